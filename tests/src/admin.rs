@@ -73,15 +73,16 @@ impl AdminWire {
     /// Connects from another machine, as it were, and offers HTTP/2.
     ///
     /// # Errors
-    /// What the system, TLS or HTTP/2 says. Whether the server takes the certificate shows at the first request.
+    /// What the system, TLS or HTTP/2 says. Whether the server takes the certificate shows at the first
+    /// request.
     pub async fn dial(address: SocketAddr, ca_pem: &str, identity: Option<&Issued>) -> io::Result<Self> {
         let stream = dial(address, ca_pem, &["h2"], identity).await?;
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         shaken.map(Self::over).map_err(io::Error::other)
     }
 
-    /// Asks for the method at this path with an empty message, and says how it is answered as soon as that is known: what
-    /// has begun to be told is OK.
+    /// Asks for the method at this path with an empty message, and says how it is answered as soon as that is
+    /// known: what has begun to be told is OK.
     ///
     /// # Errors
     /// Where the connection ends before that.

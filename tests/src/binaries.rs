@@ -45,7 +45,8 @@ pub enum BinaryError {
     },
 }
 
-/// The binary `name` of this workspace: in the folder `TOMBOLO_BIN_DIR`, else in that of the profile under test.
+/// The binary `name` of this workspace: in the folder `TOMBOLO_BIN_DIR`, else in that of the profile under
+/// test.
 ///
 /// # Panics
 /// If there is none, or if it is older than one of its sources; the message says which and what to run.
@@ -108,8 +109,8 @@ fn changed(path: &Path) -> io::Result<SystemTime> {
     Ok(newest)
 }
 
-// `BINARY: SOURCE SOURCE …` as in a makefile; a space of a name has a backslash before it. cargo lists the sources
-// of all crates of the workspace that went in, and what their build scripts read.
+// `BINARY: SOURCE SOURCE …` as in a makefile; a space of a name has a backslash before it. cargo lists the
+// sources of all crates of the workspace that went in, and what their build scripts read.
 fn sources(list: &str) -> Vec<PathBuf> {
     let Some((_, names)) = list.lines().next().and_then(|line| line.split_once(": ")) else {
         return Vec::new();

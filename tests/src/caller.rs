@@ -109,7 +109,8 @@ impl Http1Caller {
         self.stream
     }
 
-    /// Reads as many bytes, unless the connection ends before; a clean end is told from a cut by the error.
+    /// Reads as many bytes, unless the connection ends before. The error distinguishes a clean end from a
+    /// cut.
     ///
     /// # Errors
     /// The end, however it came.
@@ -123,7 +124,7 @@ impl Http1Caller {
         Ok(std::mem::replace(&mut self.unread, rest))
     }
 
-    /// Reads whole lines until one of them ends with this text in what was read.
+    /// Reads complete lines until the text that was read contains this one.
     ///
     /// # Panics
     /// If the connection ends before.
@@ -271,7 +272,7 @@ impl Http2Caller {
         self
     }
 
-    /// Sends a head for a path under [`GATEWAY`], and says that a body follows unless it is `whole`.
+    /// Sends a head for a path under [`GATEWAY`], and announces a body unless the request is `complete`.
     pub fn send(
         &mut self,
         method: &str,
@@ -290,7 +291,7 @@ impl Http2Caller {
         self.sender.send_request(request, complete).expect("the connection is open")
     }
 
-    /// Sends a request without a body, and reads its answer whole.
+    /// Sends a request without a body, and reads its complete answer.
     ///
     /// # Errors
     /// The stream or the connection broke.
@@ -306,7 +307,7 @@ impl Http2Caller {
         end.map(|()| Response::from_parts(parts, Bytes::from(body)))
     }
 
-    /// Closes the connection, or resets it; HTTP/2 says no farewell here.
+    /// Closes the connection, or resets it, without a GOAWAY of HTTP/2.
     pub async fn leave(self, how: Disconnect) {
         if how == Disconnect::Reset {
             set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("the socket is open");
@@ -347,8 +348,8 @@ pub async fn send_all(stream: &mut SendStream<Bytes>, mut bytes: Bytes, end: boo
     if end { stream.send_data(Bytes::new(), true) } else { Ok(()) }
 }
 
-/// Asks for a path and is upgraded there, as `exec` and `attach` are. Returns both directions, and what came behind the
-/// answer's head.
+/// Asks for a path and is upgraded there, as `exec` and `attach` are. Returns both directions, and what came
+/// behind the answer's head.
 ///
 /// # Panics
 /// If it is not upgraded.

@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 /// Items behind each other: an object is one, a watch has one for each event.
 ///
 /// # Panics
-/// If they are not whole, or not what Kubernetes writes.
+/// If they are incomplete, or not in the form that Kubernetes writes.
 pub fn decode(mut bytes: &[u8]) -> Vec<Value> {
     let mut items = Vec::new();
     while !bytes.is_empty() {

@@ -106,7 +106,8 @@ pub enum DemoError {
     Deadline,
 }
 
-/// Runs the demo and says how it went: 0 if all went well, 130 if interrupted before everything was shown, else 1.
+/// Runs the demo and says how it went: 0 if all went well, 130 if interrupted before everything was shown,
+/// else 1.
 pub async fn run(order: &DemoOptions, isolation: &Isolation) -> ExitCode {
     let scratch = match Scratch::new("tombolo-demo-") {
         Ok(scratch) => scratch,
@@ -147,7 +148,8 @@ async fn play(
     progress: &Progress,
     signals: &mut Signals,
 ) -> DemoResult {
-    // Both are cancel-safe in that what is cut short kills what it had started; the stage keeps what is complete.
+    // Both are cancel-safe in that what is cut short kills what it had started; the stage keeps what is
+    // complete.
     let shown = tokio::select! {
         shown = timeout(SHOWN_MAX, setup.perform(isolation, order.gateway_port, progress)) => shown,
         () = signals.next() => return DemoResult::Interrupted,

@@ -15,7 +15,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::pki::Issued;
 
-/// Connects to `address` and trusts `ca_pem` alone; the name that is asked for and verified is the address itself.
+/// Connects to `address` and trusts `ca_pem` alone; the name that is asked for and verified is the address
+/// itself.
 ///
 /// `protocols` are offered by ALPN; `identity` is the client certificate shown, if any.
 pub async fn dial(

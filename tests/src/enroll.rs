@@ -37,7 +37,7 @@ pub async fn start(more: &str) -> (Rig, EnrollmentListener) {
     (rig, listener)
 }
 
-/// Starts a rig's server anew as one at which agents enroll, and makes the cluster `edge-a`.
+/// Restarts a rig's server with an enrollment listener, and creates the cluster `edge-a`.
 pub async fn open(rig: &mut Rig) -> EnrollmentListener {
     rig.kill_server();
     let address = SocketAddr::new(rig.dialed().ip(), free_port().port());
@@ -64,7 +64,7 @@ pub async fn token(rig: &Rig, cluster: &str) -> (String, PathBuf) {
     (token.trim().to_owned(), path)
 }
 
-/// Starts an agent that enrolls; its files and log bear `name`.
+/// Starts an agent that enrolls. Its files and its log are named `name`.
 pub async fn agent(
     rig: &Rig,
     listener: &EnrollmentListener,

@@ -147,15 +147,15 @@ impl FakeApi {
         self.shared.script.set("", behaviour);
     }
 
-    /// Lets answers to requests whose path with its query begins with `prefix` stand still until the gate is opened.
+    /// Lets answers to requests whose path with its query begins with `prefix` wait until the gate is opened.
     pub fn hold(&self, prefix: &str, moment: Moment) -> Gate {
         let gate = Gate::new(moment);
         self.shared.script.set_gate(prefix, gate.clone());
         gate
     }
 
-    /// Says GOAWAY on every HTTP/2 connection that is open now, as a kube-apiserver's `--goaway-chance` does: what runs is
-    /// finished, nothing new is taken.
+    /// Says GOAWAY on every HTTP/2 connection that is open now, as a kube-apiserver's `--goaway-chance` does:
+    /// what runs is finished, nothing new is taken.
     pub fn send_goaway(&self) {
         self.shared.farewells.send_replace(());
     }
@@ -175,7 +175,7 @@ impl FakeApi {
         self.listening.reopen(self.address).await
     }
 
-    /// Drops all connections without a farewell, as a killed API server does.
+    /// Drops all connections without a clean shutdown, as a killed API server does.
     pub fn drop_connections(&self) {
         self.listening.drop_connections();
     }
@@ -221,7 +221,8 @@ impl FakeApi {
     }
 }
 
-/// TLS of an API server that speaks these versions of HTTP, and asks for a certificate of this authority without insisting.
+/// TLS of an API server that speaks these versions of HTTP, and asks for a certificate of this authority
+/// without insisting.
 pub(crate) fn tls(server: &Issued, versions: &[HttpVersion], clients: Option<&Authority>) -> ServerConfig {
     let certificate = CertificateDer::from_pem_slice(server.certificate_pem.as_bytes()).expect("our own PEM");
     let key = PrivateKeyDer::from_pem_slice(server.key_pem.as_bytes()).expect("our own PEM");

@@ -8,8 +8,8 @@ use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Rig};
 /// The name of the cluster.
 pub const CLUSTER: &str = "edge-a";
 
-/// Lets the agent assert whomever the gateway knows, and tells it what it would ask its API server of its own accord, so
-/// that every request there is a caller's.
+/// Lets the agent assert whomever the gateway knows, and tells it what it would ask its API server of its own
+/// accord, so that every request there is a caller's.
 const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]";
 
 /// A server, one agent, and its fake API server.
@@ -62,8 +62,8 @@ impl FakeEdge {
         Self { rig, fake, agent }
     }
 
-    /// Kills the agent and starts another process of it, which the server takes for the agent at its first word. Nobody
-    /// would know of the death before a long silence otherwise: a dark link looks the same.
+    /// Kills the agent and starts another process of it, which the server takes for the agent at its first
+    /// word. Nobody would know of the death before a long silence otherwise: a dark link looks the same.
     pub async fn kill_agent(&mut self) {
         self.agent.process.kill();
         self.agent = start_agent(&self.rig, CLUSTER, "").await;

@@ -38,25 +38,30 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const READY_POLL_EVERY: Duration = Duration::from_millis(100);
 /// The limit for a process to end after SIGTERM.
 const STOP_GRACE: Duration = Duration::from_secs(20);
-/// Starts with a new port, as another process may take a free port between our looking and the API server's binding.
+/// Starts with a new port, as another process may take a free port between our looking and the API server's
+/// binding.
 const STARTS_MAX: usize = 3;
 
 /// The address of a cluster's API server, and what it advertises.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// The network namespace that everything runs in, as a path (`/run/netns/NAME`); `None` is the test's own.
+    /// The network namespace that everything runs in, as a path (`/run/netns/NAME`); `None` is the test's
+    /// own.
     pub network_namespace: Option<PathBuf>,
     /// The address that the API server binds.
     pub address: IpAddr,
     /// The port that it binds; `None` takes a free one, which works only in the test's own network namespace.
     pub port: Option<u16>,
-    /// The address that it advertises as the endpoint of `default/kubernetes`; loopback is refused by Kubernetes.
+    /// The address that it advertises as the endpoint of `default/kubernetes`; loopback is refused by
+    /// Kubernetes.
     pub advertise: IpAddr,
-    /// The API server's feature gates that are not as its release has them, such as `CBORServingAndStorage=true`.
+    /// The API server's feature gates that are not as its release has them, such as
+    /// `CBORServingAndStorage=true`.
     pub feature_gates: &'static [&'static str],
     /// The file that says where its egress goes, an EgressSelectorConfiguration.
     pub egress_selector: Option<PathBuf>,
-    /// Whether controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every real cluster.
+    /// Whether controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every
+    /// real cluster.
     pub has_controllers: bool,
     /// Names for which its API server's certificate is, beside those that every one has.
     pub server_names: &'static [&'static str],
@@ -206,7 +211,8 @@ impl EdgeCluster {
         &self.options
     }
 
-    /// The file with the certificate of the cluster's authority, which signs the server's and the users' certificates.
+    /// The file with the certificate of the cluster's authority, which signs the server's and the users'
+    /// certificates.
     pub fn ca_path(&self) -> PathBuf {
         self.files.path(files::CA)
     }
@@ -216,7 +222,8 @@ impl EdgeCluster {
         self.files.authority.certificate_pem()
     }
 
-    /// The kubeconfig of a cluster-admin: a client certificate of `kubernetes-admin` in the group `system:masters`.
+    /// The kubeconfig of a cluster-admin: a client certificate of `kubernetes-admin` in the group
+    /// `system:masters`.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.files.path(files::ADMIN_KUBECONFIG)
     }
@@ -288,7 +295,8 @@ impl EdgeCluster {
         self.admin().stdout(&words).await;
     }
 
-    /// Makes the tunnel-agent's ServiceAccount with the rights of [`account::AGENT_MANIFEST`] and mints its token.
+    /// Makes the tunnel-agent's ServiceAccount with the rights of [`account::AGENT_MANIFEST`] and mints its
+    /// token.
     pub async fn create_agent_account(&self) -> Result<AgentAccount, AgentAccountError> {
         self.create_agent_account_with(account::AGENT_MANIFEST).await
     }

@@ -32,8 +32,8 @@ const WORKERS: usize = 2;
 
 /// The cloud, and the folder of all files of a trial.
 ///
-/// The trial runs *inside* the cloud: every socket that it opens is one of the cloud's namespace. What runs at a site is
-/// started there: processes by [`Site::agent`], futures by [`Site::run`].
+/// The trial runs *inside* the cloud: every socket that it opens is one of the cloud's namespace. What runs
+/// at a site is started there: processes by [`Site::agent`], futures by [`Site::run`].
 #[derive(Debug)]
 #[must_use = "all of it is gone when this is dropped"]
 pub struct Lab {
@@ -42,8 +42,9 @@ pub struct Lab {
     sites: AtomicU16,
 }
 
-/// Runs a trial in a lab of its own, or says that `test` is skipped where namespaces are not permitted. Whatever way the
-/// trial ends, by a panic too, its processes are killed, and its namespaces and links are gone with the last of them.
+/// Runs a trial in a lab of its own, or says that `test` is skipped where namespaces are not permitted.
+/// Whatever way the trial ends, by a panic too, its processes are killed, and its namespaces and links are
+/// gone with the last of them.
 ///
 /// # Panics
 /// Where the trial does.
@@ -139,8 +140,8 @@ impl Lab {
         }
     }
 
-    /// Gives the cloud, and a site that is the first and stands behind a simulated link, IPv6 beside IPv4: the server is
-    /// [`SERVER_V6`] then.
+    /// Gives the cloud, and a site that is the first and is behind a simulated link, IPv6 beside IPv4: the
+    /// server is [`SERVER_V6`] then.
     ///
     /// # Panics
     /// If that is not possible.

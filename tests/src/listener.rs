@@ -30,7 +30,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Starts one that serves each connection so, and keeps what that leaves. It ends with the test's runtime.
+    /// Starts one that serves each connection so, and keeps what that leaves. It ends with the test's
+    /// runtime.
     pub async fn start<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Vec<u8>> + Send + 'static,
@@ -64,7 +65,7 @@ impl Listener {
     }
 }
 
-/// Says again what it hears, and ends when that does.
+/// Echoes all bytes, and ends when the input does.
 pub async fn echo(mut stream: TcpStream) -> Vec<u8> {
     let (mut read, mut write) = stream.split();
     let _ = tokio::io::copy(&mut read, &mut write).await;
@@ -72,7 +73,7 @@ pub async fn echo(mut stream: TcpStream) -> Vec<u8> {
     Vec::new()
 }
 
-/// Hears all, and says how many bytes that were.
+/// Reads all bytes, and then writes their number.
 pub async fn count(mut stream: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     if stream.read_to_end(&mut all).await.is_ok() {
@@ -82,8 +83,8 @@ pub async fn count(mut stream: TcpStream) -> Vec<u8> {
     Vec::new()
 }
 
-/// Uploads so many times from nothing to nearly `bytes_max`, and closes each at once: all of each arrives, and what is answered
-/// behind it comes back. `connect` makes connections to a target that [`count`]s.
+/// Uploads so many times from nothing to nearly `bytes_max`, and closes each at once: all of each arrives,
+/// and what is answered behind it comes back. `connect` makes connections to a target that [`count`]s.
 ///
 /// # Panics
 /// If one does not arrive.
@@ -108,14 +109,14 @@ pub async fn uploads_arrive_complete<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Says [`GREETING_BYTES`] and ends, and hears the rest.
+/// Sends [`GREETING_BYTES`], ends its direction, and reads the rest.
 pub async fn speak(mut stream: TcpStream) -> Vec<u8> {
     stream.write_all(&vec![b'g'; GREETING_BYTES]).await.unwrap();
     stream.shutdown().await.unwrap();
     read_all(stream).await
 }
 
-/// Hears all, or that it broke.
+/// Reads all bytes, or returns [`BROKE`].
 pub async fn read_all(mut stream: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     stream.read_to_end(&mut all).await.map_or_else(|_| BROKE.to_vec(), |_| all)

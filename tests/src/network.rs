@@ -20,8 +20,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A network namespace with its loopback up.
 ///
-/// It has no name in the file system: an open file of this process is all that holds it, so it ends with this value
-/// or with the process, however that dies, and takes its ends of all links with it. There is nothing to sweep.
+/// It has no name in the file system: an open file of this process is all that holds it, so it ends with this
+/// value or with the process, however that dies, and takes its ends of all links with it. There is nothing to
+/// sweep.
 #[derive(Debug)]
 #[must_use = "the namespace is gone when this is dropped and the last process in it has ended"]
 pub struct NetworkNamespace {
@@ -92,7 +93,8 @@ impl NetworkNamespace {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Joins two namespaces by a cable: `here` is its end in this one, `there` its end in the other. Both are up.
+    /// Joins two namespaces by a cable: `here` is its end in this one, `there` its end in the other. Both are
+    /// up.
     ///
     /// # Errors
     /// [`NetworkError::Refused`], for one if a name is taken.
@@ -104,7 +106,8 @@ impl NetworkNamespace {
         Ok(())
     }
 
-    /// Moves the calling thread, and no other, into the namespace: sockets that it makes from now on are of this one.
+    /// Moves the calling thread, and no other, into the namespace: sockets that it makes from now on are of
+    /// this one.
     ///
     /// # Errors
     /// What the system says.

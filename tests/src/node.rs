@@ -110,8 +110,8 @@ pub fn assets() -> Result<NodeAssets, NodeUnavailable> {
 }
 
 impl Node {
-    /// Starts a node of this name on a machine, which is the network namespace that the cluster's API server is in, too;
-    /// returns once the API server has it as ready.
+    /// Starts a node of this name on a machine, which is the network namespace that the cluster's API server
+    /// is in, too; returns once the API server has it as ready.
     ///
     /// # Errors
     /// [`NodeError`].

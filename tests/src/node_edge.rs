@@ -97,8 +97,8 @@ enum NodeEdgesUnavailable {
     Lab(#[from] SiteError),
 }
 
-/// Runs a trial with the two that run, or with new ones: trials that run beside each other share them, and the last of
-/// them ends them. Where nodes are not possible, `test` is skipped, and it is said why.
+/// Runs a trial with the two that run, or with new ones: trials that run beside each other share them, and
+/// the last of them ends them. Where nodes are not possible, `test` is skipped, and it is said why.
 ///
 /// # Panics
 /// Where the trial does.
@@ -177,7 +177,8 @@ impl NodeEdge {
         edge
     }
 
-    /// Makes a pod of [`IMAGE`] and waits until it is ready; `container` is what else its container says, as keys of YAML.
+    /// Makes a pod of [`IMAGE`] and waits until it is ready; `container` is what else its container says, as
+    /// keys of YAML.
     ///
     /// # Panics
     /// If it does not become ready.

@@ -55,7 +55,8 @@ pub struct OutagePlan {
     pub seed: u64,
 }
 
-/// A site with two clusters' agents in one pod: one whose tunnel carries everything, one whose tunnel only beats.
+/// A site with two clusters' agents in one pod: one whose tunnel carries everything, one whose tunnel only
+/// beats.
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
 pub struct OutageSite {
@@ -101,8 +102,8 @@ pub struct OutageOutcome {
 }
 
 impl OutageSite {
-    /// Builds a site behind a link that does this in both directions and has a NAT, and connects both agents, whose
-    /// configuration ends with `more`.
+    /// Builds a site behind a link that does this in both directions and has a NAT, and connects both agents,
+    /// whose configuration ends with `more`.
     pub async fn build(lab: &Lab, rig: &Rig, name: &str, link: &str, seed: u64, more: &str) -> Self {
         // The NAT forgets nobody by itself: a new source port comes when the trial says so.
         let nat = ["--nat", "--nat-expiry", "1h", "--seed", &seed.to_string()];
@@ -289,7 +290,7 @@ impl OutageTimes {
             let (seen, error) = seen.split_at(at);
             (seen, Some(error.trim_end().to_owned()))
         });
-        // A watch has no end of its own here: it is whole once everything sent is there.
+        // A watch has no end of its own here: it is complete once everything sent is there.
         let fault = (!sent.starts_with(seen)).then(|| "an event is missing, doubled or broken".to_owned());
         let is_clean = matches!(text.end(), Some((_, StreamEnd::Clean)));
         let broken = text.end().zip(error).map(|((at, _), error)| (at, StreamEnd::Broken(error)));
@@ -333,7 +334,7 @@ async fn all_resumed(server_streams: &ServerStreams, streams: &CallerStreams, up
     wait(RESUME_MAX, is_done).await;
 }
 
-/// Waits until what has an end has ended, and the watches have told everything.
+/// Waits until all streams with an end have ended, and the watches have received every event.
 async fn all_ended(server_streams: &ServerStreams, streams: &CallerStreams) {
     let meters = [
         &streams.download,

@@ -68,7 +68,8 @@ impl Authority {
     /// Issues a client certificate as Kubernetes reads it: user in the common name, groups as organizations.
     ///
     /// # Panics
-    /// With more than two groups: rcgen holds one value per attribute type, and there are two spellings of this one.
+    /// With more than two groups: rcgen holds one value per attribute type, and there are two spellings of
+    /// this one.
     pub fn issue_user(&self, user: &str, groups: &[&str]) -> Issued {
         self.issue(user_params(user, groups))
     }

@@ -31,7 +31,8 @@ pub struct Invocation {
     directory: Option<PathBuf>,
 }
 
-/// A running program whose output goes to a file; it is killed when this is dropped or when the test process dies.
+/// A running program whose output goes to a file; it is killed when this is dropped or when the test process
+/// dies.
 #[derive(Debug)]
 #[must_use = "the process is killed when this is dropped"]
 pub struct Process {
@@ -109,7 +110,8 @@ impl Invocation {
         self
     }
 
-    /// Runs the program in a mount namespace of its own, in which this file is `/etc/hosts`: the machine's stays as it is.
+    /// Runs the program in a mount namespace of its own, in which this file is `/etc/hosts`: the machine's
+    /// stays as it is.
     ///
     /// Needs root, or to be root of a user namespace.
     #[must_use]
@@ -149,7 +151,8 @@ impl Invocation {
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
-        // A group of its own: Ctrl-C in a terminal must reach this process alone, which then ends the others in order.
+        // A group of its own: Ctrl-C in a terminal must reach this process alone, which then ends the others
+        // in order.
         command.stdin(Stdio::null()).kill_on_drop(true).process_group(0);
         command
     }
@@ -173,7 +176,8 @@ impl Process {
         Ok((process, stdin))
     }
 
-    /// The same, with what the program writes to stdout at hand, too; what it writes to stderr goes to the file `output`.
+    /// The same, with what the program writes to stdout at hand, too; what it writes to stderr goes to the
+    /// file `output`.
     pub async fn start_talking(
         invocation: &Invocation,
         output: &Path,
@@ -297,8 +301,8 @@ pub async fn run(invocation: &Invocation, limit: Duration) -> Result<Output, Pro
 
 type Spawn = (Command, oneshot::Sender<io::Result<Child>>);
 
-// A death signal fires when the *thread* that spawned the child ends, and tests run on threads that end long before
-// the test process does. So one thread, which lives as long as the process, spawns everything.
+// A death signal fires when the *thread* that spawned the child ends, and tests run on threads that end long
+// before the test process does. So one thread, which lives as long as the process, spawns everything.
 async fn spawn(command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<mpsc::Sender<Spawn>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {

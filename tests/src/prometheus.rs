@@ -74,8 +74,8 @@ struct QueryResult {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes these addresses each second and knows the alerts that ship; `None` where there is no
-    /// `prometheus` (Debian's package of that name).
+    /// Starts one that scrapes these addresses each second and knows the alerts that ship; `None` where there
+    /// is no `prometheus` (Debian's package of that name).
     pub async fn watching(jobs: &[(&str, SocketAddr)]) -> Option<Self> {
         let program = which("prometheus")?;
         let (scratch, address) = (Scratch::new("tombolo-prometheus-").expect("a folder"), free_port());
@@ -142,7 +142,7 @@ impl Exposition {
     /// Reads the answer to a scrape, its head included.
     ///
     /// # Panics
-    /// Where it is not Prometheus' text: a series without a type, or a metric that stands twice.
+    /// If it is not Prometheus' text format: a series without a type, or a repeated metric.
     pub fn of(answer: &str) -> Self {
         let (_, text) = answer.split_once("\r\n\r\n").expect("an answer has a head");
         let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
@@ -188,8 +188,8 @@ pub async fn counts(rig: &Rig, probes: SocketAddr, series: &str, value: f64) {
     }
 }
 
-/// Runs `promtool` with these words, its standard input from a file if there is one; what it said, if it was not content.
-/// `None` where there is no promtool.
+/// Runs `promtool` with these words, its standard input from a file if there is one; what it said, if it was
+/// not content. `None` where there is no promtool.
 pub async fn promtool(words: &[&str], input: Option<&Path>) -> Option<Result<(), String>> {
     let program = which("promtool")?;
     let input = input.map_or_else(|| "/dev/null".to_owned(), |path| path.display().to_string());

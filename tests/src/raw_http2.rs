@@ -24,7 +24,7 @@ use kind::{CONTINUATION, DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WIND
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// HPACK's whole word for `:status: 200` (RFC 7541, appendix A).
+/// HPACK's indexed field for `:status: 200` (RFC 7541, appendix A).
 const STATUS_200: u8 = 0x88;
 
 /// The outcome of a request.

@@ -69,7 +69,8 @@ impl RealEdge {
         Self { cluster, rig, routes, _agent: agent }
     }
 
-    /// The one that runs, or a new one: tests that run beside each other share it, and the last of them ends it.
+    /// The one that runs, or a new one: tests that run beside each other share it, and the last of them ends
+    /// it.
     pub async fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<RealEdge>> = Mutex::const_new(Weak::new());
         let mut shared = SHARED.lock().await;
@@ -188,7 +189,8 @@ async fn routes(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Route; 3] {
     [direct, path, host_name]
 }
 
-/// An unmodified kubectl whose kubeconfig has the cluster's host name, and an `/etc/hosts` of its own that knows it.
+/// An unmodified kubectl whose kubeconfig has the cluster's host name, and an `/etc/hosts` of its own that
+/// knows it.
 async fn by_host_name(cluster: &EdgeCluster, rig: &Rig, user: &str) -> Kubectl {
     let kubeconfig = rig.kubeconfig_by_host_name(user, &[GROUP], CLUSTER, SUFFIX).await;
     cluster.kubectl_with(kubeconfig).with_hosts(Some(rig.path().join("hosts"))).limit(SOON)

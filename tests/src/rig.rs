@@ -47,7 +47,8 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The default list of identities that the server may assert at clusters.
 const ANYBODY: &str = "clusters: [{ pattern: \"*\", impersonation: { users: [\"*\"], groups: [\"*\"] } }]\n";
-/// Limits that no trial reaches with its one caller, unless it says its own: what they do is tried by themselves.
+/// Limits that no trial reaches with its one caller, unless it says its own: what they do is tried by
+/// themselves.
 const ROOMY: &str = "limits:\n  \
     source: { connections: 10000, newPerSecond: 100000, failedLoginsPerMinute: 100000 }\n  \
     caller: { requests: 10000, requestsPerSecond: 100000, watchesPerCluster: 10000, upgrades: 10000 }\n  \
@@ -114,8 +115,9 @@ impl Rig {
         Self::start_with("").await
     }
 
-    /// A server whose configuration ends with `more`: further top-level keys, and before them further methods of
-    /// `gateway.authentication`, which are indented by 4, and further keys of `gateway`, which are indented by 2.
+    /// A server whose configuration ends with `more`: further top-level keys, and before them further methods
+    /// of `gateway.authentication`, which are indented by 4, and further keys of `gateway`, which are
+    /// indented by 2.
     pub async fn start_with(more: &str) -> Self {
         Self::start_logging("debug", more).await
     }
@@ -248,7 +250,8 @@ impl Rig {
         self.read(&format!("{name}.log"))
     }
 
-    /// Waits until a daemon's log, such as `server.log` or `edge-a.log`, has this text behind its first `from` bytes.
+    /// Waits until a daemon's log, such as `server.log` or `edge-a.log`, has this text behind its first
+    /// `from` bytes.
     pub async fn logged(&self, log: &str, from: usize, text: &str) {
         let deadline = Instant::now() + READY_MAX;
         while !self.read(log).get(from..).is_some_and(|new| new.contains(text)) {
@@ -383,7 +386,7 @@ impl Rig {
         plain(probes, "/metrics").await.expect("the probes answer")
     }
 
-    /// The value of one series in a daemon's `/metrics`. The series is written as it stands there; an absent
+    /// The value of one series in a daemon's `/metrics`. The series is written as in that text; an absent
     /// one is zero.
     pub async fn metric(&self, probes: SocketAddr, series: &str) -> f64 {
         let metrics = self.metrics(probes).await;
@@ -450,7 +453,7 @@ fn loopback(port: u16) -> SocketAddr {
 }
 
 /// # Panics
-/// If a secret of the trial stands in a log: what is written at the end of every trial, whatever it was about.
+/// If a log contains a secret of the trial. This is checked at the end of every trial.
 impl Drop for Rig {
     fn drop(&mut self) {
         if !std::thread::panicking() {

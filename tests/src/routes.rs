@@ -99,7 +99,7 @@ impl Route {
 }
 
 impl RouteClient {
-    /// Sends a request, and reads its answer whole.
+    /// Sends a request, and reads its complete answer.
     ///
     /// # Panics
     /// If the stream or the connection breaks.
@@ -182,7 +182,8 @@ impl TestResponse {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The headers in order, without those that differ between two answers to the same request, and what is for browsers.
+    /// The headers in order, without those that differ between two answers to the same request, and what is
+    /// for browsers.
     pub fn lasting_headers(&self) -> Vec<(String, String)> {
         let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let mut headers: Vec<_> =
@@ -193,8 +194,8 @@ impl TestResponse {
     }
 }
 
-/// Text in which what differs between two writes of the same object is masked: its uid, its version, its times, and in a
-/// `Table` its age, which is the last cell.
+/// Text in which what differs between two writes of the same object is masked: its uid, its version, its
+/// times, and in a `Table` its age, which is the last cell.
 pub fn masked(text: &[u8]) -> String {
     let mut masked = String::from_utf8_lossy(text).into_owned();
     for key in MASKED {

@@ -12,7 +12,8 @@ const OWNER: &str = "owner.lock";
 /// The name of that file until it is locked.
 const OWNER_NEW: &str = "owner.lock.new";
 
-/// A folder `PREFIX` + process id + random letters in the system's temporary directory, which only its owner can enter.
+/// A folder `PREFIX` + process id + random letters in the system's temporary directory, which only its owner
+/// can enter.
 #[derive(Debug)]
 #[must_use = "the folder is removed when this is dropped"]
 pub struct Scratch {
@@ -43,8 +44,8 @@ impl Scratch {
     }
 }
 
-// Removes folders whose lock nobody holds. A folder without a lock file may be one that another process is just
-// making, so it stays.
+// Removes folders whose lock nobody holds. A folder without a lock file may be one that another process is
+// just making, so it stays.
 fn sweep(prefix: &str) {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.filter_map(Result::ok) {

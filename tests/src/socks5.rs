@@ -35,7 +35,8 @@ pub fn asked(command: u8, kind: u8, address: &[u8]) -> Vec<u8> {
     [&[5, command, 0, kind], address].concat()
 }
 
-/// A request to be connected to a target as it is written, `HOST:PORT`: an address as such, and everything else as a name.
+/// A request to be connected to a target as it is written, `HOST:PORT`: an address as such, and everything
+/// else as a name.
 ///
 /// # Panics
 /// If it has no port.
@@ -45,7 +46,7 @@ pub fn asked_for(target: &str) -> Vec<u8> {
     let bytes = port.to_be_bytes();
     let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let by_ipv6 = bracketed.and_then(|bare| bare.parse::<Ipv6Addr>().ok());
-    // Whatever is no address may be said as if it were a name.
+    // Any text that is no address can be sent as a name.
     match (by_ipv6, host.parse::<Ipv4Addr>()) {
         (Some(address), _) => asked(CONNECT, 4, &[&address.octets()[..], &bytes].concat()),
         (None, Ok(address)) => asked(CONNECT, 1, &[&address.octets()[..], &bytes].concat()),

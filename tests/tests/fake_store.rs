@@ -117,7 +117,7 @@ async fn a_gate_holds_an_answer_at_each_of_its_three_points() {
         {
             read_some(&mut peer, &mut text).await;
         }
-        // Nothing more comes, however long that is waited for: it stands at the gate.
+        // Nothing more comes, because it waits at the gate.
         assert!(
             tokio::time::timeout(Duration::from_millis(50), read_some(&mut peer, &mut text)).await.is_err()
         );
@@ -187,7 +187,7 @@ async fn a_goaway_in_flight_lets_what_runs_finish_and_takes_nothing_new() {
     fake.send_goaway();
     let mut body = answer.await.unwrap().into_body();
     while sender.send_request(request("/new"), true).is_ok_and(|_| true) {
-        tokio::task::yield_now().await; // Until the farewell has arrived.
+        tokio::task::yield_now().await; // Until the end has arrived.
     }
     gate.open();
 

@@ -15,10 +15,10 @@ use tests::matrix::report_log::ReportLog;
 use tests::matrix::run::{Cell, attempt};
 use tests::matrix::table;
 
-/// Tries faults on a whole tunnel in a laboratory of network namespaces. Needs root.
+/// Tries faults on a complete tunnel in a lab of network namespaces. Needs root.
 ///
-/// Each cell is a fault, how far the requests were when it began, and a seed. What does not hold is said, with the words that
-/// repeat it, and makes the exit code 1.
+/// Each cell is a fault, the stage of the requests when it begins, and a seed. A failed expectation is
+/// printed with the command that repeats it, and makes the exit code 1.
 #[derive(Debug, Parser)]
 #[command(name = "tombolo-chaos")]
 struct Arguments {

@@ -8,8 +8,9 @@ use tests::demo::{DemoOptions, run};
 
 /// Starts a tunnel-server and two edge clusters that both are 192.168.1.10:6443, and shows kubectl reach both
 ///
-/// Needs `make binaries` and `tests/kube/build` to have run; `make demo` does that. Nothing of this machine is changed:
-/// all files are in one temporary folder, all networks in namespaces of this process, and both go with it.
+/// Needs `make binaries` and `tests/kube/build` to have run; `make demo` does that. Nothing of this machine
+/// is changed: all files are in one temporary folder, all networks in namespaces of this process, and both go
+/// with it.
 #[derive(Debug, Parser)]
 #[command(name = "tombolo-demo", version)]
 struct Flags {

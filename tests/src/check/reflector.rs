@@ -20,7 +20,7 @@ pub struct Seen {
 /// An observation that is wrong under any fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReflectorError {
-    /// The last line had no end, and the body was said to be whole.
+    /// The last line had no end, although the body ended cleanly.
     #[error("a clean end came behind {0} bytes of an event that is not whole")]
     PartialThenClean(usize),
     /// A line that is no event.

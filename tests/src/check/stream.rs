@@ -36,7 +36,7 @@ pub enum StreamFault {
         /// Number of bytes that are missing.
         bytes: u64,
     },
-    /// Bytes that were there before come again.
+    /// Earlier bytes come again.
     #[error("at {at} the stream goes back by {bytes} bytes")]
     Repeated {
         /// Position at which the repetition begins.

@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(WatchReport::of(&reflector, &store.emitted()).wrong.len(), 1);
     }
 
-    /// Three changes, of which a reflector is told as `tell` makes of their lines.
+    /// Three changes, whose lines reach a reflector in the form that `tell` gives them.
     fn watched(tell: impl Fn(&[String]) -> Vec<String>) -> (Store, Reflector) {
         let store = Store::new();
         let mut reflector = Reflector::default();

@@ -11,7 +11,7 @@ const PREFIX: &str = "mark-";
 /// The number of digits that follow the prefix.
 const DIGITS: usize = 20;
 
-/// A mark that no other write of this process bears.
+/// A mark that no other write of this process has.
 pub fn mark() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{PREFIX}{:0DIGITS$}", NEXT.fetch_add(1, Ordering::Relaxed))

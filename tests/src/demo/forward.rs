@@ -21,8 +21,9 @@ pub(super) type ForwardRule = (StdTcpListener, SocketAddr);
 
 /// Copies bytes between the namespaces on a thread of its own until dropped.
 ///
-/// A socket belongs to the namespace that its thread was in when it was made. The listeners are made before, here; the
-/// thread then moves into the other namespace, and so every connection that it dials is one of that.
+/// A socket belongs to the namespace that its thread was in when it was made. The listeners are made before,
+/// here; the thread then moves into the other namespace, and so every connection that it dials is one of
+/// that.
 #[derive(Debug)]
 #[must_use = "the ports are closed when this is dropped"]
 pub(super) struct Forwarder {
@@ -44,7 +45,7 @@ impl Forwarder {
                 Ok(runtime) => runtime.block_on(async move {
                     let listening: io::Result<()> = ways.into_iter().try_for_each(listen);
                     if sender.send(listening).is_ok() {
-                        let _ = ended.await; // Told to end, or forgotten: both end it.
+                        let _ = ended.await; // A message and a dropped sender both end it.
                     }
                 }),
                 Err(error) => drop(sender.send(Err(error))),
@@ -80,7 +81,7 @@ fn listen((listener, target): ForwardRule) -> io::Result<()> {
 }
 
 async fn carry(mut near: TcpStream, target: SocketAddr) {
-    // Whoever dialed sees the end of the connection and speaks of it better than we could.
+    // The client sees the end of the connection and reports it better than we could.
     let Ok(mut far) = TcpStream::connect(target).await else { return };
     let _ = near.set_nodelay(true);
     let _ = far.set_nodelay(true);

@@ -19,8 +19,8 @@ pub enum Isolation {
 }
 
 impl Isolation {
-    /// Tries what is needed, best first. Where a user namespace is the way, this process starts itself again in one
-    /// and does not return.
+    /// Tries what is needed, best first. Where a user namespace is the way, this process starts itself again
+    /// in one and does not return.
     pub fn find() -> Self {
         if probe(&["unshare", "--net"]).is_ok() {
             return Self::Namespaces;
@@ -51,7 +51,8 @@ impl Isolation {
 
 enum Never {}
 
-// A cable takes all there is: the right to make a namespace, the right to change it, `ip`, and the kernel's module.
+// A cable takes all there is: the right to make a namespace, the right to change it, `ip`, and the kernel's
+// module.
 fn probe(enter: &[&str]) -> Result<(), String> {
     let cable = ["ip", "link", "add", "here", "type", "veth", "peer", "name", "there"];
     let output = Command::new(enter[0])
@@ -67,7 +68,7 @@ fn probe(enter: &[&str]) -> Result<(), String> {
     Err(format!("`{}` says: {}", enter.join(" "), message.trim().lines().last().unwrap_or("nothing")))
 }
 
-// The process stays the same one, so that whoever started it can still signal and await it.
+// The process stays the same one, so that its parent can still signal and await it.
 fn become_root_of_a_user_namespace() -> Result<Never, String> {
     let own = env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
     let error = Command::new("unshare")

@@ -22,7 +22,7 @@ const PORT: u16 = 8443;
 const SERVER_PROBES_PORT: u16 = 9090;
 const AGENT_PROBES_PORT: u16 = 9091;
 
-/// Addresses, and what they stand on. Fields are dropped in this order.
+/// The addresses of the demo, with their namespaces. Fields are dropped in this order.
 #[derive(Debug)]
 pub(super) struct DemoNetwork {
     _forwarder: Option<Forwarder>,

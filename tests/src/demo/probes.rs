@@ -28,7 +28,7 @@ pub(super) async fn ready(server: &mut Process, address: SocketAddr) -> Result<(
     Ok(())
 }
 
-/// The whole answer, head and body.
+/// The complete answer, head and body.
 pub(super) async fn get(address: SocketAddr, path: &str) -> Result<String, DemoError> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;

@@ -142,7 +142,8 @@ impl DemoSetup {
         daemons.iter().map(|(_, daemon)| tail(daemon)).collect()
     }
 
-    /// Stops agents, server, clusters and networks, in this order. Goes on after an error and returns the first.
+    /// Stops agents, server, clusters and networks, in this order. Goes on after an error and returns the
+    /// first.
     ///
     /// With `others_watch` a daemon may end with requests that it had to cut off: they are the person's own.
     pub(super) async fn stop(self, progress: &Progress, others_watch: bool) -> Result<(), DemoError> {

@@ -70,12 +70,12 @@ impl Forgery {
         config
     }
 
-    /// From now on each packet of a space bears what `make` makes for its room.
+    /// From now on each packet of a space carries the frames that `make` returns for its room.
     pub fn begin(&self, space: Space, make: impl FnMut(usize) -> Vec<u8> + Send + 'static) {
         *self.0.make.lock().unwrap_or_else(PoisonError::into_inner) = Some((space, Box::new(make)));
     }
 
-    /// From now on packets bear what quinn writes.
+    /// From now on packets carry quinn's own frames.
     pub fn end(&self) {
         *self.0.make.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -18,7 +18,7 @@ const NUMBER_BYTES: usize = 4;
 pub struct Initial<'a> {
     /// The name that the client gives the server, of which the keys are made.
     pub keyed_by: &'a [u8],
-    /// The name that stands in the packet: the same but for who lies.
+    /// The connection ID in the packet. Only a lying packet has another one.
     pub destination: &'a [u8],
     /// The client's own connection ID.
     pub source: &'a [u8],
@@ -76,8 +76,8 @@ impl<'a> Initial<'a> {
     }
 }
 
-/// A ClientHello for the tunnel's protocol with these transport parameters, as the frame that bears it. It asks for nothing
-/// post-quantum, so that it fits into one packet.
+/// A ClientHello for the tunnel's protocol with these transport parameters, as the frame that bears it. It
+/// asks for nothing post-quantum, so that it fits into one packet.
 ///
 /// # Panics
 /// Never, where the parameters fit into a ClientHello.

@@ -17,7 +17,7 @@ const KEPT_MAX: usize = 512;
 /// The largest UDP datagram, in bytes.
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 
-/// A place between an agent and its server. It tampers with nothing until it is told to.
+/// A relay between an agent and its server. It tampers with nothing until asked.
 #[must_use = "the path ends when this is dropped"]
 pub struct Relay {
     address: SocketAddr,
@@ -173,8 +173,8 @@ impl Path {
         out
     }
 
-    /// A packet of nobody's: Version Negotiation, Retry, Initial, Handshake, or what looks like a CONNECTION_CLOSE or a
-    /// stateless reset, with the names of the connection as far as they can be seen.
+    /// A packet of nobody's: Version Negotiation, Retry, Initial, Handshake, or what looks like a
+    /// CONNECTION_CLOSE or a stateless reset, with the names of the connection as far as they can be seen.
     fn forged(&mut self, datagram: &[u8]) -> Vec<u8> {
         let noise =
             |rng: &mut Rng, bytes| (0..bytes).map(|_| rng.next().to_le_bytes()[0]).collect::<Vec<u8>>();

@@ -123,7 +123,8 @@ impl Trial {
         });
     }
 
-    /// The rightful agent still has its first tunnel, and it serves; the server has not grown beyond what it may.
+    /// The rightful agent still has its first tunnel, and it serves; the server has not grown beyond what it
+    /// may.
     ///
     /// # Panics
     /// Otherwise.

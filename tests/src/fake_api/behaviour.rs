@@ -44,8 +44,8 @@ pub enum Behaviour {
     NeverAnswer,
     /// Nothing behind the request's head is read, and nothing is answered.
     Deaf,
-    /// A 200 whose body ends before it should. HTTP/2: the declared length (if any), the bytes, then the whole
-    /// connection is dropped.
+    /// A 200 whose body ends before it should. HTTP/2: the declared length (if any), the bytes, then the
+    /// whole connection is dropped.
     Truncate {
         /// The length that the head declares for the body.
         declared: Declared,
@@ -54,7 +54,8 @@ pub enum Behaviour {
         /// The end of the connection after that.
         cut: Cut,
     },
-    /// The request is answered whole, and right behind the last byte the connection ends: HTTP/2's with all its streams.
+    /// The request is answered completely, and right after the last byte the connection ends: HTTP/2's with
+    /// all its streams.
     Last {
         /// The answer that is sent.
         answer: Answer,
@@ -65,9 +66,10 @@ pub enum Behaviour {
     Store(Store),
     /// A 200 whose body repeats a piece for as long as somebody reads.
     Endless(Bytes),
-    /// A 200 that stays open and sends what its feed is told to.
+    /// A 200 that stays open and sends the events of its feed.
     Watch(WatchFeed),
-    /// A right 101 after a pause, then some bytes first, then an echo of what arrives, each direction closed on its own.
+    /// A right 101 after a pause, then some bytes first, then an echo of what arrives, each direction closed
+    /// on its own.
     Upgrade {
         /// The pause before the 101.
         pause: Duration,
@@ -115,7 +117,8 @@ pub enum Cut {
     Reset,
     /// It does not: it stays open and silent.
     Hold,
-    /// In the direction to the peer alone; what the peer sends is read to its end. HTTP/1.1 only; over HTTP/2 as `Hold`.
+    /// In the direction to the peer alone; what the peer sends is read to its end. HTTP/1.1 only; over HTTP/2
+    /// as `Hold`.
     Half,
 }
 
@@ -242,7 +245,7 @@ impl BehaviourTable {
             .map_or_else(|| not_found(path), |(_, behaviour)| behaviour.clone())
     }
 
-    /// The gate before which the answer to a request stands.
+    /// The gate at which the answer to a request waits.
     pub(super) fn gate(&self, target: &str) -> Option<Gate> {
         let lines = self.lines();
         let found = lines.gates.iter().filter(|(prefix, _)| target.starts_with(prefix.as_str()));

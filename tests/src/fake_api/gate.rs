@@ -13,7 +13,7 @@ pub enum Moment {
     BeforeHead,
     /// Half of the body was sent; of a watch, half of the next event.
     MidBody,
-    /// All but the last byte was sent; of a watch, whole events alone.
+    /// All but the last byte was sent; of a watch, only complete events.
     AtTheEnd,
 }
 
@@ -54,7 +54,7 @@ impl Gate {
         self.0.state.send_modify(|state| state.is_open = true);
     }
 
-    /// Waits until an answer stands before the gate, or did.
+    /// Waits until an answer has reached the gate.
     ///
     /// # Errors
     /// [`NotReached`] after `limit`.
@@ -65,7 +65,7 @@ impl Gate {
         reached.map(drop).map_err(|_| NotReached(limit))
     }
 
-    /// Stands before the gate until it is open.
+    /// Waits at the gate until it is open.
     pub(super) async fn pass(&self) {
         self.0.state.send_modify(|state| state.reached += 1);
         let mut changes = self.0.state.subscribe();

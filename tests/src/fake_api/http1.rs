@@ -88,8 +88,9 @@ async fn exchange(
             | ResponsePlan::Exec => std::future::pending().await,
         }
     };
-    // `gone` loses nothing when it is dropped; an answer is dropped only when nobody is there to read it. The answer
-    // comes first so that one written to its end counts as answered, though its reader is gone a moment later.
+    // `gone` loses nothing when it is dropped; an answer is dropped only when nobody is there to read it. The
+    // answer comes first so that one written to its end counts as answered, though its reader is gone a
+    // moment later.
     tokio::select! {
         biased;
         outcome = answer => outcome.unwrap_or_else(|error| ExchangeEnd::HungUp(error.to_string())),

@@ -37,7 +37,8 @@ pub(super) async fn serve(stream: RecordedStream, connection: u64, shared: Arc<S
     let mut requests = 0;
     let mut farewells = shared.farewells.subscribe();
     loop {
-        // All arms are cancel-safe: a stream that was not returned is returned next time, `recv` and `changed` lose nothing.
+        // All arms are cancel-safe: a stream that was not returned is returned next time, `recv` and
+        // `changed` lose nothing.
         tokio::select! {
             accepted = h2.accept() => {
                 let Some(Ok((request, respond))) = accepted else { break };
@@ -107,7 +108,8 @@ impl Exchange {
         match self.answer(body, respond, plan, &head, id).await {
             ExchangeEnd::Answered => self.shared.records.answered(id),
             ExchangeEnd::HungUp(how) => self.shared.records.hung_up(id, how),
-            // The stream was kept until the cut was made: dropping it would take back what it has not sent yet.
+            // The stream was kept until the cut was made: dropping it would take back what it has not sent
+            // yet.
             ExchangeEnd::Cut(_) => {}
         }
     }

@@ -34,7 +34,7 @@ pub struct RecordedConnection {
     pub version: Option<HttpVersion>,
     /// Whether the client showed a certificate that the authority has signed.
     pub shows_certificate: bool,
-    /// Every decrypted byte that arrived, in order, whatever it meant; the first 4 MiB.
+    /// Every decrypted byte that arrived, in order and uninterpreted; the first 4 MiB.
     pub bytes: Vec<u8>,
     /// Number of decrypted bytes that arrived.
     pub received_bytes: u64,

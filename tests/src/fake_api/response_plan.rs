@@ -38,7 +38,7 @@ pub(super) struct PlannedResponse {
     /// The length that the head declares for the body, in bytes; `None` is chunked.
     pub(super) length: Option<u64>,
     pub(super) body: BodySource,
-    /// Before which the head stands.
+    /// The gate at which the head waits.
     pub(super) gate: Option<Gate>,
     /// The end of the connection after the last byte, if it ends.
     pub(super) last: Option<Cut>,
@@ -53,7 +53,7 @@ pub(super) enum BodySource {
     Store(Box<StoreFeed>),
 }
 
-/// A gate and how many bytes stand behind it.
+/// A gate, and the number of bytes after it.
 #[derive(Debug)]
 pub(super) struct GatedBytes {
     rest_bytes: usize,
@@ -77,7 +77,8 @@ pub(super) enum ExchangeEnd {
 }
 
 impl ResponsePlan {
-    /// Subscribes to feeds, so that nothing is missed that is pushed once the request is known to have arrived.
+    /// Subscribes to feeds, so that nothing is missed that is pushed once the request is known to have
+    /// arrived.
     pub(super) fn of(behaviour: Behaviour, gate: Option<Gate>) -> Self {
         let reply = match behaviour {
             Behaviour::Answer(answer) => PlannedResponse::answer(answer),
@@ -146,7 +147,7 @@ impl PlannedResponse {
         Self { status: answer.status, headers: answer.headers, length, body, gate: None, last: None }
     }
 
-    /// Lets it stand still at a gate.
+    /// Makes it wait at a gate.
     fn gated(mut self, gate: Option<Gate>) -> Self {
         let moment = gate.as_ref().map(Gate::moment);
         match &mut self.body {

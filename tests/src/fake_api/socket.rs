@@ -20,7 +20,8 @@ impl SocketHandle {
         Ok(Self(socket.as_fd().try_clone_to_owned()?))
     }
 
-    /// Arranges that the connection ends as told when the last descriptor is closed; for `Hold` that must not happen.
+    /// Arranges that the connection ends in this form when the last descriptor is closed; for `Hold` that
+    /// must not happen.
     pub(super) fn arm(self, cut: Cut) {
         if cut == Cut::Reset {
             // Fails only on a socket that is gone already.
@@ -28,11 +29,13 @@ impl SocketHandle {
         }
     }
 
-    /// Waits until the peer's FIN or RST has arrived, also behind bytes that nobody reads, and says that it did.
+    /// Waits until the peer's FIN or RST has arrived, also behind bytes that nobody reads, and says that it
+    /// did.
     pub(super) async fn gone(&self) -> String {
         let seen = async {
             let socket = TcpStream::from_std(self.0.try_clone()?.into())?;
-            // Of what is asked for here, nothing but the end of reading ever happens: no urgent bytes are sent.
+            // Of what is asked for here, nothing but the end of reading ever happens: no urgent bytes are
+            // sent.
             socket.ready(Interest::PRIORITY).await
         };
         seen.await.map_or_else(

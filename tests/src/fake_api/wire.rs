@@ -132,7 +132,7 @@ impl<'a> RequestReader<'a> {
     }
 }
 
-// The outer `None` is what is no HTTP, the inner one what is not whole yet.
+// The outer `None` is for bytes that are no HTTP, the inner one for an incomplete head.
 fn parse(bytes: &[u8]) -> Option<Option<(Head, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);

@@ -32,8 +32,9 @@ pub struct AgentAccount {
 
 /// A folder laid out as kubelet lays out `/var/run/secrets/kubernetes.io/serviceaccount`.
 ///
-/// `token`, `ca.crt` and `namespace` are links into `..data`, itself a link to a folder named after the time, which is
-/// replaced by renaming another link over it: a reader sees all files of one version or all of another.
+/// `token`, `ca.crt` and `namespace` are links into `..data`, itself a link to a folder named after the time,
+/// which is replaced by renaming another link over it: a reader sees all files of one version or all of
+/// another.
 #[derive(Debug)]
 pub struct ServiceAccountDirectory {
     path: PathBuf,
@@ -94,7 +95,7 @@ impl AgentAccount {
         Ok(())
     }
 
-    /// Deletes the ServiceAccount, with which all its tokens so far become invalid, and makes it anew.
+    /// Deletes the ServiceAccount, which makes all its tokens so far invalid, and creates it again.
     ///
     /// The API server remembers a token that it has seen for up to ten seconds more.
     /// The folder keeps the old token until [`Self::rotate`].

@@ -102,8 +102,8 @@ pub struct MissingAssets {
 }
 
 impl Assets {
-    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in `KUBEBUILDER_ASSETS`, else (and for a kubectl that the latter lacks) in
-    /// the newest folder that `tests/kube/build` made for the pinned versions.
+    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in `KUBEBUILDER_ASSETS`, else (and for a kubectl that the latter
+    /// lacks) in the newest folder that `tests/kube/build` made for the pinned versions.
     pub fn find() -> Result<Self, MissingAssets> {
         if let Some(given) = folder("TOMBOLO_KUBE_ASSETS") {
             return Self::among(&[given]);
@@ -111,7 +111,8 @@ impl Assets {
         Self::among(&folder("KUBEBUILDER_ASSETS").into_iter().chain(built()).collect::<Vec<_>>())
     }
 
-    /// The kubectls of other minors that are there, as their versions without the `v` and their programs, oldest first.
+    /// The kubectls of other minors that are there, as their versions without the `v` and their programs,
+    /// oldest first.
     ///
     /// `tests/kube/build --skew=neighbours` or `--skew=all` builds them beside the pinned one.
     pub fn other_kubectls(&self) -> Vec<(String, PathBuf)> {
@@ -134,7 +135,8 @@ impl Assets {
 }
 
 impl NodeAssets {
-    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in the newest folder that `tests/kube/build` made for the pinned versions.
+    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in the newest folder that `tests/kube/build` made for the pinned
+    /// versions.
     ///
     /// # Errors
     /// Something is missing.
@@ -169,7 +171,8 @@ pub fn pinned_kubernetes() -> &'static str {
     pinned(PINS[0].1, PINS[0].2)
 }
 
-/// The minors beside the pinned release, such as `1.35`, whose kubectls Kubernetes supports with its API server.
+/// The minors beside the pinned release, such as `1.35`, whose kubectls Kubernetes supports with its API
+/// server.
 pub fn neighbouring_minors() -> [String; 2] {
     let pinned = minor(pinned_kubernetes().trim_start_matches('v'));
     NEIGHBOURING_MINORS.map(|far| format!("1.{}", pinned + far))

@@ -31,7 +31,8 @@ pub(super) fn etcd(assets: &Assets, options: &ClusterOptions, files: &Files) -> 
 /// kube-apiserver as kubeadm configures it, as far as these clusters need it.
 pub(super) fn apiserver(assets: &Assets, options: &ClusterOptions, port: u16, files: &Files) -> Invocation {
     let path = |name: &str| files.path(name).display().to_string();
-    // Where no controller makes the ServiceAccount `default` of a namespace, this plugin would refuse all pods.
+    // Where no controller makes the ServiceAccount `default` of a namespace, this plugin would refuse all
+    // pods.
     let without = if options.has_controllers { "" } else { "ServiceAccount" };
     let flags = [
         ("etcd-servers", endpoint(files)),

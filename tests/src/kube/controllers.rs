@@ -14,7 +14,8 @@ pub struct Controllers {
 }
 
 impl EdgeCluster {
-    /// Starts them; returns at once. The cluster's [`Place`](super::Place) has to say that it has controllers.
+    /// Starts them; returns at once. The cluster's [`Place`](super::Place) has to say that it has
+    /// controllers.
     ///
     /// # Errors
     /// A process does not start.

@@ -37,8 +37,8 @@ const SERVICE_NAMES: [&str; 5] = [
     "kubernetes.default.svc.cluster.local",
 ];
 
-// What the API server asks itself is noise; everything else is kept, without bodies, once when a long answer begins
-// and once at the end of every answer.
+// What the API server asks itself is noise; everything else is kept, without bodies, once when a long answer
+// begins and once at the end of every answer.
 const POLICY: &str = r#"apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]

@@ -86,7 +86,8 @@ impl Kubectl {
         self
     }
 
-    /// Runs it to its end; at the deadline it is killed, which is an error. A failing kubectl is an answer, not an error.
+    /// Runs it to its end; at the deadline it is killed, which is an error. A failing kubectl is an answer,
+    /// not an error.
     pub async fn run(&self, arguments: &[&str]) -> Result<Output, ProcessError> {
         run(&self.invocation(arguments), self.limit).await
     }
@@ -105,7 +106,8 @@ impl Kubectl {
         Process::start_listening(&self.invocation(arguments), output).await
     }
 
-    /// The same for one that answers while it is typed to; what it writes to stderr goes to the file `output`.
+    /// The same for one that answers while it is typed to; what it writes to stderr goes to the file
+    /// `output`.
     pub async fn start_talking(
         &self,
         arguments: &[&str],
@@ -138,7 +140,8 @@ impl Kubectl {
         stderr
     }
 
-    // HOME holds kubectl's discovery cache: beside the kubeconfig it is never shared between clusters on one address.
+    // HOME holds kubectl's discovery cache: beside the kubeconfig it is never shared between clusters on one
+    // address.
     fn invocation(&self, arguments: &[&str]) -> Invocation {
         let beside = || self.kubeconfig.parent().map_or_else(PathBuf::new, |folder| folder.join("home"));
         let home = self.home.clone().unwrap_or_else(beside);

@@ -81,7 +81,8 @@ impl EdgeCluster {
         })
     }
 
-    /// Lets the API server sign with a new key, and know the old one for as long as `overlaps`; it is started again.
+    /// Lets the API server sign with a new key, and know the old one for as long as `overlaps`; it is started
+    /// again.
     pub async fn replace_account_key(&mut self, overlaps: bool) -> Result<(), ClusterError> {
         let key = KeyPair::generate().expect("a key can be made");
         let public = self.files.path(files::ACCOUNT_PUBLIC_KEY);

@@ -101,7 +101,8 @@ impl Linksim {
         at(&self.send("up").await["reopened_ns"])
     }
 
-    /// Lets the NAT forget all its mappings: the next packets leave from new ports, and from `address` if one is given.
+    /// Lets the NAT forget all its mappings: the next packets leave from new ports, and from `address` if one
+    /// is given.
     pub async fn rebind(&self, address: Option<Ipv4Addr>) -> Instant {
         let address = address.map_or_else(String::new, |address| format!(" {address}"));
         at(&self.send(&format!("rebind{address}")).await["rebound_ns"])

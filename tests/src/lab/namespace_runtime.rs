@@ -15,8 +15,8 @@ impl NamespaceRuntime {
         Self(Some(super::runtime(namespace, 1)))
     }
 
-    /// Runs a future there to its end: its sockets are of that namespace, and so are those of the tasks that it spawns,
-    /// which live on.
+    /// Runs a future there to its end: its sockets are of that namespace, and so are those of the tasks that
+    /// it spawns, which live on.
     ///
     /// # Panics
     /// Where the future does.

@@ -147,13 +147,14 @@ impl Site {
         &self.node
     }
 
-    /// The node's address on the uplink: from there the cloud sees all that comes from the site, unless a NAT of the link
-    /// hides that too.
+    /// The node's address on the uplink: from there the cloud sees all that comes from the site, unless a NAT
+    /// of the link hides that too.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// Takes the pod's interface away, and gives it another one by the name `device` whose address ends with `last`.
+    /// Takes the pod's interface away, and gives it another one by the name `device` whose address ends with
+    /// `last`.
     ///
     /// # Panics
     /// If that is not possible, as where there is an interface of that name.
@@ -177,8 +178,8 @@ impl Site {
         Ok(device.unwrap_or("eth0").to_owned())
     }
 
-    /// Gives the node's uplink another address, which the cloud knows: the first one is gone, and with it what the node has
-    /// translated to it.
+    /// Gives the node's uplink another address, which the cloud knows: the first one is gone, and with it
+    /// what the node has translated to it.
     ///
     /// # Panics
     /// If that is not possible.
@@ -220,12 +221,13 @@ impl Site {
         self.runtime.run(future).await
     }
 
-    /// Starts an API server that misbehaves as told, in the pod.
+    /// Starts a fake API server in the pod.
     pub async fn fake_api(&self, options: FakeApiOptions) -> FakeApi {
         self.run(FakeApi::start_with(options)).await.expect("the fake starts")
     }
 
-    /// Starts the cluster's agent in the pod and waits until it is connected; its configuration ends with `more`.
+    /// Starts the cluster's agent in the pod and waits until it is connected; its configuration ends with
+    /// `more`.
     pub async fn agent(&self, rig: &Rig, api: &FakeApi, more: &str) -> Agent {
         let kubeconfig = rig.path().join(format!("{}.kubeconfig", self.name));
         api.write_kubeconfig(&kubeconfig, AGENT_TOKEN).expect("a file can be written");

@@ -31,14 +31,15 @@ pub enum Timing {
     BeforeHead,
     /// Half of the answer had been sent; of a watch half an event; of an exec bytes flow.
     MidBody,
-    /// All but the last byte had been sent; of a watch whole events; of an exec the last bytes and the end are on the way.
+    /// All but the last byte had been sent; of a watch complete events; of an exec the last bytes and the end
+    /// are on the way.
     AtTheEnd,
 }
 
 /// The outcome that a request saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Code {
-    /// A read that was answered whole, and sent once.
+    /// A read that was answered completely, and sent once.
     G0,
     /// The same after it was sent again, no byte of an answer having been seen.
     G1,

@@ -30,8 +30,8 @@ pub struct Row {
     pub new_after: Duration,
     /// `linksim`'s words for the link as it is without the fault.
     pub link: &'static str,
-    /// By which of both families of addresses the agent's tunnel goes before the fault; both are there then, and else only
-    /// IPv4.
+    /// By which of both families of addresses the agent's tunnel goes before the fault; both are there then,
+    /// and else only IPv4.
     pub family: Option<Family>,
     /// The line that a log must contain: the log `server` or `agent`, and a part of the line.
     pub logged: Option<(&'static str, &'static str)>,
@@ -54,18 +54,19 @@ pub enum Injection {
     LinkFromStart(&'static str),
     /// Nothing passes, in one direction (`a-to-b` is from the agent to the server) or in both (``).
     Dark(&'static str),
-    /// The NAT gives every sender a new port, and another address where it is told to.
+    /// The NAT gives every sender a new port, and another address if asked.
     Rebind {
         /// The node gets another address, too.
         address: bool,
     },
     /// A rule of nft for what the site's node forwards.
     Nft(&'static str),
-    /// TCP connections of the server's port are reset, which both ends are told.
+    /// TCP connections of the server's port are reset, and both ends get a RST.
     Reset(Connections),
     /// The agent's interface goes, and another one with another address comes.
     Interface,
-    /// The kernel keeps no more than so many bytes for each UDP socket of agent and server that were not read yet.
+    /// The kernel keeps no more than so many bytes for each UDP socket of agent and server that were not read
+    /// yet.
     Buffers(usize),
     /// A process sees a wall clock that is so many seconds ahead of the machine's.
     Clock {
@@ -73,7 +74,7 @@ pub enum Injection {
         victim: Victim,
         /// Seconds by which the clock is ahead.
         ahead_seconds: i64,
-        /// The agent begins anew under it.
+        /// The agent is restarted under it.
         again: bool,
     },
     /// Nothing but time, in which nothing is said.
@@ -107,7 +108,8 @@ pub enum Victim {
     Both,
     /// The process of the tunnel-server.
     Server,
-    /// The first of two servers; agents hold tunnels to both, and callers go to the next one where they find nobody.
+    /// The first of two servers; agents hold tunnels to both, and callers go to the next one where they find
+    /// nobody.
     ServerOfTwo,
 }
 
@@ -164,7 +166,7 @@ pub enum ApiFault {
     ClosesAfterTheLastByte,
     /// It says GOAWAY on every connection.
     GoesAway,
-    /// It stands still in the midst of an answer.
+    /// It freezes in the middle of an answer.
     Stalls,
     /// It sends an answer byte by byte.
     Trickles,

@@ -136,7 +136,8 @@ impl OpenResponse {
         }
     }
 
-    /// The body to its end, at most `limit` long after `seen` has last said something; `seen` sees each piece.
+    /// The body to its end, at most `limit` long after `seen` has last said something; `seen` sees each
+    /// piece.
     pub async fn body(&mut self, mut seen: impl FnMut(&[u8])) -> Result<(), String> {
         while let Some(bytes) = self.piece().await? {
             seen(&bytes);

@@ -44,7 +44,7 @@ impl ActiveFault {
         let mut fault = Self::default();
         match row.injection {
             Injection::Link(words) => setup.site.link().set(words).await,
-            // What is from the start is there already; pulses are told by the runner.
+            // A fault from the start is there already, and the runner sends the pulses.
             Injection::LinkFromStart(_) | Injection::Idle | Injection::Pulses(..) => {}
             Injection::Dark("") => drop(setup.site.link().down().await),
             Injection::Dark(way) => drop(setup.site.link().send(&format!("down {way}")).await),
@@ -289,7 +289,7 @@ impl MatrixSetup {
     }
 }
 
-/// Lets the server stand still now and then for as long as nobody aborts it: what arrives meanwhile has to wait.
+/// Freezes the server now and then until the task is aborted. Data that arrives meanwhile has to wait.
 pub async fn stutter(setup: &mut MatrixSetup) {
     loop {
         // A server that has ended is found by those who ask it.

@@ -25,9 +25,9 @@ pub struct FaultController {
 }
 
 impl FaultPhases {
-    /// Says that a request stands where it should be when the fault begins.
+    /// Reports that a request has reached its stage.
     pub async fn ready(&self, request: Request) {
-        let _ = self.ready_sender.send(request).await; // Nobody waits any more: the trial is over.
+        let _ = self.ready_sender.send(request).await; // Fails only when the trial is over.
     }
 
     /// Waits until the fault begins.
@@ -64,7 +64,7 @@ impl FaultController {
         self.phases.clone()
     }
 
-    /// The next request that stands where it should.
+    /// Waits for the next request that has reached its stage.
     pub async fn next(&mut self) -> Option<Request> {
         self.ready_receiver.recv().await
     }
@@ -83,7 +83,7 @@ impl FaultController {
 async fn wait_for(mut cue: watch::Receiver<Option<Instant>>) -> Instant {
     match cue.wait_for(Option::is_some).await.map(|at| *at) {
         Ok(Some(at)) => at,
-        // The prompter is gone, and so is whoever wants to know.
+        // The controller is gone, and nobody waits for the result.
         _ => std::future::pending().await,
     }
 }

@@ -46,11 +46,11 @@ pub struct Observed {
     pub code: Code,
     /// A description of the outcome.
     pub detail: String,
-    /// Seconds from the fault's begin until its caller was told.
+    /// Seconds from the fault's begin until its caller got an error.
     pub noticed: Option<f64>,
     /// Seconds from the fault's end until something came again.
     pub resumed: Option<f64>,
-    /// Bytes or events that are missing from what was taken for whole.
+    /// Bytes or events that are missing from an answer that looked complete.
     pub lost: u64,
     /// Events or writes that came twice.
     pub twice: u64,

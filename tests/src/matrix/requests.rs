@@ -33,7 +33,7 @@ pub struct RequestContext {
     pub version: HttpVersion,
     /// The path that it asks for.
     pub path: String,
-    /// Before which its answer stands, if it is to be in flight.
+    /// The gate at which its answer waits, if it is to be in flight.
     pub gate: Option<Gate>,
     /// Whether the gate is opened as soon as the fault has begun, or at its end.
     pub opens_gate: bool,
@@ -108,10 +108,11 @@ impl RequestContext {
         }
     }
 
-    /// Beside a request in flight: waits until it stands before its gate, says so, and lets it through when it is to be.
+    /// Beside a request in flight: waits until it has reached its gate, reports that, and opens the gate at
+    /// the right time.
     async fn pass_gate(&self) {
         let Some(gate) = self.gate.as_ref().filter(|_| self.timing != Timing::New) else { return };
-        // A request that never came so far is waited for in vain, and its own end says why.
+        // A request that never comes so far times out here, and its own end gives the reason.
         let _ = gate.reached(READY_MAX).await;
         self.phases.ready(self.request).await;
         self.phases.begun().await;

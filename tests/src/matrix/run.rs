@@ -183,7 +183,7 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, FaultUnavailable>
     Ok(report)
 }
 
-/// Some requests stand before a gate that the fault's end opens.
+/// Some requests wait at a gate that the fault's end opens.
 fn context(
     setup: &MatrixSetup,
     cell: &Cell,
@@ -221,7 +221,7 @@ fn context(
 /// Waits for as long as the fault lasts.
 async fn last(setup: &mut MatrixSetup, row: &Row) {
     if matches!(row.injection, Injection::Buffers(_)) {
-        // Both arms are cancel-safe: a server that stands still goes on at the fault's end.
+        // Both arms are cancel-safe: a frozen server goes on at the fault's end.
         tokio::select! {
             () = sleep(row.lasts) => {}
             () = inject::stutter(setup) => {}
@@ -239,12 +239,14 @@ async fn last(setup: &mut MatrixSetup, row: &Row) {
     }
 }
 
-/// Whether the end of a fault is when it begins to end: a process that is started again takes its time, and that counts.
+/// Whether the end of a fault is when it begins to end: a process that is started again takes its time, and
+/// that counts.
 fn end_before(row: &Row) -> bool {
     matches!(row.injection, Injection::Process(..) | Injection::Resource(..))
 }
 
-/// Whether a bystander's requests took much longer than before. Other trials run beside, so that only much is told.
+/// Whether a bystander's requests took much longer than before. Other trials run beside, so only a large
+/// factor counts.
 fn is_disturbed(noticed: &BystanderReport) -> bool {
     noticed.during.1 > DISTURBED_MIN && noticed.ratio() > DISTURBED_RATIO
 }

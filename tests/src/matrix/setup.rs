@@ -111,8 +111,8 @@ impl MatrixSetup {
         setup
     }
 
-    /// Both families lead to the server, and the agent's first tunnel goes by this one: what the other one carries is dropped
-    /// until it is there.
+    /// Both families lead to the server, and the agent's first tunnel goes by this one: what the other one
+    /// carries is dropped until it is there.
     async fn go_by(&mut self, lab: &Lab, family: Family) {
         lab.speak_v6(&self.site).await;
         let name = format!("{GATEWAY}:{}", self.rig.gateway().port());
@@ -157,7 +157,7 @@ impl MatrixSetup {
         self.fake.as_ref().expect("it is there but while it is moved")
     }
 
-    /// Starts an agent; the first bears the cluster's name, the others ids of their own.
+    /// Starts an agent; the first has the cluster's name, the others have IDs of their own.
     pub async fn start_agent(&self, number: usize) -> Agent {
         let kubeconfig = self.rig.path().join("matrix.kubeconfig");
         self.fake().write_kubeconfig(&kubeconfig, AGENT_TOKEN).expect("a file can be written");
@@ -198,8 +198,8 @@ impl MatrixSetup {
         }
     }
 
-    /// Lets the API server answer as it should, but where its answers are the fault; what it says of its own accord that is no
-    /// success is returned.
+    /// Lets the API server answer as it should, but where its answers are the fault; what it says of its own
+    /// accord that is no success is returned.
     pub fn set_answers(&self, row: &Row, mark: &str, seed: u64) -> Option<(u16, String)> {
         let fake = self.fake();
         for request in Request::ALL {
@@ -238,7 +238,8 @@ impl MatrixSetup {
         (self.rig.gateway(), self.rig.server_ca())
     }
 
-    /// Waits until the server tells of the cluster otherwise than that it is live and well, and says when it did.
+    /// Waits until the server tells of the cluster otherwise than that it is live and well, and says when it
+    /// did.
     pub async fn noticed((gateway, ca_pem): (SocketAddr, String)) -> Instant {
         let authorization = format!("Bearer {TOKEN}");
         let headers = [("Authorization", authorization.as_str())];

@@ -19,7 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The controllers without which kubelet does not start.
 pub(super) const NEEDED: [&str; 5] = ["cpu", "cpuacct", "cpuset", "memory", "pids"];
 
-/// One folder by the same name in every hierarchy of version 1; dropping it waits until they are empty, and removes them.
+/// One folder by the same name in every hierarchy of version 1; dropping it waits until they are empty, and
+/// removes them.
 #[derive(Debug)]
 pub(super) struct Cgroups {
     name: String,

@@ -35,7 +35,8 @@ hostname "$2"
 while :; do sleep 3600 & wait; done
 "#;
 
-/// A set of namespaces that a process holds; killing it kills all processes in there, and takes their mounts along.
+/// A set of namespaces that a process holds; killing it kills all processes in there, and takes their mounts
+/// along.
 #[derive(Debug)]
 pub(super) struct NodeNamespaces {
     holder: Process,

@@ -301,7 +301,7 @@ async fn serve(socket: TcpStream, acceptor: TlsAcceptor, trials: Arc<Mutex<HashM
     });
     let connection =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
-    let _ = connection.with_upgrades().await; // Whoever hangs up has told the meters.
+    let _ = connection.with_upgrades().await; // The meters have recorded a disconnect.
 }
 
 async fn answer(

@@ -27,8 +27,8 @@ pub struct Memory {
     pub after: Resident,
     /// Streams of the busy tunnel.
     pub streams: u32,
-    /// Sent into them and not arrived, in both directions, right before the link was opened: in the daemons, and in the sockets
-    /// on either side of them.
+    /// Sent into them and not arrived, in both directions, right before the link was opened: in the daemons,
+    /// and in the sockets on either side of them.
     pub held_bytes: u64,
 }
 

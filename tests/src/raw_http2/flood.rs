@@ -43,7 +43,7 @@ impl Flood {
         put_frame(&mut self.bytes, kind, flags, stream, payload);
     }
 
-    /// Appends the whole head of a new stream, and says which that is.
+    /// Appends the complete head of a new stream, and returns the stream's ID.
     pub fn head(&mut self, head: &RawHead, flags: u8) -> u32 {
         let stream = self.stream();
         let block = Block::of(head).into_bytes();
@@ -59,8 +59,9 @@ impl Flood {
 }
 
 impl RawHttp2 {
-    /// Sends as many waves as `write` makes, as fast as they are taken, and says how the gateway met them. One who does
-    /// not read (`reads`) sends all of them first, or as many as are taken, and looks for an answer then.
+    /// Sends as many waves as `write` makes, as fast as they are taken, and says how the gateway met them.
+    /// One who does not read (`reads`) sends all of them first, or as many as are taken, and looks for an
+    /// answer then.
     ///
     /// # Panics
     /// If the gateway does not read from one who reads.

@@ -139,8 +139,8 @@ impl Rig {
             .await
     }
 
-    /// Starts an agent whose configuration, ending with `more`, says how it comes by a certificate; its state and its log
-    /// bear `name`.
+    /// Starts an agent whose configuration, ending with `more`, says how it comes by a certificate; its state
+    /// and its log bear `name`.
     pub async fn agent_without_certificate(
         &self,
         name: &str,
@@ -160,7 +160,8 @@ impl Rig {
         more: &str,
     ) -> Agent {
         let probes = free_port();
-        // The holder of TOKEN bears the groups' prefix of tokens, which an agent's default guard does not know.
+        // The holder of TOKEN has the groups' prefix of tokens, which an agent's default list does not
+        // permit.
         let guard = if more.contains("impersonation:") { "" } else { GUARD };
         let limits = if more.contains("limits:") { "" } else { ROOMY_AGENT };
         let servers = format!("servers: [\"{}\"]\n", self.dialed());

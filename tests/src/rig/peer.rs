@@ -22,8 +22,8 @@ pub struct Peer {
 }
 
 impl Rig {
-    /// Starts a further server of this id at a port of its own, and waits until it is ready. Its log is `ID.log`, its state
-    /// in `ID.state`.
+    /// Starts a further server of this id at a port of its own, and waits until it is ready. Its log is
+    /// `ID.log`, its state in `ID.state`.
     pub async fn peer(&self, id: &str, more: &str) -> Peer {
         self.peer_at(free_port(), id, more).await
     }

@@ -30,8 +30,8 @@ pub(super) fn ours() -> String {
     document(&usual())
 }
 
-/// Its rules: [`GROUP`] may everything everywhere, by certificate and by token. Without the second the rig itself sees no
-/// cluster.
+/// Its rules: [`GROUP`] may everything everywhere, by certificate and by token. Without the second the rig
+/// itself sees no cluster.
 pub fn usual() -> [String; 2] {
     let token_group = format!("token:{GROUP}");
     [

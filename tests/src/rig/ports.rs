@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::loopback;
 
-/// Below the range from which the kernel takes ports for outgoing connections, so that none of those is in the way.
+/// Below the range from which the kernel takes ports for outgoing connections, so that none of those is in
+/// the way.
 const FIRST: u16 = 12_000;
 /// Ports that a process takes hold of at a time.
 const BLOCK: u16 = 50;
@@ -16,8 +17,8 @@ static TAKEN: Mutex<TakenPorts> = Mutex::new(TakenPorts::nothing());
 
 /// The ports that this process has taken, one block after the other.
 struct TakenPorts {
-    /// Each holds the first port of a block until the process ends, so that no other process takes from that block: what
-    /// is free now and bound by a daemon in a moment would be free to two.
+    /// Each holds the first port of a block until the process ends, so that no other process takes from that
+    /// block: what is free now and bound by a daemon in a moment would be free to two.
     holds: Vec<TcpListener>,
     /// Blocks that were not looked at yet, counted from where this process begins.
     blocks: Range<u16>,
@@ -25,7 +26,8 @@ struct TakenPorts {
     ports: Range<u16>,
 }
 
-/// A port of 127.0.0.1 that is free for TCP and UDP. No process takes one twice, and no two the same while both run.
+/// A port of 127.0.0.1 that is free for TCP and UDP. No process takes one twice, and no two the same while
+/// both run.
 ///
 /// # Panics
 /// If there is none.
@@ -50,7 +52,8 @@ impl TakenPorts {
         }
     }
 
-    /// Takes hold of a block. Processes begin at places of their own: what an earlier one left running is rarely met.
+    /// Takes hold of a block. Processes begin at places of their own: what an earlier one left running is
+    /// rarely met.
     fn take_block(&mut self) {
         let begin = std::process::id() % u32::from(BLOCKS);
         for number in self.blocks.by_ref() {

@@ -8,7 +8,7 @@ use super::{AGENT_TOKEN, TOKEN};
 /// Lines of a PEM file that are shorter are its ends, or too little to be known again.
 const KEY_LINE_CHARS: usize = 40;
 
-/// Every place under a trial's folder where one of its secrets stands: sentences.
+/// Sentences about every place under a trial's folder that contains one of its secrets.
 pub(super) fn leaked(folder: &Path) -> Vec<String> {
     let files = files(folder);
     let of = |extension: &'static str| files.iter().filter(move |path| has_extension(path, extension));

@@ -55,7 +55,8 @@ impl Rig {
         Issued { certificate_pem: self.read(&file("crt")), key_pem: self.read(&file("key")) }
     }
 
-    /// Issues a caller's certificate that holds no longer than this: `tombolo` issues none for less than a minute.
+    /// Issues a caller's certificate that holds no longer than this: `tombolo` issues none for less than a
+    /// minute.
     pub fn caller_until(&self, user: &str, groups: &[&str], end: SystemTime) -> Issued {
         self.root_of("caller").issue_user_until(user, groups, end)
     }

@@ -10,17 +10,17 @@ use super::{Route, TestRequest, TestResponse};
 use crate::caller::SOON;
 use crate::dial::dial_name;
 
-/// Headers of one connection, and the length, for which chunks may stand.
+/// Headers of one connection, and the length, which chunks may replace.
 const OF_THE_CONNECTION: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
 
 /// Header fields that an answer may have.
 const FIELDS_MAX: usize = 64;
 
 impl Route {
-    /// Sends a request over HTTP/1.1, and reads its answer whole; headers of the connection are left out.
+    /// Sends a request over HTTP/1.1, and reads its complete answer. Headers of the connection are left out.
     ///
     /// # Panics
-    /// If the connection breaks, or what comes is not one whole answer.
+    /// If the connection breaks, or the bytes are not one complete answer.
     pub async fn ask_http1(&self, ask: &TestRequest) -> TestResponse {
         let dialed =
             dial_name(self.address, &self.host, &self.ca_pem, &["http/1.1"], Some(&self.identity)).await;

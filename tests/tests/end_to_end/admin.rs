@@ -175,8 +175,8 @@ async fn the_socket_and_its_folder_are_closed_to_other_users() {
         tests::skip::skip("another_user_is_refused", "only root can act as another user");
         return;
     }
-    // As the other user would have it: the program where everybody may read it, the way to the socket open but for its
-    // own folder.
+    // As the other user would have it: the program where everybody may read it, the way to the socket open
+    // but for its own folder.
     let tombolo = rig.path().join("tombolo");
     fs::copy(binary("tombolo"), &tombolo).expect("a copy");
     for (path, bits) in [(rig.path(), 0o755), (&tombolo, 0o755)] {

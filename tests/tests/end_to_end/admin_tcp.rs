@@ -39,7 +39,7 @@ async fn without_a_certificate_of_the_admin_root_a_client_learns_nothing() {
     for shown in [None, Some(&other), Some(&ended), Some(&foreign), Some(&nameless)] {
         assert!(asked(&rig, address, shown, LIST).await.is_err(), "{shown:?}");
     }
-    // A bearer token is no way in, and neither is another protocol.
+    // A bearer token is not accepted, and neither is another protocol.
     for protocols in [&["http/1.1"][..], &["tombolo/1"], &[]] {
         for shown in [None, Some(&olga)] {
             let answer = by_http1(&rig, address, protocols, shown).await;

@@ -58,7 +58,8 @@ async fn frames_and_fields_of_a_newer_agent_are_ignored() {
     let trial = AgentTrial::start().await;
     let mut agent = trial.dial("edge-b").await;
 
-    // A Hello with a field that nobody knows, then a frame that nobody knows, then a heartbeat beside such a field.
+    // A Hello with a field that nobody knows, then a frame that nobody knows, then a heartbeat beside such a
+    // field.
     let mut greeting = BytesMut::new();
     let Some(Frame::Hello(known)) = hello("edge-b", &[1]).frame else { unreachable!("a Hello") };
     frame::encode(&known, &mut greeting).expect("a frame");

@@ -71,7 +71,7 @@ async fn no_get_fails_while_api_servers_join_freeze_and_die() {
         ready(&rig, &agent, 1).await;
     })
     .await;
-    // Whoever dials the API server that the agent's credential names is connected to one that lives.
+    // A caller that dials the API server of the agent's credential is connected to a live one.
     let connected = timeout(SOON, async {
         let mut answer = String::new();
         while !answer.starts_with("HTTP/1.1 200") {
@@ -85,12 +85,13 @@ async fn no_get_fails_while_api_servers_join_freeze_and_die() {
     assert!(connected.await.is_ok(), "{}", rig.agent_log(CLUSTER));
 }
 
-/// Callers ask all the time while `change` happens, after which so many API servers are ready: of what begins behind it nothing fails.
+/// Callers ask all the time while `change` happens, after which so many API servers are ready: of what begins
+/// behind it nothing fails.
 async fn served(rig: &Rig, agent: &Agent, count: usize, what: &str, change: impl Future<Output = ()>) {
     let (asked, over) = (Mutex::new(Vec::<GetResult>::new()), AtomicBool::new(false));
     let caller = async || {
         while !over.load(Ordering::SeqCst) {
-            // What is in flight when an API server stands still waits for it, and nobody waits for that here.
+            // A request in flight waits for a frozen API server, and this test does not wait for that.
             let began = Instant::now();
             let answered = tokio::select! {
                 asked = get(rig) => asked,
@@ -105,7 +106,8 @@ async fn served(rig: &Rig, agent: &Agent, count: usize, what: &str, change: impl
         change.await;
         let changed = Instant::now();
         println!("{what}: known after {:?}", changed - began);
-        // On a machine that is busy an API server that lives may be late with an answer, and is not asked for a moment.
+        // On a machine that is busy an API server that lives may be late with an answer, and is not asked for
+        // a moment.
         let lost = || rig.agent_log(CLUSTER).matches("not asked any more").count();
         let served = timeout(SOON, async {
             loop {

@@ -59,7 +59,7 @@ async fn a_permitted_assumed_identity_is_the_only_one_that_a_cluster_sees() {
             let reply = edge.rig.ask_with_token("GET", PATH, &identity(user, groups)).await;
             assert_eq!((reply.status, reply.cause()), (403, "ForbiddenByPolicy".into()), "{user} {groups:?}");
         }
-        // Whoever policy lets do everything, and be nobody else.
+        // A caller that policy permits everything, except for assuming an identity.
         let alice = edge.rig.caller("alice", &[GROUP]).await;
         let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
         let reply = ask(gateway, &ca, Some(&alice), "GET", PATH, &identity("bob", &[])).await.unwrap();
@@ -118,7 +118,7 @@ async fn only_one_user_with_groups_is_accepted_as_an_assumed_identity() {
         assert_eq!(reply.status, 400, "{names}: {reply:?}");
     }
 
-    // What stands behind the body is no header.
+    // A trailer after the body is no header.
     let mut caller = Http1Caller::dial(&edge.rig).await;
     let lines = "Impersonate-User: bob\r\nTransfer-Encoding: chunked\r\nTrailer: Impersonate-Group\r\n";
     caller.write(head("POST", PATH, lines)).await;
@@ -133,7 +133,8 @@ async fn only_one_user_with_groups_is_accepted_as_an_assumed_identity() {
     }
 }
 
-/// Presence of a header never switches off a step of authentication, where identities may be assumed as where not.
+/// Presence of a header never switches off a step of authentication, where identities may be assumed as where
+/// not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unauthenticated_client_assumes_no_identity() {
     let edge = setup(HttpVersion::Http1, ANYBODY).await;
@@ -223,7 +224,8 @@ async fn a_real_api_server_sees_the_identity_that_kubectl_as_asks_for() {
     }
 }
 
-/// A cluster whose callers may do everything there, and of whom the holder of the rig's token may assume `identities`.
+/// A cluster whose callers may do everything there, and of whom the holder of the rig's token may assume
+/// `identities`.
 async fn setup(version: HttpVersion, identities: &str) -> FakeEdge {
     let edge = FakeEdge::start(version).await;
     edge.fake.otherwise(Behaviour::json("{}"));
@@ -249,7 +251,7 @@ fn identity<'a>(user: &'a str, groups: &[&'a str]) -> Vec<(&'static str, &'a str
     [(USER, user)].into_iter().chain(groups.iter().map(|&group| (IN_GROUP, group))).collect()
 }
 
-/// Whether a request bears this identity and nothing of the holder of the rig's token.
+/// Asserts that a request has this identity and nothing of the holder of the rig's token.
 fn speaks_for(request: &RecordedRequest, user: &str, groups: &[&str]) {
     assert_eq!(request.header("impersonate-user"), [user]);
     assert_eq!(request.header("impersonate-group"), groups);

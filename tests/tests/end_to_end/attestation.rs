@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 /// The limit for any step of a test.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
-/// For whom tokens of edge-a must be meant.
+/// The audience of tokens of edge-a.
 const AUDIENCE: &str = "tombolo:tombolo:edge-a";
 
 const HOUR_SECONDS: u64 = 60 * 60;
@@ -237,7 +237,7 @@ async fn new_issuer_keys_need_a_recorded_key_beside_them_or_an_administrator() {
     site.serve([&first, &two]).await;
     assert_ne!(at(&site.rig, &["cluster", "attestation", "show", "edge-a"]).await, before);
 
-    // Whoever has all keys exchanged at once may be anybody.
+    // A key set without any known key may be anybody's.
     site.replace_key(false).await;
     site.rig.set_clocks(Shift::hours(17 * 2));
     site.rig.logged("server.log", 0, "none of them is recorded already").await;

@@ -306,7 +306,7 @@ const UPGRADE: usize = 4;
 async fn ended_in_all_ways(edge: &mut FakeEdge) -> Vec<(String, &'static str)> {
     let mut expected = Vec::new();
 
-    // Whole, by both versions of HTTP, with a body in either direction.
+    // Complete exchanges by both versions of HTTP, with a body in either direction.
     edge.fake.otherwise(Behaviour::Answer(Answer::json(200, "x".repeat(100_000))));
     for _ in 0..5 {
         let reply = edge.rig.ask_with_token("GET", POD, &[]).await;

@@ -19,7 +19,7 @@ const REFUSE_MAX: Duration = Duration::from_secs(20);
 const COUNTED: Duration = Duration::from_secs(5);
 const DIALS_MAX: usize = 25;
 
-/// A change of a good configuration file, what must stand in the message then.
+/// A change of a good configuration file, and the texts that the message must contain.
 type WrongConfig<'a> = (&'a str, &'a str, &'a [&'a str]);
 
 #[tokio::test]
@@ -206,7 +206,8 @@ impl ConfigTrial {
         self.rig.path().join(file).display().to_string()
     }
 
-    /// Makes a certificate of the same names as this one, with a key, that ended long ago; says what it is called.
+    /// Makes a certificate of the same names as this one, with a key, that ended long ago; says what it is
+    /// called.
     fn expired(&self, like: &str) -> String {
         let uri = "spiffe://tombolo/cluster/edge-a/agent/old";
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
@@ -241,7 +242,8 @@ impl ConfigTrial {
         self.error_output(program, &["--config", file], 1, &[key, &address, "already in use"]).await;
     }
 
-    /// Runs a daemon that ends by itself, and looks at its code and at what it wrote: one message, with these words.
+    /// Runs a daemon that ends by itself, and looks at its code and at what it wrote: one message, with these
+    /// words.
     async fn error_output(&self, program: &str, flags: &[&str], code: i32, words: &[&str]) -> String {
         let invocation =
             Invocation::of(binary(program)).arguments(flags.iter().copied()).in_directory(self.rig.path());

@@ -219,8 +219,9 @@ async fn a_flooding_address_is_closed_out_except_with_a_certificate() {
     drop(silent);
 }
 
-/// A greedy caller has its share of the seats and all places of the queue, and is told so, does not read some of its answers, and tries to log
-/// in by wrong tokens without a pause; a modest one asks beside it, one thing after the other.
+/// A greedy caller fills its share of the seats and the queue, gets 429, does not read some of its answers,
+/// and tries to log in by wrong tokens without a pause; a modest one asks beside it, one thing after the
+/// other.
 async fn a_greedy_and_a_modest_caller(edge: &FakeEdge, case: &str) {
     edge.fake.otherwise(Behaviour::json("{}"));
     edge.fake.on("/slow", Behaviour::Slow { answer: Answer::json(200, "{}"), piece_bytes: 2, pause: TAKES });

@@ -18,7 +18,8 @@ use tests::rig::{GROUP, Reply, TOKEN, ask};
 
 const NAMESPACE: &str = "/clusters/edge-a/api/v1/namespaces/n";
 
-/// All there is, but for what is noticed of the folder with the policy, in which the log lies, too: each line would be one more.
+/// All there is, but for what is noticed of the folder with the policy, in which the log lies, too: each line
+/// would be one more.
 const LEVEL: &str = "trace,notify=info";
 
 /// Each place has a secret of its own, so that one that is found says where it comes from.

@@ -23,7 +23,7 @@ async fn the_names_in_an_api_servers_certificate_are_shown() {
     let (advertise, asked) = (cluster.options().advertise, cluster.address());
     let control_plane = format!("{advertise}:{}", asked.port());
     at(&rig, &["cluster", "update", CLUSTER, "--advertise", &control_plane]).await;
-    // Whoever has found it has seen its certificate.
+    // An agent that has found it has seen its certificate.
     rig.listed(CLUSTER, |listed| listed.contains(&control_plane)).await;
 
     let shown: Value = serde_json::from_str(&at(&rig, &["clusters", "-o", "json"]).await).unwrap();

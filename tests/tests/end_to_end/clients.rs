@@ -24,7 +24,7 @@ use entry_points::ClusterEntryPoints;
 /// The result of a client by one entry point.
 #[derive(Debug, Clone, Copy)]
 enum Cell {
-    /// It gets, and hears what it watches.
+    /// It gets objects, and receives the events of its watch.
     Works,
     /// It does not, and this is among what it says of that.
     Says(&'static str),

@@ -59,7 +59,7 @@ async fn no_input_puts_control_characters_into_logs_tables_or_the_audit_log() {
                     assert!(line["level"].is_string() && line["timestamp"].is_string(), "{line}");
                 }
             } else {
-                // Every line begins with its time: none was begun by what a stranger wrote.
+                // Every line begins with its time, so none was begun by a client's input.
                 assert!(log.lines().all(|line| line.starts_with("20")), "{log}");
             }
         }

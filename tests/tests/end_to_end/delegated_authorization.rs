@@ -262,7 +262,7 @@ async fn without_the_authorizing_cluster_nothing_new_starts() {
     host.on(REVIEWS, Behaviour::NeverAnswer);
     let reply = site.ask(TOKEN, "edge-b", LIST).await;
     assert_eq!((reply.status, reply.body.contains("HostAway")), (503, true), "slow: {}", reply.body);
-    // The yes to the watch counts no more, and it was asked about again in vain.
+    // The permission of the watch has expired, and asking for it again has failed.
     while asked_about(&host, "watch") < 2 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -273,7 +273,7 @@ async fn without_the_authorizing_cluster_nothing_new_starts() {
     store.put("shown", "while it is away");
     watch.read_until("while it is away").await;
 
-    // Back, with another mind: what runs is told.
+    // The cluster is back and denies: running exchanges get the reason.
     host.on(REVIEWS, Behaviour::Answer(review(&json!({ "allowed": false }))));
     host.listen_again().await.unwrap();
     let message = watch.read_until("ForbiddenByHost").await;

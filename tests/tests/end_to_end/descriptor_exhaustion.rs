@@ -116,7 +116,7 @@ fn leave(process: &Process, more: u64) -> Rlimit {
     let open = fs::read_dir(format!("/proc/{}/fd", process.id().unwrap())).unwrap().count() as u64;
     let id = Pid::from_raw(process.id().unwrap().try_into().unwrap());
     let allowed = rustix::process::getrlimit(Resource::Nofile);
-    // The hard bound stays: whoever is not root could not put it back.
+    // The hard limit stays, because only root could restore it.
     prlimit(id, Resource::Nofile, Rlimit { current: Some(open + more), maximum: allowed.maximum }).unwrap()
 }
 

@@ -81,7 +81,7 @@ async fn a_dial_token_reaches_only_its_clusters_targets() {
         assert_eq!(asks, status == 407, "{answer}");
         assert!(!answer.contains(OTHER), "a cluster that is not the token's: {answer}");
     }
-    // Every other door takes it for nothing.
+    // No other listener accepts it.
     let bearer = format!("Bearer {token}");
     for (method, path) in [("GET", "/clusters"), ("GET", "/clusters/edge-a/version"), ("CONNECT", &at_listed)]
     {
@@ -360,7 +360,7 @@ impl DialTokenEdge {
 
     /// The same for what these words say.
     async fn token_for(&self, user: &str, name: &str, places: &[&str]) -> (String, String) {
-        // By its name it is known for a secret that must stand in no log.
+        // Its file name marks it as a secret, which no log may contain.
         let file = format!("{name}.token");
         let words = ["user", "dial-token", "create", "--user", user, "--ttl", "1h", "--out", &file];
         let message = at(&self.rig, &[words.as_slice(), places].concat()).await;

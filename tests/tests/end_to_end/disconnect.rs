@@ -86,8 +86,8 @@ async fn a_disconnect_ends_an_upload_that_the_api_server_does_not_read() {
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
             for how in FAREWELLS {
-                // More than a tunnel's stream takes and the gateway reads ahead, and little enough that the FIN behind it
-                // arrives: behind what fills every buffer on the way TCP keeps a FIN back.
+                // More than a tunnel's stream takes and the gateway reads ahead, and little enough that the
+                // FIN behind it arrives: behind what fills every buffer on the way TCP keeps a FIN back.
                 for bytes in [1024, 1_400_000] {
                     let path = format!("/deaf/{round}/{how:?}/{bytes}");
                     let mut caller = Http1Caller::dial(&setup.edge.rig).await;

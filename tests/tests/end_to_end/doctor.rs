@@ -250,7 +250,7 @@ async fn the_doctor_reports_missing_rights_at_a_real_api_server() {
     let taken =
         cluster.kubectl(&["delete", "clusterrolebinding", "tunnel-agent"]).await.expect("kubectl runs");
     assert!(taken.status.success(), "{taken:?}");
-    // The API server's authorizer hears of it a moment later.
+    // The API server's authorizer sees it a moment later.
     let deadline = Instant::now() + DOCTOR_MAX;
     loop {
         let powerless = doctor(&rig, &["agent", "--config", "edge-a.yaml"]).await;
@@ -263,7 +263,8 @@ async fn the_doctor_reports_missing_rights_at_a_real_api_server() {
 }
 
 impl Diagnosis {
-    /// Exit code 0, nothing but ok, and these words. The rig's token file is open to others, and a fake has no clock.
+    /// Exit code 0, nothing but ok, and these words. The rig's token file is open to others, and a fake has
+    /// no clock.
     fn is_well(&self, words: &[&str]) {
         assert_eq!(self.code, Some(0), "{}", self.text);
         for line in self.text.lines() {

@@ -90,7 +90,8 @@ async fn a_stopping_server_finishes_its_downloads() {
     assert_eq!(code, Some(0), "{}", trial.rig.server_log());
 }
 
-// A balancer goes by whether the port takes connections, so the one that a stopping server has for agents must not.
+// A balancer goes by whether the port takes connections, so the one that a stopping server has for agents
+// must not.
 /// Both servers are behind one address, and the stopping one finishes its downloads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_tcp_the_next_tunnel_avoids_a_stopping_server() {

@@ -84,7 +84,7 @@ async fn an_entry_point_is_for_its_own_name_and_its_own_users() {
 
     let mode = |path: &PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&edge.socket), mode(&edge.closed_socket)), (0o600, 0o666));
-    // Its certificate is nobody at the callers' door.
+    // Its certificate is unknown at the callers' listener.
     let own = edge.authority.issue_user(NAME, &[]);
     if let Ok(mut stream) = dial(edge.rig.gateway(), &edge.rig.server_ca(), &["http/1.1"], Some(&own)).await {
         assert_eq!(answered(&mut stream, "GET /clusters HTTP/1.1\r\nHost: a\r\n\r\n").await, None);
@@ -100,7 +100,7 @@ async fn an_entry_point_that_policy_no_longer_names_is_cut_off() {
     assert_eq!(asked(&mut stream, &request).await, "200 OK");
     echoes(&mut stream).await;
 
-    // Everybody who says who it is: no way in is among them.
+    // All authenticated callers, which no entry point belongs to.
     edge.rig.put_policy(&[rule("{ method: \"*\", user: \"*\" }"), rule(&subject(BY_SOCKET))]).await;
 
     let mut rest = Vec::new();

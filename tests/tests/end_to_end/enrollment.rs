@@ -183,7 +183,8 @@ async fn a_site_that_was_off_for_days_renews_by_its_recorded_key_and_comes_back(
     let mut off = agent(&rig, &listener, "one", "edge-a", &api_server).await;
     rig.connected("edge-a").await;
     let mut instances = vec![tunnel_agent_of(&rig).await];
-    // Two thirds of its certificate's life have passed; then all of it, and two days more; then most of its grace.
+    // Two thirds of its certificate's life have passed; then all of it, and two days more; then most of its
+    // grace.
     for hours in [20, 20 + 72, 80 * 24] {
         off.process.stop(DONE_MAX).await.expect("it ends");
         let before = identity_file(&rig, "one");

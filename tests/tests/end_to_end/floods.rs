@@ -266,7 +266,7 @@ impl FloodSetup {
     ) -> Flooded {
         let answered = self.bystander.noticed().during.0;
         let met = self.flood_alone(name, waves, reads, write).await;
-        // Whoever asked when the flood began has been answered, and so has who asked after it.
+        // Requests before and after the flood's begin were answered.
         let two_more = async {
             while self.bystander.noticed().during.0 < answered + 2 {
                 sleep(Duration::from_millis(10)).await;

@@ -26,7 +26,8 @@ const NAME: &str = "go_parses_exactly_the_permitted_requests";
 /// Connections of callers, each with three requests behind each other; the catalogue has a million requests.
 const CONNECTIONS: usize = 500;
 
-/// A gateway that still waits for more of a request is not waited for. What it has passed on by then is compared all the same.
+/// A gateway that still waits for more of a request is not waited for. What it has passed on by then is
+/// compared all the same.
 const WAITS_MAX: Duration = Duration::from_secs(3);
 const PARSER_MAX: Duration = Duration::from_secs(60);
 

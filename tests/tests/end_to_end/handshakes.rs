@@ -26,7 +26,8 @@ const ALERT: u8 = 21;
 const RECORD_HEAD_BYTES: usize = 5;
 const AT_ONCE: usize = 16;
 
-/// CPU that a whole handshake may take the server, signature and key exchange included; a chain that is never built costs less.
+/// CPU that a complete handshake may take the server, signature and key exchange included; a chain that is
+/// never built costs less.
 const CPU_PER_HANDSHAKE: Duration = Duration::from_millis(100);
 
 /// A connection that ends in the middle of one is closed.

@@ -96,7 +96,7 @@ async fn another_user_of_the_machine_does_not_read_the_secret() {
         return skip(test, "only root may become somebody else");
     }
     let edge = LocalProxyEdge::start().await;
-    // Nothing but the file's own mode stands in the way.
+    // Only the file's own mode prevents that.
     std::fs::set_permissions(edge.rig.path(), Permissions::from_mode(0o755)).unwrap();
     let open = edge.rig.write("open.conf", "anybody's\n");
     std::fs::set_permissions(&open, Permissions::from_mode(0o644)).unwrap();

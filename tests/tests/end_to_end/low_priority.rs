@@ -57,7 +57,7 @@ async fn low_priority_connections_are_answered_as_before() {
 }
 
 async fn status(caller: &mut Http2Caller, authorization: &str) -> u16 {
-    // Whole.
+    // A complete answer.
     let answer = caller.ask("GET", PATH, &[("authorization", authorization)]).await;
     answer.expect("it is answered").status().as_u16()
 }

@@ -32,7 +32,7 @@ async fn no_metric_label_contains_hosts_paths_user_agents_or_users() {
     round(&edge, &mut Rng::new(1)).await;
 
     let series = series(&edge).await;
-    // Which combinations of ours appear depends on the dice; what strangers have named is in none.
+    // The random numbers decide which of our combinations appear. None contains a name from a client.
     let named: Vec<&String> = series.iter().filter(|series| series.to_lowercase().contains(NAMED)).collect();
     assert_eq!(named, Vec::<&String>::new());
     assert!(series.len() < SERIES_MAX && series.len() > 50, "{} series", series.len());

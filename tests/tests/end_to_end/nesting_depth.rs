@@ -11,7 +11,7 @@ use tests::rig::policy::{FILE, allow_all};
 use tests::rig::{Agent, ApiServer, Rig, ask};
 use tokio::time::{sleep, timeout};
 
-/// A level each: a stack of 2 MiB would not bear a frame of 200 bytes for each.
+/// The number of levels: a stack of 2 MiB has no room for a frame of 200 bytes for each.
 const DEPTH: usize = 10_000;
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";

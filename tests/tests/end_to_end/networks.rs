@@ -98,11 +98,11 @@ async fn an_address_stays_with_its_cluster_while_the_cluster_is_away() {
     let mut setup = NetworksSetup::start().await;
     let target = setup.listed.address.to_string();
     let elsewhere = "127.0.0.1:1";
-    // A site's whole network, of which agents say what they have.
+    // A site's complete network, of which agents report the addresses that they have.
     setup.add_cluster("edge-a", PLANT, &["127.0.0.0/8"], &[&target]).await;
     setup.add_cluster("edge-b", PLANT, &["127.0.0.0/8"], &[elsewhere]).await;
     assert_eq!(note(&setup.reached(PLANT, &target).await, "cluster"), "edge-a");
-    // A neighbour that is away has what its agent said last, and not all that it might have.
+    // A disconnected cluster has the addresses that its agent reported last, and not all that it might have.
     setup.stop("edge-b").await;
     assert_eq!(note(&setup.reached(PLANT, &target).await, "cluster"), "edge-a");
     setup.start_agent("edge-b", &[elsewhere]).await;
@@ -112,7 +112,7 @@ async fn an_address_stays_with_its_cluster_while_the_cluster_is_away() {
     let away = setup.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
     assert_eq!((away.status, away.cause().as_str()), (503, "ClusterNotConnected"), "{away:?}");
     assert!(away.body.contains("edge-a") && !away.body.contains("edge-b"), "{away:?}");
-    // Now the neighbour's agent says that it has it.
+    // Now the other cluster's agent reports that it has it.
     setup.stop("edge-b").await;
     setup.start_agent("edge-b", &[&target]).await;
     let taken = setup.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
@@ -191,7 +191,7 @@ impl NetworksSetup {
         ask(gateway, &ca, identity, "CONNECT", target, &headers).await.unwrap()
     }
 
-    /// Says a byte to the target by a network, hears it, and returns what the audit log has of it.
+    /// Sends a byte to the target by a network, reads its echo, and returns the audit line.
     async fn reached(&mut self, network: &str, target: &str) -> Value {
         self.reached_by(None, network, target).await
     }

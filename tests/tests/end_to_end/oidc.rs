@@ -357,7 +357,8 @@ fn with_raw(good: &Value, name: &str, value: &str) -> String {
 }
 
 impl OidcSetup {
-    /// A server that takes tokens of an issuer, with `more` of its configuration, and a cluster in which its group may all.
+    /// A server that takes tokens of an issuer, with `more` of its configuration, and a cluster in which its
+    /// group may all.
     async fn set(more: &str) -> Self {
         let issuer = Issuer::start().await;
         let rig = Rig::start_with(&config(&issuer, more)).await;

@@ -55,7 +55,7 @@ const AMBIGUOUS: [&str; 50] = [
     "edge-a.clusters.test:443",
     "https://gateway.test/clusters/edge-a/version",
     "https://edge-b.clusters.test/version",
-    // Above the application's own part of the path the rules hold, whatever stands in that part.
+    // Above the application's own part of the path the rules hold, whatever that part contains.
     "/clusters/edge-a/api/v1/namespaces/n/services/../proxy/x",
     "/clusters/edge-a/api/v1/namespaces/n/services/s%2fx/proxy/y",
     "/clusters/edge-a/api/v1/namespaces/n/services/s/%70roxy/../../x",

@@ -130,7 +130,7 @@ async fn are_survived(attacks: &[Attack]) {
             AttackOutcome::Ended => Some(closed(&connection).await),
             AttackOutcome::Tolerated => connection.close_reason(),
         };
-        // Where the attacker has given all its names away it hears of the end by a stateless reset.
+        // An attacker that has retired all its connection IDs gets a stateless reset.
         let is_told =
             matches!(ended, None | Some(ConnectionError::ConnectionClosed(_) | ConnectionError::Reset));
         assert!(is_told, "{what}: {ended:?}");

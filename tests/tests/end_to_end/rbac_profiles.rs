@@ -167,7 +167,7 @@ impl Thief {
         let kubectl = cluster.kubectl_with(kubeconfig).limit(SOON);
         let token = account.token().to_owned();
         let thief = Self { cluster, token, kubectl };
-        // The API server's authorizer hears of what was applied a moment later.
+        // The API server's authorizer sees applied objects a moment later.
         let deadline = Instant::now() + SOON;
         for words in WORKS {
             while !thief.may(words).await {
@@ -197,8 +197,8 @@ impl Thief {
         output.status.success()
     }
 
-    /// Every verb with every kind, of any name, that the token may: in all namespaces or in one, of which no rule may speak
-    /// without names.
+    /// Every verb with every kind, of any name, that the token may: in all namespaces or in one, of which no
+    /// rule may speak without names.
     async fn rights(&self) -> BTreeSet<String> {
         let listed = self.cluster.admin().stdout(&["api-resources", "--no-headers", "-o", "name"]).await;
         let kinds: Vec<&str> = listed.lines().chain(NOT_LISTED).collect();

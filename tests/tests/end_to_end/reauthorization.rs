@@ -208,7 +208,7 @@ impl ReauthorizationSite {
 }
 
 impl Running {
-    /// None of it comes to a clean end, but the watch, which is told why.
+    /// None of them ends cleanly except the watch, which gets the reason.
     async fn are_ended(mut self, cause: &str, code: &str) {
         let message = self.watch.read_until(cause).await;
         assert!(message.contains("\"ERROR\"") && message.contains(&format!("\"code\":{code}")), "{message}");

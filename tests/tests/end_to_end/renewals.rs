@@ -36,7 +36,7 @@ async fn each_renewal_is_audited_and_an_agents_renewals_are_limited() {
         .await
         .expect_err("one more");
     assert_eq!(limited.code(), Code::ResourceExhausted, "{limited:?}");
-    // A lost answer is given again all the same, a key that was replaced raises its alarm, and neighbours renew.
+    // A lost answer is still repeated, a replaced key raises its alarm, and other agents renew.
     line.renew(&EnrollmentClaim { key: &held.0, ..claim(&instance, &replaced) }, None)
         .await
         .expect("the last one's repeat");

@@ -15,7 +15,8 @@ const OUTAGES: [Duration; 5] = [
     Duration::from_millis(500),
     Duration::from_secs(3),
 ];
-/// Generous, for machines that build other things meanwhile: what is promised is 5 s, and the figures are printed.
+/// Generous, for machines that build other things meanwhile: what is promised is 5 s, and the figures are
+/// printed.
 const BACK_MAX: Duration = Duration::from_secs(15);
 
 #[tokio::test]

@@ -33,7 +33,7 @@ async fn a_site_that_is_off_during_a_root_rotation_comes_back() {
     let _agent = rig.agent_with("edge-a", &source, "").await;
     rig.logged("edge-a.log", 0, "bundle=3").await;
 
-    // One that was off the whole time has learned nothing.
+    // An agent that was off all the time does not know the new root.
     let _late = rig.agent_with("edge-b", &source, "").await;
     rig.logged("edge-b.log", 0, "the server cannot be trusted").await;
     fs::copy(moved.join("server-ca.crt"), rig.path().join("pki/server-ca.crt")).expect("callers' copy");

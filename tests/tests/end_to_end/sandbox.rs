@@ -34,7 +34,7 @@ async fn no_thread_of_either_daemon_can_start_a_program_or_gain_rights() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn neither_daemon_leaves_its_memory_in_a_core_dump() {
-    // Who is root of the machine may take a bound away that whoever started this has set.
+    // Root may lift a limit that the parent process has set.
     let scratch = Scratch::new("tombolo-core-").unwrap();
     let sleep = Invocation::of("sleep").arguments(["1000"]).in_directory(scratch.path());
     let mut other = Process::start(&sleep, &scratch.path().join("sleep.log")).await.unwrap();

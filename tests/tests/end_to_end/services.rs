@@ -19,7 +19,7 @@ const CLUSTER: &str = "edge-a";
 async fn an_unreachable_or_forbidden_service_is_refused_with_the_reason() {
     let fake = FakeApi::start().await.unwrap();
     let canary = Echo::start().await;
-    // Each in a namespace of its own. A tenant has written what stands in the first one's slice.
+    // Each in a namespace of its own. A tenant has written the addresses in the first one's slice.
     for (namespace, services, slices) in [
         ("tenant", vec![service(443)], slice("127.0.0.1", canary.address.port())),
         ("metadata", vec![service(443)], slice("169.254.169.254", 80)),

@@ -182,7 +182,8 @@ impl ShutdownTrial {
         Self { rig, agent, api, feed }
     }
 
-    /// Begins a watch, and returns when its first event has reached the caller; what else does, the task tells.
+    /// Begins a watch, and returns when its first event has reached the caller; what else does, the task
+    /// tells.
     async fn watch(&self, event: &'static str) -> (JoinHandle<ReceivedResponse>, RecordedRequest) {
         let (gateway, ca) = (self.rig.gateway(), self.rig.server_ca());
         let before = self.api.requests().len() as u64;

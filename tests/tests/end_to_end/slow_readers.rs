@@ -136,7 +136,8 @@ async fn a_steady_reader_and_an_idle_watcher_are_never_ended() {
     for caller in &mut watches {
         caller.reads("second\n").await;
     }
-    // Where this machine holds the trial itself up, the slow count as stalled for a moment: that costs others their place.
+    // A delay of the test itself makes steady readers count as slow ones for a moment, which costs others
+    // their budget.
     let ended = setup.edge.rig.metric(setup.edge.rig.probes(), ENDED).await;
     assert!(ended <= (ENOUGH + slow.len()) as f64, "{ended} were ended");
 }
@@ -170,8 +171,8 @@ async fn an_upgraded_slow_reader_is_counted_and_cut_off() {
 /// The API server does not read it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_that_is_not_read_is_accepted_as_far_as_the_windows_go() {
-    // Caller's stream at the gateway, tunnel's stream at the agent, what the agent holds for the API server, and this
-    // API server's own window; and hyper's buffers between them.
+    // Caller's stream at the gateway, tunnel's stream at the agent, what the agent holds for the API server,
+    // and this API server's own window; and hyper's buffers between them.
     const WINDOWS_BYTES: usize = 256 * 1024 + 1_250_000 + 128 * 1024 + 1024 * 1024;
     const BUFFERS_BYTES: usize = 2 * 128 * 1024 + 2 * 64 * 1024;
     let setup = SlowReaderSetup::start(HttpVersion::Http2).await;

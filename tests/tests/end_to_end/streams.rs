@@ -75,7 +75,8 @@ async fn a_real_api_server_serves_300_watches_and_100_gets_at_once() {
     get_at_once(&rig, path, |body| serde_json::from_slice::<Value>(body).unwrap()["kind"] == "ConfigMapList")
         .await;
 
-    // At the API server all of them run beside what its own controllers watch; and one more get finds its way.
+    // At the API server all of them run beside what its own controllers watch; and one more get finds its
+    // way.
     assert!(watches_served(&cluster).await >= before + WATCHES);
     cluster.admin().stdout(&["create", "configmap", "seen-by-all"]).await;
     let versions = watches.each(|line| version_of(line, "seen-by-all")).await;
@@ -97,7 +98,7 @@ async fn watches_served(cluster: &EdgeCluster) -> usize {
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
 }
 
-/// The version of the object that an ADDED event is about, if it bears this name.
+/// The version of an ADDED event's object, if it has this name.
 fn version_of(line: &str, name: &str) -> Option<String> {
     let event: Value = serde_json::from_str(line).unwrap();
     let metadata = &event["object"]["metadata"];

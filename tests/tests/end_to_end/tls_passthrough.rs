@@ -27,7 +27,8 @@ const ENTRY_POINT: &str = "way-in:sni";
 const SOURCES: [&str; 2] = ["127.0.0.1", "127.0.0.3"];
 const ELSEWHERE: &str = "127.0.0.2";
 
-/// One of so many targets that are none is tried at a server that does not start; odd to the number of ports of the table.
+/// One of so many targets that are none is tried at a server that does not start; odd to the number of ports
+/// of the table.
 const FAULTY_STEP: usize = 9;
 
 /// Alerts of TLS (RFC 8446, section 6.2).
@@ -49,7 +50,7 @@ async fn tls_passes_to_the_last_byte_to_the_cluster_of_its_server_name() {
         ("other.edge-a.test", CLUSTER, &canary.address.to_string()),
         // No agent of it was ever there.
         ("api.edge-b.test", OTHER, &here),
-        // Nobody has allowed the way in this one.
+        // No rule permits this target to the entry point.
         ("api.edge-c.test", "edge-c", &here),
     ];
     let edge = TlsEdge::start(&servers, (100, 100), &[&here, &canary.address.to_string()]).await;
@@ -145,7 +146,7 @@ async fn tls_passes_only_while_policy_names_the_entry_point() {
     edge.advertise(CLUSTER, &[&here]).await;
     let mut stream = edge.connected("127.0.0.1", "api.edge-a.test").await;
 
-    // Everybody who says who it is: a way in is not among them.
+    // All authenticated callers, which an entry point does not belong to.
     edge.rig.put_policy(&[may_dial("admins", ("token", &format!("token:{GROUP}")), &["*"])]).await;
 
     let end = timeout(SOON, stream.read_to_end(&mut Vec::new())).await.expect("it is cut");
@@ -186,7 +187,7 @@ async fn passed_connections_are_limited_by_address_and_in_all() {
     edge.connected(one, "api.edge-a.test").await;
 }
 
-/// The address comes in CONNECT's target, or it is what a server name stands for.
+/// The address comes in CONNECT's target, or a server name selects it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connect_and_server_names_judge_an_address_alike() {
     let listed = Echo::start().await;
@@ -195,7 +196,7 @@ async fn connect_and_server_names_judge_an_address_alike() {
     edge.advertise(CLUSTER, &[&here]).await;
     let mut by_connect = Vec::new();
     for target in targets::around(listed.address) {
-        // No request of HTTP could bear these.
+        // No HTTP request could contain these.
         let is_tolerated = !target.contains(' ') && !target.starts_with(':');
         let status = if is_tolerated { status_of_connect(&edge.rig, CLUSTER, &target).await } else { 400 };
         by_connect.push((target, status));

@@ -17,7 +17,8 @@ use crate::rogue_server::{AUDIT_ID, ROGUE_SPEAKS, RogueServer};
 
 const PATH: &str = "/clusters/edge-p/api/v1/namespaces";
 
-/// To the one cluster callers' own credentials pass through, to the other not. Nothing gives up waiting while a trial runs.
+/// To the one cluster callers' own credentials pass through, to the other not. Nothing gives up waiting while
+/// a trial runs.
 const CLUSTERS: &str = "clusters: [{ name: edge-p, passThrough: true }, { name: edge-a, impersonation: { users: [\"*\"], \
                         groups: [\"*\"] } }]\nparking: { limitSeconds: 300 }\n";
 
@@ -217,7 +218,7 @@ async fn a_request_with_the_callers_own_token_is_never_parked_or_resent() {
     assert!(end.is_err(), "an honest error");
     assert_eq!(edge.callers(0).len(), 2, "nothing was sent twice: {:?}", edge.callers(0));
 
-    // Requests for the other cluster wait for longer than this trial bears.
+    // Requests for the other cluster wait for longer than this test can.
     Rig::ends_with(&mut edge.agent.process, Signal::TERM).await;
     edge.rig.disconnected("edge-p").await;
     let away = edge.ask("GET", PATH, &headers).await;

@@ -17,7 +17,8 @@ const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
 const AUDIENCE: &str = "tombolo";
 
-/// Pause between two events of a watch that is to go on, and how long it takes at most until its token is reviewed again.
+/// Pause between two events of a watch that is to go on, and how long it takes at most until its token is
+/// reviewed again.
 const BEAT: Duration = Duration::from_secs(10);
 const AGAIN_MAX: Duration = Duration::from_secs(6 * 60);
 
@@ -144,7 +145,7 @@ async fn a_malformed_review_admits_nobody_and_a_token_is_reviewed_once() {
     let asked = reviewer.requests().into_iter().next().unwrap();
     assert_eq!(asked.header("authorization"), [format!("Bearer {ITS_TOKEN}")]);
 
-    // Whoever hammers with one token is one question, whether it is taken or not.
+    // Many requests with one token cause one review, whether it is accepted or not.
     for (token, answer, status) in [("hammer", review(&json!({})), 401), ("welcome", review(&good), 200)] {
         reviewer.on(REVIEWS, Behaviour::Answer(answer));
         let before = reviewer.requests().len();

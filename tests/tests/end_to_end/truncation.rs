@@ -133,7 +133,8 @@ async fn a_complete_answer_ends_cleanly_and_is_the_same_to_the_byte() {
     }
 }
 
-// Where nobody reads what a caller still sends, RST answers it, and takes along what is on its way: the refusal, too.
+// Where nobody reads what a caller still sends, RST answers it, and takes along what is on its way: the
+// refusal, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_that_is_refused_is_read_on_until_its_caller_has_the_answer() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
@@ -192,8 +193,8 @@ async fn a_complete_upload_arrives_the_same_to_the_byte() {
 async fn http1_caller_sees_a_cut(edge: &FakeEdge, case: &str) {
     let mut caller = Http1Caller::dial(&edge.rig).await;
     caller.write(head("GET", "/clusters/edge-a/half", "")).await;
-    // The end may overtake what was sent before it, the answer's head too: on its way to the gateway, which then says so,
-    // or in the gateway, which then cuts the connection.
+    // The end may overtake what was sent before it, the answer's head too: on its way to the gateway, which
+    // then says so, or in the gateway, which then cuts the connection.
     let Ok(answered) = caller.try_read_head().await.map(|head| head.to_lowercase()) else {
         return;
     };

@@ -28,7 +28,7 @@ async fn an_unknown_and_an_unreachable_cluster_have_different_messages() {
     let away = ["ClusterNotConnected", "cluster edge-a is not connected", "check that one is running", "UDP"];
     assert_refused_with(&rig, 503, &away).await;
 
-    // Without a farewell: what the server knows of clusters was written down when it learned it.
+    // Without a clean shutdown: the server stores its knowledge of clusters at once.
     rig.kill_server();
     rig.start_server().await;
     assert_refused_with(&rig, 503, &away).await;

@@ -188,7 +188,7 @@ async fn a_hang_up_of_either_side_ends_the_other() {
     }
     eprintln!("upgraded connections: noticed after at most {slowest:?} of 20");
 
-    // The other way round: dropped without a farewell, which must not look like an end.
+    // The other way round: dropped without a clean end, which must not look like one.
     let mut caller = upgraded(&edge, "websocket").await;
     edge.fake.drop_connections();
     caller.read_to_end().await.1.unwrap_err();

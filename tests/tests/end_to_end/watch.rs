@@ -46,7 +46,7 @@ async fn watch_for(duration: Duration) {
         written
     };
     let mut watcher = Watcher::new(&site, duration + LATE_MAX);
-    // The watcher goes on until it has seen the last of what was written, which it is told at the end.
+    // The watcher goes on until it has seen the last write, whose name comes at the end.
     let (written, ()) = tokio::join!(writing, watcher.watch());
 
     assert!(watcher.ends >= 2, "the server ended {} watches", watcher.ends);
@@ -128,7 +128,7 @@ struct Chunks {
 }
 
 impl Chunks {
-    /// The lines that became whole.
+    /// The lines that are complete now.
     fn take(&mut self, piece: &[u8]) -> Vec<String> {
         self.bytes.extend_from_slice(piece);
         if !self.head_is_over {

@@ -31,7 +31,7 @@ fn no_stream_breaks_and_no_request_fails_while_ports_and_addresses_change() {
             pod.ip(&format!("addr add 10.42.0.{}/24 dev {device}", 100 + last)).await.unwrap();
             pod.ip("route add default via 10.42.0.1").await.unwrap();
             edge.goes_on().await;
-            // As where a network card is replaced, or a pod's network is set up anew.
+            // As where a network card is replaced, or a pod's network is set up again.
             edge.site.replace_interface(&format!("eth{last}"), 200 + last).await;
             edge.goes_on().await;
         }

@@ -34,7 +34,7 @@ const NAMES: [&str; 2] = ["api.edge-a.test", "api.edge-b.test"];
 
 /// So many ask at once by each way.
 const CALLERS_PER_ENTRY_POINT: usize = 4;
-/// After so many requests of one caller a connection is made anew.
+/// Number of requests of one caller after which it connects again.
 const REQUESTS_PER_CONNECTION: usize = 50;
 /// The interval at which a site's node gets another port at its NAT.
 const REBOUND_EVERY: Duration = Duration::from_millis(700);

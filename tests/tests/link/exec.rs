@@ -28,7 +28,8 @@ const PODS: &str = "/api/v1/namespaces/default/pods/p";
 
 /// The variable that makes kubectl use SPDY.
 const NO_WEBSOCKETS: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
-/// kubectl pings every 5 s and gives up 61 s after the last pong: here it surely lives on, and here it surely does not.
+/// kubectl pings every 5 s and gives up 61 s after the last pong: here it surely lives on, and here it surely
+/// does not.
 const TOLERATED: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(50)];
 const NOT_TOLERATED: Duration = Duration::from_secs(75);
 
@@ -65,7 +66,7 @@ fn an_exec_survives_as_long_an_outage_as_its_protocol_allows() {
                 println!("over WebSocket, {after:.1?} after the link went dark, {status}: {message:?}");
                 assert!(after < NOT_TOLERATED, "it did not end by itself");
                 assert_eq!(status.code(), Some(1));
-                // What came back before stands there as it was, and then kubectl says why there is no more.
+                // The echo so far is unchanged, and then kubectl gives the reason for its end.
                 let errors = message.strip_prefix(&edge.websocket.echoed).expect("what was echoed");
                 let error = errors.lines().last().unwrap_or_default();
                 assert!(error.starts_with("error: ") && error.ends_with("i/o timeout"), "{errors}");
@@ -121,7 +122,7 @@ impl ExecEdge {
         Self { site, _agent: agent, _api: api, websocket, spdy }
     }
 
-    /// An outage of this length that both bear.
+    /// An outage of this length that both survive.
     async fn dark_for(&mut self, length: Duration) {
         self.dark_but(length, async |_, _| {}).await;
         self.websocket.comes_back().await;

@@ -65,7 +65,8 @@ fn by_the_name_of_a_network_an_address_leads_to_its_own_cluster() {
             "{completions}"
         );
         assert_eq!(completions["user"]["username"], "alice");
-        // The other network has nothing to do with it, and for whom policy has one of both nothing is ambiguous.
+        // The other network has nothing to do with it, and for whom policy has one of both nothing is
+        // ambiguous.
         assert_eq!(uid(proxies[1].kubectl(&edges[1].cluster)).await, uids[1]);
         let bobs = LocalProxy::start_within(&rig, "bob", ["--network", PLANTS[0]], &edges[0]).await;
         assert_eq!(uid(bobs.kubectl(&edges[0].cluster)).await, uids[0]);

@@ -19,7 +19,7 @@ use super::by_address::{ByAddressEdge, read, uid};
 
 /// The names, each in the certificate of its own cluster alone.
 const NAMES: [&str; 2] = ["api.edge-a.test", "api.edge-b.test"];
-/// One that leads to the first, and stands in no certificate.
+/// A name that leads to the first cluster, and is in no certificate.
 const UNCERTIFIED: &str = "wrong.edge-a.test";
 
 /// The number of times that each cluster is asked in turn.

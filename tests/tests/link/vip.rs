@@ -35,7 +35,7 @@ const RANGE: &str = "  - { name: six, sources: [10.8.3.0/24], range: { network: 
 /// The number of times that each cluster is asked in turn.
 const TURNS: usize = 10;
 
-/// The network that a client comes from selects which cluster the address stands for.
+/// The network that a client comes from selects the cluster of the address.
 #[test]
 fn an_unchanged_admin_conf_reaches_the_cluster_of_its_address() {
     trial("an_unchanged_admin_conf_reaches_the_cluster_of_its_address", async |lab| {
@@ -95,7 +95,8 @@ fn an_unchanged_admin_conf_reaches_the_cluster_of_its_address() {
 
         goes_on_behind_an_outage(&rig, &edges[0], &kubectls[0]).await;
 
-        // What an address means elsewhere helps nobody, and who comes from nowhere is reset, as is who comes for another's address.
+        // What an address means elsewhere helps nobody, and who comes from nowhere is reset, as is who comes
+        // for another's address.
         assert_eq!(client_networks[2].reached(CONTROL_PLANE).await, Err(ErrorKind::ConnectionReset));
         assert_eq!(client_networks[1].reached(VIRTUAL).await, Err(ErrorKind::ConnectionReset));
         let refused = "tombolo_server_refusals_total{reason=\"SourceRefused\"}";
@@ -103,7 +104,8 @@ fn an_unchanged_admin_conf_reaches_the_cluster_of_its_address() {
         let output = client_networks[1].kubectl(&edges[0].cluster).refusal(&["get", "namespaces"]).await;
         assert!(output.contains("certificate signed by unknown authority"), "{output}");
 
-        // While policy does not name its way in, nobody comes by it, and by the other as before.
+        // While policy does not name its entry point, it refuses everybody, and the other one works as
+        // before.
         rig.put_policy(&rules()[1..]).await;
         assert_eq!(client_networks[0].reached(CONTROL_PLANE).await, Err(ErrorKind::ConnectionReset));
         assert_eq!(uid(kubectls[1].clone()).await, uids[1]);

@@ -17,13 +17,14 @@ const FILE: &str = "/tmp/large";
 const AT_ONCE: usize = 4;
 /// A slow reader takes so much, and then pauses.
 const SIP: usize = 128 * 1024;
-/// Slow readers are of so many paces, 1.3 to 6.5 MB a second. At which bytes an API server's pings, kubectl's and the ends of commands
-/// meet depends on the pace: readers of one alone may miss for ever what the next one meets each time.
+/// Slow readers are of so many paces, 1.3 to 6.5 MB a second. At which bytes an API server's pings, kubectl's
+/// and the ends of commands meet depends on the pace: readers of one alone may miss for ever what the next
+/// one meets each time.
 const PACES: u32 = 9;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_STEP: Duration = Duration::from_millis(10);
-/// Slow readings by each command in search of an ending: of 77 by WebSocket 14 ended in the rarest one, so that it escapes one
-/// search in ten thousand.
+/// Slow readings by each command in search of an ending: of 77 by WebSocket 14 ended in the rarest one, so
+/// that it escapes one search in ten thousand.
 const SLOW_MAX: u32 = 24;
 
 /// The end of a read.
@@ -51,8 +52,8 @@ fn fifty_megabytes_from_a_pod_are_complete_or_an_error() {
     });
 }
 
-/// Reads by each way and protocol so many times by each command and at each pace, and claims that by each protocol some are whole,
-/// and none ends through the tunnel as none does beside it.
+/// Reads by each way and protocol so many times by each command and at each pace, and claims that by each
+/// protocol some are whole, and none ends through the tunnel as none does beside it.
 ///
 /// # Panics
 /// Where one is.

@@ -72,7 +72,8 @@ fn an_attach_passes_both_directions_and_the_end_of_stdin() {
     });
 }
 
-/// A command that says something at both outputs and fails, and one that does neither; returns all that was said at stderr.
+/// A command that says something at both outputs and fails, and one that does neither; returns all that was
+/// said at stderr.
 pub async fn outputs_are_separate(client: &Client) -> String {
     let output = client.run(&["exec", POD, "--", "sh", "-c", "echo out; echo err >&2; exit 42"]).await;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -65,7 +65,7 @@ async fn none_disturbs_another(
     let torn_bytes = pattern(100_000);
     let short = async {
         for _ in 0..shorts / AT_ONCE {
-            // One that is torn in the middle of what it says, beside those that are whole.
+            // One that is cut in the middle of its bytes, beside complete ones.
             let mut torn = TcpStream::connect(echo).await.expect("kubectl listens");
             torn.write_all(&torn_bytes).await.expect("it is taken");
             drop(torn);
@@ -87,7 +87,8 @@ async fn each_half_ends_by_itself(client: String, echo: SocketAddr) {
         writing.write_all(&sent).await.expect("it is taken");
         writing.shutdown().await.expect("a half can be closed");
     };
-    // The echo ends when it has read the end, and so this shows that the end came through, and nothing before it was lost.
+    // The echo ends when it has read the end, and so this shows that the end came through, and nothing before
+    // it was lost.
     let mut received = Vec::new();
     let read = async {
         timeout(SOON, reading.read_to_end(&mut received)).await.expect("it ends").expect("it ends well");

@@ -44,7 +44,8 @@ pub fn by_both_protocols(entry_point: &str, kubectl: &Kubectl) -> [Client; 2] {
     })
 }
 
-/// Both ways of another program, which has a home of its own by each: what it keeps of an API server is not shared.
+/// Both ways of another program, which has a home of its own by each: what it keeps of an API server is not
+/// shared.
 pub fn clients_of(edge: &NodeEdge, name: &str, program: &Path) -> [Client; 2] {
     [("direct", &edge.direct), ("tunneled", &edge.tunneled)].map(|(entry_point, kubectl)| {
         let name = format!("{entry_point}-{name}");

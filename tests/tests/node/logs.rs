@@ -13,7 +13,7 @@ use super::kubectls::{Client, SOON, until, wrote};
 fn logs_are_those_of_the_pod_and_since_leaves_out_what_is_older() {
     trial("logs_are_those_of_the_pod", async |edges| {
         let edge = &edges.edges[0];
-        // Kubernetes counts in whole seconds: two lines have to be some apart.
+        // Kubernetes counts in full seconds: two lines have to be some apart.
         edge.create_pod("talks", "command: [sh, -c, 'echo old; sleep 3; echo new >&2']").await;
         let ended = ["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/talks", "--timeout=100s"];
         edge.direct.stdout(&ended).await;
@@ -76,7 +76,8 @@ fn ctrl_c_ends_followed_logs_at_the_kubelet_within_a_second() {
     });
 }
 
-/// Follows the pod's logs, sees what comes and presses Ctrl-C; returns how long it took until the kubelet served nobody.
+/// Follows the pod's logs, sees what comes and presses Ctrl-C; returns how long it took until the kubelet
+/// served nobody.
 async fn follows_until_ctrl_c(edge: &NodeEdge, name: &str, kubectl: &Kubectl) -> Duration {
     let client = Client { name: name.to_owned(), kubectl: kubectl.clone() };
     let mut process = what_comes_is_seen(edge, &client).await;

@@ -15,7 +15,8 @@ fn a_debug_container_sees_the_processes_of_the_one_it_is_for() {
             let pod = format!("debugged-{}", client.name);
             edge.run_pod(&pod, &format!("command: [pod, serve, {pod}]")).await;
             let image = format!("--image={IMAGE}");
-            // It waits for somebody who types: of one that ends at once kubectl may see nothing, with or without a tunnel.
+            // It waits for somebody who types: of one that ends at once kubectl may see nothing, with or
+            // without a tunnel.
             let says = "read line; cat /proc/1/cmdline; echo; echo \"heard $line\"; read end";
             let words = ["debug", &pod, &image, "--target=main", "-i", "--", "sh", "-c", says];
             let started = client.kubectl.start_listening(&words, &edge.file(&format!("{pod}.out"))).await;

@@ -23,7 +23,7 @@ const PING: u8 = 9;
 const PONG: u8 = 10;
 const LAST_FRAGMENT: u8 = 0x80;
 const MASKED: u8 = 0x80;
-/// RFC 6455, section 7.4.1: the end that was meant.
+/// RFC 6455, section 7.4.1: the accept key.
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 
 // `k8s.io/apimachinery/pkg/util/remotecommand`.

@@ -22,15 +22,15 @@ pub(in crate::fake_api) struct StoreFeed {
     changes: watch::Receiver<u64>,
     /// The initial events, before any change.
     first: VecDeque<Bytes>,
-    /// Told up to this resource version.
+    /// The resource version up to which changes were sent.
     sent: u64,
-    /// Bookmarks that were told, or asked for before; `None` where they are not wanted.
+    /// Bookmarks that were sent, or requested before; `None` where they are not wanted.
     bookmarks: Option<u64>,
     ends_at: Option<Instant>,
-    /// Ends once `first` is told.
+    /// Whether it ends once `first` is sent.
     is_over: bool,
     gate: Option<Gate>,
-    /// The rest of an event that stands before the gate.
+    /// The rest of an event that waits at the gate.
     rest: Option<Bytes>,
 }
 
@@ -73,7 +73,7 @@ impl StoreFeed {
         }
     }
 
-    /// Lets the watch stand still at a gate: in the middle of the next event, or between two.
+    /// Makes the watch wait at a gate: in the middle of the next event, or between two.
     pub(in crate::fake_api) fn hold_at(&mut self, gate: Option<Gate>) {
         self.gate = gate.filter(|gate| gate.moment() != Moment::BeforeHead);
     }
@@ -123,7 +123,7 @@ impl StoreFeed {
         Some(bookmark(history.revision(), false))
     }
 
-    /// The line, or its first half where a gate is to stand in its middle.
+    /// The line, or its first half where a gate is in its middle.
     fn first_half(&mut self, mut line: Bytes) -> Bytes {
         if self.gate.is_none() {
             return line;

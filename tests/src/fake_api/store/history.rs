@@ -28,7 +28,7 @@ pub struct Emitted {
     pub change: Change,
     /// The `metadata.name` of the object.
     pub name: String,
-    /// The object's uid; an object that comes again has another.
+    /// The object's uid; an object that is created again has another one.
     pub uid: String,
     /// The resource version of the change.
     pub revision: u64,
@@ -49,7 +49,7 @@ pub(super) struct History {
 }
 
 impl Change {
-    /// The word that stands in an event.
+    /// The type of an event with this change.
     pub fn word(self) -> &'static str {
         match self {
             Self::Added => "ADDED",

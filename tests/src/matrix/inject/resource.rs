@@ -14,7 +14,7 @@ use crate::matrix::fault::Shortage;
 
 /// The folder in which control groups of version 1 have their controllers.
 const GROUPS: &str = "/sys/fs/cgroup";
-/// The share is granted anew so often, in µs.
+/// The period after which the CPU share is granted again, in µs.
 const PERIOD_MICROS: u64 = 100_000;
 /// The limit for a tracer to attach.
 const ATTACHED_MAX: Duration = Duration::from_secs(20);
@@ -47,8 +47,8 @@ impl ShortageGuard {
         }
     }
 
-    /// Lets the kernel keep no more than so many bytes for each UDP socket of a process. The sockets are the process's own,
-    /// taken over from it for as long as that lasts.
+    /// Lets the kernel keep no more than so many bytes for each UDP socket of a process. The sockets are the
+    /// process's own, taken over from it for as long as that lasts.
     pub(super) fn buffers(process: u32, bytes: usize) -> Result<Self, FaultUnavailable> {
         let failed =
             |error: rustix::io::Errno| FaultUnavailable(format!("the sockets of {process}: {error}"));
@@ -92,7 +92,8 @@ impl ShortageGuard {
         let failed = |error: std::io::Error| FaultUnavailable(format!("{}: {error}", folder.display()));
         fs::create_dir(&folder).map_err(failed)?;
         let held = Self::Group { folder: folder.clone(), parent: root };
-        // The memory that a process has already stays where it was charged; the bound is of what it takes from now on.
+        // The memory that a process has already stays where it was charged; the bound is of what it takes
+        // from now on.
         for (file, value) in files {
             fs::write(folder.join(file), value.to_string()).map_err(failed)?;
         }
@@ -114,7 +115,7 @@ impl Drop for ShortageGuard {
             Self::Descriptors(process) => drop(limit(*process, NOFILE_WIDE)),
             Self::Buffers { sockets, .. } => {
                 for (socket, before) in sockets {
-                    // The kernel doubles what it is told, and tells the double.
+                    // The kernel doubles the given value, and reports the double.
                     let _ = sockopt::set_socket_recv_buffer_size(socket, *before / 2); // A smaller one is only slower.
                 }
             }

@@ -83,7 +83,7 @@ async fn write(
         if context.phases.has_ended().is_some_and(|ended| ended.elapsed() >= GOES_ON) {
             break;
         }
-        // The reader has heard the end and tells of it: nothing more is to be said.
+        // The reader has seen the end and reports it, so there is nothing more to write.
         if returned.has_changed().is_err() {
             return generator.position();
         }
@@ -101,7 +101,7 @@ async fn write(
     generator.position()
 }
 
-/// Hears what comes back, to its end, and how many bytes of it were right.
+/// Reads the echo to its end, and counts its right bytes.
 async fn read(
     context: &RequestContext,
     mut reader: ReadHalf<TokioIo<Upgraded>>,

@@ -34,7 +34,7 @@ pub(super) async fn perform(context: &RequestContext) -> Observation {
         context.store.revision()
     };
     context.may_begin().await;
-    // The watcher goes on until it has seen the last change, of which it is told at the end.
+    // The watcher goes on until it has seen the last change, which is known at the end.
     let (last, done) = tokio::sync::watch::channel(None);
     let changing = async {
         let revision = changes.await;

@@ -18,7 +18,7 @@ use crate::oidc;
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
-/// For whom tokens of edge-a's pods must be meant.
+/// The audience of tokens of edge-a's pods.
 const AUDIENCE: &str = "tombolo:tombolo:edge-a";
 
 /// No other claim is written down, neither of a good token nor of a bad one.
@@ -237,7 +237,7 @@ async fn attest(rig: &Rig, listener: &EnrollmentListener, token: &str) -> Result
     line.attest(&claim).await.map(drop)
 }
 
-/// Nothing of it stands in the server's metrics, in a log or in the audit log.
+/// None of it is in the server's metrics, in a log or in the audit log.
 async fn quiet(rig: &Rig, planted: &Planted) {
     planted.has_none("the server's metrics", &rig.metrics(rig.probes()).await);
     let logs = written(rig.path());

@@ -279,7 +279,8 @@ impl ConfigurationSetup {
         text.replace('$', &self.secret).replace("TOKEN", &self.token)
     }
 
-    /// A server refuses a configuration without quoting what must not be, and so does what people examine it with.
+    /// A server refuses a configuration without quoting what must not be, and so does what people examine it
+    /// with.
     async fn server(&self, what: &str, text: &str) {
         self.rig.write("server.wrong", text);
         // Those of the file are the running server's.

@@ -118,8 +118,8 @@ impl EnvironmentSetup {
         Self { planted, rig, listener, host, fake, proxy, variables: variables.into() }
     }
 
-    /// An agent of edge-a that reaches everything by its proxy, and has its certificate by the token in a file; its log bears
-    /// `name`.
+    /// An agent of edge-a that reaches everything by its proxy, and has its certificate by the token in a
+    /// file; its log bears `name`.
     async fn enrolled(&mut self, name: &str, token_file: &str) -> Agent {
         if token_file == "token" {
             let (token, _) = enroll::token(&self.rig, "edge-a").await;
@@ -203,7 +203,7 @@ impl EnvironmentSetup {
     /// Makes wrong what is used, and says what is answered then.
     async fn spoil(&mut self, agent: &Agent) -> Vec<String> {
         let mut leaked = Vec::new();
-        // The API server takes the agent's token no more, and the next one stands in a file that cannot be read.
+        // The API server no longer accepts the agent's token, and the next one is in an unreadable file.
         self.fake.otherwise(Behaviour::Answer(Answer::json(401, "{}")));
         let wrong = self.planted.canary("wrong-kubeconfig");
         self.rig.write("a.conf", &format!("users: [{{ name: u, user: {{ token: [{wrong} }} }}]\n"));
@@ -237,7 +237,8 @@ impl EnvironmentSetup {
         leaked
     }
 
-    /// Agents that are given no certificate: by a token of nobody's, by one in place of its file, by another password for the proxy.
+    /// Agents that are given no certificate: by a token of nobody's, by one in place of its file, by another
+    /// password for the proxy.
     async fn fail_to_enroll(&mut self) -> Vec<String> {
         let guessed =
             self.planted.know("guessed-token", format!("0123456789abcdef.{}", "5ecre7ca".repeat(8)));

@@ -15,7 +15,7 @@ const KEY_LINE_CHARS: usize = 40;
 /// The most of a line that a failure quotes.
 const QUOTED_CHARS: usize = 600;
 
-/// The secrets: where each stands, and its forms.
+/// The secrets: the place of each, and its forms.
 #[derive(Default)]
 pub(super) struct Planted(Vec<(String, BTreeSet<String>)>);
 
@@ -48,7 +48,7 @@ impl Planted {
     }
 
     /// # Panics
-    /// If one stands in the text.
+    /// If the text contains one.
     pub(super) fn has_none(&self, what: &str, text: &str) {
         for (place, forms) in &self.0 {
             let has_one = |line: &&str| forms.iter().any(|form| line.contains(form.as_str()));
@@ -81,7 +81,8 @@ impl Planted {
     }
 }
 
-/// As it is, in base64 wherever in a text it stands, as in a JWT or a Basic credential, and as `Debug` has bytes.
+/// As it is, in base64 at any position of a text, as in a JWT or a Basic credential, and in `Debug`'s format
+/// of bytes.
 fn forms(secret: &str) -> BTreeSet<String> {
     let decimal: Vec<String> = secret.bytes().map(|byte| byte.to_string()).collect();
     let encoded = [URL_SAFE_NO_PAD, STANDARD_NO_PAD].into_iter().flat_map(|engine| {

@@ -45,7 +45,8 @@ async fn a_list_of_50_mb_is_the_same_in_one_piece_in_chunks_and_compressed() {
     by_kubectl(&edge).await;
 }
 
-/// kubectl has all objects by every way, in five chunks. As a table: to take 50 MB of JSON apart costs it a minute here.
+/// kubectl lists all objects by every route, in five chunks. It prints a table, because parsing 50 MB of JSON
+/// takes it a minute here.
 async fn by_kubectl(edge: &RealEdge) {
     let words = ["get", "configmaps", "-n", "bulk", "--chunk-size=25", "--no-headers"];
     let listed = outputs_agree(&edge.routes, &words, without_age, true).await;

@@ -108,7 +108,8 @@ async fn kubectl_caches_discovery_and_later_only_revalidates_it() {
     }
 }
 
-/// The statuses of the discovery requests that came behind the first `from` requests of carol, who has none under way.
+/// The statuses of the discovery requests that came behind the first `from` requests of carol, who has none
+/// under way.
 async fn discoveries(edge: &RealEdge, direct: &RouteClient, from: usize) -> Vec<u16> {
     // The log is written when an answer ends, which may be after kubectl has ended.
     let marker = format!("/livez/ping?after={from}");
@@ -129,7 +130,7 @@ async fn discoveries(edge: &RealEdge, direct: &RouteClient, from: usize) -> Vec<
     }
 }
 
-/// The whole requests of carol, in the order in which they ended.
+/// The completed requests of carol, in the order of their ends.
 fn complete_requests_of_carol(edge: &RealEdge) -> Vec<AuditEvent> {
     let mut events = edge.cluster.audit().expect("the audit log is readable");
     events.retain(|event| {

@@ -34,7 +34,7 @@ async fn kubectl_shows_the_same_by_every_entry_point() {
         "version -o json",
         "auth can-i create pods --subresource=exec",
         "auth can-i --list",
-        // Not the whole: the API server itself adds a fingerprint of a certificate that it has seen.
+        // Only a part, because the API server itself adds a fingerprint of a certificate that it has seen.
         "auth whoami -o jsonpath={.status.userInfo.username}{.status.userInfo.groups}",
         "events",
     ] {

@@ -24,7 +24,8 @@ const CBOR: &str = "application/cbor";
 /// The annotation of the bookmark that ends a watch's initial list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// After so many seconds the API server ends a watch: long enough that a busy machine has told everything by then.
+/// After so many seconds the API server ends a watch: long enough that a busy machine has sent everything by
+/// then.
 const ENDS_AFTER: &str = "timeoutSeconds=8";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -160,7 +160,8 @@ async fn custom_resources_are_written_the_same_by_every_entry_point() {
     by_every_route("islands", &steps).await;
 }
 
-/// Takes the same steps by each way, one way after the other, in the same namespace, which is empty at each end.
+/// Takes the same steps by each way, one way after the other, in the same namespace, which is empty at each
+/// end.
 async fn by_every_route(namespace: &str, steps: &[Step]) {
     let edge = RealEdge::shared().await;
     edge.namespace(namespace).await;

@@ -67,7 +67,7 @@ async fn the_proxys_ca_is_not_trusted_for_an_api_server() {
     let bundle = bundle(&rig);
     assert!(bundle.contains(cluster.ca_pem().trim()) && bundle.contains(ca.trim()));
     let bundle_file = rig.write("bundle.crt", &bundle);
-    // Whoever has the CA's key.
+    // An attacker with the CA's key.
     let key = std::fs::read_to_string(rig.path().join("pki/proxy-ca.key")).unwrap();
     let thief = Authority::of(&ca, &key);
 

@@ -180,7 +180,7 @@ async fn socks5_connections_are_limited_and_the_next_waits_for_a_slot() {
 }
 
 impl DialTokenEdge {
-    /// Says something to an address by SOCKS5, and hears it.
+    /// Sends bytes to an address by SOCKS5, and reads their echo.
     pub(super) async fn reaches_by_socks(&self, token: &str, target: SocketAddr) {
         let mut connected = self.connected_by_socks(token, &asked(1, 1, &ipv4(target))).await;
         echoes(&mut connected, b"hello").await;

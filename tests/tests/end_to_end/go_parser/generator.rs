@@ -46,7 +46,8 @@ const ODD_LINES: [&str; 9] = [
     "Host: other.test",
 ];
 
-/// Ways to say how long a body is. `{n}` is its right length, `{more}` and `{less}` are not; `{chunked}` stands for chunks.
+/// Headers that declare a body's length. `{n}` is the right length, `{more}` and `{less}` are wrong;
+/// `{chunked}` is for chunks.
 const FRAMINGS: [(&str, Body); 24] = [
     ("", Body::None),
     ("Content-Length: 0", Body::None),

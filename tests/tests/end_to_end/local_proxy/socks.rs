@@ -85,7 +85,7 @@ async fn both_protocols_of_the_local_proxy_judge_an_address_alike() {
     let edge = LocalProxyEdge::start_with(&[listed.address], &[]).await;
     let (address, secret) = edge.listener();
 
-    // Each is a connection of its own to the gateway, where all of them are tried by its own ways in.
+    // Each is a connection of its own to the gateway, where all of them are tried by its own entry points.
     let some = targets::around(listed.address).into_iter().step_by(8);
     for target in some.chain([listed.address.to_string()]) {
         let request = format!(
@@ -112,7 +112,7 @@ async fn by_socks5_no_targets_byte_precedes_the_reply_and_none_is_lost() {
     let (speaking, counting) = (Listener::start(speak).await, Listener::start(count).await);
     let edge = LocalProxyEdge::start_with(&[speaking.address, counting.address], &["--socks5"]).await;
 
-    // What stands behind a request waits for its target.
+    // Bytes after a request wait for its target.
     let mut caller = edge.chosen_by_socks().await;
     let request = asked(CONNECT, 1, &ipv4(speaking.address));
     let Url { secret, .. } = edge.url();

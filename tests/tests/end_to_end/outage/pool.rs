@@ -18,7 +18,8 @@ const SEED_DEFAULT: u64 = 0x706f_6f6c;
 
 /// An agent is killed so often. It is part of what is claimed, and nothing waits for it.
 const KILL_EVERY: Duration = Duration::from_secs(2);
-/// Callers at the same time, and the pause of each between two reads: the machine builds other things meanwhile.
+/// Callers at the same time, and the pause of each between two reads: the machine builds other things
+/// meanwhile.
 const CALLERS: usize = 6;
 const PAUSE: Duration = Duration::from_millis(20);
 

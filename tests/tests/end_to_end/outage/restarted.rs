@@ -71,12 +71,12 @@ async fn with_prefer_new_the_first_process_of_a_copied_key_is_refused() {
     let _copy = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &new_process), "").await;
 
     rig.logged("server.log", 0, "the earlier one is turned away").await;
-    // Only the newcomers' API server knows what is asked for.
+    // Only the new process's API server answers this path.
     for _ in 0..20 {
         assert_eq!(rig.ask_with_token("POST", PATH, &[]).await.status, 200);
     }
     assert_eq!(new_process.requests().iter().filter(|one| one.target.contains("things")).count(), 20);
-    // Were it back, it would be the newcomer now.
+    // If it came back, it would be the new one now.
     assert_eq!(rig.metric(rig.probes(), COPIED).await, 1.0);
 }
 

@@ -131,7 +131,7 @@ fn is_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// Whether every segment that is looked at is one name to everybody. One slash may stand at the end.
+/// Whether every checked segment is one unambiguous name. The last one may be followed by a slash.
 fn is_safe(path: &str) -> bool {
     let mut segments: Vec<&str> = path[1..].split('/').collect();
     if segments.last() == Some(&"") {

@@ -256,7 +256,8 @@ impl Kubectl {
         }
     }
 
-    /// By name, how many keys its data have. Each change adds one, so that a change too few or too many is seen.
+    /// By name, how many keys its data have. Each change adds one, so that a change too few or too many is
+    /// seen.
     fn view(&self) -> BTreeMap<String, usize> {
         let mut view = BTreeMap::new();
         for line in self.written().lines().filter(|line| line.contains(" o-")) {

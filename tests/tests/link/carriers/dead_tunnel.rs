@@ -68,7 +68,8 @@ async fn go_on(lab: &Lab, verdict: &str, reason: &str) {
     let retried = format!("tombolo_server_reads_retried_total{{reason=\"{reason}\"}}");
     assert_eq!(setup.rig.metric(setup.rig.probes(), &retried).await, 1.0);
     assert_eq!(setup.rig.metric(setup.rig.probes(), "tombolo_server_watches_resumed_total").await, 1.0);
-    // What may have had an effect is held as long as its tunnel may come back, and else nobody knows its outcome.
+    // What may have had an effect is held as long as its tunnel may come back, and else nobody knows its
+    // outcome.
     match write.as_mut().now_or_never() {
         None => assert_eq!(reason, "silent"),
         Some(answer) => assert_eq!((answer.expect("an answer").status().as_u16(), reason), (504, "lost")),

@@ -100,7 +100,8 @@ impl ByNameEdge {
         .await
         .unwrap();
         let site_kubectl = site_cluster.admin().limit(SOON);
-        // The extension's Service has no address of its own, and pods of the other one call its port by another number.
+        // The extension's Service has no address of its own, and pods of the other one call its port by
+        // another number.
         let mut headless = cloud_api_server::service("extension", Ipv4Addr::UNSPECIFIED);
         headless["spec"]["clusterIP"] = json!("None");
         let hook = json!({

@@ -154,8 +154,8 @@ pub(super) fn slice(name: &str, addresses: &[Ipv4Addr], port: u16) -> Value {
     })
 }
 
-/// A validating webhook of the Service `hook` and an aggregated API of the Service `extension`, both of which this authority vouches
-/// for.
+/// A validating webhook of the Service `hook` and an aggregated API of the Service `extension`, both of which
+/// this authority vouches for.
 pub(super) fn called(authority: &Authority) -> [Value; 2] {
     use base64::Engine as _;
     let ca = base64::engine::general_purpose::STANDARD.encode(authority.certificate_pem());

@@ -60,8 +60,8 @@ pub(super) fn logs(path: &str, _: &Value) -> Option<String> {
     (path == "/containerLogs/default/talker/talker").then(|| WRITTEN.to_owned())
 }
 
-/// Serves at an address of the namespace in which this is called, as long as the namespace is there, or until it is aborted
-/// with all its connections.
+/// Serves at an address of the namespace in which this is called, as long as the namespace is there, or until
+/// it is aborted with all its connections.
 pub(super) async fn serve(address: SocketAddr, certificate: Issued, answer: ServiceAnswer) -> AbortHandle {
     let acceptor = acceptor(&certificate);
     let listener = TcpListener::bind(address).await.unwrap();

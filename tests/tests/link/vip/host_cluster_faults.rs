@@ -47,7 +47,7 @@ fn a_server_changes_only_the_host_cluster_objects_that_it_has_seen() {
         let object = |name: &str| json!({ "metadata": { "name": name, "uid": format!("uid-{name}"), "resourceVersion": "7" }, "spec": {} });
         host.on(SERVICES, list(json!({ "items": [object("edge-a"), object("gone")] })));
         host.on(SLICES, list(json!({ "items": [] })));
-        // Somebody else's came to stand there meanwhile; it is not what the slice may lead to.
+        // Another object of this name was created meanwhile, to which the slice must not refer.
         let conflict =
             Answer::json(409, json!({ "kind": "Status", "message": "Precondition failed" }).to_string());
         host.on(&format!("{SERVICES}/edge-a"), Behaviour::Answer(conflict.clone()));

@@ -40,7 +40,8 @@ fn clusters_keep_their_addresses_and_are_services_of_the_host_cluster() {
         host.has(&["edge-a", "edge-b", "edge-e"], &["edge-d"]).await;
         outlives_the_server(lab, &mut host, &mut rig, (&kubectl, &uid(edge.cluster.admin()).await)).await;
 
-        // Nobody is given what a cluster has that is not listed, or a deleted one's; what nobody knew is free again.
+        // Nobody is given what a cluster has that is not listed, or a deleted one's; what nobody knew is free
+        // again.
         tests::enroll::at(&rig, &["cluster", "create", "edge-0"]).await;
         host.has(&["edge-0", "edge-a", "edge-e"], &["edge-d"]).await;
         host.leads("edge-0", "100.100.0.6").await;
@@ -71,7 +72,8 @@ async fn are_services(lab: &Lab, host: &Host, rig: &Rig) {
     assert!(message.contains(complete), "{message}");
 }
 
-/// As by a pod whose node's kube-proxy leads from the Service's address to the slice's, and leaves the pod its own.
+/// As by a pod whose node's kube-proxy leads from the Service's address to the slice's, and leaves the pod
+/// its own.
 async fn is_reached(
     lab: &Lab,
     host: &Host,
@@ -99,7 +101,7 @@ async fn outlives_the_server(
     rig: &mut Rig,
     (kubectl, expected): (&Kubectl, &str),
 ) {
-    // What a running server keeps is told while it runs.
+    // A dry run names what a running server manages.
     let listed = tests::enroll::at(rig, &["clusters", "edge-a", "-o", "json"]).await;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["items"][0]["status"]["virtualAddress"], "100.100.0.1", "{listed}");
@@ -136,7 +138,8 @@ async fn outlives_the_server(
     host.leads("edge-e", "100.100.0.5").await;
 }
 
-/// Leads who comes to a Service's address to another, on the server's host as on a pod's node, by what kube-proxy makes of a slice.
+/// Leads who comes to a Service's address to another, on the server's host as on a pod's node, by what
+/// kube-proxy makes of a slice.
 async fn lead(lab: &Lab, service: &str, address: &str) {
     let rules = format!(
         "add table ip services; add chain ip services here {{ type nat hook prerouting priority dstnat; }}; \
@@ -148,7 +151,8 @@ async fn lead(lab: &Lab, service: &str, address: &str) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// kubectl in an office, with what `tombolo vip` makes of the cluster's own kubeconfig, and names that lead to the Service as DNS does.
+/// kubectl in an office, with what `tombolo vip` makes of the cluster's own kubeconfig, and names that lead
+/// to the Service as DNS does.
 async fn by_service(
     rig: &Rig,
     edge: &ByAddressEdge,

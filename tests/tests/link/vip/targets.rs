@@ -15,7 +15,7 @@ use tests::targets;
 
 pub(super) const CLUSTER: &str = "edge-a";
 
-/// The address comes in CONNECT's target, or it is what an address of the host stands for.
+/// The address comes in CONNECT's target, or an address of the host selects it.
 #[test]
 fn connect_and_host_addresses_judge_an_address_alike() {
     trial("connect_and_host_addresses_judge_an_address_alike", async |lab| {
@@ -29,7 +29,7 @@ fn connect_and_host_addresses_judge_an_address_alike() {
         let mut judged = Vec::new();
         let rows = targets::around(listed.address);
         for target in &rows {
-            // No request of HTTP could bear these.
+            // No HTTP request could contain these.
             let is_tolerated = !target.contains(' ') && !target.starts_with(':');
             let status = if is_tolerated { status_of_connect(&rig, CLUSTER, target).await } else { 400 };
             judged.push((target, status));
@@ -38,7 +38,8 @@ fn connect_and_host_addresses_judge_an_address_alike() {
         judged.retain(|(_, status)| *status != 400);
         assert!(judged.len() > 100, "{judged:?}");
 
-        // What is none for the one a configuration cannot name, either: that is seen where TLS passes through.
+        // What is none for the one a configuration cannot name, either: that is seen where TLS passes
+        // through.
         let addresses: Vec<SocketAddr> = (0..judged.len()).map(virtual_address).collect();
         let entries = judged.iter().zip(&addresses).map(|((target, _), address)| {
             format!("    - {{ listen: \"{address}\", cluster: {CLUSTER}, target: {target:?} }}\n")

@@ -41,7 +41,8 @@ fn a_cut_read_is_an_error_over_websocket() {
         let [direct_websocket, direct_spdy, websocket, spdy] = codes[..] else { panic!("four: {codes:?}") };
         println!("through the tunnel {websocket:?} {spdy:?}, beside it {direct_websocket:?} {direct_spdy:?}");
         assert_eq!((websocket, direct_websocket), (Some(1), Some(1)));
-        // kubectl takes the end of a SPDY connection for the end of the command: nobody on the way can tell it otherwise.
+        // kubectl takes the end of a SPDY connection for the end of the command: nobody on the way can tell
+        // it otherwise.
         assert!(spdy == Some(1) || spdy == direct_spdy, "{spdy:?} and {direct_spdy:?}");
     });
 }

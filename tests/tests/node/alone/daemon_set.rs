@@ -18,7 +18,8 @@ const TAG: &str = "1";
 
 pub const DAEMON_SET: &str = "daemonset/tunnel-agent";
 
-/// Runs a trial with a cluster whose agents are pods of its DaemonSet, enrolled by a token, behind this uplink.
+/// Runs a trial with a cluster whose agents are pods of its DaemonSet, enrolled by a token, behind this
+/// uplink.
 pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, &Rig) + Send) {
     if let Err(unable) = node::assets() {
         return skip(test, &unable.to_string());

@@ -11,7 +11,7 @@ use tests::rig::{GROUP, Rig};
 
 use super::daemon_set::{DAEMON_SET, rolled_out, trial};
 
-/// A line each 50 ms, for 20 s: it begins before the old agent is told to finish and ends behind it.
+/// A line each 50 ms, for 20 s: it begins before the old agent is asked to stop and ends after it.
 const SLOW: &str = "seq 1 400 | while read n; do echo $n; sleep 0.05; done";
 const SLOW_LINES: u32 = 400;
 

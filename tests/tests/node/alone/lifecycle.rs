@@ -92,7 +92,8 @@ fn nothing_of_a_node_is_left_after_a_drop_or_a_killed_test_process() {
     assert_eq!(cgroups_of(cgroups), Vec::<String>::new());
 }
 
-/// Starts a node and drops it, starts another one, writes its process namespace and its control groups, and hangs.
+/// Starts a node and drops it, starts another one, writes its process namespace and its control groups, and
+/// hangs.
 fn come_and_go_and_hang(report: &Path) {
     comes_up();
     let hung = run(async |lab| {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::forward::forward;
 use crate::kubectls::{SOON, clients, read, wrote};
 
-/// All of it; whatever is said once comes back once, in its order.
+/// All sessions. Each typed line comes back once, in its order.
 pub struct OpenSessions {
     typed: Vec<TypedSession>,
     logs: Process,

@@ -45,7 +45,8 @@ const EDGE: &str = "edge-a";
 /// A request that is under way for 20 s, and then over by itself.
 const SLOW: &str = "/api/v1/namespaces?watch=true&timeoutSeconds=20";
 
-/// A host cluster in which the server is a pod; the edge cluster, its agent and its callers are in the lab's cloud.
+/// A host cluster in which the server is a pod; the edge cluster, its agent and its callers are in the lab's
+/// cloud.
 struct Hosted<'a> {
     lab: &'a Lab,
     rig: &'a Rig,
@@ -168,7 +169,7 @@ impl Hosted<'_> {
         assert!(message.contains("Read-only file system"), "{message}");
     }
 
-    /// Claims that who drains its node asks in vain: an eviction that its budget forbids is refused.
+    /// Asserts that a drain of its node is refused, because its budget forbids the eviction.
     async fn is_not_evicted(&self, pod: &str) {
         let budget = ["get", "poddisruptionbudget", "tunnel-server", "--namespace", NAMESPACE];
         let healthy = [budget.as_slice(), &["-o", "jsonpath={.status.currentHealthy}"]].concat();

@@ -64,8 +64,8 @@ fn typing_in_twenty_shells_stays_responsive_beside_large_copies() {
         let carrier = Carrier::of_run();
         println!("{MIB} MiB each way, {LINK}, tunnel over {}", carrier.as_str());
         println!("direct: {direct:#?}\ntunneled: {tunneled:#?}");
-        // What this machine and kubectl take for a line while nothing else goes on is not the tunnel's; nor is what TCP's own
-        // congestion control queues in the link.
+        // What this machine and kubectl take for a line while nothing else goes on is not the tunnel's; nor
+        // is what TCP's own congestion control queues in the link.
         let machine = direct.alone.p99.saturating_sub(ROUND_TRIP);
         let most = ROUND_TRIP.mul_f64(ROUND_TRIPS_MAX) + BEYOND_MAX + machine;
         for (copies, beside) in

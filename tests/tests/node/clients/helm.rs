@@ -27,7 +27,7 @@ fn helm_installs_tests_upgrades_rolls_back_and_uninstalls_a_chart() {
     }
 }
 
-/// The whole life of a release.
+/// The life of a release, from installation to removal.
 async fn lives(edge: &NodeEdge, client: &Client) {
     let namespace = client.name.as_str();
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHART);

@@ -92,8 +92,8 @@ async fn works(edge: &NodeEdge, client: &Client, program: &Path) {
     the_api_server_was_asked(edge, pod, program).await;
 }
 
-/// Claims that the list was a watch, and that the streams came by WebSocket, which begins with a GET; and all this by the
-/// hand's way.
+/// Claims that the list was a watch, and that the streams came by WebSocket, which begins with a GET; and all
+/// this by the hand's way.
 async fn the_api_server_was_asked(edge: &NodeEdge, pod: &str, program: &str) {
     let name = Path::new(program).file_name().and_then(|name| name.to_str()).expect("a program has a name");
     let agent = format!("{name}/");

@@ -59,7 +59,7 @@ impl Screen {
         self.presses(&["-l", text]).await;
     }
 
-    /// Waits until something stands on the screen.
+    /// Waits until the screen shows something.
     pub(super) async fn shows(&self, what: &str, is_there: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + SOON;
         loop {

@@ -1,4 +1,4 @@
-//! A server's admin API, over its socket or by TLS, for whichever of its services.
+//! A client of a server's admin API, over its socket or by TLS, for any of its services.
 
 use std::future::Future;
 use std::io;
@@ -30,7 +30,7 @@ const EMPTY: &[u8] = &[0; 5];
 pub struct AdminWire(SendRequest<Body>);
 
 impl AdminWire {
-    /// Over another connection.
+    /// Makes a client from an HTTP/2 connection that exists already.
     #[must_use]
     pub fn over<C>((requests, connection): (SendRequest<Body>, C)) -> Self
     where
@@ -42,16 +42,16 @@ impl AdminWire {
         Self(requests)
     }
 
-    /// What gRPC wants to stand in front of a path; nobody looks at it.
+    /// The origin that gRPC puts in front of a path. The server ignores it.
     #[must_use]
     pub fn origin() -> Uri {
         Uri::from_static("http://admin")
     }
 
-    /// Connects.
+    /// Connects to the admin socket.
     ///
     /// # Errors
-    /// What the system or HTTP/2 says.
+    /// An error of the system or of HTTP/2.
     pub async fn connect(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket).await?;
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
@@ -59,9 +59,9 @@ impl AdminWire {
     }
 }
 
-/// A free address for the admin API's door to other machines, and the configuration of a server that answers there, and at a
-/// rig's socket, these names with these roles.
-pub fn remote_door(roles: &[(&str, &str)]) -> (SocketAddr, String) {
+/// A free address for the admin API's TCP listener, and the configuration of a server that answers there, and
+/// at a rig's socket, these names with these roles.
+pub fn remote_admin_listener(roles: &[(&str, &str)]) -> (SocketAddr, String) {
     let address = free_port();
     let roles: String =
         roles.iter().map(|(name, role)| format!("{{ name: {name}, role: {role} }}, ")).collect();
@@ -73,15 +73,16 @@ impl AdminWire {
     /// Connects from another machine, as it were, and offers HTTP/2.
     ///
     /// # Errors
-    /// What the system, TLS or HTTP/2 says. Whether the server takes the certificate shows at the first request.
+    /// What the system, TLS or HTTP/2 says. Whether the server takes the certificate shows at the first
+    /// request.
     pub async fn dial(address: SocketAddr, ca_pem: &str, identity: Option<&Issued>) -> io::Result<Self> {
         let stream = dial(address, ca_pem, &["h2"], identity).await?;
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         shaken.map(Self::over).map_err(io::Error::other)
     }
 
-    /// Asks for the method at this path with an empty message, and says how it is answered as soon as that is known: what
-    /// has begun to be told is OK.
+    /// Asks for the method at this path with an empty message, and says how it is answered as soon as that is
+    /// known: what has begun to be told is OK.
     ///
     /// # Errors
     /// Where the connection ends before that.

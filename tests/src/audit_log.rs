@@ -1,4 +1,4 @@
-//! The audit log of a rig's server, read while it is written and when it is closed.
+//! The audit log of a rig's server, read while it is written or after it is closed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use crate::caller::SOON;
 use crate::rig::Rig;
 
-/// Pause between two looks.
+/// The pause between two reads of the log.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The lines of an audit log, in their order.
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct AuditLog(Vec<Value>);
 
 impl AuditLog {
-    /// What a rig's server has written so far, in the files of the state directory.
+    /// Reads all that a rig's server has written so far, from the files of the state directory.
     pub fn of(rig: &Rig) -> Self {
         let mut files: Vec<PathBuf> = fs::read_dir(directory(rig))
             .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
@@ -27,14 +27,15 @@ impl AuditLog {
         files.sort();
         let text: String = files.iter().map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
         // What is behind the last line's end is being written.
-        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        Self(whole.map(|line| serde_json::from_str(line).expect("a line is JSON")).collect())
+        let complete = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        Self(complete.map(|line| serde_json::from_str(line).expect("a line is JSON")).collect())
     }
 
-    /// What `look` finds in a rig's log, as soon as it is there: how something ended is written behind its answer.
+    /// Waits for what `look` finds in a rig's log. The line about an exchange's end is written after its
+    /// answer.
     ///
     /// # Panics
-    /// If it does not come.
+    /// If it does not come in time.
     pub async fn found<T>(rig: &Rig, look: impl Fn(&Self) -> Option<T>) -> T {
         let found = async {
             loop {
@@ -52,7 +53,7 @@ impl AuditLog {
         Self(self.0.iter().filter(|line| line["auditID"] == audit_id).cloned().collect())
     }
 
-    /// The lines of intents.
+    /// The lines that announce an exchange before it begins.
     pub fn intents(&self) -> Vec<&Value> {
         self.of_stage("RequestReceived")
     }
@@ -62,7 +63,7 @@ impl AuditLog {
         self.of_stage("ResponseComplete")
     }
 
-    /// All lines.
+    /// All lines, in the order in which they were written.
     pub fn lines(&self) -> &[Value] {
         &self.0
     }
@@ -72,7 +73,7 @@ impl AuditLog {
     }
 }
 
-/// What a line says under `tombolo.dev/`.
+/// The value of an annotation under `tombolo.dev/` in a line.
 pub fn note<'a>(line: &'a Value, name: &str) -> &'a str {
     line["annotations"][format!("tombolo.dev/{name}")].as_str().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Where the binaries under test are, and the certainty that they are built from the sources that lie here.
+//! Finds the binaries under test, and checks that they were built from the sources in this workspace.
 
 use std::env;
 use std::fs;
@@ -6,45 +6,47 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What `make binaries` leaves in the profile's folder once cargo has found every binary up to date.
+/// The file that `make binaries` writes to the profile's folder once cargo has found every binary up to date.
 ///
-/// cargo does not touch a binary that a change of `Cargo.lock` leaves as it is, so its age alone does not tell.
+/// cargo does not touch a binary that a change of `Cargo.lock` leaves as it is, so the binary's age alone is
+/// no proof.
 const STAMP: &str = ".binaries-built";
 
 /// A binary cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BinaryError {
-    /// There is none.
+    /// There is no binary at this path.
     #[error("there is no binary {}. Run `make binaries`, or set TOMBOLO_BIN_DIR to where it is", .0.display())]
     Absent(PathBuf),
     /// cargo's list of its sources is not beside it.
     #[error("{} cannot be read, so nobody knows whether the binary beside it is up to date. Run `make binaries`", .file.display())]
     NoSources {
-        /// The list.
+        /// The path of the list of sources.
         file: PathBuf,
-        /// Why not.
+        /// The error of reading the list.
         #[source]
         source: io::Error,
     },
     /// A source has changed since.
     #[error("{} is newer than the binary {}. Run `make binaries`", .newer.display(), .binary.display())]
     Stale {
-        /// The binary.
+        /// The path of the stale binary.
         binary: PathBuf,
-        /// The newest source.
+        /// The newest source, which is newer than the binary.
         newer: PathBuf,
     },
-    /// A source is gone.
+    /// A source of the binary does not exist any more.
     #[error("{} was a source of {} and is gone. Run `make binaries`", .gone.display(), .binary.display())]
     SourceGone {
-        /// The binary.
+        /// The path of the binary.
         binary: PathBuf,
-        /// The source.
+        /// The path of the missing source.
         gone: PathBuf,
     },
 }
 
-/// The binary `name` of this workspace: in the folder `TOMBOLO_BIN_DIR`, else in that of the profile under test.
+/// The binary `name` of this workspace: in the folder `TOMBOLO_BIN_DIR`, else in that of the profile under
+/// test.
 ///
 /// # Panics
 /// If there is none, or if it is older than one of its sources; the message says which and what to run.
@@ -107,8 +109,8 @@ fn changed(path: &Path) -> io::Result<SystemTime> {
     Ok(newest)
 }
 
-// `BINARY: SOURCE SOURCE …` as in a makefile; a space of a name has a backslash before it. cargo lists the sources
-// of all crates of the workspace that went in, and what their build scripts read.
+// `BINARY: SOURCE SOURCE …` as in a makefile; a space of a name has a backslash before it. cargo lists the
+// sources of all crates of the workspace that went in, and what their build scripts read.
 fn sources(list: &str) -> Vec<PathBuf> {
     let Some((_, names)) = list.lines().next().and_then(|line| line.split_once(": ")) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Callers of the gateway who speak byte by byte or stream by stream, and leave as they like.
+//! Callers of the gateway that speak byte by byte or stream by stream, and disconnect in any way.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +19,7 @@ use crate::dial::{dial_name, shake};
 use crate::pki::Issued;
 use crate::rig::{Rig, TOKEN};
 
-/// How long anything that a caller waits for may take; builds of other tests may run beside.
+/// The limit for anything that a caller waits for. It is long because builds of other tests may run beside.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// HTTP/2's own, RFC 9113, section 6.9.2.
@@ -31,22 +31,22 @@ const NARROW_BYTES: u32 = 16 * 1024;
 /// The gateway's own name, under which clusters are chosen by path.
 pub const GATEWAY: &str = "gateway.test";
 
-/// What `exec` and `attach` are upgraded to; to us it is bytes.
+/// The protocol to which `exec` and `attach` are upgraded. These callers treat its content as bytes.
 pub const UPGRADED_TO: &str = "SPDY/3.1";
 
-/// What a caller reads of an upgraded connection, and what it writes.
-pub type Reader = ReadHalf<TlsStream<TcpStream>>;
+/// The reading half of an upgraded connection.
+pub type UpgradedReader = ReadHalf<TlsStream<TcpStream>>;
 /// The other direction; either half keeps the connection.
-pub type Writer = WriteHalf<TlsStream<TcpStream>>;
+pub type UpgradedWriter = WriteHalf<TlsStream<TcpStream>>;
 
-/// How a caller leaves.
+/// The form of a caller's disconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Farewell {
+pub enum Disconnect {
     /// The socket is closed without a word of TLS. The kernel makes it a RST where bytes have arrived unread.
     Close,
     /// TLS's close_notify and a FIN, and the socket stays open.
     CloseNotify,
-    /// A RST.
+    /// A TCP connection that is reset.
     Reset,
 }
 
@@ -80,7 +80,7 @@ pub async fn status_of_connect(rig: &Rig, cluster: &str, target: &str) -> u16 {
 }
 
 impl Http1Caller {
-    /// Connects without a certificate.
+    /// Connects without a client certificate.
     pub async fn dial(rig: &Rig) -> Self {
         Self::dial_name(rig, GATEWAY, None).await
     }
@@ -109,7 +109,8 @@ impl Http1Caller {
         self.stream
     }
 
-    /// Reads as many bytes, unless the connection ends before; a clean end is told from a cut by the error.
+    /// Reads as many bytes, unless the connection ends before. The error distinguishes a clean end from a
+    /// cut.
     ///
     /// # Errors
     /// The end, however it came.
@@ -123,7 +124,7 @@ impl Http1Caller {
         Ok(std::mem::replace(&mut self.unread, rest))
     }
 
-    /// Reads whole lines until one of them ends with this text in what was read.
+    /// Reads complete lines until the text that was read contains this one.
     ///
     /// # Panics
     /// If the connection ends before.
@@ -138,7 +139,7 @@ impl Http1Caller {
         String::from_utf8_lossy(&read).into_owned()
     }
 
-    /// Writes all of it.
+    /// Writes all of these bytes.
     pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_write(bytes).await.expect("the gateway reads");
     }
@@ -181,7 +182,7 @@ impl Http1Caller {
         self.try_read_head().await.ok()
     }
 
-    /// Reads as many bytes.
+    /// Reads exactly this number of bytes.
     pub async fn read_exactly(&mut self, count: usize) -> Vec<u8> {
         while self.unread.len() < count {
             let more = self.more().await.expect("more comes");
@@ -216,14 +217,14 @@ impl Http1Caller {
     }
 
     /// Leaves; what is returned keeps the socket open where that belongs to it.
-    pub async fn leave(mut self, how: Farewell) -> Option<Self> {
+    pub async fn leave(mut self, how: Disconnect) -> Option<Self> {
         match how {
-            Farewell::Close => None,
-            Farewell::CloseNotify => {
+            Disconnect::Close => None,
+            Disconnect::CloseNotify => {
                 self.shut_down().await;
                 Some(self)
             }
-            Farewell::Reset => {
+            Disconnect::Reset => {
                 set_socket_linger(self.stream.get_ref().0, Some(Duration::ZERO)).expect("the socket is open");
                 None
             }
@@ -271,13 +272,13 @@ impl Http2Caller {
         self
     }
 
-    /// Sends a head for a path under [`GATEWAY`], and says that a body follows unless it is `whole`.
+    /// Sends a head for a path under [`GATEWAY`], and announces a body unless the request is `complete`.
     pub fn send(
         &mut self,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
-        whole: bool,
+        complete: bool,
     ) -> (ResponseFuture, SendStream<Bytes>) {
         let mut request = Request::builder().method(method).uri(format!("https://{GATEWAY}{path}"));
         for (name, value) in headers {
@@ -287,10 +288,10 @@ impl Http2Caller {
             request = request.header("authorization", authorization);
         }
         let request = request.body(()).expect("a test sends what can be sent");
-        self.sender.send_request(request, whole).expect("the connection is open")
+        self.sender.send_request(request, complete).expect("the connection is open")
     }
 
-    /// Sends a request without a body, and reads its answer whole.
+    /// Sends a request without a body, and reads its complete answer.
     ///
     /// # Errors
     /// The stream or the connection broke.
@@ -306,9 +307,9 @@ impl Http2Caller {
         end.map(|()| Response::from_parts(parts, Bytes::from(body)))
     }
 
-    /// Closes the connection, or resets it; HTTP/2 says no farewell here.
-    pub async fn leave(self, how: Farewell) {
-        if how == Farewell::Reset {
+    /// Closes the connection, or resets it, without a GOAWAY of HTTP/2.
+    pub async fn leave(self, how: Disconnect) {
+        if how == Disconnect::Reset {
             set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("the socket is open");
         }
         let Self { driver, socket, .. } = self;
@@ -347,12 +348,12 @@ pub async fn send_all(stream: &mut SendStream<Bytes>, mut bytes: Bytes, end: boo
     if end { stream.send_data(Bytes::new(), true) } else { Ok(()) }
 }
 
-/// Asks for a path and is upgraded there, as `exec` and `attach` are. Returns both directions, and what came behind the
-/// answer's head.
+/// Asks for a path and is upgraded there, as `exec` and `attach` are. Returns both directions, and what came
+/// behind the answer's head.
 ///
 /// # Panics
 /// If it is not upgraded.
-pub async fn upgrade(rig: &Rig, path: &str) -> (Reader, Writer, Vec<u8>) {
+pub async fn upgrade(rig: &Rig, path: &str) -> (UpgradedReader, UpgradedWriter, Vec<u8>) {
     let lines = format!("Connection: Upgrade\r\nUpgrade: {}\r\nContent-Length: 0\r\n", UPGRADED_TO);
     let agreed = async {
         let mut stream = dial_name(rig.gateway(), GATEWAY, &rig.server_ca(), &["http/1.1"], None).await?;

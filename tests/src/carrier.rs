@@ -1,4 +1,4 @@
-//! By which carrier the agents of a run come that say nothing of it themselves.
+//! The carrier of a run's agents whose configuration does not name one.
 
 use std::env;
 
@@ -9,7 +9,7 @@ use crate::skip::skip;
 /// The environment variable that agents read, too.
 const AGENT_CARRIER: &str = "TOMBOLO_AGENT_CARRIER";
 
-/// What these tests know of.
+/// The carriers that these tests distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carrier {
@@ -20,7 +20,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// That of this run.
+    /// The carrier that this run's environment names.
     pub fn of_run() -> Self {
         env::var(AGENT_CARRIER).ok().and_then(|name| Self::named(&name)).unwrap_or(Self::Quic)
     }

@@ -1,13 +1,13 @@
-//! As much of CBOR as Kubernetes speaks, to and from JSON values.
+//! The part of CBOR that Kubernetes uses, to and from JSON values.
 //!
-//! The API server writes a map's keys in an order that it draws by lot, so that answers in CBOR are compared as values.
+//! The API server writes a map's keys in a random order, so answers in CBOR are compared as values.
 
 use serde_json::{Map, Number, Value};
 
 /// Items behind each other: an object is one, a watch has one for each event.
 ///
 /// # Panics
-/// If they are not whole, or not what Kubernetes writes.
+/// If they are incomplete, or not in the form that Kubernetes writes.
 pub fn decode(mut bytes: &[u8]) -> Vec<Value> {
     let mut items = Vec::new();
     while !bytes.is_empty() {

@@ -1,8 +1,9 @@
-//! Checkers, which find what an eye would miss: each says what it found, and a trial says what may be found.
+//! Checkers for faults that a reader would overlook: each reports its findings, and a trial decides which are
+//! allowed.
 
 pub mod bounds;
 pub mod bystanders;
 pub mod reflector;
 pub mod stream;
-pub mod watched;
+pub mod watch_report;
 pub mod writes;

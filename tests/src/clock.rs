@@ -1,4 +1,4 @@
-//! A process whose clock is wrong, or is right at another time: the library's call for the time of day adds a span.
+//! A process with a wrong or shifted clock: a preloaded library adds a span to the C library's time of day.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// What stands between a program and the system's clock. Timers are not touched.
+/// The library between a program and the system's clock. Timers are not touched.
 const SHIFTER: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -36,23 +36,23 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 }
 "#;
 
-/// Where it is said by how much.
+/// The file that holds the shift in seconds.
 const SHIFT: &str = "shift.seconds";
 
-/// How far a clock is from the right time.
+/// The span by which a clock differs from the right time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shift {
     seconds: i64,
 }
 
 impl Shift {
-    /// So many hours later.
+    /// A clock that is ahead by this number of hours.
     #[must_use]
     pub fn hours(hours: i64) -> Self {
         Self { seconds: hours * 60 * 60 }
     }
 
-    /// So many minutes later.
+    /// A clock that is ahead by this number of minutes.
     #[must_use]
     pub fn minutes(minutes: i64) -> Self {
         Self { seconds: minutes * 60 }
@@ -76,11 +76,11 @@ impl Shift {
     }
 }
 
-/// What a process has to have in its environment, for its clock to be moved by [`Shift::apply`]; the library is built in
-/// `folder`, once.
+/// The environment variables with which a process obeys [`Shift::apply`]. The library is built in `folder`,
+/// once.
 ///
 /// # Errors
-/// Where there is no C compiler.
+/// If there is no C compiler.
 pub fn variables(folder: &Path) -> io::Result<Vec<(String, String)>> {
     Ok(vec![
         ("LD_PRELOAD".to_owned(), library(folder)?.display().to_string()),

@@ -1,4 +1,4 @@
-//! An HTTP proxy that opens connections for whoever knows its password, and knows names that nobody else does.
+//! An HTTP proxy that opens connections for clients with the right password, and resolves names of its own.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -38,12 +38,12 @@ impl ConnectProxy {
         Ok(Self { address, let_in, accepting })
     }
 
-    /// Where it listens.
+    /// The address on which the proxy listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections it has opened.
+    /// Number of connections that the proxy has opened.
     pub fn let_in(&self) -> usize {
         *self.let_in.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! The demo: set up, shown, kept up until Ctrl-C, and put away.
+//! The demo: it is set up, shown, kept running until Ctrl-C, and removed.
 
 use std::io;
 use std::path::Path;
@@ -9,13 +9,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{interval, timeout};
 
 mod forward;
-mod ground;
 mod installer;
+pub mod isolation;
+mod network;
 mod probes;
-mod show;
-mod stage;
-mod teller;
-pub mod way;
+mod progress;
+mod setup;
+mod tour;
 
 use crate::binaries::BinaryError;
 use crate::kube::ClusterError;
@@ -24,29 +24,29 @@ use crate::kube::assets::MissingAssets;
 use crate::network::NetworkError;
 use crate::process::ProcessError;
 use crate::scratch::Scratch;
-use stage::Stage;
-use teller::Teller;
-use way::Way;
+use isolation::Isolation;
+use progress::Progress;
+use setup::DemoSetup;
 
-/// How long everything up to the last thing shown may take.
+/// The limit for everything up to the last command that is shown.
 const SHOWN_MAX: Duration = Duration::from_secs(600);
-/// How often the demo looks whether everything still runs while it stays up.
+/// The pause between two checks that everything still runs, while the demo stays up.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often each agent gets a fresh token, which is valid for an hour.
+/// The interval at which each agent gets a fresh token, which is valid for an hour.
 const ROTATE_EVERY: Duration = Duration::from_secs(1200);
-/// What a shell reports of a program that Ctrl-C ended.
+/// The exit code of a program that Ctrl-C ended, as shells report it.
 const INTERRUPTED: u8 = 130;
 
-/// What the person wants.
+/// The command line's choices for the demo.
 #[derive(Debug)]
-pub struct Order {
+pub struct DemoOptions {
     /// Stop as soon as everything has been shown.
     pub once: bool,
     /// The port of 127.0.0.1 for the gateway; the usual one or any other, if `None`.
     pub gateway_port: Option<u16>,
 }
 
-/// Why the demo could not go on.
+/// An error that ends the demo.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The binaries of this workspace are missing.
@@ -55,13 +55,13 @@ pub enum DemoError {
     /// The binaries of Kubernetes are missing.
     #[error(transparent)]
     Assets(#[from] MissingAssets),
-    /// A cluster.
+    /// A cluster did not start or stop.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// An agent's ServiceAccount.
+    /// An agent's ServiceAccount could not be created.
     #[error(transparent)]
     Account(#[from] AgentAccountError),
-    /// A network namespace.
+    /// A network namespace could not be set up.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// A program could not be run, or hangs.
@@ -70,44 +70,45 @@ pub enum DemoError {
     /// A file or socket of the demo itself.
     #[error("could not make the demo's own files and sockets")]
     Files(#[source] io::Error),
-    /// The gateway's port.
+    /// The gateway's port cannot be bound.
     #[error("port {port} of 127.0.0.1 cannot be used; name another with --gateway-port")]
     Port {
-        /// The port.
+        /// The port that was tried.
         port: u16,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The server.
+    /// The server did not become ready.
     #[error("the server did not become ready")]
     NotReady,
-    /// The server's probes.
+    /// The server's probes did not answer.
     #[error("the server's probes did not answer")]
     Probes(#[source] io::Error),
     /// A command failed, or did not do what it should.
     #[error("`{command}` failed: {stderr}")]
     Refused {
-        /// What was run.
+        /// The command line that was run.
         command: String,
-        /// What it said.
+        /// The output of the command to stderr.
         stderr: String,
     },
     /// A daemon ended while it should run, or badly when it should end.
     #[error("{name} ended with {status}")]
     Ended {
-        /// Who.
+        /// The name of the daemon.
         name: String,
-        /// How.
+        /// The status with which it ended.
         status: ExitStatus,
     },
-    /// Too slow.
+    /// The demo took longer than its limit.
     #[error("not everything was shown within {SHOWN_MAX:?}")]
     Deadline,
 }
 
-/// Runs the demo and says how it went: 0 if all went well, 130 if interrupted before everything was shown, else 1.
-pub async fn run(order: &Order, way: &Way) -> ExitCode {
+/// Runs the demo and says how it went: 0 if all went well, 130 if interrupted before everything was shown,
+/// else 1.
+pub async fn run(order: &DemoOptions, isolation: &Isolation) -> ExitCode {
     let scratch = match Scratch::new("tombolo-demo-") {
         Ok(scratch) => scratch,
         Err(error) => {
@@ -115,7 +116,7 @@ pub async fn run(order: &Order, way: &Way) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let teller = Teller::new(scratch.path());
+    let progress = Progress::new(scratch.path());
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
@@ -123,85 +124,93 @@ pub async fn run(order: &Order, way: &Way) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    teller.plain(&format!("DEMO={}  # all files of this demo; removed at its end", scratch.path().display()));
-    teller.say(&way.explain());
-    let mut stage = Stage::new(scratch);
-    let played = play(order, way, &mut stage, &teller, &mut signals).await;
-    if let Played::Failed(error) = &played {
-        teller.plain(&format!("\nFAILED: {}\n{}", chain(error), stage.tails()));
+    progress
+        .plain(&format!("DEMO={}  # all files of this demo; removed at its end", scratch.path().display()));
+    progress.say(&isolation.explain());
+    let mut setup = DemoSetup::new(scratch);
+    let played = play(order, isolation, &mut setup, &progress, &mut signals).await;
+    if let DemoResult::Failed(error) = &played {
+        progress.plain(&format!("\nFAILED: {}\n{}", chain(error), setup.tails()));
     }
-    conclude(stage, &teller, &mut signals, &played, !order.once).await
+    conclude(setup, &progress, &mut signals, &played, !order.once).await
 }
 
-enum Played {
+enum DemoResult {
     Through,
     Interrupted,
     Failed(DemoError),
 }
 
-async fn play(order: &Order, way: &Way, stage: &mut Stage, teller: &Teller, signals: &mut Signals) -> Played {
-    // Both are cancel-safe in that what is cut short kills what it had started; the stage keeps what is complete.
+async fn play(
+    order: &DemoOptions,
+    isolation: &Isolation,
+    setup: &mut DemoSetup,
+    progress: &Progress,
+    signals: &mut Signals,
+) -> DemoResult {
+    // Both are cancel-safe in that what is cut short kills what it had started; the stage keeps what is
+    // complete.
     let shown = tokio::select! {
-        shown = timeout(SHOWN_MAX, stage.perform(way, order.gateway_port, teller)) => shown,
-        () = signals.next() => return Played::Interrupted,
+        shown = timeout(SHOWN_MAX, setup.perform(isolation, order.gateway_port, progress)) => shown,
+        () = signals.next() => return DemoResult::Interrupted,
     };
     match shown {
-        Ok(Ok(())) if order.once => Played::Through,
+        Ok(Ok(())) if order.once => DemoResult::Through,
         Ok(Ok(())) => {
-            stage.tell_how_to_go_on(teller);
+            setup.print_next_steps(progress);
             // As above.
             tokio::select! {
-                Err(error) = stay_up(stage) => Played::Failed(error),
-                () = signals.next() => Played::Through,
+                Err(error) = stay_up(setup) => DemoResult::Failed(error),
+                () = signals.next() => DemoResult::Through,
             }
         }
-        Ok(Err(error)) => Played::Failed(error),
-        Err(_) => Played::Failed(DemoError::Deadline),
+        Ok(Err(error)) => DemoResult::Failed(error),
+        Err(_) => DemoResult::Failed(DemoError::Deadline),
     }
 }
 
-async fn stay_up(stage: &mut Stage) -> Result<(), DemoError> {
+async fn stay_up(setup: &mut DemoSetup) -> Result<(), DemoError> {
     let mut look = interval(LOOK_EVERY);
     let mut rotated = Instant::now();
     loop {
         look.tick().await;
-        stage.runs()?;
+        setup.runs()?;
         if rotated.elapsed() >= ROTATE_EVERY {
-            stage.rotate_tokens().await?;
+            setup.rotate_tokens().await?;
             rotated = Instant::now();
         }
     }
 }
 
 async fn conclude(
-    stage: Stage,
-    teller: &Teller,
+    setup: DemoSetup,
+    progress: &Progress,
     signals: &mut Signals,
-    played: &Played,
+    played: &DemoResult,
     others_watch: bool,
 ) -> ExitCode {
-    teller.say("stopping; Ctrl-C again to kill everything at once");
+    progress.say("stopping; Ctrl-C again to kill everything at once");
     // What is dropped here is killed.
     let stopped = tokio::select! {
-        stopped = stage.stop(teller, others_watch) => stopped,
+        stopped = setup.stop(progress, others_watch) => stopped,
         () = signals.next() => {
-            teller.say("killed everything; nothing is left");
+            progress.say("killed everything; nothing is left");
             return ExitCode::from(INTERRUPTED);
         }
     };
     // After a failure the rest often ends badly too, and says nothing new.
-    if let (Err(error), Played::Through | Played::Interrupted) = (&stopped, played) {
-        teller.plain(&format!("FAILED: {}", chain(error)));
+    if let (Err(error), DemoResult::Through | DemoResult::Interrupted) = (&stopped, played) {
+        progress.plain(&format!("FAILED: {}", chain(error)));
     }
-    teller.say("stopped everything; nothing is left");
+    progress.say("stopped everything; nothing is left");
     match (played, stopped) {
-        (Played::Through, Ok(())) => ExitCode::SUCCESS,
-        (Played::Interrupted, Ok(())) => ExitCode::from(INTERRUPTED),
-        (Played::Failed(_), _) | (_, Err(_)) => ExitCode::FAILURE,
+        (DemoResult::Through, Ok(())) => ExitCode::SUCCESS,
+        (DemoResult::Interrupted, Ok(())) => ExitCode::from(INTERRUPTED),
+        (DemoResult::Failed(_), _) | (_, Err(_)) => ExitCode::FAILURE,
     }
 }
 
-/// What a person or a closing terminal sends; each is one call of [`Self::next`].
+/// The signals of a person or of a closing terminal. Each is one call of [`Self::next`].
 struct Signals([Signal; 3]);
 
 impl Signals {

@@ -15,7 +15,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::pki::Issued;
 
-/// Connects to `address` and trusts `ca_pem` alone; the name that is asked for and verified is the address itself.
+/// Connects to `address` and trusts `ca_pem` alone; the name that is asked for and verified is the address
+/// itself.
 ///
 /// `protocols` are offered by ALPN; `identity` is the client certificate shown, if any.
 pub async fn dial(
@@ -74,7 +75,8 @@ pub async fn secured<S: AsyncRead + AsyncWrite + Unpin>(
     TlsConnector::from(Arc::clone(config)).connect(name, stream).await
 }
 
-/// What comes behind CONNECT `target` over a connection to the gateway, with these further lines in the head, each ending in CRLF.
+/// Opens a tunnel by CONNECT to `target` over a connection to the gateway. `lines` are further header lines,
+/// each ending in CRLF.
 pub async fn through<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     target: &str,
@@ -89,10 +91,11 @@ pub async fn through<S: AsyncRead + AsyncWrite + Unpin>(
     if is_there { Ok(stream) } else { Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned())) }
 }
 
-/// What such a connection is made with: it trusts `ca_pem` alone, and keeps what lets it resume sessions.
+/// The configuration of such a connection. It trusts `ca_pem` alone and keeps everything that could resume a
+/// session.
 ///
 /// # Errors
-/// What is given is no PEM, or does not fit together.
+/// If an argument is no PEM, or the parts do not fit together.
 pub fn config(ca_pem: &str, identity: Option<&Issued>) -> Result<ClientConfig, rustls::Error> {
     let pem = |error: rustls_pki_types::pem::Error| rustls::Error::General(error.to_string());
     let mut roots = RootCertStore::empty();
@@ -107,10 +110,10 @@ pub fn config(ca_pem: &str, identity: Option<&Issued>) -> Result<ClientConfig, r
     builder.with_client_auth_cert(chain, key)
 }
 
-/// What shakes hands with whoever comes, and shows this certificate.
+/// A TLS acceptor that shows this certificate to every client.
 ///
 /// # Panics
-/// If that is no PEM, or does not fit together.
+/// If it is no PEM, or the parts do not fit together.
 pub fn acceptor(issued: &Issued) -> TlsAcceptor {
     let (chain, key) = pair(issued).expect("PEM");
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))

@@ -1,4 +1,4 @@
-//! A target that counts who comes, and echoes.
+//! A target that counts its connections and echoes their bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 /// On a port of loopback.
 #[derive(Debug)]
 pub struct Echo {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     accepted: Arc<AtomicUsize>,
 }
@@ -35,7 +35,7 @@ impl Echo {
         Self { address, accepted }
     }
 
-    /// How many have come.
+    /// Number of connections that it accepted.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }

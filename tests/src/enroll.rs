@@ -1,4 +1,5 @@
-//! A rig's enrollment door: how it is set up, how an agent comes to it, and how a stranger asks it byte by byte.
+//! A rig's enrollment listener: its setup, the enrollment of agents, and unauthenticated clients that test it
+//! request by request.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,41 +20,41 @@ use crate::admin::AdminWire;
 use crate::dial::dial;
 use crate::rig::{Agent, ApiServer, Rig, free_port};
 
-/// Where the rig's agents enroll.
+/// The listener at which the rig's agents enroll.
 #[derive(Debug, Clone)]
-pub struct Door {
-    /// Its address.
+pub struct EnrollmentListener {
+    /// The address that it binds.
     pub address: SocketAddr,
-    /// What `tombolo token create` says to trust.
+    /// The pin of the trusted root, as `tombolo token create` prints it.
     pub pin: String,
 }
 
 /// A server at which agents enroll; its configuration ends with `more`.
-pub async fn start(more: &str) -> (Rig, Door) {
+pub async fn start(more: &str) -> (Rig, EnrollmentListener) {
     let mut rig = Rig::start_with(more).await;
     rig.take_clocks();
-    let door = open(&mut rig).await;
-    (rig, door)
+    let listener = open(&mut rig).await;
+    (rig, listener)
 }
 
-/// Starts a rig's server anew as one at which agents enroll, and makes the cluster `edge-a`.
-pub async fn open(rig: &mut Rig) -> Door {
+/// Restarts a rig's server with an enrollment listener, and creates the cluster `edge-a`.
+pub async fn open(rig: &mut Rig) -> EnrollmentListener {
     rig.kill_server();
     let address = SocketAddr::new(rig.dialed().ip(), free_port().port());
-    let door = format!(
+    let listener = format!(
         "enrollment: {{ listen: \"{address}\", address: \"{address}\", signerFile: pki/agent-intermediate.sealed, \
          sealingKeyFile: pki/sealing.key }}\n"
     );
     let bundle = "trust: { bundleFile: pki/trust.bundle }\n";
     rig.write_config(|config| {
         let bundle = if config.contains("bundleFile") { "" } else { bundle };
-        format!("{config}{bundle}{door}")
+        format!("{config}{bundle}{listener}")
     });
     rig.start_server().await;
     at(rig, &["cluster", "create", "edge-a"]).await;
-    let told = at(rig, &["token", "create", "--cluster", "edge-a"]).await;
-    let pin = told.split_whitespace().find(|word| word.starts_with("sha256:")).expect("a pin").to_owned();
-    Door { address, pin }
+    let message = at(rig, &["token", "create", "--cluster", "edge-a"]).await;
+    let pin = message.split_whitespace().find(|word| word.starts_with("sha256:")).expect("a pin").to_owned();
+    EnrollmentListener { address, pin }
 }
 
 /// A token for one agent of a cluster, in a file.
@@ -63,113 +64,131 @@ pub async fn token(rig: &Rig, cluster: &str) -> (String, PathBuf) {
     (token.trim().to_owned(), path)
 }
 
-/// Starts an agent that enrolls; its files and log bear `name`.
-pub async fn agent(rig: &Rig, door: &Door, name: &str, cluster: &str, api_server: &ApiServer) -> Agent {
-    let more =
-        format!("enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token }}", door.address, door.pin);
-    rig.agent_without_certificate(name, cluster, api_server, &more).await
-}
-
-/// The same in a pod: it has a projected token of its ServiceAccount, in the file `NAME.token`.
-pub async fn pod_agent(rig: &Rig, door: &Door, name: &str, cluster: &str, api_server: &ApiServer) -> Agent {
+/// Starts an agent that enrolls. Its files and its log are named `name`.
+pub async fn agent(
+    rig: &Rig,
+    listener: &EnrollmentListener,
+    name: &str,
+    cluster: &str,
+    api_server: &ApiServer,
+) -> Agent {
     let more = format!(
-        "enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token, serviceAccountTokenFile: {name}.token }}",
-        door.address, door.pin
+        "enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token }}",
+        listener.address, listener.pin
     );
     rig.agent_without_certificate(name, cluster, api_server, &more).await
 }
 
-/// A connection to the door of somebody who proves to be a pod, or tries to.
-pub struct Pretender {
+/// The same in a pod: it has a projected token of its ServiceAccount, in the file `NAME.token`.
+pub async fn pod_agent(
+    rig: &Rig,
+    listener: &EnrollmentListener,
+    name: &str,
+    cluster: &str,
+    api_server: &ApiServer,
+) -> Agent {
+    let more = format!(
+        "enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token, serviceAccountTokenFile: {name}.token }}",
+        listener.address, listener.pin
+    );
+    rig.agent_without_certificate(name, cluster, api_server, &more).await
+}
+
+/// A connection to the enrollment listener of a client that proves to be a pod, or tries to.
+pub struct AttestationClient {
     client: EnrollmentClient<AdminWire>,
     exporter: [u8; EXPORTER_BYTES],
 }
 
-/// What somebody shows at the door to be an agent of `edge-a`.
+/// The proof that a client presents to be an agent of `edge-a`.
 #[derive(Clone, Copy)]
-pub struct Claim<'a> {
-    /// Which.
+pub struct EnrollmentClaim<'a> {
+    /// The instance of the agent that it claims to be.
     pub instance: &'a str,
     /// Of the certificate that it says is its own.
     pub serial: Serial,
     /// A certificate is asked for of this key.
     pub key: &'a KeyPair,
-    /// This one signs.
+    /// The key that signs the proof.
     pub signer: &'a KeyPair,
-    /// For this.
+    /// The purpose that the proof is signed for.
     pub purpose: Purpose,
 }
 
-/// What somebody shows at the door to be a pod.
-pub struct Pretense<'a> {
-    /// Whose agent they would be.
+/// The proof that a client presents to be a pod.
+pub struct AttestationClaim<'a> {
+    /// The cluster whose agent it claims to be.
     pub cluster: &'a str,
     /// The token of a ServiceAccount.
     pub token: &'a str,
-    /// What they say is the door's nonce.
+    /// The nonce that it presents as the listener's.
     pub nonce: [u8; NONCE_BYTES],
     /// A certificate is asked for of this key.
     pub key: &'a KeyPair,
-    /// This one signs.
+    /// The key that signs the proof.
     pub signer: &'a KeyPair,
 }
 
-impl Pretender {
-    /// Connects.
-    pub async fn connect(rig: &Rig, door: &Door) -> Self {
-        let tls = dial(door.address, &rig.server_ca(), &["h2"], None).await.expect("TLS");
+impl AttestationClient {
+    /// Connects to the enrollment listener without a certificate.
+    pub async fn connect(rig: &Rig, listener: &EnrollmentListener) -> Self {
+        let tls = dial(listener.address, &rig.server_ca(), &["h2"], None).await.expect("TLS");
         let exporter = tls.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.expect("HTTP/2");
         let client = EnrollmentClient::with_origin(AdminWire::over(shaken), AdminWire::origin());
         Self { client, exporter: exporter.expect("an exporter") }
     }
 
-    /// A nonce of the door's.
+    /// Requests a nonce from the listener.
     pub async fn nonce(&mut self) -> [u8; NONCE_BYTES] {
         let answer = self.client.challenge(ChallengeRequest {}).await.expect("a nonce").into_inner();
         answer.nonce.try_into().expect("32 bytes")
     }
 
     /// Asks for the next certificate, and signs for this connection, or as for the `other` one.
-    pub async fn renew(&mut self, claim: &Claim<'_>, other: Option<&Self>) -> Result<Credential, Status> {
-        let Claim { instance, serial, key, signer, purpose } = *claim;
+    pub async fn renew(
+        &mut self,
+        claim: &EnrollmentClaim<'_>,
+        other: Option<&Self>,
+    ) -> Result<Credential, Status> {
+        let EnrollmentClaim { instance, serial, key, signer, purpose } = *claim;
         let spki = key.subject_public_key_info();
         let exporter = other.map_or(&self.exporter, |other| &other.exporter);
-        let said = Proof { purpose, exporter, serial, spki: &spki };
+        let statement = Proof { purpose, exporter, serial, spki: &spki };
         let request = CertificateParams::default().serialize_request(key).expect("a request");
         let asked = RenewRequest {
             cluster: "edge-a".to_owned(),
             instance: instance.to_owned(),
             serial: serial.to_bytes().to_vec(),
             certificate_request: request.der().to_vec(),
-            proof: said.sign(signer).expect("a key signs"),
+            proof: statement.sign(signer).expect("a key signs"),
             issuer_keys: Vec::new(),
         };
         let answer = self.client.renew(asked).await?;
         Ok(answer.into_inner().credential.expect("a credential"))
     }
 
-    /// Asks for a certificate.
-    pub async fn attest(&mut self, pretense: &Pretense<'_>) -> Result<Credential, Status> {
-        let Pretense { cluster, token, nonce, key, signer } = pretense;
+    /// Requests a certificate with such a proof.
+    pub async fn attest(&mut self, claim: &AttestationClaim<'_>) -> Result<Credential, Status> {
+        let AttestationClaim { cluster, token, nonce, key, signer } = claim;
         let spki = key.subject_public_key_info();
-        let said = Newcomer { exporter: &self.exporter, nonce, token, spki: &spki };
+        let statement = Newcomer { exporter: &self.exporter, nonce, token, spki: &spki };
         let request = CertificateParams::default().serialize_request(key).expect("a request");
         let asked = AttestRequest {
             cluster: (*cluster).to_owned(),
             service_account_token: (*token).to_owned(),
             certificate_request: request.der().to_vec(),
             nonce: nonce.to_vec(),
-            proof: said.sign(signer).expect("a key signs"),
+            proof: statement.sign(signer).expect("a key signs"),
         };
         let answer = self.client.attest(asked).await?;
         Ok(answer.into_inner().credential.expect("a credential"))
     }
 }
 
-/// Asks the door as anybody may, who knows the servers' root.
-pub async fn stranger(rig: &Rig, door: &Door) -> EnrollmentClient<AdminWire> {
-    Pretender::connect(rig, door).await.client
+/// A gRPC client without a certificate. It trusts the servers' root, as anybody could.
+pub async fn unauthenticated_client(rig: &Rig, listener: &EnrollmentListener) -> EnrollmentClient<AdminWire> {
+    AttestationClient::connect(rig, listener).await.client
 }
 
 /// A request of somebody with a token and this key.
@@ -179,10 +198,10 @@ pub fn request_for_token(token: &str, cluster: &str, key: &KeyPair) -> EnrollReq
     EnrollRequest { token, cluster, certificate_request: request.der().to_vec(), workload: None }
 }
 
-/// Which agent a certificate names, and its serial number.
+/// The agent that a certificate names, and its serial number.
 ///
 /// # Panics
-/// Where it is no agent's.
+/// If it is no agent's certificate.
 pub fn named(credential: &Credential) -> (String, Serial) {
     let (_, leaf) = X509Certificate::from_der(&credential.chain[0]).expect("a certificate");
     let names = leaf.subject_alternative_name().expect("one list of names").expect("names").value;

@@ -1,7 +1,8 @@
-//! QUIC as nobody should speak it: packets sealed with the right keys whose frames no library sends.
+//! Invalid QUIC: packets sealed with the right keys whose frames no library sends.
 //!
-//! [`forged`] changes what quinn is about to seal, so that handshakes and acknowledgements are as they must be. [`initial`]
-//! writes first packets by hand, for who shakes no hands. [`relay`] stands on the path and has no key at all.
+//! [`forged`] changes what quinn is about to seal, so that handshakes and acknowledgements stay correct.
+//! [`initial`] writes first packets by hand, without a handshake. [`relay`] is on the path and has no keys at
+//! all.
 
 pub mod forged;
 pub mod frames;

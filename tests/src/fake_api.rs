@@ -1,4 +1,4 @@
-//! An API server that records what it is asked and misbehaves as told, for what a real one does not do on demand.
+//! A fake API server that records its requests and misbehaves on demand, as a real one would not.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,28 +18,28 @@ use crate::kube::kubeconfig::{Credential, Kubeconfig};
 use crate::pki::{Authority, Issued};
 
 mod behaviour;
-mod cutter;
 mod exec;
 mod gate;
 mod http1;
 mod http2;
 mod listen;
-mod plan;
 mod record;
+mod recorded_stream;
+mod response_plan;
+mod socket;
 mod store;
-mod tap;
 mod wire;
 
-pub use behaviour::{Answer, Behaviour, Cut, Declared, Door, WatchFeed};
+pub use behaviour::{Answer, Behaviour, Cut, Declared, ListenerMode, WatchFeed};
 pub use gate::{Gate, Moment, NotReached};
 pub use record::{Hangup, HttpVersion, RecordedConnection, RecordedRequest, WaitError};
 pub use store::{Change, Emitted, Store};
 
-use behaviour::Script;
+use behaviour::BehaviourTable;
 use listen::Listening;
 use record::Records;
 
-/// What is fixed when a [`FakeApi`] starts.
+/// The options that are fixed when a [`FakeApi`] starts.
 #[derive(Debug, Clone)]
 pub struct FakeApiOptions {
     /// The protocols offered by ALPN, in order of preference; a peer without ALPN speaks HTTP/1.1.
@@ -60,11 +60,11 @@ pub struct FakeApi {
     authority: Authority,
 }
 
-/// What the fake and its connections share.
+/// State that the fake shares with its connections.
 #[derive(Debug)]
 struct Shared {
     options: FakeApiOptions,
-    script: Script,
+    script: BehaviourTable,
     records: Records,
     /// Changes when every HTTP/2 connection is to say GOAWAY.
     farewells: watch::Sender<()>,
@@ -86,13 +86,13 @@ impl FakeApi {
         Self::start_with(FakeApiOptions::default()).await
     }
 
-    /// Starts with HTTP/1.1 alone.
+    /// Starts a fake that speaks only HTTP/1.1.
     pub async fn start_http1() -> io::Result<Self> {
         Self::start_with(FakeApiOptions { versions: vec![HttpVersion::Http1], ..FakeApiOptions::default() })
             .await
     }
 
-    /// Starts with other options.
+    /// Starts a fake with these options.
     pub async fn start_with(options: FakeApiOptions) -> io::Result<Self> {
         let authority = Authority::new("fake-api");
         let server =
@@ -101,7 +101,7 @@ impl FakeApi {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let shared = Arc::new(Shared {
             options,
-            script: Script::default(),
+            script: BehaviourTable::default(),
             records: Records::default(),
             farewells: watch::Sender::new(()),
         });
@@ -110,12 +110,12 @@ impl FakeApi {
         Ok(Self { shared, listening, address, authority })
     }
 
-    /// `127.0.0.1` and its port.
+    /// The fake's address: `127.0.0.1` and its port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `https://127.0.0.1:PORT`.
+    /// The URL of the fake: `https://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -137,32 +137,32 @@ impl FakeApi {
         Kubeconfig { server: &self.url(), ca_pem: self.ca_pem(), credential: &credential }.write(path)
     }
 
-    /// What requests get whose path begins with `prefix`, from now on; the longest prefix wins.
+    /// Sets the behaviour for requests whose path begins with `prefix`, from now on. The longest prefix wins.
     pub fn on(&self, prefix: &str, behaviour: Behaviour) {
         self.shared.script.set(prefix, behaviour);
     }
 
-    /// What all other requests get; until this is called, a 404 `Status`.
+    /// Sets the behaviour for all other requests. Until this is called they get a 404 `Status`.
     pub fn otherwise(&self, behaviour: Behaviour) {
         self.shared.script.set("", behaviour);
     }
 
-    /// Lets answers to requests whose path with its query begins with `prefix` stand still until the gate is opened.
+    /// Lets answers to requests whose path with its query begins with `prefix` wait until the gate is opened.
     pub fn hold(&self, prefix: &str, moment: Moment) -> Gate {
         let gate = Gate::new(moment);
         self.shared.script.set_gate(prefix, gate.clone());
         gate
     }
 
-    /// Says GOAWAY on every HTTP/2 connection that is open now, as a kube-apiserver's `--goaway-chance` does: what runs is
-    /// finished, nothing new is taken.
-    pub fn say_goaway(&self) {
+    /// Says GOAWAY on every HTTP/2 connection that is open now, as a kube-apiserver's `--goaway-chance` does:
+    /// what runs is finished, nothing new is taken.
+    pub fn send_goaway(&self) {
         self.shared.farewells.send_replace(());
     }
 
-    /// What connections get before any request, from now on.
-    pub fn set_door(&self, door: Door) {
-        self.shared.script.set_door(door);
+    /// Sets what connections get before any request, from now on.
+    pub fn set_listener_mode(&self, listener: ListenerMode) {
+        self.shared.script.set_listener_mode(listener);
     }
 
     /// Closes the listener: new connections are refused by the kernel, existing ones live on.
@@ -175,7 +175,7 @@ impl FakeApi {
         self.listening.reopen(self.address).await
     }
 
-    /// Drops all connections without a farewell, as a killed API server does.
+    /// Drops all connections without a clean shutdown, as a killed API server does.
     pub fn drop_connections(&self) {
         self.listening.drop_connections();
     }
@@ -206,7 +206,8 @@ impl FakeApi {
         self.shared.records.wait(limit, "no such request", find).await
     }
 
-    /// Waits until whoever sent a request is gone while it was being answered, and says when that was noticed.
+    /// Waits until the client of a request disconnects while it is being answered, and returns when that was
+    /// noticed.
     pub async fn wait_for_hangup(&self, request: u64, limit: Duration) -> Result<Hangup, WaitError> {
         let find =
             |requests: &[RecordedRequest]| requests.iter().find(|one| one.id == request)?.hangup.clone();
@@ -220,7 +221,8 @@ impl FakeApi {
     }
 }
 
-/// TLS of an API server that speaks these versions of HTTP, and asks for a certificate of this authority without insisting.
+/// TLS of an API server that speaks these versions of HTTP, and asks for a certificate of this authority
+/// without insisting.
 pub(crate) fn tls(server: &Issued, versions: &[HttpVersion], clients: Option<&Authority>) -> ServerConfig {
     let certificate = CertificateDer::from_pem_slice(server.certificate_pem.as_bytes()).expect("our own PEM");
     let key = PrivateKeyDer::from_pem_slice(server.key_pem.as_bytes()).expect("our own PEM");

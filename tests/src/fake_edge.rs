@@ -1,15 +1,15 @@
-//! A gateway with a cluster behind it whose API server is a fake.
+//! A gateway and an agent in front of a fake API server.
 
 use std::path::PathBuf;
 
 use crate::fake_api::{FakeApi, FakeApiOptions, HttpVersion};
 use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Rig};
 
-/// The cluster's name.
+/// The name of the cluster.
 pub const CLUSTER: &str = "edge-a";
 
-/// Lets the agent assert whomever the gateway knows, and tells it what it would ask its API server of its own accord, so
-/// that every request there is a caller's.
+/// Lets the agent assert whomever the gateway knows, and tells it what it would ask its API server of its own
+/// accord, so that every request there is a caller's.
 const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]";
 
 /// A server, one agent, and its fake API server.
@@ -18,9 +18,9 @@ const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertis
 pub struct FakeEdge {
     /// The server and its files.
     pub rig: Rig,
-    /// The API server.
+    /// The fake API server of the cluster.
     pub fake: FakeApi,
-    /// The agent.
+    /// The agent of the cluster.
     pub agent: Agent,
 }
 
@@ -62,8 +62,8 @@ impl FakeEdge {
         Self { rig, fake, agent }
     }
 
-    /// Kills the agent and starts another process of it, which the server takes for the agent at its first word. Nobody
-    /// would know of the death before a long silence otherwise: a dark link looks the same.
+    /// Kills the agent and starts another process of it, which the server takes for the agent at its first
+    /// word. Nobody would know of the death before a long silence otherwise: a dark link looks the same.
     pub async fn kill_agent(&mut self) {
         self.agent.process.kill();
         self.agent = start_agent(&self.rig, CLUSTER, "").await;

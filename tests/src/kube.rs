@@ -1,4 +1,5 @@
-//! Edge clusters for tests: a real etcd and a real kube-apiserver, started in seconds and gone with the test.
+//! Edge clusters for tests: a real etcd and a real kube-apiserver, started in seconds and removed with the
+//! test.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -27,35 +28,40 @@ use files::Files;
 use kubeconfig::{Credential, Kubeconfig};
 use kubectl::Kubectl;
 
-/// What a cluster answers that may be used. An API server says that it is ready before it has made the namespace `default`, and in it
-/// the Service and the EndpointSlice that say where it is reached.
+/// Objects that a usable cluster returns. An API server reports readiness before it has made the namespace
+/// `default`, and in it the Service and the EndpointSlice that name its address.
 const ANSWERED_WHEN_READY: [&str; 2] =
     ["/readyz", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"];
-/// How long etcd and the API server together may take until they are.
+/// The limit for etcd and the API server together to return them.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Pause between two questions whether the API server is ready.
 const READY_POLL_EVERY: Duration = Duration::from_millis(100);
-/// How long a process may take to end after SIGTERM.
+/// The limit for a process to end after SIGTERM.
 const STOP_GRACE: Duration = Duration::from_secs(20);
-/// Starts with a new port, as another process may take a free port between our looking and the API server's binding.
+/// Starts with a new port, as another process may take a free port between our looking and the API server's
+/// binding.
 const STARTS_MAX: usize = 3;
 
-/// Where a cluster's API server lives and what it says of itself.
+/// The address of a cluster's API server, and what it advertises.
 #[derive(Debug, Clone)]
-pub struct Place {
-    /// The network namespace that everything runs in, as a path (`/run/netns/NAME`); `None` is the test's own.
+pub struct ClusterOptions {
+    /// The network namespace that everything runs in, as a path (`/run/netns/NAME`); `None` is the test's
+    /// own.
     pub network_namespace: Option<PathBuf>,
     /// The address that the API server binds.
     pub address: IpAddr,
     /// The port that it binds; `None` takes a free one, which works only in the test's own network namespace.
     pub port: Option<u16>,
-    /// The address that it advertises as the endpoint of `default/kubernetes`; loopback is refused by Kubernetes.
+    /// The address that it advertises as the endpoint of `default/kubernetes`; loopback is refused by
+    /// Kubernetes.
     pub advertise: IpAddr,
-    /// The API server's feature gates that are not as its release has them, such as `CBORServingAndStorage=true`.
+    /// The API server's feature gates that are not as its release has them, such as
+    /// `CBORServingAndStorage=true`.
     pub feature_gates: &'static [&'static str],
     /// The file that says where its egress goes, an EgressSelectorConfiguration.
     pub egress_selector: Option<PathBuf>,
-    /// Whether controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every real cluster.
+    /// Whether controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every
+    /// real cluster.
     pub has_controllers: bool,
     /// Names for which its API server's certificate is, beside those that every one has.
     pub server_names: &'static [&'static str],
@@ -69,15 +75,15 @@ pub struct EdgeCluster {
     apiserver: Process,
     etcd: Process,
     assets: Assets,
-    place: Place,
+    options: ClusterOptions,
     port: u16,
     files: Files,
 }
 
-/// Why a cluster did not start, stop or come back.
+/// An error of starting, stopping or restarting a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The binaries are missing.
+    /// The binaries of Kubernetes are missing.
     #[error(transparent)]
     Assets(#[from] MissingAssets),
     /// A file of the cluster could not be written.
@@ -86,9 +92,9 @@ pub enum ClusterError {
     /// A port could not be found.
     #[error("there is no free port at {address}")]
     Port {
-        /// The address asked for.
+        /// The address that was asked for.
         address: IpAddr,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -98,9 +104,9 @@ pub enum ClusterError {
     /// etcd or kube-apiserver ended before the cluster was ready.
     #[error("{name} ended with {status} before the edge cluster was ready; its output ended with:\n{tail}")]
     Ended {
-        /// Which of the two.
+        /// The name of the program: etcd or the API server.
         name: &'static str,
-        /// How it ended.
+        /// The status with which it ended.
         status: std::process::ExitStatus,
         /// The end of what it wrote.
         tail: String,
@@ -110,14 +116,14 @@ pub enum ClusterError {
         "the edge cluster was not ready within {READY_MAX:?}; it answered: {answer}\nkube-apiserver's output ended with:\n{tail}"
     )]
     NotReady {
-        /// What kubectl last said.
+        /// The last output of kubectl.
         answer: String,
         /// The end of what the API server wrote.
         tail: String,
     },
 }
 
-impl Place {
+impl ClusterOptions {
     /// A free port of a loopback address in the test's own network namespace.
     pub fn loopback(address: Ipv4Addr) -> Self {
         Self {
@@ -144,10 +150,10 @@ impl Place {
     }
 }
 
-/// What clusters advertise unless told otherwise: the address that every site has.
+/// The address that clusters advertise by default. It is the one of every site.
 const ADVERTISED: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 10);
 
-impl Default for Place {
+impl Default for ClusterOptions {
     fn default() -> Self {
         Self::loopback(Ipv4Addr::LOCALHOST)
     }
@@ -156,18 +162,18 @@ impl Default for Place {
 impl EdgeCluster {
     /// Starts a cluster on a free port of 127.0.0.1 and returns when it may be used.
     pub async fn start() -> Result<Self, ClusterError> {
-        Self::start_at(Place::default()).await
+        Self::start_at(ClusterOptions::default()).await
     }
 
     /// Starts a cluster somewhere else.
-    pub async fn start_at(place: Place) -> Result<Self, ClusterError> {
+    pub async fn start_at(options: ClusterOptions) -> Result<Self, ClusterError> {
         let assets = Assets::find()?;
         let mut starts = 0;
         loop {
             starts += 1;
-            match Self::start_once(&assets, &place).await {
+            match Self::start_once(&assets, &options).await {
                 Err(ClusterError::Ended { tail, .. })
-                    if place.port.is_none()
+                    if options.port.is_none()
                         && starts < STARTS_MAX
                         && tail.contains("address already in use") => {}
                 started_or_not => return started_or_not,
@@ -175,16 +181,17 @@ impl EdgeCluster {
         }
     }
 
-    async fn start_once(assets: &Assets, place: &Place) -> Result<Self, ClusterError> {
-        let port = match place.port {
+    async fn start_once(assets: &Assets, options: &ClusterOptions) -> Result<Self, ClusterError> {
+        let port = match options.port {
             Some(port) => port,
-            None => free_port(place.address)?,
+            None => free_port(options.address)?,
         };
-        let files = Files::write(place, port).map_err(ClusterError::Files)?;
+        let files = Files::write(options, port).map_err(ClusterError::Files)?;
         let etcd =
-            Process::start(&control_plane::etcd(assets, place, &files), &files.path("etcd.log")).await?;
-        let apiserver = start_apiserver(assets, place, port, &files).await?;
-        let mut cluster = Self { apiserver, etcd, assets: assets.clone(), place: place.clone(), port, files };
+            Process::start(&control_plane::etcd(assets, options, &files), &files.path("etcd.log")).await?;
+        let apiserver = start_apiserver(assets, options, port, &files).await?;
+        let mut cluster =
+            Self { apiserver, etcd, assets: assets.clone(), options: options.clone(), port, files };
         cluster.ready().await?;
         Ok(cluster)
     }
@@ -196,15 +203,16 @@ impl EdgeCluster {
 
     /// The address that the API server is bound to, in its network namespace.
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.place.address, self.port)
+        SocketAddr::new(self.options.address, self.port)
     }
 
-    /// Where it was started.
-    pub fn place(&self) -> &Place {
-        &self.place
+    /// The options with which the cluster was started.
+    pub fn options(&self) -> &ClusterOptions {
+        &self.options
     }
 
-    /// The file with the certificate of the cluster's authority, which signs the server's and the users' certificates.
+    /// The file with the certificate of the cluster's authority, which signs the server's and the users'
+    /// certificates.
     pub fn ca_path(&self) -> PathBuf {
         self.files.path(files::CA)
     }
@@ -214,7 +222,8 @@ impl EdgeCluster {
         self.files.authority.certificate_pem()
     }
 
-    /// The kubeconfig of a cluster-admin: a client certificate of `kubernetes-admin` in the group `system:masters`.
+    /// The kubeconfig of a cluster-admin: a client certificate of `kubernetes-admin` in the group
+    /// `system:masters`.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.files.path(files::ADMIN_KUBECONFIG)
     }
@@ -249,7 +258,8 @@ impl EdgeCluster {
 
     /// A kubectl with the admin's kubeconfig, run where the API server is.
     pub fn admin(&self) -> Kubectl {
-        self.kubectl_with(self.admin_kubeconfig()).in_network_namespace(self.place.network_namespace.clone())
+        self.kubectl_with(self.admin_kubeconfig())
+            .in_network_namespace(self.options.network_namespace.clone())
     }
 
     /// Runs `kubectl ARGUMENTS` as the admin; the answer says whether it succeeded.
@@ -285,7 +295,8 @@ impl EdgeCluster {
         self.admin().stdout(&words).await;
     }
 
-    /// Makes the tunnel-agent's ServiceAccount with the rights of [`account::AGENT_MANIFEST`] and mints its token.
+    /// Makes the tunnel-agent's ServiceAccount with the rights of [`account::AGENT_MANIFEST`] and mints its
+    /// token.
     pub async fn create_agent_account(&self) -> Result<AgentAccount, AgentAccountError> {
         self.create_agent_account_with(account::AGENT_MANIFEST).await
     }
@@ -295,7 +306,7 @@ impl EdgeCluster {
         AgentAccount::create(self, manifest).await
     }
 
-    /// What the API server has audited so far: what arrived, as whom, and how it was answered.
+    /// The API server's audit events so far: requests, their users, and their responses.
     pub fn audit(&self) -> Result<Vec<AuditEvent>, AuditError> {
         audit::read(&self.files.path(files::AUDIT_LOG))
     }
@@ -329,7 +340,7 @@ impl EdgeCluster {
     /// # Errors
     /// There is no free port.
     pub fn address_of_further_apiserver(&self) -> Result<SocketAddr, ClusterError> {
-        Ok(SocketAddr::new(self.place.address, free_port(self.place.address)?))
+        Ok(SocketAddr::new(self.options.address, free_port(self.options.address)?))
     }
 
     /// Starts a further API server of this cluster, on the same etcd; returns at once.
@@ -337,19 +348,19 @@ impl EdgeCluster {
     /// # Errors
     /// The process does not start.
     pub async fn start_further_apiserver(&self, address: SocketAddr) -> Result<Process, ClusterError> {
-        let invocation = control_plane::apiserver(&self.assets, &self.place, address.port(), &self.files);
+        let invocation = control_plane::apiserver(&self.assets, &self.options, address.port(), &self.files);
         // The last one of a flag counts.
         let audit = format!("--audit-log-path={}", self.audit_path_of_further().display());
         let log = self.files.path("further-kube-apiserver.log");
         Ok(Process::start(&invocation.arguments([audit]), &log).await?)
     }
 
-    /// Where the API server audits.
+    /// The path of the API server's audit log.
     pub fn audit_path(&self) -> PathBuf {
         self.files.path(files::AUDIT_LOG)
     }
 
-    /// Where a further one audits.
+    /// The path of a further API server's audit log.
     pub fn audit_path_of_further(&self) -> PathBuf {
         self.files.path("further-audit.log")
     }
@@ -357,7 +368,7 @@ impl EdgeCluster {
     /// Kills the API server if it runs, starts it again at the same address, and returns when it is ready.
     pub async fn restart_apiserver(&mut self) -> Result<(), ClusterError> {
         self.apiserver.kill();
-        self.apiserver = start_apiserver(&self.assets, &self.place, self.port, &self.files).await?;
+        self.apiserver = start_apiserver(&self.assets, &self.options, self.port, &self.files).await?;
         self.ready().await
     }
 
@@ -399,11 +410,11 @@ impl EdgeCluster {
 
 async fn start_apiserver(
     assets: &Assets,
-    place: &Place,
+    options: &ClusterOptions,
     port: u16,
     files: &Files,
 ) -> Result<Process, ProcessError> {
-    Process::start(&control_plane::apiserver(assets, place, port, files), &files.path("kube-apiserver.log"))
+    Process::start(&control_plane::apiserver(assets, options, port, files), &files.path("kube-apiserver.log"))
         .await
 }
 

@@ -1,4 +1,5 @@
-//! The fault lab: a cloud and sites behind masquerading nodes, each a network namespace, and links that fail as told.
+//! The fault lab: a cloud and sites behind masquerading nodes, each a network namespace, and links that fail
+//! on command.
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -8,16 +9,16 @@ use std::thread;
 use tokio::runtime::Runtime;
 
 use crate::network::{NetworkError, NetworkNamespace};
-use crate::rig::{Rig, Stand};
+use crate::rig::{Rig, ServerPlacement};
 use crate::scratch::Scratch;
 use crate::skip::skip;
 
 mod linksim;
-mod quarters;
+mod namespace_runtime;
 mod site;
 
 pub use linksim::{Linksim, LinksimError};
-pub use quarters::Quarters;
+pub use namespace_runtime::NamespaceRuntime;
 pub use site::{POD, Site, SiteError, Uplink};
 
 /// The server's address in the cloud, as agents dial it (RFC 5737: for documentation).
@@ -31,8 +32,8 @@ const WORKERS: usize = 2;
 
 /// The cloud, and the folder of all files of a trial.
 ///
-/// The trial runs *inside* the cloud: every socket that it opens is one of the cloud's namespace. What runs at a site is
-/// started there: processes by [`Site::agent`], futures by [`Site::run`].
+/// The trial runs *inside* the cloud: every socket that it opens is one of the cloud's namespace. What runs
+/// at a site is started there: processes by [`Site::agent`], futures by [`Site::run`].
 #[derive(Debug)]
 #[must_use = "all of it is gone when this is dropped"]
 pub struct Lab {
@@ -41,8 +42,9 @@ pub struct Lab {
     sites: AtomicU16,
 }
 
-/// Runs a trial in a lab of its own, or says that `test` is skipped where namespaces are not permitted. Whatever way the
-/// trial ends, by a panic too, its processes are killed, and its namespaces and links are gone with the last of them.
+/// Runs a trial in a lab of its own, or says that `test` is skipped where namespaces are not permitted.
+/// Whatever way the trial ends, by a panic too, its processes are killed, and its namespaces and links are
+/// gone with the last of them.
 ///
 /// # Panics
 /// Where the trial does.
@@ -125,12 +127,12 @@ impl Lab {
 
     /// The same with another level of its logs and its agents': to measure, as people run it.
     pub async fn rig_logging(&self, log_level: &'static str, more: &str) -> Rig {
-        Rig::start_at(self.stand(), log_level, more).await
+        Rig::start_at(self.placement(), log_level, more).await
     }
 
-    /// Where servers are in the cloud.
-    pub fn stand(&self) -> Stand {
-        Stand {
+    /// The placement of servers in the cloud.
+    pub fn placement(&self) -> ServerPlacement {
+        ServerPlacement {
             network_namespace: self.cloud.path().to_owned(),
             address: SERVER.into(),
             is_dual: false,
@@ -138,8 +140,8 @@ impl Lab {
         }
     }
 
-    /// Gives the cloud, and a site that is the first and stands behind a simulated link, IPv6 beside IPv4: the server is
-    /// [`SERVER_V6`] then.
+    /// Gives the cloud, and a site that is the first and is behind a simulated link, IPv6 beside IPv4: the
+    /// server is [`SERVER_V6`] then.
     ///
     /// # Panics
     /// If that is not possible.

@@ -1,4 +1,4 @@
-//! Targets that serve each connection in one way, and keep what they have heard.
+//! Targets that serve all connections in one way, and keep what they have received.
 
 use std::future::Future;
 use std::io;
@@ -14,23 +14,24 @@ use tokio::time::timeout;
 
 use crate::caller::SOON;
 
-/// What a listener heard of a connection that broke.
+/// The marker of a connection that broke.
 pub const BROKE: &[u8] = b"broke";
 
-/// What [`speak`] says.
+/// The number of bytes that [`speak`] sends.
 pub const GREETING_BYTES: usize = 200_000;
 
 /// Counts who comes, and serves it.
 #[derive(Debug)]
 pub struct Listener {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     accepted: Arc<AtomicUsize>,
-    heard: Mutex<UnboundedReceiver<Vec<u8>>>,
+    receiver: Mutex<UnboundedReceiver<Vec<u8>>>,
 }
 
 impl Listener {
-    /// Starts one that serves each connection so, and keeps what that leaves. It ends with the test's runtime.
+    /// Starts one that serves each connection so, and keeps what that leaves. It ends with the test's
+    /// runtime.
     pub async fn start<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Vec<u8>> + Send + 'static,
@@ -38,33 +39,33 @@ impl Listener {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
-        let (tell, heard) = unbounded_channel();
+        let (sender, receiver) = unbounded_channel();
         let counter = Arc::clone(&accepted);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counter.fetch_add(1, Ordering::SeqCst);
-                let (served, tell) = (serve(stream), tell.clone());
-                tokio::spawn(async move { tell.send(served.await) });
+                let (served, sender) = (serve(stream), sender.clone());
+                tokio::spawn(async move { sender.send(served.await) });
             }
         });
-        Self { address, accepted, heard: Mutex::new(heard) }
+        Self { address, accepted, receiver: Mutex::new(receiver) }
     }
 
-    /// How many have come.
+    /// Number of connections that it accepted.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// What the next connection that is over has left.
+    /// Waits for the next connection to end, and returns what its server function left.
     ///
     /// # Panics
-    /// If none is over soon.
-    pub async fn heard(&self) -> Vec<u8> {
-        timeout(SOON, self.heard.lock().await.recv()).await.unwrap().unwrap()
+    /// If none ends in time.
+    pub async fn received(&self) -> Vec<u8> {
+        timeout(SOON, self.receiver.lock().await.recv()).await.unwrap().unwrap()
     }
 }
 
-/// Says again what it hears, and ends when that does.
+/// Echoes all bytes, and ends when the input does.
 pub async fn echo(mut stream: TcpStream) -> Vec<u8> {
     let (mut read, mut write) = stream.split();
     let _ = tokio::io::copy(&mut read, &mut write).await;
@@ -72,7 +73,7 @@ pub async fn echo(mut stream: TcpStream) -> Vec<u8> {
     Vec::new()
 }
 
-/// Hears all, and says how many bytes that were.
+/// Reads all bytes, and then writes their number.
 pub async fn count(mut stream: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     if stream.read_to_end(&mut all).await.is_ok() {
@@ -82,12 +83,12 @@ pub async fn count(mut stream: TcpStream) -> Vec<u8> {
     Vec::new()
 }
 
-/// Uploads so many times from nothing to nearly `bytes_max`, and closes each at once: all of each arrives, and what is answered
-/// behind it comes back. `connect` makes connections to a target that [`count`]s.
+/// Uploads so many times from nothing to nearly `bytes_max`, and closes each at once: all of each arrives,
+/// and what is answered behind it comes back. `connect` makes connections to a target that [`count`]s.
 ///
 /// # Panics
 /// If one does not arrive.
-pub async fn uploads_arrive_whole<S: AsyncRead + AsyncWrite + Unpin>(
+pub async fn uploads_arrive_complete<S: AsyncRead + AsyncWrite + Unpin>(
     rounds: usize,
     bytes_max: usize,
     mut connect: impl AsyncFnMut() -> S,
@@ -108,14 +109,14 @@ pub async fn uploads_arrive_whole<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Says [`GREETING_BYTES`] and ends, and hears the rest.
+/// Sends [`GREETING_BYTES`], ends its direction, and reads the rest.
 pub async fn speak(mut stream: TcpStream) -> Vec<u8> {
     stream.write_all(&vec![b'g'; GREETING_BYTES]).await.unwrap();
     stream.shutdown().await.unwrap();
     read_all(stream).await
 }
 
-/// Hears all, or that it broke.
+/// Reads all bytes, or returns [`BROKE`].
 pub async fn read_all(mut stream: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     stream.read_to_end(&mut all).await.map_or_else(|_| BROKE.to_vec(), |_| all)

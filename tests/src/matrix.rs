@@ -1,17 +1,18 @@
-//! The fault matrix: what may befall the way to a cluster, what each kind of request must then see, and what it saw.
+//! The fault matrix: the faults on the path to a cluster, what each kind of request must then see, and what
+//! it saw.
 //!
-//! [`table`] is data; [`run`] makes a trial of each of its cells; [`page`] writes down what was expected and observed.
+//! [`table`] is data; [`run`] tries each of its cells; [`page`] writes down what was expected and observed.
 
-pub mod book;
 pub mod code;
-pub mod cue;
-pub mod door;
 pub mod fault;
+pub mod gateway;
 pub mod inject;
 pub mod judge;
 pub mod page;
+pub mod phases;
 pub mod report;
+pub mod report_log;
 pub mod requests;
 pub mod run;
-pub mod stage;
+pub mod setup;
 pub mod table;

@@ -11,17 +11,18 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::process::{Invocation, Process, ProcessError, run};
 use crate::scratch::Scratch;
 
-/// How long one `ip` may take.
+/// The limit for one run of `ip`.
 const IP_MAX: Duration = Duration::from_secs(10);
-/// How long the process that makes a namespace may take to be in it.
+/// The limit for a new process to be in its namespace.
 const MADE_MAX: Duration = Duration::from_secs(10);
 /// Pause between two looks at it.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A network namespace with its loopback up.
 ///
-/// It has no name in the file system: an open file of this process is all that holds it, so it ends with this value
-/// or with the process, however that dies, and takes its ends of all links with it. There is nothing to sweep.
+/// It has no name in the file system: an open file of this process is all that holds it, so it ends with this
+/// value or with the process, however that dies, and takes its ends of all links with it. There is nothing to
+/// sweep.
 #[derive(Debug)]
 #[must_use = "the namespace is gone when this is dropped and the last process in it has ended"]
 pub struct NetworkNamespace {
@@ -29,7 +30,7 @@ pub struct NetworkNamespace {
     path: PathBuf,
 }
 
-/// Why there is no namespace or why it is not set up as wanted.
+/// An error of making or setting up a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// A program could not be run.
@@ -40,18 +41,18 @@ pub enum NetworkError {
         "could not make a network namespace (this takes root, or a user namespace of one's own): {output}"
     )]
     Denied {
-        /// What it said.
+        /// The output of the program.
         output: String,
     },
     /// A file could not be opened.
     #[error("could not open a network namespace")]
     Open(#[source] io::Error),
-    /// `ip` was refused.
+    /// The command `ip` returned an error.
     #[error("`ip {words}` failed: {stderr}")]
     Refused {
-        /// Its arguments.
+        /// The arguments of the `ip` command.
         words: String,
-        /// What it said.
+        /// The output of `ip` to stderr.
         stderr: String,
     },
 }
@@ -78,10 +79,10 @@ impl NetworkNamespace {
         &self.path
     }
 
-    /// Runs `ip WORDS` inside.
+    /// Runs `ip WORDS` inside the namespace.
     ///
     /// # Errors
-    /// [`NetworkError::Refused`] with what `ip` said.
+    /// [`NetworkError::Refused`] with the output of `ip`.
     pub async fn ip(&self, words: &str) -> Result<String, NetworkError> {
         let ip = Invocation::of("ip").arguments(words.split_whitespace());
         let output = run(&ip.in_network_namespace(Some(self.path.clone())), IP_MAX).await?;
@@ -92,7 +93,8 @@ impl NetworkNamespace {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Joins two namespaces by a cable: `here` is its end in this one, `there` its end in the other. Both are up.
+    /// Joins two namespaces by a cable: `here` is its end in this one, `there` its end in the other. Both are
+    /// up.
     ///
     /// # Errors
     /// [`NetworkError::Refused`], for one if a name is taken.
@@ -104,7 +106,8 @@ impl NetworkNamespace {
         Ok(())
     }
 
-    /// Moves the calling thread, and no other, into the namespace: sockets that it makes from now on are of this one.
+    /// Moves the calling thread, and no other, into the namespace: sockets that it makes from now on are of
+    /// this one.
     ///
     /// # Errors
     /// What the system says.

@@ -1,4 +1,5 @@
-//! A node for tests: a real kubelet and a real containerd with real pods, in a box that ends with all of it.
+//! A node for tests: a real kubelet and a real containerd with real pods, in namespaces that end with all of
+//! it.
 
 use std::fs;
 use std::io;
@@ -16,9 +17,9 @@ use crate::process::{Invocation, Process, ProcessError, run};
 use crate::scratch::Scratch;
 
 mod cgroups;
-mod enclosure;
 mod image;
 mod machine;
+mod namespaces;
 mod settings;
 mod tar;
 
@@ -27,13 +28,13 @@ pub use image::{Image, sha256};
 pub use settings::PODS;
 
 use cgroups::Cgroups;
-use enclosure::Enclosure;
+use namespaces::NodeNamespaces;
 
-/// How long containerd, and then kubelet, may take until they are ready; builds of other tests may run beside.
+/// The limit for containerd, and then kubelet, to become ready. Builds of other tests may run beside.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Pause between two questions whether they are.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long one `ctr` may take.
+/// The limit for one run of `ctr`.
 const CTR_MAX: Duration = Duration::from_secs(60);
 
 /// A node of a cluster; dropping it kills its daemons and pods, and removes their files and control groups.
@@ -43,7 +44,7 @@ pub struct Node {
     // Fields are dropped in this order: folders can be removed once nothing runs in them.
     kubelet: Process,
     containerd: Process,
-    enclosure: Enclosure,
+    enclosure: NodeNamespaces,
     _cgroups: Cgroups,
     scratch: Scratch,
     assets: NodeAssets,
@@ -52,65 +53,65 @@ pub struct Node {
 
 /// This machine can have no node.
 #[derive(Debug, thiserror::Error)]
-pub enum Unable {
+pub enum NodeUnavailable {
     /// Containers need root of the machine itself.
     #[error("a node needs root")]
     NotRoot,
     /// A hierarchy of control groups is missing.
     #[error("there is no /sys/fs/cgroup/{0} of version 1, and the trials' node knows no other")]
     NoCgroups(String),
-    /// A program is missing.
+    /// A program of the node is missing.
     #[error(transparent)]
     Assets(#[from] MissingAssets),
 }
 
-/// Why a node did not come up, or did not take an image.
+/// An error of starting a node or importing an image.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The machine can have none.
     #[error(transparent)]
-    Unable(#[from] Unable),
+    NodeUnavailable(#[from] NodeUnavailable),
     /// A file or a folder.
     #[error("could not write the files of a node")]
     Files(#[from] io::Error),
     /// A program could not be run.
     #[error("a program of the node failed: {0}")]
     Process(#[from] ProcessError),
-    /// A program refused.
-    #[error("{program} failed: {said}")]
+    /// A program returned an error.
+    #[error("{program} failed: {message}")]
     Refused {
-        /// Which one.
+        /// The name of the program.
         program: &'static str,
-        /// What it said.
-        said: String,
+        /// The output of the program to stderr.
+        message: String,
     },
     /// Something ended, or was not ready in time.
     #[error("the node's {what} was not ready; its output ended with:\n{tail}")]
     NotReady {
-        /// What.
+        /// The event that was awaited.
         what: &'static str,
         /// The end of what it wrote.
         tail: String,
     },
 }
 
-/// What nodes are made of here.
+/// The programs for nodes on this machine.
 ///
 /// # Errors
-/// [`Unable`], for [`crate::skip::skip`].
-pub fn assets() -> Result<NodeAssets, Unable> {
+/// [`NodeUnavailable`], for [`crate::skip::skip`].
+pub fn assets() -> Result<NodeAssets, NodeUnavailable> {
     if !geteuid().is_root() {
-        return Err(Unable::NotRoot);
+        return Err(NodeUnavailable::NotRoot);
     }
     if let Some(missing) = cgroups::missing() {
-        return Err(Unable::NoCgroups(missing));
+        return Err(NodeUnavailable::NoCgroups(missing));
     }
     Ok(NodeAssets::find()?)
 }
 
 impl Node {
-    /// Starts a node of this name on a machine, which is the network namespace that the cluster's API server is in, too;
-    /// returns once the API server has it as ready.
+    /// Starts a node of this name on a machine, which is the network namespace that the cluster's API server
+    /// is in, too; returns once the API server has it as ready.
     ///
     /// # Errors
     /// [`NodeError`].
@@ -124,7 +125,7 @@ impl Node {
         let cgroups = Cgroups::new()?;
         machine::prepare(machine, cluster.address()).await?;
         let folder = scratch.path();
-        let enclosure = Enclosure::new(machine, folder, name).await?;
+        let enclosure = NodeNamespaces::new(machine, folder, name).await?;
         let containerd = start_containerd(&enclosure, &assets, folder).await?;
         let pause = Image {
             name: settings::PAUSE_IMAGE,
@@ -156,7 +157,7 @@ impl Node {
         import_archive(&self.enclosure, &self.assets, archive).await
     }
 
-    /// What it is made of.
+    /// The programs that the node runs.
     pub fn assets(&self) -> &NodeAssets {
         &self.assets
     }
@@ -196,7 +197,7 @@ impl Node {
 }
 
 async fn start_containerd(
-    enclosure: &Enclosure,
+    enclosure: &NodeNamespaces,
     assets: &NodeAssets,
     folder: &Path,
 ) -> Result<Process, NodeError> {
@@ -223,7 +224,7 @@ async fn start_containerd(
 }
 
 async fn start_kubelet(
-    enclosure: &Enclosure,
+    enclosure: &NodeNamespaces,
     assets: &NodeAssets,
     cluster: &EdgeCluster,
     (folder, name, cgroups): (&Path, &str, &str),
@@ -245,7 +246,7 @@ async fn start_kubelet(
 }
 
 async fn import(
-    enclosure: &Enclosure,
+    enclosure: &NodeNamespaces,
     assets: &NodeAssets,
     folder: &Path,
     image: &Image<'_>,
@@ -255,17 +256,21 @@ async fn import(
     import_archive(enclosure, assets, &archive).await
 }
 
-async fn import_archive(enclosure: &Enclosure, assets: &NodeAssets, archive: &Path) -> Result<(), NodeError> {
+async fn import_archive(
+    enclosure: &NodeNamespaces,
+    assets: &NodeAssets,
+    archive: &Path,
+) -> Result<(), NodeError> {
     let words = ["--namespace", "k8s.io", "images", "import", &archive.display().to_string()];
     let output = run(&ctr(enclosure, assets, &words), CTR_MAX).await?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(NodeError::Refused { program: "ctr images import", said });
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(NodeError::Refused { program: "ctr images import", message });
     }
     Ok(())
 }
 
-fn ctr(enclosure: &Enclosure, assets: &NodeAssets, words: &[&str]) -> Invocation {
+fn ctr(enclosure: &NodeNamespaces, assets: &NodeAssets, words: &[&str]) -> Invocation {
     let socket = ["--address", settings::CONTAINERD_SOCKET];
     let words: Vec<String> = socket.iter().chain(words).map(|word| (*word).to_owned()).collect();
     enclosure.inside(&assets.debian.join("usr/bin/ctr"), &words)

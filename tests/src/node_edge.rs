@@ -1,4 +1,5 @@
-//! Two edge clusters with a node each behind one server, all at the same addresses, which the trials of pods share.
+//! Two edge clusters with a node each behind one server, all at the same addresses, shared by the trials of
+//! pods.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -7,15 +8,15 @@ use std::time::Duration;
 
 use crate::kube::controllers::Controllers;
 use crate::kube::kubectl::Kubectl;
-use crate::kube::{EdgeCluster, Place};
+use crate::kube::{ClusterOptions, EdgeCluster};
 use crate::lab::{Lab, Site, SiteError, Uplink};
-use crate::node::{self, Image, Node, Unable};
+use crate::node::{self, Image, Node, NodeUnavailable};
 use crate::rig::{Agent, ApiServer, GROUP, Rig, policy};
 use crate::skip::skip;
 
-/// The clusters' names.
+/// The names of the clusters.
 pub const NAMES: [&str; 2] = ["edge-a", "edge-b"];
-/// Where each cluster's control plane, and its node, believe to be.
+/// The address that each cluster's control plane and node take for their own.
 pub const CONTROL_PLANE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 168, 1, 10), 6443);
 /// The image of the trials' pods: the program of `tests/kube/pod`, and busybox.
 pub const IMAGE: &str = "tombolo.test/pod:1";
@@ -23,10 +24,10 @@ pub const IMAGE: &str = "tombolo.test/pod:1";
 pub const POD: &str = "web";
 /// A group that the server lets through to every cluster, and that a cluster gives what its trial says.
 pub const OPERATORS: &str = "tombolo:operators";
-/// How long one kubectl may take; builds of other tests may run beside.
+/// The limit for one kubectl. Builds of other tests may run beside.
 const KUBECTL_MAX: Duration = Duration::from_secs(120);
 
-/// What of busybox the image has.
+/// The applets of busybox that the image has.
 const APPLETS: [&str; 24] = [
     "cat",
     "chmod",
@@ -58,46 +59,46 @@ const APPLETS: [&str; 24] = [
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
 pub struct NodeEdges {
-    /// The clusters, by [`NAMES`].
+    /// The clusters, in the order of [`NAMES`].
     pub edges: [NodeEdge; 2],
     /// The server and its files.
     pub rig: Rig,
-    /// The cloud.
+    /// The lab with the cloud.
     pub lab: Lab,
 }
 
 /// A cluster with a node.
 #[derive(Debug)]
 pub struct NodeEdge {
-    /// Its name.
+    /// The name of the cluster.
     pub name: &'static str,
     /// Somebody who may do everything, by the gateway.
     pub tunneled: Kubectl,
-    /// Who may do everything, at the site and at the API server itself.
+    /// A kubectl of an administrator, at the site and at the API server itself.
     pub direct: Kubectl,
     /// The agent, in the machine's network namespace.
     pub agent: Agent,
     // The node goes before what it talks to.
-    /// Its node.
+    /// The node of the cluster.
     pub node: Node,
     _controllers: Controllers,
-    /// Its control plane.
+    /// The control plane of the cluster.
     pub cluster: EdgeCluster,
     /// The machine is the site's pod.
     pub site: Site,
 }
 
-/// Why there are none.
+/// The reason why there are no node edges here.
 #[derive(Debug, thiserror::Error)]
-enum Missing {
+enum NodeEdgesUnavailable {
     #[error(transparent)]
-    Node(#[from] Unable),
+    Node(#[from] NodeUnavailable),
     #[error(transparent)]
     Lab(#[from] SiteError),
 }
 
-/// Runs a trial with the two that run, or with new ones: trials that run beside each other share them, and the last of
-/// them ends them. Where nodes are not possible, `test` is skipped, and it is said why.
+/// Runs a trial with the two that run, or with new ones: trials that run beside each other share them, and
+/// the last of them ends them. Where nodes are not possible, `test` is skipped, and it is said why.
 ///
 /// # Panics
 /// Where the trial does.
@@ -112,7 +113,7 @@ where
 }
 
 impl NodeEdges {
-    fn shared() -> Result<Arc<Self>, Missing> {
+    fn shared() -> Result<Arc<Self>, NodeEdgesUnavailable> {
         static SHARED: Mutex<Weak<NodeEdges>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().expect("another trial has said why they do not start");
         if let Some(edges) = shared.upgrade() {
@@ -147,13 +148,13 @@ impl NodeEdge {
         let site = lab.site(name, uplink).await;
         let (address, port) = CONTROL_PLANE;
         site.pod().ip(&format!("addr add {address}/32 dev lo")).await.expect("an address can be added");
-        let place = Place {
+        let place = ClusterOptions {
             network_namespace: Some(site.pod().path().to_owned()),
             address: address.into(),
             port: Some(port),
             advertise: address.into(),
             has_controllers: true,
-            ..Place::default()
+            ..ClusterOptions::default()
         };
         let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
         let assets = node::assets().expect("they were there before");
@@ -176,7 +177,8 @@ impl NodeEdge {
         edge
     }
 
-    /// Makes a pod of [`IMAGE`] and waits until it is ready; `container` is what else its container says, as keys of YAML.
+    /// Makes a pod of [`IMAGE`] and waits until it is ready; `container` is what else its container says, as
+    /// keys of YAML.
     ///
     /// # Panics
     /// If it does not become ready.
@@ -200,7 +202,7 @@ impl NodeEdge {
         self.apply(name, &manifest).await;
     }
 
-    /// Applies a manifest.
+    /// Applies a manifest at the API server.
     ///
     /// # Panics
     /// If the API server refuses it.
@@ -216,7 +218,7 @@ impl NodeEdge {
     }
 }
 
-/// As whom [`NodeEdge::tunneled`] comes.
+/// The user that [`NodeEdge::tunneled`] is authenticated as.
 pub fn caller(cluster: &str) -> String {
     format!("user-of-{cluster}")
 }

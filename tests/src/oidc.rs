@@ -1,4 +1,4 @@
-//! An issuer of OpenID Connect that signs whatever it is told to, with right keys or wrong ones.
+//! An issuer of OpenID Connect that signs any claims, with right keys or wrong ones.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,22 @@ use serde_json::{Value, json};
 use crate::fake_api::{Behaviour, FakeApi};
 use crate::scratch::Scratch;
 
-/// Whom its tokens are for.
+/// The audience of its tokens.
 pub const AUDIENCE: &str = "tombolo";
 
 /// The names of its keys.
 pub const EC_KEY: &str = "ec-1";
-/// The RSA key's.
+/// The ID of the RSA key.
 pub const RSA_KEY: &str = "rsa-1";
 
 /// The path of its keys.
 pub const KEYS: &str = "/keys";
 
-/// The issuer.
+/// A fake issuer with its keys.
 #[derive(Debug)]
 #[must_use = "the issuer is gone when this is dropped"]
 pub struct Issuer {
-    /// Where it answers; requests for its keys are recorded here.
+    /// Its HTTP endpoint. Requests for its keys are recorded here.
     pub fake: FakeApi,
     scratch: Scratch,
     ec: EcdsaKeyPair,
@@ -43,14 +43,14 @@ pub struct Issuer {
 
 /// By what a token is signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum TokenSignature {
     /// The key on P-256, as ES256 has it.
     Ec,
     /// The RSA key, as RS256 has it.
     Rsa,
     /// A MAC whose key is the public RSA key, which everybody knows.
     MacOfPublicKey,
-    /// Nothing.
+    /// The token has an empty signature.
     Nobody,
 }
 
@@ -69,7 +69,7 @@ impl Issuer {
         issuer
     }
 
-    /// What tokens name as `iss`.
+    /// The issuer's URL, which tokens name as `iss`.
     pub fn url(&self) -> String {
         self.fake.url()
     }
@@ -95,7 +95,7 @@ impl Issuer {
         json!({ "kty": "EC", "crv": "P-256", "use": "sig", "kid": name, "x": encoded(x), "y": encoded(y) })
     }
 
-    /// Its public RSA key.
+    /// The public RSA key as a JWK.
     pub fn rsa_jwk(&self) -> Value {
         let RsaPublicKeyComponents { n, e } = RsaPublicKeyComponents::<Vec<u8>>::from(self.rsa.public_key());
         json!({ "kty": "RSA", "alg": "RS256", "use": "sig", "kid": RSA_KEY, "n": encoded(&n), "e": encoded(&e) })
@@ -115,38 +115,42 @@ impl Issuer {
         self.signed(
             &json!({ "alg": "ES256", "typ": "JWT", "kid": EC_KEY }).to_string(),
             &self.claims(user).to_string(),
-            By::Ec,
+            TokenSignature::Ec,
         )
     }
 
     /// A token of these claims, otherwise good.
     pub fn token_of(&self, claims: &str) -> String {
-        self.signed(&json!({ "alg": "ES256", "typ": "JWT", "kid": EC_KEY }).to_string(), claims, By::Ec)
+        self.signed(
+            &json!({ "alg": "ES256", "typ": "JWT", "kid": EC_KEY }).to_string(),
+            claims,
+            TokenSignature::Ec,
+        )
     }
 
     /// A token of this header and these claims, to the byte.
-    pub fn signed(&self, header: &str, claims: &str, by: By) -> String {
+    pub fn signed(&self, header: &str, claims: &str, by: TokenSignature) -> String {
         let mut token = format!("{}.{}", encoded(header.as_bytes()), encoded(claims.as_bytes()));
         let signature = self.signature(token.as_bytes(), by);
         let _ = write!(token, ".{}", encoded(&signature));
         token
     }
 
-    fn signature(&self, message: &[u8], by: By) -> Vec<u8> {
+    fn signature(&self, message: &[u8], by: TokenSignature) -> Vec<u8> {
         let random = SystemRandom::new();
         match by {
-            By::Ec => self.ec.sign(&random, message).expect("a key signs").as_ref().to_vec(),
-            By::Rsa => {
+            TokenSignature::Ec => self.ec.sign(&random, message).expect("a key signs").as_ref().to_vec(),
+            TokenSignature::Rsa => {
                 let mut signature = vec![0; self.rsa.public_modulus_len()];
                 self.rsa.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).expect("a key signs");
                 signature
             }
-            By::MacOfPublicKey => {
+            TokenSignature::MacOfPublicKey => {
                 let public = self.rsa.public_key().as_der().expect("a public key has a form");
                 let key = hmac::Key::new(hmac::HMAC_SHA256, public.as_ref());
                 hmac::sign(&key, message).as_ref().to_vec()
             }
-            By::Nobody => Vec::new(),
+            TokenSignature::Nobody => Vec::new(),
         }
     }
 }

@@ -1,51 +1,53 @@
-//! An outage while everything flows: who notices, who goes on, how soon, and whether a byte is lost.
+//! An outage while everything flows: which streams notice it, how soon they go on, and whether a byte is
+//! lost.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::time::{sleep, sleep_until};
 
+mod echo_api;
 mod memory;
 mod meter;
-mod partner;
 mod streams;
 mod tunnels;
 
+pub use echo_api::EchoApi;
 pub use memory::{Memory, Resident};
-pub use meter::{End, Meter};
-pub use partner::Partner;
+pub use meter::{Meter, StreamEnd};
 pub use tunnels::Tunnels;
 
 use crate::caller::Http2Caller;
 use crate::lab::{Lab, Site, Uplink};
 use crate::rig::{Agent, ApiServer, Rig};
-use memory::held;
-use partner::{Desk, event};
-use streams::Streams;
+use echo_api::{ServerStreams, event};
+use memory::memory_held;
+use streams::CallerStreams;
 
 /// A link with 40 ms round trip, and a rate that a download and an upload fill.
 pub const LINK: &str = "delay=20ms rate=8mbit queue=128KiB";
-/// What must have flowed of each bulk stream before the link goes dark: by then its window has been full for long.
+/// The bytes that each bulk stream must have carried before the link goes dark. By then its window has been
+/// full for long.
 const FILLED_BYTES: u64 = 512 * 1024;
-/// How long everything flows before and after.
+/// The time that everything flows before and after.
 const FLOWS: Duration = Duration::from_secs(1);
-/// How long anything may take that has no deadline of its own; builds of other trials may run beside.
+/// The limit for anything that has no deadline of its own. Builds of other trials may run beside.
 const SOON: Duration = Duration::from_secs(60);
-/// How long after the reopening the first byte is waited for.
+/// The time after the reopening within which the first byte must come.
 const RESUME_MAX: Duration = Duration::from_secs(120);
-/// How long it is looked whether the outage is noticed.
+/// The time within which the server may notice the outage.
 const NOTICE_MAX: Duration = Duration::from_secs(20);
 /// Between two events of the busy watch.
 const EVENT_EVERY: Duration = Duration::from_millis(200);
-/// How a watch begins its last event where what comes is not what was sent.
+/// The beginning of a watch's last event when its stream is no longer what was sent.
 const ERROR_EVENT: &str = "{\"type\":\"ERROR\"";
-/// Pause between two looks.
+/// The pause between two looks at the streams.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// One outage.
+/// The parameters of one outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Plan {
-    /// How long the link is dark.
+pub struct OutagePlan {
+    /// The time that the link is dark.
     pub length: Duration,
     /// Whether the agent has another source port afterwards.
     pub new_port: bool,
@@ -53,100 +55,101 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// A site with two clusters' agents in one pod: one whose tunnel carries everything, one whose tunnel only beats.
+/// A site with two clusters' agents in one pod: one whose tunnel carries everything, one whose tunnel only
+/// beats.
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
-pub struct Stand {
+pub struct OutageSite {
     busy: String,
     quiet: String,
-    partner: Partner,
+    echo_api: EchoApi,
     /// The busy one's, and the quiet one's.
     agents: [Agent; 2],
     site: Site,
 }
 
-/// What became of one direction of a stream.
+/// The outcome of one direction of a stream.
 #[derive(Debug, Clone, Serialize)]
 pub struct Direction {
-    /// Of which stream, and to which end.
+    /// The name of the stream and of the receiving end.
     pub name: &'static str,
-    /// How long after the reopening its first byte arrived.
+    /// The time from the reopening to its first byte.
     pub resumed: Option<Duration>,
     /// If it broke: how long after the link went dark, and how.
     pub broken: Option<(Duration, String)>,
     /// If it ended as if all were well, in the midst of what was sent.
     pub truncated: bool,
-    /// What of it is not what was sent.
+    /// The first difference from what was sent.
     pub fault: Option<String>,
-    /// How much had arrived when, in seconds from when the link went dark.
+    /// The bytes that had arrived at each time, in seconds from when the link went dark.
     #[serde(skip)]
     pub delivered: Vec<(f64, f64)>,
 }
 
-/// What became of everything.
+/// The outcome of all streams.
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    /// Which outage.
-    pub plan: Plan,
-    /// How long the link was dark, as it says itself.
+pub struct OutageOutcome {
+    /// The parameters of the outage.
+    pub plan: OutagePlan,
+    /// The time that the link was dark, as the link reports it.
     pub dark: Duration,
-    /// When the server found the busy tunnel, and the quiet one, suspect.
+    /// The time when the server found the busy tunnel, and the quiet one, suspect.
     pub noticed: [Option<Duration>; 2],
     /// Each direction of each stream.
     pub directions: Vec<Direction>,
-    /// What it cost.
+    /// The memory that the outage cost.
     pub memory: Memory,
 }
 
-impl Stand {
-    /// Builds a site behind a link that does this in both directions and has a NAT, and connects both agents, whose
-    /// configuration ends with `more`.
+impl OutageSite {
+    /// Builds a site behind a link that does this in both directions and has a NAT, and connects both agents,
+    /// whose configuration ends with `more`.
     pub async fn build(lab: &Lab, rig: &Rig, name: &str, link: &str, seed: u64, more: &str) -> Self {
         // The NAT forgets nobody by itself: a new source port comes when the trial says so.
         let nat = ["--nat", "--nat-expiry", "1h", "--seed", &seed.to_string()];
         let site = lab.site(name, Uplink::simulated(link).with(&nat)).await;
-        let partner = site.run(Partner::start()).await.expect("the partner starts");
+        let echo_api = site.run(EchoApi::start()).await.expect("the partner starts");
         let kubeconfig = rig.path().join(format!("{name}.kubeconfig"));
-        partner.write_kubeconfig(&kubeconfig).expect("a file can be written");
+        echo_api.write_kubeconfig(&kubeconfig).expect("a file can be written");
         let (busy, quiet) = (format!("busy-{name}"), format!("quiet-{name}"));
         let api = ApiServer::Kubeconfig(kubeconfig);
         let agents =
             [site.agent_of(rig, &busy, &api, more).await, site.agent_of(rig, &quiet, &api, more).await];
         rig.connected(&busy).await;
         rig.connected(&quiet).await;
-        Self { busy, quiet, partner, agents, site }
+        Self { busy, quiet, echo_api, agents, site }
     }
 
-    /// Runs one outage.
+    /// Runs one outage with these parameters.
     ///
     /// # Panics
-    /// If everything does not flow before it.
-    pub async fn run(&self, rig: &Rig, tunnels: &Tunnels, plan: Plan) -> Outcome {
+    /// If not all streams flow before it.
+    pub async fn run(&self, rig: &Rig, tunnels: &Tunnels, plan: OutagePlan) -> OutageOutcome {
         let trial = format!("t{}-{}", plan.seed, plan.length.as_secs());
-        let desk = self.partner.desk(&trial, plan.seed);
-        let streams = Streams::open(rig, &self.busy, &trial, desk.seeds).await;
-        desk.event(0);
-        let flowing = [&streams.download, &desk.upload].map(|meter| meter.becomes(SOON, filled));
+        let server_streams = self.echo_api.server_streams(&trial, plan.seed);
+        let streams = CallerStreams::open(rig, &self.busy, &trial, server_streams.seeds).await;
+        server_streams.event(0);
+        let flowing = [&streams.download, &server_streams.upload].map(|meter| meter.becomes(SOON, filled));
         let [down_flows, up_flows] = flowing;
         let (down_flows, up_flows) = tokio::join!(down_flows, up_flows);
         assert!(down_flows && up_flows, "{}: not everything flows before the outage", self.busy);
         let mut events = Events::default();
-        events.go_on(&desk, FLOWS).await;
+        events.go_on(&server_streams, FLOWS).await;
         let resident = || Resident::now(rig, &self.agents[0]);
 
         let before = resident();
         let down = self.site.link().down().await;
         let watched = tunnels.suspect(&self.busy, &self.quiet, down, NOTICE_MAX.min(plan.length));
-        let passes = events.go_on_until(&desk, down + plan.length);
+        let passes = events.go_on_until(&server_streams, down + plan.length);
         let (noticed, ()) = tokio::join!(watched, passes);
         // Not before: a gateway does not keep a connection for long on which nothing was asked.
         let mut quiet = Http2Caller::dial(rig).await;
-        let (dark, held_bytes) = (resident(), held(&desk, &streams));
+        let (dark, held_bytes) = (resident(), memory_held(&server_streams, &streams));
         if plan.new_port {
             self.site.link().rebind(None).await;
         }
         let up = self.site.link().up().await;
-        desk.event(1);
+        server_streams.event(1);
         let path = format!("/clusters/{}/api/v1/namespaces/{trial}/services/quiet", self.quiet);
         let asked = async {
             let answer = tokio::time::timeout(RESUME_MAX, quiet.ask("GET", &path, &[])).await;
@@ -157,32 +160,32 @@ impl Stand {
                 Err(_) => Err((Instant::now(), format!("no answer within {RESUME_MAX:?}"))),
             }
         };
-        let (quiet_answered, ()) = tokio::join!(asked, all_resumed(&desk, &streams, up));
-        events.go_on(&desk, FLOWS).await;
-        let memory = Memory { before, dark, after: resident(), streams: Streams::COUNT, held_bytes };
-        desk.stop();
+        let (quiet_answered, ()) = tokio::join!(asked, all_resumed(&server_streams, &streams, up));
+        events.go_on(&server_streams, FLOWS).await;
+        let memory = Memory { before, dark, after: resident(), streams: CallerStreams::COUNT, held_bytes };
+        server_streams.stop();
         streams.stop();
-        all_ended(&desk, &streams).await;
-        self.partner.clear(&trial);
-        let times = Times { down, up };
-        let directions = times.directions(&desk, &streams, quiet_answered);
-        Outcome { plan, dark: up - down, noticed, directions, memory }
+        all_ended(&server_streams, &streams).await;
+        self.echo_api.clear(&trial);
+        let times = OutageTimes { down, up };
+        let directions = times.directions(&server_streams, &streams, quiet_answered);
+        OutageOutcome { plan, dark: up - down, noticed, directions, memory }
     }
 
-    /// The site.
+    /// The site of the agents.
     pub fn site(&self) -> &Site {
         &self.site
     }
 }
 
-impl Outcome {
+impl OutageOutcome {
     /// The longest time to the first byte; `None` if a direction had none.
     pub fn slowest(&self) -> Option<Duration> {
         let resumed: Option<Vec<Duration>> = self.directions.iter().map(|it| it.resumed).collect();
         resumed.and_then(|resumed| resumed.into_iter().max())
     }
 
-    /// What is wrong with the bytes of streams that should have lived: sentences.
+    /// Sentences about wrong bytes in streams that should have lived.
     pub fn wrongs(&self) -> Vec<String> {
         let mut wrongs = Vec::new();
         for Direction { name, broken, truncated, fault, .. } in &self.directions {
@@ -194,8 +197,8 @@ impl Outcome {
         wrongs
     }
 
-    /// What is wrong beyond the limit, up to which streams are held: sentences. Each of the busy tunnel's must have ended with
-    /// an error, and never as if it were whole.
+    /// Sentences about wrong outcomes beyond the limit up to which streams are kept. Each stream of the busy
+    /// tunnel must have ended with an error, and never as if it were complete.
     pub fn wrongs_beyond(&self) -> Vec<String> {
         let streams = self.directions.iter().filter(|it| !it.name.starts_with("idle tunnel"));
         streams
@@ -214,31 +217,36 @@ impl Outcome {
 struct Events(usize);
 
 impl Events {
-    async fn go_on(&mut self, desk: &Desk, lasts: Duration) {
-        self.go_on_until(desk, Instant::now() + lasts).await;
+    async fn go_on(&mut self, server_streams: &ServerStreams, lasts: Duration) {
+        self.go_on_until(server_streams, Instant::now() + lasts).await;
     }
 
-    async fn go_on_until(&mut self, desk: &Desk, until: Instant) {
+    async fn go_on_until(&mut self, server_streams: &ServerStreams, until: Instant) {
         while Instant::now() < until {
-            desk.busy_event(self.0);
+            server_streams.busy_event(self.0);
             self.0 += 1;
             sleep_until((Instant::now() + EVENT_EVERY).min(until).into()).await;
         }
     }
 }
 
-/// When a request over the idle tunnel was answered, or when and how it failed.
-type Answered = Result<Instant, (Instant, String)>;
+/// The time when a request over the idle tunnel was answered, or when it failed, with the error.
+type IdleAnswer = Result<Instant, (Instant, String)>;
 
-/// When the link went dark and when it was opened.
-struct Times {
+/// The times when the link went dark and when it was opened.
+struct OutageTimes {
     down: Instant,
     up: Instant,
 }
 
-impl Times {
-    fn directions(&self, desk: &Desk, streams: &Streams, quiet_answered: Answered) -> Vec<Direction> {
-        let (there, here) = (streams.sent(), desk.sent());
+impl OutageTimes {
+    fn directions(
+        &self,
+        server_streams: &ServerStreams,
+        streams: &CallerStreams,
+        quiet_answered: IdleAnswer,
+    ) -> Vec<Direction> {
+        let (there, here) = (streams.sent(), server_streams.sent());
         let idle: String = (0..2).map(event).collect();
         let quiet = |name, at: Option<Instant>, broken: Option<(Instant, String)>| Direction {
             name,
@@ -250,21 +258,21 @@ impl Times {
         };
         vec![
             self.metered("download to the caller", &streams.download, here.download),
-            self.metered("upload to the cluster", &desk.upload, there.upload),
+            self.metered("upload to the cluster", &server_streams.upload, there.upload),
             self.metered("trickle to the caller", &streams.trickle, here.trickle),
-            self.metered("trickle to the cluster", &desk.trickle, there.trickle),
-            self.metered("exec to the cluster", &desk.exec, there.exec),
+            self.metered("trickle to the cluster", &server_streams.trickle, there.trickle),
+            self.metered("exec to the cluster", &server_streams.exec, there.exec),
             self.metered("exec to the caller", &streams.exec, there.exec),
-            self.told("idle watch to the caller", &streams.watch, &idle),
-            self.told("busy watch to the caller", &streams.busy_watch, &here.events),
-            quiet("idle tunnel to the cluster", desk.quiet.first_after(self.up), None),
+            self.direction_of_text("idle watch to the caller", &streams.watch, &idle),
+            self.direction_of_text("busy watch to the caller", &streams.busy_watch, &here.events),
+            quiet("idle tunnel to the cluster", server_streams.quiet.first_after(self.up), None),
             quiet("idle tunnel to the caller", quiet_answered.as_ref().ok().copied(), quiet_answered.err()),
         ]
     }
 
     fn metered(&self, name: &'static str, meter: &Meter, sent: u64) -> Direction {
         let end = meter.end();
-        let is_clean = matches!(end, Some((_, End::Clean)));
+        let is_clean = matches!(end, Some((_, StreamEnd::Clean)));
         Direction {
             name,
             resumed: meter.first_after(self.up).map(|at| at.duration_since(self.up)),
@@ -275,31 +283,31 @@ impl Times {
         }
     }
 
-    fn told(&self, name: &'static str, text: &streams::Text, sent: &str) -> Direction {
+    fn direction_of_text(&self, name: &'static str, text: &streams::Text, sent: &str) -> Direction {
         let seen = text.text();
         // A watch that cannot go on says so in an event of its own, and then ends as every watch does.
         let (seen, error) = seen.find(ERROR_EVENT).map_or((&seen[..], None), |at| {
             let (seen, error) = seen.split_at(at);
             (seen, Some(error.trim_end().to_owned()))
         });
-        // A watch has no end of its own here: it is whole once everything sent is there.
+        // A watch has no end of its own here: it is complete once everything sent is there.
         let fault = (!sent.starts_with(seen)).then(|| "an event is missing, doubled or broken".to_owned());
-        let is_clean = matches!(text.end(), Some((_, End::Clean)));
-        let told = text.end().zip(error).map(|((at, _), error)| (at, End::Broken(error)));
+        let is_clean = matches!(text.end(), Some((_, StreamEnd::Clean)));
+        let broken = text.end().zip(error).map(|((at, _), error)| (at, StreamEnd::Broken(error)));
         Direction {
             name,
             resumed: text.first_after(self.up).map(|at| at.duration_since(self.up)),
-            truncated: is_clean && told.is_none(),
-            broken: self.broken(told.or_else(|| text.end())),
+            truncated: is_clean && broken.is_none(),
+            broken: self.broken(broken.or_else(|| text.end())),
             fault,
             delivered: text.since(self.down),
         }
     }
 
-    fn broken(&self, end: Option<(Instant, End)>) -> Option<(Duration, String)> {
+    fn broken(&self, end: Option<(Instant, StreamEnd)>) -> Option<(Duration, String)> {
         match end? {
-            (at, End::Broken(how)) => Some((at.duration_since(self.down), how)),
-            (_, End::Clean) => None,
+            (at, StreamEnd::Broken(how)) => Some((at.duration_since(self.down), how)),
+            (_, StreamEnd::Clean) => None,
         }
     }
 }
@@ -309,9 +317,15 @@ fn filled(meter: &Meter) -> bool {
 }
 
 /// Waits until every direction has had a byte after the reopening, or has ended.
-async fn all_resumed(desk: &Desk, streams: &Streams, up: Instant) {
-    let meters =
-        [&streams.download, &desk.upload, &streams.trickle, &desk.trickle, &desk.exec, &streams.exec];
+async fn all_resumed(server_streams: &ServerStreams, streams: &CallerStreams, up: Instant) {
+    let meters = [
+        &streams.download,
+        &server_streams.upload,
+        &streams.trickle,
+        &server_streams.trickle,
+        &server_streams.exec,
+        &streams.exec,
+    ];
     let texts = [&streams.watch, &streams.busy_watch];
     let is_done = || {
         meters.iter().all(|meter| meter.first_after(up).is_some() || meter.end().is_some())
@@ -320,14 +334,20 @@ async fn all_resumed(desk: &Desk, streams: &Streams, up: Instant) {
     wait(RESUME_MAX, is_done).await;
 }
 
-/// Waits until what has an end has ended, and the watches have told everything.
-async fn all_ended(desk: &Desk, streams: &Streams) {
-    let meters =
-        [&streams.download, &desk.upload, &streams.trickle, &desk.trickle, &desk.exec, &streams.exec];
+/// Waits until all streams with an end have ended, and the watches have received every event.
+async fn all_ended(server_streams: &ServerStreams, streams: &CallerStreams) {
+    let meters = [
+        &streams.download,
+        &server_streams.upload,
+        &streams.trickle,
+        &server_streams.trickle,
+        &server_streams.exec,
+        &streams.exec,
+    ];
     let is_done = || {
         meters.iter().all(|meter| meter.end().is_some())
             && streams.upload_answer.end().is_some()
-            && [(&streams.busy_watch, desk.sent().events.len())]
+            && [(&streams.busy_watch, server_streams.sent().events.len())]
                 .iter()
                 .all(|(text, length)| text.text().len() >= *length || text.end().is_some())
     };

@@ -1,4 +1,4 @@
-//! Throw-away certificate authorities and what they issue, as PEM.
+//! Throw-away certificate authorities and the certificates that they issue, as PEM.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -18,14 +18,14 @@ pub struct Authority {
 /// A certificate with its key.
 #[derive(Debug, Clone)]
 pub struct Issued {
-    /// The certificate, PEM.
+    /// The certificate in PEM format.
     pub certificate_pem: String,
-    /// Its key, PKCS#8 PEM.
+    /// The key as PKCS#8 PEM.
     pub key_pem: String,
 }
 
 impl Authority {
-    /// Makes a self-signed authority.
+    /// Makes a self-signed authority with this name.
     pub fn new(common_name: &str) -> Self {
         let key = KeyPair::generate().expect("a key can be made");
         let mut params = CertificateParams::default();
@@ -68,7 +68,8 @@ impl Authority {
     /// Issues a client certificate as Kubernetes reads it: user in the common name, groups as organizations.
     ///
     /// # Panics
-    /// With more than two groups: rcgen holds one value per attribute type, and there are two spellings of this one.
+    /// With more than two groups: rcgen holds one value per attribute type, and there are two spellings of
+    /// this one.
     pub fn issue_user(&self, user: &str, groups: &[&str]) -> Issued {
         self.issue(user_params(user, groups))
     }

@@ -13,14 +13,14 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// How much of a program's output an error quotes.
+/// The part of a program's output that an error quotes, in bytes.
 const TAIL_BYTES_MAX: u64 = 4 * 1024;
-/// How long a killed process may take to be gone; longer means a stuck kernel thread.
+/// The limit for a killed process to be gone. A longer time means a stuck kernel thread.
 const REAP_MAX: Duration = Duration::from_secs(5);
 /// Spawns that may wait for the spawning thread.
 const SPAWNS_QUEUED_MAX: usize = 64;
 
-/// What to run and where: a program, its arguments, its environment, its network namespace and its `/etc/hosts`.
+/// A command to run: a program, its arguments, its environment, its network namespace and its `/etc/hosts`.
 #[derive(Debug, Clone)]
 pub struct Invocation {
     program: PathBuf,
@@ -31,7 +31,8 @@ pub struct Invocation {
     directory: Option<PathBuf>,
 }
 
-/// A running program whose output goes to a file; it is killed when this is dropped or when the test process dies.
+/// A running program whose output goes to a file; it is killed when this is dropped or when the test process
+/// dies.
 #[derive(Debug)]
 #[must_use = "the process is killed when this is dropped"]
 pub struct Process {
@@ -40,24 +41,24 @@ pub struct Process {
     output: PathBuf,
 }
 
-/// Why a program did not do what was asked of it.
+/// An error of running a program.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// The program, or `setpriv` or `nsenter` in front of it, could not be executed.
     #[error("could not start {name} (setpriv and nsenter of util-linux must be installed)")]
     Spawn {
-        /// The program's file name.
+        /// The file name of the program.
         name: String,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
     /// The program was still running at its deadline and was killed.
     #[error("{name} did not end within {limit:?}; its output ended with:\n{tail}")]
     Deadline {
-        /// The program's file name.
+        /// The file name of the program.
         name: String,
-        /// The deadline.
+        /// The time that was allowed.
         limit: Duration,
         /// The end of what it wrote.
         tail: String,
@@ -65,11 +66,11 @@ pub enum ProcessError {
     /// A file or signal operation failed.
     #[error("could not {act} {name}")]
     Io {
-        /// What was tried.
+        /// The operation that was tried.
         act: &'static str,
-        /// The program's file name.
+        /// The file name of the program.
         name: String,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -88,14 +89,14 @@ impl Invocation {
         }
     }
 
-    /// Adds arguments.
+    /// Adds arguments to the command line.
     #[must_use]
     pub fn arguments<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// Sets an environment variable.
+    /// Sets a variable of the program's environment.
     #[must_use]
     pub fn variable(mut self, name: &str, value: impl Into<String>) -> Self {
         self.variables.push((name.to_owned(), value.into()));
@@ -109,7 +110,8 @@ impl Invocation {
         self
     }
 
-    /// Runs the program in a mount namespace of its own, in which this file is `/etc/hosts`: the machine's stays as it is.
+    /// Runs the program in a mount namespace of its own, in which this file is `/etc/hosts`: the machine's
+    /// stays as it is.
     ///
     /// Needs root, or to be root of a user namespace.
     #[must_use]
@@ -149,7 +151,8 @@ impl Invocation {
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
-        // A group of its own: Ctrl-C in a terminal must reach this process alone, which then ends the others in order.
+        // A group of its own: Ctrl-C in a terminal must reach this process alone, which then ends the others
+        // in order.
         command.stdin(Stdio::null()).kill_on_drop(true).process_group(0);
         command
     }
@@ -173,7 +176,8 @@ impl Process {
         Ok((process, stdin))
     }
 
-    /// The same, with what the program writes to stdout at hand, too; what it writes to stderr goes to the file `output`.
+    /// The same, with what the program writes to stdout at hand, too; what it writes to stderr goes to the
+    /// file `output`.
     pub async fn start_talking(
         invocation: &Invocation,
         output: &Path,
@@ -297,8 +301,8 @@ pub async fn run(invocation: &Invocation, limit: Duration) -> Result<Output, Pro
 
 type Spawn = (Command, oneshot::Sender<io::Result<Child>>);
 
-// A death signal fires when the *thread* that spawned the child ends, and tests run on threads that end long before
-// the test process does. So one thread, which lives as long as the process, spawns everything.
+// A death signal fires when the *thread* that spawned the child ends, and tests run on threads that end long
+// before the test process does. So one thread, which lives as long as the process, spawns everything.
 async fn spawn(command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<mpsc::Sender<Spawn>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {

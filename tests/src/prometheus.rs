@@ -1,4 +1,4 @@
-//! A real Prometheus beside the daemons under test, its `promtool`, and what a scrape says.
+//! A real Prometheus beside the daemons under test, its `promtool`, and a parser of scrapes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::process::{Invocation, Process, run};
 use crate::rig::{Rig, free_port, plain};
 use crate::scratch::Scratch;
 
-/// How long a query may take to say what is wanted; scrapes are a second apart, and builds may run beside.
+/// The limit for a query to return the wanted value. Scrapes are a second apart, and builds may run beside.
 const TOLD_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PROMTOOL_MAX: Duration = Duration::from_secs(60);
@@ -31,25 +31,25 @@ pub struct Prometheus {
 /// One series of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its labels.
+    /// The labels of the series.
     pub labels: BTreeMap<String, String>,
-    /// Its value now.
+    /// The value of the series now.
     pub value: f64,
 }
 
-/// What a daemon's `/metrics` says.
+/// The content of a daemon's `/metrics`.
 #[derive(Debug, Clone, Default)]
 pub struct Exposition {
-    /// By name.
+    /// The metrics by their names.
     pub metrics: BTreeMap<String, Metric>,
 }
 
-/// One metric.
+/// One metric with its series.
 #[derive(Debug, Clone, Default)]
 pub struct Metric {
-    /// What `# HELP` says.
+    /// The text of `# HELP`.
     pub help: String,
-    /// What `# TYPE` says.
+    /// The type of `# TYPE`.
     pub kind: String,
     /// The names of its labels, without `le`.
     pub labels: BTreeSet<String>,
@@ -58,24 +58,24 @@ pub struct Metric {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    data: Data,
+struct QueryResponse {
+    data: QueryData,
 }
 
 #[derive(Deserialize)]
-struct Data {
-    result: Vec<Found>,
+struct QueryData {
+    result: Vec<QueryResult>,
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct QueryResult {
     metric: BTreeMap<String, String>,
     value: (f64, String),
 }
 
 impl Prometheus {
-    /// Starts one that scrapes these addresses each second and knows the alerts that ship; `None` where there is no
-    /// `prometheus` (Debian's package of that name).
+    /// Starts one that scrapes these addresses each second and knows the alerts that ship; `None` where there
+    /// is no `prometheus` (Debian's package of that name).
     pub async fn watching(jobs: &[(&str, SocketAddr)]) -> Option<Self> {
         let program = which("prometheus")?;
         let (scratch, address) = (Scratch::new("tombolo-prometheus-").expect("a folder"), free_port());
@@ -129,9 +129,11 @@ impl Prometheus {
 
     async fn query(&self, query: &str) -> Option<Vec<Series>> {
         let body = self.get(&format!("/api/v1/query?query={}", encoded(query))).await?;
-        let Answer { data } = serde_json::from_str(&body).ok()?;
-        let series =
-            |found: Found| Series { labels: found.metric, value: found.value.1.parse().unwrap_or(f64::NAN) };
+        let QueryResponse { data } = serde_json::from_str(&body).ok()?;
+        let series = |found: QueryResult| Series {
+            labels: found.metric,
+            value: found.value.1.parse().unwrap_or(f64::NAN),
+        };
         Some(data.result.into_iter().map(series).collect())
     }
 }
@@ -140,7 +142,7 @@ impl Exposition {
     /// Reads the answer to a scrape, its head included.
     ///
     /// # Panics
-    /// Where it is not Prometheus' text: a series without a type, or a metric that stands twice.
+    /// If it is not Prometheus' text format: a series without a type, or a repeated metric.
     pub fn of(answer: &str) -> Self {
         let (_, text) = answer.split_once("\r\n\r\n").expect("an answer has a head");
         let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
@@ -186,17 +188,17 @@ pub async fn counts(rig: &Rig, probes: SocketAddr, series: &str, value: f64) {
     }
 }
 
-/// Runs `promtool` with these words, its standard input from a file if there is one; what it said, if it was not content.
-/// `None` where there is no promtool.
+/// Runs `promtool` with these words, its standard input from a file if there is one; what it said, if it was
+/// not content. `None` where there is no promtool.
 pub async fn promtool(words: &[&str], input: Option<&Path>) -> Option<Result<(), String>> {
     let program = which("promtool")?;
     let input = input.map_or_else(|| "/dev/null".to_owned(), |path| path.display().to_string());
     let script = "input=$1; shift; exec \"$@\" <\"$input\"";
     let arguments = ["-c", script, "sh", &input, &program].into_iter().chain(words.iter().copied());
     let output = run(&Invocation::of("sh").arguments(arguments), PROMTOOL_MAX).await.expect("promtool runs");
-    let said =
+    let message =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    Some(if output.status.success() { Ok(()) } else { Err(said) })
+    Some(if output.status.success() { Ok(()) } else { Err(message) })
 }
 
 fn which(program: &str) -> Option<String> {

@@ -1,11 +1,11 @@
-//! As much of Kubernetes' protobuf as a watch of ConfigMaps speaks, to JSON values.
+//! The part of Kubernetes' protobuf that a watch of ConfigMaps uses, to JSON values.
 
 use serde_json::{Map, Value, json};
 
 /// The events of a watch (`meta.v1.WatchEvent`, each behind its length).
 ///
 /// # Panics
-/// If they are not whole, or not what Kubernetes writes.
+/// If they are incomplete, or not in the form that Kubernetes writes.
 pub fn watch_events(mut bytes: &[u8]) -> Vec<Value> {
     let mut events = Vec::new();
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! A caller who speaks HTTP/2 frame by frame, and says in a head what no library would.
+//! A caller that speaks HTTP/2 frame by frame, and can send heads that no library would.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,31 +24,31 @@ use kind::{CONTINUATION, DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WIND
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// HPACK's whole word for `:status: 200` (RFC 7541, appendix A).
+/// HPACK's indexed field for `:status: 200` (RFC 7541, appendix A).
 const STATUS_200: u8 = 0x88;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Answered with 200.
+pub enum RequestOutcome {
+    /// It was answered with 200.
     Ok,
-    /// Answered with another status.
+    /// It was answered with another status.
     Refused,
-    /// Its stream was reset.
+    /// Its stream was reset by the server.
     Reset,
 }
 
 /// The names and values of a head, in order, as they are to be sent.
 pub type RawHead = Vec<(String, Vec<u8>)>;
 
-/// A connection.
+/// A connection of such a caller.
 #[derive(Debug)]
 pub struct RawHttp2 {
     stream: TlsStream<TcpStream>,
     unread: BytesMut,
     next_stream: u32,
     /// Of streams that are answered, and not ended yet.
-    outcomes: BTreeMap<u32, Outcome>,
+    outcomes: BTreeMap<u32, RequestOutcome>,
 }
 
 impl RawHttp2 {
@@ -87,7 +87,7 @@ impl RawHttp2 {
     ///
     /// # Errors
     /// The gateway ends the connection before.
-    pub async fn ask(&mut self, heads: &[RawHead]) -> io::Result<Vec<Outcome>> {
+    pub async fn ask(&mut self, heads: &[RawHead]) -> io::Result<Vec<RequestOutcome>> {
         let streams = self.send(heads).await?;
         let mut ended = BTreeMap::new();
         while ended.len() < heads.len() {
@@ -142,10 +142,10 @@ impl RawHttp2 {
     ///
     /// # Errors
     /// The gateway ends the connection before.
-    pub async fn ended(&mut self) -> io::Result<(u32, Outcome)> {
+    pub async fn ended(&mut self) -> io::Result<(u32, RequestOutcome)> {
         loop {
             if let Some(stream) = self.receive().await? {
-                return Ok((stream, self.outcomes.remove(&stream).unwrap_or(Outcome::Reset)));
+                return Ok((stream, self.outcomes.remove(&stream).unwrap_or(RequestOutcome::Reset)));
             }
         }
     }
@@ -160,12 +160,15 @@ impl RawHttp2 {
         let payload = self.unread.split_to(length);
         match kind {
             HEADERS => {
-                let outcome =
-                    if payload.first() == Some(&STATUS_200) { Outcome::Ok } else { Outcome::Refused };
+                let outcome = if payload.first() == Some(&STATUS_200) {
+                    RequestOutcome::Ok
+                } else {
+                    RequestOutcome::Refused
+                };
                 self.outcomes.entry(stream).or_insert(outcome);
             }
             RST_STREAM => {
-                self.outcomes.insert(stream, Outcome::Reset);
+                self.outcomes.insert(stream, RequestOutcome::Reset);
                 return Ok(Some(stream));
             }
             SETTINGS if flags & ACK == 0 => self.reply(SETTINGS, &[]).await?,

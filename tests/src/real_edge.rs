@@ -1,4 +1,4 @@
-//! A gateway with a cluster behind it whose API server is a real one, and the three ways to it.
+//! A gateway and an agent in front of a real API server, and three routes to it.
 
 use std::sync::{Arc, Weak};
 
@@ -7,17 +7,17 @@ use tokio::sync::Mutex;
 use crate::caller::SOON;
 use crate::kube::kubeconfig::Credential;
 use crate::kube::kubectl::Kubectl;
-use crate::kube::{EdgeCluster, Place};
+use crate::kube::{ClusterOptions, EdgeCluster};
 use crate::rig::{Agent, ApiServer, GROUP, Rig};
-use crate::ways::{Answer, Ask, Line, Way};
+use crate::routes::{Route, RouteClient, TestRequest, TestResponse};
 
-/// The cluster's name.
+/// The name of the cluster.
 pub const CLUSTER: &str = "edge-a";
 
 /// The suffix of clusters' host names.
 const SUFFIX: &str = "clusters.test";
 
-/// What lets the callers' group do everything in the cluster.
+/// The binding that lets the callers' group do everything in the cluster.
 const ADMINS: &str = "apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: { name: tombolo-admins }
@@ -31,30 +31,30 @@ const CRD: &str = include_str!("../fixtures/islands.yaml");
 /// CBOR is alpha in this release, and everything else is as it ships.
 const FEATURE_GATES: &[&str] = &["CBORServingAndStorage=true"];
 
-/// Where a page may come from whose requests the gateway serves.
+/// The origin of pages whose requests the gateway serves.
 pub const ORIGIN: &str = "https://example.test";
 
 /// A server, one agent, and its API server.
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
 pub struct RealEdge {
-    /// The cluster.
+    /// The cluster with its API server.
     pub cluster: EdgeCluster,
     /// The server and its files.
     pub rig: Rig,
     /// The ways of alice, who may do everything: direct, by path, by host name.
-    pub ways: [Way; 3],
+    pub routes: [Route; 3],
     _agent: Agent,
 }
 
 /// A connection along each way.
 #[derive(Debug, Clone)]
-pub struct Lines([Line; 3]);
+pub struct RouteClients([RouteClient; 3]);
 
 impl RealEdge {
-    /// Starts one.
+    /// Starts a cluster, a server and an agent.
     pub async fn start() -> Self {
-        let place = Place { feature_gates: FEATURE_GATES, ..Place::default() };
+        let place = ClusterOptions { feature_gates: FEATURE_GATES, ..ClusterOptions::default() };
         let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");
         let rig = Rig::start_with(&format!("  browserOrigins: [\"{ORIGIN}\"]\n")).await;
@@ -65,11 +65,12 @@ impl RealEdge {
         cluster.admin().limit(SOON).stdout(&established).await;
         let agent = rig.agent(CLUSTER, &ApiServer::of(&cluster, &account)).await;
         rig.write("hosts", &format!("127.0.0.1 localhost {CLUSTER}.{SUFFIX}\n"));
-        let ways = ways(&cluster, &rig, "alice").await;
-        Self { cluster, rig, ways, _agent: agent }
+        let routes = routes(&cluster, &rig, "alice").await;
+        Self { cluster, rig, routes, _agent: agent }
     }
 
-    /// The one that runs, or a new one: tests that run beside each other share it, and the last of them ends it.
+    /// The one that runs, or a new one: tests that run beside each other share it, and the last of them ends
+    /// it.
     pub async fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<RealEdge>> = Mutex::const_new(Weak::new());
         let mut shared = SHARED.lock().await;
@@ -82,20 +83,20 @@ impl RealEdge {
     }
 
     /// The ways of another caller, who may do everything too.
-    pub async fn ways_of(&self, user: &str) -> [Way; 3] {
-        ways(&self.cluster, &self.rig, user).await
+    pub async fn routes_of(&self, user: &str) -> [Route; 3] {
+        routes(&self.cluster, &self.rig, user).await
     }
 
-    /// Connects along each way.
-    pub async fn lines(&self) -> Lines {
-        let [direct, path, host] = &self.ways;
+    /// Connects a client along each route.
+    pub async fn lines(&self) -> RouteClients {
+        let [direct, path, host] = &self.routes;
         let (direct, path, host) = tokio::join!(direct.connect(), path.connect(), host.connect());
-        Lines([direct, path, host])
+        RouteClients([direct, path, host])
     }
 
-    /// The same as [`Lines::agree`] over HTTP/1.1, with a connection for each answer.
-    pub async fn agree_over_http1(&self, ask: &Ask) -> Answer {
-        let [direct, path, host] = &self.ways;
+    /// The same as [`RouteClients::agree`] over HTTP/1.1, with a connection for each answer.
+    pub async fn agree_over_http1(&self, ask: &TestRequest) -> TestResponse {
+        let [direct, path, host] = &self.routes;
         agreed(ask, tokio::join!(direct.ask_http1(ask), path.ask_http1(ask), host.ask_http1(ask)).into())
     }
 
@@ -105,19 +106,19 @@ impl RealEdge {
     }
 }
 
-impl Lines {
-    /// The direct one.
-    pub fn direct(&self) -> &Line {
+impl RouteClients {
+    /// The client that reaches the API server directly.
+    pub fn direct(&self) -> &RouteClient {
         &self.0[0]
     }
 
     /// All of them, the direct one first.
-    pub fn all(&self) -> &[Line; 3] {
+    pub fn all(&self) -> &[RouteClient; 3] {
         &self.0
     }
 
     /// Asks along each way at once.
-    pub async fn ask(&self, ask: &Ask) -> [Answer; 3] {
+    pub async fn ask(&self, ask: &TestRequest) -> [TestResponse; 3] {
         let [direct, path, host] = &self.0;
         tokio::join!(direct.ask(ask), path.ask(ask), host.ask(ask)).into()
     }
@@ -126,26 +127,27 @@ impl Lines {
     ///
     /// # Panics
     /// As [`agreed`].
-    pub async fn agree(&self, ask: &Ask) -> Answer {
+    pub async fn agree(&self, ask: &TestRequest) -> TestResponse {
         agreed(ask, self.ask(ask).await)
     }
 }
 
-/// What three answers to one request have in common: status, lasting headers and body, byte for byte; direct comes first.
+/// Compares three answers to one request: status, lasting headers and body, byte for byte. The direct one
+/// comes first.
 ///
 /// # Panics
-/// If one differs; the message says where.
-pub fn agreed(ask: &Ask, [direct, path, host]: [Answer; 3]) -> Answer {
+/// If one differs. The message says where.
+pub fn agreed(ask: &TestRequest, [direct, path, host]: [TestResponse; 3]) -> TestResponse {
     for (name, answer) in [("path", path), ("host name", host)] {
-        let told = format!("by {name} {ask:?}");
-        assert_eq!(answer.status, direct.status, "{told}: {}", String::from_utf8_lossy(&answer.body));
-        assert_eq!(answer.lasting_headers(), direct.lasting_headers(), "{told}");
-        assert!(answer.body == direct.body, "{told}: {}", difference(&direct.body, &answer.body));
+        let case = format!("by {name} {ask:?}");
+        assert_eq!(answer.status, direct.status, "{case}: {}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(answer.lasting_headers(), direct.lasting_headers(), "{case}");
+        assert!(answer.body == direct.body, "{case}: {}", difference(&direct.body, &answer.body));
     }
     direct
 }
 
-/// Where two texts differ, and how they go on from there.
+/// The place where two texts differ, with the text that follows in each.
 pub fn difference(one: &[u8], other: &[u8]) -> String {
     let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
     let rest = |bytes: &[u8]| {
@@ -154,12 +156,12 @@ pub fn difference(one: &[u8], other: &[u8]) -> String {
     format!("at byte {at} of {} and {}: {:?} and {:?}", one.len(), other.len(), rest(one), rest(other))
 }
 
-async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
+async fn routes(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Route; 3] {
     let identity = cluster.issue_user(user, &[GROUP]);
     let credential = Credential::Certificate(identity.clone());
     let known_to_the_cluster = cluster.write_kubeconfig(&format!("{user}.conf"), credential);
     let known_to_the_cluster = known_to_the_cluster.expect("a kubeconfig can be written");
-    let direct = Way {
+    let direct = Route {
         name: "direct",
         address: cluster.address(),
         host: "127.0.0.1".to_owned(),
@@ -168,7 +170,7 @@ async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
         identity,
         kubectl: cluster.kubectl_with(known_to_the_cluster).limit(SOON),
     };
-    let path = Way {
+    let path = Route {
         name: "path",
         address: rig.gateway(),
         prefix: format!("/clusters/{CLUSTER}"),
@@ -177,7 +179,7 @@ async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
         kubectl: cluster.kubectl_with(rig.kubeconfig(user, &[GROUP], CLUSTER).await).limit(SOON),
         ..direct.clone()
     };
-    let host_name = Way {
+    let host_name = Route {
         name: "host name",
         host: format!("{CLUSTER}.{SUFFIX}"),
         prefix: String::new(),
@@ -187,7 +189,8 @@ async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
     [direct, path, host_name]
 }
 
-/// An unmodified kubectl whose kubeconfig has the cluster's host name, and an `/etc/hosts` of its own that knows it.
+/// An unmodified kubectl whose kubeconfig has the cluster's host name, and an `/etc/hosts` of its own that
+/// knows it.
 async fn by_host_name(cluster: &EdgeCluster, rig: &Rig, user: &str) -> Kubectl {
     let kubeconfig = rig.kubeconfig_by_host_name(user, &[GROUP], CLUSTER, SUFFIX).await;
     cluster.kubectl_with(kubeconfig).with_hosts(Some(rig.path().join("hosts"))).limit(SOON)

@@ -1,4 +1,5 @@
-//! A server and its agents under test, set up as a person would: certificates by `tombolo`, two configuration files.
+//! A server and its agents under test, set up as a person would: certificates by `tombolo`, two configuration
+//! files.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -40,20 +41,21 @@ pub const AGENT_TOKEN: &str = "the-agents-token";
 /// The environment variable that sets the level of all daemons' logs.
 const LOG_LEVEL: &str = "TOMBOLO_RIG_LOG";
 
-/// How long anything may take to be ready; builds of other tests may run beside.
+/// The limit for anything to become ready. Builds of other tests may run beside.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// Pause between two looks.
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Whom the server lets clusters be told unless a trial says otherwise.
+/// The default list of identities that the server may assert at clusters.
 const ANYBODY: &str = "clusters: [{ pattern: \"*\", impersonation: { users: [\"*\"], groups: [\"*\"] } }]\n";
-/// Limits that no trial reaches with its one caller, unless it says its own: what they do is tried by themselves.
+/// Limits that no trial reaches with its one caller, unless it says its own: what they do is tried by
+/// themselves.
 const ROOMY: &str = "limits:\n  \
     source: { connections: 10000, newPerSecond: 100000, failedLoginsPerMinute: 100000 }\n  \
     caller: { requests: 10000, requestsPerSecond: 100000, watchesPerCluster: 10000, upgrades: 10000 }\n  \
     cluster: { requests: 10000, watches: 10000, upgrades: 10000, queue: 10000 }\n";
-/// The same of agents.
+/// The same limits for agents.
 const ROOMY_AGENT: &str = "limits: { requests: 10000 }\n";
-/// The certificates' folder.
+/// The folder of the certificates.
 const PKI: &str = "pki";
 
 /// A running server, with everything that belongs to it in one folder.
@@ -66,18 +68,19 @@ pub struct Rig {
     probes: SocketAddr,
     log_level: String,
     log_format: &'static str,
-    stand: Option<Stand>,
-    /// What is started has a clock that can be moved.
+    stand: Option<ServerPlacement>,
+    /// Whether processes are started with a clock that can be moved.
     has_clocks: bool,
-    /// What is started has these in its environment.
+    /// Environment variables of the processes that are started.
     variables: Vec<(String, String)>,
 }
 
-/// Where a rig's server runs, if not where the test does, and how agents elsewhere find it.
+/// The network namespace of a rig's server, if it is not the test's, and the address that agents elsewhere
+/// dial.
 ///
-/// The test itself reaches it on the loopback of that namespace, and so runs there.
+/// The test itself reaches the server on the loopback of that namespace, and so runs there.
 #[derive(Debug, Clone)]
-pub struct Stand {
+pub struct ServerPlacement {
     /// The server's network namespace, by path.
     pub network_namespace: PathBuf,
     /// Its address there, for agents.
@@ -88,18 +91,18 @@ pub struct Stand {
     pub variables: Vec<(String, String)>,
 }
 
-/// What a process has around it.
+/// The environment of a process.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct ProcessEnvironment {
     /// Its network namespace, by path.
     pub network_namespace: Option<PathBuf>,
-    /// Its `/etc/hosts`.
+    /// A file in place of `/etc/hosts`.
     pub hosts: Option<PathBuf>,
-    /// Variables of its environment.
+    /// Variables of the process's environment.
     pub variables: Vec<(String, String)>,
 }
 
-impl Surroundings {
+impl ProcessEnvironment {
     /// A network namespace, given by its path, and nothing else.
     fn within(network_namespace: Option<&Path>) -> Self {
         Self { network_namespace: network_namespace.map(Path::to_owned), ..Self::default() }
@@ -112,8 +115,9 @@ impl Rig {
         Self::start_with("").await
     }
 
-    /// A server whose configuration ends with `more`: further top-level keys, and before them further methods of
-    /// `gateway.authentication`, which are indented by 4, and further keys of `gateway`, which are indented by 2.
+    /// A server whose configuration ends with `more`: further top-level keys, and before them further methods
+    /// of `gateway.authentication`, which are indented by 4, and further keys of `gateway`, which are
+    /// indented by 2.
     pub async fn start_with(more: &str) -> Self {
         Self::start_logging("debug", more).await
     }
@@ -124,11 +128,11 @@ impl Rig {
     }
 
     /// The same in a network namespace, and on all its addresses.
-    pub async fn start_at(stand: Stand, log_level: &'static str, more: &str) -> Self {
+    pub async fn start_at(stand: ServerPlacement, log_level: &'static str, more: &str) -> Self {
         Self::build(Some(stand), log_level, more).await
     }
 
-    async fn build(stand: Option<Stand>, log_level: &'static str, more: &str) -> Self {
+    async fn build(stand: Option<ServerPlacement>, log_level: &'static str, more: &str) -> Self {
         let scratch = Scratch::new("tombolo-rig-").expect("a folder");
         let (gateway, probes) = (free_port(), free_port());
         let log_level = std::env::var(LOG_LEVEL).unwrap_or_else(|_| log_level.to_owned());
@@ -165,23 +169,23 @@ impl Rig {
         self.scratch.path()
     }
 
-    /// Where callers come.
+    /// The address that callers connect to.
     pub fn gateway(&self) -> SocketAddr {
         self.gateway
     }
 
-    /// Where agents dial.
+    /// The address that agents dial.
     pub fn dialed(&self) -> SocketAddr {
         let address = self.stand.as_ref().map_or(self.gateway.ip(), |stand| stand.address);
         SocketAddr::new(address, self.gateway.port())
     }
 
-    /// Where the server's probes answer.
+    /// The address of the server's probes.
     pub fn probes(&self) -> SocketAddr {
         self.probes
     }
 
-    /// Where the server's admin API answers.
+    /// The path of the server's admin socket.
     pub fn admin_socket(&self) -> PathBuf {
         self.path().join("admin/admin.sock")
     }
@@ -198,29 +202,29 @@ impl Rig {
         self.ready(self.probes).await;
     }
 
-    /// What servers have around them.
-    fn surroundings(&self) -> Surroundings {
-        Surroundings::within(self.network_namespace())
+    /// The environment of the server processes.
+    fn surroundings(&self) -> ProcessEnvironment {
+        ProcessEnvironment::within(self.network_namespace())
     }
 
-    /// Where servers and callers are, if not where the test is.
+    /// The network namespace of servers and callers, if it is not the test's.
     pub fn network_namespace(&self) -> Option<&Path> {
         self.stand.as_ref().map(|stand| stand.network_namespace.as_path())
     }
 
     /// Starts the server, which ends by itself, and says with which code.
-    pub async fn start_server_in_vain(&mut self) -> Option<i32> {
+    pub async fn start_server_and_fail(&mut self) -> Option<i32> {
         let config = self.path().join("server.yaml");
         let mut process = self.launch(&self.surroundings(), "tunnel-server", &config, "server.log").await;
         process.wait(READY_MAX).await.expect("the process ends").code()
     }
 
-    /// The server's process.
+    /// The process of the server.
     pub fn server(&mut self) -> &mut Process {
         self.server.as_mut().expect("the server was started")
     }
 
-    /// Its id.
+    /// The ID of the server's process.
     pub fn server_id(&self) -> u32 {
         self.server.as_ref().and_then(Process::id).expect("the server runs")
     }
@@ -236,17 +240,18 @@ impl Rig {
         self.server = None;
     }
 
-    /// What the server has logged so far.
+    /// The server's log so far.
     pub fn server_log(&self) -> String {
         self.read("server.log")
     }
 
-    /// What an agent has logged so far; its name is its cluster's, or `CLUSTER.ID`.
+    /// An agent's log so far. Its name is its cluster's, or `CLUSTER.ID`.
     pub fn agent_log(&self, name: &str) -> String {
         self.read(&format!("{name}.log"))
     }
 
-    /// Waits until a daemon's log, such as `server.log` or `edge-a.log`, has this text behind its first `from` bytes.
+    /// Waits until a daemon's log, such as `server.log` or `edge-a.log`, has this text behind its first
+    /// `from` bytes.
     pub async fn logged(&self, log: &str, from: usize, text: &str) {
         let deadline = Instant::now() + READY_MAX;
         while !self.read(log).get(from..).is_some_and(|new| new.contains(text)) {
@@ -334,8 +339,8 @@ impl Rig {
         fs::read_to_string(self.path().join(name)).unwrap_or_default()
     }
 
-    async fn launch(&self, around: &Surroundings, program: &str, config: &Path, log: &str) -> Process {
-        let Surroundings { network_namespace, hosts, mut variables } = around.clone();
+    async fn launch(&self, around: &ProcessEnvironment, program: &str, config: &Path, log: &str) -> Process {
+        let ProcessEnvironment { network_namespace, hosts, mut variables } = around.clone();
         if self.has_clocks {
             variables.extend(clock::variables(self.path()).expect("a C compiler"));
         }
@@ -381,7 +386,8 @@ impl Rig {
         plain(probes, "/metrics").await.expect("the probes answer")
     }
 
-    /// What a daemon's `/metrics` says of one series, which is written as it stands there; zero if it is absent.
+    /// The value of one series in a daemon's `/metrics`. The series is written as in that text; an absent
+    /// one is zero.
     pub async fn metric(&self, probes: SocketAddr, series: &str) -> f64 {
         let metrics = self.metrics(probes).await;
         let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -441,13 +447,13 @@ impl Rig {
     }
 }
 
-/// `127.0.0.1` and a port.
+/// The address `127.0.0.1` with a port.
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
 /// # Panics
-/// If a secret of the trial stands in a log: what is written at the end of every trial, whatever it was about.
+/// If a log contains a secret of the trial. This is checked at the end of every trial.
 impl Drop for Rig {
     fn drop(&mut self) {
         if !std::thread::panicking() {

@@ -1,4 +1,5 @@
-//! Folders for a process's files, removed with it or, where it was killed, by the next process that makes one.
+//! Folders for a process's files. They are removed with the process or, if it was killed, by the next process
+//! that makes one.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,10 +9,11 @@ use tempfile::TempDir;
 
 /// Held locked by the process that owns the folder, so that others can tell a leftover from a folder in use.
 const OWNER: &str = "owner.lock";
-/// What that file is called until it is locked.
+/// The name of that file until it is locked.
 const OWNER_NEW: &str = "owner.lock.new";
 
-/// A folder `PREFIX` + process id + random letters in the system's temporary directory, which only its owner can enter.
+/// A folder `PREFIX` + process id + random letters in the system's temporary directory, which only its owner
+/// can enter.
 #[derive(Debug)]
 #[must_use = "the folder is removed when this is dropped"]
 pub struct Scratch {
@@ -36,14 +38,14 @@ impl Scratch {
         Ok(Self { directory, _owner: owner })
     }
 
-    /// The folder's path.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 }
 
-// Removes folders whose lock nobody holds. A folder without a lock file may be one that another process is just
-// making, so it stays.
+// Removes folders whose lock nobody holds. A folder without a lock file may be one that another process is
+// just making, so it stays.
 fn sweep(prefix: &str) {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.filter_map(Result::ok) {
@@ -64,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_that_are_made_at_the_same_time_are_not_taken_for_leftovers() {
+    fn folders_made_at_the_same_time_are_not_taken_for_leftovers() {
         let makers: Vec<_> = (0..8)
             .map(|_| {
                 thread::spawn(|| {

@@ -1,4 +1,4 @@
-//! How a test that cannot run on this machine says so, instead of passing without a word.
+//! Reports a test that cannot run on this machine, so that it does not pass silently.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -8,11 +8,12 @@ use std::path::Path;
 /// The environment variable that names the file in which skipped tests are counted.
 pub const SKIP_LOG: &str = "TOMBOLO_SKIP_LOG";
 
-/// Says that a test was not run and why: on stderr, past the capture of test output, and as a line of the file that
-/// `TOMBOLO_SKIP_LOG` names. The test returns after this.
+/// Says that a test was not run and why: on stderr, past the capture of test output, and as a line of the
+/// file that `TOMBOLO_SKIP_LOG` names. The test returns after this.
 ///
 /// # Panics
-/// If `TOMBOLO_SKIP_LOG` is not set or cannot be written: then nobody would count, and the test fails instead.
+/// If `TOMBOLO_SKIP_LOG` is not set or cannot be written: then nobody would count, and the test fails
+/// instead.
 pub fn skip(test_name: &str, reason: &str) {
     let log = env::var_os(SKIP_LOG);
     let line = record(log.as_deref().map(Path::new), test_name, reason);
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_log_a_test_that_wants_to_be_skipped_fails() {
+    fn without_a_log_a_skipped_test_fails() {
         let panic = catch_unwind(|| record(None, "one", "not root")).unwrap_err();
 
         let text = panic.downcast_ref::<String>().unwrap();

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 /// The state of a connection that is open both ways, in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
 
-/// How many connections a process of this network namespace has to an IPv4 address.
+/// Number of connections from a process of this network namespace to an IPv4 address.
 pub fn established(process: u32, to: SocketAddr) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{process}/fd")).expect("the process runs").flatten();
     let own: HashSet<String> = descriptors

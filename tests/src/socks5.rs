@@ -1,26 +1,26 @@
-//! What a client of SOCKS5 says (RFC 1928, RFC 1929), byte by byte, so that a trial may say it wrongly.
+//! The messages of a SOCKS5 client (RFC 1928, RFC 1929), byte by byte, so that a trial may send wrong ones.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// User and password are offered, and nothing besides.
 pub const GREETING: [u8; 3] = [5, 1, 2];
-/// They are chosen.
+/// The reply that chooses username and password.
 pub const CHOSEN: [u8; 2] = [5, 2];
 
 /// The commands of a request.
 pub const CONNECT: u8 = 1;
-/// To be called back.
+/// The command BIND: the target connects back.
 pub const BIND: u8 = 2;
-/// UDP.
+/// The command UDP ASSOCIATE: datagrams are relayed.
 pub const UDP_ASSOCIATE: u8 = 3;
 
 /// The bytes of an answer to a login and to a request behind it.
 pub const ANSWER_BYTES: usize = 12;
 
-/// A login.
+/// The username and password request of RFC 1929.
 ///
 /// # Panics
-/// If a text is longer than its length can say.
+/// If a text is longer than its length byte can say.
 pub fn login(user: &str, password: &str) -> Vec<u8> {
     let mut bytes = vec![1];
     for text in [user, password] {
@@ -35,7 +35,8 @@ pub fn asked(command: u8, kind: u8, address: &[u8]) -> Vec<u8> {
     [&[5, command, 0, kind], address].concat()
 }
 
-/// A request to be connected to a target as it is written, `HOST:PORT`: an address as such, and everything else as a name.
+/// A request to be connected to a target as it is written, `HOST:PORT`: an address as such, and everything
+/// else as a name.
 ///
 /// # Panics
 /// If it has no port.
@@ -45,7 +46,7 @@ pub fn asked_for(target: &str) -> Vec<u8> {
     let bytes = port.to_be_bytes();
     let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let by_ipv6 = bracketed.and_then(|bare| bare.parse::<Ipv6Addr>().ok());
-    // Whatever is no address may be said as if it were a name.
+    // Any text that is no address can be sent as a name.
     match (by_ipv6, host.parse::<Ipv4Addr>()) {
         (Some(address), _) => asked(CONNECT, 4, &[&address.octets()[..], &bytes].concat()),
         (None, Ok(address)) => asked(CONNECT, 1, &[&address.octets()[..], &bytes].concat()),
@@ -70,7 +71,7 @@ pub fn ipv4(address: SocketAddr) -> Vec<u8> {
     [&address.ip().octets()[..], &address.port().to_be_bytes()].concat()
 }
 
-/// What is answered to a greeting, a login and a request that is refused by this number.
+/// The replies to a greeting, a login and a request that is refused with this code.
 pub fn refused(code: u8) -> Vec<u8> {
     vec![5, 2, 1, 0, 5, code, 0, 1, 0, 0, 0, 0, 0, 0]
 }

@@ -1,12 +1,12 @@
-//! The workspace's own source, for tests that hold pages of documentation to it.
+//! The workspace's own sources, for tests that compare pages of documentation with them.
 
 use std::fs;
 use std::path::Path;
 
-/// The workspace's folder.
+/// The root folder of the workspace.
 ///
 /// # Panics
-/// Never: this crate stands in it.
+/// Never: this crate is in it.
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
 }

@@ -1,4 +1,4 @@
-//! What targets may look like: every way in has to judge them alike.
+//! Spellings of targets that all entry points have to judge alike.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
@@ -93,8 +93,8 @@ const NAMES: [&str; 46] = [
     "",
 ];
 
-/// Names and addresses that mean `listed`, or seem to, or mean something that nobody may have: `HOST:PORT` each, whatever the host,
-/// at its port and at others.
+/// Names and addresses that mean `listed`, or seem to, or mean something that nobody may have: `HOST:PORT`
+/// each, whatever the host, at its port and at others.
 ///
 /// # Panics
 /// If it is not of IPv4.
@@ -139,10 +139,11 @@ fn meaning(listed: SocketAddrV4) -> Vec<String> {
         format!("-{a}.{b}.{c}.{d}"),
         format!("{a},{b},{c},{d}"),
         format!("{a}\u{3002}{b}\u{3002}{c}\u{3002}{d}"),
-        // Its neighbours.
+        // The adjacent addresses.
         Ipv4Addr::from_bits(number ^ 1).to_string(),
         Ipv4Addr::from_bits(number.swap_bytes()).to_string(),
-        // As one of IPv6: mapped, compatible, translated, by 6to4, ISATAP and Teredo, and in brackets that say nothing.
+        // As one of IPv6: mapped, compatible, translated, by 6to4, ISATAP and Teredo, and in brackets that
+        // say nothing.
         format!("[{mapped}]"),
         format!("[::FFFF:{address}]"),
         format!("[0:0:0:0:0:ffff:{address}]"),

@@ -1,4 +1,4 @@
-//! Lines that are typed at a steady pace, and how long each took to come back.
+//! Lines that are typed at a steady pace, and the times until their echoes.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval_at, timeout};
 
-/// How often a line is typed.
+/// The interval between two lines.
 pub const TYPED_EVERY: Duration = Duration::from_millis(100);
 /// Lines that may be under way: more than are typed until a wait for the first of them is given up.
 const UNDER_WAY_MAX: usize = 4096;
 
-/// How long lines took.
+/// The echo times of lines.
 #[derive(Debug, Clone, Copy)]
-pub struct Took {
-    /// How many there were.
+pub struct EchoTimes {
+    /// Number of lines that came back.
     pub lines: usize,
     /// Half of them were back within this time.
     pub p50: Duration,
     /// Of a hundred of them 99 were.
     pub p99: Duration,
-    /// All of them were.
+    /// The longest time until an echo.
     pub longest: Duration,
 }
 
-impl Took {
-    /// Of some lines.
+impl EchoTimes {
+    /// Sums up the echo times of lines.
     ///
     /// # Panics
     /// If there are none.
@@ -36,8 +36,8 @@ impl Took {
     }
 }
 
-/// Types a line from `from` on, again and again, while it `goes_on` after so many; returns how long each took to come back from
-/// the time when it was to be typed, so that a machine that is late makes none look quick.
+/// Types a line from `from` on, again and again, while it `goes_on` after so many; returns how long each took
+/// to come back from the time when it was to be typed, so that a machine that is late makes none look quick.
 ///
 /// # Panics
 /// If something else comes back, or nothing within `echo_max`.
@@ -63,7 +63,7 @@ pub async fn typed(
     let read = async {
         let mut took = Vec::new();
         while let Some(due) = under_way.recv().await {
-            hears(reader, line, echo_max).await;
+            echoes(reader, line, echo_max).await;
             took.push(due.elapsed());
         }
         took
@@ -75,7 +75,7 @@ pub async fn typed(
 ///
 /// # Panics
 /// If something else does, or nothing within `echo_max`.
-pub async fn hears(reader: &mut (impl AsyncRead + Unpin), line: &[u8], echo_max: Duration) {
+pub async fn echoes(reader: &mut (impl AsyncRead + Unpin), line: &[u8], echo_max: Duration) {
     let mut back = vec![0; line.len()];
     timeout(echo_max, reader.read_exact(&mut back)).await.expect("it comes back").expect("all of it");
     assert_eq!(back, line);

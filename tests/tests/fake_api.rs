@@ -8,16 +8,18 @@ use h2::client::SendRequest;
 use http::Request;
 use tests::dial::dial;
 use tests::fake_api::{
-    Answer, Behaviour, Cut, Declared, Door, FakeApi, FakeApiOptions, HttpVersion, RecordedRequest, WatchFeed,
+    Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions, HttpVersion, ListenerMode, RecordedRequest,
+    WatchFeed,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
-/// How long anything that should happen may take.
+/// The limit for anything that should happen.
 const SOON: Duration = Duration::from_secs(10);
-/// How long nothing is waited for. A fake that wrongly answers may slip through, one that is right never fails.
+/// The time within which nothing may happen. A fake that wrongly answers may go unnoticed; a correct one
+/// never fails.
 const A_WHILE: Duration = Duration::from_millis(200);
 
 #[tokio::test]
@@ -71,14 +73,14 @@ async fn http2_requests_are_recorded_too() {
     let answer = peer.get("/version?a=%20").await.unwrap();
 
     assert_eq!(answer.status(), 200);
-    assert_eq!(whole(answer.into_body()).await.unwrap(), "v");
+    assert_eq!(complete(answer.into_body()).await.unwrap(), "v");
     let request = only(fake.requests());
     assert_eq!((request.version, request.target.as_str()), (HttpVersion::Http2, "/version?a=%20"));
     assert_eq!(request.authority.as_deref(), Some("fake.example"));
 }
 
 #[tokio::test]
-async fn the_longest_prefix_wins_and_what_nothing_is_said_about_is_not_found() {
+async fn the_longest_prefix_wins_and_an_unknown_path_is_not_found() {
     let fake = FakeApi::start_http1().await.unwrap();
     fake.on("/api", Behaviour::json("short"));
     fake.on("/api/v1", Behaviour::json("long"));
@@ -120,20 +122,20 @@ async fn a_closed_listener_refuses_and_an_opened_one_is_at_the_same_address() {
 }
 
 #[tokio::test]
-async fn a_door_stalls_before_tls_or_hangs_up() {
+async fn a_listener_is_silent_before_tls_or_closes() {
     let fake = FakeApi::start().await.unwrap();
-    fake.set_door(Door::StallBeforeTls);
+    fake.set_listener_mode(ListenerMode::SilentBeforeTls);
     assert!(timeout(A_WHILE, dial(fake.address(), fake.ca_pem(), &[], None)).await.is_err());
     assert_eq!(fake.connections().len(), 1);
 
-    fake.set_door(Door::HangUp);
+    fake.set_listener_mode(ListenerMode::Close);
     assert!(timeout(SOON, dial(fake.address(), fake.ca_pem(), &[], None)).await.unwrap().is_err());
 }
 
 #[tokio::test]
-async fn a_stalled_request_is_read_never_answered_and_its_hangup_noticed() {
+async fn an_unanswered_request_is_read_and_its_disconnect_noticed() {
     let fake = FakeApi::start().await.unwrap();
-    fake.otherwise(Behaviour::Stall);
+    fake.otherwise(Behaviour::NeverAnswer);
 
     let mut http1 = Peer::http1(&fake).await;
     http1.write("POST /1 HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi").await;
@@ -189,7 +191,7 @@ async fn a_truncated_answer_ends_early_by_fin_or_rst_and_without_a_farewell() {
 }
 
 #[tokio::test]
-async fn a_truncated_http2_answer_arrives_in_part_and_then_the_connection_breaks() {
+async fn a_truncated_http2_answer_arrives_in_part_and_then_breaks() {
     let fake = FakeApi::start().await.unwrap();
     let sent = Bytes::from_static(b"half");
     fake.otherwise(Behaviour::Truncate { declared: Declared::Chunked, sent, cut: Cut::Close });
@@ -253,7 +255,7 @@ async fn a_slow_body_comes_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_watch_sends_what_it_is_told_to_and_ends_cleanly() {
+async fn a_watch_sends_its_feed_and_ends_cleanly() {
     let fake = FakeApi::start().await.unwrap();
     let feed = WatchFeed::new();
     fake.on("/watch", Behaviour::Watch(feed.clone()));
@@ -269,7 +271,7 @@ async fn a_watch_sends_what_it_is_told_to_and_ends_cleanly() {
 
     assert_eq!(feed.end(), 2);
     http1.read_past("0\r\n\r\n").await;
-    assert_eq!(whole(body).await.unwrap(), "");
+    assert_eq!(complete(body).await.unwrap(), "");
     for request in fake.requests() {
         fake.wait_for_answered(request.id, SOON).await.unwrap();
     }
@@ -343,14 +345,14 @@ async fn upgrades_over_http2_are_sent_back_to_http1() {
 }
 
 #[tokio::test]
-async fn streams_are_limited_as_told_and_counted() {
+async fn streams_are_limited_as_configured_and_counted() {
     let options = FakeApiOptions { concurrent_streams_max: 3, ..FakeApiOptions::default() };
     let fake = FakeApi::start_with(options).await.unwrap();
     let feed = WatchFeed::new();
     fake.otherwise(Behaviour::Watch(feed.clone()));
     fake.on("/settings", Behaviour::json("read"));
     let mut peer = Http2Peer::dial(&fake).await;
-    whole(peer.get("/settings").await.unwrap().into_body()).await.unwrap(); // An answer means that the fake's SETTINGS have been read.
+    complete(peer.get("/settings").await.unwrap().into_body()).await.unwrap(); // An answer means that the fake's SETTINGS have been read.
 
     let pending: Vec<_> = (0..5).map(|n| tokio::spawn(peer.send(&format!("/{n}")))).collect();
     fake.wait_for_request(SOON, |request| request.target == "/2").await.unwrap();
@@ -364,14 +366,14 @@ async fn streams_are_limited_as_told_and_counted() {
 }
 
 #[tokio::test]
-async fn goaway_comes_after_as_many_requests_as_told_and_what_runs_is_finished() {
+async fn goaway_comes_after_the_configured_requests_and_running_ones_finish() {
     let options = FakeApiOptions { goaway_after: Some(2), ..FakeApiOptions::default() };
     let fake = FakeApi::start_with(options).await.unwrap();
     fake.otherwise(Behaviour::json("ok"));
     let mut peer = Http2Peer::dial(&fake).await;
 
-    assert_eq!(whole(peer.get("/1").await.unwrap().into_body()).await.unwrap(), "ok");
-    assert_eq!(whole(peer.get("/2").await.unwrap().into_body()).await.unwrap(), "ok");
+    assert_eq!(complete(peer.get("/1").await.unwrap().into_body()).await.unwrap(), "ok");
+    assert_eq!(complete(peer.get("/2").await.unwrap().into_body()).await.unwrap(), "ok");
 
     timeout(SOON, &mut peer.driver).await.unwrap().unwrap();
     assert!(peer.sender.clone().ready().await.is_err(), "no third request on this connection");
@@ -392,7 +394,7 @@ async fn dropping_all_connections_ends_them_without_a_farewell() {
 }
 
 #[tokio::test]
-async fn waiting_in_vain_says_what_has_arrived() {
+async fn a_wait_that_times_out_says_what_has_arrived() {
     let fake = FakeApi::start_http1().await.unwrap();
     Peer::http1(&fake).await.write("GET /seen HTTP/1.1\r\n\r\n").await;
     fake.wait_for_request(SOON, |request| request.target == "/seen").await.unwrap();
@@ -479,7 +481,7 @@ impl Http2Peer {
     }
 }
 
-async fn whole(mut body: h2::RecvStream) -> Result<Bytes, h2::Error> {
+async fn complete(mut body: h2::RecvStream) -> Result<Bytes, h2::Error> {
     let mut bytes = Vec::new();
     while let Some(data) = timeout(SOON, body.data()).await.unwrap() {
         bytes.extend_from_slice(&data?);

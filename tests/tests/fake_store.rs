@@ -1,4 +1,5 @@
-//! The fake API server's collection lists and watches as Kubernetes does, and its gates and farewells are where they say.
+//! The fake API server's collection lists and watches as Kubernetes does, and its gates and cut-offs are at
+//! their points.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_list_names_the_version_from_which_a_watch_misses_nothing() {
-    let (fake, store) = stage().await;
+    let (fake, store) = setup().await;
     store.put("b", "1");
     let last = store.put("a", "2");
 
@@ -33,7 +34,7 @@ async fn a_list_names_the_version_from_which_a_watch_misses_nothing() {
 
 #[tokio::test]
 async fn a_watch_without_a_version_begins_with_what_is_there_sorted_by_key() {
-    let (fake, store) = stage().await;
+    let (fake, store) = setup().await;
     store.put("b", "1");
     store.put("a", "2");
     for query in ["", "&resourceVersion=0"] {
@@ -43,7 +44,7 @@ async fn a_watch_without_a_version_begins_with_what_is_there_sorted_by_key() {
 
 #[tokio::test]
 async fn streamed_initial_events_end_with_the_bookmark_that_says_so() {
-    let (fake, store) = stage().await;
+    let (fake, store) = setup().await;
     store.put("a", "1");
     let query = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let events = watch(&fake, query).await;
@@ -54,7 +55,7 @@ async fn streamed_initial_events_end_with_the_bookmark_that_says_so() {
 
 #[tokio::test]
 async fn a_compacted_version_is_410_inside_a_200() {
-    let (fake, store) = stage().await;
+    let (fake, store) = setup().await;
     store.put("a", "1");
     let version = store.put("a", "2");
     store.compact(version);
@@ -69,7 +70,7 @@ async fn a_compacted_version_is_410_inside_a_200() {
 #[tokio::test]
 async fn bookmarks_reach_those_alone_who_allow_them() {
     for (query, expected) in [("&allowWatchBookmarks=true", vec!["BOOKMARK "]), ("", vec![])] {
-        let (fake, store) = stage().await;
+        let (fake, store) = setup().await;
         let version = store.put("a", "1");
         let query = format!("&resourceVersion={version}{query}");
         let (events, ()) = tokio::join!(watch(&fake, &query), async {
@@ -82,7 +83,7 @@ async fn bookmarks_reach_those_alone_who_allow_them() {
 
 #[tokio::test]
 async fn a_write_is_there_for_readers_and_counted() {
-    let (fake, store) = stage().await;
+    let (fake, store) = setup().await;
     for (method, path) in [("POST", PATH.to_owned()), ("PATCH", format!("{PATH}/one"))] {
         let body = format!(r#"{{"metadata":{{"name":"one"}},"data":{{"mark":"{method}"}}}}"#);
         let head = format!(
@@ -97,8 +98,9 @@ async fn a_write_is_there_for_readers_and_counted() {
     assert_eq!(get(&fake, "/two").await.status, 404);
 }
 
+/// The points are before the head, in the middle, and before the last byte.
 #[tokio::test]
-async fn a_gate_holds_an_answer_before_its_head_in_its_middle_and_before_its_last_byte() {
+async fn a_gate_holds_an_answer_at_each_of_its_three_points() {
     let fake = FakeApi::start_http1().await.unwrap();
     fake.otherwise(Behaviour::json("0123456789"));
     for (moment, body) in
@@ -115,7 +117,7 @@ async fn a_gate_holds_an_answer_before_its_head_in_its_middle_and_before_its_las
         {
             read_some(&mut peer, &mut text).await;
         }
-        // Nothing more comes, however long that is waited for: it stands at the gate.
+        // Nothing more comes, because it waits at the gate.
         assert!(
             tokio::time::timeout(Duration::from_millis(50), read_some(&mut peer, &mut text)).await.is_err()
         );
@@ -131,7 +133,7 @@ async fn a_watch_is_held_in_the_middle_of_an_event_or_between_two() {
     let mut sent_bytes = Vec::new();
     let mut line_bytes = 0;
     for moment in [Moment::MidBody, Moment::AtTheEnd] {
-        let (fake, store) = stage().await;
+        let (fake, store) = setup().await;
         let gate = fake.hold(&format!("{PATH}?watch"), moment);
         store.put("a", "1");
         store.put("b", "1");
@@ -149,7 +151,7 @@ async fn a_watch_is_held_in_the_middle_of_an_event_or_between_two() {
 }
 
 #[tokio::test]
-async fn a_last_answer_is_whole_and_then_the_connection_is_gone() {
+async fn a_last_answer_is_complete_and_then_the_connection_is_gone() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         let options = FakeApiOptions { versions: vec![version], ..FakeApiOptions::default() };
         let fake = FakeApi::start_with(options).await.unwrap();
@@ -182,10 +184,10 @@ async fn a_goaway_in_flight_lets_what_runs_finish_and_takes_nothing_new() {
     let (answer, _) = sender.send_request(request("/held"), true).unwrap();
     gate.reached(SOON).await.unwrap();
 
-    fake.say_goaway();
+    fake.send_goaway();
     let mut body = answer.await.unwrap().into_body();
     while sender.send_request(request("/new"), true).is_ok_and(|_| true) {
-        tokio::task::yield_now().await; // Until the farewell has arrived.
+        tokio::task::yield_now().await; // Until the end has arrived.
     }
     gate.open();
 
@@ -217,7 +219,7 @@ async fn bytes_of_both_directions_are_counted_whatever_the_version() {
     }
 }
 
-async fn stage() -> (FakeApi, Store) {
+async fn setup() -> (FakeApi, Store) {
     let fake = FakeApi::start_http1().await.unwrap();
     let store = Store::new();
     fake.on(PATH, Behaviour::Store(store.clone()));
@@ -228,7 +230,7 @@ async fn get(fake: &FakeApi, rest: &str) -> Reply {
     ask(fake.address(), fake.ca_pem(), None, "GET", &format!("{PATH}{rest}"), &[]).await.unwrap()
 }
 
-/// What a watch of one second tells; it ends cleanly.
+/// The events of a watch of one second, which ends cleanly.
 async fn watch(fake: &FakeApi, query: &str) -> Vec<Value> {
     let reply = get(fake, &format!("?watch=1&timeoutSeconds=1{query}")).await;
     assert!(reply.is_clean && reply.body.ends_with("0\r\n\r\n"), "{reply:?}");

@@ -1,4 +1,4 @@
-//! The edge cluster that other tests stand on does what it says.
+//! The edge cluster that other tests use works as documented.
 
 use std::fs;
 use std::net::TcpListener;
@@ -9,14 +9,14 @@ use rustix::process::geteuid;
 use tests::dial::dial;
 use tests::kube::account::USERNAME;
 use tests::kube::kubeconfig::Credential;
-use tests::kube::{EdgeCluster, Place, assets};
+use tests::kube::{ClusterOptions, EdgeCluster, assets};
 use tests::pki::Issued;
 use tests::process::{Invocation, Process, run};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const AUDIT_MAX: Duration = Duration::from_secs(10);
 const REFUSED_MAX: Duration = Duration::from_secs(60);
-/// Where the process that is to be killed writes the ids of what it started.
+/// The file to which the process that will be killed writes the IDs of its children.
 const REPORT: &str = "TOMBOLO_REPORT_PROCESSES";
 
 #[tokio::test]
@@ -55,8 +55,9 @@ async fn the_binaries_report_the_pinned_release() {
     }
 }
 
+/// The cluster's audit log has both the user and the impersonated one.
 #[tokio::test]
-async fn a_user_is_who_the_certificate_says_and_the_audit_log_shows_as_whom_it_acted() {
+async fn a_user_is_named_by_its_certificate_and_audited_with_its_impersonation() {
     let cluster = EdgeCluster::start().await.unwrap();
     let mallory = Credential::Certificate(cluster.issue_user("mallory", &["guests", "crew"]));
     let mallory = cluster.write_kubeconfig("mallory.conf", mallory).unwrap();
@@ -91,12 +92,12 @@ async fn remote_user_headers_count_from_the_front_proxy_and_from_nobody_else() {
 }
 
 #[tokio::test]
-async fn two_clusters_live_at_the_same_address_in_network_namespaces_of_their_own() {
+async fn two_clusters_have_the_same_address_in_separate_network_namespaces() {
     assert!(geteuid().is_root(), "network namespaces need root: run the tests as root");
     let (lan_one, lan_two) = tokio::join!(lan(), lan());
-    let place = |lan: &Process| Place {
+    let place = |lan: &Process| ClusterOptions {
         network_namespace: Some(network_namespace_of(lan)),
-        ..Place::in_network_namespace("unused", "192.168.1.10:6443".parse().unwrap())
+        ..ClusterOptions::in_network_namespace("unused", "192.168.1.10:6443".parse().unwrap())
     };
 
     let (one, two) =
@@ -110,7 +111,7 @@ async fn two_clusters_live_at_the_same_address_in_network_namespaces_of_their_ow
 }
 
 #[tokio::test]
-async fn what_a_killed_process_left_behind_is_removed_and_what_a_living_one_has_is_not() {
+async fn leftovers_of_a_killed_process_are_removed_and_those_of_a_live_one_kept() {
     let living = EdgeCluster::start().await.unwrap();
     let left_behind = std::env::temp_dir().join("tombolo-edge-0-left-behind");
     fs::create_dir_all(left_behind.join("etcd")).unwrap();
@@ -123,9 +124,10 @@ async fn what_a_killed_process_left_behind_is_removed_and_what_a_living_one_has_
 }
 
 #[tokio::test]
-async fn a_start_that_fails_says_why_in_the_programs_own_words() {
+async fn a_failed_start_quotes_the_programs_own_message() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = Place { port: Some(taken.local_addr().unwrap().port()), ..Place::default() };
+    let place =
+        ClusterOptions { port: Some(taken.local_addr().unwrap().port()), ..ClusterOptions::default() };
 
     let error = EdgeCluster::start_at(place).await.unwrap_err().to_string();
 
@@ -143,7 +145,7 @@ async fn a_stopped_cluster_ends_within_its_grace() {
 }
 
 #[tokio::test]
-async fn the_agents_account_may_assert_others_read_the_endpoints_and_nothing_else() {
+async fn the_agents_account_may_only_impersonate_and_read_endpoints() {
     let cluster = EdgeCluster::start().await.unwrap();
     let mut account = cluster.create_agent_account().await.unwrap();
     let kubeconfig = cluster.write_kubeconfig("agent.conf", account.credential()).unwrap();
@@ -222,7 +224,7 @@ async fn nothing_is_left_after_drop() {
 
 #[test]
 fn nothing_is_left_after_a_panic_in_a_test_thread() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, message) = std::sync::mpsc::channel();
     let failed = std::thread::spawn(move || {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async move {
             let cluster = EdgeCluster::start().await.unwrap();
@@ -230,7 +232,7 @@ fn nothing_is_left_after_a_panic_in_a_test_thread() {
             panic!("on purpose");
         });
     });
-    let (processes, directory) = told.recv().unwrap();
+    let (processes, directory) = message.recv().unwrap();
 
     failed.join().unwrap_err();
 

@@ -1,11 +1,11 @@
-//! `docs/limits.md` speaks of constants and tests that exist.
+//! `docs/limits.md` names constants and tests that exist.
 
 use std::fs;
 
 use tests::sources;
 
 #[test]
-fn every_constant_stands_where_the_page_says_and_every_test_exists() {
+fn every_constant_is_where_the_page_says_and_every_test_exists() {
     let (root, sources) = (sources::workspace(), sources::all());
     let page = fs::read_to_string(root.join("docs/limits.md")).expect("the page");
 

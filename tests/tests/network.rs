@@ -1,4 +1,4 @@
-//! Network namespaces hold apart what has the same address, and join what a cable joins.
+//! Network namespaces separate equal addresses, and cables connect namespaces.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 use tests::network::NetworkNamespace;
 use tests::skip::skip;
 
-/// How long a connection across a cable may take.
+/// The limit for a connection across a cable.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long the kernel may take to clear up after a namespace.
+/// The limit for the kernel to clean up after a namespace.
 const CLEARED_MAX: Duration = Duration::from_secs(30);
 
+/// Each namespace is reached by its own cable.
 #[tokio::test]
-async fn two_namespaces_bear_the_same_address_and_each_is_reached_by_its_own_cable() {
-    let Some(cloud) = namespace("two_namespaces_bear_the_same_address").await else { return };
+async fn two_namespaces_have_the_same_address_and_a_cable_each() {
+    let Some(cloud) = namespace("two_namespaces_have_the_same_address_and_a_cable_each").await else {
+        return;
+    };
     let mut answers = Vec::new();
     for (number, name) in [(1, "one"), (2, "two")] {
         let edge = NetworkNamespace::new().await.unwrap();

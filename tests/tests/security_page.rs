@@ -1,14 +1,14 @@
-//! `docs/security.md` speaks of tests that exist, and leaves no threat out without saying so; so does `docs/breaks.md`.
+//! `docs/security.md` and `docs/breaks.md` name tests that exist. No threat is left out without a reason.
 
 use std::fs;
 
 use tests::sources;
 
-/// How many threats each group of the catalogue has.
+/// Number of threats in each group of the catalogue.
 const GROUPS: [(char, usize); 9] =
     [('A', 13), ('B', 11), ('C', 18), ('D', 6), ('E', 8), ('F', 12), ('G', 7), ('H', 6), ('I', 3)];
 
-/// What is not shown, or not in full, and why. Whoever adds to it takes something back that was promised.
+/// The threats that are not shown, or not in full, and the reasons. A further entry takes back a promise.
 const PENDING: &[(&str, &str)] = &[
     ("A12", "what kubelet and API server cut short themselves, beside the tunnel, too (decision 0045)"),
     ("E7", "by design: the gateway relays WebSockets and speaks none"),
@@ -17,7 +17,7 @@ const PENDING: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_threat_has_tests_that_exist_or_is_on_the_list_of_what_is_pending() {
+fn every_threat_has_existing_tests_or_is_listed_as_pending() {
     let page = fs::read_to_string(sources::workspace().join("docs/security.md")).expect("the page");
     let sources = sources::all();
     let of_group = |(group, count): (char, usize)| (1..=count).map(move |number| format!("{group}{number}"));
@@ -40,7 +40,7 @@ fn every_threat_has_tests_that_exist_or_is_on_the_list_of_what_is_pending() {
 }
 
 #[test]
-fn every_break_was_noticed_by_tests_that_exist() {
+fn every_break_is_noticed_by_existing_tests() {
     let page = fs::read_to_string(sources::workspace().join("docs/breaks.md")).expect("the page");
     let sources = sources::all();
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| broken |"));
@@ -57,7 +57,7 @@ fn every_break_was_noticed_by_tests_that_exist() {
     assert!(count > 40, "{count} rows");
 }
 
-/// `| A1 | …`
+/// Whether the line is a row `| A1 | …` of the catalogue.
 fn is_of_the_catalogue(line: &str) -> bool {
     let id = line.strip_prefix("| ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
     let number = id.strip_prefix(|first: char| first.is_ascii_uppercase());

@@ -1,4 +1,4 @@
-// A second opinion on framing: which requests a server of Go's net/http, as every kube-apiserver is one, sees in what a
+// Checks framing independently: which requests a server of Go's net/http, as every kube-apiserver is one, sees in what a
 // connection received. Each argument is a file with a connection's bytes; each line of the output is what was seen in one.
 package main
 
@@ -23,7 +23,7 @@ type request struct {
 	// Base64 in JSON.
 	Body []byte `json:"body"`
 	// Whether the body ended where its framing says.
-	Whole bool `json:"whole"`
+	Complete bool `json:"complete"`
 }
 
 func main() {
@@ -55,7 +55,7 @@ func seen(received []byte) []request {
 			}
 			var err error
 			one.Body, err = io.ReadAll(r.Body)
-			one.Whole = err == nil
+			one.Complete = err == nil
 			requests = append(requests, one)
 		}),
 		ConnState: func(_ net.Conn, state http.ConnState) {

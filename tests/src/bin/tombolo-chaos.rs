@@ -1,4 +1,4 @@
-//! The fault matrix as a program: tries cells, says what each request saw, and writes the page.
+//! The fault matrix as a program: tries cells, prints each request's outcome, and writes the page.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use tests::matrix::book::Book;
 use tests::matrix::code::{Request, Timing};
 use tests::matrix::fault::Row;
 use tests::matrix::page;
+use tests::matrix::report_log::ReportLog;
 use tests::matrix::run::{Cell, attempt};
 use tests::matrix::table;
 
-/// Tries faults on a whole tunnel in a laboratory of network namespaces. Needs root.
+/// Tries faults on a complete tunnel in a lab of network namespaces. Needs root.
 ///
-/// Each cell is a fault, how far the requests were when it began, and a seed. What does not hold is said, with the words that
-/// repeat it, and makes the exit code 1.
+/// Each cell is a fault, the stage of the requests when it begins, and a seed. A failed expectation is
+/// printed with the command that repeats it, and makes the exit code 1.
 #[derive(Debug, Parser)]
 #[command(name = "tombolo-chaos")]
 struct Arguments {
@@ -28,7 +28,8 @@ struct Arguments {
     /// Only rows whose fault lasts at most 5 s
     #[arg(long)]
     quick: bool,
-    /// How far requests are when the fault begins: new, before-head, mid-body, at-the-end; what the row says, if left out
+    /// Stages of the requests when the fault begins: new, before-head, mid-body, at-the-end; if left out,
+    /// those of the row
     #[arg(long, value_name = "TIMING", value_delimiter = ',')]
     timing: Vec<Timing>,
     /// get, watch, exec, apply, download; all, if left out
@@ -37,29 +38,29 @@ struct Arguments {
     /// The first seed; an even one asks in HTTP/1.1, an odd one in HTTP/2
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// How many seeds
+    /// Number of seeds to try for each cell
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seeds: u64,
-    /// Cells at once
+    /// Number of cells that run at once
     #[arg(long, value_name = "NUMBER", default_value_t = 2)]
     jobs: usize,
-    /// Nobody looks on from another cluster
+    /// No requests to another cluster beside the fault
     #[arg(long)]
     without_bystander: bool,
-    /// Where reports are kept: a line of JSON each; the last of a cell counts
+    /// File of reports: a line of JSON for each; the last one of a cell counts
     #[arg(long, value_name = "FILE", default_value = "target/chaos/matrix.jsonl")]
     book: PathBuf,
-    /// Writes the page of all that is kept in the book
+    /// Writes the page of all reports in the file of reports
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Tries nothing
+    /// Tries no cell, for use with --write
     #[arg(long)]
     dry: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let book = Book::at(&arguments.book);
+    let book = ReportLog::at(&arguments.book);
     let cells = match cells(&arguments) {
         Ok(cells) if !arguments.dry => cells,
         Ok(_) => VecDeque::new(),

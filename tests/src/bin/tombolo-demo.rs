@@ -1,15 +1,16 @@
-//! `make demo`: kubectl reaches two real edge clusters with one address through one server, for everybody to see.
+//! `make demo`: kubectl reaches two real edge clusters with one address through one server, in public view.
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use tests::demo::way::Way;
-use tests::demo::{Order, run};
+use tests::demo::isolation::Isolation;
+use tests::demo::{DemoOptions, run};
 
 /// Starts a tunnel-server and two edge clusters that both are 192.168.1.10:6443, and shows kubectl reach both
 ///
-/// Needs `make binaries` and `tests/kube/build` to have run; `make demo` does that. Nothing of this machine is changed:
-/// all files are in one temporary folder, all networks in namespaces of this process, and both go with it.
+/// Needs `make binaries` and `tests/kube/build` to have run; `make demo` does that. Nothing of this machine
+/// is changed: all files are in one temporary folder, all networks in namespaces of this process, and both go
+/// with it.
 #[derive(Debug, Parser)]
 #[command(name = "tombolo-demo", version)]
 struct Flags {
@@ -32,13 +33,13 @@ struct Flags {
 
 fn main() -> ExitCode {
     let Flags { once, without_namespaces, gateway_port, in_user_namespace } = Flags::parse();
-    let way = match (without_namespaces, in_user_namespace) {
-        (true, _) => Way::Loopback { reason: "--without-namespaces was given".to_owned() },
-        (false, true) => Way::UserNamespace,
+    let isolation = match (without_namespaces, in_user_namespace) {
+        (true, _) => Isolation::Loopback { reason: "--without-namespaces was given".to_owned() },
+        (false, true) => Isolation::UserNamespace,
         // Comes back only if this process can stay what it is.
-        (false, false) => Way::find(),
+        (false, false) => Isolation::find(),
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
-    runtime.block_on(run(&Order { once, gateway_port }, &way))
+    runtime.block_on(run(&DemoOptions { once, gateway_port }, &isolation))
 }

@@ -1,4 +1,4 @@
-//! What is accepted as a binary under test, by files of known ages.
+//! Binaries under test that are accepted or refused, by files of known ages.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use super::{STAMP, find, sources};
 
 #[test]
 fn a_binary_newer_than_its_sources_is_used() {
-    let place = Place::new();
+    let place = TargetFolder::new();
 
     assert_eq!(place.find().unwrap(), place.path("program"));
 }
 
 #[test]
 fn an_absent_binary_says_what_to_run() {
-    let place = Place::new();
+    let place = TargetFolder::new();
     fs::remove_file(place.path("program")).unwrap();
 
     let expected = format!(
@@ -29,7 +29,7 @@ fn an_absent_binary_says_what_to_run() {
 
 #[test]
 fn of_several_newer_sources_the_newest_is_named() {
-    let place = Place::new();
+    let place = TargetFolder::new();
     place.file("src/a.rs", 4);
     place.file("src/with space.rs", 6);
     place.file("Cargo.lock", 5);
@@ -39,7 +39,7 @@ fn of_several_newer_sources_the_newest_is_named() {
 
 #[test]
 fn a_newer_file_in_a_folder_that_a_build_script_reads_counts() {
-    let place = Place::new();
+    let place = TargetFolder::new();
     place.file("schemas/deep/one.proto", 6);
 
     assert!(place.find().is_err());
@@ -47,15 +47,15 @@ fn a_newer_file_in_a_folder_that_a_build_script_reads_counts() {
 
 #[test]
 fn a_source_that_is_gone_is_a_change() {
-    let place = Place::new();
+    let place = TargetFolder::new();
     fs::remove_file(place.path("src/a.rs")).unwrap();
 
     assert!(place.find().unwrap_err().to_string().contains("src/a.rs was a source of"));
 }
 
 #[test]
-fn a_newer_lock_file_counts_until_cargo_has_had_its_say() {
-    let place = Place::new();
+fn a_newer_lock_file_counts_until_cargo_has_run() {
+    let place = TargetFolder::new();
     place.file("Cargo.lock", 4);
     assert_eq!(place.find().unwrap_err().to_string(), place.stale("Cargo.lock"));
 
@@ -66,7 +66,7 @@ fn a_newer_lock_file_counts_until_cargo_has_had_its_say() {
 
 #[test]
 fn a_binary_without_a_list_of_sources_is_refused() {
-    let place = Place::new();
+    let place = TargetFolder::new();
     fs::remove_file(place.path("program.d")).unwrap();
 
     assert!(place.find().unwrap_err().to_string().contains("nobody knows"));
@@ -77,9 +77,9 @@ fn names_with_spaces_are_read() {
     assert_eq!(sources("/t/p: /a\\ b.rs /c.rs\n"), [Path::new("/a b.rs"), Path::new("/c.rs")]);
 }
 
-struct Place(TempDir);
+struct TargetFolder(TempDir);
 
-impl Place {
+impl TargetFolder {
     /// Sources of the first second, a binary of the third.
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());

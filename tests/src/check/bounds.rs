@@ -1,20 +1,21 @@
-//! What a process holds: memory, descriptors, threads and what its own metrics count; and whether it gave back what it took.
+//! The resources that a process holds: memory, descriptors, threads and its own metrics; and whether it
+//! released them.
 
 use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Pause between two looks.
+/// The pause between two measurements.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a process holds at a moment.
+/// The resources of a process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Memory in RAM, in bytes.
     pub resident_bytes: u64,
-    /// Open file descriptors.
+    /// Number of open file descriptors.
     pub descriptors: u64,
-    /// Threads.
+    /// Number of threads of the process.
     pub threads: u64,
     /// Tasks, as the daemon's metrics count them.
     pub tasks: u64,
@@ -22,28 +23,28 @@ pub struct Usage {
     pub streams: u64,
 }
 
-/// How much more than at first is borne.
+/// The growth over the first measurement that is allowed.
 #[derive(Debug, Clone, Copy)]
 pub struct Slack {
     /// Of memory, in bytes: allocators give back late.
     pub resident_bytes: u64,
-    /// Of descriptors: kept connections.
+    /// Descriptors, for connections that stay open in a pool.
     pub descriptors: u64,
-    /// Of tasks.
+    /// Tasks of the async runtime.
     pub tasks: u64,
 }
 
 /// Something is held that was not held at first.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} went from {before} to {after}, and at most {slack} more are borne")]
-pub struct Kept {
-    /// What.
+pub struct Leak {
+    /// The name of the resource.
     pub what: &'static str,
-    /// At first.
+    /// Its value in the first measurement.
     pub before: u64,
-    /// Now.
+    /// Its value in the last measurement.
     pub after: u64,
-    /// How much more is borne.
+    /// The growth that was allowed.
     pub slack: u64,
 }
 
@@ -74,8 +75,8 @@ impl Usage {
         })
     }
 
-    /// What is held that was not held at first, beyond what is borne.
-    pub fn kept_since(&self, before: &Self, slack: Slack) -> Vec<Kept> {
+    /// The resources that grew beyond the allowed growth since `before`.
+    pub fn leaks_since(&self, before: &Self, slack: Slack) -> Vec<Leak> {
         [
             ("resident bytes", before.resident_bytes, self.resident_bytes, slack.resident_bytes),
             ("descriptors", before.descriptors, self.descriptors, slack.descriptors),
@@ -84,7 +85,7 @@ impl Usage {
         ]
         .into_iter()
         .filter(|(_, before, after, slack)| *after > before + slack)
-        .map(|(what, before, after, slack)| Kept { what, before, after, slack })
+        .map(|(what, before, after, slack)| Leak { what, before, after, slack })
         .collect()
     }
 }
@@ -95,7 +96,7 @@ pub async fn returned<F>(
     slack: Slack,
     limit: Duration,
     mut look: impl FnMut() -> F,
-) -> Vec<Kept>
+) -> Vec<Leak>
 where
     F: Future<Output = io::Result<Usage>>,
 {
@@ -103,7 +104,7 @@ where
     loop {
         // A process that has ended holds nothing.
         let Ok(now) = look().await else { return Vec::new() };
-        let kept = now.kept_since(before, slack);
+        let kept = now.leaks_since(before, slack);
         if kept.is_empty() || Instant::now() >= deadline {
             return kept;
         }
@@ -140,23 +141,23 @@ mod tests {
     }
 
     #[test]
-    fn each_bound_is_borne_to_its_slack_and_not_one_beyond() {
+    fn each_bound_is_kept_to_its_slack_and_not_one_beyond() {
         let before = Usage { resident_bytes: 10, descriptors: 10, threads: 1, tasks: 10, streams: 0 };
         let at = Usage { resident_bytes: 1010, descriptors: 12, threads: 9, tasks: 11, streams: 0 };
-        assert_eq!(at.kept_since(&before, SLACK), []);
+        assert_eq!(at.leaks_since(&before, SLACK), []);
         for (what, more) in [
             ("resident bytes", Usage { resident_bytes: 1011, ..at }),
             ("descriptors", Usage { descriptors: 13, ..at }),
             ("tasks", Usage { tasks: 12, ..at }),
             ("streams", Usage { streams: 1, ..at }),
         ] {
-            let kept = more.kept_since(&before, SLACK);
+            let kept = more.leaks_since(&before, SLACK);
             assert_eq!(kept.iter().map(|kept| kept.what).collect::<Vec<_>>(), [what]);
         }
     }
 
     #[tokio::test]
-    async fn what_is_given_back_late_is_waited_for_and_what_is_not_is_told() {
+    async fn late_returns_are_waited_for_and_missing_ones_reported() {
         let before = Usage::default();
         let looks = Cell::new(0);
         let look = || {

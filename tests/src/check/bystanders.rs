@@ -1,4 +1,5 @@
-//! What others notice of a fault: how long the small requests of another cluster's caller take, before and during it.
+//! The effect of a fault on others: how long another cluster's caller waits for small requests, before and
+//! during it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// Pause between two requests.
+/// The pause between two requests.
 const ASK_EVERY: Duration = Duration::from_millis(25);
 
 /// Somebody who asks again and again until dropped.
@@ -17,12 +18,12 @@ pub struct Bystander {
     asking: JoinHandle<()>,
 }
 
-/// What a bystander noticed.
+/// The effect of a fault on a bystander.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Noticed {
+pub struct BystanderReport {
     /// Requests before the fault, and their 99th percentile.
     pub before: (usize, Duration),
-    /// The same during it.
+    /// The same count and time during the fault.
     pub during: (usize, Duration),
     /// Requests that failed, of all.
     pub failed: usize,
@@ -69,10 +70,10 @@ impl Bystander {
         self.phases.lock().unwrap_or_else(PoisonError::into_inner).has_begun = true;
     }
 
-    /// What was noticed so far.
-    pub fn noticed(&self) -> Noticed {
+    /// The effect that was measured so far.
+    pub fn noticed(&self) -> BystanderReport {
         let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        Noticed {
+        BystanderReport {
             before: (phases.before.len(), p99(&phases.before)),
             during: (phases.during.len(), p99(&phases.during)),
             failed: phases.failed,
@@ -86,8 +87,8 @@ impl Drop for Bystander {
     }
 }
 
-impl Noticed {
-    /// How much longer the slowest hundredth took, against the same run's own baseline.
+impl BystanderReport {
+    /// The factor by which the slowest hundredth took longer than in the same run's own baseline.
     pub fn ratio(&self) -> f64 {
         self.during.1.as_secs_f64() / self.before.1.as_secs_f64().max(f64::MIN_POSITIVE)
     }
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slower_and_failing_phase_is_told_from_the_baseline() {
+    async fn a_slower_and_failing_phase_differs_from_the_baseline() {
         let is_slow = Arc::new(AtomicBool::new(false));
         let shared = Arc::clone(&is_slow);
         let bystander = Bystander::start(move || {

@@ -1,4 +1,4 @@
-//! What client-go's reflector does with a list and the watches that follow it, without any I/O.
+//! A reflector like client-go's: it processes a list and the watches that follow it, without any I/O.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use serde_json::Value;
 /// One event of a watch, bookmarks and errors excepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// `ADDED`, `MODIFIED` or `DELETED`.
+    /// The event's type: `ADDED`, `MODIFIED` or `DELETED`.
     pub word: String,
-    /// The object's name.
+    /// The `metadata.name` of the object.
     pub name: String,
-    /// The object's uid.
+    /// The `metadata.uid` of the object.
     pub uid: String,
-    /// The object's resource version.
+    /// The resource version of the object.
     pub revision: u64,
 }
 
-/// What is never right, whatever the fault.
+/// An observation that is wrong under any fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
-    /// The last line had no end, and the body was said to be whole.
+pub enum ReflectorError {
+    /// The last line had no end, although the body ended cleanly.
     #[error("a clean end came behind {0} bytes of an event that is not whole")]
     PartialThenClean(usize),
     /// A line that is no event.
@@ -40,7 +40,7 @@ pub struct Reflector {
     partial: Vec<u8>,
     bookmarks: usize,
     is_expired: bool,
-    wrong: Vec<Wrong>,
+    wrong: Vec<ReflectorError>,
 }
 
 impl Reflector {
@@ -71,7 +71,7 @@ impl Reflector {
     pub fn ended(&mut self, is_clean: bool) {
         let partial = std::mem::take(&mut self.partial).len();
         if is_clean && partial > 0 {
-            self.wrong.push(Wrong::PartialThenClean(partial));
+            self.wrong.push(ReflectorError::PartialThenClean(partial));
         }
     }
 
@@ -85,7 +85,7 @@ impl Reflector {
         self.started_at.unwrap_or(0)
     }
 
-    /// All events so far.
+    /// All events in the order of their arrival.
     pub fn seen(&self) -> &[Seen] {
         &self.seen
     }
@@ -100,13 +100,13 @@ impl Reflector {
         self.leaps.iter().any(|(from, to)| (from + 1..=*to).contains(&revision))
     }
 
-    /// How many bookmarks came.
+    /// Number of bookmarks that have come.
     pub fn bookmarks(&self) -> usize {
         self.bookmarks
     }
 
-    /// What was never right.
-    pub fn wrong(&self) -> &[Wrong] {
+    /// All observations that are wrong under any fault.
+    pub fn wrong(&self) -> &[ReflectorError] {
         &self.wrong
     }
 
@@ -117,7 +117,7 @@ impl Reflector {
             "BOOKMARK" => self.bookmarks += 1,
             "ERROR" => return self.is_expired = true,
             "ADDED" | "MODIFIED" | "DELETED" => self.change(word, object),
-            _ => return self.wrong.push(Wrong::NoEvent(String::from_utf8_lossy(line).into_owned())),
+            _ => return self.wrong.push(ReflectorError::NoEvent(String::from_utf8_lossy(line).into_owned())),
         }
         self.revision = version(object);
     }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_counts_once_its_line_is_whole_and_moves_the_version_on() {
+    fn an_event_counts_once_its_line_is_complete_and_advances_the_version() {
         let mut reflector = listed(100);
         let line = added("a", 101);
         reflector.take(&line.as_bytes()[..20]);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_clean_end_behind_half_an_event_is_wrong_and_a_cut_is_not() {
-        for (is_clean, wrong) in [(true, vec![Wrong::PartialThenClean(5)]), (false, vec![])] {
+        for (is_clean, wrong) in [(true, vec![ReflectorError::PartialThenClean(5)]), (false, vec![])] {
             let mut reflector = listed(100);
             reflector.take(b"{\"typ");
             reflector.ended(is_clean);
@@ -177,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_wrong() {
+    fn a_line_that_is_no_event_is_wrong() {
         let mut reflector = listed(100);
         reflector.take(b"<html>\n");
-        assert_eq!(reflector.wrong(), [Wrong::NoEvent("<html>\n".to_owned())]);
+        assert_eq!(reflector.wrong(), [ReflectorError::NoEvent("<html>\n".to_owned())]);
     }
 
     fn listed(revision: u64) -> Reflector {

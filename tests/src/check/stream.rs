@@ -1,8 +1,9 @@
-//! A stream of bytes each of which knows its place, so that a loss, a repetition or a swap is found and located.
+//! A stream of bytes whose position can be read off any part of it, so that a loss, a repetition or a swap is
+//! located.
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
-/// How far around a fault the place is looked for to which the stream has jumped.
+/// The distance around a fault within which the position is searched to which the stream has jumped.
 const JUMP_BYTES_MAX: u64 = 1024 * 1024;
 /// So many bytes in a row are no coincidence.
 const PROOF_BYTES: usize = 16;
@@ -19,34 +20,34 @@ pub struct Generator {
 pub struct Verifier {
     expected: Generator,
     hash: u64,
-    fault: Option<Fault>,
-    /// What came from the fault on, as far as it is needed to say what it is.
+    fault: Option<StreamFault>,
+    /// The bytes from the fault on, as far as they are needed to classify it.
     behind: Vec<u8>,
 }
 
-/// Where a stream is not what was sent, and what it looks like there.
+/// The place at which a stream differs from the one that was sent, and the kind of the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// These bytes are missing.
+pub enum StreamFault {
+    /// Bytes are missing from here on.
     #[error("{bytes} bytes are missing at {at}")]
     Lost {
-        /// From where on.
+        /// Position of the first missing byte.
         at: u64,
-        /// How many.
+        /// Number of bytes that are missing.
         bytes: u64,
     },
-    /// Bytes that were there before come again.
+    /// Earlier bytes come again.
     #[error("at {at} the stream goes back by {bytes} bytes")]
     Repeated {
-        /// From where on.
+        /// Position at which the repetition begins.
         at: u64,
-        /// How far back.
+        /// Number of bytes by which the stream went back.
         bytes: u64,
     },
-    /// Other bytes.
+    /// Bytes that do not belong to this stream.
     #[error("what stands at {at} was never sent")]
     Foreign {
-        /// From where on.
+        /// Position of the first such byte.
         at: u64,
     },
 }
@@ -57,21 +58,21 @@ impl Generator {
         Self { seed, position: 0 }
     }
 
-    /// The next bytes.
+    /// Returns the next bytes of the stream.
     pub fn take(&mut self, count: usize) -> Vec<u8> {
         let bytes = (0..count as u64).map(|offset| self.byte(self.position + offset)).collect();
         self.position += count as u64;
         bytes
     }
 
-    /// How many bytes were taken.
+    /// Number of bytes that were taken so far.
     pub fn position(&self) -> u64 {
         self.position
     }
 
     /// The byte at any place.
     fn byte(&self, position: u64) -> u8 {
-        let word = Dice::new(self.seed ^ (position / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15)).roll();
+        let word = Rng::new(self.seed ^ (position / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15)).next();
         word.to_le_bytes()[(position % 8) as usize]
     }
 }
@@ -91,14 +92,14 @@ impl Verifier {
                 self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3);
                 continue;
             }
-            self.fault.get_or_insert(Fault::Foreign { at: self.expected.position });
+            self.fault.get_or_insert(StreamFault::Foreign { at: self.expected.position });
             if self.behind.len() < PROOF_BYTES {
                 self.behind.push(*byte);
             }
         }
     }
 
-    /// How many bytes in a row were right, from the first.
+    /// Number of bytes that were right without a gap, counted from the first.
     pub fn right_bytes(&self) -> u64 {
         self.expected.position
     }
@@ -108,8 +109,8 @@ impl Verifier {
         self.hash
     }
 
-    /// What is wrong, if anything is.
-    pub fn fault(&self) -> Option<Fault> {
+    /// The first difference, if there is one.
+    pub fn fault(&self) -> Option<StreamFault> {
         let at = self.fault.map(|_| self.expected.position)?;
         let stands_at = |position: u64| {
             let mut there = Generator { position, ..self.expected.clone() };
@@ -118,9 +119,9 @@ impl Verifier {
         let lost = (1..JUMP_BYTES_MAX).find(|bytes| stands_at(at + bytes));
         let repeated = || (1..JUMP_BYTES_MAX.min(at + 1)).find(|bytes| stands_at(at - bytes));
         Some(match (lost, repeated) {
-            (Some(bytes), _) => Fault::Lost { at, bytes },
+            (Some(bytes), _) => StreamFault::Lost { at, bytes },
             (None, repeated) => {
-                repeated().map_or(Fault::Foreign { at }, |bytes| Fault::Repeated { at, bytes })
+                repeated().map_or(StreamFault::Foreign { at }, |bytes| StreamFault::Repeated { at, bytes })
             }
         })
     }
@@ -133,39 +134,39 @@ mod tests {
     #[test]
     fn a_stream_is_right_however_it_is_cut() {
         let bytes = Generator::new(7).take(1000);
-        let mut whole = Verifier::new(7);
-        whole.take(&bytes);
+        let mut complete = Verifier::new(7);
+        complete.take(&bytes);
         let mut cut = Verifier::new(7);
         for piece in bytes.chunks(13) {
             cut.take(piece);
         }
-        assert_eq!((cut.right_bytes(), cut.fault(), cut.hash()), (1000, None, whole.hash()));
+        assert_eq!((cut.right_bytes(), cut.fault(), cut.hash()), (1000, None, complete.hash()));
     }
 
     #[test]
     fn a_loss_is_found_and_measured() {
         let bytes = Generator::new(7).take(5000);
         let found = verified(&[&bytes[..100], &bytes[130..]].concat());
-        assert_eq!(found, Some(Fault::Lost { at: 100, bytes: 30 }));
+        assert_eq!(found, Some(StreamFault::Lost { at: 100, bytes: 30 }));
     }
 
     #[test]
     fn a_repetition_is_found_and_measured() {
         let bytes = Generator::new(7).take(5000);
         let found = verified(&[&bytes[..100], &bytes[60..]].concat());
-        assert_eq!(found, Some(Fault::Repeated { at: 100, bytes: 40 }));
+        assert_eq!(found, Some(StreamFault::Repeated { at: 100, bytes: 40 }));
     }
 
     #[test]
     fn a_single_flipped_bit_is_found() {
         let mut bytes = Generator::new(7).take(5000);
         bytes[4000] ^= 1;
-        assert_eq!(verified(&bytes), Some(Fault::Foreign { at: 4000 }));
+        assert_eq!(verified(&bytes), Some(StreamFault::Foreign { at: 4000 }));
     }
 
     #[test]
     fn the_bytes_of_another_stream_are_foreign() {
-        assert!(matches!(verified(&Generator::new(8).take(100)), Some(Fault::Foreign { .. })));
+        assert!(matches!(verified(&Generator::new(8).take(100)), Some(StreamFault::Foreign { .. })));
     }
 
     #[test]
@@ -179,7 +180,7 @@ mod tests {
         assert_ne!(hash(1), hash(2));
     }
 
-    fn verified(bytes: &[u8]) -> Option<Fault> {
+    fn verified(bytes: &[u8]) -> Option<StreamFault> {
         let mut verifier = Verifier::new(7);
         verifier.take(bytes);
         verifier.fault()

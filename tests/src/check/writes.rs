@@ -1,22 +1,23 @@
-//! No write reaches an API server twice: each carries a mark of its own, and the API server's record is asked.
+//! Finds writes that reach an API server twice: each carries a mark of its own, and the API server's records
+//! are searched.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fake_api::RecordedRequest;
 
-/// How a mark begins, so that it is found in any body.
+/// The beginning of every mark, so that it is found in any body.
 const PREFIX: &str = "mark-";
-/// Digits of its number.
+/// The number of digits that follow the prefix.
 const DIGITS: usize = 20;
 
-/// A mark that no other write of this process bears.
+/// A mark that no other write of this process has.
 pub fn mark() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{PREFIX}{:0DIGITS$}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// How often each mark was in a request that changes something, whether or not its body came whole.
+/// Number of mutating requests that carried each mark, whether or not the body arrived completely.
 pub fn arrivals(requests: &[RecordedRequest]) -> BTreeMap<String, usize> {
     let mut count = BTreeMap::new();
     let writes =
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_comes_twice_is_told_and_a_read_is_not() {
+    async fn a_repeated_write_is_reported_and_a_repeated_read_is_not() {
         let (once, twice) = (mark(), mark());
         let fake = FakeApi::start_http1().await.unwrap();
         fake.otherwise(Behaviour::json("{}"));

@@ -17,12 +17,13 @@ use crate::network::NetworkNamespace;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener of this network namespace, and where its connections go in the other.
-pub(super) type Way = (StdTcpListener, SocketAddr);
+pub(super) type ForwardRule = (StdTcpListener, SocketAddr);
 
 /// Copies bytes between the namespaces on a thread of its own until dropped.
 ///
-/// A socket belongs to the namespace that its thread was in when it was made. The listeners are made before, here; the
-/// thread then moves into the other namespace, and so every connection that it dials is one of that.
+/// A socket belongs to the namespace that its thread was in when it was made. The listeners are made before,
+/// here; the thread then moves into the other namespace, and so every connection that it dials is one of
+/// that.
 #[derive(Debug)]
 #[must_use = "the ports are closed when this is dropped"]
 pub(super) struct Forwarder {
@@ -32,10 +33,10 @@ pub(super) struct Forwarder {
 
 impl Forwarder {
     /// Returns when the thread is in the namespace.
-    pub(super) fn start(namespace: &NetworkNamespace, ways: Vec<Way>) -> io::Result<Self> {
+    pub(super) fn start(namespace: &NetworkNamespace, ways: Vec<ForwardRule>) -> io::Result<Self> {
         let namespace = namespace.try_clone()?;
         let (end, ended) = oneshot::channel();
-        let (tell, told) = mpsc::channel();
+        let (sender, started) = mpsc::channel();
         let thread = thread::Builder::new().name("forwarder".to_owned()).spawn(move || {
             let runtime = namespace
                 .enter()
@@ -43,14 +44,14 @@ impl Forwarder {
             match runtime {
                 Ok(runtime) => runtime.block_on(async move {
                     let listening: io::Result<()> = ways.into_iter().try_for_each(listen);
-                    if tell.send(listening).is_ok() {
-                        let _ = ended.await; // Told to end, or forgotten: both end it.
+                    if sender.send(listening).is_ok() {
+                        let _ = ended.await; // A message and a dropped sender both end it.
                     }
                 }),
-                Err(error) => drop(tell.send(Err(error))),
+                Err(error) => drop(sender.send(Err(error))),
             }
         })?;
-        told.recv().map_err(|_| io::Error::other("the forwarder's thread has ended"))??;
+        started.recv().map_err(|_| io::Error::other("the forwarder's thread has ended"))??;
         Ok(Self { end: Some(end), thread: Some(thread) })
     }
 }
@@ -65,7 +66,7 @@ impl Drop for Forwarder {
 }
 
 // Its tasks end with the thread's runtime.
-fn listen((listener, target): Way) -> io::Result<()> {
+fn listen((listener, target): ForwardRule) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     tokio::spawn(async move {
@@ -80,7 +81,7 @@ fn listen((listener, target): Way) -> io::Result<()> {
 }
 
 async fn carry(mut near: TcpStream, target: SocketAddr) {
-    // Whoever dialed sees the end of the connection and speaks of it better than we could.
+    // The client sees the end of the connection and reports it better than we could.
     let Ok(mut far) = TcpStream::connect(target).await else { return };
     let _ = near.set_nodelay(true);
     let _ = far.set_nodelay(true);

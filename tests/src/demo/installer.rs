@@ -1,4 +1,5 @@
-//! Certificates, the server, the agents and the caller's kubeconfig, as a person would set them up.
+//! Certificates, the server, the agents and the caller's kubeconfig, set up by the same commands that a
+//! person would use.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -6,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::DemoError;
-use super::ground::{Cloud, EDGES, Edge, Ground, SERVER};
-use super::teller::Teller;
+use super::network::{Cloud, DemoNetwork, EDGES, Edge, SERVER};
+use super::progress::Progress;
 use crate::binaries::{BinaryError, find_binary};
 use crate::kube::EdgeCluster;
 use crate::kube::account::AgentAccount;
@@ -25,9 +26,10 @@ const AGENT_EXAMPLE: &str = include_str!("../../../deploy/examples/agent.yaml");
 /// The line of the agent's example that the demo replaces: its agents find the files of a pod.
 const AGENT_CREDENTIAL: &str = "kubeconfig: /etc/tombolo/kubeconfig";
 
-/// How long one `tombolo` may take.
+/// The limit for one run of `tombolo`.
 const TOMBOLO_MAX: Duration = Duration::from_secs(20);
-/// How long requests may go on when the demo stops; a watch of the person's own never ends by itself.
+/// The time that requests may go on when the demo stops. A watch that the person started never ends by
+/// itself.
 const DRAIN_GRACE_SECONDS: &str = "2";
 
 /// The programs of this workspace.
@@ -43,7 +45,7 @@ pub(super) struct Programs {
 pub(super) struct Installer<'a> {
     pub(super) programs: Programs,
     pub(super) folder: &'a Path,
-    pub(super) teller: &'a Teller,
+    pub(super) progress: &'a Progress,
 }
 
 impl Programs {
@@ -83,7 +85,7 @@ impl Installer<'_> {
         Ok(path)
     }
 
-    /// Starts the server.
+    /// Starts the tunnel-server with its configuration.
     pub(super) async fn server(&self, cloud: &Cloud) -> Result<Process, DemoError> {
         let config = self.folder.join("server.yaml");
         fs::write(&config, SERVER_EXAMPLE).map_err(DemoError::Files)?;
@@ -102,7 +104,7 @@ impl Installer<'_> {
     /// Starts a cluster's agent with the token that the cluster has minted for it.
     pub(super) async fn agent(
         &self,
-        ground: &Ground,
+        network: &DemoNetwork,
         edge: &Edge,
         cluster: &EdgeCluster,
         account: &AgentAccount,
@@ -114,13 +116,13 @@ impl Installer<'_> {
         let text = AGENT_EXAMPLE.replace(EDGES[0], edge.name).replace(AGENT_CREDENTIAL, &credential);
         fs::write(&config, text).map_err(DemoError::Files)?;
         let agent = daemon(&self.programs.agent, &config, edge.probes)
-            .arguments(["--servers".to_owned(), ground.cloud.dialed.to_string()])
+            .arguments(["--servers".to_owned(), network.cloud.dialed.to_string()])
             .in_network_namespace(edge.namespace_path());
         Ok(Process::start(&agent, &self.folder.join(format!("{}-agent.log", edge.name))).await?)
     }
 
     async fn tombolo(&self, words: &str) -> Result<(), DemoError> {
-        self.teller.command(&format!("tombolo {words}"));
+        self.progress.command(&format!("tombolo {words}"));
         // The person's own settings stay out of it.
         let home = self.folder.join("home").display().to_string();
         let tombolo = Invocation::of(&self.programs.tombolo)

@@ -1,4 +1,4 @@
-//! The server's probes, asked as a person's browser would ask them.
+//! The server's probes, requested over plain HTTP as by a browser.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use tokio::time::{sleep, timeout};
 use super::DemoError;
 use crate::process::Process;
 
-/// How long the server may take to be ready.
+/// The limit for the server to become ready.
 const READY_MAX: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(20);
-/// How long one answer may take.
+/// The limit for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Waits until the server says that it is ready.
@@ -28,7 +28,7 @@ pub(super) async fn ready(server: &mut Process, address: SocketAddr) -> Result<(
     Ok(())
 }
 
-/// The whole answer, head and body.
+/// The complete answer, head and body.
 pub(super) async fn get(address: SocketAddr, path: &str) -> Result<String, DemoError> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;

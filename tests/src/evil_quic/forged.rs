@@ -1,7 +1,8 @@
-//! An agent's connection by quinn whose packets bear other frames than quinn wrote.
+//! An agent's connection by quinn whose packets carry other frames than quinn wrote.
 //!
-//! Where quinn seals a packet its payload is replaced, so that headers, packet numbers and keys are right and the other side
-//! acknowledges what it takes. Of quinn's own frames, acknowledgements included, none goes out meanwhile.
+//! The payload is replaced at the moment when quinn seals a packet, so headers, packet numbers and keys are
+//! right, and the peer acknowledges the packets. Meanwhile none of quinn's own frames is sent,
+//! acknowledgements included.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,27 +17,27 @@ use quinn::{ConnectError, ConnectionId, Side};
 use quinn_proto::TransportError;
 use quinn_proto::transport_parameters::TransportParameters;
 
-/// Where a packet number belongs (RFC 9000, section 12.3).
+/// A packet number space (RFC 9000, section 12.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     /// Packets of the handshake, behind the first.
     Handshake,
-    /// Everything behind it.
+    /// The space of all packets after the handshake.
     Data,
 }
 
-/// What packets bear in place of quinn's frames. Clones are the same.
+/// The frames that replace quinn's. Clones share their state.
 #[derive(Clone, Default)]
-pub struct Forgery(Arc<Inner>);
+pub struct Forgery(Arc<ForgeryState>);
 
 #[derive(Default)]
-struct Inner {
-    make: Mutex<Option<(Space, Make)>>,
+struct ForgeryState {
+    make: Mutex<Option<(Space, FrameMaker)>>,
     packets: AtomicU64,
 }
 
 /// Frames for a packet with room for so many bytes; what is left of it becomes PADDING.
-type Make = Box<dyn FnMut(usize) -> Vec<u8> + Send>;
+type FrameMaker = Box<dyn FnMut(usize) -> Vec<u8> + Send>;
 
 /// TLS by rustls whose keys forge.
 struct Forging {
@@ -69,17 +70,17 @@ impl Forgery {
         config
     }
 
-    /// From now on each packet of a space bears what `make` makes for its room.
+    /// From now on each packet of a space carries the frames that `make` returns for its room.
     pub fn begin(&self, space: Space, make: impl FnMut(usize) -> Vec<u8> + Send + 'static) {
         *self.0.make.lock().unwrap_or_else(PoisonError::into_inner) = Some((space, Box::new(make)));
     }
 
-    /// From now on packets bear what quinn writes.
+    /// From now on packets carry quinn's own frames.
     pub fn end(&self) {
         *self.0.make.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// How many packets were forged.
+    /// Number of packets that were forged.
     pub fn packets(&self) -> u64 {
         self.0.packets.load(Ordering::Relaxed)
     }

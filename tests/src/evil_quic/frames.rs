@@ -34,7 +34,8 @@ pub fn path_challenge(number: u64) -> Vec<u8> {
     [&[0x1a], number.to_be_bytes().as_slice()].concat()
 }
 
-/// One more name for our side, by which all names below `retired` are given up: each costs the other side a frame.
+/// One more name for our side, by which all names below `retired` are given up: each costs the other side a
+/// frame.
 pub fn new_connection_id(sequence: u64, retired: u64) -> Vec<u8> {
     let (id, token) = (sequence.to_be_bytes(), [sequence.to_le_bytes(), sequence.to_be_bytes()].concat());
     [&[0x18], varint(sequence).as_slice(), &varint(retired), &[8], &id, &token].concat()

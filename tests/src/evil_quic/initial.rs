@@ -8,7 +8,7 @@ use rustls::{ClientConfig, RootCertStore, Side, version::TLS13};
 
 use super::frames::{crypto, varint};
 
-/// What a client's first datagram has at least.
+/// The minimum size of a client's first datagram, in bytes.
 pub const DATAGRAM_BYTES: usize = 1200;
 
 const NUMBER_BYTES: usize = 4;
@@ -18,15 +18,15 @@ const NUMBER_BYTES: usize = 4;
 pub struct Initial<'a> {
     /// The name that the client gives the server, of which the keys are made.
     pub keyed_by: &'a [u8],
-    /// The name that stands in the packet: the same but for who lies.
+    /// The connection ID in the packet. Only a lying packet has another one.
     pub destination: &'a [u8],
-    /// The client's own name.
+    /// The client's own connection ID.
     pub source: &'a [u8],
-    /// What a Retry gave.
+    /// The token of a Retry packet.
     pub token: &'a [u8],
-    /// The packet's number.
+    /// The number of the packet.
     pub number: u32,
-    /// What it bears; PADDING follows.
+    /// The frames of the packet. PADDING follows them.
     pub frames: &'a [u8],
 }
 
@@ -76,8 +76,8 @@ impl<'a> Initial<'a> {
     }
 }
 
-/// A ClientHello for the tunnel's protocol with these transport parameters, as the frame that bears it. It asks for nothing
-/// post-quantum, so that it fits into one packet.
+/// A ClientHello for the tunnel's protocol with these transport parameters, as the frame that bears it. It
+/// asks for nothing post-quantum, so that it fits into one packet.
 ///
 /// # Panics
 /// Never, where the parameters fit into a ClientHello.

@@ -1,6 +1,6 @@
-//! Transport parameters (RFC 9000, section 18), as they must be and as they must not.
+//! Transport parameters (RFC 9000, section 18), valid and invalid ones.
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 use super::frames::varint;
 
@@ -11,7 +11,7 @@ const EDGES: [u64; 12] =
 /// Identifiers that only servers send, that others have registered, and that nobody knows.
 const OTHERS: [u64; 10] = [0x00, 0x02, 0x0d, 0x10, 0x11, 0x20, 0x2ab2, 0xff04_de1b, 27, (1 << 62) - 1];
 
-/// What a client with this connection id says, in good order.
+/// Valid parameters of a client with this connection ID.
 pub fn good(source: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let numbers =
         [(0x01, 30_000), (0x03, 1472), (0x04, 1 << 20), (0x05, 1 << 18), (0x06, 1 << 18), (0x07, 1 << 18)];
@@ -20,7 +20,7 @@ pub fn good(source: &[u8]) -> Vec<(u64, Vec<u8>)> {
     numbers.chain([(0x0f, source.to_vec())]).collect()
 }
 
-/// As they are sent.
+/// The parameters in their wire format.
 pub fn written(parameters: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let one =
         |(id, value): &(u64, Vec<u8>)| [varint(*id), varint(value.len() as u64), value.clone()].concat();
@@ -28,38 +28,38 @@ pub fn written(parameters: &[(u64, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// Something that differs from what is good in one way or several.
-pub fn broken(source: &[u8], dice: &mut Dice) -> Vec<u8> {
+pub fn broken(source: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut all = good(source);
-    for _ in 0..=dice.below(3) {
-        let place = index(dice, all.len());
-        match dice.below(8) {
+    for _ in 0..=rng.below(3) {
+        let place = index(rng, all.len());
+        match rng.below(8) {
             0 => drop(all.remove(place)),
             1 => all.push(all[place].clone()),
-            2 => all[place].1 = varint(EDGES[index(dice, EDGES.len())]),
-            3 => all[place].1 = noise(dice, 24),
-            4 => all[place].0 = OTHERS[index(dice, OTHERS.len())],
-            5 => all.push((OTHERS[index(dice, OTHERS.len())], noise(dice, 64))),
+            2 => all[place].1 = varint(EDGES[index(rng, EDGES.len())]),
+            3 => all[place].1 = noise(rng, 24),
+            4 => all[place].0 = OTHERS[index(rng, OTHERS.len())],
+            5 => all.push((OTHERS[index(rng, OTHERS.len())], noise(rng, 64))),
             6 => all[place].1.push(0),
             _ => drop(all[place].1.pop()),
         }
     }
     let mut bytes = written(&all);
-    match dice.below(6) {
-        0 => bytes.truncate(index(dice, bytes.len())),
-        1 => bytes.extend(noise(dice, 64)),
+    match rng.below(6) {
+        0 => bytes.truncate(index(rng, bytes.len())),
+        1 => bytes.extend(noise(rng, 64)),
         2 => {
-            let place = index(dice, bytes.len());
-            bytes[place] ^= 1 << dice.below(8);
+            let place = index(rng, bytes.len());
+            bytes[place] ^= 1 << rng.below(8);
         }
         _ => {}
     }
     bytes
 }
 
-fn noise(dice: &mut Dice, bytes_max: u64) -> Vec<u8> {
-    (0..dice.below(bytes_max)).map(|_| dice.roll().to_le_bytes()[0]).collect()
+fn noise(rng: &mut Rng, bytes_max: u64) -> Vec<u8> {
+    (0..rng.below(bytes_max)).map(|_| rng.next().to_le_bytes()[0]).collect()
 }
 
-fn index(dice: &mut Dice, bound: usize) -> usize {
-    usize::try_from(dice.below(bound.max(1) as u64)).expect("below a usize")
+fn index(rng: &mut Rng, bound: usize) -> usize {
+    usize::try_from(rng.below(bound.max(1) as u64)).expect("below a usize")
 }

@@ -1,4 +1,4 @@
-//! An attacker on the path: it sees, alters, repeats and invents datagrams, and has no key of theirs.
+//! An attacker on the path: it sees, alters, repeats and forges datagrams, and has no keys.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,35 +9,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Datagrams of one direction that may be repeated later.
 const KEPT_MAX: usize = 512;
 
-/// The largest datagram.
+/// The largest UDP datagram, in bytes.
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 
-/// A place between an agent and its server. It tampers with nothing until it is told to.
+/// A relay between an agent and its server. It tampers with nothing until asked.
 #[must_use = "the path ends when this is dropped"]
 pub struct Relay {
     address: SocketAddr,
-    inner: Arc<Inner>,
+    inner: Arc<RelayState>,
     _tasks: JoinSet<()>,
 }
 
-struct Inner {
+struct RelayState {
     server: SocketAddr,
     tampers: AtomicBool,
-    /// What was repeated of the agent's datagrams to the server, counted.
+    /// Counts the tampered datagrams by kind, from the agent to the server.
     done: [AtomicU64; 3],
-    /// What agents sent, the oldest first.
+    /// The datagrams of agents, the oldest first.
     seen: Mutex<Vec<Vec<u8>>>,
 }
 
-/// What was done to datagrams.
+/// The kinds of tampering with datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
-    /// A bit was flipped.
+pub enum Tampering {
+    /// One bit of the datagram was flipped.
     Corrupted,
     /// An old one was sent once more.
     Replayed,
@@ -53,7 +53,7 @@ impl Relay {
     pub async fn before(server: SocketAddr) -> io::Result<Self> {
         let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
         let (address, mut tasks) = (socket.local_addr()?, JoinSet::new());
-        let inner = Inner {
+        let inner = RelayState {
             server,
             tampers: AtomicBool::new(false),
             done: Default::default(),
@@ -64,7 +64,7 @@ impl Relay {
         Ok(Self { address, inner, _tasks: tasks })
     }
 
-    /// Where agents find it.
+    /// The address that agents dial in place of the server's.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -74,18 +74,18 @@ impl Relay {
         self.inner.tampers.store(true, Ordering::Relaxed);
     }
 
-    /// How often it has done this.
-    pub fn done(&self, deed: Deed) -> u64 {
-        self.inner.done[deed as usize].load(Ordering::Relaxed)
+    /// Number of datagrams that were tampered with in this way.
+    pub fn done(&self, tampering: Tampering) -> u64 {
+        self.inner.done[tampering as usize].load(Ordering::Relaxed)
     }
 
-    /// What agents have sent so far.
+    /// The datagrams that agents have sent so far.
     pub fn seen(&self) -> Vec<Vec<u8>> {
         self.inner.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Inner {
+impl RelayState {
     /// Passes on what agents send, each from a socket of its own, and what comes back to it.
     async fn to_server(self: Arc<Self>, socket: Arc<UdpSocket>) {
         let mut ways: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
@@ -130,9 +130,9 @@ impl Inner {
     }
 }
 
-/// One direction.
+/// The datagrams of one direction.
 struct Path {
-    dice: Dice,
+    rng: Rng,
     old: Vec<Vec<u8>>,
     /// The last long header: version and names.
     long: Vec<u8>,
@@ -140,11 +140,11 @@ struct Path {
 
 impl Path {
     fn new(seed: u64) -> Self {
-        Self { dice: Dice::new(seed), old: Vec::new(), long: Vec::new() }
+        Self { rng: Rng::new(seed), old: Vec::new(), long: Vec::new() }
     }
 
-    /// What comes out where this goes in.
-    fn through(&mut self, inner: &Inner, datagram: &[u8]) -> Vec<Vec<u8>> {
+    /// The datagrams that leave the relay when this one enters.
+    fn through(&mut self, inner: &RelayState, datagram: &[u8]) -> Vec<Vec<u8>> {
         if datagram[0] & 0x80 != 0 {
             self.long = datagram[1..datagram.len().min(47)].to_vec();
         }
@@ -152,20 +152,20 @@ impl Path {
         if !inner.tampers.load(Ordering::Relaxed) {
             return out;
         }
-        let did = |deed: Deed| inner.done[deed as usize].fetch_add(1, Ordering::Relaxed);
-        if self.dice.below(10) == 0 {
-            let bit = self.dice.below(8 * datagram.len() as u64);
+        let did = |tampering: Tampering| inner.done[tampering as usize].fetch_add(1, Ordering::Relaxed);
+        if self.rng.below(10) == 0 {
+            let bit = self.rng.below(8 * datagram.len() as u64);
             out[0][usize::try_from(bit / 8).expect("a place")] ^= 1 << (bit % 8);
-            did(Deed::Corrupted);
+            did(Tampering::Corrupted);
         }
-        if self.dice.below(10) == 0 && !self.old.is_empty() {
-            let place = self.dice.below(self.old.len() as u64);
+        if self.rng.below(10) == 0 && !self.old.is_empty() {
+            let place = self.rng.below(self.old.len() as u64);
             out.push(self.old[usize::try_from(place).expect("a place")].clone());
-            did(Deed::Replayed);
+            did(Tampering::Replayed);
         }
-        if self.dice.below(10) == 0 {
+        if self.rng.below(10) == 0 {
             out.push(self.forged(datagram));
-            did(Deed::Forged);
+            did(Tampering::Forged);
         }
         if self.old.len() < KEPT_MAX {
             self.old.push(datagram.to_vec());
@@ -173,24 +173,24 @@ impl Path {
         out
     }
 
-    /// A packet of nobody's: Version Negotiation, Retry, Initial, Handshake, or what looks like a CONNECTION_CLOSE or a
-    /// stateless reset, with the names of the connection as far as they can be seen.
+    /// A packet of nobody's: Version Negotiation, Retry, Initial, Handshake, or what looks like a
+    /// CONNECTION_CLOSE or a stateless reset, with the names of the connection as far as they can be seen.
     fn forged(&mut self, datagram: &[u8]) -> Vec<u8> {
         let noise =
-            |dice: &mut Dice, bytes| (0..bytes).map(|_| dice.roll().to_le_bytes()[0]).collect::<Vec<u8>>();
+            |rng: &mut Rng, bytes| (0..bytes).map(|_| rng.next().to_le_bytes()[0]).collect::<Vec<u8>>();
         let names = self.long.get(4..).unwrap_or_default().to_vec();
-        match self.dice.below(5) {
+        match self.rng.below(5) {
             0 => [&[0x80, 0, 0, 0, 0], names.as_slice(), &[0, 0, 0, 2]].concat(),
             kind @ 1..=3 => {
                 let first = [0xf0, 0xc3, 0xe3][usize::try_from(kind - 1).expect("a place")];
                 let mut packet = [&[first, 0, 0, 0, 1], names.as_slice()].concat();
-                packet.extend(noise(&mut self.dice, 1200));
+                packet.extend(noise(&mut self.rng, 1200));
                 packet
             }
             _ => {
                 let head = datagram.len().min(21);
                 let mut packet = datagram[..head].to_vec();
-                packet.extend(noise(&mut self.dice, 40));
+                packet.extend(noise(&mut self.rng, 40));
                 packet
             }
         }

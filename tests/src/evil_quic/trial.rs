@@ -1,4 +1,4 @@
-//! A server with one rightful agent, and the means to come to it with broken QUIC.
+//! A server with one rightful agent, and clients that attack it with broken QUIC.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ use crate::rig::{Agent, ApiServer, Rig};
 /// More than the server gives a greeting (12 s).
 pub const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// What the server's memory may grow by while it is attacked: THREATS.md allows it for one connection.
+/// The growth of the server's memory that is allowed under attack. THREATS.md allows it for one connection.
 pub const GROWTH_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// A server, and its one rightful agent, of the cluster `edge-a`.
@@ -123,7 +123,8 @@ impl Trial {
         });
     }
 
-    /// The rightful agent still has its first tunnel, and it serves; the server has not grown beyond what it may.
+    /// The rightful agent still has its first tunnel, and it serves; the server has not grown beyond what it
+    /// may.
     ///
     /// # Panics
     /// Otherwise.
@@ -141,7 +142,7 @@ impl Trial {
     ///
     /// # Panics
     /// Otherwise.
-    pub async fn newcomers_are_welcome(&self) {
+    pub async fn new_agents_are_served(&self) {
         let connection = self.greeted(&Forgery::default()).await;
         self.rig.connected("edge-b").await;
         connection.close(quinn::VarInt::from_u32(0), b"");

@@ -1,4 +1,4 @@
-//! What the fake does to connections and requests, and who gets what.
+//! The fake's behaviour towards connections and requests, and the table that selects it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,65 +13,67 @@ use super::store::Store;
 /// Events that a feed holds for a request that reads slowly; beyond these the request is cut off.
 const EVENTS_QUEUED_MAX: usize = 1024;
 
-/// What a connection gets before any request.
+/// The treatment of a connection before any request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Door {
-    /// TLS and HTTP.
+pub enum ListenerMode {
+    /// It gets TLS and HTTP.
     #[default]
     Open,
-    /// Accepted, and then silence.
-    StallBeforeTls,
+    /// It is accepted and gets no byte.
+    SilentBeforeTls,
     /// Accepted, and closed at once.
-    HangUp,
+    Close,
 }
 
-/// What a request gets. `Upgrade`, `Exec` and `Raw` need HTTP/1.1; on HTTP/2 they reset the stream with
-/// `HTTP_1_1_REQUIRED`.
+/// The treatment of a request. `Upgrade`, `Exec` and `Raw` need HTTP/1.1; on HTTP/2 they reset the stream
+/// with `HTTP_1_1_REQUIRED`.
 #[derive(Debug, Clone)]
 pub enum Behaviour {
     /// The request is read to its end and answered.
     Answer(Answer),
     /// The same, the answer's body in pieces with a pause before each.
     Slow {
-        /// What is answered.
+        /// The answer that follows the pause.
         answer: Answer,
         /// Bytes in a piece, at least 1.
         piece_bytes: usize,
-        /// The pause.
+        /// The pause between two pieces.
         pause: Duration,
     },
     /// The request is read and never answered.
-    Stall,
+    NeverAnswer,
     /// Nothing behind the request's head is read, and nothing is answered.
     Deaf,
-    /// A 200 whose body ends before it should. HTTP/2: the declared length (if any), the bytes, then the whole
-    /// connection is dropped.
+    /// A 200 whose body ends before it should. HTTP/2: the declared length (if any), the bytes, then the
+    /// whole connection is dropped.
     Truncate {
-        /// What the head says of the body.
+        /// The length that the head declares for the body.
         declared: Declared,
-        /// What is sent of it.
+        /// The part of the body that is sent.
         sent: Bytes,
-        /// How the connection ends then.
+        /// The end of the connection after that.
         cut: Cut,
     },
-    /// The request is answered whole, and right behind the last byte the connection ends: HTTP/2's with all its streams.
+    /// The request is answered completely, and right after the last byte the connection ends: HTTP/2's with
+    /// all its streams.
     Last {
-        /// What is answered.
+        /// The answer that is sent.
         answer: Answer,
-        /// How the connection ends then.
+        /// The end of the connection after that.
         cut: Cut,
     },
-    /// What is asked of a collection of objects.
+    /// A collection of objects that is read, written and watched.
     Store(Store),
     /// A 200 whose body repeats a piece for as long as somebody reads.
     Endless(Bytes),
-    /// A 200 that stays open and sends what its feed is told to.
+    /// A 200 that stays open and sends the events of its feed.
     Watch(WatchFeed),
-    /// A right 101 after a pause, then some bytes first, then an echo of what arrives, each direction closed on its own.
+    /// A right 101 after a pause, then some bytes first, then an echo of what arrives, each direction closed
+    /// on its own.
     Upgrade {
         /// The pause before the 101.
         pause: Duration,
-        /// What follows the 101 in the same write.
+        /// The bytes that follow the 101 in the same write.
         first: Bytes,
     },
     /// The subresource `exec` of a pod in which `cat` runs, as `kubectl exec -i` speaks to it: over WebSocket
@@ -79,43 +81,44 @@ pub enum Behaviour {
     Exec,
     /// These bytes right after the request's head, whatever they are, and then the end.
     Raw {
-        /// The bytes.
+        /// The bytes that are sent.
         bytes: Bytes,
-        /// How the connection ends then.
+        /// The end of the connection after that.
         cut: Cut,
     },
 }
 
-/// A whole answer.
+/// An answer that is sent completely.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The HTTP status.
+    /// The HTTP status of the answer.
     pub status: u16,
-    /// The headers, without `Content-Length`.
+    /// The headers of the answer, without `Content-Length`.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// The body of the answer.
     pub body: Bytes,
 }
 
-/// What the head of a truncated answer says of its body.
+/// The length that a truncated answer's head declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Declared {
-    /// `Content-Length`, in bytes.
+    /// `Content-Length` with this number of bytes.
     ContentLength(u64),
     /// Chunked on HTTP/1.1, nothing on HTTP/2.
     Chunked,
 }
 
-/// How a connection ends, without TLS's `close_notify` but for `Half`.
+/// The form of a connection's end. Only `Half` sends TLS's `close_notify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// By a FIN.
+    /// The connection ends with a FIN.
     Close,
-    /// By a RST.
+    /// The connection ends with a RST.
     Reset,
     /// It does not: it stays open and silent.
     Hold,
-    /// In the direction to the peer alone; what the peer sends is read to its end. HTTP/1.1 only; over HTTP/2 as `Hold`.
+    /// In the direction to the peer alone; what the peer sends is read to its end. HTTP/1.1 only; over HTTP/2
+    /// as `Hold`.
     Half,
 }
 
@@ -129,13 +132,13 @@ pub(super) enum Event {
     End,
 }
 
-/// Who gets what.
+/// Maps prefixes of paths to behaviours.
 #[derive(Debug, Default)]
-pub(super) struct Script(Mutex<Lines>);
+pub(super) struct BehaviourTable(Mutex<EventLines>);
 
 #[derive(Debug, Default)]
-struct Lines {
-    door: Door,
+struct EventLines {
+    mode: ListenerMode,
     by_prefix: BTreeMap<String, Behaviour>,
     gates: BTreeMap<String, Gate>,
 }
@@ -146,7 +149,7 @@ impl Behaviour {
         Self::Answer(Answer::json(200, body))
     }
 
-    /// A redirect.
+    /// A redirect to another location.
     pub fn redirect(status: u16, location: &str) -> Self {
         let headers = vec![("Location".to_owned(), location.to_owned())];
         Self::Answer(Answer { status, headers, body: Bytes::new() })
@@ -175,7 +178,7 @@ impl Behaviour {
         Self::raw("\u{1}\u{2}this is not HTTP\r\n\r\n", Cut::Hold)
     }
 
-    /// Any bytes, HTTP/1.1 only.
+    /// Any bytes, on HTTP/1.1 only.
     pub fn raw(bytes: impl Into<Bytes>, cut: Cut) -> Self {
         Self::Raw { bytes: bytes.into(), cut }
     }
@@ -216,7 +219,7 @@ impl Default for WatchFeed {
     }
 }
 
-impl Script {
+impl BehaviourTable {
     pub(super) fn set(&self, prefix: &str, behaviour: Behaviour) {
         self.lines().by_prefix.insert(prefix.to_owned(), behaviour);
     }
@@ -225,12 +228,12 @@ impl Script {
         self.lines().gates.insert(prefix.to_owned(), gate);
     }
 
-    pub(super) fn set_door(&self, door: Door) {
-        self.lines().door = door;
+    pub(super) fn set_listener_mode(&self, mode: ListenerMode) {
+        self.lines().mode = mode;
     }
 
-    pub(super) fn door(&self) -> Door {
-        self.lines().door
+    pub(super) fn mode(&self) -> ListenerMode {
+        self.lines().mode
     }
 
     pub(super) fn behaviour(&self, target: &str) -> Behaviour {
@@ -242,14 +245,14 @@ impl Script {
             .map_or_else(|| not_found(path), |(_, behaviour)| behaviour.clone())
     }
 
-    /// The gate before which the answer to a request stands.
+    /// The gate at which the answer to a request waits.
     pub(super) fn gate(&self, target: &str) -> Option<Gate> {
         let lines = self.lines();
         let found = lines.gates.iter().filter(|(prefix, _)| target.starts_with(prefix.as_str()));
         found.max_by_key(|(prefix, _)| prefix.len()).map(|(_, gate)| gate.clone())
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+    fn lines(&self) -> MutexGuard<'_, EventLines> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,19 +1,23 @@
-//! A pod in which `cat` runs, for `kubectl exec -i`: what is typed comes back, and the end of it ends the command well.
+//! A pod that runs `cat`, for `kubectl exec -i`: input is echoed, and its end makes the command succeed.
 
 use std::io;
 
-use super::http1::{Writer, put};
+use super::http1::{ResponseWriter, put};
 use super::record::Head;
-use super::wire::Reader;
+use super::wire::RequestReader;
 
 mod spdy;
 mod websocket;
 
-/// What the command's end tells: exit code 0 (`remotecommand`'s version 4 and later).
+/// The status at the command's end, for exit code 0 (`remotecommand`'s version 4 and later).
 const SUCCEEDED: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
 
 /// Agrees to the upgrade that was asked for, and serves until the command or the connection ends.
-pub(super) async fn exec(reader: &mut Reader<'_>, writer: &mut Writer, head: &Head) -> io::Result<()> {
+pub(super) async fn exec(
+    reader: &mut RequestReader<'_>,
+    writer: &mut ResponseWriter,
+    head: &Head,
+) -> io::Result<()> {
     let is_websocket = head.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case("websocket"));
     let lines = if is_websocket { websocket::agreement(head)? } else { spdy::AGREEMENT.to_owned() };
     put(writer, format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n{lines}\r\n").as_bytes())
@@ -21,7 +25,7 @@ pub(super) async fn exec(reader: &mut Reader<'_>, writer: &mut Writer, head: &He
     if is_websocket { websocket::cat(reader, writer).await } else { spdy::cat(reader, writer).await }
 }
 
-/// What is not as kubectl does it.
+/// An error for a message that kubectl would not send.
 fn unexpected(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }

@@ -1,4 +1,4 @@
-//! A place in an answer at which it stands still until a trial says otherwise.
+//! A point in an answer at which the fake waits until a trial opens it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Where in an answer.
+/// The position of a gate in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Moment {
     /// The request is read to its end, and not one byte of the answer was sent.
     BeforeHead,
     /// Half of the body was sent; of a watch, half of the next event.
     MidBody,
-    /// All but the last byte was sent; of a watch, whole events alone.
+    /// All but the last byte was sent; of a watch, only complete events.
     AtTheEnd,
 }
 
 /// A gate that is closed until [`Gate::open`]; clones are the same gate.
 #[derive(Debug, Clone)]
-pub struct Gate(Arc<Inner>);
+pub struct Gate(Arc<GateShared>);
 
 /// Nobody came to a gate in time.
 #[derive(Debug, thiserror::Error)]
@@ -27,24 +27,24 @@ pub struct Gate(Arc<Inner>);
 pub struct NotReached(Duration);
 
 #[derive(Debug)]
-struct Inner {
+struct GateShared {
     moment: Moment,
-    state: watch::Sender<State>,
+    state: watch::Sender<GateState>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct State {
+struct GateState {
     reached: usize,
     is_open: bool,
 }
 
 impl Gate {
-    /// A closed gate.
+    /// A gate that is closed.
     pub fn new(moment: Moment) -> Self {
-        Self(Arc::new(Inner { moment, state: watch::Sender::new(State::default()) }))
+        Self(Arc::new(GateShared { moment, state: watch::Sender::new(GateState::default()) }))
     }
 
-    /// Where it stands.
+    /// The gate's position in the answer.
     pub fn moment(&self) -> Moment {
         self.0.moment
     }
@@ -54,7 +54,7 @@ impl Gate {
         self.0.state.send_modify(|state| state.is_open = true);
     }
 
-    /// Waits until an answer stands before the gate, or did.
+    /// Waits until an answer has reached the gate.
     ///
     /// # Errors
     /// [`NotReached`] after `limit`.
@@ -65,7 +65,7 @@ impl Gate {
         reached.map(drop).map_err(|_| NotReached(limit))
     }
 
-    /// Stands before the gate until it is open.
+    /// Waits at the gate until it is open.
     pub(super) async fn pass(&self) {
         self.0.state.send_modify(|state| state.reached += 1);
         let mut changes = self.0.state.subscribe();

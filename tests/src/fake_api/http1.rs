@@ -9,44 +9,44 @@ use tokio::io::{AsyncWriteExt, WriteHalf};
 
 use super::Shared;
 use super::behaviour::Cut;
-use super::cutter::Cutter;
 use super::exec::exec;
 use super::gate::{Gate, Moment};
-use super::plan::{Outcome, Plan, Reply, Step};
 use super::record::Head;
-use super::tap::Tap;
-use super::wire::Reader;
+use super::recorded_stream::RecordedStream;
+use super::response_plan::{BodyStep, ExchangeEnd, PlannedResponse, ResponsePlan};
+use super::socket::SocketHandle;
+use super::wire::RequestReader;
 
-pub(super) type Writer = WriteHalf<Tap>;
+pub(super) type ResponseWriter = WriteHalf<RecordedStream>;
 
 /// Serves a connection until it ends or a behaviour ends it.
-pub(super) async fn serve(stream: Tap, connection: u64, shared: &Shared) {
-    let Ok(cutter) = Cutter::of(stream.socket()) else { return };
+pub(super) async fn serve(stream: RecordedStream, connection: u64, shared: &Shared) {
+    let Ok(cutter) = SocketHandle::of(stream.socket()) else { return };
     let (reader, mut writer) = tokio::io::split(stream);
-    let mut reader = Reader::new(reader, shared);
+    let mut reader = RequestReader::new(reader, shared);
     while let Some(head) = reader.head().await {
-        let plan = Plan::of(shared.script.behaviour(&head.target), shared.script.gate(&head.target));
+        let plan = ResponsePlan::of(shared.script.behaviour(&head.target), shared.script.gate(&head.target));
         let request = shared.records.arrived(connection, &head);
-        if matches!(plan, Plan::Deaf) {
+        if matches!(plan, ResponsePlan::Deaf) {
             return shared.records.hung_up(request, cutter.gone().await);
         }
         match exchange(&mut reader, &mut writer, &head, plan, request, shared).await {
-            Outcome::Answered => {
+            ExchangeEnd::Answered => {
                 shared.records.answered(request);
                 if head.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
                     break;
                 }
             }
-            Outcome::HungUp(how) => return shared.records.hung_up(request, how),
-            Outcome::Cut(Cut::Hold) => {
+            ExchangeEnd::HungUp(how) => return shared.records.hung_up(request, how),
+            ExchangeEnd::Cut(Cut::Hold) => {
                 let how = reader.gone().await;
                 return shared.records.hung_up(request, how);
             }
-            Outcome::Cut(Cut::Half) => {
-                let how = said(hear_out(&mut reader, &mut writer).await);
+            ExchangeEnd::Cut(Cut::Half) => {
+                let how = describe(drain(&mut reader, &mut writer).await);
                 return shared.records.hung_up(request, how);
             }
-            Outcome::Cut(cut) => {
+            ExchangeEnd::Cut(cut) => {
                 cutter.arm(cut);
                 return drop(reader.into_inner().unsplit(writer));
             }
@@ -56,49 +56,54 @@ pub(super) async fn serve(stream: Tap, connection: u64, shared: &Shared) {
 }
 
 async fn exchange(
-    reader: &mut Reader<'_>,
-    writer: &mut Writer,
+    reader: &mut RequestReader<'_>,
+    writer: &mut ResponseWriter,
     head: &Head,
-    plan: Plan,
+    plan: ResponsePlan,
     request: u64,
     shared: &Shared,
-) -> Outcome {
-    if !matches!(plan, Plan::Raw { .. })
+) -> ExchangeEnd {
+    if !matches!(plan, ResponsePlan::Raw { .. })
         && let Err(error) = reader.body(head, request).await
     {
-        return Outcome::HungUp(error.to_string());
+        return ExchangeEnd::HungUp(error.to_string());
     }
     let plan = plan.with_body(head, || shared.records.body_of(request));
-    if let Plan::Upgrade { pause, first, gate } = plan {
+    if let ResponsePlan::Upgrade { pause, first, gate } = plan {
         return upgrade(reader, writer, head, pause, first, gate).await;
     }
-    if matches!(plan, Plan::Exec) {
+    if matches!(plan, ResponsePlan::Exec) {
         return ended(exec(reader, writer, head).await.and(writer.shutdown().await));
     }
     let answer = async {
         match plan {
-            Plan::Reply(reply) => answer(writer, head, reply, || shared.records.answered(request)).await,
-            Plan::Raw { bytes, cut } => put(writer, &bytes).await.map(|()| Outcome::Cut(cut)),
-            Plan::Ask(..) | Plan::Stall | Plan::Deaf | Plan::Upgrade { .. } | Plan::Exec => {
-                std::future::pending().await
+            ResponsePlan::Reply(reply) => {
+                answer(writer, head, reply, || shared.records.answered(request)).await
             }
+            ResponsePlan::Raw { bytes, cut } => put(writer, &bytes).await.map(|()| ExchangeEnd::Cut(cut)),
+            ResponsePlan::Ask(..)
+            | ResponsePlan::NeverAnswer
+            | ResponsePlan::Deaf
+            | ResponsePlan::Upgrade { .. }
+            | ResponsePlan::Exec => std::future::pending().await,
         }
     };
-    // `gone` loses nothing when it is dropped; an answer is dropped only when nobody is there to read it. The answer
-    // comes first so that one written to its end counts as answered, though its reader is gone a moment later.
+    // `gone` loses nothing when it is dropped; an answer is dropped only when nobody is there to read it. The
+    // answer comes first so that one written to its end counts as answered, though its reader is gone a
+    // moment later.
     tokio::select! {
         biased;
-        outcome = answer => outcome.unwrap_or_else(|error| Outcome::HungUp(error.to_string())),
-        how = reader.gone() => Outcome::HungUp(how),
+        outcome = answer => outcome.unwrap_or_else(|error| ExchangeEnd::HungUp(error.to_string())),
+        how = reader.gone() => ExchangeEnd::HungUp(how),
     }
 }
 
 async fn answer(
-    writer: &mut Writer,
+    writer: &mut ResponseWriter,
     head: &Head,
-    mut reply: Reply,
+    mut reply: PlannedResponse,
     answered: impl Fn(),
-) -> io::Result<Outcome> {
+) -> io::Result<ExchangeEnd> {
     if let Some(gate) = reply.gate.take() {
         gate.pass().await;
     }
@@ -109,15 +114,15 @@ async fn answer(
     let chunked = reply.length.is_none();
     loop {
         match reply.body.next().await {
-            Step::Piece(bytes) if chunked => {
+            BodyStep::Piece(bytes) if chunked => {
                 let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
                 chunk.extend_from_slice(&bytes);
                 chunk.extend_from_slice(b"\r\n");
                 put(writer, &chunk).await?;
             }
-            Step::Piece(bytes) => put(writer, &bytes).await?,
-            Step::Cut(cut) => return Ok(Outcome::Cut(cut)),
-            Step::End => {
+            BodyStep::Piece(bytes) => put(writer, &bytes).await?,
+            BodyStep::Cut(cut) => return Ok(ExchangeEnd::Cut(cut)),
+            BodyStep::End => {
                 if chunked {
                     put(writer, b"0\r\n\r\n").await?;
                 }
@@ -127,22 +132,22 @@ async fn answer(
     }
 }
 
-/// What follows the last byte.
-fn end(reply: &Reply, answered: impl Fn()) -> Outcome {
-    reply.last.map_or(Outcome::Answered, |cut| {
+/// The end of the exchange after the last byte.
+fn end(reply: &PlannedResponse, answered: impl Fn()) -> ExchangeEnd {
+    reply.last.map_or(ExchangeEnd::Answered, |cut| {
         answered();
-        Outcome::Cut(cut)
+        ExchangeEnd::Cut(cut)
     })
 }
 
 async fn upgrade(
-    reader: &mut Reader<'_>,
-    writer: &mut Writer,
+    reader: &mut RequestReader<'_>,
+    writer: &mut ResponseWriter,
     head: &Head,
     pause: Duration,
     first: Bytes,
     gate: Option<Gate>,
-) -> Outcome {
+) -> ExchangeEnd {
     let wait = async {
         if let Some(gate) = gate.filter(|gate| gate.moment() == Moment::BeforeHead) {
             gate.pass().await;
@@ -151,7 +156,7 @@ async fn upgrade(
     };
     // Both arms are cancel-safe: a pause has nothing to lose, `gone` keeps what it read.
     tokio::select! {
-        how = reader.gone() => return Outcome::HungUp(how),
+        how = reader.gone() => return ExchangeEnd::HungUp(how),
         () = wait => {}
     }
     let protocol = head.header("upgrade").unwrap_or("none");
@@ -162,23 +167,23 @@ async fn upgrade(
     ended(echo(reader, writer, &bytes).await)
 }
 
-/// How an upgraded connection ended.
-fn ended(how: io::Result<()>) -> Outcome {
-    Outcome::HungUp(said(how))
+/// The end of an upgraded connection.
+fn ended(how: io::Result<()>) -> ExchangeEnd {
+    ExchangeEnd::HungUp(describe(how))
 }
 
-fn said(how: io::Result<()>) -> String {
+fn describe(how: io::Result<()>) -> String {
     how.map_or_else(|error| error.to_string(), |()| "the upgraded connection was closed".to_owned())
 }
 
 /// Says the end, and reads to the other one.
-async fn hear_out(reader: &mut Reader<'_>, writer: &mut Writer) -> io::Result<()> {
+async fn drain(reader: &mut RequestReader<'_>, writer: &mut ResponseWriter) -> io::Result<()> {
     writer.shutdown().await?;
     while !reader.bytes().await?.is_empty() {}
     Ok(())
 }
 
-async fn echo(reader: &mut Reader<'_>, writer: &mut Writer, first: &[u8]) -> io::Result<()> {
+async fn echo(reader: &mut RequestReader<'_>, writer: &mut ResponseWriter, first: &[u8]) -> io::Result<()> {
     put(writer, first).await?;
     loop {
         let bytes = reader.bytes().await?;
@@ -189,12 +194,12 @@ async fn echo(reader: &mut Reader<'_>, writer: &mut Writer, first: &[u8]) -> io:
     }
 }
 
-pub(super) async fn put(writer: &mut Writer, bytes: &[u8]) -> io::Result<()> {
+pub(super) async fn put(writer: &mut ResponseWriter, bytes: &[u8]) -> io::Result<()> {
     writer.write_all(bytes).await?;
     writer.flush().await
 }
 
-fn render(reply: &Reply) -> String {
+fn render(reply: &PlannedResponse) -> String {
     let phrase = StatusCode::from_u16(reply.status).ok().and_then(|status| status.canonical_reason());
     let mut text = format!("HTTP/1.1 {} {}\r\n", reply.status, phrase.unwrap_or("Unknown"));
     for (name, value) in &reply.headers {

@@ -14,17 +14,17 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use super::behaviour::Cut;
-use super::cutter::Cutter;
-use super::plan::{Outcome, Plan, Reply, Source, Step};
 use super::record::{Head, HttpVersion};
-use super::tap::Tap;
+use super::recorded_stream::RecordedStream;
+use super::response_plan::{BodySource, BodyStep, ExchangeEnd, PlannedResponse, ResponsePlan};
+use super::socket::SocketHandle;
 
-/// What each stream and the connection may have on the way to us, in bytes.
+/// The flow-control window of each stream and of the connection, in bytes.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// Serves a connection until it ends or a behaviour ends it.
-pub(super) async fn serve(stream: Tap, connection: u64, shared: Arc<Shared>) {
-    let Ok(cutter) = Cutter::of(stream.socket()) else { return };
+pub(super) async fn serve(stream: RecordedStream, connection: u64, shared: Arc<Shared>) {
+    let Ok(cutter) = SocketHandle::of(stream.socket()) else { return };
     let mut builder = h2::server::Builder::new();
     builder
         .max_concurrent_streams(shared.options.concurrent_streams_max)
@@ -37,7 +37,8 @@ pub(super) async fn serve(stream: Tap, connection: u64, shared: Arc<Shared>) {
     let mut requests = 0;
     let mut farewells = shared.farewells.subscribe();
     loop {
-        // All arms are cancel-safe: a stream that was not returned is returned next time, `recv` and `changed` lose nothing.
+        // All arms are cancel-safe: a stream that was not returned is returned next time, `recv` and
+        // `changed` lose nothing.
         tokio::select! {
             accepted = h2.accept() => {
                 let Some(Ok((request, respond))) = accepted else { break };
@@ -65,7 +66,7 @@ pub(super) async fn serve(stream: Tap, connection: u64, shared: Arc<Shared>) {
 }
 
 // One poll writes what is queued, as far as windows and the socket take it.
-async fn flush(h2: &mut Connection<Tap, Bytes>) {
+async fn flush(h2: &mut Connection<RecordedStream, Bytes>) {
     poll_fn(|cx| {
         while let Poll::Ready(Some(Ok(_))) = h2.poll_accept(cx) {}
         Poll::Ready(())
@@ -102,13 +103,14 @@ impl Exchange {
         let (parts, body) = request.into_parts();
         let head = head(&parts);
         let script = &self.shared.script;
-        let plan = Plan::of(script.behaviour(&head.target), script.gate(&head.target));
+        let plan = ResponsePlan::of(script.behaviour(&head.target), script.gate(&head.target));
         let id = self.shared.records.arrived(self.connection, &head);
         match self.answer(body, respond, plan, &head, id).await {
-            Outcome::Answered => self.shared.records.answered(id),
-            Outcome::HungUp(how) => self.shared.records.hung_up(id, how),
-            // The stream was kept until the cut was made: dropping it would take back what it has not sent yet.
-            Outcome::Cut(_) => {}
+            ExchangeEnd::Answered => self.shared.records.answered(id),
+            ExchangeEnd::HungUp(how) => self.shared.records.hung_up(id, how),
+            // The stream was kept until the cut was made: dropping it would take back what it has not sent
+            // yet.
+            ExchangeEnd::Cut(_) => {}
         }
     }
 
@@ -116,12 +118,12 @@ impl Exchange {
         &mut self,
         mut body: RecvStream,
         mut respond: SendResponse<Bytes>,
-        plan: Plan,
+        plan: ResponsePlan,
         head: &Head,
         id: u64,
-    ) -> Outcome {
-        if matches!(plan, Plan::Deaf) {
-            return Outcome::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await));
+    ) -> ExchangeEnd {
+        if matches!(plan, ResponsePlan::Deaf) {
+            return ExchangeEnd::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await));
         }
         while let Some(data) = body.data().await {
             match data {
@@ -129,69 +131,73 @@ impl Exchange {
                     let _ = body.flow_control().release_capacity(bytes.len()); // Fails only on a stream that is gone.
                     self.shared.records.body(id, &bytes);
                 }
-                Err(error) => return Outcome::HungUp(error.to_string()),
+                Err(error) => return ExchangeEnd::HungUp(error.to_string()),
             }
         }
         self.shared.records.body_ended(id);
         let mut reply = match plan.with_body(head, || self.shared.records.body_of(id)) {
-            Plan::Reply(reply) => reply,
-            Plan::Ask(..) | Plan::Stall | Plan::Deaf => {
-                return Outcome::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await));
+            ResponsePlan::Reply(reply) => reply,
+            ResponsePlan::Ask(..) | ResponsePlan::NeverAnswer | ResponsePlan::Deaf => {
+                return ExchangeEnd::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await));
             }
-            Plan::Upgrade { .. } | Plan::Exec | Plan::Raw { .. } => {
+            ResponsePlan::Upgrade { .. } | ResponsePlan::Exec | ResponsePlan::Raw { .. } => {
                 respond.send_reset(Reason::HTTP_1_1_REQUIRED);
-                return Outcome::Answered;
+                return ExchangeEnd::Answered;
             }
         };
         if let Some(gate) = reply.gate.take() {
             // Both arms are cancel-safe: neither has anything to lose.
             tokio::select! {
                 () = gate.pass() => {}
-                reset = poll_fn(|cx| respond.poll_reset(cx)) => return Outcome::HungUp(reset_of(reset)),
+                reset = poll_fn(|cx| respond.poll_reset(cx)) => return ExchangeEnd::HungUp(reset_of(reset)),
             }
         }
         match respond.send_response(response(&reply), false) {
             Ok(mut stream) => {
                 let mut outcome = send(&mut stream, reply.body, &mut self.open).await;
-                if let (Outcome::Answered, Some(cut)) = (&outcome, reply.last) {
+                if let (ExchangeEnd::Answered, Some(cut)) = (&outcome, reply.last) {
                     self.shared.records.answered(id);
-                    outcome = Outcome::Cut(cut);
+                    outcome = ExchangeEnd::Cut(cut);
                 }
-                if let Outcome::Cut(cut) = outcome {
+                if let ExchangeEnd::Cut(cut) = outcome {
                     let _ = self.cut.send(cut).await; // The connection may have ended already.
                     let _ = poll_fn(|cx| stream.poll_reset(cx)).await;
                 }
                 outcome
             }
-            Err(error) => Outcome::HungUp(error.to_string()),
+            Err(error) => ExchangeEnd::HungUp(error.to_string()),
         }
     }
 }
 
-async fn send(stream: &mut SendStream<Bytes>, mut body: Source, open: &mut Option<OpenStream>) -> Outcome {
+async fn send(
+    stream: &mut SendStream<Bytes>,
+    mut body: BodySource,
+    open: &mut Option<OpenStream>,
+) -> ExchangeEnd {
     loop {
         // A step that is dropped here is dropped for good: nobody is left to read it.
         let step = tokio::select! {
             step = body.next() => step,
-            reset = poll_fn(|cx| stream.poll_reset(cx)) => return Outcome::HungUp(reset_of(reset)),
+            reset = poll_fn(|cx| stream.poll_reset(cx)) => return ExchangeEnd::HungUp(reset_of(reset)),
         };
         let sent = match step {
-            Step::Piece(bytes) => send_piece(stream, bytes).await,
-            Step::End => {
+            BodyStep::Piece(bytes) => send_piece(stream, bytes).await,
+            BodyStep::End => {
                 // With END_STREAM the peer may open another: this one must not be counted any more.
                 drop(open.take());
                 return match stream.send_data(Bytes::new(), true) {
-                    Ok(()) => Outcome::Answered,
-                    Err(error) => Outcome::HungUp(error.to_string()),
+                    Ok(()) => ExchangeEnd::Answered,
+                    Err(error) => ExchangeEnd::HungUp(error.to_string()),
                 };
             }
-            Step::Cut(Cut::Hold | Cut::Half) => {
-                return Outcome::HungUp(reset_of(poll_fn(|cx| stream.poll_reset(cx)).await));
+            BodyStep::Cut(Cut::Hold | Cut::Half) => {
+                return ExchangeEnd::HungUp(reset_of(poll_fn(|cx| stream.poll_reset(cx)).await));
             }
-            Step::Cut(cut) => return Outcome::Cut(cut),
+            BodyStep::Cut(cut) => return ExchangeEnd::Cut(cut),
         };
         if let Err(how) = sent {
-            return Outcome::HungUp(how);
+            return ExchangeEnd::HungUp(how);
         }
     }
 }
@@ -221,7 +227,7 @@ fn head(parts: &http::request::Parts) -> Head {
     }
 }
 
-fn response(reply: &Reply) -> Response<()> {
+fn response(reply: &PlannedResponse) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(reply.status).expect("a test answers with a valid status");
     for (name, value) in &reply.headers {

@@ -1,4 +1,4 @@
-//! The fake's listener and its connections.
+//! The fake's listener and the connections that it has accepted.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,9 +8,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-use super::behaviour::Door;
+use super::behaviour::ListenerMode;
 use super::record::HttpVersion;
-use super::tap::Tap;
+use super::recorded_stream::RecordedStream;
 use super::{Shared, http1, http2};
 
 /// An open or closed listener, and all connections it has accepted.
@@ -90,10 +90,10 @@ impl Drop for Ends<'_> {
 async fn serve(socket: TcpStream, from: SocketAddr, acceptor: TlsAcceptor, shared: Arc<Shared>) {
     let id = shared.records.accepted(from);
     let _ends = Ends(&shared, id);
-    match shared.script.door() {
-        Door::Open => {}
-        Door::HangUp => return,
-        Door::StallBeforeTls => {
+    match shared.script.mode() {
+        ListenerMode::Open => {}
+        ListenerMode::Close => return,
+        ListenerMode::SilentBeforeTls => {
             // Holds the socket without reading it until the fake drops the connection.
             std::future::pending::<()>().await;
         }
@@ -101,7 +101,7 @@ async fn serve(socket: TcpStream, from: SocketAddr, acceptor: TlsAcceptor, share
     let Ok(stream) = acceptor.accept(socket).await else { return };
     let shows_certificate = stream.get_ref().1.peer_certificates().is_some();
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HttpVersion::Http2.alpn());
-    let stream = Tap::new(stream, id, Arc::clone(&shared));
+    let stream = RecordedStream::new(stream, id, Arc::clone(&shared));
     if is_http2 {
         shared.records.agreed(id, HttpVersion::Http2, shows_certificate);
         http2::serve(stream, id, Arc::clone(&shared)).await;

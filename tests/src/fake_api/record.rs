@@ -1,4 +1,4 @@
-//! What arrived at the fake, and waiting for it.
+//! Records of what arrived at the fake, and waiting for it.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,52 +12,52 @@ const CONNECTION_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes kept of one request's body; more is counted, not kept.
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// A version of HTTP.
+/// The versions of HTTP that the fake speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpVersion {
-    /// HTTP/1.1.
+    /// HTTP/1.1, one request at a time on a connection.
     Http1,
-    /// HTTP/2.
+    /// HTTP/2, with many streams on a connection.
     Http2,
 }
 
-/// One connection.
+/// The record of one connection.
 #[derive(Debug, Clone)]
 pub struct RecordedConnection {
-    /// Its number, from 0.
+    /// The number of the connection, from 0.
     pub id: u64,
-    /// Who dialed.
+    /// The address of the client.
     pub from: SocketAddr,
-    /// When it was accepted.
+    /// The time when it was accepted.
     pub accepted: Instant,
-    /// What was agreed on, once TLS was.
+    /// The version that ALPN agreed on, once TLS is set up.
     pub version: Option<HttpVersion>,
-    /// Whether whoever dialed showed a certificate, which one that the authority has signed may do.
+    /// Whether the client showed a certificate that the authority has signed.
     pub shows_certificate: bool,
-    /// Every decrypted byte that arrived, in order, whatever it meant; the first 4 MiB.
+    /// Every decrypted byte that arrived, in order and uninterpreted; the first 4 MiB.
     pub bytes: Vec<u8>,
-    /// How many decrypted bytes arrived.
+    /// Number of decrypted bytes that arrived.
     pub received_bytes: u64,
-    /// How many decrypted bytes were taken to be sent.
+    /// Number of decrypted bytes that were accepted for sending.
     pub sent_bytes: u64,
-    /// When it ended, by whichever side.
+    /// The time when it ended, by either side.
     pub ended: Option<Instant>,
 }
 
-/// One request.
+/// The record of one request.
 #[derive(Debug, Clone)]
 pub struct RecordedRequest {
-    /// Its number, from 0.
+    /// The number of the request, from 0.
     pub id: u64,
     /// The number of its connection.
     pub connection: u64,
     /// The version it came in.
     pub version: HttpVersion,
-    /// The method.
+    /// The method of the request.
     pub method: String,
     /// The target as it was written: path and query (HTTP/2: `:path`).
     pub target: String,
-    /// HTTP/2's `:authority`.
+    /// The pseudo-header `:authority` of HTTP/2.
     pub authority: Option<String>,
     /// The headers in order. HTTP/1.1: names as they were written, duplicates where they stood.
     pub headers: Vec<(String, String)>,
@@ -65,26 +65,26 @@ pub struct RecordedRequest {
     pub body_bytes: u64,
     /// The first 64 MiB of the body.
     pub body: Vec<u8>,
-    /// When the head had arrived.
+    /// The time when the head had arrived.
     pub arrived: Instant,
-    /// When the body had arrived to its end.
+    /// The time when the body had arrived completely.
     pub body_ended: Option<Instant>,
-    /// When the answer had been written to its end.
+    /// The time when the answer had been written completely.
     pub answered: Option<Instant>,
-    /// When and how whoever sent it went away before that.
+    /// The client's disconnect before that, if it happened.
     pub hangup: Option<Hangup>,
 }
 
 /// That somebody went away while being answered.
 #[derive(Debug, Clone)]
 pub struct Hangup {
-    /// When it was noticed.
+    /// The time when it was noticed.
     pub at: Instant,
-    /// How: an end of the stream, a reset, a failed write.
+    /// The cause: an end of the stream, a reset, or a failed write.
     pub how: String,
 }
 
-/// What was waited for did not happen.
+/// The awaited event did not happen in time.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} within {limit:?}; these have arrived: {seen:?}")]
 pub struct WaitError {
@@ -93,15 +93,15 @@ pub struct WaitError {
     seen: Vec<String>,
 }
 
-/// The book of everything.
+/// The records of all connections and requests.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    pages: Mutex<Pages>,
+    pages: Mutex<RecordedState>,
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
+struct RecordedState {
     connections: Vec<RecordedConnection>,
     requests: Vec<RecordedRequest>,
     streams_open_max: usize,
@@ -279,13 +279,13 @@ impl Records {
         self.change(|pages| pages.requests.get_mut(index(id)).map(change));
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Pages) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut RecordedState) -> T) -> T {
         let result = change(&mut self.pages());
         self.changed.send_replace(());
         result
     }
 
-    fn pages(&self) -> MutexGuard<'_, Pages> {
+    fn pages(&self) -> MutexGuard<'_, RecordedState> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

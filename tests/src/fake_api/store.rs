@@ -1,6 +1,6 @@
-//! Objects with resource versions, and lists and watches of them: enough of an API server that a reflector works on it.
+//! Objects with resource versions, with lists and watches of them, sufficient for a reflector.
 //!
-//! What it emitted is written down, so that what a watcher saw can be compared with it exactly.
+//! Everything emitted is recorded, so that a watcher's events can be compared with it exactly.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,34 +8,34 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::plan::{Reply, Source};
 use super::record::Head;
+use super::response_plan::{BodySource, PlannedResponse};
 
 mod feed;
 mod history;
-mod question;
+mod request;
 
 pub use history::{Change, Emitted};
 
 pub(super) use feed::StoreFeed;
 use history::History;
-use question::{Question, WatchQuestion};
+use request::{StoreRequest, WatchRequest};
 
 /// A collection of ConfigMaps of one namespace; clones are the same collection.
 #[derive(Debug, Clone)]
-pub struct Store(Arc<Inner>);
+pub struct Store(Arc<StoreState>);
 
 #[derive(Debug)]
-struct Inner {
+struct StoreState {
     history: Mutex<History>,
     /// Goes up with each change and each bookmark.
     changed: watch::Sender<u64>,
 }
 
 impl Store {
-    /// A collection without objects.
+    /// A collection without any objects.
     pub fn new() -> Self {
-        Self(Arc::new(Inner { history: Mutex::default(), changed: watch::Sender::new(0) }))
+        Self(Arc::new(StoreState { history: Mutex::default(), changed: watch::Sender::new(0) }))
     }
 
     /// Creates or changes an object, and says at which resource version.
@@ -68,38 +68,40 @@ impl Store {
         self.history().emitted().to_vec()
     }
 
-    /// How often a mark was written, by whoever.
+    /// Number of times that a mark was written, by any client.
     pub fn times_written(&self, mark: &str) -> usize {
         self.history().emitted().iter().filter(|one| one.mark == mark).count()
     }
 
     /// The answer to a request, whose body has been read.
-    pub(super) fn reply(&self, head: &Head, body: &[u8]) -> Reply {
-        match Question::of(&head.method, &head.target, body) {
-            Question::List => Reply::json(200, self.history().list()),
-            Question::Get(name) => match self.history().object(&name) {
-                Some(object) => Reply::json(200, object),
+    pub(super) fn reply(&self, head: &Head, body: &[u8]) -> PlannedResponse {
+        match StoreRequest::of(&head.method, &head.target, body) {
+            StoreRequest::List => PlannedResponse::json(200, self.history().list()),
+            StoreRequest::Get(name) => match self.history().object(&name) {
+                Some(object) => PlannedResponse::json(200, object),
                 None => not_found(&name),
             },
-            Question::Put { name, data, is_new } => {
+            StoreRequest::Put { name, data, is_new } => {
                 self.change(|history| history.put(&name, data));
                 let object = self.history().object(&name).unwrap_or_default();
-                Reply::json(if is_new { 201 } else { 200 }, object)
+                PlannedResponse::json(if is_new { 201 } else { 200 }, object)
             }
-            Question::Delete(name) => match self.delete(&name) {
-                Some(_) => Reply::json(200, status(200, "Success", "", &name)),
+            StoreRequest::Delete(name) => match self.delete(&name) {
+                Some(_) => PlannedResponse::json(200, status(200, "Success", "", &name)),
                 None => not_found(&name),
             },
-            Question::Watch(question) => self.watch(&question),
-            Question::Unknown(why) => Reply::json(400, status(400, "Failure", "BadRequest", why)),
+            StoreRequest::Watch(question) => self.watch(&question),
+            StoreRequest::Unknown(why) => {
+                PlannedResponse::json(400, status(400, "Failure", "BadRequest", why))
+            }
         }
     }
 
-    fn watch(&self, question: &WatchQuestion) -> Reply {
-        Reply {
+    fn watch(&self, question: &WatchRequest) -> PlannedResponse {
+        PlannedResponse {
             length: None,
-            body: Source::Store(Box::new(StoreFeed::new(self, question))),
-            ..Reply::empty(200)
+            body: BodySource::Store(Box::new(StoreFeed::new(self, question))),
+            ..PlannedResponse::empty(200)
         }
     }
 
@@ -120,8 +122,8 @@ impl Default for Store {
     }
 }
 
-fn not_found(name: &str) -> Reply {
-    Reply::json(404, status(404, "Failure", "NotFound", &format!("configmaps {name:?} not found")))
+fn not_found(name: &str) -> PlannedResponse {
+    PlannedResponse::json(404, status(404, "Failure", "NotFound", &format!("configmaps {name:?} not found")))
 }
 
 fn status(code: u16, outcome: &str, reason: &str, message: &str) -> Value {

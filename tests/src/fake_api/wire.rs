@@ -1,4 +1,4 @@
-//! Reading HTTP/1.1 to the byte: heads with their names as written, bodies, and whatever comes besides.
+//! Reads HTTP/1.1 to the byte: heads with their names as written, bodies, and any bytes besides.
 
 use std::io;
 
@@ -7,28 +7,28 @@ use tokio::io::{AsyncReadExt, ReadHalf};
 
 use super::Shared;
 use super::record::{Head, HttpVersion};
-use super::tap::Tap;
+use super::recorded_stream::RecordedStream;
 
 const HEAD_BYTES_MAX: usize = 1024 * 1024;
 const HEADERS_MAX: usize = 1024;
-/// What may lie unread behind a request that is being answered; beyond it the fake stops reading.
+/// The bytes that may be unread after a request that is being answered. Beyond this the fake stops reading.
 const PIPELINED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The reading half of a connection.
-pub(super) struct Reader<'a> {
-    half: ReadHalf<Tap>,
+pub(super) struct RequestReader<'a> {
+    half: ReadHalf<RecordedStream>,
     buffer: BytesMut,
     shared: &'a Shared,
 }
 
-/// How long a request's body is.
+/// The framing of a request's body.
 enum Framing {
     Length(u64),
     Chunked,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(half: ReadHalf<Tap>, shared: &'a Shared) -> Self {
+impl<'a> RequestReader<'a> {
+    pub(super) fn new(half: ReadHalf<RecordedStream>, shared: &'a Shared) -> Self {
         Self { half, buffer: BytesMut::new(), shared }
     }
 
@@ -79,7 +79,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What has arrived and was not consumed, or the next bytes; empty at the end. Cancel-safe.
+    /// Returns the bytes that have arrived and were not consumed, or the next ones; empty at the end.
+    /// Cancel-safe.
     pub(super) async fn bytes(&mut self) -> io::Result<Bytes> {
         if self.buffer.is_empty() {
             self.more().await?;
@@ -97,7 +98,7 @@ impl<'a> Reader<'a> {
         Ok(self.buffer.split_to(bytes))
     }
 
-    pub(super) fn into_inner(self) -> ReadHalf<Tap> {
+    pub(super) fn into_inner(self) -> ReadHalf<RecordedStream> {
         self.half
     }
 
@@ -131,7 +132,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-// The outer `None` is what is no HTTP, the inner one what is not whole yet.
+// The outer `None` is for bytes that are no HTTP, the inner one for an incomplete head.
 fn parse(bytes: &[u8]) -> Option<Option<(Head, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);

@@ -18,8 +18,8 @@ pub const ACCOUNT: &str = "tunnel-agent";
 /// The user that the API server sees when the agent speaks for itself.
 pub const USERNAME: &str = "system:serviceaccount:tombolo:tunnel-agent";
 
-/// What an agent is given in a cluster that one has already: its namespace, its ServiceAccount and its rights, by which it
-/// may assert anybody, because trials have many callers.
+/// The objects for an agent in an existing cluster: its namespace, its ServiceAccount and its rights. It may
+/// impersonate anybody, because trials have many callers.
 pub const AGENT_MANIFEST: &str = include_str!("../../../deploy/rbac/open.yaml");
 
 /// The agent's account in one cluster.
@@ -32,8 +32,9 @@ pub struct AgentAccount {
 
 /// A folder laid out as kubelet lays out `/var/run/secrets/kubernetes.io/serviceaccount`.
 ///
-/// `token`, `ca.crt` and `namespace` are links into `..data`, itself a link to a folder named after the time, which is
-/// replaced by renaming another link over it: a reader sees all files of one version or all of another.
+/// `token`, `ca.crt` and `namespace` are links into `..data`, itself a link to a folder named after the time,
+/// which is replaced by renaming another link over it: a reader sees all files of one version or all of
+/// another.
 #[derive(Debug)]
 pub struct ServiceAccountDirectory {
     path: PathBuf,
@@ -41,18 +42,18 @@ pub struct ServiceAccountDirectory {
     namespace: String,
 }
 
-/// Why there is no account or no token.
+/// An error of creating the account or its token.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentAccountError {
     /// kubectl could not be run.
     #[error("could not run kubectl: {0}")]
     Run(#[from] ProcessError),
-    /// kubectl was refused.
+    /// The API server refused a kubectl command.
     #[error("kubectl {act} failed: {stderr}")]
     Refused {
-        /// What it was to do.
+        /// The purpose of the command.
         act: &'static str,
-        /// What it said.
+        /// The output of the command to stderr.
         stderr: String,
     },
     /// A file could not be written.
@@ -94,7 +95,7 @@ impl AgentAccount {
         Ok(())
     }
 
-    /// Deletes the ServiceAccount, with which all its tokens so far become invalid, and makes it anew.
+    /// Deletes the ServiceAccount, which makes all its tokens so far invalid, and creates it again.
     ///
     /// The API server remembers a token that it has seen for up to ten seconds more.
     /// The folder keeps the old token until [`Self::rotate`].
@@ -118,7 +119,7 @@ impl ServiceAccountDirectory {
         Ok(directory)
     }
 
-    /// The folder's path.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! Where the binaries of Kubernetes are that the tests run.
+//! Finds the binaries of Kubernetes that the tests run.
 
 use std::env;
 use std::fs;
@@ -11,44 +11,44 @@ const PINS: [(&str, &str, &str); 2] = [
     ("etcd", "go.etcd.io/etcd/server/v3", include_str!("../../kube/etcd/go.mod")),
 ];
 
-/// How far from the API server's minor Kubernetes supports a kubectl.
+/// The distance from the API server's minor version at which Kubernetes supports a kubectl.
 /// <https://kubernetes.io/releases/version-skew-policy/#kubectl>
-const NEIGHBOURS: [i32; 2] = [-1, 1];
+const NEIGHBOURING_MINORS: [i32; 2] = [-1, 1];
 
 /// Debian's containerd, unpacked below the folder `node`, and how far up that is.
 const CONTAINERD: &str = "node/usr/bin/containerd";
 const CONTAINERD_DEPTH: usize = 3;
 
-/// What builds the clients that people use beside kubectl.
+/// The command that builds the clients that people use beside kubectl.
 const CLIENTS: &str = "tests/kube/build --clients";
 
-/// What the program of another minor's kubectl is called, before its version.
+/// The file name of another minor's kubectl, before its version.
 const SKEWED: &str = "kubectl-v";
 
 /// The go.mod file that pins helm.
 const HELM: (&str, &str) = ("helm.sh/helm/v3", include_str!("../../kube/helm/go.mod"));
 
-/// The programs.
+/// The programs of a control plane and kubectl.
 #[derive(Debug, Clone)]
 pub struct Assets {
-    /// `etcd`.
+    /// The path of the `etcd` program.
     pub etcd: PathBuf,
-    /// `kube-apiserver`.
+    /// The path of the `kube-apiserver` program.
     pub apiserver: PathBuf,
-    /// `kubectl`.
+    /// The path of the pinned `kubectl`.
     pub kubectl: PathBuf,
 }
 
-/// What a node and what acts on its cluster's objects are made of, beside [`Assets`].
+/// The programs of a node and the controllers of its cluster, beside [`Assets`].
 #[derive(Debug, Clone)]
 pub struct NodeAssets {
-    /// `kube-controller-manager`.
+    /// The path of the `kube-controller-manager` program.
     pub controller_manager: PathBuf,
-    /// `kube-scheduler`.
+    /// The path of the `kube-scheduler` program.
     pub scheduler: PathBuf,
-    /// `kubelet`.
+    /// The path of the `kubelet` program.
     pub kubelet: PathBuf,
-    /// `metrics-server`, a static program.
+    /// The path of `metrics-server`, a static program.
     pub metrics_server: PathBuf,
     /// The program of `tests/kube/pod`, which is all that is in the images of most pods.
     pub pod: PathBuf,
@@ -69,10 +69,10 @@ pub fn helm() -> Result<PathBuf, MissingAssets> {
     find(&format!("helm-{}", pinned(HELM.0, HELM.1)), CLIENTS, &of_ours())
 }
 
-/// The program of `tests/kube/kube-rs`.
+/// The path of the program of `tests/kube/kube-rs`.
 ///
 /// # Errors
-/// It is missing.
+/// If it was not built.
 pub fn kube_rs() -> Result<PathBuf, MissingAssets> {
     find("kube-rs", CLIENTS, &of_ours())
 }
@@ -83,11 +83,11 @@ pub fn kube_rs() -> Result<PathBuf, MissingAssets> {
 /// It is missing.
 pub fn python() -> Result<PathBuf, MissingAssets> {
     // What is there last.
-    let whole = find("python/requirements.txt", CLIENTS, &of_ours())?;
-    Ok(whole.with_file_name("bin").join("python3"))
+    let complete = find("python/requirements.txt", CLIENTS, &of_ours())?;
+    Ok(complete.with_file_name("bin").join("python3"))
 }
 
-/// Where `tests/kube/build` builds what is never taken from elsewhere.
+/// The folders in which `tests/kube/build` puts the programs that are never taken from elsewhere.
 fn of_ours() -> Vec<PathBuf> {
     folder("TOMBOLO_KUBE_ASSETS").or_else(built).into_iter().collect()
 }
@@ -102,8 +102,8 @@ pub struct MissingAssets {
 }
 
 impl Assets {
-    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in `KUBEBUILDER_ASSETS`, else (and for a kubectl that the latter lacks) in
-    /// the newest folder that `tests/kube/build` made for the pinned versions.
+    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in `KUBEBUILDER_ASSETS`, else (and for a kubectl that the latter
+    /// lacks) in the newest folder that `tests/kube/build` made for the pinned versions.
     pub fn find() -> Result<Self, MissingAssets> {
         if let Some(given) = folder("TOMBOLO_KUBE_ASSETS") {
             return Self::among(&[given]);
@@ -111,7 +111,8 @@ impl Assets {
         Self::among(&folder("KUBEBUILDER_ASSETS").into_iter().chain(built()).collect::<Vec<_>>())
     }
 
-    /// The kubectls of other minors that are there, as their versions without the `v` and their programs, oldest first.
+    /// The kubectls of other minors that are there, as their versions without the `v` and their programs,
+    /// oldest first.
     ///
     /// `tests/kube/build --skew=neighbours` or `--skew=all` builds them beside the pinned one.
     pub fn other_kubectls(&self) -> Vec<(String, PathBuf)> {
@@ -134,7 +135,8 @@ impl Assets {
 }
 
 impl NodeAssets {
-    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in the newest folder that `tests/kube/build` made for the pinned versions.
+    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in the newest folder that `tests/kube/build` made for the pinned
+    /// versions.
     ///
     /// # Errors
     /// Something is missing.
@@ -169,10 +171,11 @@ pub fn pinned_kubernetes() -> &'static str {
     pinned(PINS[0].1, PINS[0].2)
 }
 
-/// The minors beside the pinned release, such as `1.35`, whose kubectls Kubernetes supports with its API server.
-pub fn neighbours() -> [String; 2] {
+/// The minors beside the pinned release, such as `1.35`, whose kubectls Kubernetes supports with its API
+/// server.
+pub fn neighbouring_minors() -> [String; 2] {
     let pinned = minor(pinned_kubernetes().trim_start_matches('v'));
-    NEIGHBOURS.map(|far| format!("1.{}", pinned + far))
+    NEIGHBOURING_MINORS.map(|far| format!("1.{}", pinned + far))
 }
 
 /// The minors whose kubectl `tests/kube/build --skew=all` builds.

@@ -1,4 +1,4 @@
-//! What a kube-apiserver says arrived, read from its audit log.
+//! Requests as a kube-apiserver saw them, read from its audit log.
 
 use std::fs;
 use std::io;
@@ -24,20 +24,20 @@ pub struct AuditEvent {
     pub request_uri: String,
     /// `get`, `list`, `watch`, `create`, …
     pub verb: String,
-    /// Whose credential it was.
+    /// The user whose credential it was.
     pub user: AuditUser,
     /// As whom it asked to act, if it did.
     pub impersonated_user: Option<AuditUser>,
     /// The addresses it came through.
     #[serde(rename = "sourceIPs", default)]
     pub source_addresses: Vec<String>,
-    /// The `User-Agent` header.
+    /// The value of the `User-Agent` header.
     pub user_agent: Option<String>,
-    /// How it was answered.
+    /// The status of the response.
     pub response_status: Option<AuditStatus>,
-    /// RFC 3339 with microseconds.
+    /// The time of arrival, RFC 3339 with microseconds.
     pub request_received_timestamp: String,
-    /// RFC 3339 with microseconds.
+    /// The time of this stage, RFC 3339 with microseconds.
     pub stage_timestamp: String,
 }
 
@@ -47,7 +47,7 @@ pub struct AuditUser {
     /// Its name; empty where the credential was nobody's.
     #[serde(default)]
     pub username: String,
-    /// Its groups.
+    /// The groups of the user.
     #[serde(default)]
     pub groups: Vec<String>,
     /// Its unique id, if it has one.
@@ -57,15 +57,15 @@ pub struct AuditUser {
 /// The status of an answer.
 #[derive(Debug, Clone, Deserialize)]
 pub struct AuditStatus {
-    /// The HTTP status.
+    /// The HTTP status of the response.
     pub code: Option<u16>,
     /// The reason of a Kubernetes `Status`.
     pub reason: Option<String>,
-    /// Its message.
+    /// The message of the status.
     pub message: Option<String>,
 }
 
-/// Why the log gave no answer.
+/// An error of reading the log.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The file could not be read.
@@ -74,18 +74,18 @@ pub enum AuditError {
     /// A line is not an audit event.
     #[error("the audit log has a line that is not an event: {line}")]
     Line {
-        /// The line.
+        /// The line that could not be parsed.
         line: String,
-        /// What is wrong with it.
+        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },
-    /// What was waited for did not arrive.
+    /// The awaited event did not arrive in time.
     #[error("no such audit event within {limit:?}; there are {} events, the last of them {last}", count)]
     Deadline {
-        /// How long was waited.
+        /// The time that was waited.
         limit: Duration,
-        /// How many events there are.
+        /// Number of events in the log.
         count: usize,
         /// The last one's verb and path.
         last: String,

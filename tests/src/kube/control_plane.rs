@@ -2,7 +2,7 @@
 
 use crate::process::Invocation;
 
-use super::Place;
+use super::ClusterOptions;
 use super::assets::{Assets, NodeAssets};
 use super::files::{self, Files};
 
@@ -10,7 +10,7 @@ use super::files::{self, Files};
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
 /// etcd on a Unix socket: it needs no port, and nobody but the owner of the folder reaches it.
-pub(super) fn etcd(assets: &Assets, place: &Place, files: &Files) -> Invocation {
+pub(super) fn etcd(assets: &Assets, options: &ClusterOptions, files: &Files) -> Invocation {
     let endpoint = endpoint(files);
     let peer = format!("unix://{}", files.path("peer.sock").display());
     let flags = [
@@ -25,19 +25,20 @@ pub(super) fn etcd(assets: &Assets, place: &Place, files: &Files) -> Invocation 
         format!("--initial-cluster=edge={peer}"),
         "--log-level=warn".to_owned(),
     ];
-    Invocation::of(&assets.etcd).arguments(flags).in_network_namespace(place.network_namespace.clone())
+    Invocation::of(&assets.etcd).arguments(flags).in_network_namespace(options.network_namespace.clone())
 }
 
 /// kube-apiserver as kubeadm configures it, as far as these clusters need it.
-pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files) -> Invocation {
+pub(super) fn apiserver(assets: &Assets, options: &ClusterOptions, port: u16, files: &Files) -> Invocation {
     let path = |name: &str| files.path(name).display().to_string();
-    // Where no controller makes the ServiceAccount `default` of a namespace, this plugin would refuse all pods.
-    let without = if place.has_controllers { "" } else { "ServiceAccount" };
+    // Where no controller makes the ServiceAccount `default` of a namespace, this plugin would refuse all
+    // pods.
+    let without = if options.has_controllers { "" } else { "ServiceAccount" };
     let flags = [
         ("etcd-servers", endpoint(files)),
-        ("bind-address", place.address.to_string()),
+        ("bind-address", options.address.to_string()),
         ("secure-port", port.to_string()),
-        ("advertise-address", place.advertise.to_string()),
+        ("advertise-address", options.advertise.to_string()),
         ("service-cluster-ip-range", SERVICE_RANGE.to_owned()),
         ("tls-cert-file", path(files::SERVER_CERTIFICATE)),
         ("tls-private-key-file", path(files::SERVER_KEY)),
@@ -60,18 +61,20 @@ pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files
         ("proxy-client-key-file", path(files::FRONT_PROXY_KEY)),
         ("audit-policy-file", path(files::AUDIT_POLICY)),
         ("audit-log-path", path(files::AUDIT_LOG)),
-        ("feature-gates", place.feature_gates.join(",")),
+        ("feature-gates", options.feature_gates.join(",")),
         // A Service's pods, where there are some, are reached without kube-proxy.
-        ("enable-aggregator-routing", place.has_controllers.to_string()),
+        ("enable-aggregator-routing", options.has_controllers.to_string()),
     ];
-    let egress =
-        place.egress_selector.iter().map(|file| ("egress-selector-config-file", file.display().to_string()));
+    let egress = options
+        .egress_selector
+        .iter()
+        .map(|file| ("egress-selector-config-file", file.display().to_string()));
     let flags = flags.into_iter().chain(egress).map(|(name, value)| format!("--{name}={value}"));
-    Invocation::of(&assets.apiserver).arguments(flags).in_network_namespace(place.network_namespace.clone())
+    Invocation::of(&assets.apiserver).arguments(flags).in_network_namespace(options.network_namespace.clone())
 }
 
 /// kube-controller-manager as a cluster-admin, with all its controllers, and listening nowhere.
-pub(super) fn controller_manager(assets: &NodeAssets, place: &Place, files: &Files) -> Invocation {
+pub(super) fn controller_manager(assets: &NodeAssets, options: &ClusterOptions, files: &Files) -> Invocation {
     let path = |name: &str| files.path(name).display().to_string();
     let flags = [
         ("kubeconfig", path(files::ADMIN_KUBECONFIG)),
@@ -83,15 +86,15 @@ pub(super) fn controller_manager(assets: &NodeAssets, place: &Place, files: &Fil
     let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}"));
     Invocation::of(&assets.controller_manager)
         .arguments(flags)
-        .in_network_namespace(place.network_namespace.clone())
+        .in_network_namespace(options.network_namespace.clone())
 }
 
-/// kube-scheduler, the same way.
-pub(super) fn scheduler(assets: &NodeAssets, place: &Place, files: &Files) -> Invocation {
+/// The command line of kube-scheduler, with the same options.
+pub(super) fn scheduler(assets: &NodeAssets, options: &ClusterOptions, files: &Files) -> Invocation {
     let kubeconfig = format!("--kubeconfig={}", files.path(files::ADMIN_KUBECONFIG).display());
     Invocation::of(&assets.scheduler)
         .arguments([kubeconfig, "--leader-elect=false".to_owned(), "--secure-port=0".to_owned()])
-        .in_network_namespace(place.network_namespace.clone())
+        .in_network_namespace(options.network_namespace.clone())
 }
 
 fn endpoint(files: &Files) -> String {

@@ -1,4 +1,4 @@
-//! What acts on a cluster's objects: a real kube-controller-manager and a real kube-scheduler.
+//! The controllers of a cluster: a real kube-controller-manager and a real kube-scheduler.
 
 use super::EdgeCluster;
 use super::assets::NodeAssets;
@@ -14,13 +14,14 @@ pub struct Controllers {
 }
 
 impl EdgeCluster {
-    /// Starts them; returns at once. The cluster's [`Place`](super::Place) has to say that it has controllers.
+    /// Starts them; returns at once. The cluster's [`Place`](super::Place) has to say that it has
+    /// controllers.
     ///
     /// # Errors
     /// A process does not start.
     pub async fn start_controllers(&self, assets: &NodeAssets) -> Result<Controllers, ProcessError> {
-        let manager = control_plane::controller_manager(assets, &self.place, &self.files);
-        let scheduler = control_plane::scheduler(assets, &self.place, &self.files);
+        let manager = control_plane::controller_manager(assets, &self.options, &self.files);
+        let scheduler = control_plane::scheduler(assets, &self.options, &self.files);
         Ok(Controllers {
             manager: Process::start(&manager, &self.files.path("kube-controller-manager.log")).await?,
             scheduler: Process::start(&scheduler, &self.files.path("kube-scheduler.log")).await?,
@@ -29,7 +30,7 @@ impl EdgeCluster {
 }
 
 impl Controllers {
-    /// What each of them wrote last, for messages.
+    /// The last output of each of them, for error messages.
     pub fn tails(&self) -> String {
         let [manager, scheduler] = [&self.manager, &self.scheduler].map(Process::tail);
         format!("kube-controller-manager:\n{manager}\nkube-scheduler:\n{scheduler}")

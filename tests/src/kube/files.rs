@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use super::Place;
+use super::ClusterOptions;
 use super::kubeconfig::{Credential, Kubeconfig};
 use crate::pki::{Authority, Issued};
 use crate::scratch::Scratch;
@@ -37,8 +37,8 @@ const SERVICE_NAMES: [&str; 5] = [
     "kubernetes.default.svc.cluster.local",
 ];
 
-// What the API server asks itself is noise; everything else is kept, without bodies, once when a long answer begins
-// and once at the end of every answer.
+// What the API server asks itself is noise; everything else is kept, without bodies, once when a long answer
+// begins and once at the end of every answer.
 const POLICY: &str = r#"apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -56,15 +56,15 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn write(place: &Place, port: u16) -> io::Result<Self> {
+    pub(super) fn write(options: &ClusterOptions, port: u16) -> io::Result<Self> {
         let directory = Scratch::new(PREFIX)?;
 
         let authority = Authority::new("kubernetes");
         let front_proxy_authority = Authority::new("front-proxy-ca");
         let front_proxy = front_proxy_authority.issue_user(FRONT_PROXY_NAME, &[]);
         let addresses =
-            [place.address, place.advertise, IpAddr::from(Ipv4Addr::LOCALHOST), SERVICE_ADDRESS.into()];
-        let names = [&SERVICE_NAMES, place.server_names].concat();
+            [options.address, options.advertise, IpAddr::from(Ipv4Addr::LOCALHOST), SERVICE_ADDRESS.into()];
+        let names = [&SERVICE_NAMES, options.server_names].concat();
         let server = authority.issue_server(&names, &addresses);
         // As whom the API server comes to kubelets.
         let kubelet_client = authority.issue_user("kube-apiserver-kubelet-client", &["system:masters"]);
@@ -88,7 +88,7 @@ impl Files {
         }
         let admin =
             Credential::Certificate(files.authority.issue_user("kubernetes-admin", &["system:masters"]));
-        let server = format!("https://{}", std::net::SocketAddr::new(place.address, port));
+        let server = format!("https://{}", std::net::SocketAddr::new(options.address, port));
         Kubeconfig { server: &server, ca_pem: files.authority.certificate_pem(), credential: &admin }
             .write(&files.path(ADMIN_KUBECONFIG))?;
         Ok(files)

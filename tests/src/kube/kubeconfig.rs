@@ -1,4 +1,4 @@
-//! Kubeconfigs as kubeadm writes them, with everything inside.
+//! Kubeconfigs in the form that kubeadm writes, with everything embedded.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -10,28 +10,28 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::pki::Issued;
 
-/// How a user of a kubeconfig proves who it is.
+/// The credential of a kubeconfig's user.
 #[derive(Debug, Clone)]
 pub enum Credential {
-    /// A bearer token.
+    /// A bearer token of the user.
     Token(String),
     /// A client certificate with its key.
     Certificate(Issued),
 }
 
-/// What goes into a kubeconfig; its cluster, user and context are called `edge`.
+/// The content of a kubeconfig. Its cluster, user and context are called `edge`.
 #[derive(Debug)]
 pub struct Kubeconfig<'a> {
     /// `https://HOST:PORT`, with a path if there is one.
     pub server: &'a str,
     /// The certificate of the authority that signed the server's.
     pub ca_pem: &'a str,
-    /// The user's credential.
+    /// The credential of the user.
     pub credential: &'a Credential,
 }
 
 impl Kubeconfig<'_> {
-    /// The file's text.
+    /// Renders the file as YAML.
     pub fn render(&self) -> String {
         let user = match self.credential {
             Credential::Token(token) => format!("    token: {token:?}\n"),

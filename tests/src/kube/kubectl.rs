@@ -8,7 +8,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 
 use crate::process::{Invocation, Process, ProcessError, run};
 
-/// How long one kubectl may take unless told otherwise.
+/// The default limit for one kubectl.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A way to run kubectl.
@@ -86,7 +86,8 @@ impl Kubectl {
         self
     }
 
-    /// Runs it to its end; at the deadline it is killed, which is an error. A failing kubectl is an answer, not an error.
+    /// Runs it to its end; at the deadline it is killed, which is an error. A failing kubectl is an answer,
+    /// not an error.
     pub async fn run(&self, arguments: &[&str]) -> Result<Output, ProcessError> {
         run(&self.invocation(arguments), self.limit).await
     }
@@ -105,7 +106,8 @@ impl Kubectl {
         Process::start_listening(&self.invocation(arguments), output).await
     }
 
-    /// The same for one that answers while it is typed to; what it writes to stderr goes to the file `output`.
+    /// The same for one that answers while it is typed to; what it writes to stderr goes to the file
+    /// `output`.
     pub async fn start_talking(
         &self,
         arguments: &[&str],
@@ -114,10 +116,10 @@ impl Kubectl {
         Process::start_talking(&self.invocation(arguments), output).await
     }
 
-    /// What it wrote to stdout.
+    /// Runs kubectl and returns its stdout.
     ///
     /// # Panics
-    /// If it failed; the message has what it wrote to stderr.
+    /// If it failed. The message has its stderr.
     pub async fn stdout(&self, arguments: &[&str]) -> String {
         let output =
             self.run(arguments).await.unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"));
@@ -126,7 +128,7 @@ impl Kubectl {
         String::from_utf8(output.stdout).expect("kubectl writes UTF-8")
     }
 
-    /// What it wrote to stderr.
+    /// Runs kubectl and returns its stderr.
     ///
     /// # Panics
     /// If it did not fail.
@@ -138,7 +140,8 @@ impl Kubectl {
         stderr
     }
 
-    // HOME holds kubectl's discovery cache: beside the kubeconfig it is never shared between clusters on one address.
+    // HOME holds kubectl's discovery cache: beside the kubeconfig it is never shared between clusters on one
+    // address.
     fn invocation(&self, arguments: &[&str]) -> Invocation {
         let beside = || self.kubeconfig.parent().map_or_else(PathBuf::new, |folder| folder.join("home"));
         let home = self.home.clone().unwrap_or_else(beside);

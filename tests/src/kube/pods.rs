@@ -15,11 +15,11 @@ use super::{ClusterError, EdgeCluster, files};
 /// A pod that waits for a node, which there is none of: the API server issues tokens for it all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    /// Its name.
+    /// The `metadata.name` of the pod.
     pub name: String,
-    /// Its UID.
+    /// The `metadata.uid` of the pod.
     pub uid: String,
-    /// Its ServiceAccount.
+    /// The ServiceAccount of the pod.
     pub account: String,
 }
 
@@ -81,7 +81,8 @@ impl EdgeCluster {
         })
     }
 
-    /// Lets the API server sign with a new key, and know the old one for as long as `overlaps`; it is started again.
+    /// Lets the API server sign with a new key, and know the old one for as long as `overlaps`; it is started
+    /// again.
     pub async fn replace_account_key(&mut self, overlaps: bool) -> Result<(), ClusterError> {
         let key = KeyPair::generate().expect("a key can be made");
         let public = self.files.path(files::ACCOUNT_PUBLIC_KEY);

@@ -1,4 +1,4 @@
-//! A running `linksim` and the way to tell it what to do.
+//! A running `linksim` and its control connection.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use crate::binaries::binary;
 use crate::network::NetworkNamespace;
 use crate::process::{Invocation, Process, ProcessError};
 
-/// How long it may take to be ready, and to answer a command.
+/// The limit for it to become ready, and for its answer to a command.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Pause between two looks whether it is ready.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -31,9 +31,9 @@ pub struct Linksim {
 }
 
 /// One end of a link: the namespace, the device's name in it, its address with a prefix.
-pub(super) type End<'a> = (&'a NetworkNamespace, &'a str, String);
+pub(super) type LinkEnd<'a> = (&'a NetworkNamespace, &'a str, String);
 
-/// Why there is no link, or why it does not do what it was told.
+/// An error of starting or controlling a link.
 #[derive(Debug, thiserror::Error)]
 pub enum LinksimError {
     /// It could not be started.
@@ -42,16 +42,16 @@ pub enum LinksimError {
     /// It ended before it was ready.
     #[error("linksim is not ready: {0}")]
     NotReady(String),
-    /// Its control socket.
+    /// The control socket of linksim failed.
     #[error("linksim's control socket does not answer")]
     Control(#[source] io::Error),
-    /// It refused.
-    #[error("linksim refused {command:?}: {says}")]
+    /// linksim refused a command that was sent.
+    #[error("linksim refused {command:?}: {message}")]
     Refused {
-        /// What it was told.
+        /// The command that was sent.
         command: String,
-        /// What it said.
-        says: String,
+        /// The error message of linksim.
+        message: String,
     },
 }
 
@@ -59,8 +59,8 @@ impl Linksim {
     pub(super) async fn start(
         folder: &Path,
         name: &str,
-        a: End<'_>,
-        b: End<'_>,
+        a: LinkEnd<'_>,
+        b: LinkEnd<'_>,
         more: &[String],
     ) -> Result<Self, LinksimError> {
         let control = folder.join(format!("{name}.sock"));
@@ -87,41 +87,42 @@ impl Linksim {
     ///
     /// # Panics
     /// If it is refused or not answered.
-    pub async fn tell(&self, command: &str) -> Value {
-        self.try_tell(command).await.unwrap_or_else(|error| panic!("{error}"))
+    pub async fn send(&self, command: &str) -> Value {
+        self.try_send(command).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Makes the link dark. Nothing passes after the instant that is returned.
     pub async fn down(&self) -> Instant {
-        at(&self.tell("down").await["down_ns"])
+        at(&self.send("down").await["down_ns"])
     }
 
     /// Opens the link. What comes after the instant that is returned passes.
     pub async fn up(&self) -> Instant {
-        at(&self.tell("up").await["reopened_ns"])
+        at(&self.send("up").await["reopened_ns"])
     }
 
-    /// Lets the NAT forget all its mappings: the next packets leave from new ports, and from `address` if one is given.
+    /// Lets the NAT forget all its mappings: the next packets leave from new ports, and from `address` if one
+    /// is given.
     pub async fn rebind(&self, address: Option<Ipv4Addr>) -> Instant {
         let address = address.map_or_else(String::new, |address| format!(" {address}"));
-        at(&self.tell(&format!("rebind{address}")).await["rebound_ns"])
+        at(&self.send(&format!("rebind{address}")).await["rebound_ns"])
     }
 
     /// Changes impairments, such as `loss=5%`, or `a-to-b loss=5%`; A is the site, B the cloud.
     pub async fn set(&self, words: &str) {
-        self.tell(&format!("set {words}")).await;
+        self.send(&format!("set {words}")).await;
     }
 
-    /// What it did so far.
+    /// The counters of the link so far.
     pub async fn stats(&self) -> Value {
-        self.tell("stats").await
+        self.send("stats").await
     }
 
     /// The same for those who expect a refusal.
     ///
     /// # Errors
     /// [`LinksimError`].
-    pub async fn try_tell(&self, command: &str) -> Result<Value, LinksimError> {
+    pub async fn try_send(&self, command: &str) -> Result<Value, LinksimError> {
         let exchange = async {
             let mut stream = UnixStream::connect(&self.control).await?;
             stream.write_all(format!("{command}\n").as_bytes()).await?;
@@ -133,14 +134,16 @@ impl Linksim {
         let answer = answer.flatten().map_err(LinksimError::Control)?;
         match answer.get("error") {
             None => Ok(answer),
-            Some(says) => Err(LinksimError::Refused { command: command.to_owned(), says: says.to_string() }),
+            Some(message) => {
+                Err(LinksimError::Refused { command: command.to_owned(), message: message.to_string() })
+            }
         }
     }
 
     // The control socket is there once the devices are.
     async fn ready(&mut self) -> Result<(), LinksimError> {
         let deadline = Instant::now() + ANSWER_MAX;
-        while self.try_tell("stats").await.is_err() {
+        while self.try_send("stats").await.is_err() {
             if self.process.ended().is_some() || Instant::now() >= deadline {
                 return Err(LinksimError::NotReady(self.process.tail().trim().to_owned()));
             }

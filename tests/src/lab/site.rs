@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::Lab;
 use super::linksim::{Linksim, LinksimError};
-use super::quarters::Quarters;
+use super::namespace_runtime::NamespaceRuntime;
 use crate::fake_api::{FakeApi, FakeApiOptions};
 use crate::network::{NetworkError, NetworkNamespace};
 use crate::process::{Invocation, ProcessError, run};
-use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Rig, Surroundings};
+use crate::rig::{AGENT_TOKEN, Agent, ApiServer, ProcessEnvironment, Rig};
 
 /// The pod's address, at every site the same.
 pub const POD: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
@@ -18,11 +18,11 @@ pub const POD: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
 const NODE: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 1);
 /// The uplinks' addresses are two each from here: shared address space, RFC 6598.
 const UPLINKS: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
-/// What links bear in IPv6: unique local addresses, RFC 4193.
+/// The IPv6 addresses of links: unique local addresses, RFC 4193.
 const POD_V6: &str = "fd00:42::2";
 const NODE_V6: &str = "fd00:42::1";
 const UPLINK_V6: [&str; 2] = ["fd00:64::1", "fd00:64::2"];
-/// How long one program may take that sets a namespace up.
+/// The limit for one program that sets a namespace up.
 const SET_UP_MAX: Duration = Duration::from_secs(10);
 
 /// A node forwards, and its pod appears under the node's address, as in most clusters.
@@ -30,10 +30,10 @@ const MASQUERADE: &str = "echo 1 > /proc/sys/net/ipv4/ip_forward && \
      nft 'add table ip lab; add chain ip lab out { type nat hook postrouting priority 100; }; \
      add rule ip lab out oifname \"uplink\" masquerade'";
 
-/// What an agent may assert at a site.
+/// The agents' configuration at a site: the identities that may be asserted, and the advertised address.
 const GUARD: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]";
 
-/// What joins a node to the cloud.
+/// The link between a node and the cloud.
 #[derive(Debug, Clone)]
 pub enum Uplink {
     /// A cable, which never fails.
@@ -50,28 +50,28 @@ pub struct Site {
     /// The device at the cloud's end of the uplink.
     device: String,
     link: Option<Linksim>,
-    quarters: Quarters,
+    runtime: NamespaceRuntime,
     pod: NetworkNamespace,
     node: NetworkNamespace,
     address: Ipv4Addr,
 }
 
-/// Why there is no site.
+/// An error of building a site.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
-    /// A namespace.
+    /// A network namespace could not be set up.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// A program.
+    /// A program could not be run.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The link.
+    /// The simulated link did not start.
     #[error(transparent)]
     Link(#[from] LinksimError),
-    /// Masquerading.
+    /// Masquerading could not be set up.
     #[error("a node cannot masquerade; is nft (Debian's package nftables) installed? {0}")]
     Masquerade(String),
-    /// TUN devices.
+    /// There are no TUN devices here.
     #[error("there is no /dev/net/tun")]
     NoTun,
 }
@@ -120,8 +120,8 @@ impl Site {
             }
         };
         node.ip(&format!("route add default via {near}")).await?;
-        let quarters = Quarters::new(&pod);
-        Ok(Self { name: name.to_owned(), device, link, quarters, pod, node, address: far })
+        let runtime = NamespaceRuntime::new(&pod);
+        Ok(Self { name: name.to_owned(), device, link, runtime, pod, node, address: far })
     }
 
     /// Its name, and its cluster's.
@@ -137,23 +137,24 @@ impl Site {
         self.link.as_ref().expect("this site's uplink is a cable")
     }
 
-    /// The pod's namespace.
+    /// The network namespace of the pod.
     pub fn pod(&self) -> &NetworkNamespace {
         &self.pod
     }
 
-    /// The node's namespace.
+    /// The network namespace of the node.
     pub fn node(&self) -> &NetworkNamespace {
         &self.node
     }
 
-    /// The node's address on the uplink: from there the cloud sees all that comes from the site, unless a NAT of the link
-    /// hides that too.
+    /// The node's address on the uplink: from there the cloud sees all that comes from the site, unless a NAT
+    /// of the link hides that too.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// Takes the pod's interface away, and gives it another one by the name `device` whose address ends with `last`.
+    /// Takes the pod's interface away, and gives it another one by the name `device` whose address ends with
+    /// `last`.
     ///
     /// # Panics
     /// If that is not possible, as where there is an interface of that name.
@@ -177,8 +178,8 @@ impl Site {
         Ok(device.unwrap_or("eth0").to_owned())
     }
 
-    /// Gives the node's uplink another address, which the cloud knows: the first one is gone, and with it what the node has
-    /// translated to it.
+    /// Gives the node's uplink another address, which the cloud knows: the first one is gone, and with it
+    /// what the node has translated to it.
     ///
     /// # Panics
     /// If that is not possible.
@@ -217,15 +218,16 @@ impl Site {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.quarters.run(future).await
+        self.runtime.run(future).await
     }
 
-    /// Starts an API server that misbehaves as told, in the pod.
+    /// Starts a fake API server in the pod.
     pub async fn fake_api(&self, options: FakeApiOptions) -> FakeApi {
         self.run(FakeApi::start_with(options)).await.expect("the fake starts")
     }
 
-    /// Starts the cluster's agent in the pod and waits until it is connected; its configuration ends with `more`.
+    /// Starts the cluster's agent in the pod and waits until it is connected; its configuration ends with
+    /// `more`.
     pub async fn agent(&self, rig: &Rig, api: &FakeApi, more: &str) -> Agent {
         let kubeconfig = rig.path().join(format!("{}.kubeconfig", self.name));
         api.write_kubeconfig(&kubeconfig, AGENT_TOKEN).expect("a file can be written");
@@ -249,7 +251,11 @@ impl Site {
         more: &str,
     ) -> Agent {
         let pod = Some(self.pod.path().to_owned());
-        let around = Surroundings { network_namespace: pod, hosts: Some(hosts), ..Surroundings::default() };
+        let around = ProcessEnvironment {
+            network_namespace: pod,
+            hosts: Some(hosts),
+            ..ProcessEnvironment::default()
+        };
         rig.agent_amid(&around, cluster, api, &guarded(more)).await
     }
 
@@ -265,7 +271,7 @@ impl Site {
         rig.agent_of_id_in(Some(self.pod.path()), cluster, id, api, &guarded(more)).await
     }
 
-    /// What an agent in the pod answers at its probes, such as `/metrics`.
+    /// The answer of an agent in the pod at its probes, for a path such as `/metrics`.
     pub async fn probe(&self, probes: SocketAddr, path: &'static str) -> String {
         self.run(crate::rig::plain(probes, path)).await.expect("the probes answer")
     }

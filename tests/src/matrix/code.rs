@@ -1,27 +1,27 @@
-//! What a request of each kind may see of a fault, in a word of two letters.
+//! The outcomes that a request of each kind may see under a fault, as codes of two characters.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of request.
+/// A kind of request in the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// A small read.
+    /// A read with a small answer.
     Get,
     /// A watch, and the lists and watches that follow it, as client-go's reflector does them.
     Watch,
     /// An upgraded connection that carries bytes both ways.
     Exec,
-    /// A write: PATCH.
+    /// A write by the method PATCH.
     Apply,
-    /// A large read.
+    /// A read with a large answer.
     Download,
 }
 
-/// How far a request was when the fault began.
+/// The stage of a request when the fault began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Timing {
@@ -31,14 +31,15 @@ pub enum Timing {
     BeforeHead,
     /// Half of the answer had been sent; of a watch half an event; of an exec bytes flow.
     MidBody,
-    /// All but the last byte had been sent; of a watch whole events; of an exec the last bytes and the end are on the way.
+    /// All but the last byte had been sent; of a watch complete events; of an exec the last bytes and the end
+    /// are on the way.
     AtTheEnd,
 }
 
-/// What a request saw.
+/// The outcome that a request saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Code {
-    /// A read that was answered whole, and sent once.
+    /// A read that was answered completely, and sent once.
     G0,
     /// The same after it was sent again, no byte of an answer having been seen.
     G1,
@@ -68,14 +69,15 @@ pub enum Code {
     P,
     /// Neither an answer nor an error within a minute of the fault's end, or what the row grants.
     Hung,
-    /// What must never be: bytes that nobody sent, a clean end where something is missing, a write that came twice.
+    /// An outcome that is never allowed: bytes that nobody sent, a clean end where something is missing, a
+    /// write that arrived twice.
     Wrong,
 }
 
-/// No such word.
+/// The word is none of the codes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is none of {all}", all = .1)]
-pub struct Unknown(String, String);
+pub struct UnknownCode(String, String);
 
 impl Request {
     /// In the order of the table's columns.
@@ -109,7 +111,7 @@ impl Timing {
 }
 
 impl Code {
-    /// All of them.
+    /// All codes, in the order of the enum.
     pub const ALL: [Self; 16] = [
         Self::G0,
         Self::G1,
@@ -132,8 +134,8 @@ impl Code {
     /// The codes of `G0/G2`; none of `-`, which is not asked.
     ///
     /// # Errors
-    /// [`Unknown`].
-    pub fn list(text: &str) -> Result<Vec<Self>, Unknown> {
+    /// [`UnknownCode`].
+    pub fn list(text: &str) -> Result<Vec<Self>, UnknownCode> {
         if text == "-" { Ok(Vec::new()) } else { text.split('/').map(str::parse).collect() }
     }
 }
@@ -145,32 +147,36 @@ impl fmt::Display for Code {
 }
 
 impl FromStr for Code {
-    type Err = Unknown;
+    type Err = UnknownCode;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    fn from_str(text: &str) -> Result<Self, UnknownCode> {
         find(Self::ALL, text, |code| format!("{code:?}"))
     }
 }
 
 impl FromStr for Request {
-    type Err = Unknown;
+    type Err = UnknownCode;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    fn from_str(text: &str) -> Result<Self, UnknownCode> {
         find(Self::ALL, text, |request| request.word().to_owned())
     }
 }
 
 impl FromStr for Timing {
-    type Err = Unknown;
+    type Err = UnknownCode;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    fn from_str(text: &str) -> Result<Self, UnknownCode> {
         find(Self::ALL, text, |timing| timing.word().to_owned())
     }
 }
 
-fn find<T: Copy, const N: usize>(all: [T; N], text: &str, word: impl Fn(&T) -> String) -> Result<T, Unknown> {
+fn find<T: Copy, const N: usize>(
+    all: [T; N],
+    text: &str,
+    word: impl Fn(&T) -> String,
+) -> Result<T, UnknownCode> {
     let words = || all.iter().map(&word).collect::<Vec<_>>().join(", ");
-    all.iter().find(|one| word(one) == text).copied().ok_or_else(|| Unknown(text.to_owned(), words()))
+    all.iter().find(|one| word(one) == text).copied().ok_or_else(|| UnknownCode(text.to_owned(), words()))
 }
 
 #[cfg(test)]
@@ -178,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_as_they_are_written() {
+    fn codes_are_parsed_as_they_are_printed() {
         assert_eq!(Code::list("G0/G2"), Ok(vec![Code::G0, Code::G2]));
         assert_eq!(Code::list("-"), Ok(vec![]));
         assert!(Code::list("G9").unwrap_err().to_string().contains("G0, G1"));

@@ -1,49 +1,49 @@
-//! A row of the matrix: a fault, how it is made, and what each kind of request must then see.
+//! A row of the matrix: a fault, its injection, and the outcomes that each kind of request may see.
 
 use std::time::Duration;
 
-use super::code::{Code, Request, Timing, Unknown};
+use super::code::{Code, Request, Timing, UnknownCode};
 
 /// A quick row's fault lasts no longer.
 pub const QUICK_MAX: Duration = Duration::from_secs(5);
 
-/// One fault.
+/// One fault of the matrix.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     /// Its number, the same for ever, and a letter where one number has several trials.
     pub id: &'static str,
-    /// In words.
+    /// The description of the fault.
     pub fault: &'static str,
-    /// How it is made.
+    /// The means by which the fault is made.
     pub injection: Injection,
-    /// What a request in flight may see, in the order of [`Request::ALL`]; `-` is not asked.
+    /// The outcomes of requests in flight, in the order of [`Request::ALL`]; `-` is not tried.
     pub in_flight: [&'static str; 5],
     /// The same of one that is unanswered, where that is another matter.
     pub before_head: Option<[&'static str; 5]>,
-    /// What a request may see that begins during the fault.
+    /// The outcomes of requests that begin during the fault.
     pub new: [&'static str; 5],
-    /// How far requests are.
+    /// The stages of requests at which the fault is tried.
     pub timings: &'static [Timing],
-    /// How long the fault lasts.
+    /// The time that the fault lasts.
     pub lasts: Duration,
-    /// How long after its begin those requests begin that are to begin during it: at first nobody can know of it.
+    /// The time from the fault's begin to the begin of new requests. At first nobody can know of the fault.
     pub new_after: Duration,
     /// `linksim`'s words for the link as it is without the fault.
     pub link: &'static str,
-    /// By which of both families of addresses the agent's tunnel goes before the fault; both are there then, and else only
-    /// IPv4.
+    /// By which of both families of addresses the agent's tunnel goes before the fault; both are there then,
+    /// and else only IPv4.
     pub family: Option<Family>,
-    /// What a log must say of it: `server` or `agent`, and words.
-    pub said: Option<(&'static str, &'static str)>,
+    /// The line that a log must contain: the log `server` or `agent`, and a part of the line.
+    pub logged: Option<(&'static str, &'static str)>,
     /// After the fault's end, a request that has seen nothing for so long is hung.
-    pub patience: Duration,
-    /// Bytes of a download.
+    pub wait_max: Duration,
+    /// Size of a download in bytes.
     pub download_bytes: usize,
-    /// What else is to be said of the row.
+    /// Further remarks on the row.
     pub note: &'static str,
 }
 
-/// How a fault is made.
+/// The means by which a fault is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Injection {
     /// `linksim`'s words for both directions.
@@ -54,49 +54,50 @@ pub enum Injection {
     LinkFromStart(&'static str),
     /// Nothing passes, in one direction (`a-to-b` is from the agent to the server) or in both (``).
     Dark(&'static str),
-    /// The NAT gives every sender a new port, and another address where it is told to.
+    /// The NAT gives every sender a new port, and another address if asked.
     Rebind {
-        /// Another address, too.
+        /// The node gets another address, too.
         address: bool,
     },
     /// A rule of nft for what the site's node forwards.
     Nft(&'static str),
-    /// TCP connections of the server's port are reset, which both ends are told.
+    /// TCP connections of the server's port are reset, and both ends get a RST.
     Reset(Connections),
     /// The agent's interface goes, and another one with another address comes.
     Interface,
-    /// The kernel keeps no more than so many bytes for each UDP socket of agent and server that were not read yet.
+    /// The kernel keeps no more than so many bytes for each UDP socket of agent and server that were not read
+    /// yet.
     Buffers(usize),
     /// A process sees a wall clock that is so many seconds ahead of the machine's.
     Clock {
-        /// Which.
+        /// The process whose clock jumps.
         victim: Victim,
-        /// How far it is ahead.
+        /// Seconds by which the clock is ahead.
         ahead_seconds: i64,
-        /// The agent begins anew under it.
-        anew: bool,
+        /// The agent is restarted under it.
+        again: bool,
     },
     /// Nothing but time, in which nothing is said.
     Idle,
     /// From this to this port, and no other, connections leave the pod.
     Ports(u16, u16),
     /// A process at the edge or the server, and what happens to it.
-    Process(Victim, Mishap),
-    /// What the kernel grants a process.
-    Resource(Victim, Scarcity),
-    /// What `strace` makes system calls answer, such as `sendmsg:error=ENOBUFS:when=1+3`.
+    Process(Victim, ProcessFault),
+    /// The kernel grants a process less of a resource.
+    Resource(Victim, Shortage),
+    /// Results of system calls that `strace` injects, such as `sendmsg:error=ENOBUFS:when=1+3`.
     Strace(Victim, &'static str),
-    /// What the API server does.
+    /// A fault of the API server.
     Api(ApiFault),
-    /// What another test shows: the name of its function.
+    /// The fault is shown by another test, whose function has this name.
     Elsewhere(&'static str),
-    /// What it would befall is not built yet.
+    /// The feature that the fault would affect is not built yet.
     NotBuilt(&'static str),
-    /// What it takes is not here.
+    /// The fault needs something that is not available here.
     NotHere(&'static str),
 }
 
-/// A process under test.
+/// A process under test, or its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
     /// The agent, which is the only one.
@@ -105,33 +106,34 @@ pub enum Victim {
     OneAgentOf(usize),
     /// The agent and the server.
     Both,
-    /// The server.
+    /// The process of the tunnel-server.
     Server,
-    /// The first of two servers; agents hold tunnels to both, and callers go to the next one where they find nobody.
+    /// The first of two servers; agents hold tunnels to both, and callers go to the next one where they find
+    /// nobody.
     ServerOfTwo,
 }
 
-/// Whose connections.
+/// The owners of the connections that break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connections {
     /// The agent's, to the server.
     Carrier,
-    /// The callers'.
+    /// The connections of callers break.
     Callers,
 }
 
-/// A family of addresses.
+/// An address family of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4.
+    /// The address family of IPv4.
     V4,
-    /// IPv6.
+    /// The address family of IPv6.
     V6,
 }
 
-/// What happens to a process.
+/// An event that happens to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mishap {
+pub enum ProcessFault {
     /// SIGKILL; at the fault's end it is started again.
     Killed,
     /// SIGTERM; at the fault's end it is started again.
@@ -140,9 +142,9 @@ pub enum Mishap {
     Stopped,
 }
 
-/// What a process has too little of.
+/// A resource that a process has too little of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scarcity {
+pub enum Shortage {
     /// So much of one processor, in per cent.
     Processor(u32),
     /// So many bytes of memory.
@@ -153,7 +155,7 @@ pub enum Scarcity {
     Threads,
 }
 
-/// What an API server does.
+/// A misbehaviour of an API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiFault {
     /// It is gone: connections are refused, old ones broken.
@@ -164,7 +166,7 @@ pub enum ApiFault {
     ClosesAfterTheLastByte,
     /// It says GOAWAY on every connection.
     GoesAway,
-    /// It stands still in the midst of an answer.
+    /// It freezes in the middle of an answer.
     Stalls,
     /// It sends an answer byte by byte.
     Trickles,
@@ -197,28 +199,28 @@ impl Row {
             new_after: Duration::from_millis(100),
             link: "delay=5ms",
             family: None,
-            said: None,
-            patience: Duration::from_secs(60),
+            logged: None,
+            wait_max: Duration::from_secs(60),
             download_bytes: 4 * 1024 * 1024,
             note: "",
         }
     }
 
-    /// What requests in flight may see.
+    /// Sets the outcomes of requests in flight.
     #[must_use]
     pub const fn in_flight(mut self, codes: [&'static str; 5]) -> Self {
         self.in_flight = codes;
         self
     }
 
-    /// What requests may see that are in flight and unanswered, where that is another matter.
+    /// Sets the outcomes of requests in flight that are unanswered, where they differ.
     #[must_use]
     pub const fn unanswered(mut self, codes: [&'static str; 5]) -> Self {
         self.before_head = Some(codes);
         self
     }
 
-    /// What requests may see that begin during the fault.
+    /// Sets the outcomes of requests that begin during the fault.
     #[must_use]
     pub const fn begun_during(mut self, codes: [&'static str; 5]) -> Self {
         self.new = codes;
@@ -232,28 +234,28 @@ impl Row {
         self
     }
 
-    /// How far requests are.
+    /// Sets the stages of the requests.
     #[must_use]
     pub const fn at(mut self, timings: &'static [Timing]) -> Self {
         self.timings = timings;
         self
     }
 
-    /// How long it lasts.
+    /// Sets the time that the fault lasts.
     #[must_use]
     pub const fn seconds(mut self, seconds: u64) -> Self {
         self.lasts = Duration::from_secs(seconds);
         self
     }
 
-    /// How long after its begin new requests begin.
+    /// Sets the time from the fault's begin to the begin of new requests.
     #[must_use]
     pub const fn new_after(mut self, seconds: u64) -> Self {
         self.new_after = Duration::from_secs(seconds);
         self
     }
 
-    /// What the link does without the fault.
+    /// Sets the link's impairment without the fault.
     #[must_use]
     pub const fn over(mut self, link: &'static str) -> Self {
         self.link = link;
@@ -267,39 +269,39 @@ impl Row {
         self
     }
 
-    /// What the log of `server` or `agent` must say.
+    /// Sets what the log of `server` or `agent` must contain.
     #[must_use]
-    pub const fn saying(mut self, log: &'static str, words: &'static str) -> Self {
-        self.said = Some((log, words));
+    pub const fn logging(mut self, log: &'static str, words: &'static str) -> Self {
+        self.logged = Some((log, words));
         self
     }
 
-    /// How long is waited after its end.
+    /// Sets the time that is waited after the fault's end.
     #[must_use]
     pub const fn waiting(mut self, seconds: u64) -> Self {
-        self.patience = Duration::from_secs(seconds);
+        self.wait_max = Duration::from_secs(seconds);
         self
     }
 
-    /// How much is downloaded.
+    /// Sets the size of the download.
     #[must_use]
     pub const fn downloading(mut self, bytes: usize) -> Self {
         self.download_bytes = bytes;
         self
     }
 
-    /// What else is to be said.
+    /// Adds a remark to the row.
     #[must_use]
     pub const fn note(mut self, note: &'static str) -> Self {
         self.note = note;
         self
     }
 
-    /// What a request may see.
+    /// The outcomes that a request may see.
     ///
     /// # Errors
-    /// A word that is no code.
-    pub fn expected(&self, request: Request, timing: Timing) -> Result<Vec<Code>, Unknown> {
+    /// A word of the row is no code.
+    pub fn expected(&self, request: Request, timing: Timing) -> Result<Vec<Code>, UnknownCode> {
         let column = Request::ALL.iter().position(|one| *one == request).unwrap_or_default();
         let codes = match timing {
             Timing::New => self.new,
@@ -326,7 +328,7 @@ impl Row {
     pub fn is_quick(&self) -> bool {
         self.is_tried()
             && self.lasts <= QUICK_MAX
-            && self.patience <= Self::new("", "", self.injection).patience
+            && self.wait_max <= Self::new("", "", self.injection).wait_max
     }
 
     /// Whether there is a trial of it.

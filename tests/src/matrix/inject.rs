@@ -1,91 +1,91 @@
-//! Making a fault, and ending it.
+//! Makes a fault and ends it.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::fault::{ApiFault, Connections, Injection, Mishap, Row, Victim};
-use super::stage::{CLUSTER, OTHER_ADDRESS, Stage};
-use crate::fake_api::Door;
+use super::fault::{ApiFault, Connections, Injection, ProcessFault, Row, Victim};
+use super::setup::{CLUSTER, MatrixSetup, OTHER_ADDRESS};
+use crate::fake_api::ListenerMode;
 use crate::process::{Invocation, Process, run};
-use resource::Held;
+use resource::ShortageGuard;
 
 mod clock;
 mod resource;
 
 pub use clock::Clocks;
 
-/// How long one program may take that makes a fault.
+/// The limit for one program that makes a fault.
 const TOOL_MAX: Duration = Duration::from_secs(20);
-/// How long the server stands still, and how long it runs then.
+/// The time that the server is frozen, and the time that it runs afterwards.
 const STUTTER: Duration = Duration::from_millis(150);
-/// How long a process that is asked to stop may take.
+/// The limit for a process to stop when asked.
 const STOPPED_MAX: Duration = Duration::from_secs(120);
 
-/// A fault that lasts; what holds it is let go by [`Fault::end`].
+/// A fault that lasts; what holds it is let go by [`ActiveFault::end`].
 #[derive(Debug, Default)]
-pub struct Fault {
-    held: Vec<Held>,
+pub struct ActiveFault {
+    held: Vec<ShortageGuard>,
     strace: Option<Process>,
 }
 
 /// The fault cannot be made here.
 #[derive(Debug, thiserror::Error)]
 #[error("the fault could not be made: {0}")]
-pub struct NotMade(pub String);
+pub struct FaultUnavailable(pub String);
 
-impl Fault {
-    /// Makes it.
+impl ActiveFault {
+    /// Makes the fault of a row.
     ///
     /// # Errors
-    /// [`NotMade`], which says what is missing.
-    pub async fn begin(stage: &mut Stage, row: &Row) -> Result<Self, NotMade> {
+    /// [`FaultUnavailable`], which says what is missing.
+    pub async fn begin(setup: &mut MatrixSetup, row: &Row) -> Result<Self, FaultUnavailable> {
         let mut fault = Self::default();
         match row.injection {
-            Injection::Link(words) => stage.site.link().set(words).await,
-            // What is from the start is there already; pulses are told by the runner.
+            Injection::Link(words) => setup.site.link().set(words).await,
+            // A fault from the start is there already, and the runner sends the pulses.
             Injection::LinkFromStart(_) | Injection::Idle | Injection::Pulses(..) => {}
-            Injection::Dark("") => drop(stage.site.link().down().await),
-            Injection::Dark(way) => drop(stage.site.link().tell(&format!("down {way}")).await),
+            Injection::Dark("") => drop(setup.site.link().down().await),
+            Injection::Dark(way) => drop(setup.site.link().send(&format!("down {way}")).await),
             Injection::Rebind { address } => {
                 let other = address.then_some(OTHER_ADDRESS);
-                stage.site.link().rebind(other).await;
+                setup.site.link().rebind(other).await;
             }
             Injection::Nft(rule) => {
                 let script = format!(
                     "nft 'add table inet fault; add chain inet fault way {{ type filter hook forward priority 0; }}; \
                      add rule inet fault way {rule}'"
                 );
-                in_namespace(stage.site.node().path(), &script).await?;
+                in_namespace(setup.site.node().path(), &script).await?;
             }
-            Injection::Reset(whose) => reset(stage, whose).await?,
-            Injection::Interface => stage.site.replace_interface("eth1", 77).await,
+            Injection::Reset(whose) => reset(setup, whose).await?,
+            Injection::Interface => setup.site.replace_interface("eth1", 77).await,
             Injection::Buffers(bytes) => {
-                for process in stage.victims(Victim::Both) {
-                    fault.held.push(Held::buffers(process, bytes)?);
+                for process in setup.victims(Victim::Both) {
+                    fault.held.push(ShortageGuard::buffers(process, bytes)?);
                 }
             }
-            Injection::Clock { victim, ahead_seconds, anew } => {
-                set_clock(stage, victim, ahead_seconds)?;
-                if anew {
+            Injection::Clock { victim, ahead_seconds, again } => {
+                set_clock(setup, victim, ahead_seconds)?;
+                if again {
                     // The one that ran is killed as it is dropped.
-                    stage.agents[0] = None;
-                    stage.agents[0] = Some(stage.start_agent(0).await);
+                    setup.agents[0] = None;
+                    setup.agents[0] = Some(setup.start_agent(0).await);
                 }
             }
             Injection::Ports(first, last) => {
                 let script = format!("echo '{first} {last}' > /proc/sys/net/ipv4/ip_local_port_range");
-                in_namespace(stage.site.pod().path(), &script).await?;
+                in_namespace(setup.site.pod().path(), &script).await?;
             }
-            Injection::Process(victim, mishap) => befall(stage, victim, mishap)?,
+            Injection::Process(victim, mishap) => befall(setup, victim, mishap)?,
             Injection::Resource(victim, scarcity) => {
-                for process in stage.victims(victim) {
-                    fault.held.push(Held::take(process, scarcity)?);
+                for process in setup.victims(victim) {
+                    fault.held.push(ShortageGuard::take(process, scarcity)?);
                 }
             }
             Injection::Strace(victim, what) => {
-                let process = stage.victims(victim)[0];
+                let process = setup.victims(victim)[0];
                 let words = [
                     "-f",
                     "-qq",
@@ -97,37 +97,38 @@ impl Fault {
                     &format!("inject={what}"),
                 ];
                 let strace = Invocation::of("strace").arguments(words);
-                let log = stage.rig.path().join("strace.log");
-                let strace =
-                    Process::start(&strace, &log).await.map_err(|error| NotMade(error.to_string()))?;
+                let log = setup.rig.path().join("strace.log");
+                let strace = Process::start(&strace, &log)
+                    .await
+                    .map_err(|error| FaultUnavailable(error.to_string()))?;
                 fault.strace = Some(strace);
                 resource::traced(process).await?;
             }
-            Injection::Api(fault) => begin_api(stage, fault).await,
+            Injection::Api(fault) => begin_api(setup, fault).await,
             Injection::Elsewhere(why) | Injection::NotBuilt(why) | Injection::NotHere(why) => {
-                return Err(NotMade(why.to_owned()));
+                return Err(FaultUnavailable(why.to_owned()));
             }
         }
         Ok(fault)
     }
 
     /// Ends it, and lets start again what has ended by it. What is returned says that there was no fault.
-    pub async fn end(mut self, stage: &mut Stage, row: &Row) -> Option<String> {
-        let unmade = self.held.iter().find_map(Held::unmade);
+    pub async fn end(mut self, setup: &mut MatrixSetup, row: &Row) -> Option<String> {
+        let unmade = self.held.iter().find_map(ShortageGuard::unmade);
         match row.injection {
-            Injection::Link(words) => stage.site.link().set(&off(words)).await,
-            Injection::Dark("") => drop(stage.site.link().up().await),
-            Injection::Dark(way) => drop(stage.site.link().tell(&format!("up {way}")).await),
+            Injection::Link(words) => setup.site.link().set(&off(words)).await,
+            Injection::Dark("") => drop(setup.site.link().up().await),
+            Injection::Dark(way) => drop(setup.site.link().send(&format!("up {way}")).await),
             Injection::Nft(_) => {
-                let _ = in_namespace(stage.site.node().path(), "nft 'delete table inet fault'").await;
+                let _ = in_namespace(setup.site.node().path(), "nft 'delete table inet fault'").await;
             }
             Injection::Ports(..) => {
                 let wide = "echo '32768 60999' > /proc/sys/net/ipv4/ip_local_port_range";
-                let _ = in_namespace(stage.site.pod().path(), wide).await;
+                let _ = in_namespace(setup.site.pod().path(), wide).await;
             }
-            Injection::Process(victim, mishap) => recover(stage, victim, mishap).await,
-            Injection::Api(fault) => end_api(stage, fault).await,
-            Injection::Clock { victim, .. } => drop(set_clock(stage, victim, 0)),
+            Injection::Process(victim, mishap) => recover(setup, victim, mishap).await,
+            Injection::Api(fault) => end_api(setup, fault).await,
+            Injection::Clock { victim, .. } => drop(set_clock(setup, victim, 0)),
             Injection::Pulses(..)
             | Injection::Reset(_)
             | Injection::Interface
@@ -146,7 +147,7 @@ impl Fault {
             let _ = strace.stop(TOOL_MAX).await;
         }
         self.held.clear();
-        stage.restart_what_ended().await;
+        setup.restart_what_ended().await;
         unmade
     }
 }
@@ -159,30 +160,37 @@ pub fn off(words: &str) -> String {
         .join(" ")
 }
 
-fn befall(stage: &mut Stage, victim: Victim, mishap: Mishap) -> Result<(), NotMade> {
+fn befall(setup: &mut MatrixSetup, victim: Victim, mishap: ProcessFault) -> Result<(), FaultUnavailable> {
     let process = match victim {
-        Victim::Server | Victim::ServerOfTwo | Victim::Both => stage.rig.server(),
+        Victim::Server | Victim::ServerOfTwo | Victim::Both => setup.rig.server(),
         Victim::Agent | Victim::OneAgentOf(_) => {
-            &mut stage.agents[0].as_mut().ok_or_else(|| NotMade("there is no agent".to_owned()))?.process
+            &mut setup.agents[0]
+                .as_mut()
+                .ok_or_else(|| FaultUnavailable("there is no agent".to_owned()))?
+                .process
         }
     };
     match mishap {
-        Mishap::Killed => process.kill(),
-        Mishap::Terminated => process.signal(Signal::TERM).map_err(|error| NotMade(error.to_string()))?,
-        Mishap::Stopped => process.signal(Signal::STOP).map_err(|error| NotMade(error.to_string()))?,
+        ProcessFault::Killed => process.kill(),
+        ProcessFault::Terminated => {
+            process.signal(Signal::TERM).map_err(|error| FaultUnavailable(error.to_string()))?
+        }
+        ProcessFault::Stopped => {
+            process.signal(Signal::STOP).map_err(|error| FaultUnavailable(error.to_string()))?
+        }
     }
     Ok(())
 }
 
-async fn recover(stage: &mut Stage, victim: Victim, mishap: Mishap) {
+async fn recover(setup: &mut MatrixSetup, victim: Victim, mishap: ProcessFault) {
     match (victim, mishap) {
-        (Victim::Server, Mishap::Stopped) => drop(stage.rig.server().signal(Signal::CONT)),
-        (_, Mishap::Stopped) => {
-            drop(stage.agents[0].as_ref().map(|agent| agent.process.signal(Signal::CONT)));
+        (Victim::Server, ProcessFault::Stopped) => drop(setup.rig.server().signal(Signal::CONT)),
+        (_, ProcessFault::Stopped) => {
+            drop(setup.agents[0].as_ref().map(|agent| agent.process.signal(Signal::CONT)));
         }
         // One of several that was killed is not there again within the trial.
-        (Victim::OneAgentOf(_), Mishap::Killed) => stage.agents[0] = None,
-        (Victim::OneAgentOf(_) | Victim::Agent, Mishap::Terminated) => {
+        (Victim::OneAgentOf(_), ProcessFault::Killed) => setup.agents[0] = None,
+        (Victim::OneAgentOf(_) | Victim::Agent, ProcessFault::Terminated) => {
             // Its exchanges go on until its drain's end; nobody waits for that here.
             tokio::task::yield_now().await;
         }
@@ -191,70 +199,71 @@ async fn recover(stage: &mut Stage, victim: Victim, mishap: Mishap) {
 }
 
 /// Both ends learn of it: the kernel aborts the socket here and tells the other side.
-async fn reset(stage: &Stage, whose: Connections) -> Result<(), NotMade> {
-    let port = stage.rig.gateway().port();
+async fn reset(setup: &MatrixSetup, whose: Connections) -> Result<(), FaultUnavailable> {
+    let port = setup.rig.gateway().port();
     match whose {
         Connections::Carrier => {
-            in_namespace(stage.site.pod().path(), &format!("ss -K -tn dport = :{port}")).await
+            in_namespace(setup.site.pod().path(), &format!("ss -K -tn dport = :{port}")).await
         }
         Connections::Callers => {
-            let cloud = stage.rig.network_namespace();
-            let cloud = cloud.ok_or_else(|| NotMade("the server is in no namespace".to_owned()))?;
+            let cloud = setup.rig.network_namespace();
+            let cloud = cloud.ok_or_else(|| FaultUnavailable("the server is in no namespace".to_owned()))?;
             in_namespace(cloud, &format!("ss -K -tn src 127.0.0.1 and sport = :{port}")).await
         }
     }
 }
 
-fn set_clock(stage: &Stage, victim: Victim, ahead_seconds: i64) -> Result<(), NotMade> {
+fn set_clock(setup: &MatrixSetup, victim: Victim, ahead_seconds: i64) -> Result<(), FaultUnavailable> {
     let program = match victim {
         Victim::Agent | Victim::OneAgentOf(_) => "tunnel-agent",
         Victim::Server | Victim::ServerOfTwo | Victim::Both => "tunnel-server",
     };
-    let clocks = stage.clocks.as_ref().ok_or_else(|| NotMade("the stage has no clocks".to_owned()))?;
-    clocks.set(program, ahead_seconds).map_err(|error| NotMade(error.to_string()))
+    let clocks =
+        setup.clocks.as_ref().ok_or_else(|| FaultUnavailable("the stage has no clocks".to_owned()))?;
+    clocks.set(program, ahead_seconds).map_err(|error| FaultUnavailable(error.to_string()))
 }
 
-async fn begin_api(stage: &mut Stage, fault: ApiFault) {
+async fn begin_api(setup: &mut MatrixSetup, fault: ApiFault) {
     match fault {
         ApiFault::Gone => {
-            if let Some(fake) = &mut stage.fake {
+            if let Some(fake) = &mut setup.fake {
                 fake.refuse().await;
                 fake.drop_connections();
             }
         }
-        ApiFault::Silent => stage.fake().set_door(Door::StallBeforeTls),
-        ApiFault::GoesAway => stage.fake().say_goaway(),
+        ApiFault::Silent => setup.fake().set_listener_mode(ListenerMode::SilentBeforeTls),
+        ApiFault::GoesAway => setup.fake().send_goaway(),
         _ => {}
     }
 }
 
-async fn end_api(stage: &mut Stage, fault: ApiFault) {
+async fn end_api(setup: &mut MatrixSetup, fault: ApiFault) {
     match fault {
         // Its socket is one of the site's, and so is made there.
         ApiFault::Gone => {
-            if let Some(mut fake) = stage.fake.take() {
+            if let Some(mut fake) = setup.fake.take() {
                 let listen = async move {
                     fake.listen_again().await.expect("its port is free");
                     fake
                 };
-                stage.fake = Some(stage.site.run(listen).await);
+                setup.fake = Some(setup.site.run(listen).await);
             }
         }
-        ApiFault::Silent => stage.fake().set_door(Door::Open),
+        ApiFault::Silent => setup.fake().set_listener_mode(ListenerMode::Open),
         _ => {}
     }
 }
 
 /// Runs a line of shell in a network namespace.
-pub(super) async fn in_namespace(namespace: &std::path::Path, script: &str) -> Result<(), NotMade> {
+pub(super) async fn in_namespace(namespace: &std::path::Path, script: &str) -> Result<(), FaultUnavailable> {
     let shell =
         Invocation::of("sh").arguments(["-c", script]).in_network_namespace(Some(namespace.to_owned()));
-    let output = run(&shell, TOOL_MAX).await.map_err(|error| NotMade(error.to_string()))?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(NotMade(format!("{script}: {said}"))) }
+    let output = run(&shell, TOOL_MAX).await.map_err(|error| FaultUnavailable(error.to_string()))?;
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(FaultUnavailable(format!("{script}: {message}"))) }
 }
 
-impl Stage {
+impl MatrixSetup {
     /// Starts the server and the first agent again if they have ended.
     async fn restart_what_ended(&mut self) {
         if self.rig.server().ended().is_some() {
@@ -268,7 +277,7 @@ impl Stage {
     }
 
     /// Waits for those that were asked to stop.
-    pub async fn last_words(&mut self) {
+    pub async fn log_tail(&mut self) {
         for agent in self.agents.iter_mut().flatten() {
             let _ = agent.process.wait(STOPPED_MAX).await;
         }
@@ -280,28 +289,28 @@ impl Stage {
     }
 }
 
-/// Lets the server stand still now and then for as long as nobody aborts it: what arrives meanwhile has to wait.
-pub async fn stutter(stage: &mut Stage) {
+/// Freezes the server now and then until the task is aborted. Data that arrives meanwhile has to wait.
+pub async fn stutter(setup: &mut MatrixSetup) {
     loop {
         // A server that has ended is found by those who ask it.
-        let _ = stage.rig.server().signal(Signal::STOP);
+        let _ = setup.rig.server().signal(Signal::STOP);
         sleep(STUTTER).await;
-        go_on(stage);
+        go_on(setup);
         sleep(STUTTER).await;
     }
 }
 
 /// Lets the server go on.
-pub fn go_on(stage: &mut Stage) {
-    let _ = stage.rig.server().signal(Signal::CONT); // As above.
+pub fn go_on(setup: &mut MatrixSetup) {
+    let _ = setup.rig.server().signal(Signal::CONT); // As above.
 }
 
 /// Lets words come and go for as long as nobody aborts it.
-pub async fn pulse(stage: &Stage, words: &str, on: Duration, off_for: Duration) {
+pub async fn pulse(setup: &MatrixSetup, words: &str, on: Duration, off_for: Duration) {
     loop {
-        stage.site.link().set(words).await;
+        setup.site.link().set(words).await;
         sleep(on).await;
-        stage.site.link().set(&off(words)).await;
+        setup.site.link().set(&off(words)).await;
         sleep(off_for).await;
     }
 }

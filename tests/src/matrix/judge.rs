@@ -1,4 +1,4 @@
-//! From what a request saw, and what the API server recorded of it, to a code.
+//! Derives a code from a request's observation and from the API server's records of it.
 
 use std::time::Instant;
 
@@ -6,54 +6,58 @@ use serde_json::Value;
 
 use super::code::{Code, Request};
 use super::report::Observed;
-use super::requests::{End, Sight};
+use super::requests::{Observation, RequestEnd};
 use crate::check::reflector::Reflector;
-use crate::check::watched::Watched;
+use crate::check::watch_report::WatchReport;
 use crate::fake_api::Emitted;
 
-/// What the API server knows of a request.
+/// The API server's records of a request.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known<'a> {
-    /// How often it arrived.
+pub struct Arrivals<'a> {
+    /// Number of times that it arrived.
     pub arrivals: usize,
-    /// What the collection emitted.
+    /// The changes that the collection emitted.
     pub emitted: &'a [Emitted],
-    /// What the API server answered of its own accord, if that is no success: status and body.
+    /// The status and body of the API server's own answer, if that was no success.
     pub answered: Option<(u16, &'a str)>,
 }
 
-/// When a fault began and ended.
+/// The time of a fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
-    /// Its begin.
+    /// The time when it began.
     pub begun: Instant,
-    /// Its end.
+    /// The time when it ended.
     pub ended: Instant,
 }
 
-/// Judges one request.
-pub fn judge(request: Request, sight: &Sight, known: Known<'_>, span: Span) -> Observed {
-    let (code, detail) = match (&sight.end, &sight.reflector) {
-        (End::Wrong(what), _) => (Code::Wrong, what.clone()),
-        (End::Hung, _) => (Code::Hung, "nothing came".to_owned()),
+/// Judges one request by its observation.
+pub fn judge(request: Request, observation: &Observation, known: Arrivals<'_>, span: Span) -> Observed {
+    let (code, detail) = match (&observation.end, &observation.reflector) {
+        (RequestEnd::Wrong(what), _) => (Code::Wrong, what.clone()),
+        (RequestEnd::Hung, _) => (Code::Hung, "nothing came".to_owned()),
         (_, Some((reflector, breaks, refusals))) => of_watch(reflector, *breaks, *refusals, known.emitted),
-        (End::Refused { status, text, retry_after }, None) => {
+        (RequestEnd::Refused { status, text, retry_after }, None) => {
             refused(request, *status, text, retry_after.as_deref(), known)
         }
-        (End::Broken(how), None) => (broken(request, known.arrivals), how.clone()),
-        (End::Whole, None) => whole(request, known.arrivals),
+        (RequestEnd::Broken(how), None) => (broken(request, known.arrivals), how.clone()),
+        (RequestEnd::Complete, None) => complete(request, known.arrivals),
     };
     let mut observed = Observed {
         request,
         code,
         detail,
-        noticed: sight.told.map(|told| told.saturating_duration_since(span.begun).as_secs_f64()),
-        resumed: sight.resumed.map(|resumed| resumed.saturating_duration_since(span.ended).as_secs_f64()),
-        lost: sight.lost,
+        noticed: observation
+            .noticed_at
+            .map(|noticed_at| noticed_at.saturating_duration_since(span.begun).as_secs_f64()),
+        resumed: observation
+            .resumed
+            .map(|resumed| resumed.saturating_duration_since(span.ended).as_secs_f64()),
+        lost: observation.lost,
         twice: 0,
     };
-    if let Some((reflector, ..)) = &sight.reflector {
-        let found = Watched::of(reflector, known.emitted);
+    if let Some((reflector, ..)) = &observation.reflector {
+        let found = WatchReport::of(reflector, known.emitted);
         (observed.lost, observed.twice) = (found.lost.len() as u64, found.twice.len() as u64);
     }
     if request == Request::Apply {
@@ -63,7 +67,7 @@ pub fn judge(request: Request, sight: &Sight, known: Known<'_>, span: Span) -> O
 }
 
 fn of_watch(reflector: &Reflector, breaks: usize, refusals: usize, emitted: &[Emitted]) -> (Code, String) {
-    let found = Watched::of(reflector, emitted);
+    let found = WatchReport::of(reflector, emitted);
     let detail = format!("{} events, {breaks} breaks, {refusals} refusals", reflector.seen().len());
     match (found.is_right(), breaks, refusals) {
         (false, ..) => (Code::Wrong, format!("{detail}, {found:?}")),
@@ -73,7 +77,7 @@ fn of_watch(reflector: &Reflector, breaks: usize, refusals: usize, emitted: &[Em
     }
 }
 
-fn whole(request: Request, arrivals: usize) -> (Code, String) {
+fn complete(request: Request, arrivals: usize) -> (Code, String) {
     match (request, arrivals) {
         (Request::Apply, 1) => (Code::A0, String::new()),
         (Request::Apply, count) => (Code::Wrong, format!("acknowledged, and it arrived {count} times")),
@@ -100,9 +104,9 @@ fn refused(
     status: u16,
     text: &str,
     retry_after: Option<&str>,
-    known: Known<'_>,
+    known: Arrivals<'_>,
 ) -> (Code, String) {
-    let detail = in_words(status, text, retry_after);
+    let detail = describe_error(status, text, retry_after);
     if known.answered == Some((status, text)) && known.arrivals == 1 {
         return (Code::P, detail);
     }
@@ -124,8 +128,8 @@ fn refused(
     (code, detail)
 }
 
-/// Status, cause and what is said of coming again.
-fn in_words(status: u16, text: &str, retry_after: Option<&str>) -> String {
+/// The status, the cause and the `Retry-After` header as text.
+fn describe_error(status: u16, text: &str, retry_after: Option<&str>) -> String {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let cause =
         body["details"]["causes"][0]["reason"].as_str().or(body["reason"].as_str()).unwrap_or("no reason");
@@ -144,45 +148,52 @@ mod tests {
 
     #[test]
     fn ends_and_arrivals_make_codes() {
-        let broken = || End::Broken("reset".to_owned());
+        let broken = || RequestEnd::Broken("reset".to_owned());
         for (request, end, arrivals, code) in [
-            (Request::Get, End::Whole, 1, Code::G0),
-            (Request::Get, End::Whole, 2, Code::G1),
-            (Request::Get, End::Whole, 3, Code::Wrong),
+            (Request::Get, RequestEnd::Complete, 1, Code::G0),
+            (Request::Get, RequestEnd::Complete, 2, Code::G1),
+            (Request::Get, RequestEnd::Complete, 3, Code::Wrong),
             (Request::Get, refusal(None), 1, Code::G2),
             (Request::Download, broken(), 1, Code::G3),
-            (Request::Exec, End::Whole, 1, Code::E0),
+            (Request::Exec, RequestEnd::Complete, 1, Code::E0),
             (Request::Exec, broken(), 1, Code::E1),
             (Request::Exec, refusal(None), 0, Code::E2),
             (Request::Exec, broken(), 2, Code::Wrong),
-            (Request::Apply, End::Whole, 1, Code::A0),
-            (Request::Apply, End::Whole, 2, Code::Wrong),
+            (Request::Apply, RequestEnd::Complete, 1, Code::A0),
+            (Request::Apply, RequestEnd::Complete, 2, Code::Wrong),
             (Request::Apply, refusal(None), 1, Code::A1),
             (Request::Apply, broken(), 2, Code::Wrong),
             (Request::Apply, refusal(None), 0, Code::A2),
-            (Request::Apply, End::Hung, 1, Code::Hung),
+            (Request::Apply, RequestEnd::Hung, 1, Code::Hung),
         ] {
-            let sight = sight(end);
-            let known = Known { arrivals, ..Known::default() };
-            assert_eq!(judge(request, &sight, known, span()).code, code, "{request:?} {sight:?} {arrivals}");
+            let observation = observation(end);
+            let known = Arrivals { arrivals, ..Arrivals::default() };
+            assert_eq!(
+                judge(request, &observation, known, span()).code,
+                code,
+                "{request:?} {observation:?} {arrivals}"
+            );
         }
     }
 
     #[test]
     fn retry_after_is_wrong_once_a_byte_has_arrived_and_right_before() {
         for (arrivals, code) in [(0, Code::A2), (1, Code::Wrong)] {
-            let known = Known { arrivals, ..Known::default() };
-            assert_eq!(judge(Request::Apply, &sight(refusal(Some("1"))), known, span()).code, code);
+            let known = Arrivals { arrivals, ..Arrivals::default() };
+            assert_eq!(judge(Request::Apply, &observation(refusal(Some("1"))), known, span()).code, code);
         }
     }
 
     #[test]
-    fn what_is_no_status_is_wrong_unless_the_api_server_said_it() {
-        let end =
-            || End::Refused { status: 429, text: "slow down".to_owned(), retry_after: Some("3".to_owned()) };
-        let said = Known { arrivals: 1, answered: Some((429, "slow down")), ..Known::default() };
-        assert_eq!(judge(Request::Apply, &sight(end()), said, span()).code, Code::P);
-        assert_eq!(judge(Request::Apply, &sight(end()), Known::default(), span()).code, Code::Wrong);
+    fn an_answer_without_a_status_is_wrong_unless_the_api_server_sent_it() {
+        let end = || RequestEnd::Refused {
+            status: 429,
+            text: "slow down".to_owned(),
+            retry_after: Some("3".to_owned()),
+        };
+        let output = Arrivals { arrivals: 1, answered: Some((429, "slow down")), ..Arrivals::default() };
+        assert_eq!(judge(Request::Apply, &observation(end()), output, span()).code, Code::P);
+        assert_eq!(judge(Request::Apply, &observation(end()), Arrivals::default(), span()).code, Code::Wrong);
     }
 
     #[test]
@@ -193,9 +204,12 @@ mod tests {
             let mut reflector = Reflector::default();
             reflector.list(br#"{"metadata":{"resourceVersion":"100"},"items":[]}"#).unwrap();
             lines.iter().for_each(|line| reflector.take(line.as_bytes()));
-            let sight = Sight { reflector: Some((reflector, breaks, refusals)), ..sight(End::Whole) };
-            let known = Known { emitted: &store.emitted(), ..Known::default() };
-            judge(Request::Watch, &sight, known, span())
+            let observation = Observation {
+                reflector: Some((reflector, breaks, refusals)),
+                ..observation(RequestEnd::Complete)
+            };
+            let known = Arrivals { emitted: &store.emitted(), ..Arrivals::default() };
+            judge(Request::Watch, &observation, known, span())
         };
         let line = store.emitted()[0].text();
         assert_eq!(watched(std::slice::from_ref(&line), 0, 0).code, Code::W0);
@@ -207,12 +221,16 @@ mod tests {
         assert_eq!((lost.code, lost.lost), (Code::Wrong, 1));
     }
 
-    fn refusal(retry_after: Option<&str>) -> End {
-        End::Refused { status: 503, text: STATUS.to_owned(), retry_after: retry_after.map(str::to_owned) }
+    fn refusal(retry_after: Option<&str>) -> RequestEnd {
+        RequestEnd::Refused {
+            status: 503,
+            text: STATUS.to_owned(),
+            retry_after: retry_after.map(str::to_owned),
+        }
     }
 
-    fn sight(end: End) -> Sight {
-        Sight { end, told: None, resumed: None, lost: 0, reflector: None }
+    fn observation(end: RequestEnd) -> Observation {
+        Observation { end, noticed_at: None, resumed: None, lost: 0, reflector: None }
     }
 
     fn span() -> Span {

@@ -1,21 +1,21 @@
-//! What was expected and what was observed, as a line for a terminal and as a page for people.
+//! Writes expected and observed outcomes, as a line for a terminal and as a page for readers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::fs;
 use std::process::Command;
 
-use super::book::Reports;
 use super::code::{Code, Request, Timing};
 use super::fault::{Injection, QUICK_MAX, Row};
 use super::report::{CellReport, Observed};
+use super::report_log::Reports;
 use super::run::Cell;
 use super::table::{SECTIONS, Section, row, rows};
 
-/// What stands above the tables.
+/// The text above the tables.
 const HEAD: &str = include_str!("page/head.md");
 
-/// What one cell's report is against its row.
+/// The verdict on one cell's report by its row.
 #[derive(Debug)]
 pub struct Verdict {
     line: String,
@@ -61,7 +61,7 @@ pub fn verdict(cell: &Cell, report: &CellReport) -> Verdict {
     Verdict { line, failures, again }
 }
 
-/// Why an observation does not hold, if it does not.
+/// The reason why an observation does not hold, if it does not.
 fn failure(row: &Row, timing: Timing, observed: &Observed) -> Option<String> {
     let expected = row.expected(observed.request, timing).unwrap_or_default();
     if expected.is_empty() || expected.contains(&observed.code) {
@@ -83,11 +83,11 @@ pub fn render(reports: &Reports) -> String {
 }
 
 fn provenance(reports: &Reports) -> String {
-    let said = |program: &str, words: &[&str]| {
+    let output_of = |program: &str, words: &[&str]| {
         let output = Command::new(program).args(words).output().ok()?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let commit = said("git", &["log", "-1", "--format=%h of %cs"]).unwrap_or_default();
+    let commit = output_of("git", &["log", "-1", "--format=%h of %cs"]).unwrap_or_default();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!(
@@ -199,7 +199,7 @@ fn line(row: &Row, timing: Timing, reports: &[&CellReport], notes: &mut Vec<Stri
     }
     failures.extend(reports.iter().flat_map(|report| report.wrong.iter().cloned()));
     let observed = || reports.iter().flat_map(|report| &report.observed);
-    let told =
+    let entries =
         observed().filter_map(|one| one.noticed).chain(reports.iter().filter_map(|report| report.noticed));
     let resumed = observed().filter_map(|one| one.resumed);
     let holds = match (reports.is_empty(), failures.is_empty()) {
@@ -216,7 +216,7 @@ fn line(row: &Row, timing: Timing, reports: &[&CellReport], notes: &mut Vec<Stri
         row.fault,
         timing.word(),
         cells.join(" | "),
-        least(told),
+        least(entries),
         most(resumed),
         observed().map(|one| one.lost).sum::<u64>(),
         observed().map(|one| one.twice).sum::<u64>(),
@@ -227,7 +227,7 @@ fn words(codes: &[Code]) -> String {
     codes.iter().map(Code::to_string).collect::<Vec<_>>().join("/")
 }
 
-/// The first to tell.
+/// The shortest of these times as text.
 fn least(times: impl Iterator<Item = f64>) -> String {
     times.reduce(f64::min).map_or_else(String::new, |time| format!("{time:.1}"))
 }
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_expected_does_not_hold_and_says_how_to_see_it_again() {
+    fn an_unexpected_outcome_fails_and_says_how_to_repeat_it() {
         let (cell, report) = tried(Code::G3);
         let verdict = verdict(&cell, &report);
         assert!(verdict.is_failure());
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_holds_unless_something_never_must_be() {
+    fn an_expected_outcome_holds_unless_it_is_never_allowed() {
         let (cell, mut report) = tried(Code::G0);
         assert!(!verdict(&cell, &report).is_failure());
         report.wrong.push("a write came twice".to_owned());
@@ -275,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_says_nothing_does_not_hold() {
+    fn a_request_without_an_outcome_does_not_hold() {
         let (cell, mut report) = tried(Code::G0);
         report.observed.clear();
         assert!(verdict(&cell, &report).is_failure());
     }
 
     #[test]
-    fn every_row_stands_on_the_page_also_what_is_not_tried() {
+    fn every_row_is_on_the_page_also_an_untried_one() {
         let page = render(&Reports::new());
         for row in rows() {
             assert!(page.contains(&format!("| {} | {} |", row.id, row.fault)), "{}", row.id);

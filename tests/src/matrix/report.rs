@@ -1,4 +1,4 @@
-//! What a trial of a cell observed, as it is kept.
+//! The report of a cell's trial, as it is stored.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,50 +7,50 @@ use super::code::{Code, Request, Timing};
 /// One cell: a fault, how far the requests were, a seed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CellReport {
-    /// The row's id.
+    /// The ID of the row.
     pub row: String,
-    /// How far the requests were.
+    /// The stage of the requests.
     pub timing: Timing,
     /// From which all chance was drawn.
     pub seed: u64,
-    /// Seconds from the fault's begin until the server told of it; absent where it never did.
+    /// Seconds from the fault's begin until the server reported it; absent where it never did.
     pub noticed: Option<f64>,
-    /// What each request saw.
+    /// The observation of each request.
     pub observed: Vec<Observed>,
-    /// What must never be, beyond what a request saw.
+    /// Observations beyond the requests that are never allowed.
     pub wrong: Vec<String>,
-    /// What somebody noticed who asks of another cluster.
+    /// The effect on a caller of another cluster.
     #[serde(default)]
-    pub bystander: Option<Bystanding>,
+    pub bystander: Option<BystanderSummary>,
 }
 
-/// What a bystander noticed.
+/// The effect of a fault on a bystander.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Bystanding {
+pub struct BystanderSummary {
     /// The 99th percentile of its requests before the fault, in ms.
     pub before_ms: f64,
-    /// The same during it.
+    /// The same percentile during the fault.
     pub during_ms: f64,
-    /// How many it asked.
+    /// Number of requests that it sent.
     pub asked: usize,
-    /// How many of these failed.
+    /// Number of these that failed.
     pub failed: usize,
 }
 
-/// What one request saw.
+/// The observation of one request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
-    /// Which.
+    /// The kind of the request.
     pub request: Request,
-    /// In a word.
+    /// The outcome of the request.
     pub code: Code,
-    /// In more words.
+    /// A description of the outcome.
     pub detail: String,
-    /// Seconds from the fault's begin until its caller was told.
+    /// Seconds from the fault's begin until its caller got an error.
     pub noticed: Option<f64>,
     /// Seconds from the fault's end until something came again.
     pub resumed: Option<f64>,
-    /// Bytes or events that are missing from what was taken for whole.
+    /// Bytes or events that are missing from an answer that looked complete.
     pub lost: u64,
     /// Events or writes that came twice.
     pub twice: u64,

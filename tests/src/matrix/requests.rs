@@ -1,12 +1,12 @@
-//! The requests of a trial, as their callers see them: each says what it saw, and judges nothing.
+//! The requests of a trial, as their callers see them. Each returns its observation and judges nothing.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep_until, timeout};
 
 use super::code::{Request, Timing};
-use super::cue::Cues;
-use super::door::{Answer, Door};
+use super::gateway::{GatewayClient, OpenResponse};
+use super::phases::FaultPhases;
 use crate::check::reflector::Reflector;
 use crate::fake_api::{Gate, HttpVersion, Store};
 
@@ -15,72 +15,72 @@ mod exec;
 mod read;
 mod watch;
 
-/// How long the begin of a request may take before there is a fault.
-const STAND_MAX: Duration = Duration::from_secs(60);
-/// How long the body of a refusal may take.
+/// The limit for a request to reach its stage before the fault.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// The limit for the body of a refusal.
 const STATUS_MAX: Duration = Duration::from_secs(10);
 
-/// What every request is given.
+/// The parameters of every request.
 #[derive(Debug)]
-pub struct Setting {
-    /// Which.
+pub struct RequestContext {
+    /// The kind of the request.
     pub request: Request,
-    /// How far it is to be.
+    /// The stage that it is to reach.
     pub timing: Timing,
-    /// The callers' door.
-    pub door: Door,
+    /// The gateway to which it is sent.
+    pub gateway: GatewayClient,
     /// In which version it asks; an exec always asks in HTTP/1.1.
     pub version: HttpVersion,
-    /// What it asks for.
+    /// The path that it asks for.
     pub path: String,
-    /// Before which its answer stands, if it is to be in flight.
+    /// The gate at which its answer waits, if it is to be in flight.
     pub gate: Option<Gate>,
     /// Whether the gate is opened as soon as the fault has begun, or at its end.
     pub opens_gate: bool,
-    /// The fault's moments.
-    pub cues: Cues,
-    /// How long after the fault's begin a request begins that is to begin during it.
+    /// The phases of the fault.
+    pub phases: FaultPhases,
+    /// The time from the fault's begin to the begin of a request that is to begin during it.
     pub new_after: Duration,
     /// The seed of its bytes.
     pub seed: u64,
     /// Bytes of a read's answer.
     pub bytes: usize,
     /// A request that has seen nothing so long after the fault's end is hung.
-    pub patience: Duration,
+    pub wait_max: Duration,
     /// The collection that is watched.
     pub store: Store,
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// Whole and right.
-    Whole,
+pub enum RequestEnd {
+    /// The answer was complete and right.
+    Complete,
     /// An answer of the gateway or the API server that is not a success.
     Refused {
-        /// The HTTP status.
+        /// The HTTP status of the refusal.
         status: u16,
-        /// The body.
+        /// The body of the refusal.
         text: String,
-        /// The header `Retry-After`.
+        /// The header `Retry-After`, if there was one.
         retry_after: Option<String>,
     },
     /// The transport said that it broke off.
     Broken(String),
-    /// What must never be.
+    /// An observation that is never allowed.
     Wrong(String),
-    /// Nothing at all came.
+    /// No byte came before the limit.
     Hung,
 }
 
-/// What a request saw.
+/// The observation of one request.
 #[derive(Debug)]
-pub struct Sight {
-    /// How it ended.
-    pub end: End,
-    /// When its caller was first told that something is wrong.
-    pub told: Option<Instant>,
-    /// When something first came after the fault's end.
+pub struct Observation {
+    /// The end of the request.
+    pub end: RequestEnd,
+    /// The time when its caller first got an error.
+    pub noticed_at: Option<Instant>,
+    /// The time when a byte first came after the fault's end.
     pub resumed: Option<Instant>,
     /// Bytes that are missing or events, as far as the request can tell.
     pub lost: u64,
@@ -89,34 +89,35 @@ pub struct Sight {
 }
 
 /// Does a request from its begin to its end.
-pub async fn perform(setting: Setting) -> Sight {
-    match setting.request {
-        Request::Get | Request::Download => read::perform(&setting).await,
-        Request::Apply => apply::perform(&setting).await,
-        Request::Exec => exec::perform(&setting).await,
-        Request::Watch => watch::perform(&setting).await,
+pub async fn perform(context: RequestContext) -> Observation {
+    match context.request {
+        Request::Get | Request::Download => read::perform(&context).await,
+        Request::Apply => apply::perform(&context).await,
+        Request::Exec => exec::perform(&context).await,
+        Request::Watch => watch::perform(&context).await,
     }
 }
 
-impl Setting {
+impl RequestContext {
     /// Waits for the moment at which a request is to begin; those that are new begin during the fault.
     async fn may_begin(&self) {
         if self.timing == Timing::New {
-            self.cues.stand(self.request).await;
-            let begun = self.cues.begun().await;
+            self.phases.ready(self.request).await;
+            let begun = self.phases.begun().await;
             sleep_until((begun + self.new_after).into()).await;
         }
     }
 
-    /// Beside a request in flight: waits until it stands before its gate, says so, and lets it through when it is to be.
+    /// Beside a request in flight: waits until it has reached its gate, reports that, and opens the gate at
+    /// the right time.
     async fn pass_gate(&self) {
         let Some(gate) = self.gate.as_ref().filter(|_| self.timing != Timing::New) else { return };
-        // A request that never came so far is waited for in vain, and its own end says why.
-        let _ = gate.reached(STAND_MAX).await;
-        self.cues.stand(self.request).await;
-        self.cues.begun().await;
+        // A request that never comes so far times out here, and its own end gives the reason.
+        let _ = gate.reached(READY_MAX).await;
+        self.phases.ready(self.request).await;
+        self.phases.begun().await;
         if !self.opens_gate {
-            self.cues.ended().await;
+            self.phases.ended().await;
         }
         gate.open();
     }
@@ -124,8 +125,8 @@ impl Setting {
     /// A future's output, or `None` where patience ends.
     async fn unless_hung<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let hung = async {
-            let ended = self.cues.ended().await;
-            sleep_until((ended + self.patience).into()).await;
+            let ended = self.phases.ended().await;
+            sleep_until((ended + self.wait_max).into()).await;
         };
         // What is dropped here is no longer wanted.
         tokio::select! {
@@ -135,24 +136,24 @@ impl Setting {
     }
 }
 
-impl Sight {
-    fn of(end: End, told: Option<Instant>, resumed: Option<Instant>) -> Self {
-        Self { end, told, resumed, lost: 0, reflector: None }
+impl Observation {
+    fn of(end: RequestEnd, noticed_at: Option<Instant>, resumed: Option<Instant>) -> Self {
+        Self { end, noticed_at, resumed, lost: 0, reflector: None }
     }
 
     fn hung() -> Self {
-        Self::of(End::Hung, None, None)
+        Self::of(RequestEnd::Hung, None, None)
     }
 
     /// That it was broken off just now.
     fn broken(how: String) -> Self {
-        Self::of(End::Broken(how), Some(Instant::now()), None)
+        Self::of(RequestEnd::Broken(how), Some(Instant::now()), None)
     }
 }
 
-impl End {
+impl RequestEnd {
     /// An answer that is not a success.
-    async fn refused(mut answer: Answer) -> Self {
+    async fn refused(mut answer: OpenResponse) -> Self {
         let status = answer.response.status().as_u16();
         let retry_after = answer.response.headers().get("retry-after");
         let retry_after = retry_after.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());

@@ -1,39 +1,41 @@
-//! The table: every fault, what makes it, and what each kind of request must then see. Edit it here and nowhere else.
+//! The table: every fault, its injection, and the outcomes that each kind of request may see. Edit it only
+//! here.
 //!
-//! Columns are get, watch, exec, apply, download. What is expected is what the product promises with its defaults: requests
-//! in flight are held for 5 minutes, new ones wait for 15 s, a watch with a safe point outlives its tunnel.
+//! The columns are get, watch, exec, apply, download. The expectations are what the product promises with its
+//! defaults: requests in flight are kept for 5 minutes, new ones wait for 15 s, a watch with a resume point
+//! outlives its tunnel.
 
 use super::fault::Row;
 
 mod apiserver;
-mod later;
+mod credentials;
 mod network;
 mod process;
 
 /// A part of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Section {
-    /// What a page calls it.
+    /// The title on the page.
     pub title: &'static str,
-    /// Its rows.
+    /// The rows of the section.
     pub rows: &'static [Row],
 }
 
-/// All of it.
+/// All sections of the table.
 pub const SECTIONS: &[Section] = &[
     Section { title: "Between agent and server", rows: network::ROWS },
     Section { title: "Processes, hosts and resources", rows: process::ROWS },
-    Section { title: "Time, credentials and policy", rows: later::ROWS },
+    Section { title: "Time, credentials and policy", rows: credentials::ROWS },
     Section { title: "The API server and the caller", rows: apiserver::ROWS },
 ];
 
-/// Nobody notices.
+/// No request notices the fault.
 const UNNOTICED: [&str; 5] = ["G0", "W0", "E0", "A0", "G0"];
 
 /// Waited for `park-limit`, then refused by a `Status`.
 const REFUSED: [&str; 5] = ["G2", "W2", "E2", "A2", "G2"];
 
-/// All rows.
+/// All rows of the table.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
     SECTIONS.iter().flat_map(|section| section.rows)
 }
@@ -51,7 +53,7 @@ mod tests {
     use crate::matrix::code::{Request, Timing};
 
     #[test]
-    fn each_id_stands_once_and_each_code_is_one() {
+    fn each_id_is_unique_and_each_code_parses() {
         let mut ids = BTreeSet::new();
         for row in rows() {
             assert!(ids.insert(row.id), "{} stands twice", row.id);
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_expects_something_at_each_of_its_timings() {
+    fn a_tried_row_expects_something_at_each_of_its_timings() {
         for row in rows().filter(|row| row.is_tried()) {
             assert!(!row.timings.is_empty(), "{}", row.id);
             for timing in row.timings {
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tried_says_why() {
+    fn an_untried_row_says_why() {
         for row in rows().filter(|row| !row.is_tried()) {
             assert_eq!(row.in_flight, ["-"; 5], "{}", row.id);
         }

@@ -1,4 +1,4 @@
-//! The folder that a node has in each hierarchy of control groups, and its end.
+//! A node's folder in each hierarchy of control groups, and its removal.
 
 use std::fs;
 use std::io;
@@ -7,19 +7,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Where the hierarchies are.
+/// The folder of all hierarchies.
 const ROOT: &str = "/sys/fs/cgroup";
-/// How all our folders' names begin; the process's id follows.
+/// The prefix of all our folders' names. The process ID follows.
 const PREFIX: &str = "tombolo-node-";
-/// How long the last process of a killed node may take to leave its folder.
+/// The limit for the last process of a killed node to leave its folder.
 const EMPTY_MAX: Duration = Duration::from_secs(20);
-/// Pause between two looks.
+/// The pause between two looks at the folder.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What kubelet does not start without.
+/// The controllers without which kubelet does not start.
 pub(super) const NEEDED: [&str; 5] = ["cpu", "cpuacct", "cpuset", "memory", "pids"];
 
-/// One folder by the same name in every hierarchy of version 1; dropping it waits until they are empty, and removes them.
+/// One folder by the same name in every hierarchy of version 1; dropping it waits until they are empty, and
+/// removes them.
 #[derive(Debug)]
 pub(super) struct Cgroups {
     name: String,
@@ -37,15 +38,15 @@ impl Cgroups {
             fs::create_dir(&folder)?;
             // A new folder of this controller has neither, and takes no process then.
             for file in ["cpuset.cpus", "cpuset.mems"] {
-                if let Ok(whole) = fs::read(hierarchy.join(file)) {
-                    fs::write(folder.join(file), whole)?;
+                if let Ok(complete) = fs::read(hierarchy.join(file)) {
+                    fs::write(folder.join(file), complete)?;
                 }
             }
         }
         Ok(cgroups)
     }
 
-    /// The folders' name.
+    /// The common name of the folders.
     pub(super) fn name(&self) -> &str {
         &self.name
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::tar::Archive;
 
-/// What goes into an image: one layer, and what is run from it.
+/// The content of an image: one layer, and the program that runs.
 #[derive(Debug, Clone, Default)]
 pub struct Image<'a> {
     /// Its name with its tag, such as `tombolo.test/pause:1`; pods name it so, with `imagePullPolicy: Never`.
@@ -18,7 +18,7 @@ pub struct Image<'a> {
     pub programs: &'a [(&'a Path, &'a str)],
     /// Symbolic links and their targets.
     pub links: &'a [(&'a str, &'a str)],
-    /// What is run.
+    /// The command line that the container runs.
     pub entrypoint: &'a [&'a str],
     /// As whom, `65532:65532` for one; empty is root.
     pub user: &'a str,
@@ -36,11 +36,11 @@ impl Image<'_> {
         .to_string();
         let name = format!("{}.json", sha256(config.as_bytes()));
         let manifest = json!([{ "Config": name, "RepoTags": [self.name], "Layers": ["layer.tar"] }]);
-        let whole = Archive::default()
+        let complete = Archive::default()
             .file(&name, 0o644, config.as_bytes())
             .file("layer.tar", 0o644, &layer)
             .file("manifest.json", 0o644, manifest.to_string().as_bytes());
-        fs::write(archive, whole.finish())
+        fs::write(archive, complete.finish())
     }
 
     fn layer(&self) -> io::Result<Vec<u8>> {
@@ -53,7 +53,7 @@ impl Image<'_> {
     }
 }
 
-/// What Go, and so every image, calls this machine's processor.
+/// The name of this machine's processor in Go, and so in every image.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

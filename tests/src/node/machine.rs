@@ -1,4 +1,4 @@
-//! The network of a node's machine: what leads from pods to the cluster's API server and away.
+//! The network of a node's machine: routes from pods to the cluster's API server and to the outside.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::process::{Invocation, run};
 
 /// The Service `kubernetes`, as pods know the API server; nothing else of kube-proxy's is done.
 const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 96, 0, 1), 443);
-/// How long one program may take.
+/// The limit for one program.
 const SET_UP_MAX: Duration = Duration::from_secs(10);
 
 /// Lets the Service lead to the API server, and pods appear under the machine's addresses.
@@ -29,8 +29,8 @@ pub(super) async fn prepare(machine: &NetworkNamespace, api_server: SocketAddr) 
     let nft = Invocation::of("nft").arguments([rules]).in_network_namespace(Some(machine.path().to_owned()));
     let output = run(&nft, SET_UP_MAX).await?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(NodeError::Refused { program: "nft", said });
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(NodeError::Refused { program: "nft", message });
     }
     Ok(())
 }

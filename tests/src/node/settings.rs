@@ -1,4 +1,4 @@
-//! What a node's daemons read: the configurations of containerd, of the pods' network and of kubelet.
+//! The configuration files of a node's daemons: containerd, the pods' network and kubelet.
 
 use std::path::Path;
 
@@ -38,7 +38,8 @@ pub(super) fn network() -> Value {
     })
 }
 
-/// kubelet, below a folder of control groups of its own, and never short of anything that it would evict pods for.
+/// kubelet, below a folder of control groups of its own, and never short of anything that it would evict pods
+/// for.
 pub(super) fn kubelet(cgroups: &str, client_ca: &Path) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",

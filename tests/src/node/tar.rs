@@ -5,11 +5,11 @@ const BLOCK_BYTES: usize = 512;
 /// The longest path and the longest target of a link that a header holds without its prefix.
 const NAME_BYTES_MAX: usize = 100;
 
-/// An archive in memory.
+/// A tar archive in memory.
 #[derive(Debug, Default)]
 pub(super) struct Archive(Vec<u8>);
 
-/// What an entry is: the format's letter for it.
+/// The kind of an entry, as the format's letter for it.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
 enum Kind {
@@ -19,7 +19,7 @@ enum Kind {
 }
 
 impl Archive {
-    /// Adds a file.
+    /// Adds a file to the archive.
     pub(super) fn file(mut self, path: &str, mode: u32, content: &[u8]) -> Self {
         self.0.extend(header(path, Kind::File, mode, content.len(), ""));
         self.0.extend(content);
@@ -27,7 +27,7 @@ impl Archive {
         self
     }
 
-    /// Adds a symbolic link.
+    /// Adds a symbolic link to the archive.
     pub(super) fn link(mut self, path: &str, target: &str) -> Self {
         self.0.extend(header(path, Kind::Link, 0o777, 0, target));
         self
@@ -76,7 +76,7 @@ mod tests {
     use super::Archive;
 
     #[test]
-    fn what_is_packed_is_what_tar_unpacks() {
+    fn tar_unpacks_what_was_packed() {
         let folder = tempfile::tempdir().unwrap();
         let content: Vec<u8> = (0..1000_u32).map(|n| (n * n / 251) as u8).collect();
         let archive = Archive::default()

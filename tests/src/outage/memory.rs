@@ -1,13 +1,13 @@
-//! What an outage costs: the memory of both daemons, beside what they hold for it.
+//! The cost of an outage: the memory of both daemons, and the bytes that they hold for it.
 
 use serde::Serialize;
 
 use super::Agent;
-use super::partner::Desk;
-use super::streams::Streams;
+use super::echo_api::ServerStreams;
+use super::streams::CallerStreams;
 use crate::rig::Rig;
 
-/// Resident memory in bytes.
+/// Resident memory of both daemons in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Resident {
     /// Of the server, with all that others do there.
@@ -16,19 +16,19 @@ pub struct Resident {
     pub agent: u64,
 }
 
-/// What one outage cost.
+/// The memory that one outage cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// While everything flowed, right before the link went dark.
     pub before: Resident,
     /// Right before it was opened.
     pub dark: Resident,
-    /// While everything flowed again.
+    /// The memory while everything flowed again.
     pub after: Resident,
     /// Streams of the busy tunnel.
     pub streams: u32,
-    /// Sent into them and not arrived, in both directions, right before the link was opened: in the daemons, and in the sockets
-    /// on either side of them.
+    /// Sent into them and not arrived, in both directions, right before the link was opened: in the daemons,
+    /// and in the sockets on either side of them.
     pub held_bytes: u64,
 }
 
@@ -39,11 +39,17 @@ impl Resident {
 }
 
 /// Bytes that are under way.
-pub(super) fn held(desk: &Desk, streams: &Streams) -> u64 {
-    let (there, here) = (streams.sent(), desk.sent());
+pub(super) fn memory_held(server_streams: &ServerStreams, streams: &CallerStreams) -> u64 {
+    let (there, here) = (streams.sent(), server_streams.sent());
     let sent = here.download + there.upload + here.trickle + there.trickle + 2 * there.exec;
-    let meters =
-        [&streams.download, &desk.upload, &streams.trickle, &desk.trickle, &desk.exec, &streams.exec];
+    let meters = [
+        &streams.download,
+        &server_streams.upload,
+        &streams.trickle,
+        &server_streams.trickle,
+        &server_streams.exec,
+        &streams.exec,
+    ];
     let arrived: u64 = meters.into_iter().map(super::Meter::bytes).sum();
     let events = here.events.len().saturating_sub(streams.busy_watch.text().len());
     sent.saturating_sub(arrived) + events as u64

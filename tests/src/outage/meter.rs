@@ -1,4 +1,4 @@
-//! What has arrived at one end of one direction of a stream: when, how much, and whether it is what was sent.
+//! Measures the receiving end of one direction of a stream: times, bytes, and whether they are what was sent.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,36 +6,36 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::check::stream::{Fault, Verifier};
+use crate::check::stream::{StreamFault, Verifier};
 
-/// How a direction ended.
+/// The end of a direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum StreamEnd {
     /// As the sender ended it.
     Clean,
-    /// By this error.
+    /// It ended with this error.
     Broken(String),
 }
 
 /// The receiving end of one direction; clones are the same.
 #[derive(Debug, Clone)]
 pub struct Meter {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<MeterState>>,
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct MeterState {
     verifier: Verifier,
     bytes: u64,
     marks: Vec<(Instant, u64)>,
-    end: Option<(Instant, End)>,
+    end: Option<(Instant, StreamEnd)>,
 }
 
 impl Meter {
     /// Expects the stream of this seed.
     pub fn new(seed: u64) -> Self {
-        let inner = Inner { verifier: Verifier::new(seed), bytes: 0, marks: Vec::new(), end: None };
+        let inner = MeterState { verifier: Verifier::new(seed), bytes: 0, marks: Vec::new(), end: None };
         Self { inner: Arc::new(Mutex::new(inner)), changed: watch::Sender::new(()) }
     }
 
@@ -52,32 +52,32 @@ impl Meter {
     }
 
     /// Takes the end; only the first counts.
-    pub fn ended(&self, end: End) {
+    pub fn ended(&self, end: StreamEnd) {
         self.inner().end.get_or_insert((Instant::now(), end));
         self.changed.send_replace(());
     }
 
-    /// How much has arrived.
+    /// Number of bytes that have arrived.
     pub fn bytes(&self) -> u64 {
         self.inner().bytes
     }
 
-    /// What of it is not what was sent.
-    pub fn fault(&self) -> Option<Fault> {
+    /// The first difference from what was sent.
+    pub fn fault(&self) -> Option<StreamFault> {
         self.inner().verifier.fault()
     }
 
-    /// When and how it ended, if it has.
-    pub fn end(&self) -> Option<(Instant, End)> {
+    /// The time and kind of its end, if it has ended.
+    pub fn end(&self) -> Option<(Instant, StreamEnd)> {
         self.inner().end.clone()
     }
 
-    /// When the first byte arrived after an instant.
+    /// The time of the first byte after an instant.
     pub fn first_after(&self, instant: Instant) -> Option<Instant> {
         self.inner().marks.iter().map(|(at, _)| *at).find(|at| *at > instant)
     }
 
-    /// How much had arrived when, over the seconds from an instant.
+    /// The bytes that had arrived at each time, in seconds from an instant.
     pub fn since(&self, instant: Instant) -> Vec<(f64, f64)> {
         // One of the two is zero.
         let seconds =
@@ -97,7 +97,7 @@ impl Meter {
         timeout(limit, waiting).await.is_ok()
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, MeterState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -108,19 +108,19 @@ mod tests {
     use crate::check::stream::Generator;
 
     #[tokio::test]
-    async fn what_arrives_is_counted_timed_and_compared() {
+    async fn arriving_bytes_are_counted_timed_and_compared() {
         let (meter, start) = (Meter::new(3), Instant::now());
         let mut sent = Generator::new(3);
         meter.take(&sent.take(10));
         let between = Instant::now();
         assert_eq!(meter.first_after(between), None);
         meter.take(&sent.take(5));
-        meter.ended(End::Clean);
-        meter.ended(End::Broken("too late".to_owned()));
+        meter.ended(StreamEnd::Clean);
+        meter.ended(StreamEnd::Broken("too late".to_owned()));
 
         assert!(meter.becomes(Duration::ZERO, |meter| meter.bytes() == 15).await);
         assert!(meter.first_after(between).is_some_and(|at| at > between));
-        assert_eq!((meter.fault(), meter.end().map(|(_, end)| end)), (None, Some(End::Clean)));
+        assert_eq!((meter.fault(), meter.end().map(|(_, end)| end)), (None, Some(StreamEnd::Clean)));
         assert_eq!(meter.since(start).iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [10.0, 15.0]);
         meter.take(b"what was never sent");
         assert!(meter.fault().is_some());

@@ -10,39 +10,39 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::meter::{End, Meter};
-use super::partner::{Seeds, TICK_BYTES, TICK_EVERY, drain};
-use crate::caller::{Http2Caller, SOON, Writer, send_all, upgrade};
+use super::echo_api::{Seeds, TICK_BYTES, TICK_EVERY, drain};
+use super::meter::{Meter, StreamEnd};
+use crate::caller::{Http2Caller, SOON, UpgradedWriter, send_all, upgrade};
 use crate::check::stream::Generator;
 use crate::rig::Rig;
 
-/// What is written at once by an upload.
+/// The size of an upload's write in bytes.
 const BULK_BYTES: usize = 16 * 1024;
 
 /// The callers' side of the streams of one trial.
 #[derive(Debug)]
-pub(super) struct Streams {
-    /// What has arrived of the download.
+pub(super) struct CallerStreams {
+    /// The bytes of the download that have arrived.
     pub(super) download: Meter,
-    /// Of what the API server sends bit by bit.
+    /// The bytes that the API server sends bit by bit.
     pub(super) trickle: Meter,
-    /// Of the echo.
+    /// The bytes that the API server has echoed.
     pub(super) exec: Meter,
     /// Of the idle watch: events, with their times.
     pub(super) watch: Text,
-    /// Of the busy one.
+    /// The events of the busy watch.
     pub(super) busy_watch: Text,
-    /// How the upload's request ended for its caller.
+    /// The answer to the upload's request.
     pub(super) upload_answer: Text,
-    /// What was sent.
-    pub(super) sent: Arc<Mutex<Sent>>,
+    /// The bytes that were sent.
+    pub(super) sent: Arc<Mutex<CallerSent>>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
 
-/// What callers have sent.
+/// The bytes that callers have sent.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct CallerSent {
     pub(super) upload: u64,
     pub(super) trickle: u64,
     pub(super) exec: u64,
@@ -56,11 +56,11 @@ pub(super) struct Text(Arc<Mutex<TextInner>>);
 struct TextInner {
     text: String,
     marks: Vec<(Instant, u64)>,
-    end: Option<(Instant, End)>,
+    end: Option<(Instant, StreamEnd)>,
 }
 
-impl Streams {
-    /// How many these are.
+impl CallerStreams {
+    /// Number of streams of a trial.
     pub(super) const COUNT: u32 = 6;
 
     /// Opens all of them to a trial's namespace of a cluster.
@@ -83,7 +83,7 @@ impl Streams {
         let watched = streams.busy_watch.clone();
         streams.read(rig, &path(&format!("secrets{query}")), move |end| watched.take(end)).await;
         let meter = streams.download.clone();
-        let take = move |data: Result<&[u8], End>| match data {
+        let take = move |data: Result<&[u8], StreamEnd>| match data {
             Ok(bytes) => meter.take(bytes),
             Err(end) => meter.ended(end),
         };
@@ -108,7 +108,7 @@ impl Streams {
         self.stop.send_replace(true);
     }
 
-    pub(super) fn sent(&self) -> Sent {
+    pub(super) fn sent(&self) -> CallerSent {
         *self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,7 +116,7 @@ impl Streams {
         &mut self,
         rig: &Rig,
         path: &str,
-        take: impl Fn(Result<&[u8], End>) + Send + Sync + 'static,
+        take: impl Fn(Result<&[u8], StreamEnd>) + Send + Sync + 'static,
     ) {
         let mut caller = Http2Caller::dial(rig).await;
         let (answer, _) = caller.send("GET", path, &[], true);
@@ -152,18 +152,18 @@ impl Streams {
                 Err(error) = sending => Err(error),
             };
             match end {
-                Ok(200) => ended.take(Err(End::Clean)),
-                Ok(status) => ended.take(Err(End::Broken(format!("answered {status}")))),
-                Err(error) => ended.take(Err(End::Broken(error.to_string()))),
+                Ok(200) => ended.take(Err(StreamEnd::Clean)),
+                Ok(status) => ended.take(Err(StreamEnd::Broken(format!("answered {status}")))),
+                Err(error) => ended.take(Err(StreamEnd::Broken(error.to_string()))),
             }
         });
     }
 
     fn tick(
         &mut self,
-        mut writer: Writer,
+        mut writer: UpgradedWriter,
         seed: u64,
-        count: impl Fn(&mut Sent) -> &mut u64 + Send + 'static,
+        count: impl Fn(&mut CallerSent) -> &mut u64 + Send + 'static,
     ) {
         let (sent, stop) = (Arc::clone(&self.sent), self.stop.subscribe());
         self.tasks.spawn(async move {
@@ -185,7 +185,7 @@ impl Text {
         self.inner().text.clone()
     }
 
-    pub(super) fn end(&self) -> Option<(Instant, End)> {
+    pub(super) fn end(&self) -> Option<(Instant, StreamEnd)> {
         self.inner().end.clone()
     }
 
@@ -201,7 +201,7 @@ impl Text {
         self.inner().marks.iter().map(|(at, total)| (seconds(*at), *total as f64)).collect()
     }
 
-    pub(super) fn take(&self, data: Result<&[u8], End>) {
+    pub(super) fn take(&self, data: Result<&[u8], StreamEnd>) {
         let mut inner = self.inner();
         match data {
             Ok(bytes) => {
@@ -220,17 +220,17 @@ impl Text {
     }
 }
 
-async fn read_body(body: &mut RecvStream, take: impl Fn(&[u8])) -> End {
+async fn read_body(body: &mut RecvStream, take: impl Fn(&[u8])) -> StreamEnd {
     while let Some(data) = body.data().await {
         match data {
             Ok(data) => {
                 let _ = body.flow_control().release_capacity(data.len()); // Fails only on a stream that is gone.
                 take(&data);
             }
-            Err(error) => return End::Broken(error.to_string()),
+            Err(error) => return StreamEnd::Broken(error.to_string()),
         }
     }
-    End::Clean
+    StreamEnd::Clean
 }
 
 /// Sends a piece as the windows allow, and says whether the stream still takes any.

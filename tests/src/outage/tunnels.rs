@@ -1,4 +1,4 @@
-//! What the server thinks of its tunnels, for as many trials as want to know.
+//! The server's view of its tunnels, shared by several trials.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use crate::caller::Http2Caller;
 use crate::rig::Rig;
 
-/// How often the server is asked.
+/// The interval of requests to the server.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// Asks the server what it thinks, once for all.
@@ -23,20 +23,21 @@ pub struct Tunnels {
 }
 
 impl Tunnels {
-    /// Begins to ask.
+    /// Begins to ask a rig's server.
     pub async fn of(rig: &Rig) -> Self {
         let mut caller = Http2Caller::dial(rig).await;
-        let (told, health) = watch::channel(HashMap::new());
+        let (reports, health) = watch::channel(HashMap::new());
         let asking = tokio::spawn(async move {
             while let Ok(answer) = caller.ask("GET", "/clusters", &[]).await {
-                told.send_replace(read(answer.body()));
+                reports.send_replace(read(answer.body()));
                 sleep(ASK_EVERY).await;
             }
         });
         Self { health, asking }
     }
 
-    /// How long after an instant these two clusters' tunnels were found suspect or worse; `None` if not within the limit.
+    /// The time from an instant until these two clusters' tunnels were found suspect or worse; `None` if not
+    /// within the limit.
     pub async fn suspect(&self, a: &str, b: &str, from: Instant, limit: Duration) -> [Option<Duration>; 2] {
         let suspect = async |cluster: &str| {
             let mut health = self.health.clone();

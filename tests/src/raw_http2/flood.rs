@@ -1,4 +1,4 @@
-//! A caller who sends frames without end.
+//! A caller that sends frames without end.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::frames::{ACK, Block, put_frame};
 use super::{RawHead, RawHttp2, kind};
 use crate::caller::SOON;
 
-/// Who is not read for so long is not read until it reads itself: either is a bound, so nothing depends on the length.
+/// The time after which the gateway counts as one that reads no more until the caller reads. Either is a
+/// bound, so nothing depends on the length.
 const UNREAD_AFTER: Duration = Duration::from_secs(5);
 
 /// The question behind the last frame: an answer to it says that all was read.
@@ -20,15 +21,15 @@ const LAST: [u8; 8] = *b"all read";
 /// One wave of frames, which are sent at once.
 #[derive(Debug)]
 pub struct Flood {
-    /// The frames.
+    /// The encoded frames of the wave.
     pub bytes: BytesMut,
     next_stream: u32,
 }
 
-/// How the gateway met a flood.
+/// The reaction of the gateway to a flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flooded {
-    /// It ended the connection.
+    /// The gateway ended the connection.
     Ended,
     /// It read no more, from one who does not read either.
     Unread,
@@ -37,12 +38,12 @@ pub enum Flooded {
 }
 
 impl Flood {
-    /// Appends a frame.
+    /// Appends a frame to the wave.
     pub fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         put_frame(&mut self.bytes, kind, flags, stream, payload);
     }
 
-    /// Appends the whole head of a new stream, and says which that is.
+    /// Appends the complete head of a new stream, and returns the stream's ID.
     pub fn head(&mut self, head: &RawHead, flags: u8) -> u32 {
         let stream = self.stream();
         let block = Block::of(head).into_bytes();
@@ -58,8 +59,9 @@ impl Flood {
 }
 
 impl RawHttp2 {
-    /// Sends as many waves as `write` makes, as fast as they are taken, and says how the gateway met them. One who does
-    /// not read (`reads`) sends all of them first, or as many as are taken, and looks for an answer then.
+    /// Sends as many waves as `write` makes, as fast as they are taken, and says how the gateway met them.
+    /// One who does not read (`reads`) sends all of them first, or as many as are taken, and looks for an
+    /// answer then.
     ///
     /// # Panics
     /// If the gateway does not read from one who reads.

@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 and header blocks, written as they are told.
+//! Frames and header blocks of HTTP/2, written without any check.
 
 use bytes::{BufMut, BytesMut};
 
@@ -16,7 +16,7 @@ pub const END_HEADERS: u8 = 4;
 
 /// Types of frames (RFC 9113, section 6).
 pub mod kind {
-    /// Bytes of a body.
+    /// A frame with bytes of a body.
     pub const DATA: u8 = 0;
     /// The begin of a header block.
     pub const HEADERS: u8 = 1;
@@ -24,13 +24,13 @@ pub mod kind {
     pub const PRIORITY: u8 = 2;
     /// The end of a stream.
     pub const RST_STREAM: u8 = 3;
-    /// What the sender wishes.
+    /// A frame with the sender's settings.
     pub const SETTINGS: u8 = 4;
-    /// To be answered.
+    /// A frame that has to be answered.
     pub const PING: u8 = 6;
     /// The end of a connection.
     pub const GOAWAY: u8 = 7;
-    /// Room for more.
+    /// A frame that grants more window.
     pub const WINDOW_UPDATE: u8 = 8;
     /// More of a header block.
     pub const CONTINUATION: u8 = 9;
@@ -38,7 +38,7 @@ pub mod kind {
     pub const UNKNOWN: u8 = 0xfa;
 }
 
-/// Appends one frame.
+/// Appends one frame to the bytes.
 pub fn put_frame(bytes: &mut BytesMut, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     bytes.put_uint(payload.len() as u64, 3);
     bytes.put_u8(kind);
@@ -80,7 +80,7 @@ impl Block {
         self.0.push(0x80 | 62);
     }
 
-    /// The bytes.
+    /// The bytes of the header block.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }

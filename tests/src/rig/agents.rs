@@ -3,35 +3,35 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{AGENT_TOKEN, PKI, ROOMY_AGENT, Rig, Surroundings, free_port};
+use super::{AGENT_TOKEN, PKI, ProcessEnvironment, ROOMY_AGENT, Rig, free_port};
 use crate::fake_api::FakeApi;
 use crate::kube::EdgeCluster;
 use crate::kube::account::AgentAccount;
 use crate::process::Process;
 
-/// Whom agents let through unless a trial says otherwise.
+/// The agents' default list of identities that may be asserted.
 const GUARD: &str = "impersonation: { users: [\"*\"], groups: [\"tombolo:*\", \"token:*\"] }\n";
 
-/// A running agent.
+/// A running agent and its process.
 #[derive(Debug)]
 #[must_use = "the agent is killed when this is dropped"]
 pub struct Agent {
-    /// Its process.
+    /// The process of the agent.
     pub process: Process,
-    /// Where its probes answer.
+    /// The address of its probes.
     pub probes: SocketAddr,
 }
 
-/// What an agent's `apiServer` says.
+/// The `apiServer` section of an agent's configuration.
 #[derive(Debug, Clone)]
 pub enum ApiServer {
-    /// A kubeconfig.
+    /// The agent uses a kubeconfig.
     Kubeconfig(PathBuf),
-    /// A pod's files.
+    /// The agent uses a pod's files.
     InCluster {
-        /// Their directory.
+        /// The directory of these files.
         directory: PathBuf,
-        /// The API server.
+        /// The address of the API server.
         address: SocketAddr,
         /// All API servers, if they are listed.
         endpoints: Vec<SocketAddr>,
@@ -99,13 +99,13 @@ impl Rig {
         api_server: &ApiServer,
         more: &str,
     ) -> Agent {
-        self.agent_amid(&Surroundings::within(network_namespace), cluster, api_server, more).await
+        self.agent_amid(&ProcessEnvironment::within(network_namespace), cluster, api_server, more).await
     }
 
     /// The same amid other surroundings.
     pub async fn agent_amid(
         &self,
-        around: &Surroundings,
+        around: &ProcessEnvironment,
         cluster: &str,
         api_server: &ApiServer,
         more: &str,
@@ -135,11 +135,12 @@ impl Rig {
         if !self.path().join(format!("{PKI}/{name}-agent.crt")).exists() {
             self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster, "--id", id]).await;
         }
-        self.start_agent(&Surroundings::within(network_namespace), &name, cluster, api_server, more).await
+        self.start_agent(&ProcessEnvironment::within(network_namespace), &name, cluster, api_server, more)
+            .await
     }
 
-    /// Starts an agent whose configuration, ending with `more`, says how it comes by a certificate; its state and its log
-    /// bear `name`.
+    /// Starts an agent whose configuration, ending with `more`, says how it comes by a certificate; its state
+    /// and its log bear `name`.
     pub async fn agent_without_certificate(
         &self,
         name: &str,
@@ -147,19 +148,20 @@ impl Rig {
         api_server: &ApiServer,
         more: &str,
     ) -> Agent {
-        self.start_agent(&Surroundings::within(None), name, cluster, api_server, more).await
+        self.start_agent(&ProcessEnvironment::within(None), name, cluster, api_server, more).await
     }
 
     async fn start_agent(
         &self,
-        around: &Surroundings,
+        around: &ProcessEnvironment,
         name: &str,
         cluster: &str,
         api_server: &ApiServer,
         more: &str,
     ) -> Agent {
         let probes = free_port();
-        // The holder of TOKEN bears the groups' prefix of tokens, which an agent's default guard does not know.
+        // The holder of TOKEN has the groups' prefix of tokens, which an agent's default list does not
+        // permit.
         let guard = if more.contains("impersonation:") { "" } else { GUARD };
         let limits = if more.contains("limits:") { "" } else { ROOMY_AGENT };
         let servers = format!("servers: [\"{}\"]\n", self.dialed());

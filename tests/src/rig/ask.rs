@@ -1,4 +1,4 @@
-//! One request at a time over HTTP/1.1, byte by byte, for tests that look at what no library would send or show.
+//! One request at a time over HTTP/1.1, byte by byte, for tests of bytes that no library would send or show.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use tokio::time::timeout;
 use crate::dial::dial;
 use crate::pki::Issued;
 
-/// No answer takes longer.
+/// The limit for every answer.
 const ANSWER_MAX: Duration = Duration::from_secs(100);
 
 /// An answer, read to the end of its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// Its status.
+    /// The HTTP status of the answer.
     pub status: u16,
     /// Its head, as it came.
     pub head: String,
-    /// What came behind the head, chunk sizes included.
+    /// The bytes after the head, chunk sizes included.
     pub body: String,
     /// Whether the connection ended as TLS ends, with a close_notify.
     pub is_clean: bool,

@@ -7,23 +7,23 @@ use std::path::PathBuf;
 use super::{Reply, Rig, TOKEN, ask, free_port};
 use crate::process::Process;
 
-/// A running server.
+/// A further server that runs.
 #[derive(Debug)]
 #[must_use = "the server is killed when this is dropped"]
 pub struct Peer {
     /// Its process, once it was started.
     pub process: Option<Process>,
-    /// Where callers and agents come.
+    /// The address that callers and agents connect to.
     pub gateway: SocketAddr,
-    /// Where its probes answer.
+    /// The address of its probes.
     pub probes: SocketAddr,
     id: String,
     config: PathBuf,
 }
 
 impl Rig {
-    /// Starts a further server of this id at a port of its own, and waits until it is ready. Its log is `ID.log`, its state
-    /// in `ID.state`.
+    /// Starts a further server of this id at a port of its own, and waits until it is ready. Its log is
+    /// `ID.log`, its state in `ID.state`.
     pub async fn peer(&self, id: &str, more: &str) -> Peer {
         self.peer_at(free_port(), id, more).await
     }

@@ -1,4 +1,4 @@
-//! What the server's policy allows, and how a test changes it while the server runs.
+//! The server's policy in a test, and changes of it while the server runs.
 
 use super::{GROUP, Rig};
 
@@ -25,13 +25,13 @@ impl Rig {
     }
 }
 
-/// What a rig's policy says unless a test says otherwise.
+/// The default policy of a rig.
 pub(super) fn ours() -> String {
     document(&usual())
 }
 
-/// Its rules: [`GROUP`] may everything everywhere, by certificate and by token. Without the second the rig itself sees no
-/// cluster.
+/// Its rules: [`GROUP`] may everything everywhere, by certificate and by token. Without the second the rig
+/// itself sees no cluster.
 pub fn usual() -> [String; 2] {
     let token_group = format!("token:{GROUP}");
     [

@@ -6,18 +6,19 @@ use std::sync::{Mutex, PoisonError};
 
 use super::loopback;
 
-/// Below the range from which the kernel takes ports for outgoing connections, so that none of those is in the way.
+/// Below the range from which the kernel takes ports for outgoing connections, so that none of those is in
+/// the way.
 const FIRST: u16 = 12_000;
 /// Ports that a process takes hold of at a time.
 const BLOCK: u16 = 50;
 const BLOCKS: u16 = 360;
 
-static TAKEN: Mutex<Taken> = Mutex::new(Taken::nothing());
+static TAKEN: Mutex<TakenPorts> = Mutex::new(TakenPorts::nothing());
 
-/// What this process has taken, one block after the other.
-struct Taken {
-    /// Each holds the first port of a block until the process ends, so that no other process takes from that block: what
-    /// is free now and bound by a daemon in a moment would be free to two.
+/// The ports that this process has taken, one block after the other.
+struct TakenPorts {
+    /// Each holds the first port of a block until the process ends, so that no other process takes from that
+    /// block: what is free now and bound by a daemon in a moment would be free to two.
     holds: Vec<TcpListener>,
     /// Blocks that were not looked at yet, counted from where this process begins.
     blocks: Range<u16>,
@@ -25,7 +26,8 @@ struct Taken {
     ports: Range<u16>,
 }
 
-/// A port of 127.0.0.1 that is free for TCP and UDP. No process takes one twice, and no two the same while both run.
+/// A port of 127.0.0.1 that is free for TCP and UDP. No process takes one twice, and no two the same while
+/// both run.
 ///
 /// # Panics
 /// If there is none.
@@ -33,7 +35,7 @@ pub fn free_port() -> SocketAddr {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-impl Taken {
+impl TakenPorts {
     const fn nothing() -> Self {
         Self { holds: Vec::new(), blocks: 0..BLOCKS, ports: 0..0 }
     }
@@ -50,7 +52,8 @@ impl Taken {
         }
     }
 
-    /// Takes hold of a block. Processes begin at places of their own: what an earlier one left running is rarely met.
+    /// Takes hold of a block. Processes begin at places of their own: what an earlier one left running is
+    /// rarely met.
     fn take_block(&mut self) {
         let begin = std::process::id() % u32::from(BLOCKS);
         for number in self.blocks.by_ref() {
@@ -74,8 +77,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_that_begin_at_the_same_place_never_take_the_same_port() {
-        let (mut one, mut other) = (Taken::nothing(), Taken::nothing());
+    fn two_processes_with_the_same_first_port_never_take_the_same_one() {
+        let (mut one, mut other) = (TakenPorts::nothing(), TakenPorts::nothing());
         let taken = repeat_with(|| [one.next(), other.next()]).take(2 * usize::from(BLOCK));
         let taken: Vec<SocketAddr> = taken.flatten().collect();
         assert_eq!(taken.iter().collect::<HashSet<_>>().len(), taken.len());

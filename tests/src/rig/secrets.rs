@@ -1,4 +1,4 @@
-//! The secrets of a trial, and where they stand although they must not: in logs, and in the audit log.
+//! Finds a trial's secrets in logs and in the audit log, where they must never be.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::{AGENT_TOKEN, TOKEN};
 /// Lines of a PEM file that are shorter are its ends, or too little to be known again.
 const KEY_LINE_CHARS: usize = 40;
 
-/// Every place under a trial's folder where one of its secrets stands: sentences.
+/// Sentences about every place under a trial's folder that contains one of its secrets.
 pub(super) fn leaked(folder: &Path) -> Vec<String> {
     let files = files(folder);
     let of = |extension: &'static str| files.iter().filter(move |path| has_extension(path, extension));
@@ -16,7 +16,7 @@ pub(super) fn leaked(folder: &Path) -> Vec<String> {
         .map(|token| (format!("the token {token}"), token.to_owned()))
         .into_iter()
         .chain(of("key").flat_map(|path| key_lines(path)))
-        .chain(of("token").flat_map(|path| whole(path)))
+        .chain(of("token").flat_map(|path| complete(path)))
         .chain(of("kubeconfig").flat_map(|path| credentials(path)))
         .collect();
     let logs = files.iter().filter(|path| has_extension(path, "log") || is_audit(path));
@@ -28,7 +28,7 @@ pub(super) fn leaked(folder: &Path) -> Vec<String> {
     .collect()
 }
 
-/// What of a private key would be known again.
+/// The parts of a private key by which it is recognized.
 fn key_lines(path: &Path) -> Vec<(String, String)> {
     let pem = fs::read_to_string(path).unwrap_or_default();
     let lines = pem.lines().filter(|line| line.len() >= KEY_LINE_CHARS && !line.starts_with('-'));
@@ -36,7 +36,7 @@ fn key_lines(path: &Path) -> Vec<(String, String)> {
 }
 
 /// A file that is one secret, such as a pod's token.
-fn whole(path: &Path) -> Option<(String, String)> {
+fn complete(path: &Path) -> Option<(String, String)> {
     let secret = fs::read_to_string(path).ok()?.trim().to_owned();
     (secret.len() >= KEY_LINE_CHARS).then(|| (format!("the token in {}", path.display()), secret))
 }
@@ -78,8 +78,9 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
 
+    /// Tokens count in logs, and a single line of a key counts in the audit log.
     #[test]
-    fn tokens_in_logs_and_a_line_of_a_key_in_the_audit_log_are_found_and_nothing_else() {
+    fn only_planted_secrets_are_found_in_logs_and_in_the_audit_log() {
         let scratch = Scratch::new("tombolo-secrets-").unwrap();
         let line = "MC4CAQAwBQYDK2VwBCIEIJ0s3Q2Xn5nY8n1kqk0lX9Y1";
         let folder = scratch.path();

@@ -1,4 +1,4 @@
-//! What people do by `tombolo` for a server under test: certificates, kubeconfigs, and whatever else a trial says.
+//! Runs `tombolo` for a server under test: certificates, kubeconfigs, and any other command of a trial.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -9,7 +9,7 @@ use crate::binaries::binary;
 use crate::pki::{Authority, Issued};
 use crate::process::{Invocation, run};
 
-/// How long one `tombolo` may take.
+/// The limit for one run of `tombolo`.
 const TOMBOLO_MAX: Duration = Duration::from_secs(20);
 
 impl Rig {
@@ -28,20 +28,20 @@ impl Rig {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// What `tombolo` says on stdout and stderr, however it ends, but for a signal.
-    pub async fn tombolo_says(&self, words: &[&str]) -> String {
+    /// Runs `tombolo` and returns its stdout and stderr, with any exit code. It must not end by a signal.
+    pub async fn tombolo_writes(&self, words: &[&str]) -> String {
         let output = self.ended(words).await;
         assert!(output.status.code().is_some(), "tombolo {words:?}: {output:?}");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
-    /// What a `tombolo` in the rig's folder has come to.
+    /// Runs `tombolo` in the rig's folder to its end.
     async fn ended(&self, words: &[&str]) -> Output {
         let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
         run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs")
     }
 
-    /// Issues a caller's certificate.
+    /// Issues a client certificate for a caller.
     pub async fn caller(&self, user: &str, groups: &[&str]) -> Issued {
         // As `tombolo` names its files.
         let stem = user.replace(':', "-");
@@ -55,7 +55,8 @@ impl Rig {
         Issued { certificate_pem: self.read(&file("crt")), key_pem: self.read(&file("key")) }
     }
 
-    /// Issues a caller's certificate that holds no longer than this: `tombolo` issues none for less than a minute.
+    /// Issues a caller's certificate that holds no longer than this: `tombolo` issues none for less than a
+    /// minute.
     pub fn caller_until(&self, user: &str, groups: &[&str], end: SystemTime) -> Issued {
         self.root_of("caller").issue_user_until(user, groups, end)
     }

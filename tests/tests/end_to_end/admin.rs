@@ -1,4 +1,4 @@
-//! The admin API and `tombolo clusters`: who may ask, what is said, and how it ends.
+//! The admin API and `tombolo clusters`: access, output, and the end of watches.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -29,15 +29,15 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-/// How long anything may take.
+/// The limit for any step of a test.
 const DONE_MAX: Duration = Duration::from_secs(60);
-/// Pause between two looks.
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Nobody's on this machine.
-const STRANGER: u32 = 65_534;
+/// A user ID that belongs to nobody on this machine.
+const OTHER_USER: u32 = 65_534;
 
 #[tokio::test]
-async fn a_connected_cluster_is_listed_with_what_is_measured_of_its_tunnel() {
+async fn a_connected_cluster_is_listed_with_its_tunnels_measurements() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     let mut admin = client(&rig).await;
@@ -102,7 +102,7 @@ async fn a_watch_sees_an_agent_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_a_watch_and_health_says_so() {
+async fn a_drain_ends_a_watch_and_changes_the_health_status() {
     let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     let wire = AdminWire::connect(&rig.admin_socket()).await.expect("it answers");
@@ -162,8 +162,9 @@ async fn health_and_reflection_answer_as_tools_ask_them() {
     }
 }
 
+/// Another user is refused even where the permissions of both were opened.
 #[tokio::test]
-async fn folder_and_socket_are_closed_and_another_user_is_refused_even_where_they_are_opened() {
+async fn the_socket_and_its_folder_are_closed_to_other_users() {
     let rig = Rig::start().await;
     let (socket, mode) = (rig.admin_socket(), |path: &Path| {
         fs::symlink_metadata(path).expect("it is there").permissions().mode() & 0o777
@@ -174,21 +175,21 @@ async fn folder_and_socket_are_closed_and_another_user_is_refused_even_where_the
         tests::skip::skip("another_user_is_refused", "only root can act as another user");
         return;
     }
-    // As the other user would have it: the program where everybody may read it, the way to the socket open but for its
-    // own folder.
+    // As the other user would have it: the program where everybody may read it, the way to the socket open
+    // but for its own folder.
     let tombolo = rig.path().join("tombolo");
     fs::copy(binary("tombolo"), &tombolo).expect("a copy");
     for (path, bits) in [(rig.path(), 0o755), (&tombolo, 0o755)] {
         fs::set_permissions(path, Permissions::from_mode(bits)).expect("a mode can be set");
     }
-    let denied = as_stranger(&tombolo, &socket).await;
+    let denied = as_other_user(&tombolo, &socket).await;
     assert!(denied.contains("may not be opened by you") && denied.contains("run this as root"), "{denied}");
 
     for (path, bits) in [(folder, 0o755), (socket.as_path(), 0o666)] {
         fs::set_permissions(path, Permissions::from_mode(bits)).expect("a mode can be set");
     }
-    let refused = as_stranger(&tombolo, &socket).await;
-    assert!(refused.contains(&format!("user id {STRANGER} may not list the clusters")), "{refused}");
+    let refused = as_other_user(&tombolo, &socket).await;
+    assert!(refused.contains(&format!("user id {OTHER_USER} may not list the clusters")), "{refused}");
     assert!(rig.server_log().contains("a request to the admin API was refused"), "{}", rig.server_log());
 }
 
@@ -265,9 +266,9 @@ async fn the_command_shows_a_table_names_json_and_yaml_and_follows_changes() {
     let unknown = rig.tombolo_fails(&clusters(&["edge-b"])).await;
     assert!(unknown.contains("this server knows no cluster edge-b"), "{unknown}");
 
-    said(&log, "Live").await;
+    until_written(&log, "Live").await;
     agent.process.stop(DONE_MAX).await.expect("the agent ends");
-    said(&log, "Away").await;
+    until_written(&log, "Away").await;
     let log = fs::read_to_string(&log).expect("its output");
     assert!(log.contains("edge-a") && log.contains("Live"), "{log}");
     assert_eq!(log.matches("NAME").count(), 1, "{log}");
@@ -278,7 +279,7 @@ async fn the_command_shows_a_table_names_json_and_yaml_and_follows_changes() {
 }
 
 #[tokio::test]
-async fn as_many_watches_and_names_as_may_be_and_not_one_more() {
+async fn watches_and_watched_names_have_a_limit() {
     let rig = Rig::start().await;
     let mut admin = client(&rig).await;
     let limits = admin.get_server_info(GetServerInfoRequest {}).await.expect("it answers").into_inner();
@@ -364,8 +365,9 @@ async fn reflect(
     answer.message_response.expect("a message")
 }
 
-async fn as_stranger(tombolo: &Path, socket: &Path) -> String {
-    let words = ["--reuid", &STRANGER.to_string(), "--regid", &STRANGER.to_string(), "--clear-groups", "--"];
+async fn as_other_user(tombolo: &Path, socket: &Path) -> String {
+    let words =
+        ["--reuid", &OTHER_USER.to_string(), "--regid", &OTHER_USER.to_string(), "--clear-groups", "--"];
     let invocation = Invocation::of("setpriv").arguments(words).arguments([
         tombolo.display().to_string(),
         "clusters".to_owned(),
@@ -377,7 +379,7 @@ async fn as_stranger(tombolo: &Path, socket: &Path) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-async fn said(file: &Path, text: &str) {
+async fn until_written(file: &Path, text: &str) {
     let deadline = Instant::now() + DONE_MAX;
     while !fs::read_to_string(file).is_ok_and(|found| found.contains(text)) {
         assert!(Instant::now() < deadline, "{} never said {text:?}", file.display());

@@ -1,4 +1,4 @@
-//! The admin API from other machines: who is let in, what each role may, and that all of it is written down.
+//! The admin API from other machines: authentication, the rights of each role, and the audit of all requests.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use prost_types::FileDescriptorSet;
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{WatchClustersRequest, WatchClustersResponse};
-use tests::admin::{AdminWire, remote_door};
+use tests::admin::{AdminWire, remote_admin_listener};
 use tests::audit_log::{AuditLog, note, verify};
 use tests::dial::dial;
 use tests::enroll;
@@ -17,9 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::users::serial_with_colons;
+use crate::revoked_users::serial_with_colons;
 
-/// How long anything may take.
+/// The limit for any step of a test.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
 const LIST: &str = "/tombolo.admin.v1.Admin/ListClusters";
@@ -27,8 +27,8 @@ const ROLES: [(&str, &str); 3] = [("vera", "viewer"), ("enno", "enroller"), ("ol
 const OLGA: &str = "spiffe://tombolo/admin/olga";
 
 #[tokio::test]
-async fn who_has_no_certificate_of_the_administrators_root_is_told_nothing() {
-    let (address, config) = remote_door(&ROLES);
+async fn without_a_certificate_of_the_admin_root_a_client_learns_nothing() {
+    let (address, config) = remote_admin_listener(&ROLES);
     let rig = Rig::start_with(&config).await;
     let other = Authority::new("administrators of somebody else").issue_named("olga", &[], OLGA);
     let ended = rig.root_of("admin").issue_named_until("olga", &[], OLGA, SystemTime::now() - DONE_MAX);
@@ -39,7 +39,7 @@ async fn who_has_no_certificate_of_the_administrators_root_is_told_nothing() {
     for shown in [None, Some(&other), Some(&ended), Some(&foreign), Some(&nameless)] {
         assert!(asked(&rig, address, shown, LIST).await.is_err(), "{shown:?}");
     }
-    // A bearer token is no way in, and neither is another protocol.
+    // A bearer token is not accepted, and neither is another protocol.
     for protocols in [&["http/1.1"][..], &["tombolo/1"], &[]] {
         for shown in [None, Some(&olga)] {
             let answer = by_http1(&rig, address, protocols, shown).await;
@@ -51,8 +51,8 @@ async fn who_has_no_certificate_of_the_administrators_root_is_told_nothing() {
 }
 
 #[tokio::test]
-async fn every_method_answers_the_roles_that_may_ask_for_it_and_refuses_all_others() {
-    let (address, config) = remote_door(&ROLES);
+async fn every_admin_method_answers_the_permitted_roles_and_refuses_the_others() {
+    let (address, config) = remote_admin_listener(&ROLES);
     let (rig, _) = enroll::start(&config).await;
     let methods = methods();
     assert!(methods.len() >= 14, "{methods:?}");
@@ -68,9 +68,10 @@ async fn every_method_answers_the_roles_that_may_ask_for_it_and_refuses_all_othe
     }
 }
 
+/// A viewer changes nothing, an enroller makes only tokens, and an operator may do both.
 #[tokio::test]
-async fn a_viewer_changes_nothing_an_enroller_makes_tokens_alone_and_an_operator_may_both() {
-    let (address, config) = remote_door(&ROLES);
+async fn each_admin_role_can_do_what_it_is_for_and_no_more() {
+    let (address, config) = remote_admin_listener(&ROLES);
     let (rig, _) = enroll::start(&config).await;
     for (name, _) in ROLES {
         rig.admin(name).await;
@@ -96,8 +97,8 @@ async fn a_viewer_changes_nothing_an_enroller_makes_tokens_alone_and_an_operator
 }
 
 #[tokio::test]
-async fn who_asked_as_what_and_with_which_verdict_stands_in_the_audit_log() {
-    let (address, config) = remote_door(&ROLES);
+async fn the_audit_log_has_administrator_role_method_and_verdict() {
+    let (address, config) = remote_admin_listener(&ROLES);
     let (mut rig, _) = enroll::start(&config).await;
     for (name, _) in ROLES {
         rig.admin(name).await;
@@ -111,7 +112,7 @@ async fn who_asked_as_what_and_with_which_verdict_stands_in_the_audit_log() {
     Rig::ends_with(rig.server(), rustix::process::Signal::TERM).await;
 
     let log = AuditLog::of(&rig);
-    let told: Vec<_> = log
+    let lines: Vec<_> = log
         .lines()
         .iter()
         .filter(|line| note(line, "listener") == "admin-tcp" && line["stage"] == "ResponseComplete")
@@ -129,7 +130,7 @@ async fn who_asked_as_what_and_with_which_verdict_stands_in_the_audit_log() {
         })
         .collect();
     assert_eq!(
-        told,
+        lines,
         [
             ("admin:enno", "enroller", "create", "token for cluster edge-a", "allow", 200),
             ("admin:vera", "viewer", "delete", "the clusters", "forbid", 403),
@@ -148,8 +149,8 @@ async fn who_asked_as_what_and_with_which_verdict_stands_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn a_watch_lasts_no_longer_than_the_certificate_of_who_watches() {
-    let (address, config) = remote_door(&ROLES);
+async fn a_watch_lasts_no_longer_than_its_watchers_certificate() {
+    let (address, config) = remote_admin_listener(&ROLES);
     let rig = Rig::start_with(&config).await;
     let end = SystemTime::now() + Duration::from_secs(8);
     let vera = rig.root_of("admin").issue_named_until("vera", &[], "spiffe://tombolo/admin/vera", end);
@@ -168,10 +169,10 @@ async fn a_watch_lasts_no_longer_than_the_certificate_of_who_watches() {
     assert!(asked(&rig, address, Some(&vera), LIST).await.is_err());
 }
 
+/// A broken file of roles or of revocations changes nothing.
 #[tokio::test]
-async fn another_role_and_a_revoked_certificate_act_at_once_on_what_is_open_and_a_broken_file_changes_nothing()
- {
-    let (address, config) = remote_door(&ROLES);
+async fn a_changed_role_or_revoked_certificate_affects_open_calls_at_once() {
+    let (address, config) = remote_admin_listener(&ROLES);
     let rig = Rig::start_with(&config).await;
     let (vera, olga, enno) = (rig.admin("vera").await, rig.admin("olga").await, rig.admin("enno").await);
     let is_current = "tombolo_server_file_reload_last_successful{file=\"admins\"}";
@@ -191,17 +192,17 @@ async fn another_role_and_a_revoked_certificate_act_at_once_on_what_is_open_and_
     }
     rig.measured(open, |open| open == 2.0).await;
 
-    let whole = std::fs::read_to_string(rig.path().join("server.yaml")).expect("a configuration");
+    let complete = std::fs::read_to_string(rig.path().join("server.yaml")).expect("a configuration");
     rig.write("server.yaml", "no configuration");
     rig.measured(is_current, |current| current == 0.0).await;
     assert_eq!(asked(&rig, address, Some(&olga), LIST).await, Ok(Code::Ok), "the last good roles hold");
 
     // vera may nothing any more, enno may look, and olga stays who she is.
-    let changed = whole.replace(
+    let changed = complete.replace(
         "{ name: vera, role: viewer }, { name: enno, role: enroller }",
         "{ name: enno, role: viewer }",
     );
-    assert_ne!(changed, whole);
+    assert_ne!(changed, complete);
     rig.write("server.yaml", &changed);
     rig.measured(is_current, |current| current == 1.0).await;
     let ended = timeout(DONE_MAX, watches[0].1.message()).await.expect("her watch ends by itself");
@@ -223,7 +224,7 @@ async fn another_role_and_a_revoked_certificate_act_at_once_on_what_is_open_and_
     assert_eq!(asked(&rig, address, Some(&next), LIST).await, Ok(Code::Ok));
 }
 
-/// What an administrator is answered by the command.
+/// Runs the command as an administrator and returns its output.
 async fn as_admin(rig: &Rig, address: SocketAddr, name: &str, words: &[&str]) -> String {
     let flags = at(address, name);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -251,7 +252,7 @@ fn at(address: SocketAddr, name: &str) -> [String; 8] {
     ]
 }
 
-/// How one request with an empty message is answered, or what came instead of an answer.
+/// The status code of one request with an empty message, or the error that came in its place.
 async fn asked(rig: &Rig, address: SocketAddr, shown: Option<&Issued>, path: &str) -> Result<Code, String> {
     let asked = async {
         let wire = AdminWire::dial(address, &rig.server_ca(), shown).await;
@@ -295,7 +296,8 @@ fn methods() -> Vec<String> {
     methods
 }
 
-/// Who may ask for a method, by its name: whoever only looks may look, and all that has another name changes something.
+/// Whether a role may call a method, by the method's name. A viewer may only read, and every method that is
+/// named otherwise changes something.
 fn may(role: &str, path: &str) -> bool {
     let (_, name) = path.rsplit_once('/').expect("a path");
     let looks = ["List", "Watch", "Get", "Check", "ServerReflectionInfo"];

@@ -1,4 +1,4 @@
-//! What the daemons say to those who configured them wrong: one message that names what is wrong, and an exit code.
+//! The daemons' reaction to wrong configurations: one message that names the mistake, and an exit code.
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -19,12 +19,12 @@ const REFUSE_MAX: Duration = Duration::from_secs(20);
 const COUNTED: Duration = Duration::from_secs(5);
 const DIALS_MAX: usize = 25;
 
-/// A change of a good configuration file, what must stand in the message then.
-type Wrong<'a> = (&'a str, &'a str, &'a [&'a str]);
+/// A change of a good configuration file, and the texts that the message must contain.
+type WrongConfig<'a> = (&'a str, &'a str, &'a [&'a str]);
 
 #[tokio::test]
-async fn a_wrong_configuration_of_a_server_ends_it_with_2_and_names_what_is_wrong() {
-    let trial = Trial::start().await;
+async fn a_wrong_server_configuration_exits_with_2_and_names_the_mistake() {
+    let trial = ConfigTrial::start().await;
     let (server_id, caller_key) = (trial.expired("server.crt"), trial.path("pki/alice-caller.key"));
     let open = trial.rig.path().join("open.state");
     fs::create_dir(&open).expect("a folder");
@@ -33,7 +33,7 @@ async fn a_wrong_configuration_of_a_server_ends_it_with_2_and_names_what_is_wron
     let expired = format!("pki/{server_id}.crt");
     let typo = trial.text("policy.yaml").replacen("names: [\"*\"]", "names: [\"edge-**\"]", 1);
     trial.rig.write("typo.yaml", &typo);
-    let wrong: &[Wrong<'_>] = &[
+    let wrong: &[WrongConfig<'_>] = &[
         ("policy:", "polcy:", &["broken.yaml:", "polcy"]),
         ("ServerConfig", "AgentConfig", &["broken.yaml:2:", "kind", "AgentConfig", "use ServerConfig"]),
         ("v1alpha1", "v9", &["broken.yaml:1:", "apiVersion", "tombolo.dev/v9", "tombolo.dev/v1alpha1"]),
@@ -71,13 +71,13 @@ async fn a_wrong_configuration_of_a_server_ends_it_with_2_and_names_what_is_wron
 }
 
 #[tokio::test]
-async fn a_wrong_configuration_of_an_agent_ends_it_with_2_and_names_what_is_wrong() {
-    let trial = Trial::start().await;
+async fn a_wrong_agent_configuration_exits_with_2_and_names_the_mistake() {
+    let trial = ConfigTrial::start().await;
     trial.rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", "edge-b"]).await;
     let expired = trial.expired("edge-a-agent.crt");
     let key = trial.path("pki/edge-b-agent.key");
     let gateway = trial.rig.gateway().to_string();
-    let wrong: &[Wrong<'_>] = &[
+    let wrong: &[WrongConfig<'_>] = &[
         ("cluster: edge-a", "cluter: edge-a", &["broken.yaml:3:", "cluter"]),
         ("AgentConfig", "ServerConfig", &["broken.yaml:2:", "kind", "ServerConfig", "use AgentConfig"]),
         ("cluster: edge-a", "cluster: Edge_A", &["cluster", "Edge_A", "lower-case letters"]),
@@ -110,7 +110,7 @@ async fn a_wrong_configuration_of_an_agent_ends_it_with_2_and_names_what_is_wron
 
 #[tokio::test]
 async fn wrong_flags_end_both_daemons_with_2_and_name_what_is_allowed() {
-    let trial = Trial::start().await;
+    let trial = ConfigTrial::start().await;
     for (program, file) in [("tunnel-server", "server.yaml"), ("tunnel-agent", "edge-a.yaml")] {
         let wrong: [(&[&str], &[&str]); 5] = [
             (&["--log-level", "a=b=c"], &["--log-level", "a=b=c", "debug"]),
@@ -122,16 +122,17 @@ async fn wrong_flags_end_both_daemons_with_2_and_name_what_is_allowed() {
         for (flags, words) in wrong {
             let flags =
                 if flags[0] == "--config" { flags.to_vec() } else { [&["--config", file], flags].concat() };
-            trial.said(program, &flags, 2, words).await;
+            trial.error_output(program, &flags, 2, words).await;
         }
-        let help = trial.said(program, &["--help"], 0, &["Examples:", "Exit codes:", "--drain-grace"]).await;
+        let help =
+            trial.error_output(program, &["--help"], 0, &["Examples:", "Exit codes:", "--drain-grace"]).await;
         assert!(help.lines().count() > 40, "{help}");
     }
 }
 
 #[tokio::test]
 async fn a_port_in_use_ends_a_daemon_with_1_and_names_key_and_address() {
-    let mut trial = Trial::start().await;
+    let mut trial = ConfigTrial::start().await;
     trial.rig.kill_server();
     let (gateway, probes) = (trial.rig.gateway(), trial.rig.probes());
 
@@ -153,8 +154,8 @@ async fn a_port_in_use_ends_a_daemon_with_1_and_names_key_and_address() {
 }
 
 #[tokio::test]
-async fn an_agent_of_another_authority_is_refused_says_so_and_does_not_hammer() {
-    let trial = Trial::start().await;
+async fn an_agent_of_another_authority_is_refused_logs_it_and_backs_off() {
+    let trial = ConfigTrial::start().await;
     trial.rig.tombolo(&["ca", "init", "--dir", "others"]).await;
     trial.rig.tombolo(&["ca", "issue", "agent", "--dir", "others", "--cluster", "edge-a"]).await;
     let text = trial.text("edge-a.yaml").replace("pki/edge-a-agent", "others/edge-a-agent");
@@ -183,13 +184,13 @@ async fn an_agent_of_another_authority_is_refused_says_so_and_does_not_hammer() 
 }
 
 /// A server and an agent with good configurations, and the means to break copies of these.
-struct Trial {
+struct ConfigTrial {
     rig: Rig,
     agent: Agent,
     _api: FakeApi,
 }
 
-impl Trial {
+impl ConfigTrial {
     async fn start() -> Self {
         let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
         rig.caller("alice", &["dev"]).await;
@@ -205,7 +206,8 @@ impl Trial {
         self.rig.path().join(file).display().to_string()
     }
 
-    /// Makes a certificate of the same names as this one, with a key, that ended long ago; says what it is called.
+    /// Makes a certificate of the same names as this one, with a key, that ended long ago; says what it is
+    /// called.
     fn expired(&self, like: &str) -> String {
         let uri = "spiffe://tombolo/cluster/edge-a/agent/old";
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
@@ -232,26 +234,27 @@ impl Trial {
         assert!(good.contains(from), "{from:?} is not in {file}");
         let broken: PathBuf = self.rig.write("broken.yaml", &good.replacen(from, to, 1));
         let broken = broken.display().to_string();
-        self.said(program, &[&["--config", &broken], flags].concat(), 2, words).await;
+        self.error_output(program, &[&["--config", &broken], flags].concat(), 2, words).await;
     }
 
     async fn in_use(&self, program: &str, file: &str, key: &str, address: SocketAddr) {
         let address = address.to_string();
-        self.said(program, &["--config", file], 1, &[key, &address, "already in use"]).await;
+        self.error_output(program, &["--config", file], 1, &[key, &address, "already in use"]).await;
     }
 
-    /// Runs a daemon that ends by itself, and looks at its code and at what it wrote: one message, with these words.
-    async fn said(&self, program: &str, flags: &[&str], code: i32, words: &[&str]) -> String {
+    /// Runs a daemon that ends by itself, and looks at its code and at what it wrote: one message, with these
+    /// words.
+    async fn error_output(&self, program: &str, flags: &[&str], code: i32, words: &[&str]) -> String {
         let invocation =
             Invocation::of(binary(program)).arguments(flags.iter().copied()).in_directory(self.rig.path());
         let output = run(&invocation, REFUSE_MAX).await.expect("it ends by itself");
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{program} {flags:?}: {said}");
+        let message = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{program} {flags:?}: {message}");
         for word in words {
-            assert!(said.contains(word), "{program} {flags:?} does not say {word:?}: {said}");
+            assert!(message.contains(word), "{program} {flags:?} does not say {word:?}: {message}");
         }
-        let errors = said.matches("error: ").count() + said.matches("\"ERROR\"").count();
-        assert_eq!(errors, usize::from(code != 0), "one message: {said}");
-        said
+        let errors = message.matches("error: ").count() + message.matches("\"ERROR\"").count();
+        assert_eq!(errors, usize::from(code != 0), "one message: {message}");
+        message
     }
 }

@@ -1,5 +1,5 @@
-//! Secrets in what callers and clusters say, on every way that requests end: none is written down. Names of a query's values are
-//! kept by the audit log, and so are paths; what stands in them is no secret (docs/limits.md).
+//! Secrets in requests and answers, however a request ends: none is written to a log. The audit log keeps
+//! paths and the names of a query's parameters, which are no secrets (docs/limits.md).
 
 mod claims;
 mod configuration;
@@ -18,7 +18,8 @@ use tests::rig::{GROUP, Reply, TOKEN, ask};
 
 const NAMESPACE: &str = "/clusters/edge-a/api/v1/namespaces/n";
 
-/// All there is, but for what is noticed of the folder with the policy, in which the log lies, too: each line would be one more.
+/// All there is, but for what is noticed of the folder with the policy, in which the log lies, too: each line
+/// would be one more.
 const LEVEL: &str = "trace,notify=info";
 
 /// Each place has a secret of its own, so that one that is found says where it comes from.
@@ -42,8 +43,9 @@ const PLACES: [&str; 17] = [
     "trailer",
 ];
 
+/// This holds however the request ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_secret_of_a_request_or_an_answer_is_written_down_however_the_request_ends() {
+async fn no_secret_of_a_request_or_an_answer_is_written_to_logs_or_audit() {
     let mut edge = FakeEdge::start_logging(LEVEL, HttpVersion::Http1).await;
     let mut refusals = Vec::new();
     for (name, behaviour) in behaviours() {
@@ -59,7 +61,7 @@ async fn no_secret_of_a_request_or_an_answer_is_written_down_however_the_request
         }
     }
     edge.fake.otherwise(Behaviour::json("{}"));
-    refusals.extend(strangers(&edge).await);
+    refusals.extend(unauthenticated_requests(&edge).await);
     typed(&edge).await;
     // Where a policy forbids it, a cluster is away, and an agent is gone.
     edge.rig.put_policy(&[allow_all("others", ("client-certificate", "others"), &["*"])]).await;
@@ -98,11 +100,11 @@ fn has_none(what: &str, text: &str) {
     }
 }
 
-/// What an API server may do to a request, with secrets in what it says.
+/// The behaviours of an API server, with secrets in its answers.
 fn behaviours() -> Vec<(&'static str, Behaviour)> {
     let body = format!("{{\"data\":\"{}\"}}", canary("answer"));
     let headers = vec![("X-Canary".to_owned(), canary("answer-header"))];
-    let status = format!("{{\"kind\":\"Status\",\"message\":\"{}\"}}", canary("status"));
+    let status = format!("{{\"kind\":\"Status\",\"messages\":\"{}\"}}", canary("status"));
     let answer = |status: u16, body: &str| {
         Behaviour::Answer(Answer { status, headers: headers.clone(), body: body.to_owned().into() })
     };
@@ -178,34 +180,34 @@ async fn asked(edge: &FakeEdge, method: &str, path: &str) -> Vec<String> {
         "{}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}",
         head(method, &path, &lines).trim_end_matches("\r\n").to_owned() + "\r\n"
     );
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     if let Ok(reply) =
         tests::rig::ask_raw(edge.rig.gateway(), &edge.rig.server_ca(), None, raw.as_bytes()).await
     {
-        told.extend(own_words(&reply));
+        messages.extend(own_message(&reply));
     }
     let mut caller = Http2Caller::dial(&edge.rig).await;
     let headers = [("x-canary", canary.as_str()), ("content-type", "application/json")];
     if let Ok(answer) = caller.ask(method, &path, &headers).await
         && answer.status().is_server_error()
     {
-        told.push(String::from_utf8_lossy(answer.body()).into_owned());
+        messages.push(String::from_utf8_lossy(answer.body()).into_owned());
     }
     // Not what the API server itself has said.
-    told.retain(|text| text.contains("\"reason\":") && !text.contains(&self::canary("status")));
-    told
+    messages.retain(|text| text.contains("\"reason\":") && !text.contains(&self::canary("status")));
+    messages
 }
 
-fn own_words(reply: &Reply) -> Option<String> {
+fn own_message(reply: &Reply) -> Option<String> {
     (reply.status >= 400).then(|| reply.body.clone())
 }
 
-/// Who has no right to ask, or asks what nobody can read.
-async fn strangers(edge: &FakeEdge) -> Vec<String> {
+/// Requests of clients without any right, or with malformed bytes.
+async fn unauthenticated_requests(edge: &FakeEdge) -> Vec<String> {
     let path = format!("{NAMESPACE}/pods?x={}", canary("query"));
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
     let jwt = format!("eyJhbGciOiJFUzI1NiJ9.{}.{}", canary("jwt"), canary("jwt"));
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for value in [
         format!("Bearer {}", canary("wrong-token")),
         format!("Bearer {jwt}"),
@@ -215,7 +217,7 @@ async fn strangers(edge: &FakeEdge) -> Vec<String> {
     ] {
         let reply = ask(gateway, &ca, None, "GET", &path, &[("Authorization", &value)]).await.unwrap();
         assert!(reply.status == 401 || reply.status == 400, "{reply:?}");
-        told.push(reply.body);
+        messages.push(reply.body);
     }
     let nobody = edge.rig.caller_until("nobody", &[], SystemTime::now() + Duration::from_secs(600));
     for (identity, headers) in [
@@ -246,17 +248,17 @@ async fn strangers(edge: &FakeEdge) -> Vec<String> {
     ] {
         let headers: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        told.push(ask(gateway, &ca, identity, "GET", &path, &headers).await.unwrap().body);
+        messages.push(ask(gateway, &ca, identity, "GET", &path, &headers).await.unwrap().body);
     }
     for raw in unreadable(&path) {
         if let Ok(reply) = tests::rig::ask_raw(gateway, &ca, None, raw.as_bytes()).await {
-            told.extend(own_words(&reply));
+            messages.extend(own_message(&reply));
         }
     }
-    told
+    messages
 }
 
-/// What nobody can read, or reads to its end.
+/// Requests that cannot be parsed, or that never end.
 fn unreadable(path: &str) -> [String; 5] {
     [
         format!(
@@ -279,7 +281,7 @@ fn unreadable(path: &str) -> [String; 5] {
     ]
 }
 
-/// What is typed into a shell, and which one.
+/// Types into a shell that is named in the query.
 async fn typed(edge: &FakeEdge) {
     edge.fake.otherwise(Behaviour::upgrade());
     let path = format!("{NAMESPACE}/pods/p/exec?command={}&stdin=true", canary("command"));

@@ -1,7 +1,8 @@
-//! What Kubernetes' own tools and libraries do, along three ways: directly, through the gateway by path, and by host name.
+//! Kubernetes' own tools and libraries along three routes: directly, through the gateway by path, and by host
+//! name.
 //!
-//! Where the API is deterministic the answers are the same byte for byte. Tests share one cluster and have namespaces of
-//! their own.
+//! The answers are the same byte for byte where the API is deterministic. Tests share one cluster and have
+//! namespaces of their own.
 
 mod bulk;
 mod commands;
@@ -9,21 +10,22 @@ mod discovery;
 mod encodings;
 mod proxying;
 mod reading;
-mod skew;
+mod version_skew;
 mod watching;
 mod writing;
 
 use serde_json::Value;
 use tests::kube::kubectl::Kubectl;
 use tests::real_edge::RealEdge;
-use tests::ways::{Ask, Way};
+use tests::routes::{Route, TestRequest};
 
 /// Creates objects directly, and returns the version at which all of them are there.
 async fn create(edge: &RealEdge, path: &str, objects: impl IntoIterator<Item = Value>) -> String {
-    let direct = edge.ways[0].connect().await;
+    let direct = edge.routes[0].connect().await;
     let mut version = String::new();
     for object in objects {
-        let answer = direct.ask(&Ask::with("POST", path, "application/json", object.to_string())).await;
+        let answer =
+            direct.ask(&TestRequest::with("POST", path, "application/json", object.to_string())).await;
         assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
         let object: Value = serde_json::from_slice(&answer.body).unwrap();
         object["metadata"]["resourceVersion"].as_str().unwrap().clone_into(&mut version);
@@ -31,7 +33,7 @@ async fn create(edge: &RealEdge, path: &str, objects: impl IntoIterator<Item = V
     version
 }
 
-/// A ConfigMap.
+/// A ConfigMap as a JSON value.
 fn config_map(name: &str, data: &str) -> Value {
     serde_json::json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "labels": { "kept": "no" } },
@@ -39,20 +41,25 @@ fn config_map(name: &str, data: &str) -> Value {
     })
 }
 
-/// What a kubectl says and how it ends, with everything masked that differs between two runs.
-async fn said(kubectl: &Kubectl, words: &[&str], mask: fn(&str) -> String) -> String {
+/// The output and exit code of a kubectl, with everything masked that differs between two runs.
+async fn output_of(kubectl: &Kubectl, words: &[&str], mask: fn(&str) -> String) -> String {
     let output = kubectl.run(words).await.unwrap();
     let text = |bytes: &[u8]| mask(&String::from_utf8_lossy(bytes));
     format!("{}\n--- stdout\n{}--- stderr\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
 /// Runs kubectl along each way at once: each says the same, and succeeds or fails as it should.
-async fn all_say(ways: &[Way; 3], words: &[&str], mask: fn(&str) -> String, succeeds: bool) -> String {
-    let [direct, path, host] = ways;
+async fn outputs_agree(
+    routes: &[Route; 3],
+    words: &[&str],
+    mask: fn(&str) -> String,
+    succeeds: bool,
+) -> String {
+    let [direct, path, host] = routes;
     let (direct, path, host) = tokio::join!(
-        said(&direct.kubectl, words, mask),
-        said(&path.kubectl, words, mask),
-        said(&host.kubectl, words, mask)
+        output_of(&direct.kubectl, words, mask),
+        output_of(&path.kubectl, words, mask),
+        output_of(&host.kubectl, words, mask)
     );
     assert_eq!(direct.starts_with("exit status: 0\n"), succeeds, "kubectl {words:?} directly: {direct}");
     assert!(path == direct, "kubectl {words:?} by path: {path}\ndirectly: {direct}");
@@ -60,7 +67,7 @@ async fn all_say(ways: &[Way; 3], words: &[&str], mask: fn(&str) -> String, succ
     direct
 }
 
-/// Nothing.
+/// Masks nothing of the text.
 fn as_it_is(text: &str) -> String {
     text.to_owned()
 }

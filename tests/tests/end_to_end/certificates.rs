@@ -1,8 +1,9 @@
-//! What an API server's certificate says: its agent reports the names, and people are told before a kubeconfig fails by them.
+//! The names in an API server's certificate: its agent reports them, and people are warned before a
+//! kubeconfig fails by them.
 
 use serde_json::Value;
 use tests::enroll::at;
-use tests::kube::{EdgeCluster, Place};
+use tests::kube::{ClusterOptions, EdgeCluster};
 use tests::rig::{ApiServer, Rig};
 
 const CLUSTER: &str = "edge-a";
@@ -11,17 +12,18 @@ const CLUSTER: &str = "edge-a";
 const NAME: &str = "api.edge-a.test";
 const OTHER_NAME: &str = "api.edge-b.test";
 
+/// The command warns of a kubeconfig that would not verify them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_names_in_an_api_servers_certificate_are_shown_and_a_kubeconfig_that_would_not_verify_is_told() {
-    let place = Place { server_names: &[NAME], ..Place::default() };
+async fn the_names_in_an_api_servers_certificate_are_shown() {
+    let place = ClusterOptions { server_names: &[NAME], ..ClusterOptions::default() };
     let cluster = EdgeCluster::start_at(place).await.unwrap();
     let account = cluster.create_agent_account().await.unwrap();
     let rig = Rig::start().await;
     let _agent = rig.agent(CLUSTER, &ApiServer::of(&cluster, &account)).await;
-    let (advertise, asked) = (cluster.place().advertise, cluster.address());
+    let (advertise, asked) = (cluster.options().advertise, cluster.address());
     let control_plane = format!("{advertise}:{}", asked.port());
     at(&rig, &["cluster", "update", CLUSTER, "--advertise", &control_plane]).await;
-    // Whoever has found it has seen its certificate.
+    // An agent that has found it has seen its certificate.
     rig.listed(CLUSTER, |listed| listed.contains(&control_plane)).await;
 
     let shown: Value = serde_json::from_str(&at(&rig, &["clusters", "-o", "json"]).await).unwrap();
@@ -45,13 +47,13 @@ async fn the_names_in_an_api_servers_certificate_are_shown_and_a_kubeconfig_that
         let words = ["cluster", "check", CLUSTER, "--kubeconfig", file.to_str().unwrap()];
         let asked = name.map_or_else(|| advertise.to_string(), str::to_owned);
         let socket = ["--socket", "admin/admin.sock"];
-        let said = rig.tombolo_says(&[&words[..], &socket].concat()).await;
+        let output = rig.tombolo_writes(&[&words[..], &socket].concat()).await;
         let (good, bad) = (format!("is for {asked}"), format!("is not for {asked}, but for "));
-        assert_eq!((said.contains(&good), said.contains(&bad)), (is_there, !is_there), "{said}");
+        assert_eq!((output.contains(&good), output.contains(&bad)), (is_there, !is_there), "{output}");
         for word in
             ["apiServer.certSANs", &format!("--tls-san {asked}"), "--tls-cert-file", "--tls-sni-cert-key"]
         {
-            assert_eq!(said.contains(word), !is_there, "{word}: {said}");
+            assert_eq!(output.contains(word), !is_there, "{word}: {output}");
         }
         if is_there {
             at(&rig, &words).await;

@@ -1,8 +1,9 @@
-//! The clients that people have by each way to a cluster's API server: what works works, and what does not says so.
+//! Popular clients by each entry point to a cluster's API server: they work, or fail with an understandable
+//! message.
 //!
 //! `docs/clients.md` shows the same table.
 
-mod ways;
+mod entry_points;
 
 use std::env;
 use std::ffi::OsString;
@@ -11,32 +12,32 @@ use std::path::Path;
 
 use futures::future::join_all;
 use tests::caller::SOON;
-use tests::every_way::WAYS;
-use tests::kube::assets::{self, Assets, all_minors, neighbours};
+use tests::entry_points::ENTRY_POINTS;
+use tests::kube::assets::{self, Assets, all_minors, neighbouring_minors};
 use tests::skip::skip;
 use tests::sources;
 use tokio::time::{Duration, sleep, timeout};
 
 use Cell::{Says, Works};
-use ways::Ways;
+use entry_points::ClusterEntryPoints;
 
-/// What becomes of a client by one way.
+/// The result of a client by one entry point.
 #[derive(Debug, Clone, Copy)]
 enum Cell {
-    /// It gets, and hears what it watches.
+    /// It gets objects, and receives the events of its watch.
     Works,
     /// It does not, and this is among what it says of that.
     Says(&'static str),
 }
 
-/// A client by all of [`WAYS`].
+/// A client by all of [`ENTRY_POINTS`].
 struct Row {
     /// As the page calls it.
     client: &'static str,
-    cells: [Cell; WAYS.len()],
+    cells: [Cell; ENTRY_POINTS.len()],
 }
 
-const KUBECTL: Row = Row { client: "kubectl of each minor, client-go", cells: [Works; WAYS.len()] };
+const KUBECTL: Row = Row { client: "kubectl of each minor, client-go", cells: [Works; ENTRY_POINTS.len()] };
 
 const KUBE_RS: Row = Row {
     client: "kube-rs",
@@ -54,7 +55,8 @@ const PYTHON: Row = Row {
     ],
 };
 
-const PYTHON_TOLD: Row = Row { client: "Python's client, told the credential", cells: [Works; WAYS.len()] };
+const PYTHON_TOLD: Row =
+    Row { client: "Python's client, told the credential", cells: [Works; ENTRY_POINTS.len()] };
 
 const ROWS: [Row; 4] = [KUBECTL, KUBE_RS, PYTHON, PYTHON_TOLD];
 
@@ -65,39 +67,44 @@ const NOT_TOLD: (&str, &str) = ("PROXYS_CREDENTIAL", "");
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pinned_kubectl_gets_and_watches_by_every_way() {
+async fn the_pinned_kubectl_gets_and_watches_by_every_entry_point() {
     let program = Assets::find().unwrap().kubectl;
     tried(&KUBECTL, &Client { name: "kubectl", program: &program, variables: vec![] }).await;
 }
 
+/// These are the minors directly before and after the pinned one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_kubectls_of_the_minors_beside_the_pinned_one_get_and_watch_by_every_way() {
-    let test = "the_kubectls_of_the_minors_beside_the_pinned_one_get_and_watch_by_every_way";
+async fn kubectls_of_neighbouring_minors_get_and_watch_by_every_entry_point() {
+    let test = "kubectls_of_neighbouring_minors_get_and_watch_by_every_entry_point";
     if env::var_os("KUBEBUILDER_ASSETS").is_some() {
         return skip(test, "with binaries from elsewhere nobody knows which minors are beside them");
     }
-    minors(&neighbours()).await;
+    minors(&neighbouring_minors()).await;
 }
 
+/// These are all minors that can be built.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: builds the kubectl of every minor that is to be had"]
-async fn the_kubectls_of_every_minor_that_is_to_be_had_get_and_watch_by_every_way() {
+async fn kubectls_of_every_minor_get_and_watch_by_every_entry_point() {
     minors(&all_minors()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kube_rs_gets_and_watches_by_every_way_but_socks5() {
+async fn kube_rs_gets_and_watches_by_every_entry_point_but_socks5() {
     match assets::kube_rs() {
         Ok(program) => {
             tried(&KUBE_RS, &Client { name: "kube-rs", program: &program, variables: vec![] }).await
         }
-        Err(missing) => skip("kube_rs_gets_and_watches_by_every_way_but_socks5", &missing.to_string()),
+        Err(missing) => {
+            skip("kube_rs_gets_and_watches_by_every_entry_point_but_socks5", &missing.to_string())
+        }
     }
 }
 
+/// Python's client has to be given the proxy's credential.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pythons_client_gets_and_watches_by_every_way_where_it_is_told_the_proxys_credential() {
-    let test = "pythons_client_gets_and_watches_by_every_way";
+async fn pythons_client_gets_and_watches_by_every_entry_point() {
+    let test = "pythons_client_gets_and_watches_by_every_entry_point";
     let python = match assets::python() {
         Ok(python) => python,
         Err(missing) => return skip(test, &missing.to_string()),
@@ -108,17 +115,17 @@ async fn pythons_client_gets_and_watches_by_every_way_where_it_is_told_the_proxy
     path.push(":");
     path.push(env::var_os("PATH").unwrap_or_default());
     let path = ("PATH", path.to_str().unwrap());
-    let client = |name, told: (&'static str, &'static str)| Client {
+    let client = |name, report: (&'static str, &'static str)| Client {
         name,
         program: &program,
-        variables: vec![path.into(), told.into()],
+        variables: vec![path.into(), report.into()],
     };
     tried(&PYTHON, &client("python", NOT_TOLD)).await;
     tried(&PYTHON_TOLD, &client("python-told", TOLD)).await;
 }
 
 #[test]
-fn the_page_has_what_the_trials_try() {
+fn the_page_lists_every_tested_client() {
     let page = fs::read_to_string(sources::workspace().join("docs/clients.md")).expect("the page");
     let cell = |cell: &Cell| match cell {
         Works => "works".to_owned(),
@@ -151,9 +158,9 @@ impl From<(&str, &str)> for Variable {
 }
 
 async fn minors(minors: &[String]) {
-    let ways = Ways::shared().await;
+    let entry_points = ClusterEntryPoints::shared().await;
     for minor in minors {
-        let (version, program) = ways.cluster.kubectl_of(minor);
+        let (version, program) = entry_points.cluster.kubectl_of(minor);
         let name = format!("kubectl-{}", version.replace('.', "-"));
         tried(&KUBECTL, &Client { name: &name, program: &program, variables: vec![] }).await;
         println!("kubectl {version} works by every way");
@@ -162,49 +169,49 @@ async fn minors(minors: &[String]) {
 
 /// Tries all cells of a row at once.
 async fn tried(row: &Row, client: &Client<'_>) {
-    let ways = Ways::shared().await;
-    let cells = WAYS.iter().zip(&row.cells);
-    join_all(cells.map(|(way, cell)| tried_by(&ways, client, way, *cell))).await;
+    let entry_points = ClusterEntryPoints::shared().await;
+    let cells = ENTRY_POINTS.iter().zip(&row.cells);
+    join_all(cells.map(|(entry_point, cell)| tried_by(&entry_points, client, entry_point, *cell))).await;
 }
 
-async fn tried_by(ways: &Ways, client: &Client<'_>, way: &str, cell: Cell) {
-    let name = format!("{}-by-{way}", client.name);
-    let home = ways.rig.path().join(format!("{name}-home"));
-    let program = ways.kubectl(way).of(client.program).with_home(home).limit(SOON);
+async fn tried_by(entry_points: &ClusterEntryPoints, client: &Client<'_>, entry_point: &str, cell: Cell) {
+    let name = format!("{}-by-{entry_point}", client.name);
+    let home = entry_points.rig.path().join(format!("{name}-home"));
+    let program = entry_points.kubectl(entry_point).of(client.program).with_home(home).limit(SOON);
     let program = client
         .variables
         .iter()
         .fold(program, |program, Variable(name, value)| program.with_variable(name, value));
     let (before, after) = (format!("before-{name}"), format!("after-{name}"));
-    ways.make(&before).await;
+    entry_points.make(&before).await;
 
     let got = program.run(&["get", "configmaps", "-o", "name"]).await.unwrap();
 
-    let said = String::from_utf8_lossy(&got.stderr).into_owned();
+    let message = String::from_utf8_lossy(&got.stderr).into_owned();
     let expected = match cell {
         Works => {
-            assert!(got.status.success(), "{name}: {said}");
+            assert!(got.status.success(), "{name}: {message}");
             String::from_utf8(got.stdout).unwrap()
         }
         Says(text) => {
-            assert!(!got.status.success() && said.contains(text), "{name}: {said}");
+            assert!(!got.status.success() && message.contains(text), "{name}: {message}");
             return;
         }
     };
     assert!(expected.lines().any(|line| line == format!("configmap/{before}")), "{name}: {expected}");
 
-    let output = ways.rig.path().join(format!("{name}.watched"));
+    let output = entry_points.rig.path().join(format!("{name}.watched"));
     let mut watching = program.start(&["get", "configmaps", "--watch", "-o", "name"], &output).await.unwrap();
     for map in [before, after.clone()] {
         if map == after {
-            ways.make(&after).await;
+            entry_points.make(&after).await;
         }
-        let heard = timeout(SOON, async {
+        let received = timeout(SOON, async {
             while !fs::read_to_string(&output).unwrap_or_default().contains(&format!("configmap/{map}\n")) {
                 assert!(watching.ended().is_none(), "{name}: {}", watching.tail());
                 sleep(LOOK_EVERY).await;
             }
         });
-        heard.await.unwrap_or_else(|_| panic!("{name} heard nothing of {map}: {}", watching.tail()));
+        received.await.unwrap_or_else(|_| panic!("{name} heard nothing of {map}: {}", watching.tail()));
     }
 }

@@ -1,4 +1,5 @@
-//! CONNECT to targets of a cluster: what is let through is what three lists agree on, and bytes pass as they are or not at all.
+//! CONNECT to targets of a cluster: three lists must agree on a target, and bytes pass unchanged or not at
+//! all.
 
 use std::net::SocketAddr;
 
@@ -9,12 +10,12 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::Signal;
 use tests::audit_log::{AuditLog, note};
-use tests::caller::{Farewell, Http1Caller, head};
+use tests::caller::{Disconnect, Http1Caller, head};
 use tests::dial::dial;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
 use tests::listener::{
-    BROKE, GREETING_BYTES, Listener, break_off, count, echo, read_all, speak, uploads_arrive_whole,
+    BROKE, GREETING_BYTES, Listener, break_off, count, echo, read_all, speak, uploads_arrive_complete,
 };
 use tests::rig::policy::{allow_all, may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
@@ -29,10 +30,11 @@ const UPLOADS: usize = 300;
 /// Connections that are begun and broken.
 const BROKEN: usize = 20;
 
+/// A refused request reaches no agent and no target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_target_is_dialed_where_policy_store_and_agent_agree_and_else_nobody_hears_of_it() {
+async fn a_target_is_dialed_only_where_policy_store_and_agent_agree() {
     let (listed, canary) = (Listener::start(echo).await, Listener::start(echo).await);
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     let (listed_at, canary_at) = (listed.address.to_string(), canary.address.to_string());
     // What the store lets the cluster advertise and its agent does not, and the other way round.
     let unadvertised = Listener::start(echo).await;
@@ -81,9 +83,9 @@ async fn a_target_is_dialed_where_policy_store_and_agent_agree_and_else_nobody_h
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_http2_nobody_is_connected_and_everybody_is_told_to_come_by_http1() {
+async fn connect_over_http2_is_refused_with_a_hint_to_http1() {
     let listed = Listener::start(echo).await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     let stream = dial(edge.rig.gateway(), &edge.rig.server_ca(), &["h2"], None).await.unwrap();
     let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.unwrap();
@@ -98,21 +100,21 @@ async fn over_http2_nobody_is_connected_and_everybody_is_told_to_come_by_http1()
         let status = answer.status().as_u16();
         (status, answer.into_body().collect().await.unwrap().to_bytes())
     };
-    let (status, said) = tokio::select! {
+    let (status, output) = tokio::select! {
         answered = answered => answered,
         ended = connection => panic!("{ended:?}"),
     };
 
     assert_eq!(status, 505);
-    let said = String::from_utf8(said.to_vec()).unwrap();
-    assert!(said.contains("HTTP/1.1 alone"), "{said}");
+    let output = String::from_utf8(output.to_vec()).unwrap();
+    assert!(output.contains("HTTP/1.1 alone"), "{output}");
     assert_eq!(listed.accepted(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agents_own_list_holds_whatever_the_server_believes() {
+async fn an_agents_own_allow_list_holds_against_any_server() {
     let (listed, canary) = (Listener::start(echo).await, Listener::start(echo).await);
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     // An agent that advertises more than it dials.
     let canary_at = canary.address.to_string();
     edge.advertise(OTHER, &["127.0.0.0/8", "169.254.169.254/32"]).await;
@@ -136,9 +138,9 @@ async fn an_agents_own_list_holds_whatever_the_server_believes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_behind_a_connect_pass_once_it_is_accepted_and_never_where_it_is_not() {
+async fn bytes_after_a_connect_pass_only_once_it_is_accepted() {
     let listed = Listener::start(echo).await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     let nobody = free_address().await;
     edge.advertise(CLUSTER, &["127.0.0.1/32"]).await;
 
@@ -158,28 +160,30 @@ async fn bytes_behind_a_connect_pass_once_it_is_accepted_and_never_where_it_is_n
     }
 }
 
+/// The answer to it comes back after the upload's end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_is_closed_at_once_arrives_whole_and_its_answer_comes_back_behind_it() {
+async fn an_upload_closed_at_once_arrives_complete() {
     uploads(UPLOADS, 3_000_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: ten thousand uploads"]
-async fn of_ten_thousand_uploads_that_are_closed_at_once_each_arrives_whole() {
+async fn ten_thousand_uploads_closed_at_once_arrive_complete() {
     uploads(10_000, 300_000).await;
 }
 
 async fn uploads(rounds: usize, bytes_max: usize) {
     let counting = Listener::start(count).await;
-    let edge = Edge::start(&[counting.address]).await;
+    let edge = ConnectEdge::start(&[counting.address]).await;
     let target = counting.address.to_string();
-    uploads_arrive_whole(rounds, bytes_max, async || edge.connect(&target).await.into_stream()).await;
+    uploads_arrive_complete(rounds, bytes_max, async || edge.connect(&target).await.into_stream()).await;
 }
 
+/// All of what such a target sends arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_target_that_speaks_first_and_ends_first_is_heard_whole_and_still_hears() {
+async fn a_target_that_speaks_first_and_ends_first_still_receives() {
     let speaking = Listener::start(speak).await;
-    let edge = Edge::start(&[speaking.address]).await;
+    let edge = ConnectEdge::start(&[speaking.address]).await;
 
     let mut caller = edge.connect(&speaking.address.to_string()).await;
 
@@ -190,13 +194,14 @@ async fn a_target_that_speaks_first_and_ends_first_is_heard_whole_and_still_hear
     // Its other direction is still open.
     caller.write("and you").await;
     caller.shut_down().await;
-    assert_eq!(speaking.heard().await, b"and you");
+    assert_eq!(speaking.received().await, b"and you");
 }
 
+/// This holds for a break at the caller, at the target, and in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_breaks_is_no_end_to_whoever_is_at_the_other() {
+async fn a_break_at_one_end_is_never_a_clean_end_at_the_other() {
     let breaking = Listener::start(break_off).await;
-    let edge = Edge::start(&[breaking.address]).await;
+    let edge = ConnectEdge::start(&[breaking.address]).await;
     let target = breaking.address.to_string();
 
     for round in 0..BROKEN {
@@ -213,15 +218,15 @@ async fn whatever_breaks_is_no_end_to_whoever_is_at_the_other() {
     for round in 0..BROKEN {
         let mut caller = edge.connect(&reading_at).await;
         caller.write(vec![1; 100_000]).await;
-        caller.leave(Farewell::Reset).await;
-        assert_eq!(reading.heard().await, BROKE, "round {round}: half an upload looked whole");
+        caller.leave(Disconnect::Reset).await;
+        assert_eq!(reading.received().await, BROKE, "round {round}: half an upload looked whole");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_ends_when_policy_or_the_store_forbid_it_or_its_caller_is_revoked() {
+async fn a_connection_ends_when_policy_store_or_revocation_forbids_it() {
     let listed = Listener::start(echo).await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     let target = listed.address.to_string();
 
     let caller = edge.echoing(&target).await;
@@ -246,9 +251,9 @@ async fn is_cut(mut caller: Http1Caller) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_audit_log_has_who_was_connected_to_what_and_how_much_passed() {
+async fn the_audit_log_has_caller_target_and_bytes_of_each_connection() {
     let listed = Listener::start(echo).await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     let target = listed.address.to_string();
 
     let mut caller = Http1Caller::dial(&edge.rig).await;
@@ -283,14 +288,14 @@ async fn the_audit_log_has_who_was_connected_to_what_and_how_much_passed() {
 }
 
 /// A server, and an agent of [`CLUSTER`] that dials some targets.
-struct Edge {
+struct ConnectEdge {
     rig: Rig,
     fake: FakeApi,
     agent: Agent,
 }
 
-impl Edge {
-    /// All lists have `targets`.
+impl ConnectEdge {
+    /// Starts an edge whose three lists all have `targets`.
     async fn start(targets: &[SocketAddr]) -> Self {
         let rig = Rig::start().await;
         let fake = FakeApi::start().await.unwrap();

@@ -1,4 +1,5 @@
-//! The doors for dial tokens: owners of dial tokens are connected to targets of their clusters, and nobody else is heard of.
+//! The listeners for dial tokens: owners of dial tokens are connected to targets of their clusters, and
+//! nobody else reaches any.
 
 mod proxied;
 mod socks;
@@ -32,15 +33,16 @@ use tokio_rustls::client::TlsStream;
 const CLUSTER: &str = "edge-a";
 const OTHER: &str = "edge-b";
 const USER: &str = "corp:ci";
-/// What the proxy's certificate is for.
+/// The DNS name in the proxy's certificate.
 const NAME: &str = "localhost";
-/// What vouches for it.
+/// The CA that issued it.
 const CA: &str = "pki/proxy-ca.crt";
 
+/// A refused request reaches no agent and no target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dial_token_connects_its_owner_to_its_clusters_targets_and_nobody_else_is_heard_of() {
+async fn a_dial_token_reaches_only_its_clusters_targets() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     // The store lets the other cluster have it, and the token is not for that one.
     edge.advertise(OTHER, &[canary.address]).await;
     let (token, id) = edge.token("one", &[CLUSTER]).await;
@@ -72,13 +74,14 @@ async fn a_dial_token_connects_its_owner_to_its_clusters_targets_and_nobody_else
         // Whose token it is may not dial.
         (format!("CONNECT {at_listed}"), basic("alice", &others), 403),
     ] {
-        let answer = edge.said(&format!("{request} HTTP/1.1\r\nHost: {at_listed}\r\n{header}\r\n")).await;
+        let answer =
+            edge.response_to(&format!("{request} HTTP/1.1\r\nHost: {at_listed}\r\n{header}\r\n")).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request} {header}: {answer}");
         let asks = answer.to_ascii_lowercase().contains("proxy-authenticate: basic");
         assert_eq!(asks, status == 407, "{answer}");
         assert!(!answer.contains(OTHER), "a cluster that is not the token's: {answer}");
     }
-    // Every other door takes it for nothing.
+    // No other listener accepts it.
     let bearer = format!("Bearer {token}");
     for (method, path) in [("GET", "/clusters"), ("GET", "/clusters/edge-a/version"), ("CONNECT", &at_listed)]
     {
@@ -89,7 +92,7 @@ async fn a_dial_token_connects_its_owner_to_its_clusters_targets_and_nobody_else
         assert_eq!(reply.status, 401, "{method} {path}: {reply:?}");
     }
     assert_eq!((listed.accepted(), canary.accepted()), (0, 0));
-    let refused = edge.said(&format!("CONNECT {at_canary} HTTP/1.1\r\nHost: a\r\n{right}\r\n")).await;
+    let refused = edge.response_to(&format!("CONNECT {at_canary} HTTP/1.1\r\nHost: a\r\n{right}\r\n")).await;
     assert!(refused.lines().next().unwrap().contains("may advertise"), "the status line says why: {refused}");
 
     let mut connected = edge.connected(&token, listed.address).await;
@@ -113,7 +116,7 @@ async fn a_dial_token_connects_its_owner_to_its_clusters_targets_and_nobody_else
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_proxy_speaks_http1_alone_and_asks_for_no_certificate() {
-    let edge = Edge::start(&[]).await;
+    let edge = DialTokenEdge::start(&[]).await;
     for (offered, agreed) in
         [(&["h2", "http/1.1"][..], Some("http/1.1")), (&["http/1.1"], Some("http/1.1")), (&[], None)]
     {
@@ -124,7 +127,7 @@ async fn the_proxy_speaks_http1_alone_and_asks_for_no_certificate() {
 
     let asked = Arc::new(AtomicBool::new(false));
     let mut config = dial::config(&edge.ca, None).unwrap();
-    config.client_auth_cert_resolver = Arc::new(Asked(Arc::clone(&asked)));
+    config.client_auth_cert_resolver = Arc::new(CertificateRequestProbe(Arc::clone(&asked)));
     let socket = TcpStream::connect(edge.proxy).await.unwrap();
     let name = ServerName::try_from(NAME).unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap();
@@ -132,9 +135,9 @@ async fn the_proxy_speaks_http1_alone_and_asks_for_no_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_runs_by_a_dial_token_ends_when_it_is_revoked_or_expires() {
+async fn a_dial_tokens_connections_end_when_it_is_revoked_or_expires() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     let (token, id) = edge.token("lost", &[CLUSTER]).await;
     let (other, other_id) = edge.token("kept", &[CLUSTER]).await;
     let (running, mut kept) =
@@ -162,9 +165,9 @@ async fn what_runs_by_a_dial_token_ends_when_it_is_revoked_or_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn among_several_clusters_of_a_token_an_address_means_one_or_is_refused() {
+async fn an_address_selects_one_of_a_tokens_clusters_or_is_refused() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     at(&edge.rig, &["cluster", "create", "edge-c"]).await;
     for cluster in [OTHER, "edge-c"] {
         edge.advertise(cluster, &[listed.address]).await;
@@ -190,10 +193,11 @@ async fn among_several_clusters_of_a_token_an_address_means_one_or_is_refused() 
     assert_eq!(listed.accepted(), 1);
 }
 
+/// This holds for both protocols of the proxy listener.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_for_a_network_means_the_one_of_its_clusters_that_has_the_address_by_both_ways() {
+async fn a_network_token_reaches_the_one_cluster_that_has_the_address() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     let join =
         async |cluster, network| at(&edge.rig, &["cluster", "update", cluster, "--network", network]).await;
     join(CLUSTER, "plant-1").await;
@@ -217,14 +221,14 @@ async fn a_token_for_a_network_means_the_one_of_its_clusters_that_has_the_addres
     assert!(line.starts_with("HTTP/1.1 403 ") && line.contains("ambiguous among edge-a, edge-b"), "{line}");
     edge.is_refused_by_socks(&token, listed.address, 2).await;
     let lines = AuditLog::of(&edge.rig);
-    let told = |listener: &str| {
+    let is_listed = |listener: &str| {
         lines.completions().into_iter().any(|line| {
             note(line, "listener") == listener
                 && note(line, "among") == "edge-a, edge-b"
                 && line["responseStatus"]["reason"] == "TargetAmbiguous"
         })
     };
-    assert!(told("proxy") && told("socks"), "{lines:?}");
+    assert!(is_listed("proxy") && is_listed("socks"), "{lines:?}");
     // What its owner may not dial there is no reason to doubt.
     edge.rig.put_policy(&[user_may_dial("ci", ("dial-token", USER), &[CLUSTER])]).await;
     let mut connected = edge.connected(&token, listed.address).await;
@@ -239,8 +243,8 @@ async fn a_token_for_a_network_means_the_one_of_its_clusters_that_has_the_addres
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_head_at_the_proxy_has_its_limits() {
-    let edge = Edge::start(&[]).await;
+async fn a_head_at_the_proxy_is_limited() {
+    let edge = DialTokenEdge::start(&[]).await;
     let head = |lines: String| format!("CONNECT 10.0.0.1:443 HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     for (lines, status) in [
         (format!("A: {}\r\n", "a".repeat(15_000)), 407),
@@ -248,14 +252,14 @@ async fn a_head_at_the_proxy_has_its_limits() {
         ("A: a\r\n".repeat(49), 407),
         ("A: a\r\n".repeat(50), 431),
     ] {
-        let answer = edge.said(&head(lines)).await;
+        let answer = edge.response_to(&head(lines)).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_says_nothing_at_the_proxy_is_let_go() {
-    let edge = Edge::start(&[]).await;
+async fn a_silent_client_of_the_proxy_is_closed() {
+    let edge = DialTokenEdge::start(&[]).await;
     let mut stream = edge.dial(&["http/1.1"]).await.unwrap();
     // Half a head.
     stream.write_all(b"CONNECT 10.0.0.1:443 HTTP/1.1\r\n").await.unwrap();
@@ -264,28 +268,29 @@ async fn who_says_nothing_at_the_proxy_is_let_go() {
     assert!(!rest.starts_with(b"HTTP/1.1 2"), "{}", String::from_utf8_lossy(&rest));
 }
 
+/// All of them come from the same address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_guesses_is_told_to_wait_and_a_good_token_from_the_same_address_is_not() {
+async fn wrong_tokens_are_throttled_and_a_good_one_is_not() {
     let listed = Echo::start().await;
-    let edge = Edge::start_guessed(3, &[listed.address]).await;
+    let edge = DialTokenEdge::start_guessed(3, &[listed.address]).await;
     let (token, _) = edge.token("good", &[CLUSTER]).await;
 
-    let mut told = Vec::new();
+    let mut statuses = Vec::new();
     for _ in 0..4 {
         let answer = edge.asked("tombolo-dial-0.0", listed.address).await;
-        told.push(answer.split(' ').nth(1).unwrap().to_owned());
+        statuses.push(answer.split(' ').nth(1).unwrap().to_owned());
     }
 
-    assert_eq!(told, ["407", "407", "407", "429"]);
+    assert_eq!(statuses, ["407", "407", "407", "429"]);
     let mut connected = edge.connected(&token, listed.address).await;
     echoes(&mut connected, b"hello").await;
 }
 
 /// Remembers whether a server has asked for a certificate.
 #[derive(Debug)]
-struct Asked(Arc<AtomicBool>);
+struct CertificateRequestProbe(Arc<AtomicBool>);
 
-impl ResolvesClientCert for Asked {
+impl ResolvesClientCert for CertificateRequestProbe {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         self.0.store(true, Ordering::SeqCst);
         None
@@ -297,18 +302,18 @@ impl ResolvesClientCert for Asked {
 }
 
 /// A server with a proxy listener, and an agent of [`CLUSTER`] that dials some targets.
-struct Edge {
+struct DialTokenEdge {
     rig: Rig,
     proxy: SocketAddr,
-    /// The same by SOCKS5.
+    /// The address of the SOCKS5 listener.
     socks: SocketAddr,
-    /// What has issued the proxy's certificate, PEM.
+    /// The CA that issued the proxy's certificate, PEM.
     ca: String,
     _fake: FakeApi,
     _agent: Agent,
 }
 
-impl Edge {
+impl DialTokenEdge {
     /// All lists have `targets`, and [`USER`] may dial.
     async fn start(targets: &[SocketAddr]) -> Self {
         Self::start_guessed(100_000, targets).await
@@ -316,7 +321,7 @@ impl Edge {
 
     /// The same where one address may fail so often in a minute.
     async fn start_guessed(failures: u32, targets: &[SocketAddr]) -> Self {
-        let (rig, Doors { proxy, socks, ca }) = rig_with_doors(failures).await;
+        let (rig, ProxyListeners { proxy, socks, ca }) = rig_with_listeners(failures).await;
         let fake = FakeApi::start().await.unwrap();
         let listed: Vec<String> = targets.iter().map(ToString::to_string).collect();
         let api = ApiServer::of_fake(&rig, &fake);
@@ -355,13 +360,13 @@ impl Edge {
 
     /// The same for what these words say.
     async fn token_for(&self, user: &str, name: &str, places: &[&str]) -> (String, String) {
-        // By its name it is known for a secret that must stand in no log.
+        // Its file name marks it as a secret, which no log may contain.
         let file = format!("{name}.token");
         let words = ["user", "dial-token", "create", "--user", user, "--ttl", "1h", "--out", &file];
-        let told = at(&self.rig, &[words.as_slice(), places].concat()).await;
+        let message = at(&self.rig, &[words.as_slice(), places].concat()).await;
         let token = std::fs::read_to_string(self.rig.path().join(&file)).unwrap().trim().to_owned();
         let id = token.strip_prefix("tombolo-dial-").unwrap().split_once('.').unwrap().0.to_owned();
-        assert!(told.contains(&id) && !told.contains(&token), "{told}");
+        assert!(message.contains(&id) && !message.contains(&token), "{message}");
         (token, id)
     }
 
@@ -370,7 +375,7 @@ impl Edge {
     }
 
     /// All that is answered to one request.
-    async fn said(&self, request: &str) -> String {
+    async fn response_to(&self, request: &str) -> String {
         let mut stream = self.dial(&["h2", "http/1.1"]).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
@@ -379,10 +384,10 @@ impl Edge {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// What is answered to the owner of a token.
+    /// The answer to a token's owner for this target.
     async fn asked(&self, token: &str, target: SocketAddr) -> String {
         let header = basic(USER, token);
-        self.said(&format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{header}\r\n")).await
+        self.response_to(&format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{header}\r\n")).await
     }
 
     async fn connected(&self, token: &str, target: SocketAddr) -> TlsStream<TcpStream> {
@@ -398,7 +403,7 @@ impl Edge {
         stream
     }
 
-    /// What the audit log has of the one connection that a token was used for: its intent, and how it ended.
+    /// The two audit lines of the one connection that used a token: its intent and its completion.
     async fn recorded(&self, token: &str) -> (Value, Value) {
         AuditLog::found(&self.rig, |log| {
             let intents = log.intents();
@@ -410,32 +415,32 @@ impl Edge {
     }
 }
 
-/// Where a server is reached with dial tokens.
-struct Doors {
+/// The listeners of a server for dial tokens.
+struct ProxyListeners {
     proxy: SocketAddr,
     socks: SocketAddr,
-    /// What vouches for the proxy, PEM.
+    /// The CA of the proxy's certificate, PEM.
     ca: String,
 }
 
 /// A server that is reached by them.
-async fn rig_with_doors(failures: u32) -> (Rig, Doors) {
+async fn rig_with_listeners(failures: u32) -> (Rig, ProxyListeners) {
     let mut rig = Rig::start().await;
     rig.tombolo(&["ca", "issue", "proxy", "--dir", "pki", "--name", NAME]).await;
     rig.kill_server();
     rig.take_clocks();
     let (proxy, socks) = (free_port(), free_port());
-    let doors = format!(
+    let listeners = format!(
         "proxy: {{ listen: \"{proxy}\", certificateFile: pki/proxy.crt, keyFile: pki/proxy.key }}\n\
          socks: {{ listen: \"{socks}\" }}\n"
     );
     let failures = format!("failedLoginsPerMinute: {failures} ");
     rig.write_config(|config| {
-        format!("{}{doors}", config.replace("failedLoginsPerMinute: 100000 ", &failures))
+        format!("{}{listeners}", config.replace("failedLoginsPerMinute: 100000 ", &failures))
     });
     rig.start_server().await;
     let ca = std::fs::read_to_string(rig.path().join(CA)).unwrap();
-    (rig, Doors { proxy, socks, ca })
+    (rig, ProxyListeners { proxy, socks, ca })
 }
 
 fn basic(user: &str, token: &str) -> String {

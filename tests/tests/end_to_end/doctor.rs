@@ -1,4 +1,4 @@
-//! `tombolo doctor`: well, it says so; for each thing that can be wrong, it says which, and what to do.
+//! `tombolo doctor`: it reports success, or names each problem and its remedy.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -19,17 +19,17 @@ use tests::rig::{ApiServer, GROUP, Rig};
 /// A dial to nobody waits for the handshake's deadline.
 const DOCTOR_MAX: Duration = Duration::from_secs(60);
 
-/// Where an agent's rights are asked for.
+/// The path at which an agent's rights are reviewed.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// What the doctor has said.
+/// The output of the doctor.
 struct Diagnosis {
     code: Option<i32>,
     text: String,
 }
 
 #[tokio::test]
-async fn a_caller_whose_cluster_answers_is_well() {
+async fn the_doctor_finds_nothing_where_a_callers_cluster_answers() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     api.on("/readyz", Behaviour::Answer(Answer::json(200, "ok")));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
@@ -44,7 +44,7 @@ async fn a_caller_whose_cluster_answers_is_well() {
 }
 
 #[tokio::test]
-async fn each_thing_that_keeps_a_caller_from_its_cluster_has_its_own_words() {
+async fn each_cause_that_keeps_a_caller_from_its_cluster_has_its_own_message() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let path = rig.kubeconfig("alice", &[GROUP], "edge-a").await;
     let good = fs::read_to_string(&path).expect("a kubeconfig");
@@ -140,7 +140,7 @@ async fn a_server_is_examined_while_it_runs_and_while_it_does_not() {
 }
 
 #[tokio::test]
-async fn an_agent_is_examined_beside_the_running_one_and_does_it_no_harm() {
+async fn the_doctor_examines_an_agent_without_disturbing_the_running_one() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     api.on(REVIEWS, Behaviour::Answer(Answer::json(201, r#"{"status":{"allowed":true}}"#)));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
@@ -194,7 +194,7 @@ async fn an_agent_is_examined_beside_the_running_one_and_does_it_no_harm() {
 }
 
 #[tokio::test]
-async fn those_whom_a_server_asks_about_callers_are_asked_once_whether_it_may() {
+async fn the_doctor_asks_each_reviewer_once_whether_the_server_may_ask() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     rig.write("host-ca.crt", api.ca_pem());
     rig.write("host.token", "the-servers-own-token\n");
@@ -237,8 +237,9 @@ async fn those_whom_a_server_asks_about_callers_are_asked_once_whether_it_may() 
     doctor(&rig, &words("other-ca.yaml")).await.fails("TLS", &["is not of the CA that is trusted here"]);
 }
 
+/// It reports the rights that the deployment grants, and the missing ones where it was not applied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_api_server_says_what_the_deployment_grants_and_what_is_missing_without_it() {
+async fn the_doctor_reports_missing_rights_at_a_real_api_server() {
     let cluster = EdgeCluster::start().await.expect("a cluster starts");
     let account = cluster.create_agent_account().await.expect("an account for the agent");
     let rig = Rig::start().await;
@@ -249,7 +250,7 @@ async fn a_real_api_server_says_what_the_deployment_grants_and_what_is_missing_w
     let taken =
         cluster.kubectl(&["delete", "clusterrolebinding", "tunnel-agent"]).await.expect("kubectl runs");
     assert!(taken.status.success(), "{taken:?}");
-    // The API server's authorizer hears of it a moment later.
+    // The API server's authorizer sees it a moment later.
     let deadline = Instant::now() + DOCTOR_MAX;
     loop {
         let powerless = doctor(&rig, &["agent", "--config", "edge-a.yaml"]).await;
@@ -262,7 +263,8 @@ async fn a_real_api_server_says_what_the_deployment_grants_and_what_is_missing_w
 }
 
 impl Diagnosis {
-    /// Exit code 0, nothing but ok, and these words. The rig's token file is open to others, and a fake has no clock.
+    /// Exit code 0, nothing but ok, and these words. The rig's token file is open to others, and a fake has
+    /// no clock.
     fn is_well(&self, words: &[&str]) {
         assert_eq!(self.code, Some(0), "{}", self.text);
         for line in self.text.lines() {

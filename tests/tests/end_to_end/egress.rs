@@ -1,4 +1,4 @@
-//! The egress of an API server: a listener that is for one principal and one cluster, by TLS and at a Unix socket.
+//! The egress of an API server: a listener for one principal and one cluster, by TLS and at a Unix socket.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use tests::caller::SOON;
 use tests::dial::dial;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
-use tests::listener::{Listener, count, uploads_arrive_whole};
+use tests::listener::{Listener, count, uploads_arrive_complete};
 use tests::pki::{Authority, Issued};
 use tests::rig::{Agent, ApiServer, Rig, free_port};
 use tests::scratch::Scratch;
@@ -21,22 +21,23 @@ use tokio::time::timeout;
 
 const CLUSTER: &str = "edge-a";
 
-/// What the API server's certificate is called.
+/// The name in the API server's client certificate.
 const NAME: &str = "kube-apiserver-egress";
 
-/// The names of the two ways in, as policy has them.
+/// The names of the two entry points in policy.
 const BY_TLS: &str = "way-in:host-a";
 const BY_SOCKET: &str = "way-in:host-b";
 
 /// Uploads that are closed at once.
 const UPLOADS: usize = 50;
 
-/// How many connections the first may have.
+/// The limit of connections of the first entry point.
 const CONNECTIONS: usize = 3;
 
+/// The client is an API server that uses the entry point for its egress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_servers_egress_reaches_what_policy_store_and_agent_agree_on_and_nothing_else() {
-    let edge = Edge::start().await;
+async fn egress_reaches_only_what_policy_store_and_agent_agree_on() {
+    let edge = EgressEdge::start().await;
     let (listed, unlisted) = (edge.listed, edge.unlisted);
 
     for mut stream in [edge.by_tls().await, edge.by_socket().await] {
@@ -54,15 +55,15 @@ async fn an_api_servers_egress_reaches_what_policy_store_and_agent_agree_on_and_
         (format!("GET /clusters/{CLUSTER}/api HTTP/1.1\r\nHost: gateway.test\r\n\r\n"), "405 "),
     ] {
         for mut stream in [edge.by_tls().await, edge.by_socket().await] {
-            let said = asked(&mut stream, &request).await;
-            assert!(said.starts_with(expected), "{request}: {said}");
+            let output = asked(&mut stream, &request).await;
+            assert!(output.starts_with(expected), "{request}: {output}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_way_in_is_for_its_own_name_and_its_own_users() {
-    let edge = Edge::start().await;
+async fn an_entry_point_is_for_its_own_name_and_its_own_users() {
+    let edge = EgressEdge::start().await;
     let request = connect(&edge.listed.to_string(), "");
     let other_authority = Authority::new("another");
     let alice = edge.rig.caller("alice", &["tombolo:admins"]).await;
@@ -83,47 +84,48 @@ async fn a_way_in_is_for_its_own_name_and_its_own_users() {
 
     let mode = |path: &PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&edge.socket), mode(&edge.closed_socket)), (0o600, 0o666));
-    // Its certificate is nobody at the callers' door.
+    // Its certificate is unknown at the callers' listener.
     let own = edge.authority.issue_user(NAME, &[]);
     if let Ok(mut stream) = dial(edge.rig.gateway(), &edge.rig.server_ca(), &["http/1.1"], Some(&own)).await {
         assert_eq!(answered(&mut stream, "GET /clusters HTTP/1.1\r\nHost: a\r\n\r\n").await, None);
     }
 }
 
+/// Nobody arrives by an entry point that policy does not name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_way_in_has_to_be_named_by_policy_and_is_cut_off_when_it_is_no_more() {
-    let edge = Edge::start().await;
+async fn an_entry_point_that_policy_no_longer_names_is_cut_off() {
+    let edge = EgressEdge::start().await;
     let request = connect(&edge.listed.to_string(), "");
     let mut stream = edge.by_tls().await;
     assert_eq!(asked(&mut stream, &request).await, "200 OK");
     echoes(&mut stream).await;
 
-    // Everybody who says who it is: no way in is among them.
+    // All authenticated callers, which no entry point belongs to.
     edge.rig.put_policy(&[rule("{ method: \"*\", user: \"*\" }"), rule(&subject(BY_SOCKET))]).await;
 
     let mut rest = Vec::new();
     let end = timeout(SOON, stream.read_to_end(&mut rest)).await.expect("it is cut");
     assert!(end.is_err(), "a connection that may not go on ended as if it were over");
-    let said = asked(&mut edge.by_tls().await, &request).await;
-    assert!(said.starts_with("403 ") && said.contains(BY_TLS), "{said}");
+    let output = asked(&mut edge.by_tls().await, &request).await;
+    assert!(output.starts_with("403 ") && output.contains(BY_TLS), "{output}");
     assert_eq!(asked(&mut edge.by_socket().await, &request).await, "200 OK");
     at(&edge.rig, &["user", "revoke", "--name", BY_SOCKET]).await;
-    let said = asked(&mut edge.by_socket().await, &request).await;
-    assert!(said.starts_with("401 "), "{said}");
+    let output = asked(&mut edge.by_socket().await, &request).await;
+    assert!(output.starts_with("401 "), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_is_closed_at_once_arrives_whole_by_an_egress() {
-    let edge = Edge::start().await;
+async fn an_upload_closed_at_once_arrives_complete_by_an_egress() {
+    let edge = EgressEdge::start().await;
     let request = connect(&edge.counting.address.to_string(), "");
 
-    uploads_arrive_whole(UPLOADS, 3_000_000, async || {
+    uploads_arrive_complete(UPLOADS, 3_000_000, async || {
         let mut stream = edge.by_socket().await;
         assert_eq!(asked(&mut stream, &request).await, "200 OK");
         stream
     })
     .await;
-    uploads_arrive_whole(UPLOADS, 3_000_000, async || {
+    uploads_arrive_complete(UPLOADS, 3_000_000, async || {
         // It has few places, and the one before may have its own still.
         let used = "tombolo_server_limit_used{limit=\"egress_connections\"}";
         edge.rig.measured(used, |used| used < 1.5).await;
@@ -135,8 +137,8 @@ async fn an_upload_that_is_closed_at_once_arrives_whole_by_an_egress() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_way_in_has_its_own_number_of_connections_and_the_log_has_each() {
-    let edge = Edge::start().await;
+async fn an_entry_points_connections_are_limited_and_audited() {
+    let edge = EgressEdge::start().await;
     let request = connect(&edge.listed.to_string(), "Audit-ID: by-egress\r\n");
     let mut held = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -145,9 +147,9 @@ async fn a_way_in_has_its_own_number_of_connections_and_the_log_has_each() {
         held.push(stream);
     }
 
-    let said = asked(&mut edge.by_tls().await, &request).await;
+    let output = asked(&mut edge.by_tls().await, &request).await;
 
-    assert!(said.starts_with("429 ") && said.contains("3 connections"), "{said}");
+    assert!(output.starts_with("429 ") && output.contains("3 connections"), "{output}");
     let used = "tombolo_server_limit_used{limit=\"egress_connections\"}";
     edge.rig.measured(used, |used| (used - 3.0).abs() < 0.5).await;
     assert_eq!(asked(&mut edge.by_socket().await, &request).await, "200 OK");
@@ -176,8 +178,8 @@ async fn a_way_in_has_its_own_number_of_connections_and_the_log_has_each() {
     assert!(note(tls, "source").starts_with("127.0.0.1:"));
 }
 
-/// A server with three ways in to [`CLUSTER`], and its agent.
-struct Edge {
+/// A server with three entry points to [`CLUSTER`], and its agent.
+struct EgressEdge {
     rig: Rig,
     authority: Authority,
     tls: SocketAddr,
@@ -193,7 +195,7 @@ struct Edge {
     _listeners: Vec<JoinHandle<()>>,
 }
 
-impl Edge {
+impl EgressEdge {
     async fn start() -> Self {
         let (files, authority) = (Scratch::new("tombolo-egress-").unwrap(), Authority::new("egress-ca"));
         let path = |name: &str| files.path().join(name);
@@ -266,8 +268,8 @@ pub(crate) fn connect(target: &str, lines: &str) -> String {
     format!("CONNECT {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n")
 }
 
-pub(crate) fn subject(way_in: &str) -> String {
-    format!("{{ method: \"{way_in}\", user: \"*\" }}")
+pub(crate) fn subject(entry_point: &str) -> String {
+    format!("{{ method: \"{entry_point}\", user: \"*\" }}")
 }
 
 /// A rule that lets a subject dial everything there is.

@@ -1,4 +1,4 @@
-//! How an agent comes by its certificate: a token once, its own key, and never anybody else's name.
+//! Enrollment of agents: a token once, the agent's own key, and never another name.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,24 +9,27 @@ use proto::enrollment::{Credential, EnrollRequest};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
 use serde_json::Value;
 use tests::clock::Shift;
-use tests::enroll::{Claim, Door, Pretender, agent, at, named, private, start, stranger, token};
+use tests::enroll::{
+    AttestationClient, EnrollmentClaim, EnrollmentListener, agent, at, named, private, start, token,
+    unauthenticated_client,
+};
 use tests::fake_api::FakeApi;
 use tests::rig::{ApiServer, Rig};
 use tonic::{Code, Status};
 use trust::proof::Purpose;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-/// How long anything may take.
+/// The limit for any step of a test.
 const DONE_MAX: Duration = Duration::from_secs(60);
 const REFUSED: &str = "this token enrolls nobody";
 
 #[tokio::test]
 async fn an_agent_enrolls_by_a_token_serves_and_needs_no_token_again() {
-    let ((rig, door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+    let ((rig, listener), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let (secret, file) = token(&rig, "edge-a").await;
 
-    let first = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let first = agent(&rig, &listener, "one", "edge-a", &api_server).await;
 
     rig.connected("edge-a").await;
     assert_eq!(
@@ -43,7 +46,7 @@ async fn an_agent_enrolls_by_a_token_serves_and_needs_no_token_again() {
 
     first.process.stop(DONE_MAX).await.expect("it ends");
     fs::remove_file(&file).expect("it was read");
-    let again = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let again = agent(&rig, &listener, "one", "edge-a", &api_server).await;
     rig.connected("edge-a").await;
 
     let secret = secret.split_once('.').expect("ID.SECRET").1;
@@ -55,13 +58,15 @@ async fn an_agent_enrolls_by_a_token_serves_and_needs_no_token_again() {
     assert!(!store.windows(secret.len()).any(|bytes| bytes == secret.as_bytes()), "only its hash is kept");
 }
 
+/// The winner gets the same answer again, also from a restarted server.
 #[tokio::test]
-async fn one_of_a_hundred_keys_is_enrolled_by_a_token_and_its_answer_is_given_again() {
-    let (rig, door) = start("").await;
+async fn a_token_enrolls_one_of_a_hundred_keys() {
+    let (rig, listener) = start("").await;
     let (secret, _) = token(&rig, "edge-a").await;
     let keys: Vec<KeyPair> = (0..100).map(|_| KeyPair::generate().expect("a key")).collect();
 
-    let answers = join_all(keys.iter().map(|key| enroll(&rig, &door, &secret, "edge-a", plain(key)))).await;
+    let answers =
+        join_all(keys.iter().map(|key| enroll(&rig, &listener, &secret, "edge-a", plain(key)))).await;
 
     let (won, lost): (Vec<_>, Vec<_>) =
         answers.into_iter().zip(&keys).partition(|(answer, _)| answer.is_ok());
@@ -74,13 +79,13 @@ async fn one_of_a_hundred_keys_is_enrolled_by_a_token_and_its_answer_is_given_ag
     let mut rig = rig;
     rig.kill_server();
     rig.start_server().await;
-    let again = enroll(&rig, &door, &secret, "edge-a", plain(key)).await.expect("its own answer");
+    let again = enroll(&rig, &listener, &secret, "edge-a", plain(key)).await.expect("its own answer");
     assert_eq!(again.chain, credential.chain);
 }
 
 #[tokio::test]
-async fn guesses_burn_no_token_and_all_that_is_wrong_is_one_answer() {
-    let (rig, door) = start("").await;
+async fn wrong_guesses_use_up_no_token_and_all_get_the_same_answer() {
+    let (rig, listener) = start("").await;
     at(&rig, &["cluster", "create", "edge-b"]).await;
     let ((secret, _), key) = (token(&rig, "edge-a").await, KeyPair::generate().expect("a key"));
     let (id, _) = secret.split_once('.').expect("ID.SECRET");
@@ -91,25 +96,25 @@ async fn guesses_burn_no_token_and_all_that_is_wrong_is_one_answer() {
     for (token, cluster) in
         [(guess.as_str(), "edge-a"), (&unknown, "edge-a"), ("nonsense", "edge-a"), (&secret, "edge-b")]
     {
-        let refused = enroll(&rig, &door, token, cluster, plain(&key)).await.unwrap_err();
+        let refused = enroll(&rig, &listener, token, cluster, plain(&key)).await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
         messages.push(refused.message().to_owned());
     }
     assert!(messages.iter().all(|message| *message == messages[0]), "{messages:?}");
 
-    enroll(&rig, &door, &secret, "edge-a", plain(&key)).await.expect("the token is as it was");
+    enroll(&rig, &listener, &secret, "edge-a", plain(&key)).await.expect("the token is as it was");
     let other = KeyPair::generate().expect("a key");
-    let used = enroll(&rig, &door, &secret, "edge-a", plain(&other)).await.unwrap_err();
+    let used = enroll(&rig, &listener, &secret, "edge-a", plain(&other)).await.unwrap_err();
     assert_eq!(used.message(), messages[0]);
 }
 
 #[tokio::test]
-async fn who_fails_too_often_is_not_listened_to_for_a_while() {
-    let (rig, door) = start("").await;
+async fn an_address_with_too_many_failed_enrollments_is_throttled() {
+    let (rig, listener) = start("").await;
     let key = KeyPair::generate().expect("a key");
     let mut codes = Vec::new();
     for _ in 0..30 {
-        codes.push(enroll(&rig, &door, "nonsense", "edge-a", plain(&key)).await.unwrap_err().code());
+        codes.push(enroll(&rig, &listener, "nonsense", "edge-a", plain(&key)).await.unwrap_err().code());
     }
     assert_eq!(codes[19..21], [Code::PermissionDenied, Code::ResourceExhausted], "{codes:?}");
     rig.measured("tombolo_server_enrollments_total{outcome=\"limited\"}", |limited| limited >= 1.0).await;
@@ -117,13 +122,13 @@ async fn who_fails_too_often_is_not_listened_to_for_a_while() {
 
 #[tokio::test]
 async fn a_certificate_names_what_is_on_record_whatever_the_request_asks_for() {
-    let (rig, door) = start("").await;
+    let (rig, listener) = start("").await;
     for evil in evil_requests() {
         let ((secret, _), key) = (token(&rig, "edge-a").await, KeyPair::generate().expect("a key"));
         let request = evil.serialize_request(&key).expect("a request").der().to_vec();
 
         let credential =
-            enroll(&rig, &door, &secret, "edge-a", request).await.expect("the key alone is used");
+            enroll(&rig, &listener, &secret, "edge-a", request).await.expect("the key alone is used");
 
         let (_, leaf) = X509Certificate::from_der(&credential.chain[0]).expect("a certificate");
         let names = leaf.subject_alternative_name().unwrap().expect("names").value;
@@ -137,31 +142,31 @@ async fn a_certificate_names_what_is_on_record_whatever_the_request_asks_for() {
 }
 
 #[tokio::test]
-async fn an_agent_tells_its_token_to_nobody_but_the_pinned_server() {
-    let ((rig, mut door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+async fn an_agent_shows_its_token_only_to_the_pinned_server() {
+    let ((rig, mut listener), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let _token = token(&rig, "edge-a").await;
-    let good = door.pin.clone();
-    door.pin = format!("sha256:{}", "0".repeat(64));
+    let good = listener.pin.clone();
+    listener.pin = format!("sha256:{}", "0".repeat(64));
 
-    let _fooled = agent(&rig, &door, "fooled", "edge-a", &ApiServer::of_fake(&rig, &api)).await;
+    let _fooled = agent(&rig, &listener, "fooled", "edge-a", &ApiServer::of_fake(&rig, &api)).await;
 
     rig.logged("fooled.log", 0, "check enrollment.pin").await;
     let unused = at(&rig, &["token", "list"]).await;
     assert_eq!(unused.matches("<nobody>").count(), 2, "{unused}");
-    door.pin = good;
-    let _agent = agent(&rig, &door, "one", "edge-a", &ApiServer::of_fake(&rig, &api)).await;
+    listener.pin = good;
+    let _agent = agent(&rig, &listener, "one", "edge-a", &ApiServer::of_fake(&rig, &api)).await;
     rig.connected("edge-a").await;
 }
 
 #[tokio::test]
-async fn a_second_agent_with_a_used_token_says_what_to_do() {
-    let ((rig, door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+async fn a_second_agent_with_a_used_token_logs_the_remedy() {
+    let ((rig, listener), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let _token = token(&rig, "edge-a").await;
-    let _first = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let _first = agent(&rig, &listener, "one", "edge-a", &api_server).await;
     rig.connected("edge-a").await;
 
-    let _second = agent(&rig, &door, "two", "edge-a", &api_server).await;
+    let _second = agent(&rig, &listener, "two", "edge-a", &api_server).await;
 
     rig.logged("two.log", 0, REFUSED).await;
     rig.logged("server.log", 0, "it was used with another key").await;
@@ -172,19 +177,20 @@ async fn a_second_agent_with_a_used_token_says_what_to_do() {
 
 #[tokio::test]
 async fn a_site_that_was_off_for_days_renews_by_its_recorded_key_and_comes_back() {
-    let ((rig, door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+    let ((rig, listener), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let _token = token(&rig, "edge-a").await;
-    let mut off = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let mut off = agent(&rig, &listener, "one", "edge-a", &api_server).await;
     rig.connected("edge-a").await;
     let mut instances = vec![tunnel_agent_of(&rig).await];
-    // Two thirds of its certificate's life have passed; then all of it, and two days more; then most of its grace.
+    // Two thirds of its certificate's life have passed; then all of it, and two days more; then most of its
+    // grace.
     for hours in [20, 20 + 72, 80 * 24] {
         off.process.stop(DONE_MAX).await.expect("it ends");
-        let before = kept(&rig, "one");
+        let before = identity_file(&rig, "one");
         rig.set_clocks(Shift::hours(hours));
 
-        off = agent(&rig, &door, "one", "edge-a", &api_server).await;
+        off = agent(&rig, &listener, "one", "edge-a", &api_server).await;
 
         renewed(&rig, &before).await;
         rig.connected("edge-a").await;
@@ -197,13 +203,13 @@ async fn a_site_that_was_off_for_days_renews_by_its_recorded_key_and_comes_back(
 
 #[tokio::test]
 async fn a_timely_renewal_extends_the_live_tunnel_and_drops_no_stream() {
-    let ((rig, door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+    let ((rig, listener), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let _token = token(&rig, "edge-a").await;
-    let _agent = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let _agent = agent(&rig, &listener, "one", "edge-a", &api_server).await;
     rig.connected("edge-a").await;
     rig.logged("server.log", 0, "tunnel opened").await;
-    let (before, opened) = (kept(&rig, "one"), rig.server_log().matches("tunnel opened").count());
+    let (before, opened) = (identity_file(&rig, "one"), rig.server_log().matches("tunnel opened").count());
 
     rig.set_clocks(Shift::hours(17));
 
@@ -221,10 +227,10 @@ async fn a_timely_renewal_extends_the_live_tunnel_and_drops_no_stream() {
 
 #[tokio::test]
 async fn after_its_grace_a_site_needs_a_new_token() {
-    let ((mut rig, door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+    let ((mut rig, listener), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let _token = token(&rig, "edge-a").await;
-    let off = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let off = agent(&rig, &listener, "one", "edge-a", &api_server).await;
     rig.connected("edge-a").await;
     off.process.stop(DONE_MAX).await.expect("it ends");
     rig.kill_server();
@@ -232,7 +238,7 @@ async fn after_its_grace_a_site_needs_a_new_token() {
     rig.set_clocks(Shift::hours(24 + 49));
     rig.start_server().await;
 
-    let _back = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let _back = agent(&rig, &listener, "one", "edge-a", &api_server).await;
 
     rig.logged("one.log", 0, "this certificate cannot be renewed").await;
     rig.logged("server.log", 0, "its certificate expired too long ago").await;
@@ -240,10 +246,10 @@ async fn after_its_grace_a_site_needs_a_new_token() {
 
 #[tokio::test]
 async fn an_agent_that_wakes_in_1970_comes_back() {
-    let ((mut rig, door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+    let ((mut rig, listener), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let _token = token(&rig, "edge-a").await;
-    let off = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let off = agent(&rig, &listener, "one", "edge-a", &api_server).await;
     rig.connected("edge-a").await;
     off.process.stop(DONE_MAX).await.expect("it ends");
     rig.disconnected("edge-a").await;
@@ -254,28 +260,28 @@ async fn an_agent_that_wakes_in_1970_comes_back() {
     rig.start_server().await;
     rig.take_clocks();
     rig.set_clocks(Shift::to_1970());
-    let _back = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let _back = agent(&rig, &listener, "one", "edge-a", &api_server).await;
 
     rig.connected("edge-a").await;
 }
 
 #[tokio::test]
 async fn a_key_that_was_replaced_renews_nothing_and_raises_an_alarm() {
-    let ((rig, door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+    let ((rig, listener), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let _token = token(&rig, "edge-a").await;
-    let first = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let first = agent(&rig, &listener, "one", "edge-a", &api_server).await;
     rig.connected("edge-a").await;
     first.process.stop(DONE_MAX).await.expect("it ends");
-    let stolen = kept(&rig, "one");
+    let stolen = identity_file(&rig, "one");
     rig.set_clocks(Shift::hours(20));
-    let back = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let back = agent(&rig, &listener, "one", "edge-a", &api_server).await;
     renewed(&rig, &stolen).await;
 
     fs::create_dir(rig.path().join("thief.state")).expect("a folder");
     fs::set_permissions(rig.path().join("thief.state"), fs::Permissions::from_mode(0o700)).expect("ours");
     private(&rig, "thief.state/identity.json", &stolen);
-    let _thief = agent(&rig, &door, "thief", "edge-a", &api_server).await;
+    let _thief = agent(&rig, &listener, "thief", "edge-a", &api_server).await;
 
     rig.logged("server.log", 0, "somebody holds a key that this agent has replaced since").await;
     rig.logged("thief.log", 0, "this certificate cannot be renewed").await;
@@ -283,21 +289,25 @@ async fn a_key_that_was_replaced_renews_nothing_and_raises_an_alarm() {
     drop(back);
 }
 
+/// The proof has to be for this purpose and for the same connection.
 #[tokio::test]
-async fn a_certificate_is_renewed_for_a_proof_by_its_own_key_for_that_and_on_that_connection_alone() {
-    let (rig, door) = start("").await;
+async fn a_certificate_is_renewed_only_for_a_proof_by_its_own_key() {
+    let (rig, listener) = start("").await;
     let (secret, _) = token(&rig, "edge-a").await;
     let [own, next, thiefs] = [(); 3].map(|()| KeyPair::generate().expect("a key"));
-    let credential = enroll(&rig, &door, &secret, "edge-a", plain(&own)).await.expect("a certificate");
+    let credential = enroll(&rig, &listener, &secret, "edge-a", plain(&own)).await.expect("a certificate");
     let (instance, serial) = named(&credential);
-    let claim = Claim { instance: &instance, serial, key: &next, signer: &own, purpose: Purpose::Renewal };
+    let claim =
+        EnrollmentClaim { instance: &instance, serial, key: &next, signer: &own, purpose: Purpose::Renewal };
 
-    let (mut here, elsewhere) =
-        (Pretender::connect(&rig, &door).await, Pretender::connect(&rig, &door).await);
+    let (mut here, elsewhere) = (
+        AttestationClient::connect(&rig, &listener).await,
+        AttestationClient::connect(&rig, &listener).await,
+    );
     for (lie, other) in [
-        (Claim { signer: &thiefs, ..claim }, None),
-        (Claim { signer: &next, ..claim }, None),
-        (Claim { purpose: Purpose::Extension, ..claim }, None),
+        (EnrollmentClaim { signer: &thiefs, ..claim }, None),
+        (EnrollmentClaim { signer: &next, ..claim }, None),
+        (EnrollmentClaim { purpose: Purpose::Extension, ..claim }, None),
         (claim, Some(&elsewhere)),
     ] {
         let refused = here.renew(&lie, other).await.expect_err("it is nobody's");
@@ -309,17 +319,17 @@ async fn a_certificate_is_renewed_for_a_proof_by_its_own_key_for_that_and_on_tha
 
 #[tokio::test]
 async fn a_revoked_agent_gets_no_next_certificate() {
-    let ((rig, door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+    let ((rig, listener), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let _token = token(&rig, "edge-a").await;
-    let first = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let first = agent(&rig, &listener, "one", "edge-a", &api_server).await;
     rig.connected("edge-a").await;
     let instance = tunnel_agent_of(&rig).await;
     at(&rig, &["agent", "revoke", &format!("edge-a/{instance}")]).await;
     rig.disconnected("edge-a").await;
     first.process.stop(DONE_MAX).await.expect("it ends");
     rig.set_clocks(Shift::hours(20));
-    let _back = agent(&rig, &door, "one", "edge-a", &api_server).await;
+    let _back = agent(&rig, &listener, "one", "edge-a", &api_server).await;
 
     rig.logged("one.log", 0, "this certificate cannot be renewed").await;
     assert!(at(&rig, &["agent", "list"]).await.contains("Revoked"));
@@ -327,14 +337,14 @@ async fn a_revoked_agent_gets_no_next_certificate() {
 
 async fn enroll(
     rig: &Rig,
-    door: &Door,
+    listener: &EnrollmentListener,
     token: &str,
     cluster: &str,
     certificate_request: Vec<u8>,
 ) -> Result<Credential, Status> {
     let (token, cluster) = (token.to_owned(), cluster.to_owned());
     let asked = EnrollRequest { token, cluster, certificate_request, workload: None };
-    let answer = stranger(rig, door).await.enroll(asked).await?;
+    let answer = unauthenticated_client(rig, listener).await.enroll(asked).await?;
     Ok(answer.into_inner().credential.expect("a credential"))
 }
 
@@ -367,8 +377,8 @@ fn evil_requests() -> Vec<CertificateParams> {
     vec![of_b, admin, purposes, extended]
 }
 
-/// What an agent has kept.
-fn kept(rig: &Rig, name: &str) -> String {
+/// The content of an agent's identity file.
+fn identity_file(rig: &Rig, name: &str) -> String {
     fs::read_to_string(rig.path().join(format!("{name}.state/identity.json"))).expect("its identity")
 }
 
@@ -377,7 +387,7 @@ async fn renewed(rig: &Rig, before: &str) {
     let before: Value = serde_json::from_str(before).expect("JSON");
     let deadline = std::time::Instant::now() + DONE_MAX;
     loop {
-        let now: Value = serde_json::from_str(&kept(rig, "one")).expect("JSON");
+        let now: Value = serde_json::from_str(&identity_file(rig, "one")).expect("JSON");
         if now["chain"] != before["chain"] && now["key"] != before["key"] {
             return;
         }
@@ -386,7 +396,7 @@ async fn renewed(rig: &Rig, before: &str) {
     }
 }
 
-/// Which agent of edge-a has a tunnel.
+/// The agent of edge-a that has a tunnel.
 async fn tunnel_agent_of(rig: &Rig) -> String {
     let listed: Value = serde_json::from_str(&at(rig, &["clusters", "-o", "json"]).await).expect("JSON");
     let items = listed["items"].as_array().expect("clusters").clone();

@@ -1,6 +1,6 @@
-//! Callers who flood a connection of HTTP/2: it ends, or it bears that, and nobody else notices.
+//! Callers that flood an HTTP/2 connection: the connection ends or tolerates it, and no other is affected.
 //!
-//! Waves are fewer than an attacker's: each bound here is reached within a few of them, or never.
+//! The waves are fewer than an attacker's. Each bound here is reached within a few waves, or never.
 
 use std::time::Duration;
 
@@ -19,27 +19,28 @@ use transport::STREAM_WINDOW_BYTES;
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 const DEAF: &str = "/clusters/edge-a/deaf";
 
-/// What all floods may cost each daemon at the worst moment, allocators included.
+/// The memory that all floods may cost each daemon at the worst moment, allocators included.
 const MEMORY_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Answers of which nothing is read.
 const UNREAD: usize = 100;
 
-/// What those may hold until they are cut off, beside the floods: each its stream's window at the server. At the agent a window
-/// of HTTP/2, what hyper gathers to write and a part of the tunnel's send window are less.
+/// The memory of the unread streams until they are cut off, beside the floods: a stream window each at the
+/// server. At the agent, a window of HTTP/2, hyper's write buffer and a part of the tunnel's send window are
+/// less.
 const UNREAD_BYTES_MAX: u64 = UNREAD as u64 * STREAM_WINDOW_BYTES as u64;
 
 /// Exchanges of one caller, which reach the API server although they are taken back.
 const EXCHANGES_PER_CALLER_MAX: usize = 2_500;
 
-/// `SETTINGS_INITIAL_WINDOW_SIZE`.
+/// The identifier of the setting `SETTINGS_INITIAL_WINDOW_SIZE`.
 const INITIAL_WINDOW: u16 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn resets_without_end_close_the_connection_and_nobody_else_notices() {
-    let mut stage = Stage::start().await;
+async fn endless_resets_close_the_connection_and_affect_no_other() {
+    let mut setup = FloodSetup::start().await;
     for _ in 0..20 {
-        stage
+        setup
             .ends("opened and taken back", 100, |_, flood| {
                 for _ in 0..100 {
                     let stream = flood.head(&asked("GET", PATH), END_STREAM);
@@ -48,7 +49,7 @@ async fn resets_without_end_close_the_connection_and_nobody_else_notices() {
             })
             .await;
     }
-    stage
+    setup
         .ends("a window that grows by nothing", 100, |_, flood| {
             for _ in 0..100 {
                 let stream = flood.head(&asked("POST", DEAF), 0);
@@ -56,7 +57,7 @@ async fn resets_without_end_close_the_connection_and_nobody_else_notices() {
             }
         })
         .await;
-    stage
+    setup
         .ends("more of a body than was announced", 100, |_, flood| {
             for _ in 0..100 {
                 let mut head = asked("POST", DEAF);
@@ -66,7 +67,7 @@ async fn resets_without_end_close_the_connection_and_nobody_else_notices() {
             }
         })
         .await;
-    stage
+    setup
         .ends("a body behind its end", 100, |_, flood| {
             for _ in 0..100 {
                 let stream = flood.head(&asked("GET", PATH), END_STREAM);
@@ -74,7 +75,7 @@ async fn resets_without_end_close_the_connection_and_nobody_else_notices() {
             }
         })
         .await;
-    stage
+    setup
         .ends("a window beyond what there can be", 100, |_, flood| {
             for _ in 0..100 {
                 let stream = flood.head(&asked("POST", DEAF), 0);
@@ -82,12 +83,12 @@ async fn resets_without_end_close_the_connection_and_nobody_else_notices() {
             }
         })
         .await;
-    stage.is_borne().await;
+    setup.is_tolerated().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn header_blocks_without_end_close_the_connection_and_nobody_else_notices() {
-    let mut stage = Stage::start().await;
+async fn endless_header_blocks_close_the_connection_and_affect_no_other() {
+    let mut setup = FloodSetup::start().await;
     let begin = |flood: &mut Flood| {
         let stream = flood.stream();
         flood.frame(kind::HEADERS, END_STREAM, stream, &Block::of(&asked("GET", PATH)).into_bytes());
@@ -99,7 +100,7 @@ async fn header_blocks_without_end_close_the_connection_and_nobody_else_notices(
     let pieces: [(&str, &[u8], usize); 3] =
         [("large pieces", &large, 64), ("pieces of tiny headers", &tiny, 64), ("empty pieces", &[], 4096)];
     for (name, piece, at_once) in pieces {
-        stage
+        setup
             .ends(name, 128, |wave, flood| {
                 if wave == 0 {
                     begin(flood);
@@ -114,7 +115,7 @@ async fn header_blocks_without_end_close_the_connection_and_nobody_else_notices(
     bomb.remember("x", &[b'v'; 3900]);
     (0..FRAME_BYTES - 5000).for_each(|_| bomb.newest());
     let bomb = bomb.into_bytes();
-    let met = stage
+    let met = setup
         .flood("a table's entry repeated", 20, true, |_, flood| {
             for _ in 0..10 {
                 let stream = flood.stream();
@@ -123,16 +124,17 @@ async fn header_blocks_without_end_close_the_connection_and_nobody_else_notices(
         })
         .await;
     assert_ne!(met, Flooded::Unread);
-    assert!(stage.requests_of_floods().is_empty(), "{:?}", stage.requests_of_floods());
-    stage.is_borne().await;
+    assert!(setup.requests_of_floods().is_empty(), "{:?}", setup.requests_of_floods());
+    setup.is_tolerated().await;
 }
 
+/// No other connection is affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn empty_frames_without_end_are_borne_or_close_the_connection_and_nobody_else_notices() {
-    let mut stage = Stage::start().await;
+async fn endless_empty_frames_are_tolerated_or_close_the_connection() {
+    let mut setup = FloodSetup::start().await;
     // What the agent's window and the API server's sockets hold is let through, and then nothing moves.
     let begin = |flood: &mut Flood| flood.head(&asked("POST", DEAF), 0);
-    stage
+    setup
         .flood("an upload of nothing that nobody reads", 100, true, |wave, flood| {
             if wave == 0 {
                 begin(flood);
@@ -141,8 +143,8 @@ async fn empty_frames_without_end_are_borne_or_close_the_connection_and_nobody_e
         })
         .await;
     // Of a stopped agent not even what the windows hold is taken.
-    stage.edge.agent.process.signal(Signal::STOP).unwrap();
-    let met = stage
+    setup.edge.agent.process.signal(Signal::STOP).unwrap();
+    let met = setup
         .flood_alone("the same towards an agent that has stopped", 100, true, |wave, flood| {
             if wave == 0 {
                 begin(flood);
@@ -150,9 +152,9 @@ async fn empty_frames_without_end_are_borne_or_close_the_connection_and_nobody_e
             (0..10_000).for_each(|_| flood.frame(kind::DATA, 0, 1, &[]));
         })
         .await;
-    stage.edge.agent.process.signal(Signal::CONT).unwrap();
+    setup.edge.agent.process.signal(Signal::CONT).unwrap();
     assert_ne!(met, Flooded::Unread);
-    stage
+    setup
         .flood("padding without a body", 100, true, |wave, flood| {
             const PADDED: u8 = 8;
             if wave == 0 {
@@ -162,13 +164,14 @@ async fn empty_frames_without_end_are_borne_or_close_the_connection_and_nobody_e
             (0..10).for_each(|_| flood.frame(kind::DATA, PADDED, 1, &[&[9_u8][..], &[0; 9]].concat()));
         })
         .await;
-    stage.is_borne().await;
+    setup.is_tolerated().await;
 }
 
+/// The test also sends windows of size zero. No other connection is affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn control_frames_without_end_and_windows_of_nothing_are_borne_or_close_the_connection() {
+async fn endless_control_frames_are_tolerated_or_close_the_connection() {
     const AT_ONCE: usize = 5_000;
-    let mut stage = Stage::start().await;
+    let mut setup = FloodSetup::start().await;
     let setting = [&INITIAL_WINDOW.to_be_bytes()[..], &1_u32.to_be_bytes()].concat();
     let table = [&1_u16.to_be_bytes()[..], &4096_u32.to_be_bytes()].concat();
     let frames: [(&str, u8, u8, &[u8]); 7] = [
@@ -182,14 +185,14 @@ async fn control_frames_without_end_and_windows_of_nothing_are_borne_or_close_th
     ];
     for reads in [true, false] {
         for (name, kind, flags, payload) in frames {
-            stage
+            setup
                 .flood(name, 40, reads, |_, flood| {
                     (0..AT_ONCE).for_each(|_| flood.frame(kind, flags, 0, payload));
                 })
                 .await;
         }
         // Each change of the window is a change of all streams.
-        stage
+        setup
             .flood("windows of 200 streams changed", 10, reads, |wave, flood| {
                 if wave == 0 {
                     for _ in 0..200 {
@@ -203,7 +206,7 @@ async fn control_frames_without_end_and_windows_of_nothing_are_borne_or_close_th
                 }
             })
             .await;
-        stage
+        setup
             .flood("weights of streams that nobody opened", 20, reads, |_, flood| {
                 for _ in 0..AT_ONCE {
                     let stream = flood.stream();
@@ -213,26 +216,26 @@ async fn control_frames_without_end_and_windows_of_nothing_are_borne_or_close_th
             .await;
     }
 
-    stage.is_borne().await;
+    setup.is_tolerated().await;
 
     // Answers without end, of which not one byte may be sent.
-    let mut caller = RawHttp2::dial_saying(&stage.edge.rig, GATEWAY, None, &[(INITIAL_WINDOW, 0)]).await;
-    let before = stage.edge.fake.requests().len();
+    let mut caller = RawHttp2::dial_saying(&setup.edge.rig, GATEWAY, None, &[(INITIAL_WINDOW, 0)]).await;
+    let before = setup.edge.fake.requests().len();
     caller.send(&vec![asked("GET", "/clusters/edge-a/endless"); UNREAD]).await.unwrap();
     let last = (before + UNREAD - 1) as u64;
-    stage.edge.fake.wait_for_request(SOON, |request| request.id == last).await.unwrap();
-    stage.is_borne_within(MEMORY_BYTES_MAX + UNREAD_BYTES_MAX).await;
+    setup.edge.fake.wait_for_request(SOON, |request| request.id == last).await.unwrap();
+    setup.is_tolerated_within(MEMORY_BYTES_MAX + UNREAD_BYTES_MAX).await;
 }
 
 /// A gateway that is flooded, its memory from before, and somebody else who asks all the time.
-struct Stage {
+struct FloodSetup {
     edge: FakeEdge,
     server_bytes: u64,
     agent_bytes: u64,
     bystander: Bystander,
 }
 
-impl Stage {
+impl FloodSetup {
     async fn start() -> Self {
         let mut edge = FakeEdge::start(HttpVersion::Http2).await;
         edge.fake.otherwise(Behaviour::json("{}"));
@@ -263,7 +266,7 @@ impl Stage {
     ) -> Flooded {
         let answered = self.bystander.noticed().during.0;
         let met = self.flood_alone(name, waves, reads, write).await;
-        // Whoever asked when the flood began has been answered, and so has who asked after it.
+        // Requests before and after the flood's begin were answered.
         let two_more = async {
             while self.bystander.noticed().during.0 < answered + 2 {
                 sleep(Duration::from_millis(10)).await;
@@ -298,25 +301,25 @@ impl Stage {
         assert!(arrived < EXCHANGES_PER_CALLER_MAX, "{name}: {arrived} requests arrived");
     }
 
-    /// What the floods have cost the server and the agent at the worst moment, in KiB.
+    /// The memory that the floods have cost the server and the agent at the worst moment, in KiB.
     fn memory(&mut self) -> (u64, u64) {
         let over = |now: u64, before: u64| now.saturating_sub(before) / 1024;
         let server = over(self.edge.rig.server().peak_bytes(), self.server_bytes);
         (server, over(self.edge.agent.process.peak_bytes(), self.agent_bytes))
     }
 
-    /// Which requests reached the API server that are not the bystander's.
+    /// The requests at the API server that are not the bystander's.
     fn requests_of_floods(&self) -> Vec<String> {
         let requests = self.edge.fake.requests().into_iter().map(|request| request.target);
         requests.filter(|target| !target.contains("honest")).collect()
     }
 
-    /// Whoever flooded is served as before on another connection, and so is everybody else.
-    async fn is_borne(&mut self) {
-        self.is_borne_within(MEMORY_BYTES_MAX).await;
+    /// The flooding caller is served as before on another connection, and so is everybody else.
+    async fn is_tolerated(&mut self) {
+        self.is_tolerated_within(MEMORY_BYTES_MAX).await;
     }
 
-    async fn is_borne_within(&mut self, bytes_max: u64) {
+    async fn is_tolerated_within(&mut self, bytes_max: u64) {
         assert_eq!(self.edge.rig.ask_with_token("GET", PATH, &[]).await.status, 200);
         let (server, agent) = self.memory();
         assert!(server.max(agent) * 1024 < bytes_max, "{server} and {agent} KiB");

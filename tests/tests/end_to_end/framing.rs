@@ -1,4 +1,4 @@
-//! A request that can be read in two ways is refused, or passed on as the one that was authorized.
+//! A request that can be parsed in two ways is refused, or forwarded as the one that was authorized.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use tests::caller::{GATEWAY, Http2Caller, SOON, send_all};
 use tests::fake_api::{Behaviour, HttpVersion};
 use tests::fake_edge::FakeEdge;
-use tests::raw_http2::{Outcome, RawHttp2};
+use tests::raw_http2::{RawHttp2, RequestOutcome};
 use tests::rig::{Reply, TOKEN, ask_raw};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
@@ -14,7 +14,7 @@ const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 /// Host and credential of a request that is allowed.
 const PLAIN: &str = "Host: {GATEWAY}\r\n{auth}";
 
-/// What a request may carry behind itself.
+/// A request that is hidden after another one.
 const SMUGGLED: &str = "GET /clusters/edge-a/smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
 
 /// Each in the words of [`written`].
@@ -80,19 +80,23 @@ const ROWS: [(&str, &str); 32] = [
     ("connect", "CONNECT edge-a:443 HTTP/1.1\r\n{plain}\r\n{smuggled}"),
 ];
 
+/// As many requests arrive as were answered, and they are the ones that were sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_requests_arrive_as_were_answered_and_they_are_the_ones_asked() {
-    let edge = stage().await;
-    let mut told = Vec::new();
+async fn exactly_the_answered_requests_arrive() {
+    let edge = setup().await;
+    let mut results = Vec::new();
     for (name, row) in ROWS {
         let before = edge.fake.requests().len();
         // A connection that is closed without an answer is a refusal, too.
         let reply = ask_raw(edge.rig.gateway(), &edge.rig.server_ca(), None, &written(row)).await;
         let arrived = &edge.fake.requests()[before..];
         let statuses = reply.as_ref().map(final_statuses).map_err(io::Error::kind);
-        told.push(format!("{name}: {statuses:?}"));
-        assert!(statuses.as_ref().is_ok_and(|statuses| statuses.len() == 1) || statuses.is_err(), "{told:?}");
-        assert_eq!(arrived.len(), usize::from(statuses == Ok(vec![200])), "{told:?}");
+        results.push(format!("{name}: {statuses:?}"));
+        assert!(
+            statuses.as_ref().is_ok_and(|statuses| statuses.len() == 1) || statuses.is_err(),
+            "{results:?}"
+        );
+        assert_eq!(arrived.len(), usize::from(statuses == Ok(vec![200])), "{results:?}");
         for request in arrived {
             assert_eq!(request.target, "/api/v1/namespaces", "{name}");
             assert!(!String::from_utf8_lossy(&request.body).contains("smuggled"), "{name}");
@@ -100,14 +104,14 @@ async fn as_many_requests_arrive_as_were_answered_and_they_are_the_ones_asked() 
             assert!(framings <= 1, "{name}: {:?}", request.headers);
         }
     }
-    eprintln!("{told:#?}");
+    eprintln!("{results:#?}");
     let seen: BTreeSet<String> = edge.fake.requests().into_iter().map(|request| request.target).collect();
     assert_eq!(seen.len(), 1, "{seen:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_http2_lengths_and_hosts_that_lie_are_refused() {
-    let edge = stage().await;
+    let edge = setup().await;
     for headers in [
         &[("content-length", "5")][..],
         &[("content-length", "1")],
@@ -124,16 +128,16 @@ async fn over_http2_lengths_and_hosts_that_lie_are_refused() {
 
         let status = answer.as_ref().ok().map(|answer| answer.status().as_u16());
         assert!(status.is_none_or(|status| status >= 400), "{headers:?}: {status:?}");
-        let whole =
+        let complete =
             edge.fake.requests()[before..].iter().filter(|request| request.body_ended.is_some()).count();
-        assert_eq!(whole, 0, "{headers:?}: a whole request arrived");
+        assert_eq!(complete, 0, "{headers:?}: a whole request arrived");
     }
 }
 
 /// HTTP/1.1 made of such a head could be another request than the one that was looked at.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_http2_heads_that_no_library_sends_reach_nobody() {
-    let edge = stage().await;
+    let edge = setup().await;
     let authorization = format!("Bearer {TOKEN}");
     let plain: [(&str, &str); 5] = [
         (":method", "GET"),
@@ -149,7 +153,7 @@ async fn over_http2_heads_that_no_library_sends_reach_nobody() {
     };
     let instead = |name: &str, value: &'static str| {
         let mut head = plain.to_vec();
-        head.iter_mut().filter(|(known, _)| *known == name).for_each(|(_, said)| *said = value);
+        head.iter_mut().filter(|(known, _)| *known == name).for_each(|(_, output)| *output = value);
         head
     };
     let without = |name: &str| plain.iter().filter(|(known, _)| *known != name).copied().collect::<Vec<_>>();
@@ -191,15 +195,18 @@ async fn over_http2_heads_that_no_library_sends_reach_nobody() {
         let raw = head.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
         let outcome = RawHttp2::dial(&edge.rig, GATEWAY, None).await.ask(&[raw]).await;
         // A connection that is closed is a refusal, too.
-        assert!(outcome.is_err() || outcome.is_ok_and(|outcome| outcome[0] != Outcome::Ok), "{head:?}");
+        assert!(
+            outcome.is_err() || outcome.is_ok_and(|outcome| outcome[0] != RequestOutcome::Ok),
+            "{head:?}"
+        );
         assert!(edge.fake.requests().is_empty(), "{head:?}: {:?}", edge.fake.requests());
     }
     let raw = plain.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
     let asked = RawHttp2::dial(&edge.rig, GATEWAY, None).await.ask(&[raw]).await.unwrap();
-    assert_eq!(asked, [Outcome::Ok], "without any of it all is well");
+    assert_eq!(asked, [RequestOutcome::Ok], "without any of it all is well");
 }
 
-async fn stage() -> FakeEdge {
+async fn setup() -> FakeEdge {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::json("{}"));
     edge

@@ -1,4 +1,5 @@
-//! ClientHellos in pieces and chains that nobody would build: no daemon panics, spins or pays for them, and others come in.
+//! ClientHellos in pieces and unusual certificate chains: no daemon panics, spins or does extra work, and
+//! others still connect.
 
 use std::fs;
 use std::sync::Arc;
@@ -25,11 +26,13 @@ const ALERT: u8 = 21;
 const RECORD_HEAD_BYTES: usize = 5;
 const AT_ONCE: usize = 16;
 
-/// CPU that a whole handshake may take the server, signature and key exchange included; a chain that is never built costs less.
+/// CPU that a complete handshake may take the server, signature and key exchange included; a chain that is
+/// never built costs less.
 const CPU_PER_HANDSHAKE: Duration = Duration::from_millis(100);
 
+/// A connection that ends in the middle of one is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_hello_is_read_wherever_it_is_split_and_one_that_ends_early_is_let_go() {
+async fn a_client_hello_is_read_wherever_it_is_split() {
     let mut rig = Rig::start().await;
     let hello = client_hello(&rig);
     let body = &hello[RECORD_HEAD_BYTES..];
@@ -66,8 +69,9 @@ async fn a_client_hello_is_read_wherever_it_is_split_and_one_that_ends_early_is_
     is_well(&mut rig).await;
 }
 
+/// The chains are long, deep, large, or have the same certificate several times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn chains_that_are_long_deep_large_or_all_alike_let_nobody_in_and_cost_no_more_than_a_handshake() {
+async fn unusual_certificate_chains_admit_nobody_and_cost_one_handshake() {
     const TIMES: u32 = 10;
     let mut rig = Rig::start().await;
     let chains = [
@@ -236,7 +240,8 @@ fn deep(count: usize) -> Issued {
     behind_a_leaf(&leaf(), &issuer, &chain)
 }
 
-/// Of one name, and issued by that name: whoever looks for an issuer has to try all of them, for each of them.
+/// Certificates of one name that are issued by the same name. A search for the issuer has to try all of them,
+/// for each of them.
 fn alike(count: usize) -> Issued {
     let issuer = Issuer::new(authority("one"), key());
     let chain: Vec<String> = (0..count)

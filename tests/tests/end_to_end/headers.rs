@@ -1,4 +1,4 @@
-//! Who asks is what the gateway found out, whatever a caller writes into its headers.
+//! The caller's identity is the one that the gateway has authenticated, whatever the request headers claim.
 
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, SOON, head, send_all};
 use tests::fake_api::{Answer, Behaviour, HttpVersion, RecordedRequest};
@@ -8,7 +8,7 @@ use tests::rig::{AGENT_TOKEN, GROUP, Reply, TOKEN, ask};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
-/// What no caller may have a say in, as it is usually written.
+/// Headers that no caller may set, in their usual spelling.
 const PROTECTED: [&str; 14] = [
     "Impersonate-User",
     "Impersonate-Group",
@@ -28,7 +28,7 @@ const PROTECTED: [&str; 14] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn impersonation_is_refused_in_every_spelling_and_reaches_nobody() {
-    let edge = stage(HttpVersion::Http1).await;
+    let edge = setup(HttpVersion::Http1).await;
     let mut callers = Http2Caller::dial(&edge.rig).await;
     let names = [
         "Impersonate-User",
@@ -58,7 +58,7 @@ async fn impersonation_is_refused_in_every_spelling_and_reaches_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_header_never_switches_authentication_off() {
-    let edge = stage(HttpVersion::Http1).await;
+    let edge = setup(HttpVersion::Http1).await;
     for name in PROTECTED {
         let reply =
             ask(edge.rig.gateway(), &edge.rig.server_ca(), None, "GET", PATH, &[(name, "system:admin")])
@@ -71,7 +71,7 @@ async fn a_header_never_switches_authentication_off() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_api_server_sees_the_agents_credential_and_the_callers_name_alone() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let edge = stage(version).await;
+        let edge = setup(version).await;
         let strange = [
             ("Proxy-Authorization", "Basic c2VjcmV0"),
             ("Cookie", "session=secret"),
@@ -133,7 +133,7 @@ async fn the_api_server_sees_the_agents_credential_and_the_callers_name_alone() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_header_takes_no_header_of_ours_away() {
-    let edge = stage(HttpVersion::Http1).await;
+    let edge = setup(HttpVersion::Http1).await;
     let mut served = 0;
     for carrier in ["Connection", "Proxy-Connection", "connection", "Keep-Alive", "TE", "Trailer"] {
         for name in PROTECTED.into_iter().chain(["Host", "Audit-Id", "Content-Length"]) {
@@ -163,8 +163,8 @@ async fn a_connection_header_takes_no_header_of_ours_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_of_one_hop_ends_there_in_both_directions() {
-    let edge = stage(HttpVersion::Http1).await;
+async fn hop_by_hop_headers_end_at_their_hop_in_both_directions() {
+    let edge = setup(HttpVersion::Http1).await;
     let of_one_hop = [
         ("X-Hop", "1"),
         ("x-hop", "2"),
@@ -214,7 +214,7 @@ async fn what_is_of_one_hop_ends_there_in_both_directions() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trailers_smuggle_nothing() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let edge = stage(version).await;
+        let edge = setup(version).await;
         let mut http1 = Http1Caller::dial(&edge.rig).await;
         let lines = "Transfer-Encoding: chunked\r\nTrailer: Impersonate-User, Authorization\r\n";
         http1.write(head("POST", PATH, lines)).await;
@@ -241,8 +241,8 @@ async fn trailers_smuggle_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exactly_one_credential_is_taken_and_what_it_may_is_asked() {
-    let edge = stage(HttpVersion::Http1).await;
+async fn exactly_one_credential_is_accepted_and_authorized() {
+    let edge = setup(HttpVersion::Http1).await;
     let (other, _agent) = add_cluster(&edge.rig, "edge-b", HttpVersion::Http1).await;
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
     let alice = edge.rig.caller("alice", &[GROUP]).await;
@@ -272,7 +272,7 @@ async fn exactly_one_credential_is_taken_and_what_it_may_is_asked() {
     assert!(edge.fake.connections().is_empty() && other.connections().is_empty(), "not even a connection");
 }
 
-async fn stage(version: HttpVersion) -> FakeEdge {
+async fn setup(version: HttpVersion) -> FakeEdge {
     let edge = FakeEdge::start(version).await;
     edge.fake.otherwise(Behaviour::json("{}"));
     edge
@@ -283,7 +283,8 @@ fn is_a_status(reply: &Reply, status: u16, what: &str) {
     assert!(reply.body.contains("\"kind\":\"Status\""), "{what}: {reply:?}");
 }
 
-/// Whether a request bears the agent's credential and this identity, each exactly once and nothing else of the kind.
+/// Whether a request has the agent's credential and this identity, each exactly once and nothing else of the
+/// kind.
 fn speaks_for(request: &RecordedRequest, user: &str, groups: &[&str]) {
     assert_eq!(request.header("authorization"), [format!("Bearer {AGENT_TOKEN}")]);
     assert_eq!(request.header("impersonate-user"), [user]);

@@ -1,4 +1,5 @@
-//! The main job: who types kubectl at the gateway is whom the API server sees, and its audit log shows who spoke for whom.
+//! The main use: the API server sees the caller of kubectl, and its audit log has both the agent and the
+//! caller.
 
 use serde_json::Value;
 use tests::caller::SOON;
@@ -40,7 +41,7 @@ async fn the_clusters_audit_log_names_the_agent_and_the_caller() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_control_plane_is_found() {
     let edge = RealEdge::shared().await;
-    let (advertise, port) = (edge.cluster.place().advertise, edge.cluster.address().port());
+    let (advertise, port) = (edge.cluster.options().advertise, edge.cluster.address().port());
     let advertised = format!("\"endpoints\":[\"{advertise}:{port}\"]");
     edge.rig.listed(CLUSTER, |item| item.contains(&advertised)).await;
 }

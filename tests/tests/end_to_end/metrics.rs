@@ -1,4 +1,4 @@
-//! What Prometheus reads: every metric described and documented, and exactly what was done.
+//! The metrics that Prometheus scrapes: each is described and documented, and counts exactly what was done.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ const PODS: &str = "/clusters/edge-a/api/v1/namespaces/n/pods";
 /// The bytes of five large answers.
 const LARGE: f64 = 5.0 * LARGE_BYTES as f64;
 
-/// What was done, while a watch is open.
+/// The values of counters while a watch is open.
 const DONE: &[(&str, f64)] = &[
     ("tombolo_server_exchanges_total{verb=\"get\",code=\"200\"}", 5.0),
     ("tombolo_server_exchanges_total{verb=\"create\",code=\"201\"}", 2.0),
@@ -45,7 +45,7 @@ const DONE: &[(&str, f64)] = &[
     ("tombolo_server_connections_active", 1.0),
 ];
 
-/// What is nothing once the watch has ended.
+/// The series that are zero once the watch has ended.
 const QUIET: &[&str] = &[
     "sum(tombolo_server_exchanges_active)",
     "sum(tombolo_agent_exchanges_active)",
@@ -60,7 +60,7 @@ const QUIET: &[&str] = &[
      - sum(tombolo_server_cluster_stream_bytes_total{direction=\"sent\"})",
 ];
 
-/// What cannot be known to the last digit: from, to.
+/// The series whose values are only known as a range: from, to.
 const WITHIN: &[(&str, f64, f64)] = &[
     (
         "tombolo_server_cluster_stream_bytes_total{cluster=\"edge-a\",direction=\"received\"}",
@@ -79,7 +79,7 @@ const WITHIN: &[(&str, f64, f64)] = &[
     ("process_open_fds{job=\"tunnel-server\"}", 10.0, 1000.0),
 ];
 
-/// What is left once the agent has gone in good order.
+/// The values that remain once the agent has stopped cleanly.
 const LEFT: &[(&str, f64)] = &[
     ("up{job=\"tunnel-agent\"}", 0.0),
     ("tombolo_server_cluster_connected{cluster=\"edge-a\"}", 0.0),
@@ -91,8 +91,8 @@ const LEFT: &[(&str, f64)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_metric_is_described_stands_in_the_docs_and_pleases_promtool() {
-    const NAME: &str = "every_metric_is_described_stands_in_the_docs_and_pleases_promtool";
+async fn every_metric_is_described_documented_and_passes_promtool() {
+    const NAME: &str = "every_metric_is_described_documented_and_passes_promtool";
     if is_not_quic(NAME, "an agent over TCP has no UDP socket whose buffers it could tell of") {
         return;
     }
@@ -116,13 +116,13 @@ async fn every_metric_is_described_stands_in_the_docs_and_pleases_promtool() {
         assert_eq!(names(&found.metrics), names(&documented));
         for (name, metric) in &found.metrics {
             assert!(!metric.help.is_empty() && !metric.lines.is_empty(), "{name}: {metric:?}");
-            let said = &documented[name];
-            assert_eq!((&metric.kind, &metric.labels), (&said.kind, &said.labels), "{name}");
+            let described = &documented[name];
+            assert_eq!((&metric.kind, &metric.labels), (&described.kind, &described.labels), "{name}");
         }
         let text = answer.split_once("\r\n\r\n").unwrap().1;
         let file = rig.write(&format!("{}.prom", probes.port()), text);
         match promtool(&["check", "metrics"], Some(&file)).await {
-            Some(said) => said.unwrap(),
+            Some(output) => output.unwrap(),
             None => skip(NAME, "no promtool"),
         }
     }
@@ -141,8 +141,8 @@ fn alerts_speak_of_metrics_that_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prometheus_finds_what_was_done_through_both_daemons() {
-    const NAME: &str = "prometheus_finds_what_was_done_through_both_daemons";
+async fn prometheus_scrapes_the_requests_of_both_daemons() {
+    const NAME: &str = "prometheus_scrapes_the_requests_of_both_daemons";
     if is_not_quic(
         NAME,
         "packets of TCP are the kernel's, and its tunnels are connections of the gateway's port",
@@ -173,7 +173,7 @@ async fn prometheus_finds_what_was_done_through_both_daemons() {
     watcher.read_head().await;
 
     prometheus.tells("count(up == 1)", 2.0).await;
-    told(&prometheus, DONE).await;
+    assert_queries(&prometheus, DONE).await;
 
     assert_eq!(feed.end(), 1);
     // The last chunk.
@@ -191,13 +191,13 @@ async fn prometheus_finds_what_was_done_through_both_daemons() {
 
     assert_eq!(Rig::ends_with(&mut edge.agent.process, Signal::TERM).await, Some(0));
 
-    told(&prometheus, LEFT).await;
+    assert_queries(&prometheus, LEFT).await;
     let rules = prometheus.get("/api/v1/rules").await.unwrap();
     assert_eq!(rules.matches("\"health\":\"ok\"").count(), ALERTS.matches("- alert:").count(), "{rules}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_refused_on_either_side_is_counted_by_its_reason() {
+async fn refusals_of_server_and_agent_are_counted_by_reason() {
     let mut edge = FakeEdge::start(HttpVersion::Http2).await;
     let narrow = "impersonation: { users: [\"nobody-else\"] }\nadvertise: [\"192.168.1.10:6443\"]";
     let guarded = edge.rig.agent_with("edge-b", &ApiServer::of_fake(&edge.rig, &edge.fake), narrow).await;
@@ -224,7 +224,7 @@ async fn what_is_refused_on_either_side_is_counted_by_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_counts_why_it_came_again_and_forgets_nothing_of_its_link() {
+async fn an_agent_counts_reconnects_by_reason_and_keeps_its_link_counters() {
     let mut edge = FakeEdge::start(HttpVersion::Http2).await;
     edge.rig.ask_with_token("GET", POD, &[]).await;
     let (agent, server) = (edge.agent.probes, edge.rig.gateway());
@@ -252,7 +252,7 @@ async fn an_agent_counts_why_it_came_again_and_forgets_nothing_of_its_link() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_draining_server_says_so_while_it_finishes() {
+async fn a_draining_server_reports_it_in_its_metrics() {
     let mut edge = FakeEdge::start(HttpVersion::Http2).await;
     let feed = WatchFeed::new();
     edge.fake.on("/api/v1/watched", Behaviour::Watch(feed.clone()));
@@ -270,13 +270,13 @@ async fn a_draining_server_says_so_while_it_finishes() {
 }
 
 /// Waits until Prometheus tells all of this.
-async fn told(prometheus: &Prometheus, queries: &[(&str, f64)]) {
+async fn assert_queries(prometheus: &Prometheus, queries: &[(&str, f64)]) {
     for (query, value) in queries {
         prometheus.tells(query, *value).await;
     }
 }
 
-/// What the tables in these sections of the page say: rows `| name | type | labels | meaning |`.
+/// The metrics in the tables of these sections of the page: rows `| name | type | labels | meaning |`.
 fn documented(sections: &[&str]) -> BTreeMap<String, Metric> {
     let within = |section: &&str| PAGE.split("\n## ").any(|part| format!("## {part}").starts_with(*section));
     assert!(sections.iter().all(within), "{sections:?}");

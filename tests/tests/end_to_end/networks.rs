@@ -1,4 +1,5 @@
-//! Networks by name: an address means the one cluster of a network that has it, and what several have is refused and never guessed.
+//! Named networks: an address selects the one cluster of a network that has it, and an address of several
+//! clusters is refused.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -14,54 +15,55 @@ use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
 const PLANT: &str = "plant-1";
 const OTHER_PLANT: &str = "plant-2";
 
+/// No cluster is selected where several have it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_network_an_address_means_the_one_cluster_that_has_it_and_of_several_none() {
-    let mut house = House::start().await;
-    let target = house.listed.address.to_string();
+async fn in_a_network_an_address_selects_the_one_cluster_that_has_it() {
+    let mut setup = NetworksSetup::start().await;
+    let target = setup.listed.address.to_string();
     for (cluster, network) in [("edge-a", PLANT), ("edge-b", OTHER_PLANT)] {
-        house.take_in(cluster, network, &[&target], &[&target]).await;
+        setup.add_cluster(cluster, network, &[&target], &[&target]).await;
     }
-    let bob = house.rig.caller("bob", &[]).await;
+    let bob = setup.rig.caller("bob", &[]).await;
 
     for (network, cluster) in [(PLANT, "edge-a"), (OTHER_PLANT, "edge-b"), (PLANT, "edge-a")] {
-        let intent = house.reached(network, &target).await;
+        let intent = setup.reached(network, &target).await;
         assert_eq!((note(&intent, "cluster"), note(&intent, "network")), (cluster, network), "{intent}");
     }
-    assert_eq!(house.dials().await, [2.0, 1.0]);
-    house.take_in("edge-c", PLANT, &[&target], &[&target]).await;
+    assert_eq!(setup.dials().await, [2.0, 1.0]);
+    setup.add_cluster("edge-c", PLANT, &[&target], &[&target]).await;
 
-    let refused = house.ask(None, &target, &[("Tombolo-Network", PLANT), ("Audit-ID", "ambiguous")]).await;
+    let refused = setup.ask(None, &target, &[("Tombolo-Network", PLANT), ("Audit-ID", "ambiguous")]).await;
 
     assert_eq!((refused.status, refused.cause().as_str()), (403, "TargetAmbiguous"), "{refused:?}");
     let line = refused.head.lines().next().unwrap();
     assert!(line.contains(&format!("{target} is ambiguous among edge-a, edge-c")), "{line}");
     assert!(!refused.body.contains("edge-b") && !refused.head.contains("edge-b"), "{refused:?}");
-    let log = AuditLog::of(&house.rig).about("ambiguous");
-    let told = log.completions()[0].clone();
-    assert_eq!(told["responseStatus"]["reason"], "TargetAmbiguous", "{told}");
+    let log = AuditLog::of(&setup.rig).about("ambiguous");
+    let completion = log.completions()[0].clone();
+    assert_eq!(completion["responseStatus"]["reason"], "TargetAmbiguous", "{completion}");
     for (key, value) in [("among", "edge-a, edge-c"), ("network", PLANT), ("decision", "forbid")] {
-        assert_eq!(note(&told, key), value, "{told}");
+        assert_eq!(note(&completion, key), value, "{completion}");
     }
-    assert!(house.rig.server_log().contains("an address that several clusters have"));
+    assert!(setup.rig.server_log().contains("an address that several clusters have"));
     // To whom policy gives one of them there is no other.
-    let intent = house.reached_by(Some(&bob), PLANT, &target).await;
+    let intent = setup.reached_by(Some(&bob), PLANT, &target).await;
     assert_eq!((note(&intent, "cluster"), intent["user"]["username"].as_str()), ("edge-a", Some("bob")));
     // Where he may reach nothing he reads what he reads of a network that there is not.
     let [nowhere, unknown] = [OTHER_PLANT, "plant-3"].map(async |network| {
-        let reply = house.ask(Some(&bob), &target, &[("Tombolo-Network", network)]).await;
+        let reply = setup.ask(Some(&bob), &target, &[("Tombolo-Network", network)]).await;
         assert_eq!((reply.status, reply.cause().as_str()), (403, "TargetRefused"), "{reply:?}");
         assert!(!reply.body.contains("edge-"), "{reply:?}");
         reply.body
     });
     assert_eq!(nowhere.await, unknown.await);
-    assert_eq!(house.dials().await, [3.0, 1.0, 0.0]);
+    assert_eq!(setup.dials().await, [3.0, 1.0, 0.0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_network_is_named_once_and_only_where_no_cluster_is() {
-    let mut house = House::start().await;
-    let target = house.listed.address.to_string();
-    house.take_in("edge-a", PLANT, &[&target], &[&target]).await;
+async fn a_request_names_one_network_and_no_cluster_beside_it() {
+    let mut setup = NetworksSetup::start().await;
+    let target = setup.listed.address.to_string();
+    setup.add_cluster("edge-a", PLANT, &[&target], &[&target]).await;
     let (cluster, network) = (("Tombolo-Cluster", "edge-a"), ("Tombolo-Network", PLANT));
 
     for (target, headers, status, cause) in [
@@ -73,61 +75,62 @@ async fn a_network_is_named_once_and_only_where_no_cluster_is() {
         ("127.1:80", &[network], 400, "NotARequest"),
         ("169.254.169.254:80", &[network], 403, "TargetRefused"),
     ] {
-        let reply = house.ask(None, target, headers).await;
+        let reply = setup.ask(None, target, headers).await;
         assert_eq!((reply.status, reply.cause().as_str()), (status, cause), "{headers:?}: {reply:?}");
     }
     // Who comes by a cluster's host name is bound to that cluster.
     for (name, status) in [("edge-a.clusters.test", "421"), ("edge-b.clusters.test", "421"), (GATEWAY, "200")]
     {
-        let mut caller = Http1Caller::dial_name(&house.rig, name, None).await;
+        let mut caller = Http1Caller::dial_name(&setup.rig, name, None).await;
         caller.write(head("CONNECT", &target, &format!("Tombolo-Network: {PLANT}\r\n"))).await;
         let answer = caller.read_head().await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {answer}");
     }
     // A request that is no CONNECT says its cluster as ever.
-    let reply = house.rig.ask_with_token("GET", "/clusters", &[network]).await;
+    let reply = setup.rig.ask_with_token("GET", "/clusters", &[network]).await;
     assert_eq!(reply.status, 200, "{reply:?}");
-    assert_eq!(house.listed.accepted(), 1);
+    assert_eq!(setup.listed.accepted(), 1);
 }
 
+/// No other cluster takes the address over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_stays_its_clusters_while_that_is_away_and_no_other_takes_it_over() {
-    let mut house = House::start().await;
-    let target = house.listed.address.to_string();
+async fn an_address_stays_with_its_cluster_while_the_cluster_is_away() {
+    let mut setup = NetworksSetup::start().await;
+    let target = setup.listed.address.to_string();
     let elsewhere = "127.0.0.1:1";
-    // A site's whole network, of which agents say what they have.
-    house.take_in("edge-a", PLANT, &["127.0.0.0/8"], &[&target]).await;
-    house.take_in("edge-b", PLANT, &["127.0.0.0/8"], &[elsewhere]).await;
-    assert_eq!(note(&house.reached(PLANT, &target).await, "cluster"), "edge-a");
-    // A neighbour that is away has what its agent said last, and not all that it might have.
-    house.stop("edge-b").await;
-    assert_eq!(note(&house.reached(PLANT, &target).await, "cluster"), "edge-a");
-    house.start_agent("edge-b", &[elsewhere]).await;
+    // A site's complete network, of which agents report the addresses that they have.
+    setup.add_cluster("edge-a", PLANT, &["127.0.0.0/8"], &[&target]).await;
+    setup.add_cluster("edge-b", PLANT, &["127.0.0.0/8"], &[elsewhere]).await;
+    assert_eq!(note(&setup.reached(PLANT, &target).await, "cluster"), "edge-a");
+    // A disconnected cluster has the addresses that its agent reported last, and not all that it might have.
+    setup.stop("edge-b").await;
+    assert_eq!(note(&setup.reached(PLANT, &target).await, "cluster"), "edge-a");
+    setup.start_agent("edge-b", &[elsewhere]).await;
 
-    house.stop("edge-a").await;
+    setup.stop("edge-a").await;
 
-    let away = house.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
+    let away = setup.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
     assert_eq!((away.status, away.cause().as_str()), (503, "ClusterNotConnected"), "{away:?}");
     assert!(away.body.contains("edge-a") && !away.body.contains("edge-b"), "{away:?}");
-    // Now the neighbour's agent says that it has it.
-    house.stop("edge-b").await;
-    house.start_agent("edge-b", &[&target]).await;
-    let taken = house.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
+    // Now the other cluster's agent reports that it has it.
+    setup.stop("edge-b").await;
+    setup.start_agent("edge-b", &[&target]).await;
+    let taken = setup.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
     assert_eq!((taken.status, taken.cause().as_str()), (403, "TargetAmbiguous"), "{taken:?}");
     // Nor when the server has forgotten what the other's agents said.
-    house.rig.kill_server();
-    house.rig.start_server().await;
-    house.rig.connected("edge-b").await;
-    let taken = house.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
+    setup.rig.kill_server();
+    setup.rig.start_server().await;
+    setup.rig.connected("edge-b").await;
+    let taken = setup.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
     assert_eq!((taken.status, taken.cause().as_str()), (403, "TargetAmbiguous"), "{taken:?}");
-    assert_eq!(house.listed.accepted(), 2);
+    assert_eq!(setup.listed.accepted(), 2);
     // People's word is what gives it away.
-    at(&house.rig, &["cluster", "update", "edge-a", "--advertise", "10.0.0.0/8"]).await;
-    assert_eq!(note(&house.reached(PLANT, &target).await, "cluster"), "edge-b");
+    at(&setup.rig, &["cluster", "update", "edge-a", "--advertise", "10.0.0.0/8"]).await;
+    assert_eq!(note(&setup.reached(PLANT, &target).await, "cluster"), "edge-b");
 }
 
 /// A server, clusters in networks, and one address that any of them may have.
-struct House {
+struct NetworksSetup {
     rig: Rig,
     fake: FakeApi,
     listed: Listener,
@@ -135,7 +138,7 @@ struct House {
     asked: usize,
 }
 
-impl House {
+impl NetworksSetup {
     async fn start() -> Self {
         let rig = Rig::start_with("parking: { limitSeconds: 1 }").await;
         rig.put_policy(&[
@@ -148,10 +151,10 @@ impl House {
     }
 
     /// A cluster of a network, for which the store says this, and whose agent advertises and dials that.
-    async fn take_in(&mut self, cluster: &str, network: &str, said: &[&str], targets: &[&str]) {
-        let said = said.iter().flat_map(|said| ["--advertise", said]);
+    async fn add_cluster(&mut self, cluster: &str, network: &str, output: &[&str], targets: &[&str]) {
+        let output = output.iter().flat_map(|output| ["--advertise", output]);
         let words = ["cluster", "create", cluster, "--network", network];
-        at(&self.rig, &words.into_iter().chain(said).collect::<Vec<_>>()).await;
+        at(&self.rig, &words.into_iter().chain(output).collect::<Vec<_>>()).await;
         self.start_agent(cluster, targets).await;
     }
 
@@ -170,7 +173,7 @@ impl House {
         self.rig.disconnected(cluster).await;
     }
 
-    /// How many connections each agent has made, in the order of their coming.
+    /// Number of connections that each agent has made, in the order of the agents' creation.
     async fn dials(&self) -> Vec<f64> {
         let mut dials = Vec::new();
         for (_, agent) in &self.agents {
@@ -188,7 +191,7 @@ impl House {
         ask(gateway, &ca, identity, "CONNECT", target, &headers).await.unwrap()
     }
 
-    /// Says a byte to the target by a network, hears it, and returns what the audit log has of it.
+    /// Sends a byte to the target by a network, reads its echo, and returns the audit line.
     async fn reached(&mut self, network: &str, target: &str) -> Value {
         self.reached_by(None, network, target).await
     }

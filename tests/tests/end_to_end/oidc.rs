@@ -1,4 +1,5 @@
-//! Callers by tokens of an OpenID Connect issuer: which are taken, and what none of a hundred changes gets in.
+//! Callers with tokens of an OpenID Connect issuer: the accepted ones, and a hundred alterations that are all
+//! refused.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,13 +7,13 @@ use serde_json::{Value, json};
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, SOON};
 use tests::fake_api::{Answer, Behaviour, Cut, FakeApi, HttpVersion, Store};
 use tests::fake_edge::add_cluster;
-use tests::oidc::{AUDIENCE, By, EC_KEY, Issuer, KEYS, RSA_KEY};
+use tests::oidc::{AUDIENCE, EC_KEY, Issuer, KEYS, RSA_KEY, TokenSignature};
 use tests::rig::policy::allow_all;
 use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
-struct Stage {
+struct OidcSetup {
     issuer: Issuer,
     rig: Rig,
     fake: FakeApi,
@@ -20,103 +21,104 @@ struct Stage {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_of_the_issuer_names_user_and_groups_behind_its_prefixes() {
-    let stage = Stage::set("").await;
+async fn an_issuers_token_gives_user_and_groups_with_its_prefixes() {
+    let setup = OidcSetup::set("").await;
     for token in [
-        stage.issuer.token("ann"),
-        stage.rsa(&stage.issuer.claims("ann")),
-        stage.with("aud", &json!(["others", AUDIENCE])),
-        stage.with("groups", &json!(GROUP)),
+        setup.issuer.token("ann"),
+        setup.rsa(&setup.issuer.claims("ann")),
+        setup.with("aud", &json!(["others", AUDIENCE])),
+        setup.with("groups", &json!(GROUP)),
     ] {
-        let reply = stage.ask(&token).await;
+        let reply = setup.ask(&token).await;
         assert_eq!(reply.status, 200, "{}", reply.body);
-        let request = stage.fake.requests().pop().unwrap();
+        let request = setup.fake.requests().pop().unwrap();
         assert_eq!(request.header("impersonate-user"), ["oidc:ann"]);
         assert_eq!(request.header("impersonate-group"), [format!("oidc:{GROUP}")]);
         assert!(!format!("{request:?}").contains(&token), "the token went no further");
     }
-    let mut others = stage.issuer.claims("bob");
+    let mut others = setup.issuer.claims("bob");
     others["groups"] = json!(["elsewhere"]);
-    assert_eq!(stage.ask(&stage.issuer.token_of(&others.to_string())).await.status, 403);
+    assert_eq!(setup.ask(&setup.issuer.token_of(&others.to_string())).await.status, 403);
     // Without groups too: a token need not name any.
     others.as_object_mut().unwrap().remove("groups");
-    assert_eq!(stage.ask(&stage.issuer.token_of(&others.to_string())).await.status, 403);
-    let log = stage.rig.server_log();
+    assert_eq!(setup.ask(&setup.issuer.token_of(&others.to_string())).await.status, 403);
+    let log = setup.rig.server_log();
     assert!(!log.contains("eyJ"), "a token stands in the log");
 }
 
-/// C10 of docs/security.md.
+/// This shows C10 of docs/security.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_mutant_of_a_good_token_gets_in() {
-    let stage = Stage::set("    requiredClaims: { tenant: acme }\n").await;
-    let mut good = stage.issuer.claims("ann");
+async fn no_altered_token_is_accepted() {
+    let setup = OidcSetup::set("    requiredClaims: { tenant: acme }\n").await;
+    let mut good = setup.issuer.claims("ann");
     good["tenant"] = json!("acme");
-    assert_eq!(stage.ask(&stage.issuer.token_of(&good.to_string())).await.status, 200);
-    let seen = stage.fake.requests().len();
+    assert_eq!(setup.ask(&setup.issuer.token_of(&good.to_string())).await.status, 200);
+    let seen = setup.fake.requests().len();
     let mutants =
-        [claims(&stage, &good), texts(&stage, &good), headers(&stage, &good), shapes(&stage, &good)].concat();
+        [claims(&setup, &good), texts(&setup, &good), headers(&setup, &good), shapes(&setup, &good)].concat();
     assert!(mutants.len() > 100, "{}", mutants.len());
-    let mut caller = Http2Caller::dial_name(&stage.rig, GATEWAY, None).await;
+    let mut caller = Http2Caller::dial_name(&setup.rig, GATEWAY, None).await;
     for (what, token) in &mutants {
         let authorization = format!("Bearer {token}");
         let answer = caller.ask("GET", PATH, &[("authorization", &authorization)]).await.unwrap();
         assert_eq!(answer.status(), 401, "{what}");
     }
-    assert_eq!(stage.fake.requests().len(), seen, "a mutant reached the API server");
+    assert_eq!(setup.fake.requests().len(), seen, "a mutant reached the API server");
     assert_eq!(
-        stage.ask(&stage.issuer.token_of(&good.to_string())).await.status,
+        setup.ask(&setup.issuer.token_of(&good.to_string())).await.status,
         200,
         "the good one still does"
     );
 }
 
+/// Old keys stay valid while the issuer is away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn new_keys_are_found_once_for_many_tokens_and_old_ones_hold_while_the_issuer_is_away() {
-    let mut stage = Stage::set("").await;
-    assert_eq!(stage.ask(&stage.issuer.token("ann")).await.status, 200);
+async fn an_issuers_new_keys_are_fetched_once_for_many_tokens() {
+    let mut setup = OidcSetup::set("").await;
+    assert_eq!(setup.ask(&setup.issuer.token("ann")).await.status, 200);
     // The issuer is away: what is known holds, and what is not known is neither taken nor refused for good.
-    stage.issuer.fake.on(KEYS, Behaviour::Answer(Answer::json(500, "{}")));
+    setup.issuer.fake.on(KEYS, Behaviour::Answer(Answer::json(500, "{}")));
     let header = json!({ "alg": "ES256", "kid": "ec-2" }).to_string();
-    let newer = stage.issuer.signed(&header, &stage.issuer.claims("ann").to_string(), By::Ec);
-    let mut refused = stage.ask(&newer).await;
+    let newer = setup.issuer.signed(&header, &setup.issuer.claims("ann").to_string(), TokenSignature::Ec);
+    let mut refused = setup.ask(&newer).await;
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while refused.status == 401 && std::time::Instant::now() < deadline {
         // Within the pause behind the last good answer the issuer is not asked again.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        refused = stage.ask(&newer).await;
+        refused = setup.ask(&newer).await;
     }
     assert_eq!(refused.status, 503, "{}", refused.body);
     assert!(refused.body.contains("AuthenticatorAway"), "{}", refused.body);
-    assert_eq!(stage.ask(&stage.issuer.token("ann")).await.status, 200, "the key that is known holds");
-    let by_file = stage.rig.ask_with_token("GET", PATH, &[]).await;
+    assert_eq!(setup.ask(&setup.issuer.token("ann")).await.status, 200, "the key that is known holds");
+    let by_file = setup.rig.ask_with_token("GET", PATH, &[]).await;
     assert_eq!(by_file.status, 403, "other methods go on: {}", by_file.body);
 
     // It is back with another key: one question for all who name it.
-    stage.issuer.publish(&[stage.issuer.ec_jwk("ec-2")]);
-    let before = stage.fetches();
-    let asked: Vec<_> = (0..50).map(|_| stage.ask_until_known(&newer)).collect();
+    setup.issuer.publish(&[setup.issuer.ec_jwk("ec-2")]);
+    let before = setup.fetches();
+    let asked: Vec<_> = (0..50).map(|_| setup.ask_until_known(&newer)).collect();
     for reply in futures::future::join_all(asked).await {
         assert_eq!(reply.status, 200, "{}", reply.body);
     }
-    assert!(stage.fetches() - before <= 2, "{} questions for one key", stage.fetches() - before);
+    assert!(setup.fetches() - before <= 2, "{} questions for one key", setup.fetches() - before);
     assert_eq!(
-        stage.ask(&stage.issuer.token("ann")).await.status,
+        setup.ask(&setup.issuer.token("ann")).await.status,
         401,
         "the key that was taken back is gone"
     );
 
     // And what is sent in place of keys changes nothing.
-    stage
+    setup
         .issuer
         .fake
         .on(KEYS, Behaviour::raw("HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n{", Cut::Hold));
-    stage.issuer.fake.refuse().await;
-    assert_eq!(stage.ask(&newer).await.status, 200);
+    setup.issuer.fake.refuse().await;
+    assert_eq!(setup.ask(&newer).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_goes_on_by_the_next_tunnel_as_long_as_its_callers_token_holds() {
-    let Stage { issuer, rig, fake, _agent: agent } = Stage::set("").await;
+async fn a_watch_resumes_while_its_callers_token_is_valid() {
+    let OidcSetup { issuer, rig, fake, _agent: agent } = OidcSetup::set("").await;
     let store = Store::new();
     fake.on("/api/v1/namespaces", Behaviour::Store(store.clone()));
     let mut claims = issuer.claims("ann");
@@ -138,13 +140,13 @@ async fn a_watch_goes_on_by_the_next_tunnel_as_long_as_its_callers_token_holds()
     watch.read_until("by the next tunnel").await;
 
     // With the leeway that an issuer's clock is given.
-    let told = watch.read_until("CredentialExpired").await;
-    assert!(told.contains("\"ERROR\"") && told.contains("\"code\":401"), "{told}");
+    let message = watch.read_until("CredentialExpired").await;
+    assert!(message.contains("\"ERROR\"") && message.contains("\"code\":401"), "{message}");
     assert!(SystemTime::now() >= ends, "not before its time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_issuer_that_was_never_there_stops_nobody_but_its_own() {
+async fn an_unreachable_issuer_affects_only_its_own_tokens() {
     let mut issuer = Issuer::start().await;
     issuer.fake.refuse().await;
     let rig = Rig::start_with(&config(&issuer, "")).await;
@@ -158,22 +160,22 @@ async fn an_issuer_that_was_never_there_stops_nobody_but_its_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_ends_with_its_time_and_the_leeway() {
-    let stage = Stage::set("").await;
-    let mut claims = stage.issuer.claims("ann");
+    let setup = OidcSetup::set("").await;
+    let mut claims = setup.issuer.claims("ann");
     let now = claims["iat"].as_u64().unwrap();
     claims["exp"] = json!(now - 27);
-    let short = stage.issuer.token_of(&claims.to_string());
-    assert_eq!(stage.ask(&short).await.status, 200, "within the leeway");
+    let short = setup.issuer.token_of(&claims.to_string());
+    assert_eq!(setup.ask(&short).await.status, 200, "within the leeway");
     let deadline = tokio::time::Instant::now() + SOON;
-    while stage.ask(&short).await.status == 200 {
+    while setup.ask(&short).await.status == 200 {
         assert!(tokio::time::Instant::now() < deadline, "the token never expired");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(stage.ask(&short).await.body.contains("expired"));
+    assert!(setup.ask(&short).await.body.contains("expired"));
 }
 
 /// Every claim that decides, as it must not be.
-fn claims(stage: &Stage, good: &Value) -> Vec<(String, String)> {
+fn claims(setup: &OidcSetup, good: &Value) -> Vec<(String, String)> {
     let raw = [
         "\"1\"",
         "1.5",
@@ -196,18 +198,18 @@ fn claims(stage: &Stage, good: &Value) -> Vec<(String, String)> {
                 continue;
             }
             let changed = with_raw(good, name, value);
-            mutants.push((format!("{name}: {value}"), stage.issuer.token_of(&changed)));
+            mutants.push((format!("{name}: {value}"), setup.issuer.token_of(&changed)));
         }
     }
     for value in ["1", "null", "{}", "[1]", "[\"a\", null]", "[[\"a\"]]", "true"] {
-        mutants.push((format!("groups: {value}"), stage.issuer.token_of(&with_raw(good, "groups", value))));
+        mutants.push((format!("groups: {value}"), setup.issuer.token_of(&with_raw(good, "groups", value))));
     }
     for name in ["exp", "aud", "iss", "sub", "tenant"] {
         let mut changed = good.clone();
         changed.as_object_mut().unwrap().remove(name);
-        mutants.push((format!("no {name}"), stage.issuer.token_of(&changed.to_string())));
+        mutants.push((format!("no {name}"), setup.issuer.token_of(&changed.to_string())));
     }
-    let url = stage.issuer.url();
+    let url = setup.issuer.url();
     let now = good["iat"].as_u64().unwrap();
     for (name, value) in [
         ("exp", json!(now - 60)),
@@ -233,13 +235,13 @@ fn claims(stage: &Stage, good: &Value) -> Vec<(String, String)> {
     ] {
         let mut changed = good.clone();
         changed[name] = value.clone();
-        mutants.push((format!("{name}: {value}"), stage.issuer.token_of(&changed.to_string())));
+        mutants.push((format!("{name}: {value}"), setup.issuer.token_of(&changed.to_string())));
     }
     mutants
 }
 
 /// Claims that are JSON in a way that two readers may read differently.
-fn texts(stage: &Stage, good: &Value) -> Vec<(String, String)> {
+fn texts(setup: &OidcSetup, good: &Value) -> Vec<(String, String)> {
     let body = good.to_string();
     let body = body.trim_start_matches('{');
     [
@@ -253,33 +255,33 @@ fn texts(stage: &Stage, good: &Value) -> Vec<(String, String)> {
         ("empty", String::new()),
         ("trailing", format!("{good} {{}}")),
     ]
-    .map(|(what, text)| (what.to_owned(), stage.issuer.token_of(&text)))
+    .map(|(what, text)| (what.to_owned(), setup.issuer.token_of(&text)))
     .into()
 }
 
 /// Every header that would let the sender choose by what it is verified.
-fn headers(stage: &Stage, good: &Value) -> Vec<(String, String)> {
-    let (issuer, good) = (&stage.issuer, good.to_string());
+fn headers(setup: &OidcSetup, good: &Value) -> Vec<(String, String)> {
+    let (issuer, good) = (&setup.issuer, good.to_string());
     let jwk = issuer.ec_jwk("mine");
     let signed = |header: Value, by| (header.to_string(), issuer.signed(&header.to_string(), &good, by));
     let mut mutants = vec![
-        signed(json!({ "alg": "none" }), By::Nobody),
-        signed(json!({ "alg": "none", "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": "None", "kid": EC_KEY }), By::Nobody),
-        signed(json!({ "alg": "", "kid": EC_KEY }), By::Ec),
-        signed(json!({ "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": null, "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": ["ES256"], "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": "HS256", "kid": RSA_KEY }), By::MacOfPublicKey),
-        signed(json!({ "alg": "RS256", "kid": RSA_KEY }), By::MacOfPublicKey),
-        signed(json!({ "alg": "RS384", "kid": RSA_KEY }), By::Rsa),
-        signed(json!({ "alg": "PS256", "kid": RSA_KEY }), By::Rsa),
-        signed(json!({ "alg": "ES256", "kid": RSA_KEY }), By::Ec),
-        signed(json!({ "alg": "RS256", "kid": EC_KEY }), By::Rsa),
-        signed(json!({ "alg": "ES384", "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": "es256", "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": "ES256", "kid": EC_KEY }), By::Nobody),
-        signed(json!({ "alg": "ES256", "kid": EC_KEY }), By::Rsa),
+        signed(json!({ "alg": "none" }), TokenSignature::Nobody),
+        signed(json!({ "alg": "none", "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": "None", "kid": EC_KEY }), TokenSignature::Nobody),
+        signed(json!({ "alg": "", "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": null, "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": ["ES256"], "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": "HS256", "kid": RSA_KEY }), TokenSignature::MacOfPublicKey),
+        signed(json!({ "alg": "RS256", "kid": RSA_KEY }), TokenSignature::MacOfPublicKey),
+        signed(json!({ "alg": "RS384", "kid": RSA_KEY }), TokenSignature::Rsa),
+        signed(json!({ "alg": "PS256", "kid": RSA_KEY }), TokenSignature::Rsa),
+        signed(json!({ "alg": "ES256", "kid": RSA_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": "RS256", "kid": EC_KEY }), TokenSignature::Rsa),
+        signed(json!({ "alg": "ES384", "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": "es256", "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": "ES256", "kid": EC_KEY }), TokenSignature::Nobody),
+        signed(json!({ "alg": "ES256", "kid": EC_KEY }), TokenSignature::Rsa),
     ];
     for kid in [
         json!("../../../../dev/null"),
@@ -293,7 +295,7 @@ fn headers(stage: &Stage, good: &Value) -> Vec<(String, String)> {
         json!(null),
         json!(["ec-1"]),
     ] {
-        mutants.push(signed(json!({ "alg": "ES256", "kid": kid }), By::Ec));
+        mutants.push(signed(json!({ "alg": "ES256", "kid": kid }), TokenSignature::Ec));
     }
     for (name, value) in [
         ("jwk", jwk.clone()),
@@ -316,16 +318,16 @@ fn headers(stage: &Stage, good: &Value) -> Vec<(String, String)> {
     ] {
         let mut header = json!({ "alg": "ES256", "kid": EC_KEY });
         header[name] = value;
-        mutants.push(signed(header, By::Ec));
+        mutants.push(signed(header, TokenSignature::Ec));
     }
     let twice = "{\"alg\":\"none\",\"alg\":\"ES256\",\"kid\":\"ec-1\"}";
-    mutants.push(("alg twice".to_owned(), issuer.signed(twice, &good, By::Ec)));
+    mutants.push(("alg twice".to_owned(), issuer.signed(twice, &good, TokenSignature::Ec)));
     mutants
 }
 
 /// Tokens that are put together wrongly.
-fn shapes(stage: &Stage, good: &Value) -> Vec<(String, String)> {
-    let token = stage.issuer.token_of(&good.to_string());
+fn shapes(setup: &OidcSetup, good: &Value) -> Vec<(String, String)> {
+    let token = setup.issuer.token_of(&good.to_string());
     let (signed, signature) = token.rsplit_once('.').unwrap();
     let (header, claims) = signed.split_once('.').unwrap();
     let named = |what: &str, token: String| (what.to_owned(), token);
@@ -341,7 +343,7 @@ fn shapes(stage: &Stage, good: &Value) -> Vec<(String, String)> {
         named("a changed claim", format!("{header}.{}x.{signature}", &claims[..claims.len() - 1])),
         named(
             "another token's signature",
-            format!("{signed}.{}", stage.issuer.token("bob").rsplit_once('.').unwrap().1),
+            format!("{signed}.{}", setup.issuer.token("bob").rsplit_once('.').unwrap().1),
         ),
         named("longer than any", format!("{token}{}", "A".repeat(16 * 1024))),
     ]
@@ -354,8 +356,9 @@ fn with_raw(good: &Value, name: &str, value: &str) -> String {
     changed.to_string().replace("\"MARK\"", value)
 }
 
-impl Stage {
-    /// A server that takes tokens of an issuer, with `more` of its configuration, and a cluster in which its group may all.
+impl OidcSetup {
+    /// A server that takes tokens of an issuer, with `more` of its configuration, and a cluster in which its
+    /// group may all.
     async fn set(more: &str) -> Self {
         let issuer = Issuer::start().await;
         let rig = Rig::start_with(&config(&issuer, more)).await;
@@ -369,7 +372,7 @@ impl Stage {
 
     fn rsa(&self, claims: &Value) -> String {
         let header = json!({ "alg": "RS256", "kid": RSA_KEY }).to_string();
-        self.issuer.signed(&header, &claims.to_string(), By::Rsa)
+        self.issuer.signed(&header, &claims.to_string(), TokenSignature::Rsa)
     }
 
     fn with(&self, name: &str, value: &Value) -> String {

@@ -1,4 +1,4 @@
-//! What callers see while the way to a cluster is dark: an agent that is stopped (SIGSTOP) says nothing, as a dead link.
+//! Requests while a cluster's link is dark: an agent that is stopped by SIGSTOP is as silent as a dead link.
 
 mod kubectl;
 mod parking;
@@ -12,20 +12,21 @@ use rustix::process::Signal;
 use tests::fake_api::FakeApi;
 use tests::rig::{Agent, ApiServer, Rig};
 
-/// How long anything may take that is waited for; builds of other tests may run beside.
+/// The limit for anything that is waited for. Builds of other tests may run beside.
 const SOON: Duration = Duration::from_secs(60);
 
-/// What an agent is told so that the API server hears of callers alone: otherwise it asks every 10 s where its control plane is.
+/// Configuration of an agent that sends no requests of its own. Otherwise it asks the API server every 10 s
+/// for its control plane's address.
 const ASKS_NOTHING: &str = "advertise: [\"192.168.1.10:6443\"]\n";
 
 /// A server, an agent, and its API server.
-struct Trial {
+struct OutageTrial {
     rig: Rig,
     api: FakeApi,
     agent: Agent,
 }
 
-impl Trial {
+impl OutageTrial {
     /// A server whose configuration ends with `more`, and one agent.
     async fn start(more: &str) -> Self {
         let (rig, api) = (Rig::start_with(more).await, FakeApi::start().await.expect("a fake starts"));
@@ -34,8 +35,9 @@ impl Trial {
         Self { rig, api, agent }
     }
 
-    /// Lets nothing more be heard of the agent, and waits until the server has noticed it of each tunnel: an agent that goes on
-    /// behind an earlier silence may have dialed by TCP meanwhile, and what is asked by that one is not parked.
+    /// Lets nothing more be heard of the agent, and waits until the server has noticed it of each tunnel: an
+    /// agent that goes on behind an earlier silence may have dialed by TCP meanwhile, and what is asked by
+    /// that one is not parked.
     async fn dark(&self) {
         self.silent(|item| is_suspect(item) && !item.contains("\"health\":\"Live\"")).await;
     }
@@ -55,19 +57,19 @@ impl Trial {
         self.agent.process.signal(Signal::CONT).expect("the agent runs");
     }
 
-    /// How many requests wait now.
+    /// Waits until this number of requests are parked.
     async fn parked(&self, count: f64) {
         self.rig.measured("tombolo_server_requests_parked", |now| now == count).await;
     }
 
-    /// How many waits have ended so.
+    /// Number of parked requests that have ended with this outcome.
     async fn ended(&self, outcome: &str) -> f64 {
         let series = format!("tombolo_server_requests_parked_total{{outcome=\"{outcome}\"}}");
         self.rig.metric(self.rig.probes(), &series).await
     }
 }
 
-/// How often a read was sent again for this reason.
+/// Number of reads that were sent again for this reason.
 async fn retried(rig: &Rig, reason: &str) -> f64 {
     let series = format!("tombolo_server_reads_retried_total{{reason=\"{reason}\"}}");
     rig.metric(rig.probes(), &series).await

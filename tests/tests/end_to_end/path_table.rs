@@ -1,4 +1,5 @@
-//! Thousands of generated requests, by path and by host name: what an oracle says of each is what becomes of it.
+//! Thousands of generated requests, by path and by host name: the result of each must be what an oracle
+//! expects.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,15 +8,15 @@ use tests::caller::{GATEWAY, Http1Caller};
 use tests::fake_api::{Behaviour, FakeApi, HttpVersion};
 use tests::fake_edge::add_cluster;
 use tests::pki::Issued;
-use tests::raw_http2::{Outcome, RawHead, RawHttp2};
+use tests::raw_http2::{RawHead, RawHttp2, RequestOutcome};
 use tests::rig::policy::allow_all;
 use tests::rig::{GROUP, Rig};
 
 mod generator;
 mod oracle;
 
-use generator::{Case, Dice, Version, Way};
-use oracle::{Verdict, verdict};
+use generator::{Case, ClusterSelection, Version, XorshiftRng};
+use oracle::{Verdict, expected_outcome};
 
 /// Cluster's own targets; each is asked for by path and by host name.
 const TARGETS: usize = 10_000;
@@ -27,7 +28,7 @@ const OVER_HTTP1_EVERY: usize = 16;
 const REQUESTS_PER_CONNECTION: usize = 500;
 const REQUESTS_AT_ONCE: usize = 50;
 
-/// Which case a request is, so that it is found again where it arrived.
+/// A header with the number of the case, which identifies the request where it arrives.
 const NUMBER: &str = "x-number";
 
 /// Another seed gives another table.
@@ -35,17 +36,17 @@ const SEED: &str = "TOMBOLO_TEST_SEED";
 const SEED_DEFAULT: u64 = 0x7061_7468_7300;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_cluster_authorized_gets_the_request_and_the_path_authorized_is_what_arrives() {
-    let (began, stage) = (Instant::now(), Stage::start().await);
+async fn the_authorized_cluster_and_path_are_what_the_request_reaches() {
+    let (began, setup) = (Instant::now(), PathTableSetup::start().await);
     let seed = std::env::var(SEED).map_or(SEED_DEFAULT, |seed| seed.parse().expect("a number"));
     let cases = table(seed);
 
-    let answered = stage.ask_all(&cases).await;
+    let answered = setup.ask_all(&cases).await;
 
-    let mut arrived = stage.arrived();
+    let mut arrived = setup.arrived();
     let mut tally = BTreeMap::<_, usize>::new();
     for (number, (version, case)) in cases.iter().enumerate() {
-        let (verdict, arrivals) = (verdict(case), arrived.remove(&number).unwrap_or_default());
+        let (verdict, arrivals) = (expected_outcome(case), arrived.remove(&number).unwrap_or_default());
         assert!(
             verdict.allows(answered[number], &arrivals),
             "seed {seed}, {version:?} {case:?} must be {verdict:?}; answered with 200: {}, arrived: {arrivals:?}",
@@ -56,7 +57,7 @@ async fn the_cluster_authorized_gets_the_request_and_the_path_authorized_is_what
     }
     assert!(arrived.is_empty(), "requests that nobody has sent: {arrived:?}");
     assert!(
-        stage.forbidden.connections().is_empty(),
+        setup.forbidden.connections().is_empty(),
         "not even a connection to the cluster that is not allowed"
     );
     eprintln!("seed {seed}: {} requests in {:?}: {tally:?}", cases.len(), began.elapsed());
@@ -66,17 +67,17 @@ async fn the_cluster_authorized_gets_the_request_and_the_path_authorized_is_what
 
 /// The same table for the same seed, without a target twice.
 fn table(seed: u64) -> Vec<(Version, Case)> {
-    let mut dice = Dice::new(seed);
+    let mut rng = XorshiftRng::new(seed);
     let mut targets = std::collections::BTreeSet::new();
     while targets.len() < TARGETS {
-        targets.insert(dice.own_target());
+        targets.insert(rng.own_target());
     }
     let mut cases = Vec::new();
     for (number, target) in targets.iter().enumerate() {
-        for way in [Way::ByPath, Way::ByHost] {
-            cases.push((Version::Http2, dice.case(way, Version::Http2, target)));
+        for selection in [ClusterSelection::ByPath, ClusterSelection::ByHost] {
+            cases.push((Version::Http2, rng.case(selection, Version::Http2, target)));
             if number % OVER_HTTP1_EVERY == 0 {
-                cases.push((Version::Http1, dice.case(way, Version::Http1, target)));
+                cases.push((Version::Http1, rng.case(selection, Version::Http1, target)));
             }
         }
     }
@@ -84,7 +85,7 @@ fn table(seed: u64) -> Vec<(Version, Case)> {
 }
 
 /// Two clusters that alice may reach, and one that she may not.
-struct Stage {
+struct PathTableSetup {
     rig: Rig,
     reached: [(&'static str, FakeApi); 2],
     forbidden: FakeApi,
@@ -92,7 +93,7 @@ struct Stage {
     _agents: [tests::rig::Agent; 3],
 }
 
-impl Stage {
+impl PathTableSetup {
     async fn start() -> Self {
         let rig = Rig::start().await;
         let holders = format!("token:{GROUP}");
@@ -163,13 +164,15 @@ impl Stage {
                 let heads: Vec<RawHead> = at_once.iter().map(|(number, case)| head(*number, case)).collect();
                 let outcomes = caller.ask(&heads).await.unwrap();
                 let of_each = at_once.iter().zip(outcomes);
-                answered.extend(of_each.filter(|(_, outcome)| *outcome == Outcome::Ok).map(|((n, _), _)| *n));
+                answered.extend(
+                    of_each.filter(|(_, outcome)| *outcome == RequestOutcome::Ok).map(|((n, _), _)| *n),
+                );
             }
         }
         answered
     }
 
-    /// What has arrived, by the number of the case: at which cluster, and asking for what.
+    /// The requests that have arrived, by the number of the case: the cluster and the target.
     fn arrived(&self) -> BTreeMap<usize, Vec<(String, String)>> {
         let mut arrived = BTreeMap::<_, Vec<_>>::new();
         for (cluster, fake) in &self.reached {

@@ -1,4 +1,4 @@
-//! The cluster that was authorized is the cluster that is asked, and what it is asked arrives byte for byte.
+//! The cluster that was authorized receives the request, and the path arrives byte for byte.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use tests::fake_edge::add_cluster;
 use tests::rig::policy::allow_all;
 use tests::rig::{Agent, GROUP, Reply, Rig, TOKEN, ask_raw};
 
-/// What two servers could read in two ways, or what is not for a cluster at all.
+/// Paths that two servers could read in two ways, or that are not for a cluster at all.
 const AMBIGUOUS: [&str; 50] = [
     "/clusters/edge-a/../edge-b/version",
     "/clusters/edge-a/..",
@@ -55,7 +55,7 @@ const AMBIGUOUS: [&str; 50] = [
     "edge-a.clusters.test:443",
     "https://gateway.test/clusters/edge-a/version",
     "https://edge-b.clusters.test/version",
-    // Above the application's own part of the path the rules hold, whatever stands in that part.
+    // Above the application's own part of the path the rules hold, whatever that part contains.
     "/clusters/edge-a/api/v1/namespaces/n/services/../proxy/x",
     "/clusters/edge-a/api/v1/namespaces/n/services/s%2fx/proxy/y",
     "/clusters/edge-a/api/v1/namespaces/n/services/s/%70roxy/../../x",
@@ -64,8 +64,8 @@ const AMBIGUOUS: [&str; 50] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_path_or_the_host_name_says_which_cluster_is_asked() {
-    let two = Two::start().await;
+async fn the_path_or_the_host_name_selects_the_cluster() {
+    let two = TwoClusters::start().await;
     for (host, target, cluster, arrives) in [
         (GATEWAY, "/clusters/edge-a/version", "edge-a", "/version"),
         (GATEWAY, "/clusters/edge-b/version", "edge-b", "/version"),
@@ -91,8 +91,8 @@ async fn the_path_or_the_host_name_says_which_cluster_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_host_name_path_and_tls_disagree_nobody_is_asked() {
-    let two = Two::start().await;
+async fn contradicting_host_name_path_and_tls_name_are_refused() {
+    let two = TwoClusters::start().await;
     for (host, target) in [
         ("edge-a.clusters.test", "/clusters/edge-b/version"),
         ("edge-a.clusters.test", "/clusters/edge-a/version"),
@@ -126,8 +126,8 @@ async fn where_host_name_path_and_tls_disagree_nobody_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_authority_and_host_of_http2_disagree_nobody_is_asked() {
-    let two = Two::start().await;
+async fn contradicting_authority_and_host_of_http2_are_refused() {
+    let two = TwoClusters::start().await;
     let mut caller = Http2Caller::dial(&two.rig).await;
     for host in ["edge-a.clusters.test", "edge-b.clusters.test", "127.0.0.1"] {
         let status = caller.ask("GET", "/clusters/edge-a/version", &[("host", host)]).await.unwrap().status();
@@ -140,8 +140,9 @@ async fn where_authority_and_host_of_http2_disagree_nobody_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_reach_one_cluster_gets_no_path_into_another() {
-    let two = Two::start_with(&[allow_all("only-a", ("client-certificate", "only-a"), &["edge-a"])]).await;
+async fn a_caller_of_one_cluster_gets_no_path_into_another() {
+    let two =
+        TwoClusters::start_with(&[allow_all("only-a", ("client-certificate", "only-a"), &["edge-a"])]).await;
     let alice = two.rig.caller("alice", &["only-a"]).await;
     for (host, target, status) in [
         (GATEWAY, "/clusters/edge-a/version", 200),
@@ -164,7 +165,7 @@ async fn who_may_reach_one_cluster_gets_no_path_into_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ambiguous_paths_are_refused_and_reach_nobody() {
-    let two = Two::start().await;
+    let two = TwoClusters::start().await;
     for path in AMBIGUOUS {
         let asked = two.try_as(GATEWAY, path).await;
         // What is no request line at all gets no more than a bare 400.
@@ -192,7 +193,7 @@ async fn ambiguous_paths_are_refused_and_reach_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_and_queries_arrive_byte_for_byte() {
-    let two = Two::start().await;
+    let two = TwoClusters::start().await;
     let mut http2 = Http2Caller::dial(&two.rig).await;
     for target in [
         "/api/v1/namespaces/%41bc",
@@ -224,7 +225,7 @@ async fn paths_and_queries_arrive_byte_for_byte() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redirects_stay_in_the_cluster_or_are_refused() {
-    let two = Two::start().await;
+    let two = TwoClusters::start().await;
     for status in [301, 302, 303, 307, 308] {
         for (location, by_path) in [
             ("/x/proxy/", Some("/clusters/edge-a/x/proxy/")),
@@ -263,13 +264,13 @@ async fn redirects_stay_in_the_cluster_or_are_refused() {
             let reply = two.ask_as(GATEWAY, "/clusters/edge-a/redirect").await;
             let by_name = two.ask_as("edge-a.clusters.test", "/redirect").await;
 
-            let said = |reply: &Reply| {
+            let output = |reply: &Reply| {
                 let line = reply.head.lines().find(|line| line.to_lowercase().starts_with("location:"));
                 line.map(|line| line["location:".len()..].trim().to_owned())
             };
-            assert_eq!(said(&reply).as_deref(), by_path, "{status} {location}: {reply:?}");
+            assert_eq!(output(&reply).as_deref(), by_path, "{status} {location}: {reply:?}");
             assert_eq!(
-                said(&by_name).as_deref(),
+                output(&by_name).as_deref(),
                 by_path.map(|_| location),
                 "{status} {location}: {by_name:?}"
             );
@@ -291,7 +292,7 @@ async fn redirects_stay_in_the_cluster_or_are_refused() {
 }
 
 /// Two clusters behind one gateway.
-struct Two {
+struct TwoClusters {
     rig: Rig,
     a: FakeApi,
     b: FakeApi,
@@ -299,7 +300,7 @@ struct Two {
     seen: Mutex<[usize; 2]>,
 }
 
-impl Two {
+impl TwoClusters {
     async fn start() -> Self {
         Self::start_with(&[]).await
     }
@@ -331,7 +332,7 @@ impl Two {
         tokio::time::timeout(SOON, asked).await.expect("an answer in time")
     }
 
-    /// What has arrived since the last time, at which cluster.
+    /// The requests that have arrived since the last call, with their clusters.
     fn arrived(&self) -> Vec<(&'static str, String)> {
         let mut seen = self.seen.lock().unwrap();
         let mut arrived = Vec::new();

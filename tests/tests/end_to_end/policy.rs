@@ -1,4 +1,4 @@
-//! What policy forbids, seen from outside; and a policy that changes while the server runs.
+//! Denials of policy, seen from outside; and a policy that changes while the server runs.
 
 use tests::fake_api::{Behaviour, HttpVersion};
 use tests::fake_edge::FakeEdge;
@@ -14,8 +14,9 @@ const READ: &str = "{ verbs: [get, list, watch], apiGroups: [\"*\"], resources: 
 const FAILURES: &str = "tombolo_server_policy_reload_failures_total";
 const IS_CURRENT: &str = "tombolo_server_policy_reload_last_successful";
 
+/// The API server sees nothing of the refused requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_only_read_reaches_into_no_workload_and_the_api_server_sees_nothing_of_it() {
+async fn a_read_only_caller_reaches_no_workload() {
     assert_eq!(HOLDERS.1, format!("token:{GROUP}"));
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::json("{}"));
@@ -61,8 +62,9 @@ async fn who_may_only_read_reaches_into_no_workload_and_the_api_server_sees_noth
     assert_eq!(edge.fake.requests().len(), 2);
 }
 
+/// A broken policy never applies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_policy_that_changes_is_in_force_for_the_next_request_and_a_broken_one_never() {
+async fn a_changed_policy_applies_to_the_next_request() {
     let edge = FakeEdge::start(HttpVersion::Http2).await;
     let rig = &edge.rig;
     edge.fake.otherwise(Behaviour::json("{}"));
@@ -93,7 +95,7 @@ async fn a_policy_that_changes_is_in_force_for_the_next_request_and_a_broken_one
     assert_eq!(rig.metric(rig.probes(), IS_CURRENT).await, 1.0);
 }
 
-/// What the holder of the token gets of its cluster, and whether the list of clusters names it.
+/// The status that the token's holder gets from its cluster, and whether the list of clusters names it.
 async fn get(rig: &Rig) -> (u16, bool) {
     let reply = ask_with(rig, "GET", "/version", &[]).await;
     let list = rig.ask_with_token("GET", "/clusters", &[]).await;

@@ -1,4 +1,5 @@
-//! What a tunnel-server makes of an agent with a good certificate whose QUIC is built to fill its memory or to end it.
+//! A tunnel-server under attack by an agent with a good certificate, whose QUIC frames aim to fill its memory
+//! or to crash it.
 
 use quinn::{Connection, ConnectionError};
 use tests::evil_quic::forged::{Forgery, Space};
@@ -14,62 +15,66 @@ const SPARE: u64 = 4;
 /// The first stream that it does not have.
 const NOT_GRANTED: u64 = 8;
 
-/// What the server takes of a stream that nobody reads.
+/// The bytes that the server accepts of a stream that nobody reads.
 const WINDOW_BYTES: u64 = 1_250_000;
 
-/// Forged packets of an attack that the server bears. Its honest neighbour asks something after each part of them.
+/// Forged packets of an attack that the server tolerates. An honest agent is asked something after each part
+/// of them.
 const PACKETS: u64 = 4_000;
 const PARTS: u64 = 4;
 
-/// What fills quinn's queue, which fills packets.
+/// A datagram that fills quinn's queue, which fills packets.
 const DATAGRAM: &[u8] = &[0; 400];
 
-/// What `numbered` frames an attack is made of, and whether the server must end it.
-type Attack = (&'static str, Outcome, fn(u64) -> Vec<u8>);
+/// The name of an attack, its expected outcome, and the function that makes its frame with this number.
+type Attack = (&'static str, AttackOutcome, fn(u64) -> Vec<u8>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum AttackOutcome {
     /// The server closes the connection.
     Ended,
     /// It may go on: nothing is kept of it.
-    Borne,
+    Tolerated,
 }
 
 #[tokio::test]
 async fn gaps_and_overlaps_end_their_own_tunnel_before_they_fill_memory() {
     let attacks: [Attack; 5] = [
-        ("every second byte of a stream, the first withheld", Outcome::Ended, |number| {
+        ("every second byte of a stream, the first withheld", AttackOutcome::Ended, |number| {
             stream(SPARE, (2 * number + 2) % WINDOW_BYTES, b"x")
         }),
-        ("pieces that overlap, the first withheld", Outcome::Borne, |number| {
+        ("pieces that overlap, the first withheld", AttackOutcome::Tolerated, |number| {
             stream(SPARE, (7 * number + 1) % (WINDOW_BYTES - 1000), &[b'x'; 900])
         }),
-        ("the same piece again and again, behind a gap", Outcome::Borne, |number| {
+        ("the same piece again and again, behind a gap", AttackOutcome::Tolerated, |number| {
             stream(SPARE, 1 + number % 2, &[b'x'; 400])
         }),
-        ("every second byte of the TLS behind the handshake", Outcome::Ended, |number| {
+        ("every second byte of the TLS behind the handshake", AttackOutcome::Ended, |number| {
             crypto(2 * number + 2, b"x")
         }),
-        ("a piece of a stream that was not granted", Outcome::Ended, |number| {
+        ("a piece of a stream that was not granted", AttackOutcome::Ended, |number| {
             stream(NOT_GRANTED, number, b"x")
         }),
     ];
     are_survived(&attacks).await;
 }
 
+/// The peer acknowledges nothing of what it gets.
 #[tokio::test]
-async fn frames_that_want_something_kept_or_answered_are_bounded_though_nothing_is_acknowledged() {
+async fn frames_that_need_state_or_replies_are_bounded() {
     let attacks: [Attack; 6] = [
-        ("PATH_CHALLENGE", Outcome::Borne, path_challenge),
-        ("NEW_CONNECTION_ID, each giving up all before", Outcome::Ended, |number| {
+        ("PATH_CHALLENGE", AttackOutcome::Tolerated, path_challenge),
+        ("NEW_CONNECTION_ID, each giving up all before", AttackOutcome::Ended, |number| {
             new_connection_id(number + 1, number + 1)
         }),
-        ("NEW_CONNECTION_ID, none giving up one", Outcome::Ended, |number| new_connection_id(number + 1, 0)),
-        ("RETIRE_CONNECTION_ID of names never given", Outcome::Ended, |number| {
+        ("NEW_CONNECTION_ID, none giving up one", AttackOutcome::Ended, |number| {
+            new_connection_id(number + 1, 0)
+        }),
+        ("RETIRE_CONNECTION_ID of names never given", AttackOutcome::Ended, |number| {
             retire_connection_id(number + 1_000)
         }),
-        ("RETIRE_CONNECTION_ID of each name", Outcome::Ended, retire_connection_id),
-        ("STREAMS_BLOCKED, DATA_BLOCKED and MAX_DATA", Outcome::Borne, |number| {
+        ("RETIRE_CONNECTION_ID of each name", AttackOutcome::Ended, retire_connection_id),
+        ("STREAMS_BLOCKED, DATA_BLOCKED and MAX_DATA", AttackOutcome::Tolerated, |number| {
             [&[0x16], varint(number).as_slice(), &[0x14], &varint(number), &[0x10], &varint(number)].concat()
         }),
     ];
@@ -105,10 +110,11 @@ async fn frames_of_no_known_type_end_their_own_connection_in_every_space() {
         }
         trial.others_are_undisturbed().await;
     }
-    trial.newcomers_are_welcome().await;
+    trial.new_agents_are_served().await;
 }
 
-/// Each attack is borne or ended, and whatever it is, the neighbour is served and memory keeps within its bound.
+/// Each attack is tolerated or ended. In both cases the honest agent is served and memory stays within its
+/// bound.
 async fn are_survived(attacks: &[Attack]) {
     let trial = Trial::start().await;
     for &(what, outcome, frame) in attacks {
@@ -121,10 +127,10 @@ async fn are_survived(attacks: &[Attack]) {
             trial.others_are_undisturbed().await;
         }
         let ended = match outcome {
-            Outcome::Ended => Some(closed(&connection).await),
-            Outcome::Borne => connection.close_reason(),
+            AttackOutcome::Ended => Some(closed(&connection).await),
+            AttackOutcome::Tolerated => connection.close_reason(),
         };
-        // Where the attacker has given all its names away it hears of the end by a stateless reset.
+        // An attacker that has retired all its connection IDs gets a stateless reset.
         let is_told =
             matches!(ended, None | Some(ConnectionError::ConnectionClosed(_) | ConnectionError::Reset));
         assert!(is_told, "{what}: {ended:?}");
@@ -133,7 +139,7 @@ async fn are_survived(attacks: &[Attack]) {
         connection.close(quinn::VarInt::from_u32(0), b"");
         trial.rig.disconnected("edge-b").await;
     }
-    trial.newcomers_are_welcome().await;
+    trial.new_agents_are_served().await;
 }
 
 /// Has quinn send until so many packets were forged, or the server has closed the connection.

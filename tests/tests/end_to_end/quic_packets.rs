@@ -1,4 +1,4 @@
-//! What a tunnel-server makes of first packets whose sender nobody knows, and has no need to show itself.
+//! A tunnel-server that receives first packets of unknown senders with unvalidated addresses.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tests::caller::SOON;
-use tests::dice::Dice;
 use tests::evil_quic::frames::{self, connection_close, varint};
 use tests::evil_quic::initial::{DATAGRAM_BYTES, Initial, client_hello, is_retry, of_retry};
 use tests::evil_quic::parameters;
 use tests::evil_quic::trial::{ANSWER_MAX, Trial};
+use tests::rng::Rng;
 use tokio::time::sleep;
 
 /// Handshakes with transport parameters that are wrong.
@@ -19,48 +19,50 @@ const BROKEN: u64 = 2_000;
 /// After so many of them an honest agent comes.
 const HONEST_EVERY: u64 = 500;
 
-/// Strangers who begin a handshake and never go on: more than the server takes of those whose address nobody has checked.
-const STRANGERS: u8 = 240;
-/// Pause between two looks.
+/// Clients that begin a handshake and never go on: more than the server accepts from unvalidated addresses.
+const CLIENTS: u8 = 240;
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const OF_EACH: usize = 2;
 
 /// The server gives them this long (8 s), and tries to reach them meanwhile.
 const FORGOTTEN: &str = "tombolo_server_greetings_failed_total{reason=\"too_slow\"}";
 
-/// What the server begins without having seen that its peer is where it says to be.
+/// The limit of handshakes with unvalidated addresses at the server.
 const UNCHECKED_MAX: f64 = 256.0;
 
-/// What the neighbour asks while strangers begin handshakes as fast as they can.
+/// Number of requests to the honest agent while clients begin handshakes as fast as they can.
 const ASKED: usize = 100;
 
+/// Each handshake is answered by the server.
 #[tokio::test]
-async fn transport_parameters_of_every_kind_are_answered_and_end_nothing_but_their_own_handshake() {
+async fn transport_parameters_of_every_kind_affect_only_their_own_handshake() {
     let trial = Trial::start().await;
-    let stranger = Stranger::at(&trial, Ipv4Addr::LOCALHOST);
-    let (mut dice, goodbye) = (Dice::new(1), connection_close());
+    let client = DatagramClient::at(&trial, Ipv4Addr::LOCALHOST);
+    let (mut rng, goodbye) = (Rng::new(1), connection_close());
     for attempt in 1..=BROKEN {
-        let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
-        let bytes = parameters::broken(&source, &mut dice);
-        stranger.send(&Initial::new(&destination, &source, &client_hello(bytes)).sealed());
-        assert!(stranger.is_answered(&source), "attempt {attempt} is not answered");
+        let [destination, source] = [rng.next(), rng.next()].map(u64::to_be_bytes);
+        let bytes = parameters::broken(&source, &mut rng);
+        client.send(&Initial::new(&destination, &source, &client_hello(bytes)).sealed());
+        assert!(client.is_answered(&source), "attempt {attempt} is not answered");
         let close = Initial { number: 1, ..Initial::new(&destination, &source, &goodbye) };
-        stranger.send(&close.sealed());
-        stranger.forget();
+        client.send(&close.sealed());
+        client.forget();
         if attempt % HONEST_EVERY == 0 {
-            trial.newcomers_are_welcome().await;
+            trial.new_agents_are_served().await;
             trial.others_are_undisturbed().await;
         }
     }
 }
 
+/// The packets lie about their fields, are joined in one datagram, or carry unknown frames.
 #[tokio::test]
-async fn first_packets_that_lie_or_are_joined_or_bear_unknown_frames_harm_nobody() {
+async fn wrong_coalesced_and_unknown_first_packets_harm_nobody() {
     let trial = Trial::start().await;
-    let stranger = Stranger::at(&trial, Ipv4Addr::LOCALHOST);
+    let client = DatagramClient::at(&trial, Ipv4Addr::LOCALHOST);
     let hello = |source: &[u8]| client_hello(parameters::written(&parameters::good(source)));
-    let mut dice = Dice::new(2);
-    let mut names = || [dice.roll(), dice.roll(), dice.roll()].map(u64::to_be_bytes);
+    let mut rng = Rng::new(2);
+    let mut names = || [rng.next(), rng.next(), rng.next()].map(u64::to_be_bytes);
     for _ in 0..20 {
         let [one, two, source] = names();
         let frames = hello(&source);
@@ -68,48 +70,49 @@ async fn first_packets_that_lie_or_are_joined_or_bear_unknown_frames_harm_nobody
         // Two packets of two connections in one datagram, and one of a name that its keys are not made of.
         let half = DATAGRAM_BYTES / 2;
         let other = Initial::new(&two, &source, &frames);
-        stranger.send(&[initial.sealed_in(half), other.sealed_in(half)].concat());
-        stranger.send(&Initial { destination: &two, ..initial.clone() }.sealed());
+        client.send(&[initial.sealed_in(half), other.sealed_in(half)].concat());
+        client.send(&Initial { destination: &two, ..initial.clone() }.sealed());
         // Of no length, of one that is not allowed in a first packet, and twice the same packet.
-        stranger.send(&Initial { keyed_by: &[], destination: &[], ..initial.clone() }.sealed());
-        stranger.send(&Initial { keyed_by: &[7], destination: &[7], ..initial.clone() }.sealed());
-        stranger.send(&[initial.sealed(), initial.sealed()].concat());
+        client.send(&Initial { keyed_by: &[], destination: &[], ..initial.clone() }.sealed());
+        client.send(&Initial { keyed_by: &[7], destination: &[7], ..initial.clone() }.sealed());
+        client.send(&[initial.sealed(), initial.sealed()].concat());
         for token in [&[0; 1][..], &[0xff; 64], &[7; 400]] {
-            stranger.send(&Initial { token, ..initial.clone() }.sealed());
+            client.send(&Initial { token, ..initial.clone() }.sealed());
         }
         for kind in frames::UNKNOWN.chain([0x08, 0x1e, 0x30, 0x4000, (1 << 62) - 1]) {
             let [destination, ..] = names();
             let unknown = varint(kind).repeat(8);
-            stranger.send(&Initial::new(&destination, &source, &unknown).sealed());
-            stranger.send(&Initial::new(&destination, &source, &[frames.clone(), unknown].concat()).sealed());
+            client.send(&Initial::new(&destination, &source, &unknown).sealed());
+            client.send(&Initial::new(&destination, &source, &[frames.clone(), unknown].concat()).sealed());
         }
-        stranger.forget();
+        client.forget();
     }
-    trial.newcomers_are_welcome().await;
+    trial.new_agents_are_served().await;
     trial.others_are_undisturbed().await;
 }
 
+/// One datagram more may be sent, because quinn begins one while a byte of the allowance is left.
 #[tokio::test]
-async fn who_never_shows_to_be_where_it_says_is_sent_thrice_what_it_sent_and_one_datagram_at_most() {
+async fn an_unvalidated_address_is_sent_three_times_its_bytes_at_most() {
     let trial = Trial::start().await;
-    let strangers: Vec<Stranger> =
-        (0..STRANGERS).map(|last| Stranger::at(&trial, Ipv4Addr::new(127, 0, 1, last + 1))).collect();
-    let mut dice = Dice::new(3);
-    for stranger in strangers.iter().cycle().take(strangers.len() * OF_EACH) {
-        let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
+    let clients: Vec<DatagramClient> =
+        (0..CLIENTS).map(|last| DatagramClient::at(&trial, Ipv4Addr::new(127, 0, 1, last + 1))).collect();
+    let mut rng = Rng::new(3);
+    for client in clients.iter().cycle().take(clients.len() * OF_EACH) {
+        let [destination, source] = [rng.next(), rng.next()].map(u64::to_be_bytes);
         let hello = client_hello(parameters::written(&parameters::good(&source)));
-        stranger.send(&Initial::new(&destination, &source, &hello).sealed());
+        client.send(&Initial::new(&destination, &source, &hello).sealed());
     }
 
-    let mut answers = vec![(0, Vec::new()); strangers.len()];
+    let mut answers = vec![(0, Vec::new()); clients.len()];
     let (mut retries, mut forgotten) = (0, 0);
     // By then it has sent to each whatever it ever sends.
     let began = Instant::now();
-    while retries + forgotten < usize::from(STRANGERS) * OF_EACH {
+    while retries + forgotten < usize::from(CLIENTS) * OF_EACH {
         assert!(began.elapsed() < SOON, "{retries} were asked to come again, {forgotten} forgotten");
         sleep(LOOK_EVERY).await;
-        for (stranger, (received, tokens)) in strangers.iter().zip(&mut answers) {
-            while let Some(datagram) = stranger.received() {
+        for (client, (received, tokens)) in clients.iter().zip(&mut answers) {
+            while let Some(datagram) = client.received() {
                 *received += datagram.len();
                 if is_retry(&datagram) {
                     let bytes = datagram.len();
@@ -121,7 +124,7 @@ async fn who_never_shows_to_be_where_it_says_is_sent_thrice_what_it_sent_and_one
         }
         forgotten = trial.rig.metric(trial.rig.probes(), FORGOTTEN).await as usize;
     }
-    for (stranger, (received, tokens)) in strangers.iter().zip(answers) {
+    for (client, (received, tokens)) in clients.iter().zip(answers) {
         // quinn begins a datagram as long as one byte is left of the allowance (quinn-rs/quinn#1082).
         let begun = OF_EACH - tokens.len();
         let bound = (3 + 1) * DATAGRAM_BYTES * begun + DATAGRAM_BYTES / 4 * tokens.len();
@@ -130,33 +133,34 @@ async fn who_never_shows_to_be_where_it_says_is_sent_thrice_what_it_sent_and_one
         for (id, token) in tokens {
             let hello = client_hello(parameters::written(&parameters::good(b"replayed")));
             let replayed = Initial { token: &token, ..Initial::new(&id, b"replayed", &hello) };
-            strangers[0].send(&replayed.sealed());
-            stranger.send(&replayed.sealed());
+            clients[0].send(&replayed.sealed());
+            client.send(&replayed.sealed());
             let altered: Vec<u8> = token.iter().map(|byte| byte ^ 1).collect();
-            stranger.send(
+            client.send(
                 &Initial { token: &altered, ..Initial::new(b"another-id", b"replayed", &hello) }.sealed(),
             );
         }
     }
     assert!(retries > 0 && forgotten > 0, "{retries} were asked to come again, {forgotten} were not");
-    trial.newcomers_are_welcome().await;
+    trial.new_agents_are_served().await;
     trial.others_are_undisturbed().await;
 }
 
+/// The requests of a tunnel and an honest new agent's handshake succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_handshakes_refuses_neither_a_tunnels_requests_nor_an_honest_newcomer() {
+async fn a_handshake_flood_disturbs_neither_tunnels_nor_new_agents() {
     let trial = Trial::start().await;
     let (stop, begun) = (AtomicBool::new(false), AtomicU64::new(0));
-    let strangers: Vec<Stranger> =
-        (0..64).map(|last| Stranger::at(&trial, Ipv4Addr::new(127, 0, 2, last + 1))).collect();
+    let clients: Vec<DatagramClient> =
+        (0..64).map(|last| DatagramClient::at(&trial, Ipv4Addr::new(127, 0, 2, last + 1))).collect();
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            let mut dice = Dice::new(4);
-            for stranger in strangers.iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
-                let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
+            let mut rng = Rng::new(4);
+            for client in clients.iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
+                let [destination, source] = [rng.next(), rng.next()].map(u64::to_be_bytes);
                 let hello = client_hello(parameters::written(&parameters::good(&source)));
-                stranger.send(&Initial::new(&destination, &source, &hello).sealed());
-                stranger.forget();
+                client.send(&Initial::new(&destination, &source, &hello).sealed());
+                client.forget();
                 begun.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -164,7 +168,7 @@ async fn a_flood_of_handshakes_refuses_neither_a_tunnels_requests_nor_an_honest_
             for _ in 0..ASKED {
                 trial.others_are_undisturbed().await;
             }
-            trial.newcomers_are_welcome().await;
+            trial.new_agents_are_served().await;
         };
         let honest = std::panic::AssertUnwindSafe(|| {
             tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(honest))
@@ -180,9 +184,9 @@ async fn a_flood_of_handshakes_refuses_neither_a_tunnels_requests_nor_an_honest_
 }
 
 /// Somebody at an address of this machine, who sends datagrams.
-struct Stranger(UdpSocket);
+struct DatagramClient(UdpSocket);
 
-impl Stranger {
+impl DatagramClient {
     fn at(trial: &Trial, address: Ipv4Addr) -> Self {
         let socket = UdpSocket::bind((address, 0)).expect("all of 127.0.0.0/8 is this machine");
         socket.connect(trial.rig.gateway()).expect("it is on this machine");
@@ -221,7 +225,7 @@ impl Stranger {
         is_answered
     }
 
-    /// Drops what has come.
+    /// Discards the datagrams that have come.
     fn forget(&self) {
         while self.received().is_some() {}
     }

@@ -1,4 +1,4 @@
-//! What an attacker on the path, or one who recorded it, does to tunnels: nothing but what loss does.
+//! An attacker on the path, or one with a recording of it, does no more harm to tunnels than packet loss.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -11,25 +11,26 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, version::TLS13};
 use tests::caller::{Http1Caller, SOON, head};
 use tests::carrier::is_not_quic;
-use tests::evil_quic::relay::{Deed, Relay};
+use tests::evil_quic::relay::{Relay, Tampering};
 use tests::evil_quic::trial::{ANSWER_MAX, Trial, hello, honest};
 use tests::fake_api::{Answer, Behaviour, FakeApi};
 use tests::rig::{ApiServer, Rig};
-use tests::rogue;
+use tests::rogue_server;
 use tokio::time::timeout;
 
-/// What goes each way, all of it different.
+/// The bytes that go each way, all of them different.
 const BYTES: usize = 3 * 1024 * 1024;
 
-/// How often a recorded datagram comes again.
+/// The number of times that a recorded datagram is repeated.
 const REPLAYS: usize = 100;
 
 /// It takes longer than elsewhere: a tenth of all packets is as good as lost.
 const TRANSFER_MAX: std::time::Duration = std::time::Duration::from_secs(120);
 
+/// The attacker is on the path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_alters_repeats_and_invents_datagrams_on_the_path_costs_time_and_no_byte() {
-    const NAME: &str = "who_alters_repeats_and_invents_datagrams_on_the_path_costs_time_and_no_byte";
+async fn altered_repeated_and_forged_datagrams_cost_time_and_no_byte() {
+    const NAME: &str = "altered_repeated_and_forged_datagrams_cost_time_and_no_byte";
     if is_not_quic(NAME, "TCP's own checks are the kernel's") {
         return;
     }
@@ -59,7 +60,8 @@ async fn who_alters_repeats_and_invents_datagrams_on_the_path_costs_time_and_no_
     let received = api.requests().into_iter().find(|request| request.target == "/up").expect("it came");
     assert!(received.body == sent, "what arrived is not what was sent");
 
-    let done = [Deed::Corrupted, Deed::Replayed, Deed::Forged].map(|deed| relay.done(deed));
+    let done =
+        [Tampering::Corrupted, Tampering::Replayed, Tampering::Forged].map(|tampering| relay.done(tampering));
     eprintln!("corrupted, replayed, forged: {done:?}");
     assert!(done.iter().all(|times| *times >= 100), "{done:?}");
     let log = rig.server_log();
@@ -67,10 +69,10 @@ async fn who_alters_repeats_and_invents_datagrams_on_the_path_costs_time_and_no_
 }
 
 #[tokio::test]
-async fn early_data_is_refused_and_replayed_early_data_is_nothing() {
+async fn early_data_is_refused_also_when_replayed() {
     let trial = Trial::start().await;
     let relay = Relay::before(trial.rig.gateway()).await.expect("a socket");
-    let rogue = Rogue::start(&trial.rig);
+    let rogue = ResumingServer::start(&trial.rig);
     let config = {
         let mut tls = trial.tls();
         tls.enable_early_data = true;
@@ -108,17 +110,17 @@ async fn early_data_is_refused_and_replayed_early_data_is_nothing() {
         elsewhere.send_to(datagram, trial.rig.gateway()).expect("it is sent");
     }
     trial.others_are_undisturbed().await;
-    trial.newcomers_are_welcome().await;
+    trial.new_agents_are_served().await;
     let log = trial.rig.server_log();
     assert_eq!(log.matches("tunnel opened agent=edge-b").count(), 2, "both honest ones and no other: {log}");
 }
 
 /// A server that resumes sessions and takes early data, with the certificate of the right one.
-struct Rogue(Endpoint);
+struct ResumingServer(Endpoint);
 
-impl Rogue {
+impl ResumingServer {
     fn start(rig: &Rig) -> Self {
-        let material = rogue::material(rig);
+        let material = rogue_server::material(rig);
         let mut roots = RootCertStore::empty();
         for root in material.peer_roots {
             roots.add(root).expect("a root");
@@ -156,7 +158,7 @@ impl Rogue {
     }
 }
 
-/// Whether a packet of type 0-RTT stands in a datagram: alone, or behind the first packet (RFC 9000, section 17.2.3).
+/// Whether a datagram contains a 0-RTT packet: alone, or after the first packet (RFC 9000, section 17.2.3).
 fn bears_early_data(datagram: &[u8]) -> bool {
     // The second bit may be anything (RFC 9287).
     datagram.windows(5).any(|head| head[0] & 0xb0 == 0x90 && head[1..] == [0, 0, 0, 1])

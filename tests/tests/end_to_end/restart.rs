@@ -1,4 +1,4 @@
-//! Server, agent and API server each die without a farewell, and come back.
+//! Server, agent and API server each are killed without a clean shutdown, and come back.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tests::kube::EdgeCluster;
 use tests::rig::{ApiServer, Rig};
 use tokio::time::{sleep, timeout};
 
-/// How long the server stays away, round by round.
+/// The time that the server stays away in each round.
 const OUTAGES: [Duration; 5] = [
     Duration::from_millis(500),
     Duration::from_secs(3),
@@ -15,11 +15,12 @@ const OUTAGES: [Duration; 5] = [
     Duration::from_millis(500),
     Duration::from_secs(3),
 ];
-/// Generous, for machines that build other things meanwhile: what is promised is 5 s, and the figures are printed.
+/// Generous, for machines that build other things meanwhile: what is promised is 5 s, and the figures are
+/// printed.
 const BACK_MAX: Duration = Duration::from_secs(15);
 
 #[tokio::test]
-async fn an_agent_whose_server_was_killed_and_restarted_is_back_without_help() {
+async fn an_agent_reconnects_to_a_killed_and_restarted_server_by_itself() {
     let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     api.on("/api", Behaviour::json("{}"));
     let mut agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
@@ -53,9 +54,9 @@ async fn a_restarted_agent_serves_at_once_and_its_old_tunnel_gets_nothing_more()
 
     for _ in 0..3 {
         killed.process.kill();
-        let said = rig.server_log().len();
+        let output = rig.server_log().len();
         let restarted = rig.agent_with("edge-a", &api_server, "").await;
-        rig.logged("server.log", said, "tunnel opened").await;
+        rig.logged("server.log", output, "tunnel opened").await;
         // The server cannot know yet that the other process is dead; it knows that this one came later.
         for _ in 0..20 {
             let reply = timeout(BACK_MAX, rig.ask_with_token("GET", "/clusters/edge-a/api", &[])).await;

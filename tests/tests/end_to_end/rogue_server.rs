@@ -1,4 +1,4 @@
-//! A server that breaks its own limits, and what the agent takes from it.
+//! A server that exceeds its own limits, and an agent's limits against it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tests::caller::SOON;
 use tests::carrier::is_not_quic;
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, Rig};
-use tests::rogue::{host, material, spawner};
+use tests::rogue_server::{host, material, spawner};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use transport::{Endpoint, EndpointKeys, GreetError, ServerNumber, Tunnel};
@@ -51,12 +51,10 @@ async fn an_agent_takes_a_large_head_and_none_beyond_its_buffer() {
     assert_eq!(rogue.served(), 1);
 }
 
+/// It does not connect before that time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_is_told_when_to_come_again_does_not_come_before_and_comes_then() {
-    if is_not_quic(
-        "an_agent_that_is_told_when_to_come_again_does_not_come_before_and_comes_then",
-        ROGUE_SPEAKS,
-    ) {
+async fn an_agent_waits_as_long_as_a_server_asks_and_then_connects() {
+    if is_not_quic("an_agent_waits_as_long_as_a_server_asks_and_then_connects", ROGUE_SPEAKS) {
         return;
     }
     let rig = Rig::start().await;
@@ -66,12 +64,12 @@ async fn an_agent_that_is_told_when_to_come_again_does_not_come_before_and_comes
     let _agent = agent_of(&rig, &fake, &endpoint, "impersonation: {}\ncarrier: quic\n").await;
 
     // As long as the real server says while it stops.
-    let told = Duration::from_millis(refuse(Reason::Draining, String::new()).retry_after_ms.into());
+    let retry_after = Duration::from_millis(refuse(Reason::Draining, String::new()).retry_after_ms.into());
     let mut earliest = Instant::now();
     for _ in 0..3 {
         let arrived = endpoint.accept().await.unwrap().shake_hands().await.unwrap();
         assert!(Instant::now() >= earliest, "{:?} too soon", earliest - Instant::now());
-        earliest = Instant::now() + told;
+        earliest = Instant::now() + retry_after;
         let stops = |_: &Greeting| Err((Reason::Draining, "not now".to_owned()));
         let greeted = arrived.greet(&agent_id(), &host("rogue", &keys), stops).await;
         assert!(matches!(greeted, Err(GreetError::Refused(_))));
@@ -113,7 +111,7 @@ impl RogueServer {
         Self { tunnel, fake, _endpoint: endpoint, _agent: agent, _rig: rig }
     }
 
-    /// How many requests on behalf of callers have reached the API server; the agent's own bear no audit id.
+    /// Number of callers' requests that have reached the API server. The agent's own have no audit ID.
     pub(crate) fn served(&self) -> usize {
         self.fake.requests().iter().filter(|request| !request.header("audit-id").is_empty()).count()
     }
@@ -143,7 +141,7 @@ impl RogueServer {
         answered.err().and_then(|_| verdict.heard())
     }
 
-    /// Whom the API server was asked on behalf of, and in which groups, in order.
+    /// The users and groups that the API server was asked to impersonate, in order.
     pub(crate) fn asserted(&self) -> Vec<(String, Vec<String>)> {
         let owned = |values: Vec<&str>| values.into_iter().map(str::to_owned).collect::<Vec<_>>();
         let requests = self.fake.requests();
@@ -168,7 +166,7 @@ impl RogueServer {
     }
 }
 
-/// Where the rogue listens.
+/// The endpoint of the rogue server.
 fn endpoint(rig: &Rig, keys: &EndpointKeys) -> Endpoint {
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     Endpoint::serve(free, material(rig), keys, ServerNumber(7), spawner()).unwrap()
@@ -181,7 +179,7 @@ async fn agent_of(rig: &Rig, fake: &FakeApi, endpoint: &Endpoint, more: &str) ->
     rig.agent_with("edge-a", &ApiServer::of_fake(rig, fake), &more).await
 }
 
-/// Whom its certificate names.
+/// The agent that its certificate names.
 fn agent_id() -> AgentId {
     AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/any", "tombolo").unwrap()
 }

@@ -1,4 +1,4 @@
-//! Every role's certificate at every door.
+//! Every role's certificate, tried at every listener.
 
 use std::net::SocketAddr;
 
@@ -6,16 +6,16 @@ use proto::greeting::VERSIONS;
 use proto::wire::Hello;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tests::admin::{AdminWire, remote_door};
+use tests::admin::{AdminWire, remote_admin_listener};
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::pki::Issued;
 use tests::rig::{Agent, ApiServer, GROUP, Rig, ask};
-use tests::rogue::spawner;
+use tests::rogue_server::spawner;
 use tonic::Code;
 use transport::tls::{Material, MeantServers};
 use transport::{DialError, DialTls, Dialed, Endpoint, EndpointKeys, HANDSHAKE_MAX, Way, dial_tcp};
 
-/// What each role's certificates say.
+/// The URI in the certificates of each role.
 const URIS: [(&str, &str); 4] = [
     ("server", "spiffe://tombolo/server/gateway"),
     ("agent", "spiffe://tombolo/cluster/edge-b/agent/x"),
@@ -23,52 +23,57 @@ const URIS: [(&str, &str); 4] = [
     ("admin", "spiffe://tombolo/admin/olga"),
 ];
 
-/// A door of the server, and whose it is.
+/// A listener of the server, with the role that it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum RoleListener {
     AgentsQuic,
     AgentsTcp,
     Callers,
     Admins,
 }
 
-const DOORS: [Door; 4] = [Door::AgentsQuic, Door::AgentsTcp, Door::Callers, Door::Admins];
+const LISTENERS: [RoleListener; 4] =
+    [RoleListener::AgentsQuic, RoleListener::AgentsTcp, RoleListener::Callers, RoleListener::Admins];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_opens_its_own_roles_door_and_no_other() {
-    let trial = Trial::start().await;
+async fn a_certificate_is_accepted_only_at_its_own_roles_listener() {
+    let trial = RoleTrial::start().await;
     for (role, _) in URIS {
         let shown = trial.issued(role).await;
-        for door in DOORS {
-            assert_eq!(trial.opens(door, &shown).await.is_ok(), role == door.role(), "{role} at {door:?}");
+        for listener in LISTENERS {
+            assert_eq!(
+                trial.opens(listener, &shown).await.is_ok(),
+                role == listener.role(),
+                "{role} at {listener:?}"
+            );
         }
     }
     trial.nobody_else_came();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_root_that_signs_for_another_role_opens_no_door_either() {
-    let trial = Trial::start().await;
-    for door in DOORS {
-        let root = trial.rig.root_of(door.role());
+async fn a_listeners_own_root_cannot_vouch_for_another_role() {
+    let trial = RoleTrial::start().await;
+    for listener in LISTENERS {
+        let root = trial.rig.root_of(listener.role());
         for (role, uri) in URIS {
             let forged = root.issue_named("alice", &[GROUP], uri);
-            let opened = trial.opens(door, &forged).await;
-            assert_eq!(opened.is_ok(), role == door.role(), "{role} at {door:?}: {opened:?}");
+            let opened = trial.opens(listener, &forged).await;
+            assert_eq!(opened.is_ok(), role == listener.role(), "{role} at {listener:?}: {opened:?}");
         }
     }
     trial.nobody_else_came();
 }
 
 /// A server with an agent of its own, whose cluster callers of the group may reach.
-struct Trial {
+struct RoleTrial {
     rig: Rig,
     admins: SocketAddr,
     _api: FakeApi,
     _agent: Agent,
 }
 
-impl Door {
+impl RoleListener {
     fn role(self) -> &'static str {
         match self {
             Self::AgentsQuic | Self::AgentsTcp => "agent",
@@ -78,9 +83,9 @@ impl Door {
     }
 }
 
-impl Trial {
+impl RoleTrial {
     async fn start() -> Self {
-        let (admins, config) = remote_door(&[("olga", "viewer")]);
+        let (admins, config) = remote_admin_listener(&[("olga", "viewer")]);
         let (rig, api) = (Rig::start_with(&config).await, FakeApi::start().await.expect("a fake starts"));
         api.on("/version", Behaviour::json("{}"));
         let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
@@ -105,15 +110,15 @@ impl Trial {
         std::fs::read_to_string(self.rig.path().join("pki").join(name)).expect("it was issued")
     }
 
-    /// Whether the door lets its bearer in: to a greeted tunnel, or to an answer of the cluster.
-    async fn opens(&self, door: Door, shown: &Issued) -> Result<(), String> {
-        match door {
-            Door::AgentsQuic | Door::AgentsTcp => {
-                let dialed = self.dial(door, shown).await.map_err(|error| error.to_string())?;
+    /// Whether the listener accepts the certificate: up to an open tunnel, or to an answer of the cluster.
+    async fn opens(&self, listener: RoleListener, shown: &Issued) -> Result<(), String> {
+        match listener {
+            RoleListener::AgentsQuic | RoleListener::AgentsTcp => {
+                let dialed = self.dial(listener, shown).await.map_err(|error| error.to_string())?;
                 dialed.tunnel.close(proto::CloseCode::Drained);
                 Ok(())
             }
-            Door::Admins => {
+            RoleListener::Admins => {
                 let wire = AdminWire::dial(self.admins, &self.rig.server_ca(), Some(shown)).await;
                 let mut wire = wire.map_err(|error| error.to_string())?;
                 match wire
@@ -125,7 +130,7 @@ impl Trial {
                     code => Err(code.to_string()),
                 }
             }
-            Door::Callers => {
+            RoleListener::Callers => {
                 let (gateway, ca) = (self.rig.gateway(), self.rig.server_ca());
                 let asked = ask(gateway, &ca, Some(shown), "GET", "/clusters/edge-a/version", &[]).await;
                 match asked.map_err(|error| error.to_string())?.status {
@@ -136,7 +141,7 @@ impl Trial {
         }
     }
 
-    async fn dial(&self, door: Door, shown: &Issued) -> Result<Dialed, DialError> {
+    async fn dial(&self, listener: RoleListener, shown: &Issued) -> Result<Dialed, DialError> {
         let certificates = |pem: &str| -> Vec<CertificateDer<'static>> {
             CertificateDer::pem_slice_iter(pem.as_bytes()).map(|one| one.expect("PEM")).collect()
         };
@@ -151,7 +156,7 @@ impl Trial {
         let hello =
             Hello { versions: VERSIONS.to_vec(), cluster, boot_nonce, sequence: 1, ..Hello::default() };
         let (gateway, name) = (self.rig.gateway(), "127.0.0.1");
-        if door == Door::AgentsTcp {
+        if listener == RoleListener::AgentsTcp {
             return dial_tcp(&Way::Direct(gateway), name, &tls, hello, HANDSHAKE_MAX, &*spawner()).await;
         }
         let keys = EndpointKeys::generate().expect("chance");

@@ -1,4 +1,4 @@
-//! The servers' root is exchanged, and no site is touched.
+//! The servers' root is replaced without a change at any site.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,11 +9,12 @@ use tests::enroll;
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{ApiServer, Rig};
 
-/// How long an agent may take to end.
+/// The limit for an agent to end.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
+/// The server's root is exchanged in the meantime.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_site_that_is_off_in_between_comes_back_through_an_exchange_of_the_servers_root() {
+async fn a_site_that_is_off_during_a_root_rotation_comes_back() {
     let mut rig = Rig::start_with("trust: { bundleFile: pki/trust.bundle }").await;
     let api = FakeApi::start().await.expect("a fake starts");
     api.on("/version", Behaviour::json("{}"));
@@ -32,7 +33,7 @@ async fn a_site_that_is_off_in_between_comes_back_through_an_exchange_of_the_ser
     let _agent = rig.agent_with("edge-a", &source, "").await;
     rig.logged("edge-a.log", 0, "bundle=3").await;
 
-    // One that was off the whole time has learned nothing.
+    // An agent that was off all the time does not know the new root.
     let _late = rig.agent_with("edge-b", &source, "").await;
     rig.logged("edge-b.log", 0, "the server cannot be trusted").await;
     fs::copy(moved.join("server-ca.crt"), rig.path().join("pki/server-ca.crt")).expect("callers' copy");
@@ -41,9 +42,9 @@ async fn a_site_that_is_off_in_between_comes_back_through_an_exchange_of_the_ser
     assert!(!rig.agent_log("edge-b").contains("tunnel opened"), "{}", rig.agent_log("edge-b"));
 }
 
+/// A bundle that would leave agents behind is not handed out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_server_gives_agents_the_bundle_that_came_into_its_file_and_none_that_would_leave_them_behind()
- {
+async fn a_running_server_gives_agents_its_files_new_root_bundle() {
     let rig = Rig::start_with("trust: { bundleFile: pki/trust.bundle }").await;
     let api = FakeApi::start().await.expect("a fake starts");
     let source = ApiServer::of_fake(&rig, &api);
@@ -73,12 +74,14 @@ async fn a_running_server_gives_agents_the_bundle_that_came_into_its_file_and_no
     assert!(!rig.agent_log("edge-a").contains("was not taken"), "{}", rig.agent_log("edge-a"));
 }
 
+/// Both roots are valid then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_site_that_is_off_for_eighty_days_renews_and_learns_the_new_root_while_both_hold() {
-    let ((mut rig, door), api) = (enroll::start("").await, FakeApi::start().await.expect("a fake starts"));
+async fn a_site_off_for_eighty_days_renews_and_learns_the_new_root() {
+    let ((mut rig, listener), api) =
+        (enroll::start("").await, FakeApi::start().await.expect("a fake starts"));
     let source = ApiServer::of_fake(&rig, &api);
     let _token = enroll::token(&rig, "edge-a").await;
-    let agent = enroll::agent(&rig, &door, "one", "edge-a", &source).await;
+    let agent = enroll::agent(&rig, &listener, "one", "edge-a", &source).await;
     rig.connected("edge-a").await;
     agent.process.stop(DONE_MAX).await.expect("it ends");
     let moved = move_authority(&rig);
@@ -86,13 +89,13 @@ async fn a_site_that_is_off_for_eighty_days_renews_and_learns_the_new_root_while
 
     // Its certificate has expired long ago; with the next one it is given the bundle that names both roots.
     rig.set_clocks(Shift::hours(80 * 24));
-    let agent = enroll::agent(&rig, &door, "one", "edge-a", &source).await;
+    let agent = enroll::agent(&rig, &listener, "one", "edge-a", &source).await;
     rig.connected("edge-a").await;
     rig.logged("server.log", 0, "an agent's certificate was renewed").await;
     agent.process.stop(DONE_MAX).await.expect("it ends");
 
     rotate(&mut rig, &["--finish", "--early"]).await;
-    let _back = enroll::agent(&rig, &door, "one", "edge-a", &source).await;
+    let _back = enroll::agent(&rig, &listener, "one", "edge-a", &source).await;
     rig.logged("one.log", 0, "bundle=3").await;
     fs::copy(moved.join("server-ca.crt"), rig.path().join("pki/server-ca.crt")).expect("callers' copy");
     rig.connected("edge-a").await;

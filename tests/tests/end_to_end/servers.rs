@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tests::fake_api::{Behaviour, FakeApi};
-use tests::rig::{Agent, ApiServer, Rig, Surroundings, free_port};
+use tests::rig::{Agent, ApiServer, ProcessEnvironment, Rig, free_port};
 use tokio::time::sleep;
 
-/// What every cluster here is called.
+/// The name of every cluster in these tests.
 const CLUSTER: &str = "edge-a";
 /// A request that the fake answers.
 const PATH: &str = "/clusters/edge-a/api";
-/// How long anything may take; builds of other tests may run beside.
+/// The limit for any step of a test. Builds of other tests may run beside.
 const DONE_MAX: Duration = Duration::from_secs(60);
-/// Pause between two looks.
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[tokio::test]
 async fn an_agent_serves_at_every_server_and_outlives_the_loss_of_any_one() {
-    let mut trial = Trial::start().await;
+    let mut trial = ServersTrial::start().await;
     let mut other = trial.rig.peer("other", "").await;
     let servers = [trial.rig.gateway().to_string(), other.gateway.to_string()];
     let agent = trial.agent(&servers, None).await;
@@ -40,9 +40,10 @@ async fn an_agent_serves_at_every_server_and_outlives_the_loss_of_any_one() {
     trial.rig.ready(agent.probes).await;
 }
 
+/// Servers that are added later are found, too.
 #[tokio::test]
-async fn a_name_with_two_addresses_leads_to_two_servers_and_further_ones_are_found() {
-    let trial = Trial::start().await;
+async fn a_name_with_two_addresses_leads_to_two_servers() {
+    let trial = ServersTrial::start().await;
     let port = trial.rig.gateway().port();
     let second = SocketAddr::from(([127, 0, 0, 2], port));
     let hosts = trial.hosts(&["127.0.0.1"]);
@@ -60,16 +61,17 @@ async fn a_name_with_two_addresses_leads_to_two_servers_and_further_ones_are_fou
     assert_eq!(trial.rig.ask_at(second, PATH).await.status, 200);
 }
 
+/// If that tunnel is lost, the agent makes the next one.
 #[tokio::test]
-async fn a_server_found_by_two_addresses_gets_one_tunnel_and_the_next_one_if_that_is_lost() {
-    let trial = Trial::start().await;
+async fn a_server_with_two_addresses_gets_one_tunnel() {
+    let trial = ServersTrial::start().await;
     let any = SocketAddr::from(([0, 0, 0, 0], free_port().port()));
     let mut peer = trial.rig.peer_at(any, "other", "").await;
     let hosts = trial.hosts(&["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
     let agent = trial.agent(&[format!("gateway.test:{}", any.port())], Some(hosts)).await;
 
     for round in 1..=2 {
-        trial.said("reached by another address already", 2 * round).await;
+        trial.logged_times("reached by another address already", 2 * round).await;
         trial.until("one tunnel is left", async || trial.tunnels(&agent).await == 1.0).await;
         let near = SocketAddr::from(([127, 0, 0, 1], any.port()));
         assert_eq!(trial.rig.ask_at(near, PATH).await.status, 200);
@@ -79,8 +81,8 @@ async fn a_server_found_by_two_addresses_gets_one_tunnel_and_the_next_one_if_tha
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_is_holds_up_nobody() {
-    let trial = Trial::start().await;
+async fn an_unreachable_address_delays_no_connection() {
+    let trial = ServersTrial::start().await;
     // IPv6 that leads nowhere, an address where no server is, and then the right one.
     let hosts = trial.hosts(&["100::1", "127.0.0.9", "127.0.0.1"]);
     let port = trial.rig.gateway().port();
@@ -96,8 +98,8 @@ async fn an_address_where_nobody_is_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn addresses_that_dns_has_forgotten_are_dialed_as_long_as_it_says_nothing_else() {
-    let mut trial = Trial::start().await;
+async fn addresses_missing_from_dns_are_dialed_until_it_has_others() {
+    let mut trial = ServersTrial::start().await;
     let hosts = trial.hosts(&["127.0.0.1"]);
     let port = trial.rig.gateway().port();
     let _agent = trial.agent(&[format!("gateway.test:{port}")], Some(hosts)).await;
@@ -113,7 +115,7 @@ async fn addresses_that_dns_has_forgotten_are_dialed_as_long_as_it_says_nothing_
 
 #[tokio::test]
 async fn servers_with_copied_state_or_one_name_are_noticed() {
-    let trial = Trial::start().await;
+    let trial = ServersTrial::start().await;
     let copied = trial.rig.path().join("copied.state");
     std::fs::create_dir(&copied).expect("a folder");
     let keys = trial.rig.path().join("server.state/endpoint.keys");
@@ -133,12 +135,12 @@ async fn servers_with_copied_state_or_one_name_are_noticed() {
 }
 
 /// A server, and an API server for agents.
-struct Trial {
+struct ServersTrial {
     rig: Rig,
     api: FakeApi,
 }
 
-impl Trial {
+impl ServersTrial {
     async fn start() -> Self {
         let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
         api.on("/api", Behaviour::json("{}"));
@@ -147,12 +149,12 @@ impl Trial {
 
     /// An agent of these servers, with an `/etc/hosts` of its own.
     async fn agent(&self, servers: &[String], hosts: Option<PathBuf>) -> Agent {
-        let around = Surroundings { hosts, ..Surroundings::default() };
+        let around = ProcessEnvironment { hosts, ..ProcessEnvironment::default() };
         let more = format!("servers: {servers:?}\n");
         self.rig.agent_amid(&around, CLUSTER, &ApiServer::of_fake(&self.rig, &self.api), &more).await
     }
 
-    /// What `gateway.test` leads to from now on.
+    /// Sets the addresses of `gateway.test` from now on.
     fn hosts(&self, addresses: &[&str]) -> PathBuf {
         let lines = addresses.iter().map(|address| format!("{address} gateway.test\n"));
         self.rig.write("hosts", &lines.collect::<String>())
@@ -172,9 +174,9 @@ impl Trial {
     }
 
     /// Waits until the agent has said this so often.
-    async fn said(&self, text: &str, times: usize) {
-        let said = || self.rig.agent_log(CLUSTER).matches(text).count();
-        self.until(text, async || said() >= times).await;
+    async fn logged_times(&self, text: &str, times: usize) {
+        let logged = || self.rig.agent_log(CLUSTER).matches(text).count();
+        self.until(text, async || logged() >= times).await;
     }
 
     async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {

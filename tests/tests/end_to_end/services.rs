@@ -1,4 +1,5 @@
-//! Services that are dialed by name: where they lead is what the cluster's API server says, and never where nobody may go.
+//! Services that are dialed by name: the cluster's API server gives their addresses, and forbidden ones are
+//! never dialed.
 
 use rustix::process::geteuid;
 use serde_json::{Value, json};
@@ -15,10 +16,10 @@ use crate::egress::{asked, connect, rule, subject};
 const CLUSTER: &str = "edge-a";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_is_refused_with_words_where_it_leads_nowhere_or_where_nobody_may_go() {
+async fn an_unreachable_or_forbidden_service_is_refused_with_the_reason() {
     let fake = FakeApi::start().await.unwrap();
     let canary = Echo::start().await;
-    // Each in a namespace of its own. A tenant has written what stands in the first one's slice.
+    // Each in a namespace of its own. A tenant has written the addresses in the first one's slice.
     for (namespace, services, slices) in [
         ("tenant", vec![service(443)], slice("127.0.0.1", canary.address.port())),
         ("metadata", vec![service(443)], slice("169.254.169.254", 80)),
@@ -39,7 +40,8 @@ async fn a_service_is_refused_with_words_where_it_leads_nowhere_or_where_nobody_
         list(&fake, &format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"), &[slices]);
     }
     let edge =
-        Edge::start(&fake, &["tenant", "metadata", "gone", "plain", "alias", "idle", "forbidden"]).await;
+        ServiceEdge::start(&fake, &["tenant", "metadata", "gone", "plain", "alias", "idle", "forbidden"])
+            .await;
 
     let no_service = "has no Service with the TCP port";
     for (namespace, port, expected) in [
@@ -56,8 +58,8 @@ async fn a_service_is_refused_with_words_where_it_leads_nowhere_or_where_nobody_
     ] {
         let target = format!("hook.{namespace}.svc:{port}");
         let mut stream = UnixStream::connect(&edge.socket).await.unwrap();
-        let said = asked(&mut stream, &connect(&target, "")).await;
-        assert!(said.starts_with(expected[0]) && said.contains(expected[1]), "{target}: {said}");
+        let output = asked(&mut stream, &connect(&target, "")).await;
+        assert!(output.starts_with(expected[0]) && output.contains(expected[1]), "{target}: {output}");
     }
 
     assert_eq!(canary.accepted(), 0, "somebody was connected to loopback");
@@ -69,15 +71,16 @@ async fn a_service_is_refused_with_words_where_it_leads_nowhere_or_where_nobody_
     assert!(intents.iter().any(|intent| note(intent, "target") == "hook.tenant.svc:443"), "{intents:?}");
 }
 
-/// A server with a way in for this user, and an agent whose file names a Service in each of these namespaces.
-struct Edge {
+/// A server with an entry point for this user, and an agent whose file names a Service in each of these
+/// namespaces.
+struct ServiceEdge {
     rig: Rig,
     socket: std::path::PathBuf,
     _agent: tests::rig::Agent,
     _files: Scratch,
 }
 
-impl Edge {
+impl ServiceEdge {
     async fn start(fake: &FakeApi, namespaces: &[&str]) -> Self {
         let files = Scratch::new("tombolo-services-").unwrap();
         let socket = files.path().join("own/egress.sock");

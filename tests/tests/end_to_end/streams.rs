@@ -1,4 +1,5 @@
-//! Many at once on one cluster: no request waits for another's stream, neither of the tunnel nor at the API server.
+//! Many streams at once on one cluster: no request waits for another's stream, neither of the tunnel nor at
+//! the API server.
 
 use h2::RecvStream;
 use serde_json::Value;
@@ -21,16 +22,18 @@ const WATCHES_PER_CALLER: usize = 150;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
-/// What the agent itself puts on a connection at most.
+/// The maximum of streams that the agent itself puts on a connection.
 const AGENT_STREAMS_MAX: usize = 90;
 
+/// The API server grants a hundred streams, and all are used at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_grants_a_hundred_streams_gets_all_at_once_over_several_connections() {
+async fn a_hundred_streams_of_an_api_server_are_used_over_several_connections() {
     all_at_once(100).await;
 }
 
+/// The API server grants ten streams for each connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_grants_ten_too() {
+async fn ten_streams_of_an_api_server_are_used_over_several_connections() {
     all_at_once(10).await;
 }
 
@@ -57,8 +60,9 @@ async fn all_at_once(granted: u32) {
     assert_eq!(edge.fake.requests().len(), WATCHES + GETS);
 }
 
+/// The agent uses four connections or more for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_api_server_serves_300_watches_and_100_gets_at_once_over_four_connections_or_more() {
+async fn a_real_api_server_serves_300_watches_and_100_gets_at_once() {
     let cluster = EdgeCluster::start().await.expect("a cluster starts");
     let account = cluster.create_agent_account().await.expect("an account for the agent");
     let rig = Rig::start().await;
@@ -71,7 +75,8 @@ async fn a_real_api_server_serves_300_watches_and_100_gets_at_once_over_four_con
     get_at_once(&rig, path, |body| serde_json::from_slice::<Value>(body).unwrap()["kind"] == "ConfigMapList")
         .await;
 
-    // At the API server all of them run beside what its own controllers watch; and one more get finds its way.
+    // At the API server all of them run beside what its own controllers watch; and one more get finds its
+    // way.
     assert!(watches_served(&cluster).await >= before + WATCHES);
     cluster.admin().stdout(&["create", "configmap", "seen-by-all"]).await;
     let versions = watches.each(|line| version_of(line, "seen-by-all")).await;
@@ -82,7 +87,7 @@ async fn a_real_api_server_serves_300_watches_and_100_gets_at_once_over_four_con
     get_at_once(&rig, path, |body| !body.is_empty()).await;
 }
 
-/// How many watches of ConfigMaps the API server says that it serves.
+/// Number of watches of ConfigMaps that the API server reports.
 async fn watches_served(cluster: &EdgeCluster) -> usize {
     let metrics = cluster.admin().stdout(&["get", "--raw=/metrics"]).await;
     let lines = metrics.lines().filter(|line| {
@@ -93,7 +98,7 @@ async fn watches_served(cluster: &EdgeCluster) -> usize {
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
 }
 
-/// The version of the object that an ADDED event is about, if it bears this name.
+/// The version of an ADDED event's object, if it has this name.
 fn version_of(line: &str, name: &str) -> Option<String> {
     let event: Value = serde_json::from_str(line).unwrap();
     let metadata = &event["object"]["metadata"];

@@ -1,9 +1,10 @@
-//! Upgraded connections are pipes once the API server has agreed, and nothing at all before and otherwise.
+//! Upgraded connections pass bytes in both directions once the API server has agreed, and none before or
+//! otherwise.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tests::caller::{Farewell, Http1Caller, SOON, head};
+use tests::caller::{Disconnect, Http1Caller, SOON, head};
 use tests::fake_api::{Answer, Behaviour, Cut, HttpVersion, RecordedRequest};
 use tests::fake_edge::FakeEdge;
 use tests::rig::AGENT_TOKEN;
@@ -13,10 +14,11 @@ const EXEC: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh&
 
 const PROTOCOLS: [&str; 2] = ["websocket", "SPDY/3.1"];
 
-/// How long nothing is waited for. What wrongly arrives later slips through; a product that is right never fails.
+/// The time within which nothing may arrive. A wrong byte that comes later goes unnoticed; a correct product
+/// never fails.
 const A_WHILE: Duration = Duration::from_millis(500);
 
-/// What an attacker would like to be read as a request of its own.
+/// Bytes that an attacker wants to be parsed as a request of their own.
 const SECOND: &str = "GET /api/v1/secrets HTTP/1.1\r\nHost: x\r\nImpersonate-User: system:admin\r\n\r\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,7 +55,7 @@ async fn bytes_flow_both_ways_and_each_way_ends_on_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_caller_says_behind_the_end_of_the_other_direction_arrives_whole() {
+async fn a_callers_bytes_after_the_other_directions_end_arrive_complete() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     for (number, protocol) in PROTOCOLS.into_iter().enumerate() {
         let accepts = format!(
@@ -65,14 +67,14 @@ async fn what_a_caller_says_behind_the_end_of_the_other_direction_arrives_whole(
         end.unwrap();
         assert_eq!(last, b"last", "{protocol}");
 
-        let said: Vec<u8> = pieces().flatten().collect();
-        caller.write(&said).await;
+        let output: Vec<u8> = pieces().flatten().collect();
+        caller.write(&output).await;
         caller.shut_down().await;
         let connection = arrived(&edge, number).await.connection;
         gone(&edge, connection, protocol).await;
 
         let arrived = edge.fake.connections().swap_remove(connection as usize).bytes;
-        assert!(arrived.ends_with(&said), "{protocol}: {} bytes in all", arrived.len());
+        assert!(arrived.ends_with(&output), "{protocol}: {} bytes in all", arrived.len());
     }
 }
 
@@ -87,7 +89,7 @@ async fn bytes_behind_the_request_arrive_only_after_the_101() {
     assert!(caller.read_exactly(early.len()).await == early);
 
     // From a server that never says 101 they never come to.
-    edge.fake.otherwise(Behaviour::Stall);
+    edge.fake.otherwise(Behaviour::NeverAnswer);
     let mut caller = Http1Caller::dial(&edge.rig).await;
     caller.write([asking("SPDY/3.1").as_bytes(), &early].concat()).await;
     let request = arrived(&edge, 1).await;
@@ -99,7 +101,7 @@ async fn bytes_behind_the_request_arrive_only_after_the_101() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_not_the_right_101_lets_no_byte_pass() {
+async fn anything_but_the_right_101_passes_no_byte() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     let raw = |text: &str| Behaviour::raw(text.to_owned(), Cut::Hold);
     let answer = |status| Behaviour::Answer(Answer::json(status, "no upgrade"));
@@ -129,12 +131,12 @@ async fn whatever_is_not_the_right_101_lets_no_byte_pass() {
     .into_iter()
     .enumerate()
     {
-        let told = format!("{wrong:?}");
+        let case = format!("{wrong:?}");
         edge.fake.otherwise(wrong);
         let mut caller = Http1Caller::dial(&edge.rig).await;
         caller.write(asking("SPDY/3.1") + SECOND).await;
         let answered = caller.read_head().await;
-        assert!(!answered.starts_with("HTTP/1.1 101"), "{told}: {answered}");
+        assert!(!answered.starts_with("HTTP/1.1 101"), "{case}: {answered}");
 
         // Now the caller goes on as if it had been upgraded, for as long as it is let.
         let request = arrived(&edge, number).await;
@@ -142,10 +144,10 @@ async fn whatever_is_not_the_right_101_lets_no_byte_pass() {
         let (rest, _) = caller.read_to_end().await;
 
         let rest = String::from_utf8_lossy(&rest).into_owned();
-        assert!(!rest.contains("HTTP/1.1"), "{told}: a second answer: {rest}");
-        gone(&edge, request.connection, &told).await;
+        assert!(!rest.contains("HTTP/1.1"), "{case}: a second answer: {rest}");
+        gone(&edge, request.connection, &case).await;
         reads_no_more(&edge, &request);
-        assert_eq!(edge.fake.requests().len(), number + 1, "{told}");
+        assert_eq!(edge.fake.requests().len(), number + 1, "{case}");
     }
 }
 
@@ -171,7 +173,7 @@ async fn a_hang_up_of_either_side_ends_the_other() {
     edge.fake.otherwise(Behaviour::upgrade());
     let mut slowest = Duration::ZERO;
     for number in 0..20 {
-        let how = [Farewell::Close, Farewell::Reset, Farewell::CloseNotify][number % 3];
+        let how = [Disconnect::Close, Disconnect::Reset, Disconnect::CloseNotify][number % 3];
         let mut caller = upgraded(&edge, PROTOCOLS[number % 2]).await;
         caller.write("ping").await;
         assert_eq!(caller.read_exactly(4).await, b"ping");
@@ -186,7 +188,7 @@ async fn a_hang_up_of_either_side_ends_the_other() {
     }
     eprintln!("upgraded connections: noticed after at most {slowest:?} of 20");
 
-    // The other way round: dropped without a farewell, which must not look like an end.
+    // The other way round: dropped without a clean end, which must not look like one.
     let mut caller = upgraded(&edge, "websocket").await;
     edge.fake.drop_connections();
     caller.read_to_end().await.1.unwrap_err();
@@ -258,7 +260,7 @@ async fn upgrades_that_are_not_kubernetes_own_are_refused_and_reach_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_was_asked_for_an_upgrade_serves_nobody_else() {
+async fn a_connection_used_for_an_upgrade_serves_no_other_request() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::json("{}"));
     edge.fake.on("/api/v1/namespaces/n/pods/p/exec", Behaviour::upgrade());
@@ -270,7 +272,7 @@ async fn a_connection_that_was_asked_for_an_upgrade_serves_nobody_else() {
         let mut ended = upgraded(&edge, protocol).await;
         ended.shut_down().await;
         ended.read_to_end().await.1.unwrap();
-        upgraded(&edge, protocol).await.leave(Farewell::Reset).await;
+        upgraded(&edge, protocol).await.leave(Disconnect::Reset).await;
         let mut declined = Http1Caller::dial(&edge.rig).await;
         declined.write(asking(protocol).replace("/exec?", "/attach?")).await;
         assert!(declined.read_head().await.starts_with("HTTP/1.1 403 "));
@@ -289,7 +291,7 @@ async fn a_connection_that_was_asked_for_an_upgrade_serves_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_answer_of_an_api_server_that_declines_arrives_whole() {
+async fn an_api_servers_refusal_of_an_upgrade_arrives_complete() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     let why = "why not ".repeat(60_000);
     edge.fake.otherwise(Behaviour::Answer(Answer::json(403, why.clone())));
@@ -306,8 +308,9 @@ async fn the_answer_of_an_api_server_that_declines_arrives_whole() {
     }
 }
 
+/// The paths are those of all endpoints that answer 101.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_place_that_upgrades_in_kubernetes_does() {
+async fn every_upgrading_endpoint_of_kubernetes_upgrades() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::upgrade());
     for target in [
@@ -343,9 +346,9 @@ fn pieces() -> impl Iterator<Item = Vec<u8>> {
     (0_u32..16).map(|piece| (piece * 16_384..(piece + 1) * 16_384).flat_map(u32::to_be_bytes).collect())
 }
 
-/// A8 of docs/security.md: whoever read these frames would make room for what they announce.
+/// A8 of docs/security.md: a reader of these frames would allocate the size that they announce.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frames_of_spdy_that_lie_about_their_size_pass_as_they_are_and_cost_nothing() {
+async fn spdy_frames_with_wrong_sizes_pass_unchanged_and_cost_nothing() {
     const MEMORY_BYTES_MAX: u64 = 8 * 1024 * 1024;
     let mut edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::upgrade());
@@ -398,13 +401,13 @@ async fn arrived(edge: &FakeEdge, number: usize) -> RecordedRequest {
 }
 
 /// Waits until a connection of the fake has ended.
-async fn gone(edge: &FakeEdge, connection: u64, told: &str) {
+async fn gone(edge: &FakeEdge, connection: u64, case: &str) {
     let ended = async {
         while !edge.fake.connections().iter().any(|one| one.id == connection && one.ended.is_some()) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(SOON, ended).await.unwrap_or_else(|_| panic!("{told}: the connection stays open"));
+    timeout(SOON, ended).await.unwrap_or_else(|_| panic!("{case}: the connection stays open"));
 }
 
 /// Whether the request's head is all that has arrived on its connection.

@@ -1,4 +1,4 @@
-//! A watch through the gateway, over the ends that the API server puts to it: every event once, in order.
+//! A watch through the gateway, across the API server's ends of it: every event once, in order.
 
 use std::time::{Duration, Instant};
 
@@ -13,25 +13,27 @@ use tokio::time::{sleep, timeout};
 /// After so long the API server ends a watch, and the watcher begins another where it was.
 const SERVER_ENDS_AFTER: Duration = Duration::from_secs(40);
 
-/// Pause between two writes.
+/// The pause between two writes.
 const WRITE_EVERY: Duration = Duration::from_millis(500);
 
 /// The last events may be so late.
 const LATE_MAX: Duration = Duration::from_secs(20);
 
+/// The API server ends the watch, and the watcher begins the next one where it was. The events come in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_of_two_minutes_sees_every_event_once_and_in_order_over_the_servers_ends() {
+async fn a_watch_of_two_minutes_sees_every_event_once_across_its_ends() {
     watch_for(Duration::from_secs(120)).await;
 }
 
+/// The API server ends the watch, and the watcher begins the next one where it was. The events come in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: ten minutes"]
-async fn a_watch_of_ten_minutes_sees_every_event_once_and_in_order_over_the_servers_ends() {
+async fn a_watch_of_ten_minutes_sees_every_event_once_across_its_ends() {
     watch_for(Duration::from_secs(600)).await;
 }
 
 async fn watch_for(duration: Duration) {
-    let site = Site::start().await;
+    let site = WatchSite::start().await;
     let writing = async {
         let began = Instant::now();
         let mut written = Vec::new();
@@ -44,16 +46,16 @@ async fn watch_for(duration: Duration) {
         written
     };
     let mut watcher = Watcher::new(&site, duration + LATE_MAX);
-    // The watcher goes on until it has seen the last of what was written, which it is told at the end.
+    // The watcher goes on until it has seen the last write, whose name comes at the end.
     let (written, ()) = tokio::join!(writing, watcher.watch());
 
     assert!(watcher.ends >= 2, "the server ended {} watches", watcher.ends);
     assert!(watcher.seen == written, "seen {:?}\nwritten {written:?}", watcher.seen);
 }
 
-/// What client-go's reflector does: list, watch, and watch again from where it was.
+/// A client like client-go's reflector: it lists, watches, and watches again from where it was.
 struct Watcher<'site> {
-    site: &'site Site,
+    site: &'site WatchSite,
     deadline: Instant,
     resource_version: String,
     seen: Vec<String>,
@@ -62,7 +64,7 @@ struct Watcher<'site> {
 }
 
 impl<'site> Watcher<'site> {
-    fn new(site: &'site Site, lasts: Duration) -> Self {
+    fn new(site: &'site WatchSite, lasts: Duration) -> Self {
         let deadline = Instant::now() + lasts;
         Self { site, deadline, resource_version: "0".to_owned(), seen: Vec::new(), ends: 0 }
     }
@@ -126,7 +128,7 @@ struct Chunks {
 }
 
 impl Chunks {
-    /// The lines that became whole.
+    /// The lines that are complete now.
     fn take(&mut self, piece: &[u8]) -> Vec<String> {
         self.bytes.extend_from_slice(piece);
         if !self.head_is_over {
@@ -159,7 +161,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-struct Site {
+struct WatchSite {
     cluster: EdgeCluster,
     admin: Issued,
     rig: Rig,
@@ -167,7 +169,7 @@ struct Site {
     _agent: tests::rig::Agent,
 }
 
-impl Site {
+impl WatchSite {
     async fn start() -> Self {
         let cluster = EdgeCluster::start().await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");

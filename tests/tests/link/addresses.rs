@@ -15,7 +15,7 @@ const ROUNDS: u8 = 5;
 fn no_stream_breaks_and_no_request_fails_while_ports_and_addresses_change() {
     trial("no_stream_breaks_while_addresses_change", async |lab| {
         let uplink = Uplink::simulated("delay=10ms").with(&["--nat"]);
-        let mut edge = Edge::start(lab, uplink).await;
+        let mut edge = AddressEdge::start(lab, uplink).await;
         // Where the NAT's further addresses are.
         lab.cloud().ip("route add 100.127.0.0/24 dev site-0").await.unwrap();
         edge.goes_on().await;
@@ -31,7 +31,7 @@ fn no_stream_breaks_and_no_request_fails_while_ports_and_addresses_change() {
             pod.ip(&format!("addr add 10.42.0.{}/24 dev {device}", 100 + last)).await.unwrap();
             pod.ip("route add default via 10.42.0.1").await.unwrap();
             edge.goes_on().await;
-            // As where a network card is replaced, or a pod's network is set up anew.
+            // As where a network card is replaced, or a pod's network is set up again.
             edge.site.replace_interface(&format!("eth{last}"), 200 + last).await;
             edge.goes_on().await;
         }
@@ -41,9 +41,9 @@ fn no_stream_breaks_and_no_request_fails_while_ports_and_addresses_change() {
 }
 
 #[test]
-fn no_stream_breaks_and_no_request_fails_while_the_nodes_uplink_gets_other_addresses() {
+fn no_stream_or_request_fails_while_the_nodes_uplink_changes_addresses() {
     trial("no_stream_breaks_while_the_nodes_uplink_gets_other_addresses", async |lab| {
-        let mut edge = Edge::start(lab, Uplink::simulated("delay=10ms")).await;
+        let mut edge = AddressEdge::start(lab, Uplink::simulated("delay=10ms")).await;
         edge.goes_on().await;
         for last in 1..4 {
             edge.site.replace_address(lab.cloud(), Ipv4Addr::new(100, 127, 0, last)).await;
@@ -55,17 +55,17 @@ fn no_stream_breaks_and_no_request_fails_while_the_nodes_uplink_gets_other_addre
 }
 
 /// A site whose API server echoes on upgraded connections and answers everything else.
-struct Edge {
+struct AddressEdge {
     rig: Rig,
     site: Site,
     _agent: Agent,
     _api: FakeApi,
     piped: Http1Caller,
     caller: Http2Caller,
-    said: u8,
+    sent: u8,
 }
 
-impl Edge {
+impl AddressEdge {
     async fn start(lab: &Lab, uplink: Uplink) -> Self {
         let rig = lab.rig("").await;
         let site = lab.site("edge-a", uplink).await;
@@ -80,15 +80,15 @@ impl Edge {
         piped.write(head("POST", &format!("/clusters/edge-a{EXEC}"), upgrade)).await;
         assert!(piped.read_head().await.starts_with("HTTP/1.1 101 "));
         let caller = Http2Caller::dial(&rig).await;
-        Self { rig, site, _agent: agent, _api: api, piped, caller, said: 0 }
+        Self { rig, site, _agent: agent, _api: api, piped, caller, sent: 0 }
     }
 
-    /// What is said comes back in order, and requests are answered.
+    /// All bytes that were sent are echoed in order, and requests are answered.
     async fn goes_on(&mut self) {
         for _ in 0..ROUNDS {
-            self.said += 1;
-            self.piped.write([self.said; 100]).await;
-            assert_eq!(self.piped.read_exactly(100).await, [self.said; 100]);
+            self.sent += 1;
+            self.piped.write([self.sent; 100]).await;
+            assert_eq!(self.piped.read_exactly(100).await, [self.sent; 100]);
             let answer = self.caller.ask("GET", "/clusters/edge-a/x", &[]).await.unwrap();
             assert_eq!((answer.status().as_u16(), answer.body().as_ref()), (200, b"{}".as_slice()));
         }

@@ -7,27 +7,31 @@ use serde_json::Value;
 use tests::binaries::binary;
 use tests::kube::audit::AuditEvent;
 use tests::kube::kubectl::Kubectl;
-use tests::kube::{EdgeCluster, Place};
+use tests::kube::{ClusterOptions, EdgeCluster};
 use tests::lab::{Lab, Site, Uplink, trial};
 use tests::process::{Invocation, Process};
 use tests::rig::policy::may_dial;
 use tests::rig::{Agent, ApiServer, GROUP, Rig};
 
-/// Where both control planes are.
+/// The address of both control planes.
 const CONTROL_PLANE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 1, 10));
 const PORT: u16 = 6443;
 
-/// How often each is asked in turn.
+/// The number of times that each cluster is asked in turn.
 const TURNS: usize = 10;
 
+/// Two clusters have the same address.
 #[test]
-fn an_admin_conf_with_nothing_but_a_proxy_reaches_its_own_cluster_among_two_with_one_address() {
+fn an_admin_conf_with_only_a_proxy_reaches_its_own_cluster() {
     trial("an_admin_conf_reaches_its_own_cluster", async |lab| {
         let rig = lab.rig("").await;
-        let edges = [Edge::start(lab, &rig, "edge-a").await, Edge::start(lab, &rig, "edge-b").await];
+        let edges = [
+            ByAddressEdge::start(lab, &rig, "edge-a").await,
+            ByAddressEdge::start(lab, &rig, "edge-b").await,
+        ];
         rig.put_policy(&[may_dial("admins", ("client-certificate", GROUP), &["edge-a", "edge-b"])]).await;
         rig.caller("alice", &[GROUP]).await;
-        let proxies = [Proxy::start(&rig, &edges[0]).await, Proxy::start(&rig, &edges[1]).await];
+        let proxies = [LocalProxy::start(&rig, &edges[0]).await, LocalProxy::start(&rig, &edges[1]).await];
 
         let mut uids = Vec::new();
         for edge in &edges {
@@ -64,7 +68,7 @@ fn an_admin_conf_with_nothing_but_a_proxy_reaches_its_own_cluster_among_two_with
 }
 
 /// A site with a control plane at [`CONTROL_PLANE`], and an agent.
-pub(super) struct Edge {
+pub(super) struct ByAddressEdge {
     name: &'static str,
     pub(super) site: Site,
     pub(super) cluster: EdgeCluster,
@@ -72,14 +76,14 @@ pub(super) struct Edge {
 }
 
 /// `tombolo proxy` for one cluster, or for a network.
-pub(super) struct Proxy {
+pub(super) struct LocalProxy {
     _process: Process,
     kubeconfig: PathBuf,
     network_namespace: Option<PathBuf>,
     home: PathBuf,
 }
 
-impl Edge {
+impl ByAddressEdge {
     pub(super) async fn start(lab: &Lab, rig: &Rig, name: &'static str) -> Self {
         Self::start_named(lab, rig, name, &[]).await
     }
@@ -104,13 +108,13 @@ impl Edge {
     ) -> Self {
         let site = lab.site(name, Uplink::simulated("delay=5ms").with(&["--nat"])).await;
         site.pod().ip(&format!("addr add {CONTROL_PLANE}/32 dev lo")).await.unwrap();
-        let place = Place {
+        let place = ClusterOptions {
             network_namespace: Some(site.pod().path().to_owned()),
             address: CONTROL_PLANE,
             port: Some(PORT),
             advertise: CONTROL_PLANE,
             server_names,
-            ..Place::default()
+            ..ClusterOptions::default()
         };
         let cluster = EdgeCluster::start_at(place).await.unwrap();
         let targets_said = format!("targets: {targets:?}\n");
@@ -129,13 +133,18 @@ impl Edge {
     }
 }
 
-impl Proxy {
-    async fn start(rig: &Rig, edge: &Edge) -> Self {
+impl LocalProxy {
+    async fn start(rig: &Rig, edge: &ByAddressEdge) -> Self {
         Self::start_within(rig, "alice", ["--cluster", edge.name], edge).await
     }
 
     /// One for what is named so, by somebody's certificate, with a cluster's own kubeconfig.
-    pub(super) async fn start_within(rig: &Rig, user: &str, [flag, name]: [&str; 2], edge: &Edge) -> Self {
+    pub(super) async fn start_within(
+        rig: &Rig,
+        user: &str,
+        [flag, name]: [&str; 2],
+        edge: &ByAddressEdge,
+    ) -> Self {
         let stem = format!("{user}-{name}");
         let output = rig.path().join(format!("{stem}.conf"));
         let log = format!("{stem}-proxy.log");
@@ -163,7 +172,7 @@ impl Proxy {
     }
 }
 
-/// What a kubeconfig says.
+/// The kubeconfig as a JSON value.
 pub(super) async fn read(cluster: &EdgeCluster, kubeconfig: impl Into<PathBuf>) -> Value {
     let shown = cluster.kubectl_with(kubeconfig).stdout(&["config", "view", "--raw", "-o", "json"]).await;
     serde_json::from_str(&shown).unwrap()

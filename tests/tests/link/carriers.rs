@@ -1,6 +1,6 @@
-//! Where UDP does not pass: tunnels over TCP, through a proxy too, and back to QUIC when it does.
+//! Sites without UDP: tunnels over TCP, through a proxy too, and back to QUIC when UDP returns.
 
-mod lost;
+mod dead_tunnel;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -12,25 +12,25 @@ use tests::fake_api::{Behaviour, FakeApi, FakeApiOptions, WatchFeed};
 use tests::lab::{Lab, SERVER, Site, Uplink, trial};
 use tests::network::NetworkNamespace;
 use tests::process::{Invocation, run};
-use tests::rig::{AGENT_TOKEN, Agent, ApiServer, Rig, Surroundings};
+use tests::rig::{AGENT_TOKEN, Agent, ApiServer, ProcessEnvironment, Rig};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-/// How long one `nft` may take.
+/// The limit for one run of `nft`.
 const NFT_MAX: Duration = Duration::from_secs(10);
-/// How long a log may take to say something; the slowest is a return to QUIC after a minute.
+/// The limit for a line to appear in a log. The slowest is a return to QUIC after a minute.
 const SAID_MAX: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a watch that was begun over TCP goes on after QUIC is back, and the pause between two of its events.
+/// The time that a watch goes on over TCP after QUIC is back, and the pause between two of its events.
 const LIVES_ON: Duration = Duration::from_secs(600);
 const EVENT_EVERY: Duration = Duration::from_secs(2);
 
-/// What most sites do that let no UDP pass.
+/// The rule of most sites that block UDP.
 const NO_UDP: &str = "add rule inet fault forward meta l4proto udp drop";
 
-/// What a node may do to UDP, as rules of its chain `forward`. Packets of a handshake have a long header, those after it a
-/// short one (RFC 9000, section 17).
+/// Faults of a node's UDP, as rules of its chain `forward`. Packets of a handshake have a long header, those
+/// after it a short one (RFC 9000, section 17).
 const FAULTS: [(&str, &str); 5] = [
     ("dropped both ways", NO_UDP),
     ("dropped towards the agent", "add rule inet fault forward udp sport $PORT drop"),
@@ -42,66 +42,67 @@ const FAULTS: [(&str, &str); 5] = [
 #[test]
 fn an_agent_whose_udp_does_not_pass_serves_over_tcp_from_its_start() {
     trial("an_agent_whose_udp_does_not_pass_serves_over_tcp_from_its_start", async |lab| {
-        let stage = Stage::build(lab).await;
+        let setup = CarrierSetup::build(lab).await;
         for (fault, rule) in FAULTS {
-            stage.fault(rule).await;
+            setup.fault(rule).await;
             let began = Instant::now();
-            let said = stage.rig.agent_log("edge-a").len();
-            let agent = stage.agent("").await;
-            stage.said(said, "tunnel opened", "http2").await;
+            let logged_bytes = setup.rig.agent_log("edge-a").len();
+            let agent = setup.agent("").await;
+            setup.logged_carrier(logged_bytes, "tunnel opened", "http2").await;
             println!("{fault}: a tunnel over TCP {:?} after the start", began.elapsed());
-            stage.serves().await;
+            setup.serves().await;
             println!("{fault}: answered {:?} after the start", began.elapsed());
-            let ready = stage.site.probe(agent.probes, "/readyz").await;
+            let ready = setup.site.probe(agent.probes, "/readyz").await;
             assert!(ready.contains(" 200 ") && ready.contains("degraded: on HTTP/2"), "{fault}: {ready}");
-            stage.no_fault().await;
+            setup.no_fault().await;
             drop(agent);
         }
     });
 }
 
+/// UDP ceases and comes back. Old streams stay where they are.
 #[test]
-fn an_agent_whose_udp_ceases_serves_over_tcp_and_returns_to_quic_while_old_streams_stay() {
-    trial("an_agent_whose_udp_ceases_serves_over_tcp_and_returns_to_quic", async |lab| {
-        let stage = Stage::build(lab).await;
-        let agent = stage.agent("").await;
-        stage.said(0, "tunnel opened", "quic").await;
+fn an_agent_without_udp_serves_over_tcp_and_returns_to_quic() {
+    trial("an_agent_without_udp_serves_over_tcp_and_returns_to_quic", async |lab| {
+        let setup = CarrierSetup::build(lab).await;
+        let agent = setup.agent("").await;
+        setup.logged_carrier(0, "tunnel opened", "quic").await;
         let feed = WatchFeed::new();
-        stage.api.on("/watch", Behaviour::Watch(feed.clone()));
-        stage.serves().await;
+        setup.api.on("/watch", Behaviour::Watch(feed.clone()));
+        setup.serves().await;
 
         for (fault, rule) in FAULTS {
-            let said = stage.rig.agent_log("edge-a").len();
-            stage.fault(rule).await;
+            let logged_bytes = setup.rig.agent_log("edge-a").len();
+            setup.fault(rule).await;
             let began = Instant::now();
             if fault.contains("beyond") {
                 // Small packets pass, and this tunnel with them; a new one would not.
-                stage.serves().await;
-                stage.no_fault().await;
+                setup.serves().await;
+                setup.no_fault().await;
                 continue;
             }
-            stage.said(said, "health=Suspect", "quic").await;
+            setup.logged_carrier(logged_bytes, "health=Suspect", "quic").await;
             let suspected = Instant::now();
-            stage.said(said, "tunnel opened", "http2").await;
+            setup.logged_carrier(logged_bytes, "tunnel opened", "http2").await;
             println!(
                 "{fault}: suspect after {:?}, over TCP {:?} later",
                 suspected - began,
                 suspected.elapsed()
             );
-            stage.serves().await;
+            setup.serves().await;
             println!("{fault}: answered {:?} after the suspicion", suspected.elapsed());
-            let mut watcher = Http2Caller::dial(&stage.rig).await;
+            let mut watcher = Http2Caller::dial(&setup.rig).await;
             let (answer, _) = watcher.send("GET", "/clusters/edge-a/watch", &[], true);
             let mut events = timeout(SOON, answer).await.expect("a head in time").unwrap().into_body();
 
-            let said = stage.rig.agent_log("edge-a").len();
-            stage.no_fault().await;
+            let logged_bytes = setup.rig.agent_log("edge-a").len();
+            setup.no_fault().await;
             let returned = Instant::now();
-            stage.returned(said).await;
+            setup.returned(logged_bytes).await;
             println!("{fault}: QUIC again {:?} after UDP's return", returned.elapsed());
             // The one over TCP is kept for its watch, and for nothing else.
-            stage.until("it drains", async || stage.drains("http2").await).await;
-            stage.serves().await;
+            setup.until("it drains", async || setup.drains("http2").await).await;
+            setup.serves().await;
             assert_eq!(feed.push("an event"), 1);
             let data =
                 timeout(SOON, events.data()).await.expect("an event in time").expect("no end").unwrap();
@@ -109,7 +110,7 @@ fn an_agent_whose_udp_ceases_serves_over_tcp_and_returns_to_quic_while_old_strea
             feed.end();
             let (rest, end) = read_to_end(events).await;
             assert!(rest.is_empty() && end.is_ok(), "a clean end: {end:?}");
-            stage.said(said, "tunnel closed", "http2").await;
+            setup.logged_carrier(logged_bytes, "tunnel closed", "http2").await;
         }
         drop(agent);
     });
@@ -119,18 +120,18 @@ fn an_agent_whose_udp_ceases_serves_over_tcp_and_returns_to_quic_while_old_strea
 #[ignore = "soak: ten minutes"]
 fn a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back() {
     trial("a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back", async |lab| {
-        let (stage, feed) = (Stage::build(lab).await, WatchFeed::new());
-        stage.api.on("/watch", Behaviour::Watch(feed.clone()));
-        stage.fault(NO_UDP).await;
-        let _agent = stage.agent("").await;
-        stage.said(0, "tunnel opened", "http2").await;
-        let mut watcher = Http2Caller::dial(&stage.rig).await;
+        let (setup, feed) = (CarrierSetup::build(lab).await, WatchFeed::new());
+        setup.api.on("/watch", Behaviour::Watch(feed.clone()));
+        setup.fault(NO_UDP).await;
+        let _agent = setup.agent("").await;
+        setup.logged_carrier(0, "tunnel opened", "http2").await;
+        let mut watcher = Http2Caller::dial(&setup.rig).await;
         let (answer, _) = watcher.send("GET", "/clusters/edge-a/watch", &[], true);
         let mut events = timeout(SOON, answer).await.expect("a head in time").unwrap().into_body();
 
-        stage.no_fault().await;
-        stage.returned(0).await;
-        stage.until("it drains", async || stage.drains("http2").await).await;
+        setup.no_fault().await;
+        setup.returned(0).await;
+        setup.until("it drains", async || setup.drains("http2").await).await;
 
         let (returned, mut number) = (Instant::now(), 0);
         while returned.elapsed() < LIVES_ON {
@@ -141,63 +142,63 @@ fn a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back() {
                 timeout(SOON, events.data()).await.expect("an event in time").expect("no end").unwrap();
             events.flow_control().release_capacity(data.len()).expect("it is open");
             assert_eq!(data, event);
-            stage.serves().await;
+            setup.serves().await;
             sleep(EVENT_EVERY).await;
         }
-        assert!(stage.drains("http2").await, "it is still the tunnel over TCP");
+        assert!(setup.drains("http2").await, "it is still the tunnel over TCP");
         feed.end();
         assert!(read_to_end(events).await.1.is_ok(), "a clean end");
-        stage.said(0, "tunnel closed", "http2").await;
+        setup.logged_carrier(0, "tunnel closed", "http2").await;
     });
 }
 
 #[test]
-fn an_agent_behind_a_proxy_serves_through_it_and_tells_nobody_its_password() {
-    trial("an_agent_behind_a_proxy_serves_through_it", async |lab| {
-        let stage = Stage::build(lab).await;
-        let proxy = Proxy::start().await;
+fn an_agent_behind_a_proxy_serves_and_does_not_leak_its_password() {
+    trial("an_agent_behind_a_proxy_serves_and_does_not_leak_its_password", async |lab| {
+        let setup = CarrierSetup::build(lab).await;
+        let proxy = CloudProxy::start().await;
         // Nothing passes but what goes to the proxy.
-        stage.fault("add rule inet fault forward ip daddr 192.0.2.1 tcp dport != $PROXY drop").await;
-        stage.fault(NO_UDP).await;
+        setup.fault("add rule inet fault forward ip daddr 192.0.2.1 tcp dport != $PROXY drop").await;
+        setup.fault(NO_UDP).await;
         let url = format!("http://agent:s3cr3t-w0rd@{SERVER}:{}", proxy.address.port());
-        let around = Surroundings {
-            network_namespace: Some(stage.site.pod().path().to_owned()),
+        let around = ProcessEnvironment {
+            network_namespace: Some(setup.site.pod().path().to_owned()),
             variables: vec![("HTTPS_PROXY".to_owned(), url)],
-            ..Surroundings::default()
+            ..ProcessEnvironment::default()
         };
-        let _agent = stage.rig.agent_amid(&around, "edge-a", &stage.api_server, GUARD).await;
+        let _agent = setup.rig.agent_amid(&around, "edge-a", &setup.api_server, GUARD).await;
 
-        stage.said(0, "tunnel opened", "http2").await;
-        stage.serves().await;
+        setup.logged_carrier(0, "tunnel opened", "http2").await;
+        setup.serves().await;
         let heads = proxy.heads();
         assert!(heads.iter().all(|head| head.starts_with("CONNECT 192.0.2.1:")), "{heads:?}");
         // agent:s3cr3t-w0rd
         let credentials = "Proxy-Authorization: Basic YWdlbnQ6czNjcjN0LXcwcmQ=";
         assert!(heads.iter().any(|head| head.contains(credentials)), "{heads:?}");
-        let log = stage.rig.agent_log("edge-a");
+        let log = setup.rig.agent_log("edge-a");
         assert!(!log.contains("s3cr3t-w0rd") && !log.contains("YWdlbnQ6"), "{log}");
     });
 }
 
-/// Whom the agent may assert to be.
+/// The identities that the agent may assert.
 const GUARD: &str =
     "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]\n";
 
 /// A server in the cloud, a site, and its API server.
-struct Stage {
+struct CarrierSetup {
     rig: Rig,
     site: Site,
     api: FakeApi,
     api_server: ApiServer,
 }
 
-/// A proxy in the cloud that opens every connection for whoever has a password.
-struct Proxy {
+/// A proxy in the cloud that opens any connection for clients with the password.
+struct CloudProxy {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-impl Stage {
+impl CarrierSetup {
     async fn build(lab: &Lab) -> Self {
         let rig = lab.rig("").await;
         let site = lab.site("edge-a", Uplink::Cable).await;
@@ -233,7 +234,7 @@ impl Stage {
     }
 
     /// Waits until the agent has said this of a tunnel over this carrier.
-    async fn said(&self, from: usize, words: &str, carrier: &str) {
+    async fn logged_carrier(&self, from: usize, words: &str, carrier: &str) {
         let carrier = format!("carrier=\"{carrier}\"");
         let is_said = |line: &str| line.contains(words) && line.contains(&carrier);
         let has = async || self.rig.agent_log("edge-a")[from..].lines().any(is_said);
@@ -266,10 +267,10 @@ impl Stage {
     }
 }
 
-/// Where the proxy listens.
+/// The port of the proxy.
 const PROXY_PORT: &str = "3128";
 
-impl Proxy {
+impl CloudProxy {
     async fn start() -> Self {
         let listener = TcpListener::bind(format!("{SERVER}:{PROXY_PORT}")).await.expect("a free port");
         let (address, heads) = (listener.local_addr().expect("an address"), Arc::default());

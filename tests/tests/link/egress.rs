@@ -1,4 +1,4 @@
-//! A real kube-apiserver whose egress goes through the tunnel to a site that it has no other way to.
+//! A real kube-apiserver whose egress goes through the tunnel to a site that it cannot reach otherwise.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -12,32 +12,33 @@ use tests::pki::{Authority, Issued};
 use tests::rig::{Agent, Rig};
 
 mod by_name;
-mod host;
-mod served;
+mod cloud_api_server;
+mod services;
 
-use host::{By, rule};
-use served::{Answer, THING, WRITTEN, logs, review, serve, things};
+use cloud_api_server::{EgressTransport, rule};
+use services::{ServiceAnswer, THING, WRITTEN, logs, review, serve, things};
 
 /// The cluster of the site.
 const CLUSTER: &str = "edge-a";
 
-/// Where Services and the node are at the site; the cloud has no route to them.
+/// The addresses of Services and of the node at the site. The cloud has no route to them.
 const HOOK: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 50);
 const EXTENSION: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 51);
 const NODE: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
 
-/// What the way in is let reach.
+/// The targets that the entry point may reach.
 const REACHED: [(&str, u16); 2] = [("10.96.0.0/16", 443), ("10.42.0.0/24", 10250)];
 
+/// They are at a site, and the API server is in the cloud.
 #[test]
-fn webhooks_aggregated_apis_and_kubelets_at_a_site_serve_an_api_server_in_the_cloud() {
+fn webhooks_aggregated_apis_and_kubelets_serve_through_egress() {
     trial("an_api_server_reaches_a_site_by_its_egress", async |lab| {
-        let edge = Edge::start(lab).await;
+        let edge = EgressEdge::start(lab).await;
         let kubectl = edge.cluster.admin().limit(SOON);
 
         // A validating webhook: its Service's address is dialed from the site.
-        let said = kubectl.refusal(&["create", "configmap", "refused"]).await;
-        assert!(said.contains("the site says no"), "{said}");
+        let output = kubectl.refusal(&["create", "configmap", "refused"]).await;
+        assert!(output.contains("the site says no"), "{output}");
         kubectl.stdout(&["create", "configmap", "welcome"]).await;
 
         // An aggregated API.
@@ -62,23 +63,23 @@ fn webhooks_aggregated_apis_and_kubelets_at_a_site_serve_an_api_server_in_the_cl
         }
         // By no other way, and by this one as long as policy says so.
         edge.rig.put_policy(&[rule("host-z", &REACHED)]).await;
-        let said = kubectl.refusal(&["create", "configmap", "late"]).await;
-        assert!(said.contains("failed calling webhook"), "{said}");
+        let output = kubectl.refusal(&["create", "configmap", "late"]).await;
+        assert!(output.contains("failed calling webhook"), "{output}");
     });
 }
 
 /// An API server in the cloud, and a site with what it needs.
-struct Edge {
+struct EgressEdge {
     rig: Rig,
     cluster: EdgeCluster,
     _agent: Agent,
     _site: Site,
 }
 
-impl Edge {
+impl EgressEdge {
     async fn start(lab: &Lab) -> Self {
         let site_ca = Authority::new("site-ca");
-        let rig = host::server(lab, By::Tls).await;
+        let rig = cloud_api_server::server(lab, EgressTransport::Tls).await;
         let site = site(lab, &site_ca).await;
         let fake = site.fake_api(FakeApiOptions::default()).await;
         let targets = "targets: [\"10.96.0.0/16:443\", \"10.42.0.0/24:10250\"]\n";
@@ -89,9 +90,9 @@ impl Edge {
         )
         .await;
         rig.put_policy(&[rule("host-a", &REACHED)]).await;
-        let cluster = host::api_server(lab, &rig, By::Tls).await;
+        let cluster = cloud_api_server::api_server(lab, &rig, EgressTransport::Tls).await;
         let kubectl = cluster.admin().limit(SOON);
-        host::apply(lab, &kubectl, &objects_of(&site_ca)).await;
+        cloud_api_server::apply(lab, &kubectl, &objects_of(&site_ca)).await;
         let status = json!({ "status": {
             "addresses": [{ "type": "InternalIP", "address": NODE }],
             "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } },
@@ -107,7 +108,7 @@ impl Edge {
                 &status.to_string(),
             ])
             .await;
-        host::in_force(&kubectl).await;
+        cloud_api_server::in_force(&kubectl).await;
         Self { rig, cluster, _agent: agent, _site: site }
     }
 }
@@ -120,7 +121,7 @@ async fn site(lab: &Lab, authority: &Authority) -> Site {
     }
     let names = |service: &str| format!("{service}.default.svc");
     let (hook, extension) = (names("hook"), names("extension"));
-    let served: [(SocketAddr, Issued, Answer); 3] = [
+    let served: [(SocketAddr, Issued, ServiceAnswer); 3] = [
         ((HOOK, 443).into(), authority.issue_server(&[&hook], &[]), review),
         ((EXTENSION, 443).into(), authority.issue_server(&[&extension], &[]), things),
         ((NODE, 10250).into(), authority.issue_server(&[], &[IpAddr::V4(NODE)]), logs),
@@ -139,13 +140,13 @@ fn objects_of(authority: &Authority) -> Vec<Value> {
         "spec": { "nodeName": "site", "containers": [{ "name": "talker", "image": "talker" }] },
     });
     let mut items = vec![
-        host::service("hook", HOOK),
-        host::service("extension", EXTENSION),
-        host::slice("hook", &[NODE], 443),
-        host::slice("extension", &[NODE], 443),
+        cloud_api_server::service("hook", HOOK),
+        cloud_api_server::service("extension", EXTENSION),
+        cloud_api_server::slice("hook", &[NODE], 443),
+        cloud_api_server::slice("extension", &[NODE], 443),
         node,
         pod,
     ];
-    items.extend(host::called(authority));
+    items.extend(cloud_api_server::called(authority));
     items
 }

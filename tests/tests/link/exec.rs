@@ -1,4 +1,5 @@
-//! `kubectl exec` across outages: over WebSocket while kubectl waits for a pong, over SPDY while the tunnel holds.
+//! `kubectl exec` across outages: over WebSocket while kubectl waits for a pong, over SPDY while the tunnel
+//! is kept.
 
 use std::fs;
 use std::path::Path;
@@ -25,45 +26,48 @@ const POD: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","nam
     "spec":{"containers":[{"name":"c","image":"c"}]},"status":{"phase":"Running"}}"#;
 const PODS: &str = "/api/v1/namespaces/default/pods/p";
 
-/// What makes kubectl use SPDY.
+/// The variable that makes kubectl use SPDY.
 const NO_WEBSOCKETS: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
-/// kubectl pings every 5 s and gives up 61 s after the last pong: here it surely lives on, and here it surely does not.
-const BORNE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(50)];
-const NOT_BORNE: Duration = Duration::from_secs(75);
+/// kubectl pings every 5 s and gives up 61 s after the last pong: here it surely lives on, and here it surely
+/// does not.
+const TOLERATED: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(50)];
+const NOT_TOLERATED: Duration = Duration::from_secs(75);
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[test]
-fn what_is_typed_in_a_short_outage_comes_back_after_it_over_websocket_and_over_spdy() {
-    trial("what_is_typed_in_a_short_outage_comes_back_after_it", async |lab| {
+fn typing_continues_after_a_short_outage_over_websocket_and_spdy() {
+    trial("typing_continues_after_a_short_outage_over_websocket_and_spdy", async |lab| {
         let rig = lab.rig("").await;
-        let mut edge = Edge::start(lab, &rig, "edge-a").await;
+        let mut edge = ExecEdge::start(lab, &rig, "edge-a").await;
         edge.dark_for(Duration::from_secs(4)).await;
         edge.ends_well().await;
     });
 }
 
+/// Over WebSocket it survives what kubectl survives and reports an error beyond; over SPDY it survives
+/// everything.
 #[test]
 #[ignore = "soak: kubectl gives up after a minute"]
-fn an_exec_over_websocket_bears_what_kubectl_bears_and_says_so_beyond_and_one_over_spdy_bears_it_all() {
-    trial("an_exec_over_websocket_bears_what_kubectl_bears", async |lab| {
+fn an_exec_survives_as_long_an_outage_as_its_protocol_allows() {
+    trial("an_exec_survives_as_long_an_outage_as_its_protocol_allows", async |lab| {
         let rig = lab.rig("").await;
         let names = ["edge-a", "edge-b"];
-        let borne = names.into_iter().zip(BORNE).map(async |(name, length)| {
-            let mut edge = Edge::start(lab, &rig, name).await;
+        let tolerated = names.into_iter().zip(TOLERATED).map(async |(name, length)| {
+            let mut edge = ExecEdge::start(lab, &rig, name).await;
             edge.dark_for(length).await;
             edge.ends_well().await;
         });
-        let not_borne = async {
-            let mut edge = Edge::start(lab, &rig, "edge-c").await;
-            let down = edge.dark_but(NOT_BORNE, async |edge, down| {
-                let (status, said) = edge.websocket.ended().await;
+        let not_tolerated = async {
+            let mut edge = ExecEdge::start(lab, &rig, "edge-c").await;
+            let down = edge.dark_but(NOT_TOLERATED, async |edge, down| {
+                let (status, message) = edge.websocket.ended().await;
                 let after = down.elapsed();
-                println!("over WebSocket, {after:.1?} after the link went dark, {status}: {said:?}");
-                assert!(after < NOT_BORNE, "it did not end by itself");
+                println!("over WebSocket, {after:.1?} after the link went dark, {status}: {message:?}");
+                assert!(after < NOT_TOLERATED, "it did not end by itself");
                 assert_eq!(status.code(), Some(1));
-                // What came back before stands there as it was, and then kubectl says why there is no more.
-                let errors = said.strip_prefix(&edge.websocket.echoed).expect("what was echoed");
+                // The echo so far is unchanged, and then kubectl gives the reason for its end.
+                let errors = message.strip_prefix(&edge.websocket.echoed).expect("what was echoed");
                 let error = errors.lines().last().unwrap_or_default();
                 assert!(error.starts_with("error: ") && error.ends_with("i/o timeout"), "{errors}");
             });
@@ -71,12 +75,12 @@ fn an_exec_over_websocket_bears_what_kubectl_bears_and_says_so_beyond_and_one_ov
             edge.spdy.comes_back().await;
             edge.spdy.ends_well().await;
         };
-        tokio::join!(join_all(borne), not_borne);
+        tokio::join!(join_all(tolerated), not_tolerated);
     });
 }
 
 /// A site with a pod, and two people in it.
-struct Edge {
+struct ExecEdge {
     site: Site,
     _agent: Agent,
     _api: FakeApi,
@@ -92,7 +96,7 @@ struct Exec {
     echoed: String,
 }
 
-impl Edge {
+impl ExecEdge {
     async fn start(lab: &Lab, rig: &Rig, name: &str) -> Self {
         let site = lab.site(name, Uplink::simulated("delay=20ms")).await;
         let api = site.fake_api(FakeApiOptions::default()).await;
@@ -118,7 +122,7 @@ impl Edge {
         Self { site, _agent: agent, _api: api, websocket, spdy }
     }
 
-    /// An outage of this length that both bear.
+    /// An outage of this length that both survive.
     async fn dark_for(&mut self, length: Duration) {
         self.dark_but(length, async |_, _| {}).await;
         self.websocket.comes_back().await;
@@ -133,7 +137,7 @@ impl Edge {
         happens(self, down).await;
         tokio::time::sleep_until((down + length).into()).await;
         for exec in [&self.websocket, &self.spdy] {
-            assert!(!exec.said().contains("dark"), "the link was not dark: {}", exec.said());
+            assert!(!exec.output().contains("dark"), "the link was not dark: {}", exec.output());
         }
         self.site.link().up().await;
     }
@@ -162,11 +166,11 @@ impl Exec {
     /// Everything that was typed has come back, once and in order.
     async fn comes_back(&mut self) {
         let deadline = Instant::now() + SOON;
-        while self.said().len() < self.typed.len() {
-            assert!(Instant::now() < deadline, "it said only {:?}", self.said());
+        while self.output().len() < self.typed.len() {
+            assert!(Instant::now() < deadline, "it said only {:?}", self.output());
             sleep(LOOK_EVERY).await;
         }
-        assert_eq!(self.said(), self.typed);
+        assert_eq!(self.output(), self.typed);
         self.echoed.clone_from(&self.typed);
     }
 
@@ -179,14 +183,14 @@ impl Exec {
         assert!(status.success(), "{status}: {}", self.process.tail());
     }
 
-    /// How it ended by itself, and all that it said.
+    /// Waits for its end, and returns its status and its output.
     async fn ended(&mut self) -> (ExitStatus, String) {
-        let status = self.process.wait(2 * NOT_BORNE).await.expect("kubectl ends");
-        (status, self.said())
+        let status = self.process.wait(2 * NOT_TOLERATED).await.expect("kubectl ends");
+        (status, self.output())
     }
 
     /// All that kubectl has written, to stdout and to stderr.
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         fs::read_to_string(self.process.output()).expect("a file that kubectl writes")
     }
 }

@@ -1,4 +1,4 @@
-//! The lab itself: sites apart, links that do what they are told, nothing left behind.
+//! The lab itself: separate sites, links that obey commands, and no leftovers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,13 +11,13 @@ use tests::fake_api::{Behaviour, FakeApiOptions};
 use tests::lab::{SERVER, Site, Uplink, trial};
 use tokio::time::sleep;
 
-/// How long the kernel may take to clear up after a process.
+/// The limit for the kernel to clean up after a process.
 const CLEARED_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long a datagram may take that passes, and how long one is waited for that does not.
+/// The limit for a datagram that passes, and the time that one is waited for that does not.
 const DATAGRAM_MAX: Duration = Duration::from_secs(30);
 const DATAGRAM_NEVER: Duration = Duration::from_millis(300);
-/// Where the cloud takes datagrams.
+/// The port at which the cloud receives datagrams.
 const PORT: u16 = 7000;
 
 #[test]
@@ -45,14 +45,15 @@ fn two_sites_with_the_same_addresses_are_two_clusters() {
     });
 }
 
+/// Without a NAT it sees the node's own port.
 #[test]
-fn the_cloud_sees_the_nodes_address_and_with_a_nat_a_port_that_rebinding_changes() {
-    trial("the_cloud_sees_the_nodes_address", async |lab| {
+fn the_cloud_sees_the_nodes_address_and_a_port_that_the_nat_changes() {
+    trial("the_cloud_sees_the_nodes_address_and_a_port_that_the_nat_changes", async |lab| {
         let site = lab.site("edge-a", Uplink::simulated("").with(&["--nat"])).await;
         let server = UdpSocket::bind((SERVER, PORT)).unwrap();
         server.set_read_timeout(Some(DATAGRAM_MAX)).unwrap();
         let sender = Sender::in_pod(&site).await;
-        let seen = || sender.heard_by(&server).expect("a datagram");
+        let seen = || sender.received_by(&server).expect("a datagram");
 
         let first = seen();
         assert_eq!((first.ip(), seen()), (site.address().into(), first));
@@ -72,16 +73,16 @@ fn a_link_that_is_down_passes_nothing_and_says_when_it_was_opened() {
         let server = UdpSocket::bind((SERVER, PORT)).unwrap();
         let sender = Sender::in_pod(&site).await;
         server.set_read_timeout(Some(DATAGRAM_MAX)).unwrap();
-        sender.heard_by(&server).expect("a link that is up");
+        sender.received_by(&server).expect("a link that is up");
 
         let before = Instant::now();
         let down = site.link().down().await;
         server.set_read_timeout(Some(DATAGRAM_NEVER)).unwrap();
-        assert_eq!(sender.heard_by(&server), None);
+        assert_eq!(sender.received_by(&server), None);
         assert_eq!(site.link().stats().await["a_to_b"]["dropped_dark"], 1);
         let up = site.link().up().await;
         server.set_read_timeout(Some(DATAGRAM_MAX)).unwrap();
-        assert!(sender.heard_by(&server).is_some());
+        assert!(sender.received_by(&server).is_some());
         assert!(before <= down && down < up && up <= Instant::now());
     });
 }
@@ -122,14 +123,14 @@ fn after_a_panic_no_process_and_no_namespace_is_left() {
 }
 
 #[test]
-fn a_wrong_word_is_refused_with_what_there_is() {
-    trial("a_wrong_word_is_refused_with_what_there_is", async |lab| {
+fn an_unknown_link_option_is_refused_with_the_known_ones() {
+    trial("an_unknown_link_option_is_refused_with_the_known_ones", async |lab| {
         let site = lab.site("edge-a", Uplink::simulated("")).await;
         site.link().set("a-to-b loss=5% delay=3ms").await;
         let stats = site.link().stats().await;
         assert_eq!(stats["a_to_b"]["impairment"], "delay=3ms loss=5%");
         assert_eq!(stats["b_to_a"]["impairment"], "nothing");
-        let wrong = tokio::time::timeout(SOON, site.link().try_tell("set loss=lots")).await.unwrap();
+        let wrong = tokio::time::timeout(SOON, site.link().try_send("set loss=lots")).await.unwrap();
         assert!(wrong.unwrap_err().to_string().contains("no share"));
         sleep(Duration::ZERO).await;
     });
@@ -146,7 +147,7 @@ impl Sender {
     }
 
     /// Sends one datagram, and says from where it came, if it did.
-    fn heard_by(&self, server: &UdpSocket) -> Option<SocketAddr> {
+    fn received_by(&self, server: &UdpSocket) -> Option<SocketAddr> {
         self.0.send(b"heard?").unwrap();
         server.recv_from(&mut [0; 16]).ok().map(|(_, from)| from)
     }

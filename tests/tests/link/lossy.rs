@@ -1,16 +1,17 @@
-//! What a person does with kubectl, over a link that loses and delays.
+//! Ordinary kubectl commands over a link that loses and delays packets.
 
 use tests::caller::{Http2Caller, SOON};
 use tests::fake_api::{Behaviour, FakeApiOptions, WatchFeed};
 use tests::lab::{Uplink, trial};
 use tokio::time::timeout;
 
-/// What is listed: enough for many packets.
+/// The size of the list: enough for many packets.
 const LIST_BYTES: usize = 256 * 1024;
 const EVENTS: usize = 50;
 
+/// The link delays packets and loses one in twenty.
 #[test]
-fn a_list_and_a_watch_are_whole_over_a_link_that_delays_and_loses_one_packet_in_twenty() {
+fn a_list_and_a_watch_are_complete_over_a_slow_and_lossy_link() {
     trial("a_list_and_a_watch_are_whole_over_a_lossy_link", async |lab| {
         let rig = lab.rig("").await;
         let site = lab.site("edge-a", Uplink::simulated("delay=20ms loss=5%").with(&["--seed", "5"])).await;
@@ -41,8 +42,8 @@ fn a_list_and_a_watch_are_whole_over_a_link_that_delays_and_loses_one_packet_in_
         assert_eq!(seen, (0..EVENTS).map(|number| format!("event {number}\n")).collect::<String>());
 
         let stats = site.link().stats().await;
-        for way in ["a_to_b", "b_to_a"] {
-            assert!(stats[way]["dropped_loss"].as_u64() > Some(0), "{stats}");
+        for entry_point in ["a_to_b", "b_to_a"] {
+            assert!(stats[entry_point]["dropped_loss"].as_u64() > Some(0), "{stats}");
         }
     });
 }

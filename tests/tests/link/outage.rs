@@ -1,10 +1,10 @@
-//! An outage of seconds: every stream goes on where it stopped, unless it is longer than the limit. How soon is `loadtest outage`'s
-//! to say.
+//! An outage of seconds: every stream goes on where it stopped, unless it is longer than the limit. `loadtest
+//! outage` measures the speed of that.
 
 use std::time::Duration;
 
 use tests::lab::trial;
-use tests::outage::{Plan, Stand, Tunnels};
+use tests::outage::{OutagePlan, OutageSite, Tunnels};
 
 /// Long enough that every timer of QUIC has backed off.
 const OUTAGE: Duration = Duration::from_secs(3);
@@ -20,25 +20,27 @@ fn no_stream_breaks_and_no_byte_is_lost_or_doubled_by_an_outage() {
 }
 
 #[test]
-fn nor_over_tcp() {
-    trial("nor_over_tcp", async |lab| outage(lab, "carrier: http2", false).await);
+fn no_stream_breaks_by_an_outage_over_tcp() {
+    trial("no_stream_breaks_by_an_outage_over_tcp", async |lab| outage(lab, "carrier: http2", false).await);
 }
 
 #[test]
-fn nor_by_one_after_which_the_agent_has_another_source_port() {
-    trial("nor_by_one_after_which_the_agent_has_another_source_port", async |lab| {
+fn no_stream_breaks_by_an_outage_that_changes_the_source_port() {
+    trial("no_stream_breaks_by_an_outage_that_changes_the_source_port", async |lab| {
         outage(lab, "", true).await
     });
 }
 
+/// No stream ends as if it were complete.
 #[test]
-fn beyond_the_agents_own_limit_every_stream_ends_with_an_error_and_none_as_if_it_were_whole() {
+fn beyond_the_agents_own_limit_every_stream_ends_with_an_error() {
     trial("beyond_the_agents_own_limit_every_stream_ends_with_an_error", async |lab| {
         let rig = lab.rig("").await;
         let tunnels = Tunnels::of(&rig).await;
-        let stand = Stand::build(lab, &rig, "edge-a", LINK, 1, SHORTEST_LIMIT).await;
+        let stand = OutageSite::build(lab, &rig, "edge-a", LINK, 1, SHORTEST_LIMIT).await;
 
-        let outcome = stand.run(&rig, &tunnels, Plan { length: BEYOND, new_port: false, seed: 1 }).await;
+        let outcome =
+            stand.run(&rig, &tunnels, OutagePlan { length: BEYOND, new_port: false, seed: 1 }).await;
 
         assert_eq!(outcome.wrongs_beyond(), Vec::<String>::new());
     });
@@ -47,9 +49,9 @@ fn beyond_the_agents_own_limit_every_stream_ends_with_an_error_and_none_as_if_it
 async fn outage(lab: &tests::lab::Lab, more: &str, new_port: bool) {
     let rig = lab.rig("").await;
     let tunnels = Tunnels::of(&rig).await;
-    let stand = Stand::build(lab, &rig, "edge-a", LINK, 1, more).await;
+    let stand = OutageSite::build(lab, &rig, "edge-a", LINK, 1, more).await;
 
-    let outcome = stand.run(&rig, &tunnels, Plan { length: OUTAGE, new_port, seed: 1 }).await;
+    let outcome = stand.run(&rig, &tunnels, OutagePlan { length: OUTAGE, new_port, seed: 1 }).await;
 
     assert_eq!(outcome.wrongs(), Vec::<String>::new());
     assert!(outcome.slowest().is_some(), "{:#?}", outcome.directions);

@@ -1,4 +1,5 @@
-//! Two sites whose control planes have one address, each reached by its own server name with TLS that nobody here ends.
+//! Two sites whose control planes have one address, each reached by its own server name with TLS that passes
+//! through.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,22 +15,23 @@ use tests::rig::policy::user_may_dial;
 use tests::rig::{Rig, free_port};
 use tokio::time::{sleep, sleep_until};
 
-use super::by_address::{Edge, read, uid};
+use super::by_address::{ByAddressEdge, read, uid};
 
 /// The names, each in the certificate of its own cluster alone.
 const NAMES: [&str; 2] = ["api.edge-a.test", "api.edge-b.test"];
-/// One that leads to the first, and stands in no certificate.
+/// A name that leads to the first cluster, and is in no certificate.
 const UNCERTIFIED: &str = "wrong.edge-a.test";
 
-/// How often each is asked in turn.
+/// The number of times that each cluster is asked in turn.
 const TURNS: usize = 10;
 /// client-go gives a connection of HTTP/2 up after 45 s without an answer.
 const DARK: Duration = Duration::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Two clusters have the same address.
 #[test]
-fn an_admin_conf_with_another_server_name_reaches_its_own_cluster_among_two_with_one_address() {
-    trial("an_admin_conf_with_another_server_name", async |lab| {
+fn an_admin_conf_with_another_server_name_reaches_its_own_cluster() {
+    trial("an_admin_conf_with_another_server_name_reaches_its_own_cluster", async |lab| {
         let passthrough = free_port();
         let server = |(name, cluster): (&str, &str)| {
             format!("{{ name: {name}, cluster: {cluster}, target: \"192.168.1.10:6443\" }}")
@@ -42,13 +44,13 @@ fn an_admin_conf_with_another_server_name_reaches_its_own_cluster_among_two_with
             ))
             .await;
         let edges = [
-            Edge::start_named(lab, &rig, "edge-a", &[NAMES[0]]).await,
-            Edge::start_named(lab, &rig, "edge-b", &[NAMES[1]]).await,
+            ByAddressEdge::start_named(lab, &rig, "edge-a", &[NAMES[0]]).await,
+            ByAddressEdge::start_named(lab, &rig, "edge-b", &[NAMES[1]]).await,
         ];
         rig.put_policy(&[user_may_dial("sni", ("way-in:sni", "way-in:sni"), &["edge-a", "edge-b"])]).await;
         let kubectls = [
-            Through::of(&rig, &edges[0], a, passthrough).await,
-            Through::of(&rig, &edges[1], b, passthrough).await,
+            PassthroughKubectl::of(&rig, &edges[0], a, passthrough).await,
+            PassthroughKubectl::of(&rig, &edges[1], b, passthrough).await,
         ];
 
         let mut uids = Vec::new();
@@ -80,8 +82,12 @@ fn an_admin_conf_with_another_server_name_reaches_its_own_cluster_among_two_with
 }
 
 /// A kubeconfig is written only where its API server would be known by the name.
-async fn is_refused_where_it_would_not_verify(rig: &Rig, edges: &[Edge; 2], passthrough: SocketAddr) {
-    let words = |edge: &Edge, name: &str| {
+async fn is_refused_where_it_would_not_verify(
+    rig: &Rig,
+    edges: &[ByAddressEdge; 2],
+    passthrough: SocketAddr,
+) {
+    let words = |edge: &ByAddressEdge, name: &str| {
         words(passthrough, name, &edge.cluster.admin_kubeconfig().display().to_string(), "refused.conf")
     };
     for (edge, name, expected) in [
@@ -98,12 +104,12 @@ async fn is_refused_where_it_would_not_verify(rig: &Rig, edges: &[Edge; 2], pass
 }
 
 /// kubectl with the kubeconfig that `tombolo passthrough` writes.
-struct Through {
+struct PassthroughKubectl {
     kubectl: Kubectl,
 }
 
-impl Through {
-    async fn of(rig: &Rig, edge: &Edge, name: &str, passthrough: SocketAddr) -> Self {
+impl PassthroughKubectl {
+    async fn of(rig: &Rig, edge: &ByAddressEdge, name: &str, passthrough: SocketAddr) -> Self {
         let (admin_conf, output) = (edge.cluster.admin_kubeconfig(), format!("{name}.conf"));
         let words = words(passthrough, name, &admin_conf.display().to_string(), &output);
         tombolo(rig, words).await.unwrap();
@@ -135,12 +141,12 @@ fn words(passthrough: SocketAddr, name: &str, admin_conf: &str, output: &str) ->
         .to_vec()
 }
 
-/// What is watched goes on over the same connection.
-pub(super) async fn goes_on_behind_an_outage(rig: &Rig, edge: &Edge, kubectl: &Kubectl) {
+/// The events of a watch go on over the same connection.
+pub(super) async fn goes_on_behind_an_outage(rig: &Rig, edge: &ByAddressEdge, kubectl: &Kubectl) {
     let output = rig.path().join("watched");
     let watch = ["get", "namespaces", "--watch-only", "--output-watch-events", "-o", "name"];
     let watching = kubectl.start(&watch, &output).await.unwrap();
-    said(rig, &output, "before", edge).await;
+    watch_has_begun(rig, &output, "before", edge).await;
     let down = edge.site.link().down().await;
     edge.cluster.admin().stdout(&["create", "namespace", "in-the-dark"]).await;
     sleep_until((down + DARK).into()).await;
@@ -151,7 +157,7 @@ pub(super) async fn goes_on_behind_an_outage(rig: &Rig, edge: &Edge, kubectl: &K
 }
 
 /// Makes namespaces until one is seen by the watch, so that it has begun.
-async fn said(rig: &Rig, output: &PathBuf, prefix: &str, edge: &Edge) {
+async fn watch_has_begun(rig: &Rig, output: &PathBuf, prefix: &str, edge: &ByAddressEdge) {
     let deadline = Instant::now() + SOON;
     for number in 0.. {
         let name = format!("{prefix}-{number}");

@@ -1,11 +1,11 @@
-//! Two sites whose control planes have one address, which the server has too: each reached from an office of its own, by an admin.conf
-//! to which nothing was added.
+//! Two sites whose control planes have one address, which the server's host has, too: each is reached from a
+//! client network of its own, by an unchanged admin.conf.
 
-mod host;
+mod host_cluster;
+mod host_cluster_faults;
 mod limits;
-mod lying_host;
 mod published;
-mod table;
+mod targets;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,17 +14,17 @@ use rustix::process::Signal;
 use tests::audit_log::{AuditLog, note};
 use tests::binaries::binary;
 use tests::caller::SOON;
+use tests::client_network::ClientNetwork;
 use tests::kube::audit::AuditEvent;
 use tests::lab::{Lab, trial};
-use tests::office::Office;
 use tests::process::{Invocation, run};
 use tests::rig::Rig;
 use tests::rig::policy::user_may_dial;
 
-use super::by_address::{Edge, uid};
+use super::by_address::{ByAddressEdge, uid};
 use super::passthrough::goes_on_behind_an_outage;
 
-/// What the control planes have.
+/// The address of both control planes.
 const CONTROL_PLANE: &str = "192.168.1.10:6443";
 /// An address of the first cluster's that is nobody else's.
 const VIRTUAL: &str = "10.255.0.1:443";
@@ -32,17 +32,26 @@ const VIRTUAL: &str = "10.255.0.1:443";
 /// Further addresses, of which nobody has thought.
 const RANGE: &str = "  - { name: six, sources: [10.8.3.0/24], range: { network: 'fd00:7::/64', clusters: [edge-a, edge-b] } }\n";
 
-/// How often each is asked in turn.
+/// The number of times that each cluster is asked in turn.
 const TURNS: usize = 10;
 
+/// The network that a client comes from selects the cluster of the address.
 #[test]
-fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_where_it_is_used() {
-    trial("an_admin_conf_with_nothing_added", async |lab| {
-        let rig = lab.rig(&ways("")).await;
-        let edges = [Edge::start(lab, &rig, "edge-a").await, Edge::start(lab, &rig, "edge-b").await];
+fn an_unchanged_admin_conf_reaches_the_cluster_of_its_address() {
+    trial("an_unchanged_admin_conf_reaches_the_cluster_of_its_address", async |lab| {
+        let rig = lab.rig(&entry_points("")).await;
+        let edges = [
+            ByAddressEdge::start(lab, &rig, "edge-a").await,
+            ByAddressEdge::start(lab, &rig, "edge-b").await,
+        ];
         rig.put_policy(&rules()).await;
-        let offices = [Office::build(lab, 1).await, Office::build(lab, 2).await, Office::build(lab, 3).await];
-        let kubectls = [offices[0].kubectl(&edges[0].cluster), offices[1].kubectl(&edges[1].cluster)];
+        let client_networks = [
+            ClientNetwork::build(lab, 1).await,
+            ClientNetwork::build(lab, 2).await,
+            ClientNetwork::build(lab, 3).await,
+        ];
+        let kubectls =
+            [client_networks[0].kubectl(&edges[0].cluster), client_networks[1].kubectl(&edges[1].cluster)];
 
         let uids = [uid(edges[0].cluster.admin()).await, uid(edges[1].cluster.admin()).await];
         assert_ne!(uids[0], uids[1]);
@@ -65,14 +74,14 @@ fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_w
         assert_eq!((&made.user.username, &made.impersonated_user), (&admin, &None));
         let log = AuditLog::of(&rig);
         let intents = log.intents();
-        let of_office = |name: &str| {
+        let of_network = |name: &str| {
             let user = format!("way-in:{name}");
             intents.iter().find(|intent| intent["user"]["username"] == user).expect("it was recorded")
         };
         for (name, cluster, source) in
             [("office-1", "edge-a", "source:10.8.1.0/24"), ("office-2", "edge-b", "source:10.8.2.0/24")]
         {
-            let intent = of_office(name);
+            let intent = of_network(name);
             let noted = ["cluster", "target", "listener", "authenticated", "credential-serial"]
                 .map(|key| note(intent, key));
             assert_eq!(noted, [cluster, CONTROL_PLANE, "vip", "false", source]);
@@ -82,35 +91,38 @@ fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_w
         let [server, name] =
             [format!("--server=https://{VIRTUAL}"), "--tls-server-name=192.168.1.10".to_owned()];
         let get = ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}", &server, &name];
-        assert_eq!(offices[0].kubectl(&edges[0].cluster).stdout(&get).await, uids[0]);
+        assert_eq!(client_networks[0].kubectl(&edges[0].cluster).stdout(&get).await, uids[0]);
 
         goes_on_behind_an_outage(&rig, &edges[0], &kubectls[0]).await;
 
-        // What an address means elsewhere helps nobody, and who comes from nowhere is reset, as is who comes for another's address.
-        assert_eq!(offices[2].reached(CONTROL_PLANE).await, Err(ErrorKind::ConnectionReset));
-        assert_eq!(offices[1].reached(VIRTUAL).await, Err(ErrorKind::ConnectionReset));
+        // What an address means elsewhere helps nobody, and who comes from nowhere is reset, as is who comes
+        // for another's address.
+        assert_eq!(client_networks[2].reached(CONTROL_PLANE).await, Err(ErrorKind::ConnectionReset));
+        assert_eq!(client_networks[1].reached(VIRTUAL).await, Err(ErrorKind::ConnectionReset));
         let refused = "tombolo_server_refusals_total{reason=\"SourceRefused\"}";
         assert!((rig.metric(rig.probes(), refused).await - 2.0).abs() < 0.5);
-        let said = offices[1].kubectl(&edges[0].cluster).refusal(&["get", "namespaces"]).await;
-        assert!(said.contains("certificate signed by unknown authority"), "{said}");
+        let output = client_networks[1].kubectl(&edges[0].cluster).refusal(&["get", "namespaces"]).await;
+        assert!(output.contains("certificate signed by unknown authority"), "{output}");
 
-        // While policy does not name its way in, nobody comes by it, and by the other as before.
+        // While policy does not name its entry point, it refuses everybody, and the other one works as
+        // before.
         rig.put_policy(&rules()[1..]).await;
-        assert_eq!(offices[0].reached(CONTROL_PLANE).await, Err(ErrorKind::ConnectionReset));
+        assert_eq!(client_networks[0].reached(CONTROL_PLANE).await, Err(ErrorKind::ConnectionReset));
         assert_eq!(uid(kubectls[1].clone()).await, uids[1]);
     });
 }
 
+/// Nothing else of the host is touched.
 #[test]
-fn what_a_server_changes_of_its_host_is_gone_with_it_however_it_ends_and_nothing_else_is_touched() {
-    trial("what_a_server_changes_of_its_host", async |lab| {
+fn a_server_reverts_all_changes_to_its_host_however_it_ends() {
+    trial("a_server_reverts_all_changes_to_its_host_however_it_ends", async |lab| {
         let mut rig = lab.rig("").await;
         rig.kill_server();
         let without = state(lab).await;
         let as_it_was = fs::read_to_string(rig.path().join("server.yaml")).unwrap();
         let with = |vip: &str| format!("{as_it_was}\n{vip}");
 
-        let ranged = format!("{}{RANGE}", ways(""));
+        let ranged = format!("{}{RANGE}", entry_points(""));
         rig.write_config(|_| with(&ranged));
         let config = rig.path().join("server.yaml").display().to_string();
         let says = run(
@@ -149,18 +161,18 @@ fn what_a_server_changes_of_its_host_is_gone_with_it_however_it_ends_and_nothing
         // Somebody else's interface, and addresses that others near by have.
         lab.cloud().ip("tuntap add dev tombolo0 mode tun").await.unwrap();
         let with_theirs = state(lab).await;
-        let refused = rig.start_server_in_vain().await;
+        let refused = rig.start_server_and_fail().await;
         assert_eq!(refused, Some(1));
         assert!(rig.server_log().contains("tombolo0 is there already"), "{}", rig.server_log());
         assert_eq!(state(lab).await, with_theirs);
         lab.cloud().ip("link delete tombolo0").await.unwrap();
-        let _office = Office::build(lab, 7).await;
-        let with_office = state(lab).await;
+        let _office = ClientNetwork::build(lab, 7).await;
+        let with_network = state(lab).await;
         for near in ["10.8.7.9:6443", "192.0.2.1:6443"] {
-            rig.write_config(|_| with(&ways(near)));
-            assert_eq!(rig.start_server_in_vain().await, Some(1), "{near}");
+            rig.write_config(|_| with(&entry_points(near)));
+            assert_eq!(rig.start_server_and_fail().await, Some(1), "{near}");
             assert!(rig.server_log().contains("this host would answer"), "{}", rig.server_log());
-            assert_eq!(state(lab).await, with_office);
+            assert_eq!(state(lab).await, with_network);
         }
     });
 }
@@ -177,7 +189,7 @@ async fn state(lab: &Lab) -> String {
 }
 
 /// An office for each cluster, to which one address means its own; `more` is another address of the second.
-fn ways(more: &str) -> String {
+fn entry_points(more: &str) -> String {
     let more =
         if more.is_empty() { String::new() } else { format!(", {{ listen: \"{more}\", cluster: edge-b }}") };
     format!(
@@ -189,7 +201,7 @@ fn ways(more: &str) -> String {
 
 fn rules() -> [String; 2] {
     [("office-1", "edge-a"), ("office-2", "edge-b")].map(|(name, cluster)| {
-        let way_in = format!("way-in:{name}");
-        user_may_dial(name, (&way_in, &way_in), &[cluster])
+        let entry_point = format!("way-in:{name}");
+        user_may_dial(name, (&entry_point, &entry_point), &[cluster])
     })
 }

@@ -1,4 +1,4 @@
-//! `docs/faults.md` tells of every fault of the table, and of no other.
+//! `docs/faults.md` lists every fault of the table, and no other.
 
 use std::collections::BTreeSet;
 use std::fs;

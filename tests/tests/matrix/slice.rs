@@ -1,4 +1,4 @@
-//! A few rows at a few moments, shortened where only the length is what makes them long.
+//! A few rows at a few moments, shortened where only the duration makes them long.
 
 use std::time::Duration;
 
@@ -27,30 +27,32 @@ fn nobody_notices_packets_that_come_twice() {
     holds("8", Timing::New, 1, &Request::ALL);
 }
 
+/// No broken stream looks complete.
 #[test]
-fn what_ran_on_a_killed_agent_ends_honestly_and_no_write_comes_twice() {
+fn a_killed_agents_streams_end_with_an_error_and_no_write_repeats() {
     holds("31", Timing::MidBody, 1, &[Get, Exec, Apply, Download]);
 }
 
 #[test]
-fn what_ran_on_a_killed_server_breaks_off_and_a_watch_goes_on_where_it_was() {
+fn a_killed_servers_streams_break_off_and_its_watches_continue() {
     holds("34", Timing::MidBody, 1, &Request::ALL);
 }
 
+/// No write is sent again.
 #[test]
-fn an_api_server_that_dies_unanswered_is_named_and_nothing_is_sent_again_that_writes() {
+fn an_api_server_that_dies_before_its_answer_is_named_as_the_cause() {
     holds("65", Timing::BeforeHead, 1, &[Get, Watch, Exec, Apply]);
 }
 
 #[test]
-fn half_an_answer_is_never_taken_for_a_whole_one() {
+fn half_an_answer_never_looks_complete() {
     for id in ["70", "70c", "70b"] {
         holds(id, Timing::New, 1, &Request::ALL);
     }
 }
 
 #[test]
-fn what_the_api_server_says_is_passed_on_as_it_is() {
+fn the_api_servers_answers_pass_unchanged() {
     holds("71", Timing::New, 1, &Request::ALL);
 }
 

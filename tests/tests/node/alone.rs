@@ -1,5 +1,5 @@
-//! Trials that have a node of their own, because they take something away from it. They run first: beside the others, whose two
-//! clusters end with the last of them that runs.
+//! Trials with a node of their own, because they take something away from it. The module's name makes them
+//! run first: the two clusters of the others end with the last of them that runs.
 
 use tests::lab::{Lab, Uplink, trial};
 use tests::node;
@@ -7,15 +7,15 @@ use tests::node_edge::{NAMES, NodeEdge};
 use tests::skip::skip;
 
 mod by_address;
-mod by_each_way;
-mod cut;
+mod by_entry_point;
+mod cut_reads;
 mod daemon_set;
-mod dark;
 mod deployed;
 mod idle;
-mod life;
-mod moved;
-mod open;
+mod lifecycle;
+mod new_addresses;
+mod open_sessions;
+mod outage;
 mod server_pod;
 mod typing;
 

@@ -5,33 +5,33 @@ use std::fs;
 use tests::node::sha256;
 use tests::node_edge::{NodeEdge, POD, trial};
 
-use super::hands::{Hand, hands, pattern};
+use super::kubectls::{Client, clients, pattern};
 
 #[test]
-fn a_folder_that_is_copied_into_a_pod_and_out_again_is_what_it_was() {
-    trial("a_folder_that_is_copied_into_a_pod", async |edges| {
-        for hand in hands(&edges.edges[0]) {
-            a_folder_comes_back(&edges.edges[0], &hand, &pattern(8 * 1024 * 1024)).await;
+fn a_folder_copied_into_a_pod_and_out_again_is_unchanged() {
+    trial("a_folder_copied_into_a_pod_and_out_again_is_unchanged", async |edges| {
+        for client in clients(&edges.edges[0]) {
+            a_folder_comes_back(&edges.edges[0], &client, &pattern(8 * 1024 * 1024)).await;
         }
     });
 }
 
 /// A folder with this in a file, and an empty file below.
-pub async fn a_folder_comes_back(edge: &NodeEdge, hand: &Hand, large: &[u8]) {
-    let source = edge.file(&format!("{}-source", hand.name));
+pub async fn a_folder_comes_back(edge: &NodeEdge, client: &Client, large: &[u8]) {
+    let source = edge.file(&format!("{}-source", client.name));
     fs::create_dir_all(source.join("below")).expect("a folder");
     fs::write(source.join("large"), large).expect("a file");
     fs::write(source.join("below/empty"), b"").expect("a file");
-    let there = format!("/tmp/{}", hand.name);
-    let back = edge.file(&format!("{}-back", hand.name));
-    let copied = hand.run(&["cp", &source.display().to_string(), &format!("{POD}:{there}")]).await;
-    assert!(copied.status.success(), "{}: {copied:?}", hand.name);
+    let there = format!("/tmp/{}", client.name);
+    let back = edge.file(&format!("{}-back", client.name));
+    let copied = client.run(&["cp", &source.display().to_string(), &format!("{POD}:{there}")]).await;
+    assert!(copied.status.success(), "{}: {copied:?}", client.name);
     let hash = edge.direct.stdout(&["exec", POD, "--", "sha256sum", &format!("{there}/large")]).await;
-    assert_eq!(hash.split_whitespace().next(), Some(sha256(large).as_str()), "{}", hand.name);
+    assert_eq!(hash.split_whitespace().next(), Some(sha256(large).as_str()), "{}", client.name);
 
-    let copied = hand.run(&["cp", &format!("{POD}:{there}"), &back.display().to_string()]).await;
+    let copied = client.run(&["cp", &format!("{POD}:{there}"), &back.display().to_string()]).await;
 
-    assert!(copied.status.success(), "{}: {copied:?}", hand.name);
-    assert!(fs::read(back.join("large")).expect("a file") == large, "{}", hand.name);
-    assert_eq!(fs::read(back.join("below/empty")).expect("a file"), b"", "{}", hand.name);
+    assert!(copied.status.success(), "{}: {copied:?}", client.name);
+    assert!(fs::read(back.join("large")).expect("a file") == large, "{}", client.name);
+    assert_eq!(fs::read(back.join("below/empty")).expect("a file"), b"", "{}", client.name);
 }

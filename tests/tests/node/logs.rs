@@ -1,4 +1,4 @@
-//! `kubectl logs`: what a container wrote, what the one before it wrote, and what it goes on to write.
+//! `kubectl logs`: the log of a container, the log of its predecessor, and lines that are still to come.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use tests::kube::kubectl::Kubectl;
 use tests::node_edge::{IMAGE, NodeEdge, POD, trial};
 use tests::process::Process;
 
-use super::hands::{Hand, SOON, until, wrote};
+use super::kubectls::{Client, SOON, until, wrote};
 
 #[test]
 fn logs_are_those_of_the_pod_and_since_leaves_out_what_is_older() {
     trial("logs_are_those_of_the_pod", async |edges| {
         let edge = &edges.edges[0];
-        // Kubernetes counts in whole seconds: two lines have to be some apart.
+        // Kubernetes counts in full seconds: two lines have to be some apart.
         edge.create_pod("talks", "command: [sh, -c, 'echo old; sleep 3; echo new >&2']").await;
         let ended = ["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/talks", "--timeout=100s"];
         edge.direct.stdout(&ended).await;
@@ -53,8 +53,8 @@ fn previous_logs_are_those_of_the_container_before() {
 }
 
 #[test]
-fn who_follows_logs_sees_what_comes_and_ctrl_c_ends_the_stream_at_the_kubelet() {
-    trial("who_follows_logs_sees_what_comes", async |edges| {
+fn followed_logs_arrive_and_ctrl_c_ends_the_stream_at_the_kubelet() {
+    trial("followed_logs_arrive_and_ctrl_c_ends_the_stream_at_the_kubelet", async |edges| {
         // The one cluster whose logs no other trial follows.
         let edge = &edges.edges[1];
         for (name, kubectl) in [("direct", &edge.direct), ("tunneled", &edge.tunneled)] {
@@ -76,10 +76,11 @@ fn ctrl_c_ends_followed_logs_at_the_kubelet_within_a_second() {
     });
 }
 
-/// Follows the pod's logs, sees what comes and presses Ctrl-C; returns how long it took until the kubelet served nobody.
+/// Follows the pod's logs, sees what comes and presses Ctrl-C; returns how long it took until the kubelet
+/// served nobody.
 async fn follows_until_ctrl_c(edge: &NodeEdge, name: &str, kubectl: &Kubectl) -> Duration {
-    let hand = Hand { name: name.to_owned(), kubectl: kubectl.clone() };
-    let mut process = what_comes_is_seen(edge, &hand).await;
+    let client = Client { name: name.to_owned(), kubectl: kubectl.clone() };
+    let mut process = what_comes_is_seen(edge, &client).await;
     assert!(followers(edge).await >= 1.0, "{name}: the kubelet does not count them as is thought here");
 
     process.signal(Signal::INT).expect("kubectl runs");
@@ -91,17 +92,17 @@ async fn follows_until_ctrl_c(edge: &NodeEdge, name: &str, kubectl: &Kubectl) ->
 }
 
 /// Follows the logs of the pod, and returns who does so once it has seen what was there and what came.
-pub async fn what_comes_is_seen(edge: &NodeEdge, hand: &Hand) -> Process {
-    let output = edge.file(&format!("{}-follow.out", hand.name));
-    let mut process = hand.kubectl.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");
+pub async fn what_comes_is_seen(edge: &NodeEdge, client: &Client) -> Process {
+    let output = edge.file(&format!("{}-follow.out", client.name));
+    let mut process = client.kubectl.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");
     wrote(&mut process, &format!("serving {}\n", edge.name)).await;
-    let says = format!("echo said to {} >/proc/1/fd/1", hand.name);
+    let says = format!("echo said to {} >/proc/1/fd/1", client.name);
     edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &says]).await;
-    wrote(&mut process, &format!("said to {}\n", hand.name)).await;
+    wrote(&mut process, &format!("said to {}\n", client.name)).await;
     process
 }
 
-/// How many streams of logs the kubelet serves.
+/// Number of log streams that the kubelet serves.
 async fn followers(edge: &NodeEdge) -> f64 {
     let path = format!("/api/v1/nodes/{}-node/proxy/metrics", edge.name);
     let metrics = edge.direct.stdout(&["get", "--raw", &path]).await;

@@ -1,13 +1,13 @@
-//! Real pods on real nodes, and what people do with them through the tunnel.
+//! Real pods on real nodes, and people's commands for them through the tunnel.
 
 mod alone;
-mod around;
 mod clients;
+mod complete_reads;
 mod copy;
 mod exec;
-mod fallback;
 mod forward;
-mod hands;
+mod kubectls;
 mod logs;
+mod pod_access;
+mod spdy_fallback;
 mod top;
-mod whole;

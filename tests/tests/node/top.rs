@@ -1,39 +1,39 @@
-//! `kubectl top`: an API that is not the API server's own, served by a pod behind an APIService.
+//! `kubectl top`: an aggregated API, served by a pod behind an APIService.
 
 use tests::node::Image;
 use tests::node_edge::{NodeEdge, POD, trial};
 
-use super::hands::until;
+use super::kubectls::until;
 
 const IMAGE: &str = "tombolo.test/metrics-server:1";
 const API: &str = "v1beta1.metrics.k8s.io";
 
 #[test]
-fn top_says_what_nodes_and_pods_use_by_an_aggregated_api() {
-    trial("top_says_what_nodes_and_pods_use", async |edges| {
+fn top_shows_the_usage_of_nodes_and_pods_by_an_aggregated_api() {
+    trial("top_shows_the_usage_of_nodes_and_pods_by_an_aggregated_api", async |edges| {
         let edge = &edges.edges[1];
         let node = format!("{}-node", edge.name);
         serve_metrics(edge).await;
-        for (way, kubectl) in [("direct", &edge.direct), ("tunneled", &edge.tunneled)] {
+        for (entry_point, kubectl) in [("direct", &edge.direct), ("tunneled", &edge.tunneled)] {
             // It has a pod's figures once it has asked the kubelet twice since the pod began.
             let of = |what: [&'static str; 3], name: String| async move {
-                until(&format!("{way}: the figures of {name}"), async || {
+                until(&format!("{entry_point}: the figures of {name}"), async || {
                     let output = kubectl.run(&what).await.expect("kubectl runs");
                     uses(&String::from_utf8_lossy(&output.stdout), &name)
                 })
                 .await
             };
             let [processor, memory] = of(["top", "nodes", "--no-headers"], node.clone()).await;
-            assert!(processor > 0 && memory > 0, "{way}: {processor} {memory}");
+            assert!(processor > 0 && memory > 0, "{entry_point}: {processor} {memory}");
             let [_, memory] = of(["top", "pods", "--no-headers"], POD.to_owned()).await;
-            assert!(memory > 0, "{way}: {memory}");
+            assert!(memory > 0, "{entry_point}: {memory}");
         }
     });
 }
 
-/// What the line of `name` says: thousandths of a processor, and mebibytes.
-fn uses(said: &str, name: &str) -> Option<[u32; 2]> {
-    let line = said.lines().find(|line| line.split_whitespace().next() == Some(name))?;
+/// The values in the line of `name`: thousandths of a processor, and mebibytes.
+fn uses(message: &str, name: &str) -> Option<[u32; 2]> {
+    let line = message.lines().find(|line| line.split_whitespace().next() == Some(name))?;
     let mut words = line.split_whitespace().skip(1);
     let processor = words.next()?.strip_suffix('m')?.parse().ok()?;
     // Of a node there is a share behind each figure.
@@ -57,8 +57,8 @@ async fn serve_metrics(edge: &NodeEdge) {
     if !output.status.success() {
         let why = edge.direct.stdout(&["describe", &api]).await;
         let pods = edge.direct.stdout(&["describe", "pods", "--namespace=kube-system"]).await;
-        let said = ["logs", "--namespace=kube-system", "deployment/metrics-server"];
-        let said = edge.direct.run(&said).await.expect("kubectl runs");
-        panic!("{why}\n{pods}\n{}", String::from_utf8_lossy(&said.stdout));
+        let arguments = ["logs", "--namespace=kube-system", "deployment/metrics-server"];
+        let logs = edge.direct.run(&arguments).await.expect("kubectl runs");
+        panic!("{why}\n{pods}\n{}", String::from_utf8_lossy(&logs.stdout));
     }
 }

@@ -3,19 +3,21 @@
 use std::io;
 
 use super::{SUCCEEDED, unexpected};
-use crate::fake_api::http1::{Writer, put};
-use crate::fake_api::wire::Reader;
+use crate::fake_api::http1::{ResponseWriter, put};
+use crate::fake_api::wire::RequestReader;
 
 /// The lines of the 101.
 pub(super) const AGREEMENT: &str = "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
 
-// The streams in the order in which client-go opens them, each only once the last was agreed to (`streamProtocolV2`).
+// The streams in the order in which client-go opens them, each only once the last was agreed to
+// (`streamProtocolV2`).
 const ERROR: u32 = 1;
 const STDIN: u32 = 3;
 const STDOUT: u32 = 5;
 const STDERR: u32 = 7;
 
-// https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/, section 2.6: control bit and version, type.
+// https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/, section 2.6: control bit and version,
+// type.
 const SYN_STREAM: u32 = 0x8003_0001;
 const SYN_REPLY: u32 = 0x8003_0002;
 const RST_STREAM: u32 = 0x8003_0003;
@@ -31,7 +33,7 @@ const ZLIB: &[u8] = &[0x78, 0x01];
 const NO_HEADERS: &[u8] = &[0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Serves the command. Pings are answered, as by every API server.
-pub(super) async fn cat(reader: &mut Reader<'_>, writer: &mut Writer) -> io::Result<()> {
+pub(super) async fn cat(reader: &mut RequestReader<'_>, writer: &mut ResponseWriter) -> io::Result<()> {
     // All headers of a connection are one stream of zlib.
     let mut zlib = ZLIB;
     loop {

@@ -8,12 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 
 use super::{SUCCEEDED, unexpected};
-use crate::fake_api::http1::{Writer, put};
+use crate::fake_api::http1::{ResponseWriter, put};
 use crate::fake_api::record::Head;
-use crate::fake_api::wire::Reader;
+use crate::fake_api::wire::RequestReader;
 
 const PROTOCOL: &str = "v5.channel.k8s.io";
-/// RFC 6455, section 1.3.
+/// The GUID of RFC 6455, section 1.3.
 const ACCEPT: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 // RFC 6455, section 5.2.
@@ -23,7 +23,7 @@ const PING: u8 = 9;
 const PONG: u8 = 10;
 const LAST_FRAGMENT: u8 = 0x80;
 const MASKED: u8 = 0x80;
-/// RFC 6455, section 7.4.1: the end that was meant.
+/// RFC 6455, section 7.4.1: the accept key.
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 
 // `k8s.io/apimachinery/pkg/util/remotecommand`.
@@ -46,7 +46,7 @@ pub(super) fn agreement(head: &Head) -> io::Result<String> {
 }
 
 /// Serves the command. Pings are answered, as by every API server.
-pub(super) async fn cat(reader: &mut Reader<'_>, writer: &mut Writer) -> io::Result<()> {
+pub(super) async fn cat(reader: &mut RequestReader<'_>, writer: &mut ResponseWriter) -> io::Result<()> {
     loop {
         let (opcode, payload) = read(reader).await?;
         match (opcode, payload.split_first()) {
@@ -63,7 +63,7 @@ pub(super) async fn cat(reader: &mut Reader<'_>, writer: &mut Writer) -> io::Res
 }
 
 /// A frame's opcode and what it carries; kubectl's messages fit into one.
-async fn read(reader: &mut Reader<'_>) -> io::Result<(u8, BytesMut)> {
+async fn read(reader: &mut RequestReader<'_>) -> io::Result<(u8, BytesMut)> {
     let head = reader.exactly_upgraded(2).await?;
     if head[0] & LAST_FRAGMENT == 0 || head[1] & MASKED == 0 {
         return Err(unexpected("a fragment, or no mask"));

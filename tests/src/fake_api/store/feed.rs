@@ -7,41 +7,41 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::question::WatchQuestion;
+use super::request::WatchRequest;
 use super::{Store, line, status};
 use crate::fake_api::gate::{Gate, Moment};
-use crate::fake_api::plan::Step;
+use crate::fake_api::response_plan::BodyStep;
 
 /// Says where the initial events end.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What one watch has still to be told.
+/// The remaining events of one watch.
 #[derive(Debug)]
 pub(in crate::fake_api) struct StoreFeed {
     store: Store,
     changes: watch::Receiver<u64>,
-    /// What comes before any change.
+    /// The initial events, before any change.
     first: VecDeque<Bytes>,
-    /// Told up to this resource version.
-    told: u64,
-    /// Bookmarks that were told, or asked for before; `None` where they are not wanted.
+    /// The resource version up to which changes were sent.
+    sent: u64,
+    /// Bookmarks that were sent, or requested before; `None` where they are not wanted.
     bookmarks: Option<u64>,
     ends_at: Option<Instant>,
-    /// Ends once `first` is told.
+    /// Whether it ends once `first` is sent.
     is_over: bool,
     gate: Option<Gate>,
-    /// The rest of an event that stands before the gate.
+    /// The rest of an event that waits at the gate.
     rest: Option<Bytes>,
 }
 
 impl StoreFeed {
-    pub(super) fn new(store: &Store, question: &WatchQuestion) -> Self {
+    pub(super) fn new(store: &Store, question: &WatchRequest) -> Self {
         // Subscribed before the first look, so that no change falls in between.
         let changes = store.0.changed.subscribe();
         let history = store.history();
         let mut first = VecDeque::new();
         let mut is_over = false;
-        let told = match question.from.filter(|_| !question.send_initial_events) {
+        let sent = match question.from.filter(|_| !question.send_initial_events) {
             Some(from) if history.is_compacted(from) => {
                 let message = format!("too old resource version: {from} ({})", history.revision());
                 first.push_back(line("ERROR", &status(410, "Failure", "Expired", &message)));
@@ -64,7 +64,7 @@ impl StoreFeed {
             store: store.clone(),
             changes,
             first,
-            told,
+            sent,
             bookmarks,
             ends_at,
             is_over,
@@ -73,13 +73,13 @@ impl StoreFeed {
         }
     }
 
-    /// Lets the watch stand still at a gate: in the middle of the next event, or between two.
+    /// Makes the watch wait at a gate: in the middle of the next event, or between two.
     pub(in crate::fake_api) fn hold_at(&mut self, gate: Option<Gate>) {
         self.gate = gate.filter(|gate| gate.moment() != Moment::BeforeHead);
     }
 
-    /// What comes next. What is dropped while it waits for its gate is cut off there.
-    pub(in crate::fake_api) async fn next(&mut self) -> Step {
+    /// Returns the next step. A feed that is dropped while it waits for its gate is cut off there.
+    pub(in crate::fake_api) async fn next(&mut self) -> BodyStep {
         loop {
             if let Some(rest) = self.rest.take() {
                 if let Some(gate) = self.gate.take() {
@@ -88,16 +88,16 @@ impl StoreFeed {
                 if rest.is_empty() {
                     continue; // An empty chunk would be the end.
                 }
-                return Step::Piece(rest);
+                return BodyStep::Piece(rest);
             }
             if let Some(line) = self.due() {
-                return Step::Piece(self.first_half(line));
+                return BodyStep::Piece(self.first_half(line));
             }
             if self.is_over {
-                return Step::End;
+                return BodyStep::End;
             }
             if !self.changed().await {
-                return Step::End;
+                return BodyStep::End;
             }
         }
     }
@@ -111,19 +111,19 @@ impl StoreFeed {
             return None;
         }
         let history = self.store.history();
-        if let Some(one) = history.after(self.told) {
-            self.told = one.revision;
+        if let Some(one) = history.after(self.sent) {
+            self.sent = one.revision;
             return Some(one.line.clone());
         }
-        let told = self.bookmarks.as_mut()?;
-        if *told == history.bookmarks() {
+        let sent = self.bookmarks.as_mut()?;
+        if *sent == history.bookmarks() {
             return None;
         }
-        *told = history.bookmarks();
+        *sent = history.bookmarks();
         Some(bookmark(history.revision(), false))
     }
 
-    /// The line, or its first half where a gate is to stand in its middle.
+    /// The line, or its first half where a gate is in its middle.
     fn first_half(&mut self, mut line: Bytes) -> Bytes {
         if self.gate.is_none() {
             return line;

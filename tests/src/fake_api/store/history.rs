@@ -1,4 +1,4 @@
-//! What is in a collection, and every change that led there.
+//! The objects of a collection, and every change that led to them.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,35 @@ use super::line;
 /// The resource version before the first change: as if the collection were not the first thing in its etcd.
 const FIRST_REVISION: u64 = 100;
 
-/// What happened to an object.
+/// A kind of change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It came.
+    /// The object was created by this change.
     Added,
-    /// It changed.
+    /// The object was modified by this change.
     Modified,
-    /// It went.
+    /// The object was deleted by this change.
     Deleted,
 }
 
-/// One change, as watches were told of it.
+/// One change, as watches received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Emitted {
-    /// What happened.
+    /// The kind of the change.
     pub change: Change,
-    /// The object's name.
+    /// The `metadata.name` of the object.
     pub name: String,
-    /// The object's uid; an object that comes again has another.
+    /// The object's uid; an object that is created again has another one.
     pub uid: String,
     /// The resource version of the change.
     pub revision: u64,
-    /// `data.mark` of the object.
+    /// The `data.mark` of the object.
     pub mark: String,
-    /// The event's line.
+    /// The line of the event.
     pub(super) line: Bytes,
 }
 
-/// The collection.
+/// The state of the collection and its changes.
 #[derive(Debug)]
 pub(super) struct History {
     revision: u64,
@@ -49,7 +49,7 @@ pub(super) struct History {
 }
 
 impl Change {
-    /// The word that stands in an event.
+    /// The type of an event with this change.
     pub fn word(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -104,7 +104,7 @@ impl History {
         self.bookmarked += 1;
     }
 
-    /// How many bookmarks were asked for so far.
+    /// Number of bookmarks that were requested so far.
     pub(super) fn bookmarks(&self) -> u64 {
         self.bookmarked
     }

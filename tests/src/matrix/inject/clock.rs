@@ -1,5 +1,5 @@
-//! Wall clocks of daemons that are not the machine's: a library that they are started with, and a file that says how far each
-//! is ahead.
+//! Wall clocks of daemons that differ from the machine's: they are started with a library that reads the
+//! shift of each from a file.
 
 use std::fs;
 use std::io;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use crate::process::{Invocation, run};
 
-/// What the library is made of.
+/// The source of the library.
 const SOURCE: &str = include_str!("wall_clock.c");
-/// How long the compiler may take.
+/// The limit for the compiler.
 const COMPILED_MAX: Duration = Duration::from_secs(60);
-/// The daemons.
+/// The daemons whose clocks can be shifted.
 const PROGRAMS: [&str; 2] = ["tunnel-server", "tunnel-agent"];
 
 /// The clocks of one stage's daemons.
@@ -40,7 +40,7 @@ impl Clocks {
         clocks
     }
 
-    /// What daemons have in their environment to see them.
+    /// The environment variables with which daemons see these clocks.
     pub fn variables(&self) -> Vec<(String, String)> {
         let text = |path: &Path| path.display().to_string();
         vec![("LD_PRELOAD".to_owned(), text(&self.library())), ("TRIAL_CLOCKS".to_owned(), text(&self.0))]

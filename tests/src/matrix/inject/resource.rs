@@ -1,4 +1,4 @@
-//! Less of something for a running process: by control groups, by `prlimit`, by `strace`, by its own sockets.
+//! Takes resources away from a running process: by control groups, `prlimit`, `strace`, or its own sockets.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -9,37 +9,37 @@ use std::time::{Duration, Instant};
 use rustix::net::{ipproto, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::NotMade;
-use crate::matrix::fault::Scarcity;
+use super::FaultUnavailable;
+use crate::matrix::fault::Shortage;
 
-/// Where version 1 of control groups has its controllers.
+/// The folder in which control groups of version 1 have their controllers.
 const GROUPS: &str = "/sys/fs/cgroup";
-/// The share is granted anew so often, in µs.
+/// The period after which the CPU share is granted again, in µs.
 const PERIOD_MICROS: u64 = 100_000;
-/// How long a tracer may take to attach.
+/// The limit for a tracer to attach.
 const ATTACHED_MAX: Duration = Duration::from_secs(20);
 /// Descriptors that a process keeps from the kernel's view of its own bound: none.
 const NOFILE_WIDE: &str = "1048576";
 
-/// What a process is held by; it is let go when this is dropped.
+/// A restriction of a process. It is lifted when this is dropped.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum ShortageGuard {
     Group { folder: PathBuf, parent: PathBuf },
     Descriptors(u32),
     Buffers { process: u32, sockets: Vec<(OwnedFd, usize)>, overflowed: u64 },
 }
 
-impl Held {
-    pub(super) fn take(process: u32, scarcity: Scarcity) -> Result<Self, NotMade> {
+impl ShortageGuard {
+    pub(super) fn take(process: u32, scarcity: Shortage) -> Result<Self, FaultUnavailable> {
         match scarcity {
-            Scarcity::Processor(per_cent) => {
+            Shortage::Processor(per_cent) => {
                 let quota = PERIOD_MICROS * u64::from(per_cent) / 100;
                 let files = [("cpu.cfs_period_us", PERIOD_MICROS), ("cpu.cfs_quota_us", quota)];
                 Self::group("cpu", process, &files)
             }
-            Scarcity::Memory(bytes) => Self::group("memory", process, &[("memory.limit_in_bytes", bytes)]),
-            Scarcity::Threads => Self::group("pids", process, &[("pids.max", count(process, "task"))]),
-            Scarcity::Descriptors => {
+            Shortage::Memory(bytes) => Self::group("memory", process, &[("memory.limit_in_bytes", bytes)]),
+            Shortage::Threads => Self::group("pids", process, &[("pids.max", count(process, "task"))]),
+            Shortage::Descriptors => {
                 let most = (count(process, "fd")).to_string();
                 limit(process, &most)?;
                 Ok(Self::Descriptors(process))
@@ -47,11 +47,13 @@ impl Held {
         }
     }
 
-    /// Lets the kernel keep no more than so many bytes for each UDP socket of a process. The sockets are the process's own,
-    /// taken over from it for as long as that lasts.
-    pub(super) fn buffers(process: u32, bytes: usize) -> Result<Self, NotMade> {
-        let failed = |error: rustix::io::Errno| NotMade(format!("the sockets of {process}: {error}"));
-        let id = Pid::from_raw(process as i32).ok_or_else(|| NotMade("there is no process 0".to_owned()))?;
+    /// Lets the kernel keep no more than so many bytes for each UDP socket of a process. The sockets are the
+    /// process's own, taken over from it for as long as that lasts.
+    pub(super) fn buffers(process: u32, bytes: usize) -> Result<Self, FaultUnavailable> {
+        let failed =
+            |error: rustix::io::Errno| FaultUnavailable(format!("the sockets of {process}: {error}"));
+        let id = Pid::from_raw(process as i32)
+            .ok_or_else(|| FaultUnavailable("there is no process 0".to_owned()))?;
         let process_fd = pidfd_open(id, PidfdFlags::empty()).map_err(failed)?;
         let mut sockets = Vec::new();
         for number in sockets_of(process) {
@@ -66,12 +68,12 @@ impl Held {
             }
         }
         if sockets.is_empty() {
-            return Err(NotMade(format!("process {process} has no UDP socket")));
+            return Err(FaultUnavailable(format!("process {process} has no UDP socket")));
         }
         Ok(Self::Buffers { process, sockets, overflowed: overflowed(process) })
     }
 
-    /// Why there was no fault, if that is to be seen.
+    /// The reason why there was no fault, where that can be seen.
     pub(super) fn unmade(&self) -> Option<String> {
         match self {
             Self::Buffers { process, overflowed: before, .. } if overflowed(*process) == *before => {
@@ -81,16 +83,17 @@ impl Held {
         }
     }
 
-    fn group(controller: &str, process: u32, files: &[(&str, u64)]) -> Result<Self, NotMade> {
+    fn group(controller: &str, process: u32, files: &[(&str, u64)]) -> Result<Self, FaultUnavailable> {
         let root = Path::new(GROUPS).join(controller);
         if !root.is_dir() {
-            return Err(NotMade(format!("{} is not mounted", root.display())));
+            return Err(FaultUnavailable(format!("{} is not mounted", root.display())));
         }
         let folder = root.join(format!("tombolo-{process}"));
-        let failed = |error: std::io::Error| NotMade(format!("{}: {error}", folder.display()));
+        let failed = |error: std::io::Error| FaultUnavailable(format!("{}: {error}", folder.display()));
         fs::create_dir(&folder).map_err(failed)?;
         let held = Self::Group { folder: folder.clone(), parent: root };
-        // The memory that a process has already stays where it was charged; the bound is of what it takes from now on.
+        // The memory that a process has already stays where it was charged; the bound is of what it takes
+        // from now on.
         for (file, value) in files {
             fs::write(folder.join(file), value.to_string()).map_err(failed)?;
         }
@@ -99,7 +102,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ShortageGuard {
     fn drop(&mut self) {
         match self {
             Self::Group { folder, parent } => {
@@ -112,7 +115,7 @@ impl Drop for Held {
             Self::Descriptors(process) => drop(limit(*process, NOFILE_WIDE)),
             Self::Buffers { sockets, .. } => {
                 for (socket, before) in sockets {
-                    // The kernel doubles what it is told, and tells the double.
+                    // The kernel doubles the given value, and reports the double.
                     let _ = sockopt::set_socket_recv_buffer_size(socket, *before / 2); // A smaller one is only slower.
                 }
             }
@@ -121,7 +124,7 @@ impl Drop for Held {
 }
 
 /// Waits until a process is traced.
-pub(super) async fn traced(process: u32) -> Result<(), NotMade> {
+pub(super) async fn traced(process: u32) -> Result<(), FaultUnavailable> {
     let deadline = Instant::now() + ATTACHED_MAX;
     loop {
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -130,7 +133,7 @@ pub(super) async fn traced(process: u32) -> Result<(), NotMade> {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            return Err(NotMade(
+            return Err(FaultUnavailable(
                 "strace did not attach; is it installed, and is tracing permitted?".to_owned(),
             ));
         }
@@ -159,16 +162,18 @@ fn overflowed(process: u32) -> u64 {
         .unwrap_or(0)
 }
 
-/// How many descriptors or tasks a process has.
+/// Number of a process's descriptors or tasks.
 fn count(process: u32, folder: &str) -> u64 {
     fs::read_dir(format!("/proc/{process}/{folder}")).map_or(0, |entries| entries.count() as u64)
 }
 
-fn limit(process: u32, descriptors: &str) -> Result<(), NotMade> {
+fn limit(process: u32, descriptors: &str) -> Result<(), FaultUnavailable> {
     // The hard bound stays, so that the soft one can be raised again.
     let words = [format!("--pid={process}"), format!("--nofile={descriptors}:")];
-    let output =
-        Command::new("prlimit").args(words).output().map_err(|error| NotMade(format!("prlimit: {error}")))?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(NotMade(said)) }
+    let output = Command::new("prlimit")
+        .args(words)
+        .output()
+        .map_err(|error| FaultUnavailable(format!("prlimit: {error}")))?;
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(FaultUnavailable(message)) }
 }

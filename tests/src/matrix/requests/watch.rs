@@ -1,39 +1,40 @@
-//! A list and a watch, and after each break another watch from where the last one was, as client-go's reflector does.
+//! A list and a watch, and after each break another watch from where the last one was, as client-go's
+//! reflector does.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::{End, STAND_MAX, Setting, Sight, within};
+use super::{Observation, READY_MAX, RequestContext, RequestEnd, within};
 use crate::check::reflector::Reflector;
 use crate::matrix::code::{Request, Timing};
-use crate::matrix::door::Answer;
+use crate::matrix::gateway::OpenResponse;
 
 /// Pause before the next list or watch; client-go's is about a second.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Pause between two changes in the collection.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
-/// How long changes go on after the fault's end.
+/// The time that changes go on after the fault's end.
 const CHANGE_AFTER: Duration = Duration::from_secs(2);
 /// Objects that change in turn.
 const OBJECTS: u64 = 8;
 
-pub(super) async fn perform(setting: &Setting) -> Sight {
-    let mut watcher = Watcher::new(setting);
+pub(super) async fn perform(context: &RequestContext) -> Observation {
+    let mut watcher = Watcher::new(context);
     let changes = async {
         let mut count = 0_u64;
         loop {
-            change(setting, count);
+            change(context, count);
             count += 1;
             sleep(CHANGE_EVERY).await;
-            if setting.cues.has_ended().is_some_and(|ended| ended.elapsed() >= CHANGE_AFTER) {
+            if context.phases.has_ended().is_some_and(|ended| ended.elapsed() >= CHANGE_AFTER) {
                 break;
             }
         }
-        setting.store.revision()
+        context.store.revision()
     };
-    setting.may_begin().await;
-    // The watcher goes on until it has seen the last change, of which it is told at the end.
+    context.may_begin().await;
+    // The watcher goes on until it has seen the last change, which is known at the end.
     let (last, done) = tokio::sync::watch::channel(None);
     let changing = async {
         let revision = changes.await;
@@ -42,29 +43,29 @@ pub(super) async fn perform(setting: &Setting) -> Sight {
         let () = last.closed().await;
     };
     let watching = async {
-        let seen = setting.unless_hung(watcher.watch(done)).await;
+        let seen = context.unless_hung(watcher.watch(done)).await;
         seen.is_some()
     };
-    let (is_done, (), ()) = tokio::join!(watching, changing, setting.pass_gate());
-    let end = if is_done { End::Whole } else { End::Hung };
-    let lost = setting.store.revision().saturating_sub(watcher.reflector.resumes_at().unwrap_or(0));
-    Sight {
+    let (is_done, (), ()) = tokio::join!(watching, changing, context.pass_gate());
+    let end = if is_done { RequestEnd::Complete } else { RequestEnd::Hung };
+    let lost = context.store.revision().saturating_sub(watcher.reflector.resumes_at().unwrap_or(0));
+    Observation {
         lost: if is_done { 0 } else { lost },
         reflector: Some((watcher.reflector, watcher.breaks, watcher.refusals)),
-        ..Sight::of(end, watcher.told, watcher.resumed)
+        ..Observation::of(end, watcher.noticed_at, watcher.resumed)
     }
 }
 
 /// Objects come, change and go.
-fn change(setting: &Setting, count: u64) {
+fn change(context: &RequestContext, count: u64) {
     let name = format!("tick-{}", count % OBJECTS);
     if count % 5 == 4 {
-        setting.store.delete(&name);
+        context.store.delete(&name);
     } else {
-        setting.store.put(&name, &count.to_string());
+        context.store.put(&name, &count.to_string());
     }
     if count % 10 == 9 {
-        setting.store.bookmark();
+        context.store.bookmark();
     }
 }
 
@@ -72,25 +73,25 @@ fn change(setting: &Setting, count: u64) {
 struct Interrupted;
 
 struct Watcher<'a> {
-    setting: &'a Setting,
+    context: &'a RequestContext,
     reflector: Reflector,
     breaks: usize,
     refusals: usize,
-    told: Option<Instant>,
+    noticed_at: Option<Instant>,
     resumed: Option<Instant>,
     stands: bool,
 }
 
 impl<'a> Watcher<'a> {
-    fn new(setting: &'a Setting) -> Self {
+    fn new(context: &'a RequestContext) -> Self {
         Self {
-            setting,
+            context,
             reflector: Reflector::default(),
             breaks: 0,
             refusals: 0,
-            told: None,
+            noticed_at: None,
             resumed: None,
-            stands: setting.timing == Timing::New || setting.gate.is_some(),
+            stands: context.timing == Timing::New || context.gate.is_some(),
         }
     }
 
@@ -115,7 +116,7 @@ impl<'a> Watcher<'a> {
     async fn list(&mut self) -> Result<(), Interrupted> {
         let mut body = Vec::new();
         let listed = async {
-            let mut answer = self.ask(&self.setting.path.clone()).await?;
+            let mut answer = self.ask(&self.context.path.clone()).await?;
             answer.body(|bytes| body.extend_from_slice(bytes)).await.map_err(|_| self.note_break())
         };
         listed.await?;
@@ -129,14 +130,14 @@ impl<'a> Watcher<'a> {
         last: &tokio::sync::watch::Receiver<Option<u64>>,
     ) -> Result<(), Interrupted> {
         let path =
-            format!("{}?watch=1&allowWatchBookmarks=true&resourceVersion={revision}", self.setting.path);
+            format!("{}?watch=1&allowWatchBookmarks=true&resourceVersion={revision}", self.context.path);
         let mut answer = self.ask(&path).await?;
         let mut last = last.clone();
         loop {
             // Both arms are cancel-safe: a piece that was not returned is returned next time.
             let piece = tokio::select! {
                 piece = answer.piece() => piece,
-                told = last.changed() => match told {
+                noticed_at = last.changed() => match noticed_at {
                     Ok(()) if !self.is_done(&last) => continue,
                     _ => return Ok(()),
                 },
@@ -159,31 +160,31 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    async fn ask(&mut self, path: &str) -> Result<Answer, Interrupted> {
-        let asked = self.setting.door.send(self.setting.version, "GET", path, &[], "");
+    async fn ask(&mut self, path: &str) -> Result<OpenResponse, Interrupted> {
+        let asked = self.context.gateway.send(self.context.version, "GET", path, &[], "");
         // A gateway that parks a watch answers nothing meanwhile; that is its right.
-        let Ok(Ok(answer)) = within(STAND_MAX * 10, asked).await else { return Err(self.note_break()) };
+        let Ok(Ok(answer)) = within(READY_MAX * 10, asked).await else { return Err(self.note_break()) };
         if answer.response.status() == 200 {
             return Ok(answer);
         }
         self.refusals += 1;
-        self.told.get_or_insert_with(Instant::now);
+        self.noticed_at.get_or_insert_with(Instant::now);
         Err(Interrupted)
     }
 
     async fn note_progress(&mut self) {
         if !self.stands && self.reflector.seen().len() >= 3 {
             self.stands = true;
-            self.setting.cues.stand(Request::Watch).await;
+            self.context.phases.ready(Request::Watch).await;
         }
-        if self.resumed.is_none() && self.setting.cues.has_ended().is_some() {
+        if self.resumed.is_none() && self.context.phases.has_ended().is_some() {
             self.resumed = Some(Instant::now());
         }
     }
 
     fn note_break(&mut self) -> Interrupted {
         self.breaks += 1;
-        self.told.get_or_insert_with(Instant::now);
+        self.noticed_at.get_or_insert_with(Instant::now);
         Interrupted
     }
 }

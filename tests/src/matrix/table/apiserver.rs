@@ -1,4 +1,4 @@
-//! What API servers and callers do.
+//! Faults of API servers and callers.
 
 use super::{REFUSED, UNNOTICED};
 use crate::matrix::code::Timing;
@@ -9,7 +9,7 @@ use crate::matrix::fault::Row;
 /// Said from the start: the request meets it, however far the fault is.
 const FROM_THE_START: &[Timing] = &[Timing::New];
 
-/// Rows 65 to 79.
+/// The rows 65 to 79.
 pub(super) const ROWS: &[Row] = &[
     Row::new("65", "the API server is gone for 5 s", Api(ApiFault::Gone))
         .in_flight(["G3", "W1/W2", "E1", "A1", "G3"])
@@ -62,15 +62,15 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         "72",
         "a caller reads a huge list at 10 KiB/s",
-        Elsewhere("a_hundred_who_never_read_and_a_hundred_more_hold_up_nobody_and_memory_keeps_within_its_budget"),
+        Elsewhere("hundreds_of_slow_readers_disturb_nobody_within_the_memory_budget"),
     ),
     Row::new(
         "73",
         "10,000 events a second for a slow caller",
-        Elsewhere("who_reads_slowly_and_who_waits_for_an_event_are_never_ended"),
+        Elsewhere("a_steady_reader_and_an_idle_watcher_are_never_ended"),
     ),
-    Row::new("74", "the caller leaves at any moment", Elsewhere("over_http2_it_ends_a_request_at_an_api_server_on_either_version")),
-    Row::new("77", "the API server shows another certificate", Elsewhere("an_api_server_of_another_authority_is_not_trusted_and_the_message_says_so")),
+    Row::new("74", "the caller leaves at any moment", Elsewhere("an_http2_disconnect_ends_the_request_at_an_api_server_of_any_version")),
+    Row::new("77", "the API server shows another certificate", Elsewhere("an_api_server_of_another_authority_is_refused_with_the_reason")),
     Row::new("78", "the API server redirects to another host", Api(ApiFault::Redirects))
         .begun_during(["G2", "-", "E2", "A1", "G2"])
         .at(FROM_THE_START),

@@ -1,4 +1,4 @@
-//! What befalls the way between agent and server.
+//! Faults of the network between agent and server.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::matrix::fault::Injection::{
 };
 use crate::matrix::fault::{Connections, Family, Row};
 
-/// Rows 1 to 30.
+/// The rows 1 to 30.
 pub(super) const ROWS: &[Row] = &[
     Row::new("1", "1 % of packets lost, 50 ms round trip", Link("delay=25ms loss=1%")).always(UNNOTICED),
     Row::new("2", "10 % lost, both ways", Link("delay=25ms loss=10%")).always(UNNOTICED).downloading(1 << 20),
@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         .at(&[Timing::BeforeHead, Timing::MidBody])
         .seconds(70),
     Row::new("27", "every packet marked as congested", Nft("ip ecn set ce")).always(UNNOTICED),
-    Row::new("28", "DNS fails, lies or knows nothing", Elsewhere("addresses_that_dns_has_forgotten_are_dialed_as_long_as_it_says_nothing_else")),
+    Row::new("28", "DNS fails, lies or knows nothing", Elsewhere("addresses_missing_from_dns_are_dialed_until_it_has_others")),
     Row::new("29", "IPv6, by which the tunnel goes, breaks for 30 s, and IPv4 is well", Nft("meta nfproto ipv6 drop"))
         .by(Family::V6)
         .in_flight(UNNOTICED)

@@ -1,23 +1,23 @@
-//! What befalls processes, hosts and what the kernel grants them.
+//! Faults of processes, of hosts, and of the resources that the kernel grants them.
 
 use super::UNNOTICED;
 use crate::matrix::code::Timing;
 use crate::matrix::fault::Injection::{Buffers, NotBuilt, Ports, Process, Resource, Strace};
 use crate::matrix::fault::Row;
-use crate::matrix::fault::{Mishap, Scarcity, Victim};
+use crate::matrix::fault::{ProcessFault, Shortage, Victim};
 
-/// Whoever has a say is refused or served; nothing breaks that runs.
+/// A request is served or gets a proper refusal. Nothing breaks that runs.
 const SERVED_OR_REFUSED: [&str; 5] = ["G0/G2", "W0/W2", "E0/E2", "A0/A2", "G0/G2"];
 
-/// Rows 31 to 51.
+/// The rows 31 to 51.
 pub(super) const ROWS: &[Row] = &[
-    Row::new("31", "the only agent is killed, and started again 2 s later", Process(Victim::Agent, Mishap::Killed))
+    Row::new("31", "the only agent is killed, and started again 2 s later", Process(Victim::Agent, ProcessFault::Killed))
         .in_flight(["G3", "W0", "E1", "A1", "G3"])
         .unanswered(["G1", "W0", "E2", "A1", "G1"])
         .begun_during(["G0", "W0", "E0/E2", "A0/A2", "G0"])
         .seconds(2)
         .note("new ones begin 100 ms after the kill, when nobody can know of it: what only reads is asked again, what writes is not"),
-    Row::new("32", "one of three agents is killed", Process(Victim::OneAgentOf(3), Mishap::Killed))
+    Row::new("32", "one of three agents is killed", Process(Victim::OneAgentOf(3), ProcessFault::Killed))
         .in_flight(["G0/G3", "W0", "E0/E1", "A0/A1", "G0/G3"])
         .unanswered(["G0/G1", "W0", "E0/E2", "A0/A1", "G0/G1"])
         .begun_during(["G0", "W0", "E0/E2", "A0/A2", "G0"])
@@ -26,16 +26,16 @@ pub(super) const ROWS: &[Row] = &[
             "a request is on the one that dies or it is not; a dead agent that does not come back looks as a dark link does, so \
              that what runs on it is held for 5 minutes, and what is unanswered for 90 s",
         ),
-    Row::new("33", "one of two agents is asked to stop, as in a rolling update", Process(Victim::OneAgentOf(2), Mishap::Terminated))
+    Row::new("33", "one of two agents is asked to stop, as in a rolling update", Process(Victim::OneAgentOf(2), ProcessFault::Terminated))
         .always(["G0", "W0", "E0/E1", "A0", "G0"])
         .seconds(3)
         .note("an exec ends at the drain's deadline"),
-    Row::new("34", "the server is killed, and started again 1 s later", Process(Victim::Server, Mishap::Killed))
+    Row::new("34", "the server is killed, and started again 1 s later", Process(Victim::Server, ProcessFault::Killed))
         .in_flight(["G3", "W1/W2", "E1", "A1", "G3"])
         .begun_during(["G3", "W1/W2", "E1", "A2", "G3"])
         .seconds(1)
         .note("one server without a balancer before it: who comes while it is away has no connection, not a `Status`"),
-    Row::new("35", "the server is asked to stop, and a second one is there", Process(Victim::ServerOfTwo, Mishap::Terminated))
+    Row::new("35", "the server is asked to stop, and a second one is there", Process(Victim::ServerOfTwo, ProcessFault::Terminated))
         .in_flight(["G0", "W0/W1", "E0/E1", "A0", "G0"])
         .begun_during(UNNOTICED)
         .seconds(3)
@@ -43,30 +43,30 @@ pub(super) const ROWS: &[Row] = &[
             "callers try the second address where nobody takes a connection, as behind a balancer; watches and execs run \
              on until the drain's deadline",
         ),
-    Row::new("37", "the server stands still for 20 s", Process(Victim::Server, Mishap::Stopped))
+    Row::new("37", "the server stands still for 20 s", Process(Victim::Server, ProcessFault::Stopped))
         .always(["G0/G2", "W0/W1", "E0/E1", "A0/A1", "G0/G2/G3"])
         .seconds(20),
-    Row::new("38", "5 % of a processor for the agent", Resource(Victim::Agent, Scarcity::Processor(5)))
+    Row::new("38", "5 % of a processor for the agent", Resource(Victim::Agent, Shortage::Processor(5)))
         .always(UNNOTICED)
         .downloading(256 * 1024)
         .seconds(10),
-    Row::new("39", "128 MiB of memory for each of agent and server", Resource(Victim::Both, Scarcity::Memory(128 << 20)))
+    Row::new("39", "128 MiB of memory for each of agent and server", Resource(Victim::Both, Shortage::Memory(128 << 20)))
         .always(UNNOTICED),
-    Row::new("40", "too little memory for the agent to live", Resource(Victim::Agent, Scarcity::Memory(2 << 20)))
+    Row::new("40", "too little memory for the agent to live", Resource(Victim::Agent, Shortage::Memory(2 << 20)))
         .in_flight(["G0/G3", "W0", "E0/E1", "A0/A1", "G0/G3"])
         .unanswered(["G0/G1/G3", "W0", "E0/E1/E2", "A0/A1", "G0/G1/G3"])
         .begun_during(["G0/G1/G3", "W0", "E0/E1/E2", "A0/A1/A2", "G0/G1/G3"])
         .seconds(2)
         .note("as 31 from the moment at which the agent takes more memory and the kernel kills it, which may be any"),
-    Row::new("41", "the agent gets no further descriptor", Resource(Victim::Agent, Scarcity::Descriptors))
+    Row::new("41", "the agent gets no further descriptor", Resource(Victim::Agent, Shortage::Descriptors))
         .in_flight(UNNOTICED)
         .begun_during(SERVED_OR_REFUSED),
-    Row::new("41s", "the server gets no further descriptor", Resource(Victim::Server, Scarcity::Descriptors))
+    Row::new("41s", "the server gets no further descriptor", Resource(Victim::Server, Shortage::Descriptors))
         .in_flight(["G0", "W0", "E0", "A0", "G0"])
         .begun_during(["G0/G3", "W0/W1", "E0/E1", "A0/A2", "G0/G3"])
         .note("who cannot be accepted waits in the kernel's queue"),
-    Row::new("42", "the agent gets no further thread", Resource(Victim::Agent, Scarcity::Threads)).always(UNNOTICED),
-    Row::new("42i", "the same, once it has had nothing to do for a while", Resource(Victim::Agent, Scarcity::Threads))
+    Row::new("42", "the agent gets no further thread", Resource(Victim::Agent, Shortage::Threads)).always(UNNOTICED),
+    Row::new("42i", "the same, once it has had nothing to do for a while", Resource(Victim::Agent, Shortage::Threads))
         .begun_during(UNNOTICED)
         .at(&[Timing::New])
         .new_after(15)

@@ -1,13 +1,14 @@
-//! Secrets in the claims of tokens that are taken and of tokens that are not: only names that identity is made of are written down.
+//! Secrets in the claims of accepted and refused tokens: only the claims that make up an identity are written
+//! down.
 
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller};
-use tests::enroll::{self, Door, Pretender, Pretense, at, pod_agent, private};
+use tests::enroll::{self, AttestationClaim, AttestationClient, EnrollmentListener, at, pod_agent, private};
 use tests::fake_api::{Answer, Behaviour, HttpVersion};
 use tests::fake_edge::add_cluster;
 use tests::kube::EdgeCluster;
-use tests::oidc::{By, EC_KEY, Issuer, KEYS};
+use tests::oidc::{EC_KEY, Issuer, KEYS, TokenSignature};
 use tests::rig::policy::{allow_all, usual};
 use tests::rig::{ApiServer, GROUP, Rig, ask};
 
@@ -17,11 +18,12 @@ use crate::oidc;
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
-/// For whom tokens of edge-a's pods must be meant.
+/// The audience of tokens of edge-a's pods.
 const AUDIENCE: &str = "tombolo:tombolo:edge-a";
 
+/// No other claim is written down, neither of a good token nor of a bad one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_claim_that_names_nobody_is_written_down_of_a_good_token_or_a_bad_one() {
+async fn only_the_claims_of_an_identity_are_written_down() {
     let (mut planted, issuer) = (Planted::default(), Issuer::start().await);
     let mac = json!({ "kty": "oct", "kid": "mac", "k": planted.canary("mac") });
     issuer.publish(&[issuer.ec_jwk(EC_KEY), issuer.rsa_jwk(), mac]);
@@ -46,7 +48,7 @@ async fn no_claim_that_names_nobody_is_written_down_of_a_good_token_or_a_bad_one
     {
         issuer.fake.on(KEYS, Behaviour::Answer(answer));
         let header = json!({ "alg": "ES256", "kid": "unheard-of" }).to_string();
-        let token = issuer.signed(&header, &issuer.claims("ann").to_string(), By::Ec);
+        let token = issuer.signed(&header, &issuer.claims("ann").to_string(), TokenSignature::Ec);
         let status = asked(&rig, &planted, &token).await;
         assert!([401, 503].contains(&status), "{status}");
     }
@@ -54,17 +56,17 @@ async fn no_claim_that_names_nobody_is_written_down_of_a_good_token_or_a_bad_one
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_claim_of_a_pods_token_is_written_down_but_whose_it_is() {
+async fn of_a_pods_token_only_its_identity_is_written_down() {
     let mut planted = Planted::default();
     let cluster = EdgeCluster::start().await.expect("a cluster starts");
     let account = cluster.create_agent_account().await.expect("an account for the agent");
     let mut rig = Rig::start_logging(LEVEL, "").await;
-    let door = enroll::open(&mut rig).await;
+    let listener = enroll::open(&mut rig).await;
     let api_server = ApiServer::of(&cluster, &account);
     planted.know("account", account.token());
     let (_, _file) = enroll::token(&rig, "edge-a").await;
     let mut agents = Vec::new();
-    for (name, said) in
+    for (name, output) in
         [("one", "further pods of its ServiceAccount need no token"), ("two", "this pod has proved itself")]
     {
         let pod = cluster.create_pod(name).await;
@@ -73,8 +75,8 @@ async fn no_claim_of_a_pods_token_is_written_down_but_whose_it_is() {
         });
         planted.know(name, token.rsplit_once('.').expect("a JWT").1);
         private(&rig, &format!("{name}.token"), &token);
-        agents.push(pod_agent(&rig, &door, name, "edge-a", &api_server).await);
-        rig.logged(&format!("{name}.log"), 0, said).await;
+        agents.push(pod_agent(&rig, &listener, name, "edge-a", &api_server).await);
+        rig.logged(&format!("{name}.log"), 0, output).await;
     }
 
     let pod = cluster.create_pod("three").await;
@@ -86,11 +88,11 @@ async fn no_claim_of_a_pods_token_is_written_down_but_whose_it_is() {
             merge(good, claims);
         });
         planted.know(&place, token.rsplit_once('.').expect("a JWT").1);
-        let refused = attest(&rig, &door, &token).await.expect_err("it is wrong");
+        let refused = attest(&rig, &listener, &token).await.expect_err("it is wrong");
         planted.has_none(&format!("the answer to {claims}"), &format!("{refused:?}"));
         if number == 0 {
             private(&rig, "three.token", &token);
-            agents.push(pod_agent(&rig, &door, "three", "edge-a", &api_server).await);
+            agents.push(pod_agent(&rig, &listener, "three", "edge-a", &api_server).await);
             rig.logged("three.log", 0, "was given no certificate").await;
         }
     }
@@ -146,7 +148,7 @@ fn of_headers(issuer: &Issuer, planted: &mut Planted) -> Vec<(String, String, u1
     let ec = |header: Value, claims: &str| {
         let mut all = json!({ "alg": "ES256", "kid": EC_KEY });
         merge(&mut all, &header);
-        issuer.signed(&all.to_string(), claims, By::Ec)
+        issuer.signed(&all.to_string(), claims, TokenSignature::Ec)
     };
     let claims = good.to_string();
     let header = json!({ "alg": "ES256", "kid": EC_KEY }).to_string();
@@ -160,8 +162,12 @@ fn of_headers(issuer: &Issuer, planted: &mut Planted) -> Vec<(String, String, u1
         ("a key that is no name", ec(json!({ "kid": { "secret": secret("no-key") } }), &claims), 401),
         ("another type", ec(json!({ "typ": secret("type") }), &claims), 401),
         ("what must be understood", ec(json!({ "crit": [secret("critical")] }), &claims), 401),
-        ("another's signature", issuer.signed(&header, &claims, By::Rsa), 401),
-        ("a MAC", issuer.signed(&none.replace("none", "HS256"), &claims, By::MacOfPublicKey), 401),
+        ("another's signature", issuer.signed(&header, &claims, TokenSignature::Rsa), 401),
+        (
+            "a MAC",
+            issuer.signed(&none.replace("none", "HS256"), &claims, TokenSignature::MacOfPublicKey),
+            401,
+        ),
         ("claims that are cut", ec(json!({}), &cut), 401),
         // The last one is good, and reaches the API server.
         ("what nobody asks for", ec(json!({ "secret": secret("jwt-header") }), &claims), 200),
@@ -223,15 +229,15 @@ async fn asked(rig: &Rig, planted: &Planted, token: &str) -> u16 {
 }
 
 /// Shows a token as it should be shown.
-async fn attest(rig: &Rig, door: &Door, token: &str) -> Result<(), tonic::Status> {
+async fn attest(rig: &Rig, listener: &EnrollmentListener, token: &str) -> Result<(), tonic::Status> {
     let key = KeyPair::generate().expect("a key");
-    let mut line = Pretender::connect(rig, door).await;
+    let mut line = AttestationClient::connect(rig, listener).await;
     let nonce = line.nonce().await;
-    let pretense = Pretense { cluster: "edge-a", token, nonce, key: &key, signer: &key };
-    line.attest(&pretense).await.map(drop)
+    let claim = AttestationClaim { cluster: "edge-a", token, nonce, key: &key, signer: &key };
+    line.attest(&claim).await.map(drop)
 }
 
-/// Nothing of it stands in the server's metrics, in a log or in the audit log.
+/// None of it is in the server's metrics, in a log or in the audit log.
 async fn quiet(rig: &Rig, planted: &Planted) {
     planted.has_none("the server's metrics", &rig.metrics(rig.probes()).await);
     let logs = written(rig.path());

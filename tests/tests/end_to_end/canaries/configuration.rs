@@ -1,4 +1,4 @@
-//! Secrets in files that are wrong, and in the wrong places of files and variables: no error quotes one.
+//! Secrets in wrong files, and in the wrong fields of files and variables: no error quotes one.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use tests::rig::{Rig, free_port};
 use super::planted::Planted;
 use super::{LEVEL, written};
 
-/// How every kubeconfig is wrong, or what stands beside its secret is: what a user has, where `$` is the secret.
+/// Wrong users of a kubeconfig. `$` is the secret, in or beside the mistake.
 const USERS: [&str; 10] = [
     "token: [$",
     "token: { $: $ }",
@@ -22,7 +22,7 @@ const USERS: [&str; 10] = [
     "client-key-data: $!",
 ];
 
-/// How every configuration is wrong, where `$` is a secret and `TOKEN` is one of ours.
+/// Wrong lines of a configuration. `$` is a secret and `TOKEN` is one of ours.
 const LINES: [&str; 13] = [
     "drainGraceSeconds: $",
     "drainGraceSeconds: [$]",
@@ -83,12 +83,12 @@ const CHANGES_OF_SERVERS: [(&str, &str); 12] = [
 ];
 
 /// A server whose files are good, and secrets for those that are not.
-struct Stage {
+struct ConfigurationSetup {
     planted: Planted,
     rig: Rig,
-    /// What stands for `$`.
+    /// The secret that replaces `$`.
     secret: String,
-    /// And for `TOKEN`.
+    /// The token that replaces `TOKEN`.
     token: String,
     /// A good configuration of a server and of an agent.
     good: [String; 2],
@@ -96,64 +96,64 @@ struct Stage {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_error_about_a_configuration_quotes_a_secret_in_it() {
-    let stage = Stage::set().await;
-    let [server, agent] = stage.good.clone();
+    let setup = ConfigurationSetup::set().await;
+    let [server, agent] = setup.good.clone();
     for line in LINES {
-        stage.server(line, &format!("{server}\n{}\n", stage.with_secrets(line))).await;
-        stage.agent(line, &format!("{agent}\n{}\n", stage.with_secrets(line)), None).await;
+        setup.server(line, &format!("{server}\n{}\n", setup.with_secrets(line))).await;
+        setup.agent(line, &format!("{agent}\n{}\n", setup.with_secrets(line)), None).await;
     }
     for line in LINES_OF_AGENTS {
-        stage.agent(line, &format!("{agent}\n{}\n", stage.with_secrets(line)), None).await;
+        setup.agent(line, &format!("{agent}\n{}\n", setup.with_secrets(line)), None).await;
     }
     for (place, change) in CHANGES_OF_SERVERS {
         assert!(server.contains(place), "{place}");
-        stage.server(change, &server.replacen(place, &stage.with_secrets(change), 1)).await;
+        setup.server(change, &server.replacen(place, &setup.with_secrets(change), 1)).await;
     }
     let pin = "enrollment: { server: \"a.test:1\", pin: TOKEN, tokenFile: token }";
     let without_tls: String =
         agent.lines().filter(|line| !line.starts_with("tls:")).map(|line| format!("{line}\n")).collect();
-    stage.agent(pin, &format!("{without_tls}{}\n", stage.with_secrets(pin)), None).await;
+    setup.agent(pin, &format!("{without_tls}{}\n", setup.with_secrets(pin)), None).await;
     for url in [
         "https://me:$@proxy.test:3128",
         "http://me:$@proxy.test:port",
         "socks5://me:$@proxy.test",
         "http://me:$@",
     ] {
-        stage.agent(url, &agent, Some(("HTTPS_PROXY", &stage.with_secrets(url)))).await;
+        setup.agent(url, &agent, Some(("HTTPS_PROXY", &setup.with_secrets(url)))).await;
     }
-    stage.end().await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_error_about_a_kubeconfig_quotes_a_secret_in_it() {
-    let stage = Stage::set().await;
-    let agent = stage.good[1].replace("good.conf", "wrong.conf");
-    let key = fs::read_to_string(stage.rig.path().join("pki/admin-ca.key")).expect("a key");
+    let setup = ConfigurationSetup::set().await;
+    let agent = setup.good[1].replace("good.conf", "wrong.conf");
+    let key = fs::read_to_string(setup.rig.path().join("pki/admin-ca.key")).expect("a key");
     let pair = |key: &str| format!("client-certificate: pki/server.crt\n    client-key: {key}");
     let files = [("joined.key", key.replace('\n', " ")), ("cut.key", key.replace("-----END", "---"))];
     for (name, text) in &files {
-        stage.rig.write(name, text);
+        setup.rig.write(name, text);
     }
-    let users = USERS.into_iter().map(|user| stage.with_secrets(user));
-    let pairs = [pair("joined.key"), pair("cut.key"), pair("pki/admin-ca.key"), pair(&stage.token)];
+    let users = USERS.into_iter().map(|user| setup.with_secrets(user));
+    let pairs = [pair("joined.key"), pair("cut.key"), pair("pki/admin-ca.key"), pair(&setup.token)];
     for user in users.chain(pairs) {
-        stage.rig.write("wrong.conf", &kubeconfig("https://127.0.0.1:1", &user));
-        stage.agent(&user, &agent, None).await;
-        stage.people_read("wrong.conf").await;
+        setup.rig.write("wrong.conf", &kubeconfig("https://127.0.0.1:1", &user));
+        setup.agent(&user, &agent, None).await;
+        setup.people_read("wrong.conf").await;
     }
     for server in ["https://me:$@127.0.0.1:1", "http://me:$@127.0.0.1:1", "https://me:$@127.0.0.1:port"] {
-        stage.rig.write("wrong.conf", &kubeconfig(&stage.with_secrets(server), "token: a"));
-        stage.agent(server, &agent, None).await;
-        stage.people_read("wrong.conf").await;
+        setup.rig.write("wrong.conf", &kubeconfig(&setup.with_secrets(server), "token: a"));
+        setup.agent(server, &agent, None).await;
+        setup.people_read("wrong.conf").await;
     }
-    stage.end().await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_error_about_a_key_or_a_token_quotes_it() {
-    let mut stage = Stage::set().await;
-    let [server, agent] = stage.good.clone();
-    let key = fs::read_to_string(stage.rig.path().join("pki/admin-ca.key")).expect("a key");
+    let mut setup = ConfigurationSetup::set().await;
+    let [server, agent] = setup.good.clone();
+    let key = fs::read_to_string(setup.rig.path().join("pki/admin-ca.key")).expect("a key");
     for (what, text) in [
         ("joined", key.replace('\n', " ")),
         ("joined, without an end", key.replace('\n', " ").trim_end_matches([' ', '-']).to_owned()),
@@ -162,43 +162,43 @@ async fn no_error_about_a_key_or_a_token_quotes_it() {
         ("bare", key.lines().filter(|line| !line.starts_with('-')).collect()),
         ("somebody else's", key.clone()),
     ] {
-        let _path = private(&stage.rig, "wrong.key", &text);
-        stage.server(what, &server.replacen("pki/server.key", "wrong.key", 1)).await;
-        stage.server(what, &server.replacen("pki/server.crt", "wrong.key", 1)).await;
-        stage.agent(what, &agent.replacen("pki/edge-a-agent.key", "wrong.key", 1), None).await;
+        let _path = private(&setup.rig, "wrong.key", &text);
+        setup.server(what, &server.replacen("pki/server.key", "wrong.key", 1)).await;
+        setup.server(what, &server.replacen("pki/server.crt", "wrong.key", 1)).await;
+        setup.agent(what, &agent.replacen("pki/edge-a-agent.key", "wrong.key", 1), None).await;
         let issued = "--gateway https://a.test --ca pki/server-ca.crt --cert pki/server.crt --key wrong.key";
         for words in [
             "ca show wrong.key",
             &format!("kubeconfig {issued} --cluster a"),
             "doctor server --config server.wrong",
         ] {
-            stage.says(words, &[]).await;
+            setup.runs_without_leak(words, &[]).await;
         }
     }
     for line in ["$,tess,1", "$ tess", "sha256:$,tess,1", "\"$,tess,1", "\"$\"x,tess,1"] {
-        stage.rig.write("wrong.csv", &stage.with_secrets(line));
-        stage.server(line, &server.replacen("tokens.csv", "wrong.csv", 1)).await;
+        setup.rig.write("wrong.csv", &setup.with_secrets(line));
+        setup.server(line, &server.replacen("tokens.csv", "wrong.csv", 1)).await;
     }
-    stage.says("user token hash wrong.csv", &[]).await;
-    let door = "trust: { bundleFile: pki/trust.bundle }\nenrollment: { listen: \"127.0.0.1:1\", address: \"a.test:1\", ";
+    setup.runs_without_leak("user token hash wrong.csv", &[]).await;
+    let listener = "trust: { bundleFile: pki/trust.bundle }\nenrollment: { listen: \"127.0.0.1:1\", address: \"a.test:1\", ";
     for (signer, sealing) in [("pki/agent-intermediate.sealed", "wrong"), ("wrong", "pki/sealing.key")] {
         for text in ["$", "{ \"version\": 1, \"sealedKey\": \"$\" }", "{ \"$"] {
-            let _path = private(&stage.rig, "wrong", &stage.with_secrets(text));
-            let more = format!("{server}\n{door}signerFile: {signer}, sealingKeyFile: {sealing} }}\n");
-            stage.server(text, &more).await;
+            let _path = private(&setup.rig, "wrong", &setup.with_secrets(text));
+            let more = format!("{server}\n{listener}signerFile: {signer}, sealingKeyFile: {sealing} }}\n");
+            setup.server(text, &more).await;
         }
     }
-    stage.planted.know("another-sealing-key", "c2VhbGVkIHdpdGggYSBrZXkgb2YgMzIgYnl0ZXMhISE=");
-    let _path = private(&stage.rig, "wrong", "c2VhbGVkIHdpdGggYSBrZXkgb2YgMzIgYnl0ZXMhISE=\n");
+    setup.planted.know("another-sealing-key", "c2VhbGVkIHdpdGggYSBrZXkgb2YgMzIgYnl0ZXMhISE=");
+    let _path = private(&setup.rig, "wrong", "c2VhbGVkIHdpdGggYSBrZXkgb2YgMzIgYnl0ZXMhISE=\n");
     let signer = "signerFile: pki/agent-intermediate.sealed, sealingKeyFile: wrong }\n";
-    stage.server("another sealing key", &format!("{server}\n{door}{signer}")).await;
-    stage.says("audit verify server.state/audit --key wrong", &[]).await;
-    stage.end().await;
+    setup.server("another sealing key", &format!("{server}\n{listener}{signer}")).await;
+    setup.runs_without_leak("audit verify server.state/audit --key wrong", &[]).await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_error_about_what_a_person_keeps_quotes_a_secret_in_it() {
-    let stage = Stage::set().await;
+async fn no_error_about_a_persons_own_files_quotes_a_secret_in_them() {
+    let setup = ConfigurationSetup::set().await;
     let words = "kubeconfig --ca pki/server-ca.crt --cert pki/server.crt --key pki/server.key --cluster a --output person.conf --force";
     for text in [
         "token: $",
@@ -212,10 +212,10 @@ async fn no_error_about_what_a_person_keeps_quotes_a_secret_in_it() {
         "hostSuffix: me:$@a.test",
         "gateway: https://a.test\ntokenFile: TOKEN",
     ] {
-        stage.rig.write("person.yaml", &stage.with_secrets(text));
+        setup.rig.write("person.yaml", &setup.with_secrets(text));
         let variables = [("TOMBOLO_CONFIG", "person.yaml")];
-        stage.says(words, &variables).await;
-        stage.says("kubeconfig --cluster a --ca pki/server-ca.crt", &variables).await;
+        setup.runs_without_leak(words, &variables).await;
+        setup.runs_without_leak("kubeconfig --cluster a --ca pki/server-ca.crt", &variables).await;
     }
     for (name, value) in [
         ("TOMBOLO_GATEWAY", "https://me:$@a.test"),
@@ -223,26 +223,34 @@ async fn no_error_about_what_a_person_keeps_quotes_a_secret_in_it() {
         ("TOMBOLO_HOST_SUFFIX", "me:$@a.test"),
         ("TOMBOLO_TOKEN_FILE", "TOKEN"),
     ] {
-        let value = stage.with_secrets(value);
-        stage
-            .says("kubeconfig --cluster a --gateway https://a.test --ca pki/server-ca.crt", &[(name, &value)])
+        let value = setup.with_secrets(value);
+        setup
+            .runs_without_leak(
+                "kubeconfig --cluster a --gateway https://a.test --ca pki/server-ca.crt",
+                &[(name, &value)],
+            )
             .await;
-        stage.says("kubeconfig --cluster a --ca pki/server-ca.crt", &[(name, &value)]).await;
+        setup.runs_without_leak("kubeconfig --cluster a --ca pki/server-ca.crt", &[(name, &value)]).await;
     }
-    let folder = stage.rig.path().join("broken");
+    let folder = setup.rig.path().join("broken");
     fs::create_dir(&folder).expect("a folder");
     for text in ["token: $", "trustDomain: [$", "trustDomain: \"$", "trustDomain: me:$@a.test"] {
-        stage.rig.write("broken/ca.yaml", &stage.with_secrets(text));
-        stage.says("ca issue caller --dir broken --user ann", &[]).await;
+        setup.rig.write("broken/ca.yaml", &setup.with_secrets(text));
+        setup.runs_without_leak("ca issue caller --dir broken --user ann", &[]).await;
     }
     let jwks = "{ \"keys\": [{ \"kty\": \"EC\", \"crv\": \"P-256\", \"kid\": \"a\", \"x\": \"a\", \"y\": \"a\", \"d\": \"$\" }] }";
-    stage.rig.write("jwks.json", &stage.with_secrets(jwks));
-    stage.says("cluster create edge-a --socket admin/admin.sock", &[]).await;
-    stage.says("cluster attestation set-keys edge-a --keys jwks.json --socket admin/admin.sock", &[]).await;
-    stage.end().await;
+    setup.rig.write("jwks.json", &setup.with_secrets(jwks));
+    setup.runs_without_leak("cluster create edge-a --socket admin/admin.sock", &[]).await;
+    setup
+        .runs_without_leak(
+            "cluster attestation set-keys edge-a --keys jwks.json --socket admin/admin.sock",
+            &[],
+        )
+        .await;
+    setup.end().await;
 }
 
-impl Stage {
+impl ConfigurationSetup {
     async fn set() -> Self {
         let mut planted = Planted::default();
         let rig = Rig::start_logging(LEVEL, "").await;
@@ -271,16 +279,18 @@ impl Stage {
         text.replace('$', &self.secret).replace("TOKEN", &self.token)
     }
 
-    /// A server refuses a configuration without quoting what must not be, and so does what people examine it with.
+    /// A server refuses a configuration without quoting what must not be, and so does what people examine it
+    /// with.
     async fn server(&self, what: &str, text: &str) {
         self.rig.write("server.wrong", text);
         // Those of the file are the running server's.
-        let [door, probes] = [free_port(), free_port()].map(|address| address.to_string());
+        let [listener, probes] = [free_port(), free_port()].map(|address| address.to_string());
         let words = ["--config", "server.wrong", "--log-level", "trace", "--probes-listen", &probes];
-        let words = [words.as_slice(), &["--gateway-listen", &door, "--tunnel-listen", &door]].concat();
-        let said = self.planted.said_by(self.rig.path(), "tunnel-server", &words, &[]).await;
-        assert_eq!(said.code, Some(2), "{what}: {}", said.text);
-        self.says("doctor server --config server.wrong", &[]).await;
+        let words =
+            [words.as_slice(), &["--gateway-listen", &listener, "--tunnel-listen", &listener]].concat();
+        let output = self.planted.output_of(self.rig.path(), "tunnel-server", &words, &[]).await;
+        assert_eq!(output.code, Some(2), "{what}: {}", output.text);
+        self.runs_without_leak("doctor server --config server.wrong", &[]).await;
     }
 
     /// The same of an agent, perhaps with a variable.
@@ -289,11 +299,11 @@ impl Stage {
         let words = ["--config", "agent.wrong", "--log-level", "trace", "--probes-listen", "127.0.0.1:0"];
         let variables: Vec<(String, String)> =
             variable.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let said = self.planted.said_by(self.rig.path(), "tunnel-agent", &words, &variables).await;
-        assert_eq!(said.code, Some(2), "{what}: {}", said.text);
+        let output = self.planted.output_of(self.rig.path(), "tunnel-agent", &words, &variables).await;
+        assert_eq!(output.code, Some(2), "{what}: {}", output.text);
         if variables.is_empty() {
-            self.says("doctor agent --config agent.wrong", &[]).await;
-            self.says("rbac --agent-config agent.wrong", &[]).await;
+            self.runs_without_leak("doctor agent --config agent.wrong", &[]).await;
+            self.runs_without_leak("rbac --agent-config agent.wrong", &[]).await;
         }
     }
 
@@ -308,18 +318,18 @@ impl Stage {
             ),
             format!("cluster check edge-a --kubeconfig {kubeconfig} --socket admin/admin.sock"),
         ] {
-            self.says(&words, &[]).await;
+            self.runs_without_leak(&words, &[]).await;
         }
     }
 
-    /// What `tombolo` says, whether it can do what it is asked for or not.
-    async fn says(&self, words: &str, variables: &[(&str, &str)]) {
+    /// Runs `tombolo`, successfully or not. Its output must not contain a secret.
+    async fn runs_without_leak(&self, words: &str, variables: &[(&str, &str)]) {
         let words: Vec<&str> = words.split(' ').collect();
         let variables: Vec<(String, String)> =
             variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let said = self.planted.said_by(self.rig.path(), "tombolo", &words, &variables).await;
-        let usage = said.text.contains("Usage:");
-        assert!(!usage, "{words:?} is not understood: {}", said.text);
+        let output = self.planted.output_of(self.rig.path(), "tombolo", &words, &variables).await;
+        let usage = output.text.contains("Usage:");
+        assert!(!usage, "{words:?} is not understood: {}", output.text);
     }
 
     /// Nor has the server that ran beside written one down.

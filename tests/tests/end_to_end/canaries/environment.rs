@@ -1,4 +1,5 @@
-//! Secrets in the environment and the files of both daemons, while all of them are used, and once they are wrong: none is written down.
+//! Secrets in the environment and the files of both daemons, while they are in use and once they are wrong:
+//! none is written down.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tests::connect_proxy::ConnectProxy;
-use tests::enroll::{self, Door, private};
+use tests::enroll::{self, EnrollmentListener, private};
 use tests::fake_api::{Answer, Behaviour, FakeApi};
 use tests::rig::policy::{allow_all, usual};
 use tests::rig::{Agent, ApiServer, Reply, Rig, TOKEN, ask};
@@ -26,51 +27,52 @@ const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews
 const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]\ncarrier: http2\n";
 
 /// A server and agents that use every secret which they may have, each of its own.
-struct Stage {
+struct EnvironmentSetup {
     planted: Planted,
     rig: Rig,
-    door: Door,
+    listener: EnrollmentListener,
     /// The API server that the server asks.
     host: FakeApi,
-    /// The one of edge-a.
+    /// The fake API server of edge-a.
     fake: FakeApi,
     proxy: ConnectProxy,
-    /// Of all programs.
+    /// The environment variables of all programs.
     variables: Vec<(String, String)>,
 }
 
+/// This holds while the secret is in use, and once it is wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_secret_of_environment_and_files_is_written_down_while_it_is_used_and_once_it_is_wrong() {
-    let mut stage = Stage::set().await;
-    let agent = stage.enrolled("one", "token").await;
-    stage.rig.connected("edge-a").await;
-    let by_certificate = stage.agent_by_certificate().await;
+async fn no_secret_of_environment_and_files_is_written_down() {
+    let mut setup = EnvironmentSetup::set().await;
+    let agent = setup.enrolled("one", "token").await;
+    setup.rig.connected("edge-a").await;
+    let by_certificate = setup.agent_by_certificate().await;
 
     for secret in ["static-token", "reviewed-token"] {
-        let token = stage.planted.canary(secret);
-        let reply = stage.ask(&token).await;
+        let token = setup.planted.canary(secret);
+        let reply = setup.ask(&token).await;
         assert_eq!(reply.status, 200, "{secret}: {}", reply.body);
     }
-    stage.is_used();
-    let mut told = vec![
-        stage.rig.metrics(stage.rig.probes()).await,
-        stage.rig.metrics(agent.probes).await,
-        stage.rig.metrics(by_certificate.probes).await,
+    setup.is_used();
+    let mut leaked = vec![
+        setup.rig.metrics(setup.rig.probes()).await,
+        setup.rig.metrics(agent.probes).await,
+        setup.rig.metrics(by_certificate.probes).await,
     ];
-    stage.say_what_they_see().await;
+    setup.log_what_they_see().await;
 
-    told.extend(stage.spoil(&agent).await);
+    leaked.extend(setup.spoil(&agent).await);
 
-    let server = Rig::ends_with(stage.rig.server(), rustix::process::Signal::TERM).await;
+    let server = Rig::ends_with(setup.rig.server(), rustix::process::Signal::TERM).await;
     assert!(server.is_some(), "it ends by itself");
     drop((agent, by_certificate));
-    told.iter().for_each(|text| stage.planted.has_none("a metric or an answer", text));
-    let logs = written(stage.rig.path());
+    leaked.iter().for_each(|text| setup.planted.has_none("a metric or an answer", text));
+    let logs = written(setup.rig.path());
     assert!(logs.iter().map(|(_, text)| text.len()).sum::<usize>() > 100_000, "nothing was logged at TRACE");
-    logs.iter().for_each(|(path, text)| stage.planted.has_none(path, text));
+    logs.iter().for_each(|(path, text)| setup.planted.has_none(path, text));
 }
 
-impl Stage {
+impl EnvironmentSetup {
     async fn set() -> Self {
         let mut planted = Planted::default();
         let host = host().await;
@@ -105,7 +107,7 @@ impl Stage {
             ("DATABASE_PASSWORD".to_owned(), planted.canary("somebody-elses-variable")),
         ];
         rig.take_variables(&variables);
-        let door = enroll::open(&mut rig).await;
+        let listener = enroll::open(&mut rig).await;
         for key in keys(rig.path()) {
             planted.know_key(&key.display().to_string(), &fs::read_to_string(&key).expect("a key"));
         }
@@ -113,22 +115,22 @@ impl Stage {
         fake.otherwise(Behaviour::json("{}"));
         fake.write_kubeconfig(&rig.path().join("a.conf"), &planted.canary("kubeconfig-token"))
             .expect("a kubeconfig");
-        Self { planted, rig, door, host, fake, proxy, variables: variables.into() }
+        Self { planted, rig, listener, host, fake, proxy, variables: variables.into() }
     }
 
-    /// An agent of edge-a that reaches everything by its proxy, and has its certificate by the token in a file; its log bears
-    /// `name`.
+    /// An agent of edge-a that reaches everything by its proxy, and has its certificate by the token in a
+    /// file; its log bears `name`.
     async fn enrolled(&mut self, name: &str, token_file: &str) -> Agent {
         if token_file == "token" {
             let (token, _) = enroll::token(&self.rig, "edge-a").await;
             self.planted.know("enrollment-token", token.split_once('.').expect("ID.SECRET").1);
         }
-        let (port, door) = (self.rig.dialed().port(), self.door.address.port());
+        let (port, listener) = (self.rig.dialed().port(), self.listener.address.port());
         let written = self.planted.canary("proxy-of-the-file");
         let more = format!(
             "{MORE}servers: [\"gateway.test:{port}\"]\nproxy: {{ url: \"http://agent:{written}@127.0.0.1:1\" }}\n\
-             enrollment: {{ server: \"gateway.test:{door}\", pin: \"{}\", tokenFile: {token_file} }}",
-            self.door.pin
+             enrollment: {{ server: \"gateway.test:{listener}\", pin: \"{}\", tokenFile: {token_file} }}",
+            self.listener.pin
         );
         let api_server = ApiServer::Kubeconfig(self.rig.path().join("a.conf"));
         self.rig.agent_without_certificate(name, "edge-a", &api_server, &more).await
@@ -177,8 +179,8 @@ impl Stage {
         assert!(self.proxy.let_in() >= 2, "the enrollment and the tunnel went through the proxy");
     }
 
-    /// What people are shown, of secrets that are as they should be.
-    async fn say_what_they_see(&self) {
+    /// Runs the commands that show something of correct secrets.
+    async fn log_what_they_see(&self) {
         let folder = self.rig.path();
         for (program, words) in [
             ("tunnel-server", "--config server.yaml --log-level trace --dry-run"),
@@ -194,22 +196,22 @@ impl Stage {
             ("tombolo", "rbac --agent-config one.yaml"),
         ] {
             let words: Vec<&str> = words.split(' ').collect();
-            let _said = self.planted.said_by(folder, program, &words, &self.variables).await;
+            let _said = self.planted.output_of(folder, program, &words, &self.variables).await;
         }
     }
 
     /// Makes wrong what is used, and says what is answered then.
     async fn spoil(&mut self, agent: &Agent) -> Vec<String> {
-        let mut told = Vec::new();
-        // The API server takes the agent's token no more, and the next one stands in a file that cannot be read.
+        let mut leaked = Vec::new();
+        // The API server no longer accepts the agent's token, and the next one is in an unreadable file.
         self.fake.otherwise(Behaviour::Answer(Answer::json(401, "{}")));
         let wrong = self.planted.canary("wrong-kubeconfig");
         self.rig.write("a.conf", &format!("users: [{{ name: u, user: {{ token: [{wrong} }} }}]\n"));
         for _ in 0..2 {
-            told.push(self.ask(TOKEN).await.body);
+            leaked.push(self.ask(TOKEN).await.body);
         }
         self.rig.logged("one.log", 0, "cannot be read again").await;
-        told.push(self.rig.metrics(agent.probes).await);
+        leaked.push(self.rig.metrics(agent.probes).await);
 
         let plain = self.planted.canary("plain-token");
         self.rig.write("tokens.csv", &format!("{plain},tess,1\n"));
@@ -224,19 +226,20 @@ impl Stage {
             let token = self.planted.canary(place);
             let reply = self.ask(&token).await;
             assert!([401, 503].contains(&reply.status), "{place}: {}", reply.body);
-            told.push(reply.body);
+            leaked.push(reply.body);
         }
         self.host.on(ACCESS_REVIEWS, refused);
-        told.push(self.ask(TOKEN).await.body);
-        told.push(self.rig.metrics(self.rig.probes()).await);
+        leaked.push(self.ask(TOKEN).await.body);
+        leaked.push(self.rig.metrics(self.rig.probes()).await);
 
         self.fake.write_kubeconfig(&self.rig.path().join("a.conf"), &wrong).expect("a kubeconfig");
-        told.extend(self.enroll_in_vain().await);
-        told
+        leaked.extend(self.fail_to_enroll().await);
+        leaked
     }
 
-    /// Agents that are given no certificate: by a token of nobody's, by one in place of its file, by another password for the proxy.
-    async fn enroll_in_vain(&mut self) -> Vec<String> {
+    /// Agents that are given no certificate: by a token of nobody's, by one in place of its file, by another
+    /// password for the proxy.
+    async fn fail_to_enroll(&mut self) -> Vec<String> {
         let guessed =
             self.planted.know("guessed-token", format!("0123456789abcdef.{}", "5ecre7ca".repeat(8)));
         private(&self.rig, "guessed", &guessed);

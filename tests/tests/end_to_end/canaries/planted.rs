@@ -1,4 +1,4 @@
-//! Secrets that were planted, in every form in which one would be known again.
+//! Secrets that were planted, in every form in which they could be recognized.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,12 +15,12 @@ const KEY_LINE_CHARS: usize = 40;
 /// The most of a line that a failure quotes.
 const QUOTED_CHARS: usize = 600;
 
-/// The secrets: where each stands, and its forms.
+/// The secrets: the place of each, and its forms.
 #[derive(Default)]
 pub(super) struct Planted(Vec<(String, BTreeSet<String>)>);
 
-/// What a program has said, on stdout and stderr.
-pub(super) struct Said {
+/// The output of a program on stdout and stderr.
+pub(super) struct ProgramOutput {
     pub(super) code: Option<i32>,
     pub(super) text: String,
 }
@@ -48,7 +48,7 @@ impl Planted {
     }
 
     /// # Panics
-    /// If one stands in the text.
+    /// If the text contains one.
     pub(super) fn has_none(&self, what: &str, text: &str) {
         for (place, forms) in &self.0 {
             let has_one = |line: &&str| forms.iter().any(|form| line.contains(form.as_str()));
@@ -58,14 +58,15 @@ impl Planted {
         }
     }
 
-    /// What a program says of itself, in this folder and with these variables, which must be something without a secret.
-    pub(super) async fn said_by(
+    /// Runs a program in this folder with these variables. Its output must not be empty, and must contain no
+    /// secret.
+    pub(super) async fn output_of(
         &self,
         folder: &Path,
         program: &str,
         words: &[&str],
         variables: &[(String, String)],
-    ) -> Said {
+    ) -> ProgramOutput {
         let invocation =
             Invocation::of(binary(program)).arguments(words.iter().copied()).in_directory(folder);
         let invocation = variables
@@ -76,11 +77,12 @@ impl Planted {
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(!text.trim().is_empty(), "{program} {words:?} says nothing");
         self.has_none(&format!("{program} {words:?}"), &text);
-        Said { code: output.status.code(), text }
+        ProgramOutput { code: output.status.code(), text }
     }
 }
 
-/// As it is, in base64 wherever in a text it stands, as in a JWT or a Basic credential, and as `Debug` has bytes.
+/// As it is, in base64 at any position of a text, as in a JWT or a Basic credential, and in `Debug`'s format
+/// of bytes.
 fn forms(secret: &str) -> BTreeSet<String> {
     let decimal: Vec<String> = secret.bytes().map(|byte| byte.to_string()).collect();
     let encoded = [URL_SAFE_NO_PAD, STANDARD_NO_PAD].into_iter().flat_map(|engine| {

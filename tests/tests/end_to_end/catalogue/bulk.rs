@@ -1,9 +1,9 @@
-//! 50 MB of objects: listed whole, in chunks and compressed, each the same byte for byte.
+//! 50 MB of objects: listed in one piece, in chunks and compressed, each the same byte for byte.
 
-use tests::real_edge::{Lines, RealEdge};
-use tests::ways::Ask;
+use tests::real_edge::{RealEdge, RouteClients};
+use tests::routes::TestRequest;
 
-use super::{all_say, config_map, without_age};
+use super::{config_map, outputs_agree, without_age};
 
 const COLLECTION: &str = "/api/v1/namespaces/bulk/configmaps";
 
@@ -17,27 +17,27 @@ const OBJECT_BYTES: usize = 500 * 1024;
 const WRITERS: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_of_50_mb_is_the_same_whole_in_chunks_and_compressed() {
+async fn a_list_of_50_mb_is_the_same_in_one_piece_in_chunks_and_compressed() {
     let edge = RealEdge::shared().await;
     edge.namespace("bulk").await;
     let lines = edge.lines().await;
     fill(&lines).await;
-    let head = lines.direct().ask(&Ask::get(format!("{COLLECTION}?limit=1"))).await;
+    let head = lines.direct().ask(&TestRequest::get(format!("{COLLECTION}?limit=1"))).await;
     let version = version_of(&head.body);
     let list = format!("{COLLECTION}?resourceVersion={version}&resourceVersionMatch=Exact");
 
     // One after the other: 50 MB each.
-    let whole = same(&lines, &Ask::get(&list)).await;
-    assert!(whole.bytes > 50_000_000, "{whole:?}");
-    let protobuf = same(&lines, &Ask::get(&list).accept("application/vnd.kubernetes.protobuf")).await;
+    let complete = same(&lines, &TestRequest::get(&list)).await;
+    assert!(complete.bytes > 50_000_000, "{complete:?}");
+    let protobuf = same(&lines, &TestRequest::get(&list).accept("application/vnd.kubernetes.protobuf")).await;
     assert!(protobuf.bytes > 50_000_000, "{protobuf:?}");
-    let gzipped = same(&lines, &Ask::get(&list).header("accept-encoding", "gzip")).await;
-    assert!(gzipped.is_compressed && gzipped.bytes < whole.bytes, "{gzipped:?}");
+    let gzipped = same(&lines, &TestRequest::get(&list).header("accept-encoding", "gzip")).await;
+    assert!(gzipped.is_compressed && gzipped.bytes < complete.bytes, "{gzipped:?}");
 
     let mut chunks = 0;
     let mut next = Some(format!("{list}&limit=40"));
     while let Some(path) = next {
-        let chunk = lines.agree(&Ask::get(path).header("accept-encoding", "identity")).await;
+        let chunk = lines.agree(&TestRequest::get(path).header("accept-encoding", "identity")).await;
         chunks += 1;
         next = continue_of(&chunk.body).map(|token| format!("{COLLECTION}?limit=40&continue={token}"));
     }
@@ -45,14 +45,15 @@ async fn a_list_of_50_mb_is_the_same_whole_in_chunks_and_compressed() {
     by_kubectl(&edge).await;
 }
 
-/// kubectl has all objects by every way, in five chunks. As a table: to take 50 MB of JSON apart costs it a minute here.
+/// kubectl lists all objects by every route, in five chunks. It prints a table, because parsing 50 MB of JSON
+/// takes it a minute here.
 async fn by_kubectl(edge: &RealEdge) {
     let words = ["get", "configmaps", "-n", "bulk", "--chunk-size=25", "--no-headers"];
-    let listed = all_say(&edge.ways, &words, without_age, true).await;
+    let listed = outputs_agree(&edge.routes, &words, without_age, true).await;
     assert_eq!(listed.matches("map-").count(), OBJECTS, "{listed}");
 }
 
-/// What all answers to one request are.
+/// The properties that all answers to one request share.
 #[derive(Debug)]
 struct Same {
     bytes: usize,
@@ -60,7 +61,7 @@ struct Same {
 }
 
 /// Asks along each way, one after the other.
-async fn same(lines: &Lines, ask: &Ask) -> Same {
+async fn same(lines: &RouteClients, ask: &TestRequest) -> Same {
     let mut all = Vec::new();
     for line in lines.all() {
         let answer = line.ask(ask).await;
@@ -75,11 +76,11 @@ async fn same(lines: &Lines, ask: &Ask) -> Same {
     Same { bytes: all[0].1.len(), is_compressed }
 }
 
-async fn fill(lines: &Lines) {
+async fn fill(lines: &RouteClients) {
     let write = async |writer: usize| {
         for number in (writer..OBJECTS).step_by(WRITERS) {
             let object = config_map(&format!("map-{number:03}"), &text(number));
-            let ask = Ask::with("POST", COLLECTION, "application/json", object.to_string());
+            let ask = TestRequest::with("POST", COLLECTION, "application/json", object.to_string());
             let answer = lines.direct().ask(&ask).await;
             assert_eq!(answer.status, 201, "{answer:?}");
         }

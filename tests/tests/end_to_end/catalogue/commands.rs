@@ -1,10 +1,10 @@
-//! What people type to change a cluster: kubectl does and says the same by every way.
+//! Commands that change a cluster: kubectl does and prints the same by every route.
 
 use tests::kube::kubectl::Kubectl;
 use tests::real_edge::RealEdge;
-use tests::ways::{Way, masked};
+use tests::routes::{Route, masked};
 
-use super::said;
+use super::output_of;
 
 const MAP: &str = "apiVersion: v1
 kind: ConfigMap
@@ -136,23 +136,23 @@ delete crd reefs.tombolo.test --wait --timeout=60s
 !get crd reefs.tombolo.test";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_writes_config_maps_the_same_by_every_way() {
-    by_every_way(&*RealEdge::shared().await, "commands", MAPS).await;
+async fn kubectl_writes_config_maps_the_same_by_every_entry_point() {
+    by_every_route(&*RealEdge::shared().await, "commands", MAPS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_works_on_workloads_and_nodes_the_same_by_every_way() {
-    by_every_way(&*RealEdge::shared().await, "workload-commands", WORKLOADS).await;
+async fn kubectl_works_on_workloads_and_nodes_the_same_by_every_entry_point() {
+    by_every_route(&*RealEdge::shared().await, "workload-commands", WORKLOADS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn types_come_and_go_the_same_by_every_way() {
+async fn types_come_and_go_the_same_by_every_entry_point() {
     // A cluster of its own: other tests compare what the shared one says of its types.
-    by_every_way(&RealEdge::start().await, "types", TYPES).await;
+    by_every_route(&RealEdge::start().await, "types", TYPES).await;
 }
 
 /// Runs the commands by each way, one way after the other: each leaves the namespace as it found it.
-async fn by_every_way(edge: &RealEdge, namespace: &str, commands: &str) {
+async fn by_every_route(edge: &RealEdge, namespace: &str, commands: &str) {
     edge.namespace(namespace).await;
     let account = ["create", "serviceaccount", "default", "-n", namespace];
     edge.cluster.admin().stdout(&account).await;
@@ -169,31 +169,31 @@ async fn by_every_way(edge: &RealEdge, namespace: &str, commands: &str) {
         file("REEF", REEF),
     ];
     let mut direct: Vec<String> = Vec::new();
-    for way in &edge.ways {
-        let kubectl = editing(way);
+    for route in &edge.routes {
+        let kubectl = editing(route);
         for (number, command) in commands.lines().enumerate() {
-            let told = format!("kubectl {command} by {}", way.name);
+            let case = format!("kubectl {command} by {}", route.name);
             let (fails, command) = command.strip_prefix('!').map_or((false, command), |rest| (true, rest));
             let words = command.split(' ').map(|word| path_or_word(&files, word));
             let words: Vec<&str> = words.chain(["-n", namespace]).collect();
-            let said = said(&kubectl, &words, mask).await;
-            assert_eq!(!said.starts_with("exit status: 0\n"), fails, "{told}: {said}");
+            let output = output_of(&kubectl, &words, mask).await;
+            assert_eq!(!output.starts_with("exit status: 0\n"), fails, "{case}: {output}");
             match direct.get(number) {
-                None => direct.push(said),
-                Some(direct) => assert_eq!(said, *direct, "{told}"),
+                None => direct.push(output),
+                Some(direct) => assert_eq!(output, *direct, "{case}"),
             }
         }
     }
 }
 
-/// Where the file is that a word names, or the word.
+/// The path of the file that a word names, or the word itself.
 fn path_or_word<'text>(files: &'text [(&str, String)], word: &'text str) -> &'text str {
     files.iter().find(|(name, _)| *name == word).map_or(word, |(_, path)| path)
 }
 
 /// A kubectl whose user's editor changes the label `app` into `web`.
-fn editing(way: &Way) -> Kubectl {
-    way.kubectl.clone().with_variable("KUBE_EDITOR", "sed -i s/app:/web:/")
+fn editing(route: &Route) -> Kubectl {
+    route.kubectl.clone().with_variable("KUBE_EDITOR", "sed -i s/app:/web:/")
 }
 
 /// `diff` names folders that it has made, and shows objects as YAML.

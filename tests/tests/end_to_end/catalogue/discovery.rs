@@ -1,4 +1,4 @@
-//! Discovery: what the API server can do is told, cached and explained the same by every way.
+//! Discovery: the API server's resources are listed, cached and explained the same by every route.
 
 use std::time::Instant;
 
@@ -6,16 +6,16 @@ use serde_json::Value;
 use tests::caller::SOON;
 use tests::kube::audit::AuditEvent;
 use tests::real_edge::{CLUSTER, RealEdge};
-use tests::ways::{Ask, Line};
+use tests::routes::{RouteClient, TestRequest};
 use tokio::time::{Duration, sleep};
 
-use super::{all_say, as_it_is};
+use super::{as_it_is, outputs_agree};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const OPENAPI_V3: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
-/// What only the documents of our own type have.
+/// A group that only the documents of our own type contain.
 const GROUP: &str = "tombolo.test";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,30 +31,32 @@ async fn discovery_documents_are_the_same_and_are_not_sent_twice() {
         ("/openapi/v2", "application/json"),
         ("/openapi/v3/api/v1", OPENAPI_V3),
     ] {
-        let whole = lines.agree(&Ask::get(path).accept(accept).header("accept-encoding", "gzip")).await;
-        assert_eq!(whole.status, 200, "{path}");
-        let etag = whole.header("etag").unwrap_or_else(|| panic!("{path} has no ETag: {:?}", whole.headers));
-        let again = lines.agree(&Ask::get(path).accept(accept).header("if-none-match", etag)).await;
+        let complete =
+            lines.agree(&TestRequest::get(path).accept(accept).header("accept-encoding", "gzip")).await;
+        assert_eq!(complete.status, 200, "{path}");
+        let etag =
+            complete.header("etag").unwrap_or_else(|| panic!("{path} has no ETag: {:?}", complete.headers));
+        let again = lines.agree(&TestRequest::get(path).accept(accept).header("if-none-match", etag)).await;
         assert!(again.status == 304 && again.body.is_empty(), "{path}: {}", again.status);
     }
     for path in ["/", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1", "/apis/tombolo.test/v1"] {
-        let answer = lines.agree(&Ask::get(path)).await;
+        let answer = lines.agree(&TestRequest::get(path)).await;
         assert_eq!(answer.status, 200, "{path}");
     }
 
     // Every group's OpenAPI has an URL with a hash, which may be kept for ever; the index itself has an ETag.
-    let index = lines.agree(&Ask::get("/openapi/v3")).await;
+    let index = lines.agree(&TestRequest::get("/openapi/v3")).await;
     let index: Value = serde_json::from_slice(&index.body).unwrap();
     let groups = index["paths"].as_object().unwrap();
     assert!(groups.len() > 20, "{index}");
     for group in groups.values() {
         let url = group["serverRelativeURL"].as_str().unwrap();
-        let document = lines.agree(&Ask::get(url)).await;
+        let document = lines.agree(&TestRequest::get(url)).await;
         assert_eq!(document.status, 200, "{url}");
         assert!(document.header("cache-control").unwrap().contains("immutable"), "{:?}", document.headers);
     }
     // An old hash is sent on to the new one; the answer's Location is the only thing that differs by path.
-    let old = Ask::get("/openapi/v3/api/v1?hash=0123");
+    let old = TestRequest::get("/openapi/v3/api/v1?hash=0123");
     let [direct, path, host] = lines.ask(&old).await;
     assert_eq!([direct.status, path.status, host.status], [301; 3]);
     let location = direct.header("location").unwrap().to_owned();
@@ -63,7 +65,7 @@ async fn discovery_documents_are_the_same_and_are_not_sent_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_explains_the_same_by_every_way() {
+async fn kubectl_explains_the_same_by_every_entry_point() {
     let edge = RealEdge::shared().await;
     knows_our_type(edge.lines().await.direct()).await;
     for words in [
@@ -76,44 +78,45 @@ async fn kubectl_explains_the_same_by_every_way() {
         "api-resources --sort-by=name -o wide",
         "api-resources --api-group=tombolo.test --verbs=list -o name",
     ] {
-        all_say(&edge.ways, &words.split(' ').collect::<Vec<_>>(), as_it_is, true).await;
+        outputs_agree(&edge.routes, &words.split(' ').collect::<Vec<_>>(), as_it_is, true).await;
     }
-    all_say(&edge.ways, &["explain", "nothings"], as_it_is, false).await;
-    for way in &edge.ways {
-        let info = way.kubectl.stdout(&["cluster-info"]).await;
-        let url = format!("https://{}:{}{}", way.host, way.address.port(), way.prefix);
+    outputs_agree(&edge.routes, &["explain", "nothings"], as_it_is, false).await;
+    for route in &edge.routes {
+        let info = route.kubectl.stdout(&["cluster-info"]).await;
+        let url = format!("https://{}:{}{}", route.host, route.address.port(), route.prefix);
         assert!(info.contains(&url), "{info}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_asks_once_what_there_is_and_later_only_whether_it_has_changed() {
+async fn kubectl_caches_discovery_and_later_only_revalidates_it() {
     let edge = RealEdge::shared().await;
     knows_our_type(edge.lines().await.direct()).await;
-    let ways = edge.ways_of("carol").await;
-    let direct = ways[0].connect().await;
-    for way in &ways {
-        let kubectl = way.kubectl.clone().with_home(edge.rig.path().join(format!("home {}", way.name)));
-        let mut told = Vec::new();
+    let routes = edge.routes_of("carol").await;
+    let direct = routes[0].connect().await;
+    for route in &routes {
+        let kubectl = route.kubectl.clone().with_home(edge.rig.path().join(format!("home {}", route.name)));
+        let mut outputs = Vec::new();
         for command in ["get configmaps", "get configmaps", "api-resources"] {
-            let before = whole_requests_of_carol(&edge).len();
+            let before = complete_requests_of_carol(&edge).len();
             kubectl.stdout(&command.split(' ').collect::<Vec<_>>()).await;
-            told.push(discoveries(&edge, &direct, before).await);
+            outputs.push(discoveries(&edge, &direct, before).await);
         }
-        assert_eq!(told[0], [200, 200], "{}: /api and /apis are asked for once", way.name);
-        assert_eq!(told[1], [0; 0], "{}: the second time nothing is asked", way.name);
-        assert_eq!(told[2], [304, 304], "{}: only whether it has changed", way.name);
+        assert_eq!(outputs[0], [200, 200], "{}: /api and /apis are asked for once", route.name);
+        assert_eq!(outputs[1], [0; 0], "{}: the second time nothing is asked", route.name);
+        assert_eq!(outputs[2], [304, 304], "{}: only whether it has changed", route.name);
     }
 }
 
-/// The statuses of the discovery requests that came behind the first `from` requests of carol, who has none under way.
-async fn discoveries(edge: &RealEdge, direct: &Line, from: usize) -> Vec<u16> {
+/// The statuses of the discovery requests that came behind the first `from` requests of carol, who has none
+/// under way.
+async fn discoveries(edge: &RealEdge, direct: &RouteClient, from: usize) -> Vec<u16> {
     // The log is written when an answer ends, which may be after kubectl has ended.
     let marker = format!("/livez/ping?after={from}");
-    direct.ask(&Ask::get(&marker)).await;
+    direct.ask(&TestRequest::get(&marker)).await;
     let deadline = Instant::now() + SOON;
     loop {
-        let events = whole_requests_of_carol(edge);
+        let events = complete_requests_of_carol(edge);
         if events.iter().any(|event| event.request_uri == marker) {
             let discoveries = events[from..]
                 .iter()
@@ -127,8 +130,8 @@ async fn discoveries(edge: &RealEdge, direct: &Line, from: usize) -> Vec<u16> {
     }
 }
 
-/// The whole requests of carol, in the order in which they ended.
-fn whole_requests_of_carol(edge: &RealEdge) -> Vec<AuditEvent> {
+/// The completed requests of carol, in the order of their ends.
+fn complete_requests_of_carol(edge: &RealEdge) -> Vec<AuditEvent> {
     let mut events = edge.cluster.audit().expect("the audit log is readable");
     events.retain(|event| {
         let user = event.impersonated_user.as_ref().unwrap_or(&event.user);
@@ -138,12 +141,12 @@ fn whole_requests_of_carol(edge: &RealEdge) -> Vec<AuditEvent> {
 }
 
 /// The API server's documents have our type a little later than it is served.
-async fn knows_our_type(direct: &Line) {
+async fn knows_our_type(direct: &RouteClient) {
     let deadline = Instant::now() + SOON;
     for (path, accept) in
         [("/apis", AGGREGATED), ("/openapi/v3", "application/json"), ("/openapi/v2", "application/json")]
     {
-        let ask = Ask::get(path).accept(accept);
+        let ask = TestRequest::get(path).accept(accept);
         while !String::from_utf8_lossy(&direct.ask(&ask).await.body).contains(GROUP) {
             assert!(Instant::now() < deadline, "{path} never had {GROUP}");
             sleep(Duration::from_millis(100)).await;

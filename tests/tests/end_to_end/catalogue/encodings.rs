@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use tests::cbor;
-use tests::real_edge::{Lines, RealEdge};
-use tests::ways::{Ask, masked};
+use tests::real_edge::{RealEdge, RouteClients};
+use tests::routes::{TestRequest, masked};
 
 use super::{config_map, create};
 
@@ -12,7 +12,7 @@ const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const CBOR: &str = "application/cbor";
 
-/// How protobuf begins in Kubernetes.
+/// The first bytes of protobuf in Kubernetes.
 const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,11 +43,11 @@ async fn answers_are_the_same_in_every_encoding() {
         (custom, YAML.to_owned(), b"apiVersion"),
         (custom, metadata(JSON, "PartialObjectMetadata"), b"{"),
     ] {
-        let answer = lines.agree(&Ask::get(path).accept(&accept)).await;
+        let answer = lines.agree(&TestRequest::get(path).accept(&accept)).await;
         assert!(answer.status == 200 && answer.body.starts_with(begins), "{path} {accept}: {answer:?}");
     }
     for (path, accept) in [(one.as_str(), "text/html"), (custom, PROTOBUF)] {
-        let refused = lines.agree(&Ask::get(path).accept(accept)).await;
+        let refused = lines.agree(&TestRequest::get(path).accept(accept)).await;
         assert_eq!(refused.status, 406, "{path} {accept}");
     }
     tables(&lines, &[&list, &one, custom]).await;
@@ -55,11 +55,11 @@ async fn answers_are_the_same_in_every_encoding() {
 }
 
 /// Ages are of the moment, and the rest is the same.
-async fn tables(lines: &Lines, paths: &[&str]) {
+async fn tables(lines: &RouteClients, paths: &[&str]) {
     for path in paths {
         for options in ["", "includeObject=Object", "includeObject=None"] {
             let joint = if path.contains('?') { '&' } else { '?' };
-            let ask = Ask::get(format!("{path}{joint}{options}"));
+            let ask = TestRequest::get(format!("{path}{joint}{options}"));
             let [direct, through @ ..] =
                 lines.ask(&ask.accept("application/json;as=Table;v=v1;g=meta.k8s.io")).await;
             assert!(masked(&direct.body).contains("\"kind\":\"Table\""), "{direct:?}");
@@ -72,12 +72,13 @@ async fn tables(lines: &Lines, paths: &[&str]) {
 }
 
 /// The order of a map's keys is drawn by lot, and the rest is the same.
-async fn cbor_answers(lines: &Lines, paths: &[&str]) {
+async fn cbor_answers(lines: &RouteClients, paths: &[&str]) {
     for path in paths {
-        let [direct, through @ ..] = lines.ask(&Ask::get(*path).accept(CBOR)).await;
+        let [direct, through @ ..] = lines.ask(&TestRequest::get(*path).accept(CBOR)).await;
         assert_eq!(direct.header("content-type"), Some(CBOR), "{direct:?}");
         let json: Value =
-            serde_json::from_slice(&lines.direct().ask(&Ask::get(*path).accept(JSON)).await.body).unwrap();
+            serde_json::from_slice(&lines.direct().ask(&TestRequest::get(*path).accept(JSON)).await.body)
+                .unwrap();
         for answer in through {
             assert_eq!(answer.lasting_headers(), direct.lasting_headers());
             assert_eq!(cbor::decode(&answer.body), std::slice::from_ref(&json), "{path}");
@@ -93,7 +94,7 @@ async fn requests_are_taken_in_every_encoding() {
     let collection = "/api/v1/namespaces/bodies/configmaps";
     let object = config_map("m", "1");
     // What a dry run answers has no version yet, and so it can be created.
-    let dry = Ask::with("POST", format!("{collection}?dryRun=All"), JSON, object.to_string());
+    let dry = TestRequest::with("POST", format!("{collection}?dryRun=All"), JSON, object.to_string());
     let protobuf = lines.direct().ask(&dry.accept(PROTOBUF)).await.body;
     let yaml = "{apiVersion: v1, kind: ConfigMap, metadata: {name: m, labels: {kept: 'no'}}, data: {a: '1', b: '2'}}";
     let bodies = [
@@ -105,23 +106,24 @@ async fn requests_are_taken_in_every_encoding() {
 
     for line in lines.all() {
         for (encoding, body) in &bodies {
-            let told = format!("{encoding} by {}", line.name);
-            let created = line.ask(&Ask::with("POST", collection, encoding, body.clone())).await;
-            assert_eq!(created.status, 201, "{told}: {created:?}");
+            let case = format!("{encoding} by {}", line.name);
+            let created = line.ask(&TestRequest::with("POST", collection, encoding, body.clone())).await;
+            assert_eq!(created.status, 201, "{case}: {created:?}");
             let read: Value = serde_json::from_slice(
-                &lines.direct().ask(&Ask::get(format!("{collection}/m")).accept(JSON)).await.body,
+                &lines.direct().ask(&TestRequest::get(format!("{collection}/m")).accept(JSON)).await.body,
             )
             .unwrap();
-            assert_eq!(read["data"], object["data"], "{told}");
-            assert_eq!(read["metadata"]["labels"], object["metadata"]["labels"], "{told}");
+            assert_eq!(read["data"], object["data"], "{case}");
+            assert_eq!(read["metadata"]["labels"], object["metadata"]["labels"], "{case}");
 
             // What is read in an encoding can be written back in it.
-            let read = line.ask(&Ask::get(format!("{collection}/m")).accept(encoding)).await;
-            assert_eq!(read.header("content-type"), Some(*encoding), "{told}");
-            let replaced = line.ask(&Ask::with("PUT", format!("{collection}/m"), encoding, read.body)).await;
-            assert_eq!(replaced.status, 200, "{told}: {replaced:?}");
-            let deleted = line.ask(&Ask::of("DELETE", format!("{collection}/m"))).await;
-            assert_eq!(deleted.status, 200, "{told}: {deleted:?}");
+            let read = line.ask(&TestRequest::get(format!("{collection}/m")).accept(encoding)).await;
+            assert_eq!(read.header("content-type"), Some(*encoding), "{case}");
+            let replaced =
+                line.ask(&TestRequest::with("PUT", format!("{collection}/m"), encoding, read.body)).await;
+            assert_eq!(replaced.status, 200, "{case}: {replaced:?}");
+            let deleted = line.ask(&TestRequest::of("DELETE", format!("{collection}/m"))).await;
+            assert_eq!(deleted.status, 200, "{case}: {deleted:?}");
         }
     }
 }

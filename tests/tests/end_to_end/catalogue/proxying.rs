@@ -1,4 +1,5 @@
-//! `kubectl proxy`: a local door without a credential, by path with `--append-server-path`, by host name without.
+//! `kubectl proxy`: a local listener without a credential, by path with `--append-server-path`, by host name
+//! without.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use tests::caller::SOON;
 use tests::process::Process;
 use tests::real_edge::RealEdge;
-use tests::ways::{Ask, Way};
+use tests::routes::{Route, TestRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -17,41 +18,42 @@ use super::{config_map, create};
 const COLLECTION: &str = "/api/v1/namespaces/proxied/configmaps";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_proxy_serves_the_cluster_by_every_way() {
+async fn kubectl_proxy_serves_the_cluster_by_every_entry_point() {
     let edge = RealEdge::shared().await;
     edge.namespace("proxied").await;
     create(&edge, COLLECTION, [config_map("m", "x")]).await;
-    let direct = edge.ways[0].connect().await;
-    let whole = direct.ask(&Ask::get(format!("{COLLECTION}/m"))).await;
+    let direct = edge.routes[0].connect().await;
+    let complete = direct.ask(&TestRequest::get(format!("{COLLECTION}/m"))).await;
 
-    let [_, path, host] = &edge.ways;
-    for (way, more) in [(path, vec!["--append-server-path"]), (host, vec![])] {
-        let proxy = Proxy::start(&edge, way, &more).await;
+    let [_, path, host] = &edge.routes;
+    for (route, more) in [(path, vec!["--append-server-path"]), (host, vec![])] {
+        let proxy = Proxy::start(&edge, route, &more).await;
 
         let (head, body) = proxy.ask("GET", &format!("{COLLECTION}/m"), "").await;
-        assert!(head.starts_with("HTTP/1.1 200 "), "{}: {head}", way.name);
-        assert!(body == whole.body, "{}", way.name);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{}: {head}", route.name);
+        assert!(body == complete.body, "{}", route.name);
 
-        let name = way.name.replace(' ', "-");
+        let name = route.name.replace(' ', "-");
         let (head, _) = proxy.ask("POST", COLLECTION, &config_map(&name, "y").to_string()).await;
-        assert!(head.starts_with("HTTP/1.1 201 "), "{}: {head}", way.name);
+        assert!(head.starts_with("HTTP/1.1 201 "), "{}: {head}", route.name);
         let (head, _) = proxy.ask("DELETE", &format!("{COLLECTION}/{name}"), "").await;
-        assert!(head.starts_with("HTTP/1.1 200 "), "{}: {head}", way.name);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{}: {head}", route.name);
 
-        let kubectl = way.kubectl.clone().with_home(edge.rig.path().join(format!("proxied {name}")));
+        let kubectl = route.kubectl.clone().with_home(edge.rig.path().join(format!("proxied {name}")));
         let server = format!("--server=http://{}", proxy.address);
         let names = kubectl.stdout(&[&server, "get", "configmaps", "-n", "proxied", "-o", "name"]).await;
-        assert_eq!(names, "configmap/m\n", "{}", way.name);
+        assert_eq!(names, "configmap/m\n", "{}", route.name);
 
-        proxy.watches(&edge, way, &whole.body).await;
+        proxy.watches(&edge, route, &complete.body).await;
     }
 }
 
-/// Without `--append-server-path` kubectl drops the path of its server, and the gateway says where clusters are.
+/// Without `--append-server-path` kubectl drops the path of its server, and the gateway says where clusters
+/// are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_proxy_by_path_without_the_path_is_told_so() {
+async fn kubectl_proxy_by_path_without_the_path_gets_an_explanation() {
     let edge = RealEdge::shared().await;
-    let proxy = Proxy::start(&edge, &edge.ways[1], &[]).await;
+    let proxy = Proxy::start(&edge, &edge.routes[1], &[]).await;
 
     let (head, body) = proxy.ask("GET", "/api/v1/namespaces/default", "").await;
 
@@ -60,23 +62,23 @@ async fn kubectl_proxy_by_path_without_the_path_is_told_so() {
     assert!(status["message"].as_str().unwrap().contains("/clusters/"), "{status}");
 }
 
-/// A running `kubectl proxy`.
+/// A `kubectl proxy` that runs.
 struct Proxy {
     address: SocketAddr,
     _process: Process,
 }
 
 impl Proxy {
-    async fn start(edge: &RealEdge, way: &Way, more: &[&str]) -> Self {
-        let output = edge.rig.path().join(format!("proxy {} {}", way.name, more.len()));
+    async fn start(edge: &RealEdge, route: &Route, more: &[&str]) -> Self {
+        let output = edge.rig.path().join(format!("proxy {} {}", route.name, more.len()));
         let words = [&["proxy", "--port=0"], more].concat();
-        let process = way.kubectl.start(&words, &output).await.unwrap();
+        let process = route.kubectl.start(&words, &output).await.unwrap();
         let deadline = Instant::now() + SOON;
         loop {
             let text = std::fs::read_to_string(&output).unwrap_or_default();
-            let said =
+            let message =
                 text.split_once("Starting to serve on ").and_then(|(_, address)| address.strip_suffix('\n'));
-            if let Some(address) = said {
+            if let Some(address) = message {
                 return Self { address: address.parse().unwrap(), _process: process };
             }
             assert!(Instant::now() < deadline, "kubectl proxy: {text}");
@@ -95,19 +97,19 @@ impl Proxy {
     }
 
     /// An event comes while the watch goes on.
-    async fn watches(&self, edge: &RealEdge, way: &Way, before: &[u8]) {
+    async fn watches(&self, edge: &RealEdge, route: &Route, before: &[u8]) {
         let before: Value = serde_json::from_slice(before).unwrap();
         let version = before["metadata"]["resourceVersion"].as_str().unwrap();
         let mut stream =
             self.send("GET", &format!("{COLLECTION}?watch=1&resourceVersion={version}"), "").await;
-        let name = format!("seen-{}", way.name.replace(' ', "-"));
+        let name = format!("seen-{}", route.name.replace(' ', "-"));
         create(edge, COLLECTION, [json!({ "metadata": { "name": name } })]).await;
         let mut bytes = Vec::new();
         while !String::from_utf8_lossy(&bytes).contains(&name) {
             let read = timeout(SOON, stream.read_buf(&mut bytes)).await.expect("an event in time").unwrap();
-            assert!(read > 0, "{}: the watch ended", way.name);
+            assert!(read > 0, "{}: the watch ended", route.name);
         }
-        edge.ways[0].kubectl.stdout(&["delete", "configmap", &name, "-n", "proxied"]).await;
+        edge.routes[0].kubectl.stdout(&["delete", "configmap", &name, "-n", "proxied"]).await;
     }
 
     async fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {

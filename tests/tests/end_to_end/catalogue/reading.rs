@@ -1,14 +1,14 @@
-//! Reading: what kubectl and libraries get, list and describe is the same by every way.
+//! Reading: get, list and describe by kubectl and libraries give the same by every route.
 
 use tests::real_edge::RealEdge;
-use tests::ways::Ask;
+use tests::routes::TestRequest;
 
-use super::{all_say, as_it_is, config_map, create, without_age};
+use super::{as_it_is, config_map, create, outputs_agree, without_age};
 
 const NAMESPACE: &str = "reading";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_shows_the_same_by_every_way() {
+async fn kubectl_shows_the_same_by_every_entry_point() {
     let edge = RealEdge::shared().await;
     edge.namespace(NAMESPACE).await;
     let maps = (0..7).map(|number| config_map(&format!("map-{number}"), "x"));
@@ -34,14 +34,14 @@ async fn kubectl_shows_the_same_by_every_way() {
         "version -o json",
         "auth can-i create pods --subresource=exec",
         "auth can-i --list",
-        // Not the whole: the API server itself adds a fingerprint of a certificate that it has seen.
+        // Only a part, because the API server itself adds a fingerprint of a certificate that it has seen.
         "auth whoami -o jsonpath={.status.userInfo.username}{.status.userInfo.groups}",
         "events",
     ] {
-        all_say(&edge.ways, &words_of(words), as_it_is, true).await;
+        outputs_agree(&edge.routes, &words_of(words), as_it_is, true).await;
     }
     for words in ["get configmaps", "get configmaps -o wide", "get namespace default", "get all,cm"] {
-        all_say(&edge.ways, &words_of(words), without_age, true).await;
+        outputs_agree(&edge.routes, &words_of(words), without_age, true).await;
     }
     for words in [
         "get configmap nobody",
@@ -51,7 +51,7 @@ async fn kubectl_shows_the_same_by_every_way() {
         "logs nobody",
         "get pods --server-print=false --field-selector=no.such=field",
     ] {
-        all_say(&edge.ways, &words_of(words), as_it_is, false).await;
+        outputs_agree(&edge.routes, &words_of(words), as_it_is, false).await;
     }
 }
 
@@ -80,15 +80,16 @@ async fn raw_answers_are_the_same_byte_for_byte() {
         ("/openid/v1/jwks".to_owned(), 200),
         ("/.well-known/openid-configuration".to_owned(), 200),
     ] {
-        let answer = lines.agree(&Ask::get(&path)).await;
+        let answer = lines.agree(&TestRequest::get(&path)).await;
         assert_eq!(answer.status, status, "{path}: {}", String::from_utf8_lossy(&answer.body));
     }
     for method in ["HEAD", "OPTIONS"] {
-        let ask = Ask::of(method, "/api/v1/namespaces/raw/configmaps/map-1");
+        let ask = TestRequest::of(method, "/api/v1/namespaces/raw/configmaps/map-1");
         lines.agree(&ask).await;
     }
     let future = "/api/v1/namespaces/raw/configmaps?resourceVersion=999999999&timeoutSeconds=1";
-    let answers = lines.ask(&Ask::get(future)).await.map(|answer| (answer.status, timeless(&answer.body)));
+    let answers =
+        lines.ask(&TestRequest::get(future)).await.map(|answer| (answer.status, timeless(&answer.body)));
     assert_eq!(answers[0].0, 504, "{}", answers[0].1);
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
 }
@@ -112,7 +113,7 @@ async fn a_list_in_chunks_is_the_same_to_its_last_continue_token() {
     let mut chunks = 0;
     let mut next = Some(format!("{path}&resourceVersion={version}&resourceVersionMatch=Exact"));
     while let Some(path_of_chunk) = next {
-        let answer = lines.agree(&Ask::get(path_of_chunk)).await;
+        let answer = lines.agree(&TestRequest::get(path_of_chunk)).await;
         chunks += 1;
         let list: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
         next = list["metadata"]["continue"].as_str().map(|token| format!("{path}&continue={token}"));
@@ -131,15 +132,15 @@ async fn answers_over_http1_are_the_same_byte_for_byte() {
     let body = config_map("map-0", "again").to_string();
 
     for (ask, status) in [
-        (Ask::get(format!("{collection}/map-1")), 200),
-        (Ask::get(&list), 200),
-        (Ask::get(&list).header("accept-encoding", "gzip"), 200),
-        (Ask::get(&list).accept("application/vnd.kubernetes.protobuf"), 200),
-        (Ask::get(watch), 200),
-        (Ask::get(format!("{collection}/nobody")), 404),
-        (Ask::of("HEAD", format!("{collection}/map-1")), 405),
-        (Ask::with("POST", collection, "application/json", body), 409),
-        (Ask::with("POST", collection, "application/json", "{"), 400),
+        (TestRequest::get(format!("{collection}/map-1")), 200),
+        (TestRequest::get(&list), 200),
+        (TestRequest::get(&list).header("accept-encoding", "gzip"), 200),
+        (TestRequest::get(&list).accept("application/vnd.kubernetes.protobuf"), 200),
+        (TestRequest::get(watch), 200),
+        (TestRequest::get(format!("{collection}/nobody")), 404),
+        (TestRequest::of("HEAD", format!("{collection}/map-1")), 405),
+        (TestRequest::with("POST", collection, "application/json", body), 409),
+        (TestRequest::with("POST", collection, "application/json", "{"), 400),
     ] {
         let answer = edge.agree_over_http1(&ask).await;
         assert_eq!(answer.status, status, "{ask:?}: {}", String::from_utf8_lossy(&answer.body));

@@ -1,4 +1,4 @@
-//! Watching: every event, in every encoding and over WebSockets, as it comes.
+//! Watching: every event as it comes, in every encoding and over WebSockets.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tests::caller::SOON;
 use tests::cbor;
 use tests::dial::dial_name;
 use tests::real_edge::{ORIGIN, RealEdge, difference};
-use tests::ways::{Ask, Line, Way, masked};
+use tests::routes::{Route, RouteClient, TestRequest, masked};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
@@ -18,23 +18,24 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8
 const PROTOBUF_METADATA: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;stream=watch";
-/// Answered with `application/cbor-seq`.
+/// The accepted type, which is answered with `application/cbor-seq`.
 const CBOR: &str = "application/cbor";
 
-/// What the annotation of the bookmark says that ends a watch's list.
+/// The annotation of the bookmark that ends a watch's initial list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// After so many seconds the API server ends a watch: long enough that a busy machine has told everything by then.
+/// After so many seconds the API server ends a watch: long enough that a busy machine has sent everything by
+/// then.
 const ENDS_AFTER: &str = "timeoutSeconds=8";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_happened_is_told_the_same_in_every_encoding() {
+async fn watch_events_are_the_same_in_every_encoding() {
     let edge = RealEdge::shared().await;
     let watch = happened(&edge, "watching").await;
     let lines = edge.lines().await;
 
     let of = async |accept: &'static str| {
-        let ask = Ask::get(&watch).accept(accept);
+        let ask = TestRequest::get(&watch).accept(accept);
         let answers = lines.ask(&ask).await;
         for answer in &answers {
             assert_eq!(answer.status, 200, "{accept}");
@@ -83,7 +84,7 @@ async fn a_list_by_watch_ends_with_its_bookmark_in_every_encoding() {
     );
 
     for accept in ["application/json", METADATA, TABLE, PROTOBUF, PROTOBUF_METADATA, CBOR] {
-        let ask = Ask::get(&watch).accept(accept);
+        let ask = TestRequest::get(&watch).accept(accept);
         let [direct, path, host] = lines.all();
         let (direct, path, host) = tokio::join!(
             initial_events(direct, &ask),
@@ -97,13 +98,16 @@ async fn a_list_by_watch_ends_with_its_bookmark_in_every_encoding() {
             }
             _ => masked(bytes).lines().map(str::to_owned).collect::<Vec<_>>(),
         };
-        let mut told = [direct, path, host].map(|bytes| events(&bytes));
-        for events in &mut told {
+        let mut events_by_route = [direct, path, host].map(|bytes| events(&bytes));
+        for events in &mut events_by_route {
             assert_eq!(events.len(), 21, "{accept}");
             // The bookmark's version is that of its moment.
             assert!(events.pop().unwrap().contains(INITIAL_EVENTS_END), "{accept}");
         }
-        assert!(told[1] == told[0] && told[2] == told[0], "{accept}: {told:?}");
+        assert!(
+            events_by_route[1] == events_by_route[0] && events_by_route[2] == events_by_route[0],
+            "{accept}: {events_by_route:?}"
+        );
     }
 }
 
@@ -116,16 +120,16 @@ async fn an_event_comes_while_the_watch_goes_on() {
     let mut bodies = Vec::new();
     for accept in ["application/json", PROTOBUF, TABLE, CBOR] {
         for line in lines.all() {
-            let ask = Ask::get(format!("{path}?watch=1&timeoutSeconds=600")).accept(accept);
+            let ask = TestRequest::get(format!("{path}?watch=1&timeoutSeconds=600")).accept(accept);
             bodies.push((line.name, accept, line.begin(&ask).await.1));
         }
     }
 
     create(&edge, path, [config_map("live", "x")]).await;
 
-    for (way, accept, body) in &mut bodies {
+    for (route, accept, body) in &mut bodies {
         let data = timeout(SOON, body.data()).await.expect("an event in time");
-        assert!(data.is_some_and(|data| !data.unwrap().is_empty()), "{accept} by {way}");
+        assert!(data.is_some_and(|data| !data.unwrap().is_empty()), "{accept} by {route}");
     }
 }
 
@@ -134,7 +138,7 @@ async fn a_watch_over_a_websocket_is_the_same_byte_for_byte() {
     let edge = RealEdge::shared().await;
     let watch = happened(&edge, "sockets").await;
 
-    let [direct, path, host] = &edge.ways;
+    let [direct, path, host] = &edge.routes;
     let (direct, path, host) =
         tokio::join!(by_websocket(direct, &watch), by_websocket(path, &watch), by_websocket(host, &watch));
 
@@ -147,7 +151,7 @@ async fn a_watch_over_a_websocket_is_the_same_byte_for_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_watches_the_same_by_every_way() {
+async fn kubectl_watches_the_same_by_every_entry_point() {
     let edge = RealEdge::shared().await;
     edge.namespace("kubectl-watch").await;
     let words = ["get", "configmaps", "-n", "kubectl-watch", "--watch", "--output-watch-events", "-o"];
@@ -156,18 +160,18 @@ async fn kubectl_watches_the_same_by_every_way() {
     let path = "/api/v1/namespaces/kubectl-watch/configmaps";
     create(&edge, path, [config_map("before", "x")]).await;
     let mut watchers = Vec::new();
-    for way in &edge.ways {
-        let output = edge.rig.path().join(format!("watch {}", way.name));
-        watchers.push((way.kubectl.start(&words, &output).await.unwrap(), output));
+    for route in &edge.routes {
+        let output = edge.rig.path().join(format!("watch {}", route.name));
+        watchers.push((route.kubectl.start(&words, &output).await.unwrap(), output));
     }
 
     for (_, output) in &watchers {
-        says(output, "before").await;
+        until_printed(output, "before").await;
     }
     create(&edge, path, [config_map("between", "y"), config_map("last", "z")]).await;
     let mut texts = Vec::new();
     for (_, output) in &watchers {
-        texts.push(says(output, "last").await);
+        texts.push(until_printed(output, "last").await);
     }
     assert!(texts[0].contains("between"), "{texts:?}");
     assert!(texts[1] == texts[0] && texts[2] == texts[0], "{texts:?}");
@@ -177,19 +181,19 @@ async fn kubectl_watches_the_same_by_every_way() {
 async fn happened(edge: &RealEdge, namespace: &str) -> String {
     edge.namespace(namespace).await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-    let direct = edge.ways[0].connect().await;
-    let list: Value = serde_json::from_slice(&direct.ask(&Ask::get(&path)).await.body).unwrap();
+    let direct = edge.routes[0].connect().await;
+    let list: Value = serde_json::from_slice(&direct.ask(&TestRequest::get(&path)).await.body).unwrap();
     let before = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     create(edge, &path, (0..3).map(|n| config_map(&format!("map-{n}"), "one\ntwo"))).await;
     let patch = json!({ "data": { "a": "changed" } }).to_string();
-    let patch = Ask::with("PATCH", format!("{path}/map-1"), "application/merge-patch+json", patch);
+    let patch = TestRequest::with("PATCH", format!("{path}/map-1"), "application/merge-patch+json", patch);
     assert_eq!(direct.ask(&patch).await.status, 200);
-    assert_eq!(direct.ask(&Ask::of("DELETE", format!("{path}/map-2"))).await.status, 200);
+    assert_eq!(direct.ask(&TestRequest::of("DELETE", format!("{path}/map-2"))).await.status, 200);
     format!("{path}?watch=true&resourceVersion={before}&{ENDS_AFTER}")
 }
 
 /// Reads until the list's end, and leaves.
-async fn initial_events(line: &Line, ask: &Ask) -> Vec<u8> {
+async fn initial_events(line: &RouteClient, ask: &TestRequest) -> Vec<u8> {
     let (answer, mut body) = line.begin(ask).await;
     let mut bytes = Vec::new();
     assert_eq!(answer.status, 200, "{ask:?}");
@@ -216,16 +220,17 @@ fn frames(mut bytes: &[u8]) -> Vec<&[u8]> {
 }
 
 /// The head, without what is of the moment or for browsers and in lower case, and every byte behind it.
-async fn by_websocket(way: &Way, path: &str) -> (String, Vec<u8>) {
-    let stream = dial_name(way.address, &way.host, &way.ca_pem, &["http/1.1"], Some(&way.identity)).await;
+async fn by_websocket(route: &Route, path: &str) -> (String, Vec<u8>) {
+    let stream =
+        dial_name(route.address, &route.host, &route.ca_pem, &["http/1.1"], Some(&route.identity)).await;
     let mut stream = stream.unwrap();
     let request = format!(
         "GET {}{path} HTTP/1.1\r\nHost: {}:{}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
          Origin: {ORIGIN}\r\n\r\n",
-        way.prefix,
-        way.host,
-        way.address.port()
+        route.prefix,
+        route.host,
+        route.address.port()
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut bytes = Vec::new();
@@ -240,7 +245,7 @@ async fn by_websocket(way: &Way, path: &str) -> (String, Vec<u8>) {
 }
 
 /// Waits until a file says something, with a line's end behind it.
-pub(super) async fn says(file: &std::path::Path, what: &str) -> String {
+pub(super) async fn until_printed(file: &std::path::Path, what: &str) -> String {
     let deadline = Instant::now() + SOON;
     loop {
         let text = std::fs::read_to_string(file).unwrap_or_default();

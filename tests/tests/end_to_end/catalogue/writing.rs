@@ -1,9 +1,9 @@
-//! Writing over HTTP: every verb and every kind of patch does and answers the same by every way.
+//! Writing over HTTP: every verb and every kind of patch does and answers the same by every route.
 
 use serde_json::{Value, json};
 use tests::cbor;
 use tests::real_edge::RealEdge;
-use tests::ways::{Answer, Ask, Line, masked};
+use tests::routes::{RouteClient, TestRequest, TestResponse, masked};
 
 use super::config_map;
 
@@ -18,29 +18,29 @@ const APPLY_CBOR: &str = "application/apply-patch+cbor";
 const REQUEST_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// A step: what is asked, and the status that must come.
-type Step = (Ask, u16);
+type Step = (TestRequest, u16);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn config_maps_are_written_the_same_by_every_way() {
+async fn config_maps_are_written_the_same_by_every_entry_point() {
     let collection = "/api/v1/namespaces/maps/configmaps";
     let one = &format!("{collection}/m");
     let apply = "{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: applied}}";
     let steps = [
         // Not one of these leaves anything.
         (post(&format!("{collection}?dryRun=All"), &config_map("m", "1")), 201),
-        (Ask::get(one), 404),
+        (TestRequest::get(one), 404),
         (patch(&format!("{one}?fieldManager=me&dryRun=All"), APPLY_YAML, apply), 201),
-        (Ask::get(one), 404),
+        (TestRequest::get(one), 404),
         (post(&format!("{collection}?fieldValidation=Strict"), &misspelt()), 400),
         (post(&format!("{collection}?dryRun=All&fieldValidation=Warn"), &misspelt()), 201),
-        (Ask::with("POST", collection, JSON, "{"), 400),
-        (Ask::with("POST", collection, JSON, " "), 400),
-        (Ask::with("POST", collection, JSON, vec![b' '; REQUEST_BYTES_MAX + 1]), 413),
+        (TestRequest::with("POST", collection, JSON, "{"), 400),
+        (TestRequest::with("POST", collection, JSON, " "), 400),
+        (TestRequest::with("POST", collection, JSON, vec![b' '; REQUEST_BYTES_MAX + 1]), 413),
         (post(collection, &config_map("Not A Name", "1")), 422),
         (post(collection, &config_map("m", "1")), 201),
         (post(collection, &config_map("m", "1")), 409),
         (put(&format!("{one}?dryRun=All"), &config_map("m", "never")), 200),
-        (Ask::get(one), 200),
+        (TestRequest::get(one), 200),
         (put(one, &config_map("m", "2")), 200),
         (put(one, &config_map("m", &"x".repeat(1_000_000))), 200),
         (put(one, &outdated()), 409),
@@ -69,26 +69,34 @@ async fn config_maps_are_written_the_same_by_every_way() {
             200,
         ),
         (apply_cbor(&format!("{one}?fieldManager=you")), 200),
-        (Ask::with("DELETE", one, JSON, r#"{"preconditions":{"uid":"another"}}"#), 409),
-        (Ask::of("DELETE", format!("{one}?dryRun=All")), 200),
-        (Ask::get(one), 200),
-        (Ask::with("DELETE", one, JSON, r#"{"propagationPolicy":"Background","gracePeriodSeconds":0}"#), 200),
-        (Ask::of("DELETE", one), 404),
+        (TestRequest::with("DELETE", one, JSON, r#"{"preconditions":{"uid":"another"}}"#), 409),
+        (TestRequest::of("DELETE", format!("{one}?dryRun=All")), 200),
+        (TestRequest::get(one), 200),
+        (
+            TestRequest::with(
+                "DELETE",
+                one,
+                JSON,
+                r#"{"propagationPolicy":"Background","gracePeriodSeconds":0}"#,
+            ),
+            200,
+        ),
+        (TestRequest::of("DELETE", one), 404),
         (post(collection, &config_map("x", "1")), 201),
         (post(collection, &config_map("y", "1")), 201),
         (patch(&format!("{collection}/y"), MERGE_PATCH, r#"{"metadata":{"labels":{"kept":"yes"}}}"#), 200),
-        (Ask::of("DELETE", format!("{collection}?dryRun=All")), 200),
-        (Ask::of("DELETE", format!("{collection}?labelSelector=kept%3Dno")), 200),
-        (Ask::get(format!("{collection}/x")), 404),
-        (Ask::get(format!("{collection}/y")), 200),
-        (Ask::of("DELETE", collection), 200),
-        (Ask::of("DELETE", "/api/v1/namespaces/maps/nothings"), 404),
+        (TestRequest::of("DELETE", format!("{collection}?dryRun=All")), 200),
+        (TestRequest::of("DELETE", format!("{collection}?labelSelector=kept%3Dno")), 200),
+        (TestRequest::get(format!("{collection}/x")), 404),
+        (TestRequest::get(format!("{collection}/y")), 200),
+        (TestRequest::of("DELETE", collection), 200),
+        (TestRequest::of("DELETE", "/api/v1/namespaces/maps/nothings"), 404),
     ];
-    by_every_way("maps", &steps).await;
+    by_every_route("maps", &steps).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subresources_and_reviews_are_written_the_same_by_every_way() {
+async fn subresources_and_reviews_are_the_same_by_every_entry_point() {
     let namespace = "/api/v1/namespaces/workloads";
     let deployments = "/apis/apps/v1/namespaces/workloads/deployments";
     let web = &format!("{deployments}/web");
@@ -109,25 +117,25 @@ async fn subresources_and_reviews_are_written_the_same_by_every_way() {
         (post(deployments, &deployment()), 201),
         // A strategic patch adds to the containers, a merge patch would replace them.
         (patch(web, STRATEGIC_PATCH, &sidecar.to_string()), 200),
-        (Ask::get(scale), 200),
+        (TestRequest::get(scale), 200),
         (patch(scale, MERGE_PATCH, r#"{"spec":{"replicas":5}}"#), 200),
         (patch(&format!("{web}/status"), MERGE_PATCH, r#"{"status":{"replicas":3}}"#), 200),
-        (Ask::get(web), 200),
-        (Ask::of("DELETE", web), 200),
+        (TestRequest::get(web), 200),
+        (TestRequest::of("DELETE", web), 200),
         (post(pods, &pod("p")), 201),
         (post(pods, &pod("q")), 201),
         (post(&format!("{pods}/p/binding"), &binding), 201),
         (post(&format!("{pods}/q/eviction"), &eviction), 201),
-        (Ask::get(format!("{pods}/q")), 404),
-        (Ask::of("DELETE", format!("{pods}/p?gracePeriodSeconds=0")), 200),
+        (TestRequest::get(format!("{pods}/q")), 404),
+        (TestRequest::of("DELETE", format!("{pods}/p?gracePeriodSeconds=0")), 200),
         (post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review), 201),
         (post(&format!("{namespace}/serviceaccounts/nobody/token"), &json!({})), 404),
     ];
-    by_every_way("workloads", &steps).await;
+    by_every_route("workloads", &steps).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn custom_resources_are_written_the_same_by_every_way() {
+async fn custom_resources_are_written_the_same_by_every_entry_point() {
     let collection = "/apis/tombolo.test/v1/namespaces/islands/islands";
     let sylt = &format!("{collection}/sylt");
     let island = |spec: Value| json!({ "apiVersion": "tombolo.test/v1", "kind": "Island", "metadata": { "name": "sylt" }, "spec": spec });
@@ -135,7 +143,7 @@ async fn custom_resources_are_written_the_same_by_every_way() {
     let apply = island(json!({ "names": ["Söl"] })).to_string();
     let steps = [
         (post(&format!("{collection}?dryRun=All"), &tides), 201),
-        (Ask::get(sylt), 404),
+        (TestRequest::get(sylt), 404),
         (post(collection, &island(json!({ "tides": -1 }))), 422),
         (post(&format!("{collection}?fieldValidation=Strict"), &island(json!({ "ebb": 1 }))), 400),
         (post(collection, &tides), 201),
@@ -145,62 +153,63 @@ async fn custom_resources_are_written_the_same_by_every_way() {
         (patch(&format!("{sylt}?fieldManager=me"), APPLY_YAML, &apply), 200),
         (patch(&format!("{sylt}/status"), MERGE_PATCH, r#"{"status":{"tides":3}}"#), 200),
         (patch(&format!("{sylt}/scale"), MERGE_PATCH, r#"{"spec":{"replicas":7}}"#), 200),
-        (Ask::get(sylt), 200),
-        (Ask::of("DELETE", collection), 200),
-        (Ask::get(sylt), 404),
+        (TestRequest::get(sylt), 200),
+        (TestRequest::of("DELETE", collection), 200),
+        (TestRequest::get(sylt), 404),
     ];
-    by_every_way("islands", &steps).await;
+    by_every_route("islands", &steps).await;
 }
 
-/// Takes the same steps by each way, one way after the other, in the same namespace, which is empty at each end.
-async fn by_every_way(namespace: &str, steps: &[Step]) {
+/// Takes the same steps by each way, one way after the other, in the same namespace, which is empty at each
+/// end.
+async fn by_every_route(namespace: &str, steps: &[Step]) {
     let edge = RealEdge::shared().await;
     edge.namespace(namespace).await;
     let lines = edge.lines().await;
     let mut direct = Vec::new();
     for line in lines.all() {
         for (number, step) in steps.iter().enumerate() {
-            let told = tell(&take(line, step).await);
+            let message = comparable(&take(line, step).await);
             match direct.get(number) {
-                None => direct.push(told),
-                Some(direct) => assert_eq!(told, *direct, "{:?} by {}", step.0, line.name),
+                None => direct.push(message),
+                Some(direct) => assert_eq!(message, *direct, "{:?} by {}", step.0, line.name),
             }
         }
     }
 }
 
-async fn take(line: &Line, (ask, status): &Step) -> Answer {
+async fn take(line: &RouteClient, (ask, status): &Step) -> TestResponse {
     let answer = line.ask(ask).await;
-    let told = String::from_utf8_lossy(&answer.body);
-    assert_eq!(answer.status, *status, "{:.300} by {}: {told}", format!("{ask:?}"), line.name);
+    let message = String::from_utf8_lossy(&answer.body);
+    assert_eq!(answer.status, *status, "{:.300} by {}: {message}", format!("{ask:?}"), line.name);
     answer
 }
 
-/// What two answers have in common if two objects were written in the same way.
-fn tell(answer: &Answer) -> (u16, Vec<(String, String)>, String) {
+/// The parts of an answer that are equal if two objects were written in the same way.
+fn comparable(answer: &TestResponse) -> (u16, Vec<(String, String)>, String) {
     let mut headers = answer.lasting_headers();
     // A version or an uid may have one more digit.
     headers.retain(|(name, _)| name != "content-length");
     (answer.status, headers, masked(&answer.body))
 }
 
-fn post(path: &str, object: &Value) -> Ask {
-    Ask::with("POST", path, JSON, object.to_string())
+fn post(path: &str, object: &Value) -> TestRequest {
+    TestRequest::with("POST", path, JSON, object.to_string())
 }
 
-fn put(path: &str, object: &Value) -> Ask {
-    Ask::with("PUT", path, JSON, object.to_string())
+fn put(path: &str, object: &Value) -> TestRequest {
+    TestRequest::with("PUT", path, JSON, object.to_string())
 }
 
-fn patch(path: &str, kind: &str, body: &str) -> Ask {
-    Ask::with("PATCH", path, kind, body.to_owned())
+fn patch(path: &str, kind: &str, body: &str) -> TestRequest {
+    TestRequest::with("PATCH", path, kind, body.to_owned())
 }
 
-fn apply_cbor(path: &str) -> Ask {
+fn apply_cbor(path: &str) -> TestRequest {
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "a": "cbor" },
     });
-    Ask::with("PATCH", path, APPLY_CBOR, cbor::encode(&object))
+    TestRequest::with("PATCH", path, APPLY_CBOR, cbor::encode(&object))
 }
 
 fn misspelt() -> Value {

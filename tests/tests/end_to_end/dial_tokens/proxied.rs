@@ -1,4 +1,4 @@
-//! kubectl with a dial token in its proxy-url, and what it trusts for that.
+//! kubectl with a dial token in its proxy-url, and the CAs that it trusts for that.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,16 +14,17 @@ use tests::rig::{ApiServer, Rig};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-use super::{CA, CLUSTER, Doors, NAME, USER, rig_with_doors};
+use super::{CA, CLUSTER, NAME, ProxyListeners, USER, rig_with_listeners};
 
-/// What `tombolo user dial-token kubeconfig` writes.
+/// The kubeconfig that `tombolo user dial-token kubeconfig` writes.
 const KUBECONFIG: &str = "proxied.kubeconfig";
 
+/// It does until the token is revoked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_with_a_dial_token_is_the_clusters_own_user_until_the_token_is_revoked() {
+async fn kubectl_with_a_dial_token_acts_as_the_clusters_own_user() {
     let cluster = EdgeCluster::start().await.unwrap();
     let account = cluster.create_agent_account().await.unwrap();
-    let (rig, Doors { proxy, socks, .. }) = rig_with_doors(100_000).await;
+    let (rig, ProxyListeners { proxy, socks, .. }) = rig_with_listeners(100_000).await;
     let target = cluster.address().to_string();
     let more = format!("targets: [{target:?}]\n");
     let _agent = rig.agent_with(CLUSTER, &ApiServer::of(&cluster, &account), &more).await;
@@ -50,14 +51,14 @@ async fn kubectl_with_a_dial_token_is_the_clusters_own_user_until_the_token_is_r
     let shown = at(&rig, &["user", "dial-token", "list"]).await;
     let id = shown.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
     at(&rig, &["user", "dial-token", "revoke", &id]).await;
-    let said = kubectl.refusal(&["get", "namespaces"]).await;
-    assert!(said.contains("dial token"), "{said}");
+    let output = kubectl.refusal(&["get", "namespaces"]).await;
+    assert!(output.contains("dial token"), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_vouches_for_the_proxy_vouches_for_no_api_server() {
+async fn the_proxys_ca_is_not_trusted_for_an_api_server() {
     let cluster = EdgeCluster::start().await.unwrap();
-    let (rig, Doors { proxy, ca, .. }) = rig_with_doors(100_000).await;
+    let (rig, ProxyListeners { proxy, ca, .. }) = rig_with_listeners(100_000).await;
     rig.write(
         "ci.token",
         "tombolo-dial-0000000000000000.0000000000000000000000000000000000000000000000000000000000000000",
@@ -66,7 +67,7 @@ async fn what_vouches_for_the_proxy_vouches_for_no_api_server() {
     let bundle = bundle(&rig);
     assert!(bundle.contains(cluster.ca_pem().trim()) && bundle.contains(ca.trim()));
     let bundle_file = rig.write("bundle.crt", &bundle);
-    // Whoever has the CA's key.
+    // An attacker with the CA's key.
     let key = std::fs::read_to_string(rig.path().join("pki/proxy-ca.key")).unwrap();
     let thief = Authority::of(&ca, &key);
 
@@ -89,21 +90,21 @@ async fn what_vouches_for_the_proxy_vouches_for_no_api_server() {
                  cluster: t, user: t }} }}]\nusers: [{{ name: t, user: {{ token: t }} }}]\n"
             ),
         );
-        let said = cluster.kubectl_with(kubeconfig).refusal(&["get", "--raw", "/version"]).await;
+        let output = cluster.kubectl_with(kubeconfig).refusal(&["get", "--raw", "/version"]).await;
 
         assert_eq!(by_rustls.is_ok(), is_taken, "{names:?} {addresses:?}: {by_rustls:?}");
         if let Err(error) = by_rustls {
             assert!(error.to_string().contains("NameConstraint"), "{names:?} {addresses:?}: {error}");
         }
         // Whom it takes for its API server hangs up.
-        assert_eq!(!said.contains("x509"), is_taken, "{names:?} {addresses:?}: {said}");
-        assert!(is_taken || said.contains("not authorized to sign"), "{names:?} {addresses:?}: {said}");
+        assert_eq!(!output.contains("x509"), is_taken, "{names:?} {addresses:?}: {output}");
+        assert!(is_taken || output.contains("not authorized to sign"), "{names:?} {addresses:?}: {output}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_kubeconfig_is_written_that_trusts_more_for_its_proxy_than_the_proxy() {
-    let (rig, Doors { proxy, .. }) = rig_with_doors(100_000).await;
+async fn no_kubeconfig_trusts_more_for_its_proxy_than_the_proxy() {
+    let (rig, ProxyListeners { proxy, .. }) = rig_with_listeners(100_000).await;
     rig.write("ci.token", "tombolo-dial-0.0");
     let own = STANDARD.encode(std::fs::read_to_string(rig.path().join("pki/agent-ca.crt")).unwrap());
     let good = rig.write("good.conf", &kubeconfig("https://10.0.0.1:443", &own));
@@ -118,8 +119,8 @@ async fn no_kubeconfig_is_written_that_trusts_more_for_its_proxy_than_the_proxy(
         (&by_name, CA, &good, "tokens.csv", "one dial token"),
     ] {
         let kubeconfig = kubeconfig.display().to_string();
-        let said = rig.tombolo_fails(&words(proxy, ca, &kubeconfig, token)).await;
-        assert!(said.contains(expected), "{said}");
+        let output = rig.tombolo_fails(&words(proxy, ca, &kubeconfig, token)).await;
+        assert!(output.contains(expected), "{output}");
         assert!(!rig.path().join(KUBECONFIG).exists());
     }
     let address = rig

@@ -1,4 +1,4 @@
-//! The same owners by SOCKS5.
+//! The same tests for owners of dial tokens over SOCKS5.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -7,30 +7,31 @@ use tests::audit_log::note;
 use tests::caller::SOON;
 use tests::echo::Echo;
 use tests::enroll::at;
-use tests::listener::{Listener, count, uploads_arrive_whole};
+use tests::listener::{Listener, count, uploads_arrive_complete};
 use tests::socks5::{CHOSEN, GREETING, asked, asked_for, ipv4, login, name, refused};
 use tests::targets;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{CLUSTER, Edge, OTHER, USER};
+use super::{CLUSTER, DialTokenEdge, OTHER, USER};
 
-/// `CONNECTIONS_MAX` in `tunnel-server/src/proxy/socks.rs`.
+/// The value of `CONNECTIONS_MAX` in `tunnel-server/src/proxy/socks.rs`.
 const CONNECTIONS_MAX: usize = 512;
 
 /// Uploads that are closed at once.
 const UPLOADS: usize = 50;
 
+/// A refused request reaches no agent and no target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_socks5_too_an_owner_reaches_its_clusters_targets_and_nobody_else_is_heard_of() {
+async fn a_dial_token_reaches_only_its_clusters_targets_by_socks5() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     edge.advertise(OTHER, &[canary.address]).await;
     let (token, id) = edge.token("one", &[CLUSTER]).await;
     let (to_listed, to_canary) = (asked(1, 1, &ipv4(listed.address)), asked(1, 1, &ipv4(canary.address)));
 
-    for (said, answered) in [
+    for (output, answered) in [
         // Without user and password nobody is let in.
         (vec![5, 1, 0], vec![5, 0xff]),
         (vec![5, 0], vec![5, 0xff]),
@@ -58,7 +59,7 @@ async fn by_socks5_too_an_owner_reaches_its_clusters_targets_and_nobody_else_is_
         (from(&GREETING, &login(USER, &token), &asked(3, 1, &ipv4(listed.address))), refused(7)),
         (from(&GREETING, &login(USER, &token), &asked(1, 2, &ipv4(listed.address))), refused(8)),
     ] {
-        assert_eq!(edge.answered_by_socks(&said).await, answered, "{said:?}");
+        assert_eq!(edge.answered_by_socks(&output).await, answered, "{output:?}");
     }
     assert_eq!((listed.accepted(), canary.accepted()), (0, 0));
 
@@ -83,19 +84,19 @@ async fn by_socks5_too_an_owner_reaches_its_clusters_targets_and_nobody_else_is_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_that_two_clusters_of_a_token_have_is_not_allowed_by_socks5() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     edge.advertise(OTHER, &[listed.address]).await;
     let (token, _) = edge.token("both", &[CLUSTER, OTHER]).await;
-    let said = from(&GREETING, &login(USER, &token), &asked(1, 1, &ipv4(listed.address)));
+    let output = from(&GREETING, &login(USER, &token), &asked(1, 1, &ipv4(listed.address)));
 
-    assert_eq!(edge.answered_by_socks(&said).await, refused(2));
+    assert_eq!(edge.answered_by_socks(&output).await, refused(2));
     assert_eq!(listed.accepted(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_by_socks5() {
+async fn connect_and_socks5_judge_an_address_alike() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     let (token, _) = edge.token("one", &[CLUSTER]).await;
     // An address may also come as if it were a name.
     let port = listed.address.port();
@@ -122,19 +123,20 @@ async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_by_socks5() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_is_closed_at_once_arrives_whole_by_socks5() {
+async fn an_upload_closed_at_once_arrives_complete_by_socks5() {
     let counting = Listener::start(count).await;
-    let edge = Edge::start(&[counting.address]).await;
+    let edge = DialTokenEdge::start(&[counting.address]).await;
     let (token, _) = edge.token("one", &[CLUSTER]).await;
     let request = asked(1, 1, &ipv4(counting.address));
 
-    uploads_arrive_whole(UPLOADS, 3_000_000, async || edge.connected_by_socks(&token, &request).await).await;
+    uploads_arrive_complete(UPLOADS, 3_000_000, async || edge.connected_by_socks(&token, &request).await)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_runs_by_socks5_is_reset_when_its_token_is_revoked() {
+async fn a_socks5_connection_is_reset_when_its_token_is_revoked() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     let (token, id) = edge.token("lost", &[CLUSTER]).await;
     let mut running = edge.connected_by_socks(&token, &asked(1, 1, &ipv4(listed.address))).await;
     echoes(&mut running, b"hello").await;
@@ -147,8 +149,8 @@ async fn what_runs_by_socks5_is_reset_when_its_token_is_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_says_nothing_at_socks5_is_let_go() {
-    let edge = Edge::start(&[]).await;
+async fn a_silent_socks5_client_is_closed() {
+    let edge = DialTokenEdge::start(&[]).await;
     let mut stream = TcpStream::connect(edge.socks).await.unwrap();
     // Half a greeting.
     stream.write_all(&GREETING[..2]).await.unwrap();
@@ -157,8 +159,8 @@ async fn who_says_nothing_at_socks5_is_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_come_by_socks5_as_may_and_the_next_waits_for_a_place() {
-    let edge = Edge::start(&[]).await;
+async fn socks5_connections_are_limited_and_the_next_waits_for_a_slot() {
+    let edge = DialTokenEdge::start(&[]).await;
     let mut held = Vec::new();
     for _ in 0..CONNECTIONS_MAX {
         held.push(edge.chosen_by_socks().await);
@@ -177,8 +179,8 @@ async fn as_many_come_by_socks5_as_may_and_the_next_waits_for_a_place() {
     assert_eq!(answer, CHOSEN);
 }
 
-impl Edge {
-    /// Says something to an address by SOCKS5, and hears it.
+impl DialTokenEdge {
+    /// Sends bytes to an address by SOCKS5, and reads their echo.
     pub(super) async fn reaches_by_socks(&self, token: &str, target: SocketAddr) {
         let mut connected = self.connected_by_socks(token, &asked(1, 1, &ipv4(target))).await;
         echoes(&mut connected, b"hello").await;
@@ -186,8 +188,8 @@ impl Edge {
 
     /// Is refused there, by this number.
     pub(super) async fn is_refused_by_socks(&self, token: &str, target: SocketAddr, code: u8) {
-        let said = from(&GREETING, &login(USER, token), &asked(1, 1, &ipv4(target)));
-        assert_eq!(self.answered_by_socks(&said).await, refused(code));
+        let output = from(&GREETING, &login(USER, token), &asked(1, 1, &ipv4(target)));
+        assert_eq!(self.answered_by_socks(&output).await, refused(code));
     }
 
     /// A connection that has greeted, and whose greeting was answered.
@@ -201,9 +203,9 @@ impl Edge {
     }
 
     /// All that is answered to what is said, until the other side closes.
-    async fn answered_by_socks(&self, said: &[u8]) -> Vec<u8> {
+    async fn answered_by_socks(&self, output: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.socks).await.unwrap();
-        stream.write_all(said).await.unwrap();
+        stream.write_all(output).await.unwrap();
         let mut answer = Vec::new();
         // Bytes that nobody has read make a reset of the end.
         let _ = timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it is closed");

@@ -1,4 +1,5 @@
-//! The same with kubectl: a short drop goes unnoticed, a dark cluster's error comes soon, and writes are sent once.
+//! The same with kubectl: a short drop goes unnoticed, a dark cluster's error comes soon, and writes are sent
+//! once.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -9,7 +10,7 @@ use tests::kube::assets::Assets;
 use tests::kube::kubectl::Kubectl;
 use tests::rig::{ApiServer, GROUP};
 
-use super::{SOON, Trial};
+use super::{OutageTrial, SOON};
 
 const API: &str = r#"{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[]}"#;
 const APIS: &str = r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[]}"#;
@@ -26,9 +27,10 @@ const APPLY: &[&str] = &["apply", "--validate=false", "-f"];
 const PATCH: &[&str] = &["patch", "configmap", "c", "--patch", "{\"data\":{\"a\":\"3\"}}"];
 const GET: &[&str] = &["get", "configmaps", "c"];
 
+/// Each write arrives once at the API server.
 #[tokio::test]
-async fn a_drop_shorter_than_the_limit_goes_unnoticed_and_each_write_arrives_once() {
-    let trial = Kubectled::start("").await;
+async fn an_outage_below_the_limit_goes_unnoticed() {
+    let trial = KubectlTrial::start("").await;
     for (words, method) in [(GET, "GET"), (CREATE, "POST"), (APPLY, "PATCH"), (PATCH, "PATCH")] {
         trial.trial.dark().await;
         let asked = trial.trial.api.requests().len();
@@ -46,20 +48,21 @@ async fn a_drop_shorter_than_the_limit_goes_unnoticed_and_each_write_arrives_onc
     }
 }
 
+/// No write has reached the cluster.
 #[tokio::test]
-async fn a_dark_clusters_error_comes_once_the_limit_has_passed_and_nothing_was_written() {
+async fn an_unreachable_clusters_error_comes_once_the_limit_has_passed() {
     dark_errors("parking: { limitSeconds: 5 }", Duration::from_secs(5)).await;
 }
 
 #[tokio::test]
 #[ignore = "soak: five commands wait for 15 s each"]
-async fn the_same_under_the_default_limit() {
+async fn under_the_default_limit_the_error_comes_once_it_has_passed() {
     dark_errors("", Duration::from_secs(15)).await;
 }
 
 /// Five commands towards a dark cluster, each of which fails once `limit` has passed.
 async fn dark_errors(more: &str, limit: Duration) {
-    let trial = Kubectled::start(more).await;
+    let trial = KubectlTrial::start(more).await;
     // What the cluster knows is cached by kubectl, so that writes get as far as they can.
     assert!(trial.run(GET).await.status.success());
     trial.trial.dark().await;
@@ -84,9 +87,9 @@ async fn dark_errors(more: &str, limit: Duration) {
         );
         assert!(!output.status.success());
         // While it discovers, kubectl shows no message of a server's but its own for the status.
-        let told = stderr.contains("cluster edge-a is not connected and was last heard of at 20");
+        let is_explained = stderr.contains("cluster edge-a is not connected and was last heard of at 20");
         let discovers = stderr.contains("the server is currently unable to handle the request");
-        assert!(told || (discovers && words == GET), "{words:?}: {stderr}");
+        assert!(is_explained || (discovers && words == GET), "{words:?}: {stderr}");
         // kubectl discovers two things at once, five times: its user waits once.
         assert!(took < 2 * limit, "{words:?} waited more than once: {took:?}");
     }
@@ -96,12 +99,12 @@ async fn dark_errors(more: &str, limit: Duration) {
 }
 
 #[tokio::test]
-async fn a_write_whose_tunnel_is_lost_is_not_sent_again_by_anybody() {
-    let mut trial = Kubectled::start("").await;
+async fn a_write_whose_tunnel_is_lost_is_not_resent() {
+    let mut trial = KubectlTrial::start("").await;
     assert!(trial.run(GET).await.status.success());
     let asked = trial.trial.api.requests().len();
 
-    trial.trial.api.on("/api/v1/namespaces/default/configmaps", Behaviour::Stall);
+    trial.trial.api.on("/api/v1/namespaces/default/configmaps", Behaviour::NeverAnswer);
     let kubectl = trial.kubectl.clone();
     let manifest = trial.manifest.clone();
     let create = async move {
@@ -126,15 +129,15 @@ async fn a_write_whose_tunnel_is_lost_is_not_sent_again_by_anybody() {
 }
 
 /// A trial whose API server knows config maps, and kubectl.
-struct Kubectled {
-    trial: Trial,
+struct KubectlTrial {
+    trial: OutageTrial,
     kubectl: Kubectl,
     manifest: PathBuf,
 }
 
-impl Kubectled {
+impl KubectlTrial {
     async fn start(more: &str) -> Self {
-        let trial = Trial::start(more).await;
+        let trial = OutageTrial::start(more).await;
         knows_config_maps(&trial.api);
         let kubeconfig = trial.rig.kubeconfig("alice", &[GROUP], "edge-a").await;
         let kubectl = Kubectl::new(Assets::find().expect("kubectl").kubectl, kubeconfig).limit(SOON);

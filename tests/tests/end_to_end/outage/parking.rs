@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tests::caller::{Farewell, Http1Caller, Http2Caller, head};
+use tests::caller::{Disconnect, Http1Caller, Http2Caller, head};
 use tests::fake_api::Behaviour;
 use tests::rig::{ApiServer, Reply};
 use tokio::time::timeout;
 
-use super::{SOON, Trial};
+use super::{OutageTrial, SOON};
 
 const PATH: &str = "/clusters/edge-a/api/v1/things";
 const EXEC: &str = "/api/v1/namespaces/n/pods/p/exec";
 
+/// Each of them reaches the API server once.
 #[tokio::test]
-async fn what_is_asked_in_the_dark_is_answered_when_the_link_returns_and_reaches_the_api_server_once() {
-    let trial = Trial::start("parking: { limitSeconds: 60 }").await;
+async fn requests_during_an_outage_are_answered_when_the_link_returns() {
+    let trial = OutageTrial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     trial.dark().await;
     let asked = trial.api.requests().len();
@@ -37,8 +38,8 @@ async fn what_is_asked_in_the_dark_is_answered_when_the_link_returns_and_reaches
 }
 
 #[tokio::test]
-async fn an_agent_that_comes_anew_is_a_return_too() {
-    let mut trial = Trial::start("parking: { limitSeconds: 60 }").await;
+async fn parked_requests_are_answered_by_a_new_agent_too() {
+    let mut trial = OutageTrial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     trial.agent.process.kill();
     // By TCP it is gone at once, by QUIC it falls silent.
@@ -58,9 +59,10 @@ async fn an_agent_that_comes_anew_is_a_return_too() {
     trial.agent = again;
 }
 
+/// No program is asked to repeat the request.
 #[tokio::test]
-async fn past_the_limit_a_caller_is_told_when_the_cluster_was_heard_last_and_no_program_is_asked_to_repeat() {
-    let trial = Trial::start("parking: { limitSeconds: 1 }").await;
+async fn past_the_limit_the_error_names_when_the_cluster_was_last_seen() {
+    let trial = OutageTrial::start("parking: { limitSeconds: 1 }").await;
     trial.dark().await;
 
     let reply = trial.rig.ask_with_token("POST", PATH, &[]).await;
@@ -84,7 +86,7 @@ async fn past_the_limit_a_caller_is_told_when_the_cluster_was_heard_last_and_no_
 
 #[tokio::test]
 async fn a_caller_may_wait_for_less_and_not_for_more() {
-    let trial = Trial::start("parking: { limitSeconds: 300 }").await;
+    let trial = OutageTrial::start("parking: { limitSeconds: 300 }").await;
     trial.dark().await;
 
     for headers in [&[("Tombolo-Park-Limit", "0")][..], &[("tombolo-park-limit", "1")]] {
@@ -108,9 +110,10 @@ async fn a_caller_may_wait_for_less_and_not_for_more() {
     assert!(!passed, "what was meant for the gateway goes no further: {:?}", last.headers);
 }
 
+/// It never waits beyond its own timeout.
 #[tokio::test]
-async fn a_caller_waits_for_longer_than_others_where_the_server_allows_it_and_never_beyond_its_own_time() {
-    let trial = Trial::start("parking: { limitSeconds: 0, callerLimitSeconds: 60 }").await;
+async fn a_caller_may_wait_longer_where_the_server_allows_it() {
+    let trial = OutageTrial::start("parking: { limitSeconds: 0, callerLimitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     trial.dark().await;
 
@@ -130,10 +133,11 @@ async fn a_caller_waits_for_longer_than_others_where_the_server_allows_it_and_ne
     assert_eq!(served.status, 200, "{served:?}");
 }
 
+/// Past the limit it is refused.
 #[tokio::test]
-async fn an_upgrade_that_is_asked_for_in_the_dark_is_made_when_the_link_returns_and_past_the_limit_refused() {
+async fn an_upgrade_asked_for_in_an_outage_is_made_when_the_link_returns() {
     for (upgrade, limit) in [("SPDY/3.1", 60), ("websocket", 60), ("SPDY/3.1", 1), ("websocket", 1)] {
-        let trial = Trial::start(&format!("parking: {{ limitSeconds: {limit} }}")).await;
+        let trial = OutageTrial::start(&format!("parking: {{ limitSeconds: {limit} }}")).await;
         trial.api.on(EXEC, Behaviour::upgrade());
         trial.dark().await;
         // The agent asks for endpoints of its own accord, whenever it does.
@@ -171,8 +175,8 @@ async fn an_upgrade_that_is_asked_for_in_the_dark_is_made_when_the_link_returns_
 }
 
 #[tokio::test]
-async fn as_many_requests_wait_as_may_and_one_more_is_asked_to_come_again() {
-    let trial = Trial::start("parking: { limitSeconds: 60, perCluster: 2 }").await;
+async fn parked_requests_are_limited_and_one_more_gets_retry_after() {
+    let trial = OutageTrial::start("parking: { limitSeconds: 60, perCluster: 2 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     trial.dark().await;
 
@@ -192,11 +196,11 @@ async fn as_many_requests_wait_as_may_and_one_more_is_asked_to_come_again() {
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_while_waiting_leaves_nothing_behind() {
-    let trial = Trial::start("parking: { limitSeconds: 300 }").await;
+async fn a_caller_that_disconnects_while_parked_leaves_nothing_behind() {
+    let trial = OutageTrial::start("parking: { limitSeconds: 300 }").await;
     trial.dark().await;
 
-    for farewell in [Farewell::Close, Farewell::CloseNotify, Farewell::Reset] {
+    for farewell in [Disconnect::Close, Disconnect::CloseNotify, Disconnect::Reset] {
         let mut caller = Http1Caller::dial(&trial.rig).await;
         caller.write(head("GET", PATH, "")).await;
         trial.parked(1.0).await;
@@ -221,8 +225,8 @@ async fn whoever_hangs_up_while_waiting_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_connection_that_has_waited_in_vain_does_not_wait_again_for_each_request() {
-    let trial = Trial::start("parking: { limitSeconds: 2 }").await;
+async fn after_one_park_timeout_a_connections_next_requests_do_not_wait() {
+    let trial = OutageTrial::start("parking: { limitSeconds: 2 }").await;
     trial.dark().await;
     let mut caller = Http2Caller::dial(&trial.rig).await;
 
@@ -236,7 +240,7 @@ async fn a_connection_that_has_waited_in_vain_does_not_wait_again_for_each_reque
 
 #[tokio::test]
 async fn another_agents_live_tunnel_serves_at_once() {
-    let trial = Trial::start("parking: { limitSeconds: 300 }").await;
+    let trial = OutageTrial::start("parking: { limitSeconds: 300 }").await;
     let other = trial.rig.agent_of_id("edge-a", "b", &ApiServer::of_fake(&trial.rig, &trial.api), "").await;
     trial.rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
     trial.api.otherwise(Behaviour::json("{}"));
@@ -254,7 +258,7 @@ async fn another_agents_live_tunnel_serves_at_once() {
 
 #[tokio::test]
 async fn a_cluster_that_was_never_seen_is_not_waited_for() {
-    let trial = Trial::start("parking: { limitSeconds: 300 }").await;
+    let trial = OutageTrial::start("parking: { limitSeconds: 300 }").await;
 
     let asked = trial.rig.ask_with_token("GET", "/clusters/edge-z/api", &[]);
     let reply = timeout(Duration::from_secs(100), asked).await.expect("an answer before the limit");

@@ -1,4 +1,5 @@
-//! An agent that is killed and started again is back soon, and two that use one certificate are told apart from that.
+//! A killed and restarted agent is back soon, and is distinguished from two processes that use one
+//! certificate.
 
 use std::time::Instant;
 
@@ -6,23 +7,24 @@ use rustix::process::Signal;
 use tests::fake_api::{Behaviour, FakeApi, RecordedRequest};
 use tests::rig::{ApiServer, Rig};
 
-use super::{SOON, Trial};
+use super::{OutageTrial, SOON};
 
 const PATH: &str = "/clusters/edge-a/api/v1/things";
 const COPIED: &str = "tombolo_server_agent_keys_copied_total";
 
+/// This holds for every kind of request.
 #[tokio::test]
-async fn the_only_agent_killed_and_started_again_serves_whatever_is_asked_from_its_greeting_on() {
-    let mut trial = Trial::start("parking: { limitSeconds: 60 }").await;
+async fn a_restarted_only_agent_serves_from_its_handshake_on() {
+    let mut trial = OutageTrial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
 
     // The list knows of a tunnel a moment before the log does.
     trial.rig.logged("server.log", 0, "tunnel opened").await;
     for _ in 0..3 {
-        let said = trial.rig.server_log().len();
+        let output = trial.rig.server_log().len();
         trial.agent.process.kill();
         trial.agent = trial.rig.agent_with("edge-a", &ApiServer::of_fake(&trial.rig, &trial.api), "").await;
-        trial.rig.logged("server.log", said, "tunnel opened").await;
+        trial.rig.logged("server.log", output, "tunnel opened").await;
         let greeted = Instant::now();
         let reply = trial.rig.ask_with_token("POST", PATH, &[]).await;
         assert_eq!(reply.status, 200, "{reply:?}\n{}", trial.rig.server_log());
@@ -31,9 +33,10 @@ async fn the_only_agent_killed_and_started_again_serves_whatever_is_asked_from_i
     assert_eq!(trial.rig.metric(trial.rig.probes(), COPIED).await, 0.0, "{}", trial.rig.server_log());
 }
 
+/// The first process serves on.
 #[tokio::test]
-async fn a_second_process_with_a_certificate_in_use_is_turned_away_and_the_first_serves_on() {
-    let trial = Trial::start("parking: { limitSeconds: 60 }").await;
+async fn a_second_process_with_a_certificate_in_use_is_refused() {
+    let trial = OutageTrial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     let strangers = FakeApi::start().await.expect("a fake starts");
     strangers.otherwise(Behaviour::json("{}"));
@@ -55,30 +58,30 @@ async fn a_second_process_with_a_certificate_in_use_is_turned_away_and_the_first
 }
 
 #[tokio::test]
-async fn where_newcomers_are_preferred_the_first_process_is_turned_away() {
+async fn with_prefer_new_the_first_process_of_a_copied_key_is_refused() {
     let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     rig.kill_server();
     rig.write_config(|config| config.replacen("tunnel: {", "tunnel: { copiedKey: prefer-newcomer,", 1));
     rig.start_server().await;
-    let newcomers = FakeApi::start().await.expect("a fake starts");
-    newcomers.otherwise(Behaviour::json("{}"));
+    let new_process = FakeApi::start().await.expect("a fake starts");
+    new_process.otherwise(Behaviour::json("{}"));
     let _first = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     rig.connected("edge-a").await;
 
-    let _copy = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &newcomers), "").await;
+    let _copy = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &new_process), "").await;
 
     rig.logged("server.log", 0, "the earlier one is turned away").await;
-    // Only the newcomers' API server knows what is asked for.
+    // Only the new process's API server answers this path.
     for _ in 0..20 {
         assert_eq!(rig.ask_with_token("POST", PATH, &[]).await.status, 200);
     }
-    assert_eq!(newcomers.requests().iter().filter(|one| one.target.contains("things")).count(), 20);
-    // Were it back, it would be the newcomer now.
+    assert_eq!(new_process.requests().iter().filter(|one| one.target.contains("things")).count(), 20);
+    // If it came back, it would be the new one now.
     assert_eq!(rig.metric(rig.probes(), COPIED).await, 1.0);
 }
 
 #[tokio::test]
-async fn an_agent_that_stops_in_good_order_does_not_keep_the_next_one_out() {
+async fn a_cleanly_stopped_agent_does_not_keep_the_next_one_out() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let feed = tests::fake_api::WatchFeed::new();
     api.on("/api/v1/pods", Behaviour::Watch(feed.clone()));
@@ -103,9 +106,9 @@ async fn an_agent_that_stops_in_good_order_does_not_keep_the_next_one_out() {
     assert_eq!(rig.metric(rig.probes(), COPIED).await, 0.0);
     feed.push("and the rest");
     feed.end();
-    let (heard, end) = watcher.read_to_end().await;
+    let (received, end) = watcher.read_to_end().await;
     assert!(
-        end.is_ok() && String::from_utf8_lossy(&heard).contains("and the rest"),
+        end.is_ok() && String::from_utf8_lossy(&received).contains("and the rest"),
         "what it finishes is finished"
     );
 }

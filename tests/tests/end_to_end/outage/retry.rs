@@ -1,4 +1,5 @@
-//! Reads whose tunnel is lost, or silent beside one that is not, are sent again, twice at most; nothing else is ever sent twice.
+//! Reads whose tunnel is lost, or silent beside a live one, are sent again, twice at most. Nothing else is
+//! ever sent twice.
 
 use futures::future::join_all;
 use rustix::process::Signal;
@@ -11,7 +12,7 @@ const PODS: &str = "/clusters/edge-a/api/v1/pods";
 const WATCH: &str = "/clusters/edge-a/api/v1/pods?watch=1&resourceVersion=7";
 const POD: &str = "/clusters/edge-a/api/v1/namespaces/default/pods/x";
 
-/// What may be sent twice, each with the name that it bears in every log.
+/// The requests that may be sent twice, each with the name that it has in every log.
 const READS: &[(&str, &str, &str)] = &[
     ("GET", PODS, "list"),
     ("GET", WATCH, "watch"),
@@ -20,12 +21,13 @@ const READS: &[(&str, &str, &str)] = &[
     ("GET", "/clusters/edge-a/version", "version"),
 ];
 
+/// Nothing else is sent twice.
 #[tokio::test]
-async fn reads_that_a_silent_tunnel_holds_are_answered_over_a_live_one_and_nothing_else_is_sent_twice() {
-    let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
-    stalls.otherwise(Behaviour::Stall);
+async fn reads_on_a_silent_tunnel_are_answered_over_a_live_one() {
+    let (rig, silent, answers) = (Rig::start().await, fake().await, fake().await);
+    silent.otherwise(Behaviour::NeverAnswer);
     answers.otherwise(Behaviour::json("{}"));
-    let mut first = rig.agent_of_id("edge-a", "a", &ApiServer::of_fake(&rig, &stalls), "").await;
+    let mut first = rig.agent_of_id("edge-a", "a", &ApiServer::of_fake(&rig, &silent), "").await;
     rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
     let proxy = format!("{POD}/proxy/");
     let others = [
@@ -40,7 +42,7 @@ async fn reads_that_a_silent_tunnel_holds_are_answered_over_a_live_one_and_nothi
         let asked = ask_all(&rig, &others);
         let outage = async {
             for (_, _, name) in READS.iter().chain(&others) {
-                stalls.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
+                silent.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
             }
             let second = rig.agent_of_id("edge-a", "b", &ApiServer::of_fake(&rig, &answers), "").await;
             rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
@@ -62,22 +64,22 @@ async fn reads_that_a_silent_tunnel_holds_are_answered_over_a_live_one_and_nothi
         |reply: &Reply| reply.status == 504 && reply.body.contains("outcome of this request is not known");
     assert!(lost.iter().all(unknown), "{lost:?}");
     assert_eq!(came(&answers), READS.len(), "nothing else was sent twice");
-    assert_eq!(came(&stalls), READS.len() + others.len(), "and nothing more than once to either");
+    assert_eq!(came(&silent), READS.len() + others.len(), "and nothing more than once to either");
     let retried = retried(&rig, "silent").await;
     assert_eq!(retried, READS.len() as f64);
     drop(agents);
 }
 
 #[tokio::test]
-async fn reads_of_an_agent_that_was_killed_are_answered_by_the_one_that_is_started_in_its_place() {
-    let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
-    stalls.otherwise(Behaviour::Stall);
+async fn reads_of_a_killed_agent_are_answered_by_its_replacement() {
+    let (rig, silent, answers) = (Rig::start().await, fake().await, fake().await);
+    silent.otherwise(Behaviour::NeverAnswer);
     answers.otherwise(Behaviour::json("{}"));
-    let mut killed = rig.agent("edge-a", &ApiServer::of_fake(&rig, &stalls)).await;
+    let mut killed = rig.agent("edge-a", &ApiServer::of_fake(&rig, &silent)).await;
 
     let (replies, again) = tokio::join!(ask_all(&rig, READS), async {
         for (_, _, name) in READS {
-            stalls.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
+            silent.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
         }
         killed.process.kill();
         rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &answers), "").await
@@ -86,7 +88,7 @@ async fn reads_of_an_agent_that_was_killed_are_answered_by_the_one_that_is_start
     assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
     for (_, _, name) in READS {
         let named = |api: &FakeApi| api.requests().iter().filter(|one| has(one, name)).count();
-        assert_eq!((named(&stalls), named(&answers)), (1, 1), "{name} bears its name both times");
+        assert_eq!((named(&silent), named(&answers)), (1, 1), "{name} bears its name both times");
     }
     let retried = retried(&rig, "lost").await;
     assert_eq!(retried, READS.len() as f64);
@@ -94,17 +96,17 @@ async fn reads_of_an_agent_that_was_killed_are_answered_by_the_one_that_is_start
 }
 
 #[tokio::test]
-async fn a_read_is_sent_again_twice_and_no_more() {
-    let (rig, stalls) = (Rig::start().await, fake().await);
-    stalls.otherwise(Behaviour::Stall);
-    let api_server = ApiServer::of_fake(&rig, &stalls);
+async fn a_read_is_resent_twice_at_most() {
+    let (rig, silent) = (Rig::start().await, fake().await);
+    silent.otherwise(Behaviour::NeverAnswer);
+    let api_server = ApiServer::of_fake(&rig, &silent);
     let mut agent = rig.agent("edge-a", &api_server).await;
 
     let (replies, agent) = tokio::join!(ask_all(&rig, &READS[..1]), async {
         let mut before = 0;
         for _ in 0..3 {
             let is_new = |one: &RecordedRequest| one.id >= before && has(one, "list");
-            before = stalls.wait_for_request(SOON, is_new).await.expect("it arrives").id + 1;
+            before = silent.wait_for_request(SOON, is_new).await.expect("it arrives").id + 1;
             agent.process.kill();
             agent = rig.agent_with("edge-a", &api_server, "").await;
         }
@@ -113,24 +115,25 @@ async fn a_read_is_sent_again_twice_and_no_more() {
 
     assert_eq!(replies[0].status, 504, "{replies:?}");
     assert!(replies[0].head.contains("application/json"), "{replies:?}");
-    assert_eq!(came(&stalls), 3);
+    assert_eq!(came(&silent), 3);
     let retried = retried(&rig, "lost").await;
     assert_eq!(retried, 2.0);
     drop(agent);
 }
 
+/// The new agent connects while the other one is silent.
 #[tokio::test]
-async fn a_read_is_not_sent_again_to_an_agent_that_says_nothing_but_to_the_one_that_comes_while_it_does() {
-    let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
-    stalls.otherwise(Behaviour::Stall);
+async fn a_read_is_resent_to_a_new_agent_and_not_to_a_silent_one() {
+    let (rig, silent, answers) = (Rig::start().await, fake().await, fake().await);
+    silent.otherwise(Behaviour::NeverAnswer);
     answers.otherwise(Behaviour::json("{}"));
-    let api = ApiServer::of_fake(&rig, &stalls);
+    let api = ApiServer::of_fake(&rig, &silent);
     // It cuts off what it has as soon as it may.
     let mut stops = rig.agent_of_id("edge-a", "a", &api, "drainGraceSeconds: 1").await;
     rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
 
     let (replies, agents) = tokio::join!(ask_all(&rig, &READS[..1]), async {
-        stalls.wait_for_request(SOON, |one| has(one, "list")).await.expect("it arrives");
+        silent.wait_for_request(SOON, |one| has(one, "list")).await.expect("it arrives");
         let silent = rig.agent_of_id("edge-a", "b", &api, "").await;
         rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
         // Idle, it counts as live for some more seconds.
@@ -142,31 +145,32 @@ async fn a_read_is_not_sent_again_to_an_agent_that_says_nothing_but_to_the_one_t
 
     assert_eq!(replies[0].status, 200, "{replies:?}");
     assert_eq!([retried(&rig, "lost").await, retried(&rig, "silent").await], [1.0, 0.0]);
-    assert_eq!([&stalls, &answers].map(came), [1, 1]);
+    assert_eq!([&silent, &answers].map(came), [1, 1]);
     drop(agents);
 }
 
+/// Their replacements die in the same way, and the reads are still answered.
 #[tokio::test]
-async fn reads_are_answered_when_all_agents_die_in_one_instant_and_those_in_their_place_do_too() {
-    let (rig, stalls, stalls_too, answers) = (Rig::start().await, fake().await, fake().await, fake().await);
-    [&stalls, &stalls_too].iter().for_each(|api| api.otherwise(Behaviour::Stall));
+async fn reads_survive_the_death_of_all_agents_at_once() {
+    let (rig, silent, silent_too, answers) = (Rig::start().await, fake().await, fake().await, fake().await);
+    [&silent, &silent_too].iter().for_each(|api| api.otherwise(Behaviour::NeverAnswer));
     answers.otherwise(Behaviour::json("{}"));
     let start_both = async |api: &FakeApi| {
-        let said = rig.server_log().len();
+        let output = rig.server_log().len();
         let api = ApiServer::of_fake(&rig, api);
         let both = [
             ("a", rig.agent_of_id("edge-a", "a", &api, "").await),
             ("b", rig.agent_of_id("edge-a", "b", &api, "").await),
         ];
         for (id, _) in &both {
-            rig.logged("server.log", said, &format!("tunnel opened agent=edge-a/{id}")).await;
+            rig.logged("server.log", output, &format!("tunnel opened agent=edge-a/{id}")).await;
         }
         both
     };
-    let mut both = start_both(&stalls).await;
+    let mut both = start_both(&silent).await;
 
     let (replies, both) = tokio::join!(ask_all(&rig, READS), async {
-        for (here, next) in [(&stalls, &stalls_too), (&stalls_too, &answers)] {
+        for (here, next) in [(&silent, &silent_too), (&silent_too, &answers)] {
             for (_, _, name) in READS {
                 here.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
             }
@@ -177,7 +181,7 @@ async fn reads_are_answered_when_all_agents_die_in_one_instant_and_those_in_thei
     });
 
     assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
-    assert_eq!([&stalls, &stalls_too, &answers].map(came), [READS.len(); 3]);
+    assert_eq!([&silent, &silent_too, &answers].map(came), [READS.len(); 3]);
     drop(both);
 }
 
@@ -194,7 +198,7 @@ async fn ask_all(rig: &Rig, requests: &[(&str, &str, &str)]) -> Vec<Reply> {
     join_all(requests.iter().map(ask)).await
 }
 
-/// How many of our requests have come; agents ask for something themselves.
+/// Number of our requests that have arrived. Agents send some of their own.
 fn came(api: &FakeApi) -> usize {
     api.requests().iter().filter(|one| audit_id(one).is_some()).count()
 }

@@ -1,24 +1,24 @@
-//! Requests that people, programs and attackers might send: the same for the same seed.
+//! Requests that people, programs and attackers might send. A seed always gives the same ones.
 
 /// A request as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Case {
     /// HTTP/2's `:authority`; none on HTTP/1.1.
     pub(super) authority: Option<String>,
-    /// The `Host` header.
+    /// The value of the `Host` header.
     pub(super) host: Option<String>,
-    /// What stands in the request line, or in `:path`.
+    /// The target in the request line, or in `:path`.
     pub(super) target: String,
 }
 
-/// Which way the cluster is chosen.
+/// The means by which a request names its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ClusterSelection {
     ByPath,
     ByHost,
 }
 
-/// Which version of HTTP.
+/// The version of HTTP that a request uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     Http1,
@@ -27,7 +27,7 @@ pub(super) enum Version {
 
 /// A small generator of numbers (xorshift64*).
 #[derive(Debug, Clone)]
-pub(super) struct Dice(u64);
+pub(super) struct XorshiftRng(u64);
 
 /// Segments that are one name to everybody.
 const PLAIN: [&str; 34] = [
@@ -185,12 +185,12 @@ const FORMS: [&str; 7] = [
     "?x",
 ];
 
-impl Dice {
+impl XorshiftRng {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
 
-    fn roll(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -199,11 +199,11 @@ impl Dice {
 
     /// True in so many of a hundred.
     fn chance(&mut self, percent: u64) -> bool {
-        self.roll() % 100 < percent
+        self.next() % 100 < percent
     }
 
     fn below(&mut self, count: usize) -> usize {
-        usize::try_from(self.roll()).expect("31 bits") % count
+        usize::try_from(self.next()).expect("31 bits") % count
     }
 
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
@@ -252,7 +252,7 @@ impl Dice {
         path
     }
 
-    /// What looks like it and is not, so that nothing of it is opaque.
+    /// A path that resembles a `/proxy/` path and is none, so that no part of it is opaque.
     fn almost_proxied(&mut self, ambiguous: u64) -> String {
         const ALMOST: [&str; 10] = [
             "/api/v1/namespaces/n/secrets/s/proxy",
@@ -275,14 +275,14 @@ impl Dice {
     }
 
     /// A request for `own`, a cluster's own target.
-    pub(super) fn case(&mut self, way: Way, version: Version, own: &str) -> Case {
+    pub(super) fn case(&mut self, selection: ClusterSelection, version: Version, own: &str) -> Case {
         let cluster = match self.below(10) {
             0..=5 => "edge-a",
             6..=8 => "edge-b",
             _ => "edge-c",
         };
-        let (said, mut target) = match way {
-            Way::ByPath => {
+        let (output, mut target) = match selection {
+            ClusterSelection::ByPath => {
                 let name = if self.chance(8) { self.pick(&NAMES) } else { cluster };
                 let prefix = if self.chance(4) { self.pick(&PREFIXES) } else { "/clusters/" };
                 // A name alone, or with a query at once, is the cluster's root.
@@ -292,7 +292,7 @@ impl Dice {
                     .unwrap_or(own);
                 (self.pick(&GATEWAYS).to_owned(), format!("{prefix}{name}{own}"))
             }
-            Way::ByHost => {
+            ClusterSelection::ByHost => {
                 let host = if self.chance(8) { self.pick(&HOSTS).to_owned() } else { self.host_of(cluster) };
                 (host, own.to_owned())
             }
@@ -301,16 +301,16 @@ impl Dice {
             target = self.pick(&FORMS).to_owned();
         }
         if version == Version::Http1 {
-            return Case { authority: None, host: Some(said), target };
+            return Case { authority: None, host: Some(output), target };
         }
         let host = match self.below(20) {
-            0 => Some(said.clone()),
-            1 => Some(said.to_ascii_uppercase()),
+            0 => Some(output.clone()),
+            1 => Some(output.to_ascii_uppercase()),
             2 => Some(self.host_of("edge-b")),
             3 => Some(self.pick(&HOSTS).to_owned()),
             _ => None,
         };
-        Case { authority: Some(said), host, target }
+        Case { authority: Some(output), host, target }
     }
 
     /// A cluster's host name as it may be written.

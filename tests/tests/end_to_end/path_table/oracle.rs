@@ -1,7 +1,8 @@
-//! What must become of a request, by the rules as they are written for people; no line of the product is asked.
+//! The expected result of a request, by the rules in the documentation. No code of the product is used.
 //!
-//! The rules: any segment that decodes to `.` or `..`, or contains `/`, `\`, `%` or a control character, is refused in the
-//! path up to and including a service's, pod's or node's `/proxy/`; what follows is opaque. All else is kept byte for byte.
+//! The rules: any segment that decodes to `.` or `..`, or contains `/`, `\`, `%` or a control character, is
+//! refused in the path up to and including a service's, pod's or node's `/proxy/`; what follows is opaque.
+//! All else is kept byte for byte.
 
 use super::generator::Case;
 
@@ -11,7 +12,8 @@ pub(super) const REACHED: [&str; 2] = ["edge-a", "edge-b"];
 const SUFFIX: &str = ".clusters.test";
 const TARGET_BYTES_MAX: usize = 16 * 1024;
 
-/// What RFC 3986 has no place for. Whoever meets one raw may refuse it, or pass it on as it is.
+/// The characters that RFC 3986 does not allow. A server that meets one raw may refuse it, or pass it on
+/// unchanged.
 const DELIMITERS: &[u8] = b"<>\"^`{|}";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +43,8 @@ fn is_same(target: &str, arrived: &str) -> bool {
     more.is_some_and(|more| ["", "?allowWatchBookmarks=true", "&allowWatchBookmarks=true"].contains(&more))
 }
 
-/// What must become of a case.
-pub(super) fn verdict(case: &Case) -> Verdict {
+/// The expected result of a case.
+pub(super) fn expected_outcome(case: &Case) -> Verdict {
     let Some((cluster, target)) = forwarded(case) else {
         return Verdict::Refused;
     };
@@ -120,7 +122,7 @@ fn by_path(target: &str) -> Option<(String, String)> {
     is_label(name).then(|| (name.to_owned(), own))
 }
 
-/// A DNS-1123 label.
+/// Whether it is a DNS-1123 label.
 fn is_label(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&name.len())
@@ -129,7 +131,7 @@ fn is_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// Whether every segment that is looked at is one name to everybody. One slash may stand at the end.
+/// Whether every checked segment is one unambiguous name. The last one may be followed by a slash.
 fn is_safe(path: &str) -> bool {
     let mut segments: Vec<&str> = path[1..].split('/').collect();
     if segments.last() == Some(&"") {

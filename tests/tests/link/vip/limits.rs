@@ -1,27 +1,28 @@
-//! How many come to an address at once, and that nothing is lost of what they bring.
+//! The limits of connections to an address at once, and that no byte of the accepted ones is lost.
 
 use std::io::ErrorKind;
 
+use tests::client_network::ClientNetwork;
 use tests::lab::{Uplink, trial};
-use tests::listener::uploads_arrive_whole;
-use tests::office::Office;
+use tests::listener::uploads_arrive_complete;
 use tests::rig::policy::{user_may_dial, usual};
 
-use super::table::{CLUSTER, Listed};
+use super::targets::{CLUSTER, Listed};
 
 const ADDRESS: &str = "10.255.0.1:443";
-/// Where bytes are counted.
+/// The address whose target counts bytes.
 const COUNTING: &str = "10.255.0.2:443";
 
 /// Uploads that are closed at once.
 const UPLOADS: usize = 50;
 
-/// Those of the office.
+/// The addresses of clients in the network.
 const SOURCES: [&str; 2] = ["10.8.1.2", "10.8.1.3"];
 
+/// The next connection is reset.
 #[test]
-fn as_many_come_to_an_address_in_all_and_from_one_source_as_may_and_the_next_is_reset() {
-    trial("as_many_come_to_an_address", async |lab| {
+fn connections_to_an_address_are_limited_in_all_and_by_source() {
+    trial("connections_to_an_address_are_limited_in_all_and_by_source", async |lab| {
         let mut rig = lab.rig("").await;
         let site = lab.site(CLUSTER, Uplink::Cable).await;
         let listed = Listed::start(&rig, &site).await;
@@ -37,15 +38,17 @@ fn as_many_come_to_an_address_in_all_and_from_one_source_as_may_and_the_next_is_
         rig.write_config(|config| format!("{config}\n{vip}"));
         rig.start_server().await;
         rig.connected(CLUSTER).await;
-        let office = Office::build(lab, 1).await;
-        office.has_too(SOURCES[1]).await;
+        let client_network = ClientNetwork::build(lab, 1).await;
+        client_network.has_too(SOURCES[1]).await;
         let [one, other] = SOURCES;
 
-        let mut held =
-            vec![office.echoing(one, ADDRESS).await.unwrap(), office.echoing(one, ADDRESS).await.unwrap()];
-        assert_eq!(office.echoing(one, ADDRESS).await.map(drop), Err(ErrorKind::ConnectionReset));
-        held.push(office.echoing(other, ADDRESS).await.unwrap());
-        assert_eq!(office.echoing(other, ADDRESS).await.map(drop), Err(ErrorKind::ConnectionReset));
+        let mut held = vec![
+            client_network.echoing(one, ADDRESS).await.unwrap(),
+            client_network.echoing(one, ADDRESS).await.unwrap(),
+        ];
+        assert_eq!(client_network.echoing(one, ADDRESS).await.map(drop), Err(ErrorKind::ConnectionReset));
+        held.push(client_network.echoing(other, ADDRESS).await.unwrap());
+        assert_eq!(client_network.echoing(other, ADDRESS).await.map(drop), Err(ErrorKind::ConnectionReset));
 
         for (limit, most) in [("vip_connections", 3.0), ("vip_source", 2.0)] {
             let used = format!("tombolo_server_limit_used{{limit=\"{limit}\"}}");
@@ -55,12 +58,12 @@ fn as_many_come_to_an_address_in_all_and_from_one_source_as_may_and_the_next_is_
         }
         held.clear();
         rig.measured("tombolo_server_limit_used{limit=\"vip_connections\"}", |used| used < 0.5).await;
-        drop(office.echoing(one, ADDRESS).await.unwrap());
+        drop(client_network.echoing(one, ADDRESS).await.unwrap());
 
-        uploads_arrive_whole(UPLOADS, 3_000_000, async || {
+        uploads_arrive_complete(UPLOADS, 3_000_000, async || {
             let used = "tombolo_server_limit_used{limit=\"vip_connections\"}";
             rig.measured(used, |used| used < 1.5).await;
-            office.connected(COUNTING).await.unwrap()
+            client_network.connected(COUNTING).await.unwrap()
         })
         .await;
     });

@@ -1,45 +1,47 @@
-//! Clusters that are given addresses of a range, and are Services of a host cluster by these: a real kube-apiserver in the cloud.
+//! Clusters that get addresses of a range, and are Services of a host cluster with these: a real
+//! kube-apiserver in the cloud.
 
 use serde_json::{Value, json};
 use tests::audit_log::{AuditLog, note};
 use tests::binaries::binary;
 use tests::caller::SOON;
+use tests::client_network::ClientNetwork;
 use tests::kube::kubectl::Kubectl;
 use tests::lab::{Lab, trial};
-use tests::office::Office;
 use tests::process::{Invocation, run};
 use tests::rig::Rig;
 use tests::rig::policy::{user_may_dial, usual};
 
-use super::super::by_address::{Edge, read, uid};
-use super::host::Host;
+use super::super::by_address::{ByAddressEdge, read, uid};
+use super::host_cluster::Host;
 
-/// What every cluster calls its own API server, and what the range leads to unless it says something else.
+/// The name of its own API server in every cluster, which is also the default target of a range.
 const TARGET: &str = "kubernetes.default.svc:443";
 
 const FAILURES: &str = "tombolo_server_vip_publishing_failures_total";
 
+/// The addresses are of a range. Nothing else of the host cluster is touched.
 #[test]
-fn clusters_of_a_range_keep_their_addresses_and_are_services_of_the_host_cluster_and_nothing_else_there_is_touched()
- {
-    trial("clusters_of_a_range_keep_their_addresses", async |lab| {
+fn clusters_keep_their_addresses_and_are_services_of_the_host_cluster() {
+    trial("clusters_keep_their_addresses_and_are_services_of_the_host_cluster", async |lab| {
         let mut host = Host::start(lab).await;
         let mut rig = lab.rig(&host.vip(&["edge-a", "edge-b", "edge-c", "edge-d", "edge-e", "edge-x"])).await;
         let rule = user_may_dial("pods", ("way-in:pods", "way-in:pods"), &["edge-a"]);
         rig.put_policy(&usual().into_iter().chain([rule]).collect::<Vec<_>>()).await;
-        let edge = Edge::start_with(lab, &rig, "edge-a", &[], &[TARGET]).await;
+        let edge = ByAddressEdge::start_with(lab, &rig, "edge-a", &[], &[TARGET]).await;
         for name in ["edge-b", "edge-c", "edge-d", "edge-e"] {
             tests::enroll::at(&rig, &["cluster", "create", name]).await;
         }
         are_services(lab, &host, &rig).await;
-        let office = Office::build(lab, 1).await;
-        let kubectl = is_reached(lab, &host, &rig, &edge, &office).await;
+        let client_network = ClientNetwork::build(lab, 1).await;
+        let kubectl = is_reached(lab, &host, &rig, &edge, &client_network).await;
 
         tests::enroll::at(&rig, &["cluster", "delete", "edge-c"]).await;
         host.has(&["edge-a", "edge-b", "edge-e"], &["edge-d"]).await;
         outlives_the_server(lab, &mut host, &mut rig, (&kubectl, &uid(edge.cluster.admin()).await)).await;
 
-        // Nobody is given what a cluster has that is not listed, or a deleted one's; what nobody knew is free again.
+        // Nobody is given what a cluster has that is not listed, or a deleted one's; what nobody knew is free
+        // again.
         tests::enroll::at(&rig, &["cluster", "create", "edge-0"]).await;
         host.has(&["edge-0", "edge-a", "edge-e"], &["edge-d"]).await;
         host.leads("edge-0", "100.100.0.6").await;
@@ -65,16 +67,23 @@ async fn are_services(lab: &Lab, host: &Host, rig: &Rig) {
 
     // What ships is enough.
     let doctor = ["doctor", "server", "--config", "server.yaml"];
-    let (said, _) = beside(lab, rig, "tombolo", &doctor).await;
-    let whole = "may get, list, create, patch, delete services and endpointslices";
-    assert!(said.contains(whole), "{said}");
+    let (message, _) = beside(lab, rig, "tombolo", &doctor).await;
+    let complete = "may get, list, create, patch, delete services and endpointslices";
+    assert!(message.contains(complete), "{message}");
 }
 
-/// As by a pod whose node's kube-proxy leads from the Service's address to the slice's, and leaves the pod its own.
-async fn is_reached(lab: &Lab, host: &Host, rig: &Rig, edge: &Edge, office: &Office) -> Kubectl {
+/// As by a pod whose node's kube-proxy leads from the Service's address to the slice's, and leaves the pod
+/// its own.
+async fn is_reached(
+    lab: &Lab,
+    host: &Host,
+    rig: &Rig,
+    edge: &ByAddressEdge,
+    client_network: &ClientNetwork,
+) -> Kubectl {
     let service = host.service("edge-a").await["spec"]["clusterIP"].as_str().unwrap().to_owned();
     lead(lab, &service, "100.100.0.1").await;
-    let kubectl = by_service(rig, edge, office, &service).await;
+    let kubectl = by_service(rig, edge, client_network, &service).await;
     let expected = uid(edge.cluster.admin()).await;
     assert_eq!(uid(kubectl.clone()).await, expected);
     let log = AuditLog::of(rig);
@@ -92,14 +101,14 @@ async fn outlives_the_server(
     rig: &mut Rig,
     (kubectl, expected): (&Kubectl, &str),
 ) {
-    // What a running server keeps is told while it runs.
+    // A dry run names what a running server manages.
     let listed = tests::enroll::at(rig, &["clusters", "edge-a", "-o", "json"]).await;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["items"][0]["status"]["virtualAddress"], "100.100.0.1", "{listed}");
-    let told = dry_run(lab, rig).await;
+    let report = dry_run(lab, rig).await;
     assert!(
-        told.contains("# edge-a has 100.100.0.1\n") && told.contains("# edge-x has 100.100.0.6\n"),
-        "{told}"
+        report.contains("# edge-a has 100.100.0.1\n") && report.contains("# edge-x has 100.100.0.6\n"),
+        "{report}"
     );
 
     let before = host.service("edge-a").await;
@@ -129,7 +138,8 @@ async fn outlives_the_server(
     host.leads("edge-e", "100.100.0.5").await;
 }
 
-/// Leads who comes to a Service's address to another, on the server's host as on a pod's node, by what kube-proxy makes of a slice.
+/// Leads who comes to a Service's address to another, on the server's host as on a pod's node, by what
+/// kube-proxy makes of a slice.
 async fn lead(lab: &Lab, service: &str, address: &str) {
     let rules = format!(
         "add table ip services; add chain ip services here {{ type nat hook prerouting priority dstnat; }}; \
@@ -141,8 +151,14 @@ async fn lead(lab: &Lab, service: &str, address: &str) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// kubectl in an office, with what `tombolo vip` makes of the cluster's own kubeconfig, and names that lead to the Service as DNS does.
-async fn by_service(rig: &Rig, edge: &Edge, office: &Office, service: &str) -> Kubectl {
+/// kubectl in an office, with what `tombolo vip` makes of the cluster's own kubeconfig, and names that lead
+/// to the Service as DNS does.
+async fn by_service(
+    rig: &Rig,
+    edge: &ByAddressEdge,
+    client_network: &ClientNetwork,
+    service: &str,
+) -> Kubectl {
     let (admin_conf, output) = (edge.cluster.admin_kubeconfig(), rig.path().join("edge-a.conf"));
     let words =
         ["vip", "--server", "https://edge-a.tombolo.svc:443", "--kubeconfig", admin_conf.to_str().unwrap()];
@@ -153,17 +169,17 @@ async fn by_service(rig: &Rig, edge: &Edge, office: &Office, service: &str) -> K
     assert_eq!(read(&edge.cluster, &output).await, expected);
     let hosts = format!("127.0.0.1 localhost\n{service} edge-a.tombolo.svc\n");
     let hosts = rig.write("service-hosts", &hosts);
-    office.kubectl(&edge.cluster).with_kubeconfig(&output).with_hosts(Some(hosts))
+    client_network.kubectl(&edge.cluster).with_kubeconfig(&output).with_hosts(Some(hosts))
 }
 
-/// What `tunnel-server --dry-run` says.
+/// The output of `tunnel-server --dry-run`.
 async fn dry_run(lab: &Lab, rig: &Rig) -> String {
     let (says, is_well) = beside(lab, rig, "tunnel-server", &["--config", "server.yaml", "--dry-run"]).await;
     assert!(is_well, "{says}");
     says
 }
 
-/// What a program says on the server's host, and whether it ends well.
+/// Runs a program on the server's host, and returns its output and whether it succeeded.
 async fn beside(lab: &Lab, rig: &Rig, program: &str, words: &[&str]) -> (String, bool) {
     let invocation = Invocation::of(binary(program))
         .arguments(words.iter().copied())

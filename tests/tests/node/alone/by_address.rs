@@ -1,25 +1,25 @@
-//! What people do with pods where a cluster's own address is one of the server's host, by an admin.conf to which nothing was added.
+//! Commands for pods where a cluster's own address is one of the server's host, by an unchanged admin.conf.
 
+use tests::client_network::ClientNetwork;
 use tests::enroll::at;
 use tests::lab::{Uplink, trial};
 use tests::node;
 use tests::node_edge::{NAMES, NodeEdge, POD};
-use tests::office::Office;
 use tests::rig::policy::{user_may_dial, usual};
 use tests::skip::skip;
 
-use crate::exec::{outputs_are_told_apart, what_is_typed_arrives};
-use crate::hands::{Hand, by_both_protocols, pattern};
+use crate::exec::{outputs_are_separate, what_is_typed_arrives};
+use crate::kubectls::{Client, by_both_protocols, pattern};
 
-/// What is typed.
+/// The number of bytes that are typed.
 const BYTES: usize = 1_000_000;
 
 const WAY: &str = "vip: { ways: [{ name: office, sources: [10.8.1.0/24], addresses: [{ listen: \"192.168.1.10:6443\", \
                    cluster: edge-a }] }] }\n";
 
 #[test]
-fn an_admin_conf_with_nothing_added_reaches_into_pods_by_the_clusters_own_address() {
-    let test = "an_admin_conf_with_nothing_added_reaches_into_pods";
+fn an_unchanged_admin_conf_reaches_into_pods_by_the_clusters_own_address() {
+    let test = "an_unchanged_admin_conf_reaches_into_pods_by_the_clusters_own_address";
     if let Err(unable) = node::assets() {
         return skip(test, &unable.to_string());
     }
@@ -29,17 +29,17 @@ fn an_admin_conf_with_nothing_added_reaches_into_pods_by_the_clusters_own_addres
         at(&rig, &["cluster", "update", NAMES[0], "--advertise", "192.168.1.10:6443"]).await;
         let rule = user_may_dial("office", ("way-in:office", "way-in:office"), &[NAMES[0]]);
         rig.put_policy(&usual().into_iter().chain([rule]).collect::<Vec<_>>()).await;
-        let office = Office::build(lab, 1).await;
+        let office = ClientNetwork::build(lab, 1).await;
         let kubectl = office.kubectl(&edge.cluster);
 
-        for hand in by_both_protocols("address", &kubectl) {
-            let stderr = outputs_are_told_apart(&hand).await;
-            assert_eq!(stderr, "err\ncommand terminated with exit code 42\n", "{}", hand.name);
-            what_is_typed_arrives(&edge, &hand, &pattern(BYTES)).await;
+        for client in by_both_protocols("address", &kubectl) {
+            let stderr = outputs_are_separate(&client).await;
+            assert_eq!(stderr, "err\ncommand terminated with exit code 42\n", "{}", client.name);
+            what_is_typed_arrives(&edge, &client, &pattern(BYTES)).await;
         }
         let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
         assert_eq!(kubectl.stdout(&whoami).await, edge.direct.stdout(&whoami).await);
-        let logs = Hand { name: "logs".to_owned(), kubectl }.run(&["logs", POD]).await;
+        let logs = Client { name: "logs".to_owned(), kubectl }.run(&["logs", POD]).await;
         assert!(logs.status.success(), "{logs:?}");
     });
 }

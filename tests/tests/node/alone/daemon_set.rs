@@ -1,4 +1,4 @@
-//! The agent as it ships for Kubernetes: deployed from `deploy/`, of the image that `.ci/image` has made.
+//! The agent as it ships for Kubernetes: deployed from `deploy/`, with the image of `.ci/image`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -11,14 +11,15 @@ use tests::node_edge::{NAMES, NodeEdge, caller};
 use tests::rig::Rig;
 use tests::skip::skip;
 
-/// Where `.ci/image` has left the image, and what it calls it.
+/// The variable with the path of the image's archive from `.ci/image`, and the image's name.
 const ARCHIVE: &str = "TOMBOLO_AGENT_IMAGE";
 const IMAGE: &str = "tombolo.test/tunnel-agent";
 const TAG: &str = "1";
 
 pub const DAEMON_SET: &str = "daemonset/tunnel-agent";
 
-/// Runs a trial with a cluster whose agents are pods of its DaemonSet, enrolled by a token, behind this uplink.
+/// Runs a trial with a cluster whose agents are pods of its DaemonSet, enrolled by a token, behind this
+/// uplink.
 pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, &Rig) + Send) {
     if let Err(unable) = node::assets() {
         return skip(test, &unable.to_string());
@@ -50,10 +51,10 @@ pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, 
 /// Applies the example as a person would who has copied it, with the trial's server and image.
 async fn deploy(edge: &NodeEdge, rig: &Rig) {
     let site = copied(edge, ["agent", "examples/edge-a"]);
-    let told = site.join("agent.yaml");
-    change(&told, "gateway.example:8443", &rig.dialed().to_string());
-    change(&told, "\"alice\"", &format!("{:?}", caller(edge.name)));
-    let rights = rig.tombolo(&["rbac", "--agent-config", told.to_str().expect("a path")]).await;
+    let config = site.join("agent.yaml");
+    change(&config, "gateway.example:8443", &rig.dialed().to_string());
+    change(&config, "\"alice\"", &format!("{:?}", caller(edge.name)));
+    let rights = rig.tombolo(&["rbac", "--agent-config", config.to_str().expect("a path")]).await;
     fs::write(site.join("rbac.yaml"), rights).expect("it is ours");
     change(&site.join("kustomization.yaml"), "registry.example/tombolo/tunnel-agent", IMAGE);
     change(&site.join("kustomization.yaml"), "newTag: 0.1.0", &format!("newTag: \"{TAG}\""));

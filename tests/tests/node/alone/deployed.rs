@@ -1,4 +1,5 @@
-//! The agent as it ships for Kubernetes: restricted pods of a DaemonSet, of an image without a shell, that enroll by themselves.
+//! The agent as it ships for Kubernetes: restricted pods of a DaemonSet, of an image without a shell, that
+//! enroll by themselves.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,25 +11,26 @@ use tests::rig::{GROUP, Rig};
 
 use super::daemon_set::{DAEMON_SET, rolled_out, trial};
 
-/// A line each 50 ms, for 20 s: it begins before the old agent is told to finish and ends behind it.
+/// A line each 50 ms, for 20 s: it begins before the old agent is asked to stop and ends after it.
 const SLOW: &str = "seq 1 400 | while read n; do echo $n; sleep 0.05; done";
 const SLOW_LINES: u32 = 400;
 
+/// Meanwhile no read fails, and a shell goes on.
 #[test]
 #[ignore = "soak: its image is built for four minutes first, by .ci/image"]
-fn agents_of_the_daemon_set_enroll_serve_and_are_replaced_while_no_read_fails_and_a_shell_goes_on() {
-    trial("agents_of_the_daemon_set", Uplink::Cable, async |_, edge, rig| {
+fn the_daemon_sets_agents_enroll_serve_and_are_replaced() {
+    trial("the_daemon_sets_agents_enroll_serve_and_are_replaced", Uplink::Cable, async |_, edge, rig| {
         let first = uids(&edge).await;
         assert_eq!(agents(rig, edge.name).await.intersection(&first).count(), 1, "{first:?}");
         let shown = edge.tunneled.stdout(&["exec", POD, "--", "cat", "/proc/1/cmdline"]).await;
         assert_eq!(shown.replace('\0', " "), format!("pod serve {} ", edge.name));
         let stranger = rig.kubeconfig("stranger", &[GROUP], edge.name).await;
-        let said =
+        let output =
             edge.tunneled.clone().with_kubeconfig(stranger).refusal(&["exec", POD, "--", "true"]).await;
-        assert!(said.contains("does not let this identity be asserted"), "{said}");
+        assert!(output.contains("does not let this identity be asserted"), "{output}");
         let shell = ["exec", "--namespace", "tombolo", DAEMON_SET, "--", "sh"];
-        let said = edge.tunneled.refusal(&shell).await;
-        assert!(said.contains("executable file not found"), "{said}");
+        let output = edge.tunneled.refusal(&shell).await;
+        assert!(output.contains("executable file not found"), "{output}");
 
         replaced(&edge).await;
 
@@ -68,7 +70,7 @@ async fn replaced(edge: &NodeEdge) {
     assert!(reads > 10, "{reads}");
 }
 
-/// Who the agents in pods are.
+/// The UIDs of the pods that run agents.
 async fn uids(edge: &NodeEdge) -> BTreeSet<String> {
     pods(edge, "{.items[*].metadata.uid}").await.split_whitespace().map(str::to_owned).collect()
 }

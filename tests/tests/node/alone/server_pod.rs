@@ -1,4 +1,5 @@
-//! The server as it ships for Kubernetes: a restricted pod with a volume, which is deleted, drains, and is back with what it knew.
+//! The server as it ships for Kubernetes: a restricted pod with a volume. It is deleted, drains, and comes
+//! back with its store.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,30 +8,30 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tests::enroll::private;
 use tests::kube::kubectl::Kubectl;
-use tests::kube::{EdgeCluster, Place};
+use tests::kube::{ClusterOptions, EdgeCluster};
 use tests::lab::{self, Lab, Uplink, run};
 use tests::node::{self, PODS};
 use tests::node_edge::NodeEdge;
 use tests::process::Process;
-use tests::rig::{Agent, ApiServer, GROUP, Rig, Surroundings};
+use tests::rig::{Agent, ApiServer, GROUP, ProcessEnvironment, Rig};
 use tests::skip::skip;
 
 use super::daemon_set::{are_rolled_out, change, copied};
-use crate::hands::{SOON, until, wrote};
+use crate::kubectls::{SOON, until, wrote};
 
-/// Where `.ci/image` has left the image, and what it calls it.
+/// The variable with the path of the image's archive from `.ci/image`, and the image's name.
 const ARCHIVE: &str = "TOMBOLO_SERVER_IMAGE";
 const IMAGE: &str = "tombolo.test/tunnel-server";
 const TAG: &str = "1";
 
 const NAMESPACE: &str = "tombolo-system";
 const DEPLOYMENT: &str = "deployment/tunnel-server";
-/// What the example calls the server, and what it may be asked for there.
+/// The example's name of the server, and the port of its probes there.
 const GATEWAY: &str = "gateway.example";
 const PROBES: u16 = 9090;
 /// A folder of certificates like a person's, beside the rig's own.
 const PKI: &str = "host-pki";
-/// What the Secret is made of, as the example says.
+/// The files of the Secret, as in the example.
 const SECRET: [&str; 7] = [
     "server.crt",
     "server.key",
@@ -44,19 +45,20 @@ const EDGE: &str = "edge-a";
 /// A request that is under way for 20 s, and then over by itself.
 const SLOW: &str = "/api/v1/namespaces?watch=true&timeoutSeconds=20";
 
-/// A host cluster in which the server is a pod; the edge cluster, its agent and its callers are in the lab's cloud.
+/// A host cluster in which the server is a pod; the edge cluster, its agent and its callers are in the lab's
+/// cloud.
 struct Hosted<'a> {
     lab: &'a Lab,
     rig: &'a Rig,
     host: NodeEdge,
-    /// What [`GATEWAY`] means, in place of `/etc/hosts`.
+    /// The file in place of `/etc/hosts`, which has the address of [`GATEWAY`].
     hosts: PathBuf,
 }
 
 #[test]
 #[ignore = "soak: its image is built for four minutes first, by .ci/image"]
-fn a_server_in_its_pod_serves_ends_what_runs_when_it_is_deleted_and_is_back_with_what_its_store_knew() {
-    trial("a_server_in_its_pod", async |hosted: &Hosted<'_>| {
+fn a_server_pod_that_is_deleted_drains_and_returns_with_its_store() {
+    trial("a_server_pod_that_is_deleted_drains_and_returns_with_its_store", async |hosted: &Hosted<'_>| {
         let first = hosted.pod().await;
         hosted.is_confined().await;
         hosted.is_not_evicted(&first).await;
@@ -148,7 +150,7 @@ impl Hosted<'_> {
         names
     }
 
-    /// Where the Service leads.
+    /// The address of the Service's endpoint.
     async fn address(&self) -> Ipv4Addr {
         let slices = "--selector=kubernetes.io/service-name=tunnel-server";
         let ready = "jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].addresses[0]}";
@@ -163,11 +165,11 @@ impl Hosted<'_> {
         let enforced = self.host.direct.stdout(&["get", "namespace", NAMESPACE, "-o", enforced]).await;
         assert_eq!(enforced, "restricted");
         let writes = self.in_pod(&["tombolo", "ca", "init", "--dir", "/pki"]);
-        let said = self.host.direct.refusal(&writes).await;
-        assert!(said.contains("Read-only file system"), "{said}");
+        let message = self.host.direct.refusal(&writes).await;
+        assert!(message.contains("Read-only file system"), "{message}");
     }
 
-    /// Claims that who drains its node asks in vain: an eviction that its budget forbids is refused.
+    /// Asserts that a drain of its node is refused, because its budget forbids the eviction.
     async fn is_not_evicted(&self, pod: &str) {
         let budget = ["get", "poddisruptionbudget", "tunnel-server", "--namespace", NAMESPACE];
         let healthy = [budget.as_slice(), &["-o", "jsonpath={.status.currentHealthy}"]].concat();
@@ -180,20 +182,24 @@ impl Hosted<'_> {
         fs::write(&file, eviction.to_string()).expect("it is ours");
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction");
         let evicts = ["create", "--raw", &path, "-f", file.to_str().expect("a path")];
-        let said = self.host.direct.refusal(&evicts).await;
-        assert!(said.contains("violate the pod's disruption budget"), "{said}");
+        let message = self.host.direct.refusal(&evicts).await;
+        assert!(message.contains("violate the pod's disruption budget"), "{message}");
     }
 
     /// Starts an edge cluster and its agent, which enrolls at the pod, both in the cloud.
     async fn edge(&self) -> (EdgeCluster, Agent) {
         let cloud = Some(self.lab.cloud().path().to_owned());
-        let place = Place { network_namespace: cloud.clone(), port: Some(6443), ..Place::default() };
+        let place = ClusterOptions {
+            network_namespace: cloud.clone(),
+            port: Some(6443),
+            ..ClusterOptions::default()
+        };
         let edge = EdgeCluster::start_at(place).await.expect("a cluster starts");
         edge.make_admins(GROUP).await;
         let account = edge.create_agent_account().await.expect("an account for the agent");
         self.tombolo(&["cluster", "create", EDGE]).await;
-        let told = self.tombolo(&["token", "create", "--cluster", EDGE]).await;
-        let pin = told.split_whitespace().find(|word| word.starts_with("sha256:")).expect("a pin");
+        let token_output = self.tombolo(&["token", "create", "--cluster", EDGE]).await;
+        let pin = token_output.split_whitespace().find(|word| word.starts_with("sha256:")).expect("a pin");
         private(
             self.rig,
             "token",
@@ -203,10 +209,10 @@ impl Hosted<'_> {
             "servers: [\"{GATEWAY}:8443\"]\n\
              enrollment: {{ server: \"{GATEWAY}:8444\", pin: \"{pin}\", tokenFile: token }}"
         );
-        let around = Surroundings {
+        let around = ProcessEnvironment {
             network_namespace: cloud,
             hosts: Some(self.hosts.clone()),
-            ..Surroundings::default()
+            ..ProcessEnvironment::default()
         };
         let api_server = ApiServer::of(&edge, &account);
         let agent = self.rig.agent_amid(&around, EDGE, &api_server, &more).await;
@@ -228,7 +234,7 @@ impl Hosted<'_> {
         kubectl.in_network_namespace(cloud).with_hosts(Some(self.hosts.clone()))
     }
 
-    /// What the store has: agents, tokens and callers that are refused.
+    /// The content of the store: agents, tokens and revoked callers.
     async fn knows(&self) -> String {
         let mut known = String::new();
         for noun in ["agent", "token", "user"] {

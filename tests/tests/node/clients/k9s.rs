@@ -1,4 +1,5 @@
-//! k9s, which people look at clusters with: its list, a description, logs, a shell and a port-forward of a real pod.
+//! k9s, a popular terminal for clusters: its list, a description, logs, a shell and a port-forward of a real
+//! pod.
 
 use std::env;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,14 +11,14 @@ use tests::process::{Invocation, run};
 use tests::skip::skip;
 
 use crate::forward::each_has_its_own_back;
-use crate::hands::{Hand, SOON, hands_of};
+use crate::kubectls::{Client, SOON, clients_of};
 use screen::Screen;
 
 mod screen;
 
 /// The environment variable that names a k9s.
 const PROGRAM: &str = "TOMBOLO_K9S";
-/// Where the forwarded port listens; both ways are network namespaces of their own.
+/// The address of the forwarded port. Both routes have network namespaces of their own.
 const LISTENS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 17_777);
 const CONNECTIONS: usize = 10;
 
@@ -36,16 +37,16 @@ fn k9s_lists_describes_follows_enters_and_forwards_a_pod() {
             return skip(test, "there is no tmux: install Debian's package");
         }
         let edge = &edges.edges[0];
-        let hands = hands_of(edge, "k9s", Path::new("tmux"));
-        join_all(hands.iter().map(|hand| works(edge, hand, program))).await;
+        let clients = clients_of(edge, "k9s", Path::new("tmux"));
+        join_all(clients.iter().map(|client| works(edge, client, program))).await;
     });
 }
 
-async fn works(edge: &NodeEdge, hand: &Hand, program: &Path) {
-    let pod = hand.name.as_str();
+async fn works(edge: &NodeEdge, client: &Client, program: &Path) {
+    let pod = client.name.as_str();
     let program = program.to_str().expect("a path");
     let screen =
-        Screen::open(edge, hand, &[program, "--headless", "--splashless", "--command", "pods"]).await;
+        Screen::open(edge, client, &[program, "--headless", "--splashless", "--command", "pods"]).await;
     let runs =
         |seen: &str, pod: &str| seen.lines().any(|line| line.contains(pod) && line.contains("Running"));
 
@@ -87,12 +88,12 @@ async fn works(edge: &NodeEdge, hand: &Hand, program: &Path) {
     screen.shows("the port", |seen| seen.contains(&LISTENS.port().to_string())).await;
     screen.presses(&["Tab", "Tab", "Enter"]).await;
     screen.shows("the list again", listed).await;
-    each_has_its_own_back(edge, hand, LISTENS, CONNECTIONS).await;
+    each_has_its_own_back(edge, client, LISTENS, CONNECTIONS).await;
     the_api_server_was_asked(edge, pod, program).await;
 }
 
-/// Claims that the list was a watch, and that the streams came by WebSocket, which begins with a GET; and all this by the
-/// hand's way.
+/// Claims that the list was a watch, and that the streams came by WebSocket, which begins with a GET; and all
+/// this by the hand's way.
 async fn the_api_server_was_asked(edge: &NodeEdge, pod: &str, program: &str) {
     let name = Path::new(program).file_name().and_then(|name| name.to_str()).expect("a program has a name");
     let agent = format!("{name}/");

@@ -1,4 +1,4 @@
-//! Programs that are written with client libraries at a pod: kube-rs, and Python's kubernetes, which speak WebSocket alone.
+//! Programs with client libraries at a pod: kube-rs, and Python's kubernetes, which use WebSocket alone.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,11 +9,13 @@ use tests::kube::assets::{self, MissingAssets};
 use tests::node_edge::{NodeEdge, POD, trial};
 use tests::skip::skip;
 
-use crate::exec::{SAYS_SIZES, outputs_are_told_apart, what_is_typed_arrives, who_attaches_is_heard};
+use crate::exec::{
+    SAYS_SIZES, an_attach_passes_both_directions, outputs_are_separate, what_is_typed_arrives,
+};
 use crate::forward::each_connection_is_its_own;
-use crate::hands::{Hand, hands_of, pattern};
+use crate::kubectls::{Client, clients_of, pattern};
 
-/// What is typed.
+/// The number of bytes that are typed.
 const BYTES: usize = 1024 * 1024;
 const CONNECTIONS: usize = 20;
 
@@ -21,7 +23,7 @@ const CONNECTIONS: usize = 20;
 fn a_program_that_is_written_with_kube_rs_works_at_a_pod() {
     let test = "a_program_that_is_written_with_kube_rs_works_at_a_pod";
     with(test, assets::kube_rs(), async |edge, program| {
-        work(edge, &hands_of(edge, "kube-rs", program)).await;
+        work(edge, &clients_of(edge, "kube-rs", program)).await;
     });
 }
 
@@ -35,9 +37,12 @@ fn a_program_that_is_written_with_pythons_client_works_at_a_pod() {
         path.push(":");
         path.push(env::var_os("PATH").unwrap_or_default());
         let path = path.to_str().expect("a path");
-        let hands = hands_of(edge, "python", &program);
-        work(edge, &hands.map(|hand| Hand { kubectl: hand.kubectl.with_variable("PATH", path), ..hand }))
-            .await;
+        let clients = clients_of(edge, "python", &program);
+        work(
+            edge,
+            &clients.map(|client| Client { kubectl: client.kubectl.with_variable("PATH", path), ..client }),
+        )
+        .await;
     });
 }
 
@@ -52,20 +57,20 @@ fn with(
     }
 }
 
-async fn work(edge: &NodeEdge, hands: &[Hand]) {
-    join_all(hands.iter().map(async |hand| {
-        assert_eq!(outputs_are_told_apart(hand).await, "err\n", "{}", hand.name);
-        what_is_typed_arrives(edge, hand, &pattern(BYTES)).await;
-        who_attaches_is_heard(edge, hand).await;
-        the_terminal_follows(hand).await;
-        each_connection_is_its_own(edge, hand, CONNECTIONS).await;
+async fn work(edge: &NodeEdge, clients: &[Client]) {
+    join_all(clients.iter().map(async |client| {
+        assert_eq!(outputs_are_separate(client).await, "err\n", "{}", client.name);
+        what_is_typed_arrives(edge, client, &pattern(BYTES)).await;
+        an_attach_passes_both_directions(edge, client).await;
+        the_terminal_follows(client).await;
+        each_connection_is_its_own(edge, client, CONNECTIONS).await;
     }))
     .await;
 }
 
-async fn the_terminal_follows(hand: &Hand) {
-    let output = hand.run(&["exec", "-t", POD, "--", "sh", "-c", SAYS_SIZES]).await;
+async fn the_terminal_follows(client: &Client) {
+    let output = client.run(&["exec", "-t", POD, "--", "sh", "-c", SAYS_SIZES]).await;
     let seen = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(7), "{}: {output:?}", hand.name);
-    assert!(seen.contains("33 77\r\n") && seen.ends_with("grown\r\n"), "{}: {seen}", hand.name);
+    assert_eq!(output.status.code(), Some(7), "{}: {output:?}", client.name);
+    assert!(seen.contains("33 77\r\n") && seen.ends_with("grown\r\n"), "{}: {seen}", client.name);
 }

@@ -1,4 +1,4 @@
-//! A screen on which a program runs, typed at and read off by a tmux of its own.
+//! The screen of a program in a tmux of its own, which types and reads.
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use tests::node_edge::NodeEdge;
 use tests::process::Process;
 use tokio::time::sleep;
 
-use crate::hands::{Hand, LOOK_EVERY, SOON, until};
+use crate::kubectls::{Client, LOOK_EVERY, SOON, until};
 
 const COLUMNS: &str = "160";
 const ROWS: &str = "40";
@@ -25,13 +25,13 @@ pub(super) struct Screen {
 
 impl Screen {
     /// Runs a program on one, where this hand is, and with a kubectl in its path.
-    pub(super) async fn open(edge: &NodeEdge, hand: &Hand, program: &[&str]) -> Self {
-        let folder = |name: &str| edge.file(&format!("{}-{name}", hand.name));
+    pub(super) async fn open(edge: &NodeEdge, client: &Client, program: &[&str]) -> Self {
+        let folder = |name: &str| edge.file(&format!("{}-{name}", client.name));
         let text = |path: &Path| path.to_str().expect("a path").to_owned();
         let kubectl = Assets::find().expect("they were there before").kubectl;
         let kubectl_folder = text(kubectl.parent().expect("a program is in a folder"));
         let path = format!("{kubectl_folder}:{}", std::env::var("PATH").unwrap_or_default());
-        let tmux = hand.kubectl.clone().with_variable("PATH", &path).with_variable("LC_ALL", "C.UTF-8");
+        let tmux = client.kubectl.clone().with_variable("PATH", &path).with_variable("LC_ALL", "C.UTF-8");
         let kinds = ["CONFIG_HOME", "DATA_HOME", "STATE_HOME", "CACHE_HOME", "RUNTIME_DIR"];
         let tmux = kinds.into_iter().fold(tmux, |tmux, kind| {
             tmux.with_variable(&format!("XDG_{kind}"), &text(&folder(&format!("xdg/{kind}"))))
@@ -39,32 +39,32 @@ impl Screen {
         let socket = text(&folder("tmux"));
         let words = ["-u", "-f", "/dev/null", "-S", &socket, "-D"];
         let server = tmux.start(&words, &folder("tmux.out")).await.expect("tmux starts");
-        let screen = Self { name: hand.name.clone(), tmux, socket, _server: server };
+        let screen = Self { name: client.name.clone(), tmux, socket, _server: server };
         // What the program said last is still to be read once it has ended; and it does not outlive tmux.
         let opens =
             ["set-option", "-g", "remain-on-exit", "on", ";", "new-session", "-d", "-x", COLUMNS, "-y", ROWS];
         let opens = [&opens, ["setpriv", "--pdeathsig", "SIGKILL", "--"].as_slice(), program].concat();
-        until("tmux listens", async || screen.tells(&opens).await.ok()).await;
+        until("tmux listens", async || screen.runs_tmux(&opens).await.ok()).await;
         screen
     }
 
     /// Types keys, by tmux's names of them.
     pub(super) async fn presses(&self, keys: &[&str]) {
         let words = [["send-keys"].as_slice(), keys].concat();
-        self.tells(&words).await.unwrap_or_else(|said| panic!("{}: {said}", self.name));
+        self.runs_tmux(&words).await.unwrap_or_else(|message| panic!("{}: {message}", self.name));
     }
 
-    /// Types a text.
+    /// Types a text into the program.
     pub(super) async fn types(&self, text: &str) {
         self.presses(&["-l", text]).await;
     }
 
-    /// Waits until something stands on the screen.
+    /// Waits until the screen shows something.
     pub(super) async fn shows(&self, what: &str, is_there: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + SOON;
         loop {
-            let seen = self.tells(&["capture-pane", "-p"]).await;
-            let seen = seen.unwrap_or_else(|said| panic!("{}: {said}", self.name));
+            let seen = self.runs_tmux(&["capture-pane", "-p"]).await;
+            let seen = seen.unwrap_or_else(|message| panic!("{}: {message}", self.name));
             if is_there(&seen) {
                 println!("{}: {what}", self.name);
                 return;
@@ -75,8 +75,8 @@ impl Screen {
         }
     }
 
-    /// What tmux answers, or why it does not.
-    async fn tells(&self, words: &[&str]) -> Result<String, String> {
+    /// Runs tmux, and returns its output or its error.
+    async fn runs_tmux(&self, words: &[&str]) -> Result<String, String> {
         // It must not start a server of its own where ours is not there yet.
         let words = [["-N", "-S", &self.socket].as_slice(), words].concat();
         let output = self.tmux.run(&words).await.map_err(|error| error.to_string())?;

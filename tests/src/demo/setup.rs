@@ -1,0 +1,200 @@
+//! All processes of the demo, and the order in which they start and stop.
+
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use super::installer::{GROUP, Installer, Programs};
+use super::isolation::Isolation;
+use super::network::{DemoNetwork, EDGES, Edge};
+use super::probes;
+use super::progress::Progress;
+use super::tour::Tour;
+use super::{DemoError, is_on_path};
+use crate::kube::account::AgentAccount;
+use crate::kube::assets::Assets;
+use crate::kube::kubectl::Kubectl;
+use crate::kube::{ClusterError, EdgeCluster};
+use crate::process::{Process, ProcessError};
+use crate::scratch::Scratch;
+
+/// The limit for a daemon to end: its drain grace period and some time to exit.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+/// The exit code of a daemon that cut off what still ran at the end of its grace.
+const GRACE_EXCEEDED: i32 = 3;
+
+/// Everything that was started so far. Fields are dropped in this order, which kills them.
+#[derive(Debug)]
+pub(super) struct DemoSetup {
+    agents: Vec<Daemon>,
+    server: Option<Daemon>,
+    clusters: Vec<(EdgeCluster, AgentAccount)>,
+    network: Option<DemoNetwork>,
+    scratch: Scratch,
+}
+
+#[derive(Debug)]
+struct Daemon {
+    name: String,
+    process: Process,
+}
+
+impl DemoSetup {
+    pub(super) fn new(scratch: Scratch) -> Self {
+        Self { agents: Vec::new(), server: None, clusters: Vec::new(), network: None, scratch }
+    }
+
+    /// Sets everything up and shows it.
+    pub(super) async fn perform(
+        &mut self,
+        isolation: &Isolation,
+        gateway_port: Option<u16>,
+        progress: &Progress,
+    ) -> Result<(), DemoError> {
+        let (programs, assets) = (Programs::find()?, Assets::find()?);
+        let began = Instant::now();
+        let network = self.network.insert(DemoNetwork::prepare(isolation, gateway_port).await?);
+        let folder = self.scratch.path();
+        let installer = Installer { programs, folder, progress };
+
+        progress.say("starting two edge clusters, each a real etcd and kube-apiserver");
+        let [one, two] = [&network.edges[0], &network.edges[1]];
+        let (one, two) = tokio::try_join!(start_cluster(one, progress), start_cluster(two, progress))?;
+        self.clusters.extend([one, two]);
+
+        progress.say("certificates for the server, the agents and one caller");
+        installer.issue().await?;
+        let kubeconfig = installer.kubeconfig(network.gateway).await?;
+
+        let since = Instant::now();
+        let process = installer.server(&network.cloud).await?;
+        let server = self.server.insert(Daemon { name: "tunnel-server".to_owned(), process });
+        probes::ready(&mut server.process, network.probes).await?;
+        progress.done(
+            &format!(
+                "tunnel-server is ready: callers at https://{}, agents at {}",
+                network.gateway, network.cloud.dialed
+            ),
+            since,
+        );
+        for (edge, (cluster, account)) in network.edges.iter().zip(&self.clusters) {
+            let process = installer.agent(network, edge, cluster, account).await?;
+            self.agents.push(Daemon { name: format!("tunnel-agent of {}", edge.name), process });
+        }
+        let kubectl = Kubectl::new(assets.kubectl, kubeconfig);
+        let show = Tour { progress, kubectl: &kubectl, folder };
+        show.connected().await?;
+        progress.done("everything is set up", began);
+        show.two_clusters(network).await?;
+        show.watch().await?;
+        show.server(network).await?;
+        progress.done("everything was shown", began);
+        Ok(())
+    }
+
+    pub(super) fn print_next_steps(&self, progress: &Progress) {
+        let folder = self.scratch.path().display();
+        progress.plain("\nTry it in another terminal:\n");
+        if let Some(kubectl) = Assets::find().ok().filter(|_| !is_on_path("kubectl")) {
+            let programs = kubectl.kubectl.parent().unwrap_or(&kubectl.kubectl).display().to_string();
+            progress.plain(&format!("  export PATH=\"$PATH:{programs}\""));
+        }
+        progress.plain(&format!("  export KUBECONFIG={folder}/kubeconfig"));
+        for edge in EDGES {
+            progress.plain(&format!("  kubectl --context {edge} get pods -A"));
+        }
+        if let Some(network) = &self.network {
+            progress.plain(&format!("  curl http://{}/metrics", network.probes));
+        }
+        progress.plain(&format!("  tail -f {folder}/*.log\n\nCtrl-C stops everything."));
+    }
+
+    /// That every daemon still runs.
+    pub(super) fn runs(&mut self) -> Result<(), DemoError> {
+        for daemon in self.server.iter_mut().chain(&mut self.agents) {
+            if let Some(status) = daemon.process.ended() {
+                return Err(DemoError::Ended { name: daemon.name.clone(), status });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each agent a fresh token, as kubelet does.
+    pub(super) async fn rotate_tokens(&mut self) -> Result<(), DemoError> {
+        for (_, account) in &mut self.clusters {
+            account.rotate().await?;
+        }
+        Ok(())
+    }
+
+    /// The ends of the logs: of the daemons that have ended, or of all if none has.
+    pub(super) fn tails(&mut self) -> String {
+        let mut daemons: Vec<(bool, &mut Daemon)> = self
+            .server
+            .iter_mut()
+            .chain(&mut self.agents)
+            .map(|daemon| (daemon.process.ended().is_some(), daemon))
+            .collect();
+        if daemons.iter().any(|(ended, _)| *ended) {
+            daemons.retain(|(ended, _)| *ended);
+        }
+        let tail =
+            |daemon: &Daemon| format!("--- end of the log of {}:\n{}\n", daemon.name, daemon.process.tail());
+        daemons.iter().map(|(_, daemon)| tail(daemon)).collect()
+    }
+
+    /// Stops agents, server, clusters and networks, in this order. Goes on after an error and returns the
+    /// first.
+    ///
+    /// With `others_watch` a daemon may end with requests that it had to cut off: they are the person's own.
+    pub(super) async fn stop(self, progress: &Progress, others_watch: bool) -> Result<(), DemoError> {
+        let Self { agents, server, clusters, network, scratch } = self;
+        let mut stopped = Ok(());
+        for Daemon { name, process } in agents.into_iter().chain(server) {
+            let since = Instant::now();
+            let ended = process.stop(STOP_GRACE).await;
+            let cut_off =
+                others_watch && ended.as_ref().is_ok_and(|status| status.code() == Some(GRACE_EXCEEDED));
+            let remark = if cut_off { ", which cut off requests that still ran" } else { "" };
+            progress.done(&format!("stopped {name}{remark}"), since);
+            if !cut_off {
+                stopped = stopped.and(ended_well(name, ended));
+            }
+        }
+        for ((cluster, _), name) in clusters.into_iter().zip(EDGES) {
+            let since = Instant::now();
+            let ended = cluster.stop().await.map_err(DemoError::from);
+            progress.done(&format!("stopped kube-apiserver and etcd of {name}"), since);
+            stopped = stopped.and(ended);
+        }
+        drop(network);
+        drop(scratch);
+        stopped
+    }
+}
+
+fn ended_well(name: String, ended: Result<ExitStatus, ProcessError>) -> Result<(), DemoError> {
+    let status = ended?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(DemoError::Ended { name, status })
+}
+
+async fn start_cluster(edge: &Edge, progress: &Progress) -> Result<(EdgeCluster, AgentAccount), DemoError> {
+    let since = Instant::now();
+    let cluster = EdgeCluster::start_at(edge.options.clone()).await?;
+    let account = cluster.create_agent_account().await?;
+    let group = format!("--group={GROUP}");
+    let words = ["create", "clusterrolebinding", "tombolo-admins", "--clusterrole=cluster-admin", &group];
+    let output = cluster.kubectl(&words).await.map_err(ClusterError::from)?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(DemoError::Refused { command: format!("kubectl {}", words.join(" ")), stderr });
+    }
+    let address = cluster.address();
+    progress.done(
+        &format!("{} is ready at {address}, and the group {GROUP} is its cluster-admin", edge.name),
+        since,
+    );
+    Ok((cluster, account))
+}

@@ -1,0 +1,136 @@
+//! Clusters and agents that an administrator creates, describes, deletes and revokes with the shipped
+//! programs.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::binaries::binary;
+use tests::fake_api::FakeApi;
+use tests::process::{Invocation, run};
+use tests::rig::policy::allow_all;
+use tests::rig::{ApiServer, GROUP, Rig};
+
+/// The limit for any step of a test.
+const DONE_MAX: Duration = Duration::from_secs(60);
+
+const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];
+
+#[tokio::test]
+async fn a_clusters_spec_is_listed_and_outlives_the_servers_death() {
+    let mut rig = Rig::start().await;
+    let made = ["cluster", "create", "edge-a", "--label", "region=north", "--label", "tier=gold"];
+    at(&rig, &[&made, ["--network", "plant-7", "--advertise", "192.168.1.10:6443"].as_slice()].concat())
+        .await;
+    at(&rig, &["cluster", "label", "edge-a", "region=south", "tier-"]).await;
+    rig.kill_server();
+    rig.start_server().await;
+
+    let listed: Value =
+        serde_json::from_str(&at(&rig, &["cluster", "list", "-o", "json"]).await).expect("JSON");
+
+    let cluster = &listed["items"][0];
+    assert_eq!(cluster["metadata"]["labels"], serde_json::json!({ "region": "south" }), "{listed}");
+    assert_eq!(cluster["spec"]["networks"][0], "plant-7", "{listed}");
+    assert_eq!(cluster["spec"]["advertise"][0], "192.168.1.10:6443", "{listed}");
+    assert_eq!(cluster["status"]["lastSeenUnixSeconds"], Value::Null, "{listed}");
+    for (words, says) in [
+        (["cluster", "create", "edge-a"], "is there already"),
+        (["cluster", "create", "console"], "reserved for the server itself"),
+        (["cluster", "delete", "edge-b"], "there is no cluster edge-b"),
+    ] {
+        let refused = at_fails(&rig, &words).await;
+        assert!(refused.contains(says), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn changed_labels_of_a_cluster_apply_to_the_next_request() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
+    let holders = format!("token:{GROUP}");
+    let everywhere = allow_all("by-label", ("token", &holders), &["*"]);
+    let by_label = everywhere.replace("names: [\"*\"]", "labelSelector: { matchLabels: { stage: test } }");
+    assert_ne!(by_label, everywhere);
+    rig.put_policy(&[by_label]).await;
+    assert_eq!(rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await.status, 403);
+    assert!(!rig.ask_with_token("GET", "/clusters", &[]).await.body.contains("edge-a"));
+
+    at(&rig, &["cluster", "label", "edge-a", "stage=test"]).await;
+
+    assert!(is_served(&rig, "edge-a").await);
+    assert!(rig.ask_with_token("GET", "/clusters", &[]).await.body.contains("edge-a"));
+    at(&rig, &["cluster", "label", "edge-a", "stage-"]).await;
+    assert_eq!(rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await.status, 403);
+}
+
+#[tokio::test]
+async fn a_deleted_clusters_agent_is_disconnected_and_its_name_stays_reserved() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
+    let _other = rig.agent("edge-b", &ApiServer::of_fake(&rig, &api)).await;
+
+    at(&rig, &["cluster", "delete", "edge-a"]).await;
+
+    rig.logged("edge-a.log", 0, "the agent's certificate was revoked or its cluster deleted").await;
+    rig.logged("edge-a.log", 0, "cluster edge-a was deleted").await;
+    assert_eq!(at(&rig, &["clusters", "-o", "name"]).await, "edge-b\n");
+    let refused = at_fails(&rig, &["cluster", "create", "edge-a"]).await;
+    assert!(refused.contains("reserved for 90 more days"), "{refused}");
+    let gone = rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await;
+    assert!(gone.status == 503 && gone.body.contains("ClusterNeverSeen"), "{}", gone.body);
+    assert!(is_served(&rig, "edge-b").await);
+}
+
+#[tokio::test]
+async fn a_revoked_agent_is_disconnected_for_good_and_another_serves_on() {
+    let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let api_server = ApiServer::of_fake(&rig, &api);
+    let _one = rig.agent_of_id("edge-a", "one", &api_server, "").await;
+    let _two = rig.agent_of_id("edge-a", "two", &api_server, "").await;
+    let both = |item: &str| item.contains("\"agent\":\"one\"") && item.contains("\"agent\":\"two\"");
+    rig.listed("edge-a", both).await;
+
+    at(&rig, &["agent", "revoke", "edge-a/one"]).await;
+
+    let only_two = |item: &str| !item.contains("\"agent\":\"one\"") && item.contains("\"agent\":\"two\"");
+    rig.listed("edge-a", only_two).await;
+    rig.logged("edge-a.one.log", 0, "this agent's certificate was revoked; enroll it again").await;
+    assert!(is_served(&rig, "edge-a").await);
+
+    rig.kill_server();
+    rig.start_server().await;
+    let from = rig.agent_log("edge-a.one").len();
+    rig.logged("edge-a.one.log", from, "this agent's certificate was revoked").await;
+    rig.listed("edge-a", only_two).await;
+}
+
+#[tokio::test]
+async fn all_agents_of_a_revoked_cluster_are_disconnected() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let api_server = ApiServer::of_fake(&rig, &api);
+    let _one = rig.agent_of_id("edge-a", "one", &api_server, "").await;
+    let _other = rig.agent("edge-b", &api_server).await;
+    rig.connected("edge-a").await;
+
+    at(&rig, &["agent", "revoke", "--cluster", "edge-a"]).await;
+
+    rig.disconnected("edge-a").await;
+    rig.logged("edge-a.one.log", 0, "this agent's certificate was revoked; enroll it again").await;
+    rig.connected("edge-b").await;
+    let words = [["agent", "revoke"].as_slice(), &SOCKET].concat();
+    let unsaid = Invocation::of(binary("tombolo")).arguments(words).in_directory(rig.path());
+    assert_eq!(run(&unsaid, DONE_MAX).await.expect("tombolo runs").status.code(), Some(2), "of whom?");
+}
+
+/// Whether a request comes as far as the cluster's API server, which knows no path.
+async fn is_served(rig: &Rig, cluster: &str) -> bool {
+    rig.ask_with_token("GET", &format!("/clusters/{cluster}/version"), &[]).await.status == 404
+}
+
+async fn at(rig: &Rig, words: &[&str]) -> String {
+    rig.tombolo(&[words, &SOCKET].concat()).await
+}
+
+async fn at_fails(rig: &Rig, words: &[&str]) -> String {
+    rig.tombolo_fails(&[words, &SOCKET].concat()).await
+}

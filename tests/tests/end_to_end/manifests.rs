@@ -1,0 +1,107 @@
+//! The manifests of deploy/, applied at a real API server.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tests::kube::EdgeCluster;
+
+/// Each example, its namespace, and what owns its pods.
+const EXAMPLES: [(&str, &str, &str); 2] = [
+    ("edge-a", "tombolo", "daemonset/tunnel-agent"),
+    ("cloud", "tombolo-system", "deployment/tunnel-server"),
+];
+
+/// The API server knows every field and gives no warning, in a namespace where pods have to be restricted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_example_manifests_are_valid_and_run_as_restricted_pods() {
+    let cluster = EdgeCluster::start().await.unwrap();
+
+    for (example, namespace, _) in EXAMPLES {
+        apply(&cluster, example).await;
+        let enforced = "jsonpath={.metadata.labels.pod-security\\.kubernetes\\.io/enforce}";
+        let enforced = cluster.admin().stdout(&["get", "namespace", namespace, "-o", enforced]).await;
+        assert_eq!(enforced, "restricted");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_examples_pods_are_admitted_and_ones_with_one_more_right_are_not() {
+    let cluster = EdgeCluster::start().await.unwrap();
+
+    for (example, namespace, owner) in EXAMPLES {
+        apply(&cluster, example).await;
+        let owner = cluster.admin().stdout(&["get", owner, "--namespace", namespace, "-o", "json"]).await;
+        let owner: Value = serde_json::from_str(&owner).unwrap();
+        let spec = &owner["spec"]["template"]["spec"];
+
+        assert_eq!(create(&cluster, namespace, spec).await, Ok(()));
+        for (path, wider) in [
+            ("/securityContext/runAsNonRoot", json!(false)),
+            ("/securityContext/seccompProfile/type", json!("Unconfined")),
+            ("/containers/0/securityContext/capabilities/drop", json!([])),
+            ("/containers/0/securityContext/allowPrivilegeEscalation", json!(true)),
+        ] {
+            let mut changed = spec.clone();
+            *changed.pointer_mut(path).unwrap() = wider;
+            let refused = create(&cluster, namespace, &changed).await.unwrap_err();
+            assert!(refused.contains("violates PodSecurity \"restricted:latest\""), "{path}: {refused}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_match_the_selectors_of_their_workloads() {
+    let cluster = EdgeCluster::start().await.unwrap();
+    apply(&cluster, "cloud").await;
+    let selector = |kind: &'static str, path: &'static str| {
+        let cluster = &cluster;
+        async move {
+            let words = ["get", kind, "tunnel-server", "--namespace", "tombolo-system", "-o", "json"];
+            let found: Value = serde_json::from_str(&cluster.admin().stdout(&words).await).unwrap();
+            found.pointer(path).cloned().unwrap()
+        }
+    };
+    let labels = selector("deployment", "/spec/template/metadata/labels").await;
+
+    for (kind, path) in [
+        ("service", "/spec/selector"),
+        ("poddisruptionbudget", "/spec/selector/matchLabels"),
+        ("networkpolicy", "/spec/podSelector/matchLabels"),
+    ] {
+        let selected = selector(kind, path).await;
+        let selected = selected.as_object().unwrap();
+        assert!(
+            !selected.is_empty() && selected.iter().all(|(name, value)| labels[name] == *value),
+            "{kind}"
+        );
+    }
+}
+
+/// As a person does, but that a field that Kubernetes does not know is an error.
+async fn apply(cluster: &EdgeCluster, example: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples").join(example);
+    let folder = folder.to_str().unwrap();
+    let output = cluster.admin().run(&["apply", "--validate=strict", "--kustomize", folder]).await.unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && message.is_empty(), "{example}: {message}");
+}
+
+/// Makes a pod with this specification, and takes it away again; or why there is none.
+async fn create(cluster: &EdgeCluster, namespace: &str, spec: &Value) -> Result<(), String> {
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "trial", "namespace": namespace },
+        "spec": spec,
+    });
+    let file = cluster.directory().join("trial.json");
+    std::fs::write(&file, pod.to_string()).unwrap();
+    let output = cluster.admin().run(&["create", "-f", file.to_str().unwrap()]).await.unwrap();
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let delete =
+        ["delete", "pod", "trial", "--namespace", namespace, "--force", "--grace-period=0", "--wait=false"];
+    cluster.admin().stdout(&delete).await;
+    Ok(())
+}

@@ -174,7 +174,7 @@ pub enum ApiFault {
     ShortOfLength,
     /// It ends an answer before its end, in chunks.
     ShortOfChunks,
-    /// It sends a chunk that is none.
+    /// It sends a malformed chunk.
     BadChunk,
     /// It answers with this status and headers that are to arrive as they are.
     Says(u16),

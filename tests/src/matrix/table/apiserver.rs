@@ -6,7 +6,7 @@ use crate::matrix::fault::ApiFault;
 use crate::matrix::fault::Injection::{Api, Elsewhere, NotHere};
 use crate::matrix::fault::Row;
 
-/// Said from the start: the request meets it, however far the fault is.
+/// The only stage of faults that exist from the start: every request meets them.
 const FROM_THE_START: &[Timing] = &[Timing::New];
 
 /// The rows 65 to 79.

@@ -26,7 +26,7 @@ import (
 // The cluster of all agents of a test.
 const cluster = "edge"
 
-// How long a server may take to be ready.
+// The limit for a server to become ready.
 const readyMax = time.Minute
 
 // A silent agent is lost within this time, the shortest that may be configured.
@@ -120,7 +120,7 @@ func (ps *tunnelServer) AgentAddr() string { return ps.agents }
 func (ps *tunnelServer) FrontAddr() string { return ps.front }
 func (ps *tunnelServer) Ready() bool       { return status(ps.probes, "/readyz") == http.StatusOK }
 
-// Stop ends it as theirs is ended, at once.
+// Stop kills the server at once, as konnectivity's tests do.
 func (ps *tunnelServer) Stop() {
 	ps.stop.Do(func() {
 		ps.process.Process.Signal(syscall.SIGKILL)
@@ -163,7 +163,7 @@ func await(is func() bool) error {
 	return fmt.Errorf("not within %v", readyMax)
 }
 
-// No connection is left over, for which the tests look.
+// No connection stays open, which the tests check.
 var once = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 
 func status(address, path string) int {

@@ -70,10 +70,10 @@ pub fn remote_admin_listener(roles: &[(&str, &str)]) -> (SocketAddr, String) {
 }
 
 impl AdminWire {
-    /// Connects from another machine, as it were, and offers HTTP/2.
+    /// Connects over TCP and TLS like another machine, and offers HTTP/2.
     ///
     /// # Errors
-    /// What the system, TLS or HTTP/2 says. Whether the server takes the certificate shows at the first
+    /// An error of the system, of TLS or of HTTP/2. A refused client certificate is an error of the first
     /// request.
     pub async fn dial(address: SocketAddr, ca_pem: &str, identity: Option<&Issued>) -> io::Result<Self> {
         let stream = dial(address, ca_pem, &["h2"], identity).await?;
@@ -81,11 +81,11 @@ impl AdminWire {
         shaken.map(Self::over).map_err(io::Error::other)
     }
 
-    /// Asks for the method at this path with an empty message, and says how it is answered as soon as that is
-    /// known: what has begun to be told is OK.
+    /// Calls the method at this path with an empty message, and returns its status as soon as that is known.
+    /// An answer that has begun is OK.
     ///
     /// # Errors
-    /// Where the connection ends before that.
+    /// If the connection ends before that.
     pub async fn ask(&mut self, path: &str) -> Result<Code, hyper::Error> {
         let request = Request::post(format!("http://admin{path}"))
             .header("content-type", "application/grpc")

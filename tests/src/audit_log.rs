@@ -58,7 +58,7 @@ impl AuditLog {
         self.of_stage("RequestReceived")
     }
 
-    /// The lines of completions, and of what is over when it is said.
+    /// The lines of completions, and of requests that are over when they are written.
     pub fn completions(&self) -> Vec<&Value> {
         self.of_stage("ResponseComplete")
     }

@@ -45,11 +45,12 @@ pub enum BinaryError {
     },
 }
 
-/// The binary `name` of this workspace: in the folder `TOMBOLO_BIN_DIR`, else in that of the profile under
-/// test.
+/// The binary `name` of this workspace, from the folder `TOMBOLO_BIN_DIR` or else from that of the profile
+/// under test.
 ///
 /// # Panics
-/// If there is none, or if it is older than one of its sources; the message says which and what to run.
+/// If there is none, or if it is older than one of its sources. The message names both and the command to
+/// run.
 pub fn binary(name: &str) -> PathBuf {
     match find_binary(name) {
         Ok(path) => path,
@@ -57,7 +58,7 @@ pub fn binary(name: &str) -> PathBuf {
     }
 }
 
-/// The same for those who can say the error better than a panic.
+/// The same for callers that report the error themselves.
 pub fn find_binary(name: &str) -> Result<PathBuf, BinaryError> {
     let lock = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("Cargo.lock");
     find(&folder(), name, &lock)

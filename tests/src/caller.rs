@@ -50,14 +50,14 @@ pub enum Disconnect {
     Reset,
 }
 
-/// A caller who speaks HTTP/1.1.
+/// A caller that speaks HTTP/1.1.
 #[derive(Debug)]
 pub struct Http1Caller {
     stream: TlsStream<TcpStream>,
     unread: Vec<u8>,
 }
 
-/// A caller who speaks HTTP/2. It holds the [`TOKEN`].
+/// A caller that speaks HTTP/2 and shows the [`TOKEN`].
 #[derive(Debug)]
 pub struct Http2Caller {
     sender: SendRequest<Bytes>,
@@ -71,7 +71,7 @@ pub fn head(method: &str, target: &str, lines: &str) -> String {
     format!("{method} {target} HTTP/1.1\r\nHost: {GATEWAY}\r\nAuthorization: Bearer {TOKEN}\r\n{lines}\r\n")
 }
 
-/// With which status the holder of [`TOKEN`] is answered who wants a connection to a cluster's target.
+/// The status that a CONNECT to a cluster's target gets with the [`TOKEN`].
 pub async fn status_of_connect(rig: &Rig, cluster: &str, target: &str) -> u16 {
     let mut caller = Http1Caller::dial(rig).await;
     caller.write(head("CONNECT", target, &format!("Tombolo-Cluster: {cluster}\r\n"))).await;
@@ -91,7 +91,7 @@ impl Http1Caller {
         Self { stream: dialed.expect("the gateway shakes hands"), unread: Vec::new() }
     }
 
-    /// Connects with a socket that takes next to nothing which is not read.
+    /// Connects with a very small receive buffer, so that unread bytes soon block the sender.
     pub async fn dial_narrow(rig: &Rig) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(NARROW_BYTES).expect("a socket's option");
@@ -192,7 +192,7 @@ impl Http1Caller {
         std::mem::replace(&mut self.unread, rest)
     }
 
-    /// Reads to the end, and says how that was: an error where TLS did not end with a close_notify.
+    /// Reads to the end, and returns how it ended: an error unless TLS ended with a close_notify.
     pub async fn read_to_end(&mut self) -> (Vec<u8>, io::Result<()>) {
         let end = loop {
             match self.more().await {
@@ -204,7 +204,7 @@ impl Http1Caller {
         (std::mem::take(&mut self.unread), end)
     }
 
-    /// Waits for as long as it takes until the gateway has closed the connection.
+    /// Waits without a limit until the gateway has closed the connection.
     pub async fn closed(&mut self) {
         // An error is an end, too.
         while matches!(self.stream.read_buf(&mut self.unread).await, Ok(1..)) {}
@@ -319,7 +319,7 @@ impl Http2Caller {
     }
 }
 
-/// Reads a body of HTTP/2 to its end, and says how that was.
+/// Reads a body of HTTP/2 to its end, and returns how it ended.
 pub async fn read_to_end(mut body: RecvStream) -> (Vec<u8>, Result<(), h2::Error>) {
     let mut bytes = Vec::new();
     while let Some(data) = timeout(SOON, body.data()).await.expect("more in time") {

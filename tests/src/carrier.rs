@@ -13,9 +13,9 @@ const AGENT_CARRIER: &str = "TOMBOLO_AGENT_CARRIER";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carrier {
-    /// QUIC, the agents' own choice where nothing is in its way.
+    /// QUIC, the default of agents where UDP passes.
     Quic,
-    /// HTTP/2 over TCP, because `TOMBOLO_AGENT_CARRIER` says so.
+    /// HTTP/2 over TCP, as `TOMBOLO_AGENT_CARRIER` asks for.
     Http2,
 }
 
@@ -39,7 +39,8 @@ impl Carrier {
     }
 }
 
-/// Whether a test is about QUIC alone and this run is not: it says so, is counted as skipped, and returns.
+/// Whether a test is about QUIC alone and this run uses another carrier. Then it is logged and counted as
+/// skipped.
 pub fn is_not_quic(test: &str, reason: &str) -> bool {
     let is_other = Carrier::of_run() != Carrier::Quic;
     if is_other {

@@ -23,7 +23,7 @@ pub struct ClientNetwork {
 }
 
 impl ClientNetwork {
-    /// One whose network is 10.8.`number`.0/24, and whose people are at its second address.
+    /// Builds the network 10.8.`number`.0/24, with its clients at the second address.
     ///
     /// # Panics
     /// If it cannot be built.
@@ -58,13 +58,13 @@ impl ClientNetwork {
         self.network.ip(&format!("addr add {address}/24 dev eth0")).await.unwrap();
     }
 
-    /// A connection from that address of the office, by which somebody says what was said to them.
+    /// Opens a connection from that address of the network, and checks that it echoes.
     ///
     /// # Errors
-    /// How it broke.
+    /// The kind of the connection's error.
     ///
     /// # Panics
-    /// If something else is said.
+    /// If the echo differs.
     pub async fn echoing(&self, source: &str, address: &str) -> Result<TcpStream, ErrorKind> {
         let source = SocketAddr::new(source.parse().expect("an address"), 0);
         let address = address.parse().expect("an address and a port");
@@ -81,10 +81,10 @@ impl ClientNetwork {
         self.runtime.run(output).await.map_err(|error: io::Error| error.kind())
     }
 
-    /// Whether somebody answers there who waits to be spoken to.
+    /// Whether a server accepts a connection there and waits for the client's first byte.
     ///
     /// # Errors
-    /// How it broke.
+    /// The kind of the connection's error.
     pub async fn reached(&self, address: &'static str) -> Result<(), ErrorKind> {
         let read = async move {
             let mut stream = TcpStream::connect(address).await?;

@@ -64,7 +64,7 @@ pub enum DemoError {
     /// A network namespace could not be set up.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// A program could not be run, or hangs.
+    /// A program could not be run, or does not end.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A file or socket of the demo itself.
@@ -106,8 +106,8 @@ pub enum DemoError {
     Deadline,
 }
 
-/// Runs the demo and says how it went: 0 if all went well, 130 if interrupted before everything was shown,
-/// else 1.
+/// Runs the demo and returns its exit code: 0 if all succeeded, 130 if interrupted before everything was
+/// shown, otherwise 1.
 pub async fn run(order: &DemoOptions, isolation: &Isolation) -> ExitCode {
     let scratch = match Scratch::new("tombolo-demo-") {
         Ok(scratch) => scratch,

@@ -52,7 +52,7 @@ pub async fn shake(
     secure(socket, name, ca_pem, protocols, identity).await
 }
 
-/// Shakes hands over whatever leads to somebody who is called `name`.
+/// Makes a TLS handshake with the server `name` over any stream.
 pub async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     name: &str,

@@ -105,7 +105,7 @@ pub struct AttestationClient {
 pub struct EnrollmentClaim<'a> {
     /// The instance of the agent that it claims to be.
     pub instance: &'a str,
-    /// Of the certificate that it says is its own.
+    /// The serial number of the certificate that it presents as its own.
     pub serial: Serial,
     /// A certificate is asked for of this key.
     pub key: &'a KeyPair,
@@ -191,7 +191,7 @@ pub async fn unauthenticated_client(rig: &Rig, listener: &EnrollmentListener) ->
     AttestationClient::connect(rig, listener).await.client
 }
 
-/// A request of somebody with a token and this key.
+/// An enrollment request with this token and key.
 pub fn request_for_token(token: &str, cluster: &str, key: &KeyPair) -> EnrollRequest {
     let request = CertificateParams::default().serialize_request(key).expect("a request");
     let (token, cluster) = (token.to_owned(), cluster.to_owned());

@@ -59,10 +59,11 @@ impl DialListeners {
 }
 
 impl EntryPoints {
-    /// Opens them to the API server at `target`, which the agent of `name` dials; everybody may.
+    /// Opens all entry points to the API server at `target`, which the agent of `name` dials. Every caller is
+    /// permitted.
     ///
     /// # Panics
-    /// If one of them is not open.
+    /// If one of them does not open.
     pub async fn open(
         rig: &Rig,
         listeners: &DialListeners,

@@ -46,7 +46,8 @@ pub struct FakeApiOptions {
     pub versions: Vec<HttpVersion>,
     /// `SETTINGS_MAX_CONCURRENT_STREAMS`, as a kube-apiserver sets it.
     pub concurrent_streams_max: u32,
-    /// After how many requests an HTTP/2 connection says GOAWAY and finishes what runs; `None` is never.
+    /// Number of requests after which an HTTP/2 connection sends GOAWAY and finishes the running ones; `None`
+    /// is never.
     pub goaway_after: Option<usize>,
 }
 
@@ -66,7 +67,7 @@ struct Shared {
     options: FakeApiOptions,
     script: BehaviourTable,
     records: Records,
-    /// Changes when every HTTP/2 connection is to say GOAWAY.
+    /// Changes when every HTTP/2 connection must send GOAWAY.
     farewells: watch::Sender<()>,
 }
 
@@ -125,7 +126,7 @@ impl FakeApi {
         self.authority.certificate_pem()
     }
 
-    /// Writes a kubeconfig with a bearer token, such as an agent may be given.
+    /// Writes a kubeconfig with a bearer token, as an agent may use it.
     pub fn write_kubeconfig(&self, path: &Path, token: &str) -> io::Result<()> {
         let credential = Credential::Token(token.to_owned());
         Kubeconfig { server: &self.url(), ca_pem: self.ca_pem(), credential: &credential }.write(path)
@@ -154,8 +155,8 @@ impl FakeApi {
         gate
     }
 
-    /// Says GOAWAY on every HTTP/2 connection that is open now, as a kube-apiserver's `--goaway-chance` does:
-    /// what runs is finished, nothing new is taken.
+    /// Sends GOAWAY on every open HTTP/2 connection, as a kube-apiserver's `--goaway-chance` does: running
+    /// requests are finished, and no new ones are accepted.
     pub fn send_goaway(&self) {
         self.shared.farewells.send_replace(());
     }

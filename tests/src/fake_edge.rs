@@ -8,8 +8,8 @@ use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Rig};
 /// The name of the cluster.
 pub const CLUSTER: &str = "edge-a";
 
-/// Lets the agent assert whomever the gateway knows, and tells it what it would ask its API server of its own
-/// accord, so that every request there is a caller's.
+/// Lets the agent assert any identity, and configures what it would otherwise request from its API server, so
+/// that every request there is a caller's.
 const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]";
 
 /// A server, one agent, and its fake API server.

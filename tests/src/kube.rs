@@ -55,10 +55,10 @@ pub struct ClusterOptions {
     /// The address that it advertises as the endpoint of `default/kubernetes`; loopback is refused by
     /// Kubernetes.
     pub advertise: IpAddr,
-    /// The API server's feature gates that are not as its release has them, such as
+    /// The API server's feature gates that differ from its release's defaults, such as
     /// `CBORServingAndStorage=true`.
     pub feature_gates: &'static [&'static str],
-    /// The file that says where its egress goes, an EgressSelectorConfiguration.
+    /// The file with the configuration of its egress, an EgressSelectorConfiguration.
     pub egress_selector: Option<PathBuf>,
     /// Whether controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every
     /// real cluster.
@@ -138,7 +138,7 @@ impl ClusterOptions {
         }
     }
 
-    /// `ADDRESS:PORT` in a named network namespace, advertised as it is bound.
+    /// `ADDRESS:PORT` in a named network namespace, with the same address advertised.
     pub fn in_network_namespace(name: &str, bound: SocketAddr) -> Self {
         Self {
             network_namespace: Some(Path::new("/run/netns").join(name)),
@@ -165,7 +165,7 @@ impl EdgeCluster {
         Self::start_at(ClusterOptions::default()).await
     }
 
-    /// Starts a cluster somewhere else.
+    /// Starts a cluster with these options.
     pub async fn start_at(options: ClusterOptions) -> Result<Self, ClusterError> {
         let assets = Assets::find()?;
         let mut starts = 0;
@@ -243,10 +243,10 @@ impl EdgeCluster {
         Kubectl::new(self.assets.kubectl.clone(), kubeconfig)
     }
 
-    /// The kubectl of another minor, `1.35` for one: its version and its program, for [`Kubectl::of`].
+    /// The kubectl of another minor such as `1.35`: its version and its program, for [`Kubectl::of`].
     ///
     /// # Panics
-    /// If there is none.
+    /// If it was not built.
     pub fn kubectl_of(&self, minor: &str) -> (String, PathBuf) {
         let kubectls = self.assets.other_kubectls();
         let begin = format!("{minor}.");
@@ -262,7 +262,7 @@ impl EdgeCluster {
             .in_network_namespace(self.options.network_namespace.clone())
     }
 
-    /// Runs `kubectl ARGUMENTS` as the admin; the answer says whether it succeeded.
+    /// Runs `kubectl ARGUMENTS` as the admin. The output has its exit status.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output, ProcessError> {
         self.admin().run(arguments).await
     }

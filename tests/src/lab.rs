@@ -42,9 +42,9 @@ pub struct Lab {
     sites: AtomicU16,
 }
 
-/// Runs a trial in a lab of its own, or says that `test` is skipped where namespaces are not permitted.
-/// Whatever way the trial ends, by a panic too, its processes are killed, and its namespaces and links are
-/// gone with the last of them.
+/// Runs a trial in a lab of its own, or reports `test` as skipped where namespaces are not permitted. However
+/// the trial ends, also by a panic, its processes are killed, and its namespaces and links are removed with
+/// the last of them.
 ///
 /// # Panics
 /// Where the trial does.
@@ -57,10 +57,10 @@ where
     }
 }
 
-/// The same for those who can say themselves that there is no lab.
+/// The same for callers that report a missing lab themselves.
 ///
 /// # Errors
-/// What is not permitted, or not installed.
+/// If something is not permitted, or not installed.
 ///
 /// # Panics
 /// Where the trial does.
@@ -163,7 +163,7 @@ fn on_a_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// A runtime all of whose threads are in a namespace.
+/// A runtime with all its threads in a namespace.
 fn runtime(namespace: &NetworkNamespace, workers: usize) -> Runtime {
     let namespace = namespace.try_clone().expect("a file descriptor");
     tokio::runtime::Builder::new_multi_thread()

@@ -20,7 +20,7 @@ pub const BROKE: &[u8] = b"broke";
 /// The number of bytes that [`speak`] sends.
 pub const GREETING_BYTES: usize = 200_000;
 
-/// Counts who comes, and serves it.
+/// Counts connections, and serves them.
 #[derive(Debug)]
 pub struct Listener {
     /// The address on which it listens.
@@ -83,8 +83,8 @@ pub async fn count(mut stream: TcpStream) -> Vec<u8> {
     Vec::new()
 }
 
-/// Uploads so many times from nothing to nearly `bytes_max`, and closes each at once: all of each arrives,
-/// and what is answered behind it comes back. `connect` makes connections to a target that [`count`]s.
+/// Uploads repeatedly from no bytes to nearly `bytes_max`, and closes each at once: all of each arrives, and
+/// the answer after it comes back. `connect` makes connections to a target that [`count`]s.
 ///
 /// # Panics
 /// If one does not arrive.
@@ -122,7 +122,7 @@ pub async fn read_all(mut stream: TcpStream) -> Vec<u8> {
     stream.read_to_end(&mut all).await.map_or_else(|_| BROKE.to_vec(), |_| all)
 }
 
-/// Says half of something and breaks.
+/// Sends a part of its bytes and resets the connection.
 pub async fn break_off(mut stream: TcpStream) -> Vec<u8> {
     let _ = stream.read(&mut [0]).await;
     let _ = stream.write_all(b"half").await;

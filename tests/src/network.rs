@@ -20,9 +20,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A network namespace with its loopback up.
 ///
-/// It has no name in the file system: an open file of this process is all that holds it, so it ends with this
-/// value or with the process, however that dies, and takes its ends of all links with it. There is nothing to
-/// sweep.
+/// It has no name in the file system: only an open file of this process refers to it. So it ends with this
+/// value or with the process, however that dies, together with its ends of all links. No cleanup is
+/// necessary.
 #[derive(Debug)]
 #[must_use = "the namespace is gone when this is dropped and the last process in it has ended"]
 pub struct NetworkNamespace {
@@ -36,7 +36,7 @@ pub enum NetworkError {
     /// A program could not be run.
     #[error("could not set up a network namespace: {0}")]
     Process(#[from] ProcessError),
-    /// The process that was to make the namespace has failed or hangs.
+    /// The process that was to make the namespace has failed or does not end.
     #[error(
         "could not make a network namespace (this takes root, or a user namespace of one's own): {output}"
     )]
@@ -58,10 +58,10 @@ pub enum NetworkError {
 }
 
 impl NetworkNamespace {
-    /// Makes a namespace; needs root, or to be root of a user namespace.
+    /// Makes a namespace, which needs root, also of a user namespace.
     ///
     /// # Errors
-    /// [`NetworkError`], which says what was not allowed.
+    /// [`NetworkError`] for the step that was not allowed.
     pub async fn new() -> Result<Self, NetworkError> {
         let scratch = Scratch::new("tombolo-network-").map_err(NetworkError::Open)?;
         let unshare = Invocation::of("unshare").arguments(["--net", "--", "sleep", "infinity"]);
@@ -106,11 +106,10 @@ impl NetworkNamespace {
         Ok(())
     }
 
-    /// Moves the calling thread, and no other, into the namespace: sockets that it makes from now on are of
-    /// this one.
+    /// Moves only the calling thread into the namespace: its new sockets belong to that.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
     }

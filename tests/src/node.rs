@@ -149,7 +149,7 @@ impl Node {
         import(&self.enclosure, &self.assets, self.scratch.path(), image).await
     }
 
-    /// Gives the node the image in an archive that somebody else has written.
+    /// Imports an image from an existing archive into the node.
     ///
     /// # Errors
     /// [`NodeError`].

@@ -20,9 +20,9 @@ pub const NAMES: [&str; 2] = ["edge-a", "edge-b"];
 pub const CONTROL_PLANE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 168, 1, 10), 6443);
 /// The image of the trials' pods: the program of `tests/kube/pod`, and busybox.
 pub const IMAGE: &str = "tombolo.test/pod:1";
-/// A pod that each cluster has: it says its cluster's name at port 8080 and echoes at 7777.
+/// A pod that each cluster has. It serves its cluster's name at port 8080 and echoes at 7777.
 pub const POD: &str = "web";
-/// A group that the server lets through to every cluster, and that a cluster gives what its trial says.
+/// A group that the server permits at every cluster. Its rights in a cluster are the trial's choice.
 pub const OPERATORS: &str = "tombolo:operators";
 /// The limit for one kubectl. Builds of other tests may run beside.
 const KUBECTL_MAX: Duration = Duration::from_secs(120);
@@ -72,7 +72,7 @@ pub struct NodeEdges {
 pub struct NodeEdge {
     /// The name of the cluster.
     pub name: &'static str,
-    /// Somebody who may do everything, by the gateway.
+    /// A kubectl of an administrator, by the gateway.
     pub tunneled: Kubectl,
     /// A kubectl of an administrator, at the site and at the API server itself.
     pub direct: Kubectl,
@@ -97,8 +97,8 @@ enum NodeEdgesUnavailable {
     Lab(#[from] SiteError),
 }
 
-/// Runs a trial with the two that run, or with new ones: trials that run beside each other share them, and
-/// the last of them ends them. Where nodes are not possible, `test` is skipped, and it is said why.
+/// Runs a trial with the two running edges, or with new ones. Trials that run at the same time share them,
+/// and the last trial ends them. Where nodes are not possible, `test` is skipped with the reason.
 ///
 /// # Panics
 /// Where the trial does.
@@ -177,8 +177,8 @@ impl NodeEdge {
         edge
     }
 
-    /// Makes a pod of [`IMAGE`] and waits until it is ready; `container` is what else its container says, as
-    /// keys of YAML.
+    /// Makes a pod of [`IMAGE`] and waits until it is ready. `container` has further keys of its container,
+    /// as YAML.
     ///
     /// # Panics
     /// If it does not become ready.

@@ -48,7 +48,7 @@ pub enum TokenSignature {
     Ec,
     /// The RSA key, as RS256 has it.
     Rsa,
-    /// A MAC whose key is the public RSA key, which everybody knows.
+    /// A MAC whose key is the public RSA key, which is no secret.
     MacOfPublicKey,
     /// The token has an empty signature.
     Nobody,

@@ -55,15 +55,15 @@ pub struct OutagePlan {
     pub seed: u64,
 }
 
-/// A site with two clusters' agents in one pod: one whose tunnel carries everything, one whose tunnel only
-/// beats.
+/// A site with two clusters' agents in one pod: the tunnel of one carries everything, the tunnel of the other
+/// only heartbeats.
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
 pub struct OutageSite {
     busy: String,
     quiet: String,
     echo_api: EchoApi,
-    /// The busy one's, and the quiet one's.
+    /// The agent with the busy tunnel, and the one with the quiet tunnel.
     agents: [Agent; 2],
     site: Site,
 }
@@ -102,7 +102,7 @@ pub struct OutageOutcome {
 }
 
 impl OutageSite {
-    /// Builds a site behind a link that does this in both directions and has a NAT, and connects both agents,
+    /// Builds a site behind a NAT and a link with these options in both directions, and connects both agents,
     /// whose configuration ends with `more`.
     pub async fn build(lab: &Lab, rig: &Rig, name: &str, link: &str, seed: u64, more: &str) -> Self {
         // The NAT forgets nobody by itself: a new source port comes when the trial says so.

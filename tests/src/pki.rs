@@ -37,10 +37,10 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), certificate_pem }
     }
 
-    /// An authority that somebody else has made, from its PEM.
+    /// An existing authority, from its PEM.
     ///
     /// # Panics
-    /// If it is none.
+    /// If it is no PEM of an authority.
     pub fn of(certificate_pem: &str, key_pem: &str) -> Self {
         let key = KeyPair::from_pem(key_pem).expect("a key");
         let issuer = Issuer::from_ca_cert_pem(certificate_pem, key).expect("an authority's certificate");

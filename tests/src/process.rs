@@ -110,10 +110,10 @@ impl Invocation {
         self
     }
 
-    /// Runs the program in a mount namespace of its own, in which this file is `/etc/hosts`: the machine's
-    /// stays as it is.
+    /// Runs the program in a mount namespace of its own, in which this file is `/etc/hosts`. The machine's
+    /// own stays unchanged.
     ///
-    /// Needs root, or to be root of a user namespace.
+    /// Needs root, also of a user namespace.
     #[must_use]
     pub fn with_hosts(mut self, file: Option<PathBuf>) -> Self {
         self.hosts = file;

@@ -53,7 +53,7 @@ pub struct Metric {
     pub kind: String,
     /// The names of its labels, without `le`.
     pub labels: BTreeSet<String>,
-    /// Its lines, as they came.
+    /// The lines of the metric, in their order.
     pub lines: Vec<String>,
 }
 
@@ -175,7 +175,7 @@ impl Exposition {
     }
 }
 
-/// Waits until a series says this.
+/// Waits until a series has this value.
 pub async fn counts(rig: &Rig, probes: SocketAddr, series: &str, value: f64) {
     let deadline = Instant::now() + TOLD_MAX;
     loop {
@@ -188,8 +188,8 @@ pub async fn counts(rig: &Rig, probes: SocketAddr, series: &str, value: f64) {
     }
 }
 
-/// Runs `promtool` with these words, its standard input from a file if there is one; what it said, if it was
-/// not content. `None` where there is no promtool.
+/// Runs `promtool` with these arguments, with its standard input from a file if there is one. The error is
+/// promtool's output. `None` where there is no promtool.
 pub async fn promtool(words: &[&str], input: Option<&Path>) -> Option<Result<(), String>> {
     let program = which("promtool")?;
     let input = input.map_or_else(|| "/dev/null".to_owned(), |path| path.display().to_string());

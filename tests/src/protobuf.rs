@@ -39,7 +39,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
-/// A field's bytes; nothing, where it is not there.
+/// The bytes of a field; empty if it is absent.
 fn first(message: &[u8], number: u64) -> &[u8] {
     fields(message).into_iter().find(|(found, _)| *found == number).map_or(&[], |(_, bytes)| bytes)
 }

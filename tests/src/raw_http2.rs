@@ -38,7 +38,7 @@ pub enum RequestOutcome {
     Reset,
 }
 
-/// The names and values of a head, in order, as they are to be sent.
+/// The names and values of a head, in the order in which they are sent.
 pub type RawHead = Vec<(String, Vec<u8>)>;
 
 /// A connection of such a caller.
@@ -97,10 +97,10 @@ impl RawHttp2 {
         Ok(streams.iter().map(|stream| ended[stream]).collect())
     }
 
-    /// Sends these heads without a body, all at once, and says on which streams.
+    /// Sends these heads without a body, all at once, and returns their streams.
     ///
     /// # Errors
-    /// The gateway has ended the connection.
+    /// If the gateway has ended the connection.
     pub async fn send(&mut self, heads: &[RawHead]) -> io::Result<Vec<u32>> {
         self.send_and(heads, |_, _| {}).await
     }
@@ -138,10 +138,10 @@ impl RawHttp2 {
         Ok((first..self.next_stream).step_by(2).collect())
     }
 
-    /// Waits until another stream has ended, and says how.
+    /// Waits until another stream has ended, and returns its outcome.
     ///
     /// # Errors
-    /// The gateway ends the connection before.
+    /// If the gateway ends the connection before.
     pub async fn ended(&mut self) -> io::Result<(u32, RequestOutcome)> {
         loop {
             if let Some(stream) = self.receive().await? {
@@ -150,7 +150,7 @@ impl RawHttp2 {
         }
     }
 
-    /// Reads one frame, and says which stream ended with it.
+    /// Reads one frame, and returns the stream that ended with it.
     async fn receive(&mut self) -> io::Result<Option<u32>> {
         self.fill(9).await?;
         let length = self.unread.get_uint(3);

@@ -28,7 +28,7 @@ subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: Group, name: \"tombolo:a
 /// A type of our own: `islands.tombolo.test`.
 const CRD: &str = include_str!("../fixtures/islands.yaml");
 
-/// CBOR is alpha in this release, and everything else is as it ships.
+/// CBOR is alpha in this release. All other gates have their defaults.
 const FEATURE_GATES: &[&str] = &["CBORServingAndStorage=true"];
 
 /// The origin of pages whose requests the gateway serves.
@@ -42,7 +42,7 @@ pub struct RealEdge {
     pub cluster: EdgeCluster,
     /// The server and its files.
     pub rig: Rig,
-    /// The ways of alice, who may do everything: direct, by path, by host name.
+    /// The routes of alice, who may do everything: direct, by path, by host name.
     pub routes: [Route; 3],
     _agent: Agent,
 }
@@ -82,7 +82,7 @@ impl RealEdge {
         edge
     }
 
-    /// The ways of another caller, who may do everything too.
+    /// The routes of another caller, who may do everything too.
     pub async fn routes_of(&self, user: &str) -> [Route; 3] {
         routes(&self.cluster, &self.rig, user).await
     }
@@ -189,8 +189,8 @@ async fn routes(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Route; 3] {
     [direct, path, host_name]
 }
 
-/// An unmodified kubectl whose kubeconfig has the cluster's host name, and an `/etc/hosts` of its own that
-/// knows it.
+/// An unmodified kubectl whose kubeconfig has the cluster's host name, with an `/etc/hosts` of its own that
+/// resolves it.
 async fn by_host_name(cluster: &EdgeCluster, rig: &Rig, user: &str) -> Kubectl {
     let kubeconfig = rig.kubeconfig_by_host_name(user, &[GROUP], CLUSTER, SUFFIX).await;
     cluster.kubectl_with(kubeconfig).with_hosts(Some(rig.path().join("hosts"))).limit(SOON)

@@ -47,8 +47,7 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The default list of identities that the server may assert at clusters.
 const ANYBODY: &str = "clusters: [{ pattern: \"*\", impersonation: { users: [\"*\"], groups: [\"*\"] } }]\n";
-/// Limits that no trial reaches with its one caller, unless it says its own: what they do is tried by
-/// themselves.
+/// Limits that no test reaches with its one caller, unless it sets its own. Tests of limits have their own.
 const ROOMY: &str = "limits:\n  \
     source: { connections: 10000, newPerSecond: 100000, failedLoginsPerMinute: 100000 }\n  \
     caller: { requests: 10000, requestsPerSecond: 100000, watchesPerCluster: 10000, upgrades: 10000 }\n  \
@@ -103,7 +102,7 @@ pub struct ProcessEnvironment {
 }
 
 impl ProcessEnvironment {
-    /// A network namespace, given by its path, and nothing else.
+    /// A network namespace at this path, without anything else.
     fn within(network_namespace: Option<&Path>) -> Self {
         Self { network_namespace: network_namespace.map(Path::to_owned), ..Self::default() }
     }
@@ -212,7 +211,7 @@ impl Rig {
         self.stand.as_ref().map(|stand| stand.network_namespace.as_path())
     }
 
-    /// Starts the server, which ends by itself, and says with which code.
+    /// Starts the server, waits for it to end by itself, and returns its exit code.
     pub async fn start_server_and_fail(&mut self) -> Option<i32> {
         let config = self.path().join("server.yaml");
         let mut process = self.launch(&self.surroundings(), "tunnel-server", &config, "server.log").await;
@@ -250,7 +249,7 @@ impl Rig {
         self.read(&format!("{name}.log"))
     }
 
-    /// Waits until a daemon's log, such as `server.log` or `edge-a.log`, has this text behind its first
+    /// Waits until a daemon's log, such as `server.log` or `edge-a.log`, contains this text after its first
     /// `from` bytes.
     pub async fn logged(&self, log: &str, from: usize, text: &str) {
         let deadline = Instant::now() + READY_MAX;
@@ -329,7 +328,7 @@ impl Rig {
         path
     }
 
-    /// Sends a signal to a process and says with which code it ended.
+    /// Sends a signal to a process and returns its exit code.
     pub async fn ends_with(process: &mut Process, signal: Signal) -> Option<i32> {
         process.signal(signal).expect("the process runs");
         process.wait(READY_MAX).await.expect("the process ends").code()
@@ -358,17 +357,17 @@ impl Rig {
         Process::start(&invocation, &self.path().join(log)).await.expect("the program starts")
     }
 
-    /// Waits until probes say that their process is ready.
+    /// Waits until probes report that their process is ready.
     pub async fn ready(&self, probes: SocketAddr) {
         self.readyz(probes, " 200 ").await;
     }
 
-    /// Waits until the server's probes say that this part is not ready: `[-]audit`.
+    /// Waits until the server's probes report this part as not ready, for example `[-]audit`.
     pub async fn not_ready(&self, part: &str) {
         self.readyz(self.probes, part).await;
     }
 
-    /// Waits until probes say that their process drains.
+    /// Waits until probes report that their process drains.
     pub async fn draining(&self, probes: SocketAddr) {
         self.readyz(probes, "[-]draining").await;
     }

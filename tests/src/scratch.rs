@@ -7,7 +7,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-/// Held locked by the process that owns the folder, so that others can tell a leftover from a folder in use.
+/// The file that the folder's owner keeps locked, so that others can distinguish a leftover from a folder in
+/// use.
 const OWNER: &str = "owner.lock";
 /// The name of that file until it is locked.
 const OWNER_NEW: &str = "owner.lock.new";

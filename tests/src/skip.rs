@@ -8,12 +8,12 @@ use std::path::Path;
 /// The environment variable that names the file in which skipped tests are counted.
 pub const SKIP_LOG: &str = "TOMBOLO_SKIP_LOG";
 
-/// Says that a test was not run and why: on stderr, past the capture of test output, and as a line of the
-/// file that `TOMBOLO_SKIP_LOG` names. The test returns after this.
+/// Reports that a test was not run, with the reason: on stderr, past the capture of test output, and as a
+/// line of the file that `TOMBOLO_SKIP_LOG` names. The test returns after this.
 ///
 /// # Panics
-/// If `TOMBOLO_SKIP_LOG` is not set or cannot be written: then nobody would count, and the test fails
-/// instead.
+/// If `TOMBOLO_SKIP_LOG` is not set or cannot be written. Then nobody would count the skip, and the test
+/// fails instead.
 pub fn skip(test_name: &str, reason: &str) {
     let log = env::var_os(SKIP_LOG);
     let line = record(log.as_deref().map(Path::new), test_name, reason);

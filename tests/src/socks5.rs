@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// User and password are offered, and nothing besides.
+/// The greeting that offers only username and password.
 pub const GREETING: [u8; 3] = [5, 1, 2];
 /// The reply that chooses username and password.
 pub const CHOSEN: [u8; 2] = [5, 2];
@@ -35,8 +35,8 @@ pub fn asked(command: u8, kind: u8, address: &[u8]) -> Vec<u8> {
     [&[5, command, 0, kind], address].concat()
 }
 
-/// A request to be connected to a target as it is written, `HOST:PORT`: an address as such, and everything
-/// else as a name.
+/// A request for a connection to a target in its own spelling, `HOST:PORT`: an address as an address, and
+/// everything else as a name.
 ///
 /// # Panics
 /// If it has no port.
@@ -54,10 +54,10 @@ pub fn asked_for(target: &str) -> Vec<u8> {
     }
 }
 
-/// A name and a port, as a request has them.
+/// A name and a port in the form of a request.
 ///
 /// # Panics
-/// If the name is longer than its length can say.
+/// If the name is longer than its length byte can say.
 pub fn name(name: &[u8], port: u16) -> Vec<u8> {
     [&[u8::try_from(name.len()).expect("a short name")][..], name, &port.to_be_bytes()].concat()
 }

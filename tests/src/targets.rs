@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
-/// Addresses that mean a machine itself, a network or nobody, or where a cloud says what a machine may know.
+/// Addresses of the machine itself, of networks, of nobody, and of a cloud's metadata services.
 const SPECIAL: [&str; 37] = [
     "0.0.0.0",
     "0.0.0.1",
@@ -43,7 +43,7 @@ const SPECIAL: [&str; 37] = [
     "[2001::1]",
 ];
 
-/// Names that mean something to somebody, and texts that are none.
+/// Names with a special meaning, and texts that are no names.
 const NAMES: [&str; 46] = [
     "localhost",
     "LOCALHOST",
@@ -93,11 +93,11 @@ const NAMES: [&str; 46] = [
     "",
 ];
 
-/// Names and addresses that mean `listed`, or seem to, or mean something that nobody may have: `HOST:PORT`
-/// each, whatever the host, at its port and at others.
+/// Names and addresses that are `listed`, or resemble it, or are forbidden: `HOST:PORT` each, with any host,
+/// at its port and at others.
 ///
 /// # Panics
-/// If it is not of IPv4.
+/// If it is not IPv4.
 pub fn around(listed: SocketAddr) -> Vec<String> {
     let SocketAddr::V4(listed) = listed else { panic!("{listed} is not of IPv4") };
     let hosts = meaning(listed).into_iter().chain(SPECIAL.iter().chain(&NAMES).map(ToString::to_string));

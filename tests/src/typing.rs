@@ -36,8 +36,8 @@ impl EchoTimes {
     }
 }
 
-/// Types a line from `from` on, again and again, while it `goes_on` after so many; returns how long each took
-/// to come back from the time when it was to be typed, so that a machine that is late makes none look quick.
+/// Types a line from `from` on, repeatedly, while `goes_on` returns true for their number. Returns the time
+/// until each echo, counted from when the line was due, so that a slow machine cannot make it look faster.
 ///
 /// # Panics
 /// If something else comes back, or nothing within `echo_max`.

@@ -287,7 +287,7 @@ fn start_and_hang(report: &Path) {
     });
 }
 
-/// Asks the API server who one is, with a certificate and a forged header.
+/// The user that the API server sees for a certificate and a forged header.
 async fn whoami_as_remote_user(cluster: &EdgeCluster, identity: &Issued) -> String {
     let mut stream = dial(cluster.address(), cluster.ca_pem(), &["http/1.1"], Some(identity)).await.unwrap();
     let body = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#;

@@ -1,5 +1,5 @@
-// Starts tunnel-agent in place of konnectivity's proxy-agent: takes its flags, and answers health, readiness and metrics by its
-// names, as far as konnectivity's own integration tests look at them.
+// Starts tunnel-agent in place of konnectivity's proxy-agent: it takes the same flags, and serves health, readiness and metrics by
+// the same names, as far as konnectivity's own integration tests check them.
 package main
 
 import (
@@ -25,11 +25,11 @@ import (
 // The cluster of all agents of a test.
 const cluster = "edge"
 
-// What /proc/net/tcp calls a socket that listens.
+// The state of a listening socket in /proc/net/tcp.
 const listening = "0A"
 
 func main() {
-	// The agent is to end with this process, which the kernel takes for this thread.
+	// The agent ends with this process. For the kernel the parent is this thread.
 	runtime.LockOSThread()
 	flags := map[string]string{}
 	for _, word := range os.Args[1:] {
@@ -116,7 +116,7 @@ func listenersOf(process int) []string {
 	return found
 }
 
-// serve answers as theirs does.
+// serve answers like konnectivity's agent.
 func serve(address, probes string) {
 	http.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
 	http.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -136,7 +136,7 @@ konnectivity_network_proxy_agent_endpoint_dial_failure_total{reason="unknown"} %
 	check(http.ListenAndServe(address, nil))
 }
 
-// sum adds what the series have whose names begin so; nothing while the agent does not answer.
+// sum adds the values of the series with this prefix. It returns nothing while the agent does not answer.
 func sum(probes, series string) (total float64) {
 	client := http.Client{Timeout: 5 * time.Second}
 	response, err := client.Get("http://" + probes + "/metrics")

@@ -1,4 +1,4 @@
-// What runs in the containers of the trials' pods: one static program, so that an image is one file.
+// The program in the containers of the tests' pods. It is one static program, so an image is one file.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// The first process of a pod's sandbox: it ends when told to, and buries children that nobody else waits for.
+// The first process of a pod's sandbox: it ends on a signal, and reaps children that nobody else waits for.
 func pause() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
@@ -49,7 +49,7 @@ func pause() {
 	}
 }
 
-// HTTP says who answers and repeats what is posted; the echo closes its half when the other one is closed.
+// The HTTP server returns its name or the posted body. The echo closes its half when the other one is closed.
 func serve(name string) {
 	go echo()
 	http.HandleFunc("/", func(answer http.ResponseWriter, request *http.Request) {
@@ -88,7 +88,7 @@ func echo() {
 	}
 }
 
-// The same bytes each time, and no stretch of them like another nearby: what is lost or doubled changes their hash.
+// The same bytes each time, without repetitions nearby: a loss or a repetition changes their hash.
 func flood(bytes int) {
 	block := make([]byte, 64*1024)
 	for at := 0; at < bytes; {

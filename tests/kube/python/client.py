@@ -22,9 +22,9 @@ from kubernetes.stream.ws_client import RESIZE_CHANNEL, STDIN_CHANNEL, WSClient
 
 NAMESPACE = "default"
 CHUNK_BYTES = 64 * 1024
-# How long one look at the connection may take; the writing half is a thread of its own.
+# The limit for one read of the connection. The writing half has a thread of its own.
 LOOK_S = 0.5
-# The sizes that a terminal has one after the other; the second one is sent once the first one was said there.
+# The sizes that a terminal has one after the other; the second one is sent once the first one has been printed there.
 SIZES = ((33, 77), (44, 88))
 
 
@@ -131,7 +131,7 @@ def accepted(listener: socket.socket, pod: str, port: int) -> None:
 
 
 def carried(ours: socket.socket, pod: str, port: int) -> None:
-    # A client of its own: while a stream is opened, what asks is another function of the client than at other times.
+    # A client of its own, because opening a stream replaces the client's request function for that time.
     pods = client.CoreV1Api(client.ApiClient())
     ask = portforward(pods.connect_get_namespaced_pod_portforward, pod, NAMESPACE, ports=str(port))
     theirs = ask.socket(port)

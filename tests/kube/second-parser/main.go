@@ -1,5 +1,5 @@
-// Checks framing independently: which requests a server of Go's net/http, as every kube-apiserver is one, sees in what a
-// connection received. Each argument is a file with a connection's bytes; each line of the output is what was seen in one.
+// Checks framing independently: prints the requests that a server of Go's net/http, which every kube-apiserver is, parses from a
+// connection. Each argument is a file with a connection's bytes. Each line of the output has the requests of one.
 package main
 
 import (
@@ -88,7 +88,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) Close() error   { close(l.closed); return nil }
 func (l *listener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A connection whose peer has sent all that it will.
+// A connection whose peer has sent all its bytes.
 type connection struct{ received *bytes.Reader }
 
 func (c *connection) Read(into []byte) (int, error)    { return c.received.Read(into) }

@@ -14,7 +14,7 @@ use tests::demo::{DemoOptions, run};
 #[derive(Debug, Parser)]
 #[command(name = "tombolo-demo", version)]
 struct Flags {
-    /// Run through once and exit: 0 if every step went well, else with the logs of what failed
+    /// Run through once and exit: 0 if every step succeeded, otherwise with the logs of the failed ones
     #[arg(long)]
     once: bool,
 

@@ -49,7 +49,7 @@ pub struct Leak {
 }
 
 impl Usage {
-    /// Of a process, with what its `/metrics` says.
+    /// Measures a process, with the values of its `/metrics`.
     ///
     /// # Errors
     /// The process has ended.
@@ -90,7 +90,8 @@ impl Usage {
     }
 }
 
-/// Looks until nothing is kept, or for as long as `limit`; what is kept then is returned.
+/// Measures until nothing is held beyond the slack, for at most `limit`, and returns the resources that are
+/// still held then.
 pub async fn returned<F>(
     before: &Usage,
     slack: Slack,

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 /// The pause between two requests.
 const ASK_EVERY: Duration = Duration::from_millis(25);
 
-/// Somebody who asks again and again until dropped.
+/// A caller that sends requests repeatedly until it is dropped.
 #[derive(Debug)]
 #[must_use = "the bystander goes home when this is dropped"]
 pub struct Bystander {
@@ -46,7 +46,7 @@ impl Phases {
 }
 
 impl Bystander {
-    /// Asks by `ask`, which says whether it was answered as it should be.
+    /// Sends requests by `ask`, which returns whether the answer was right.
     pub fn start<F>(ask: impl Fn() -> F + Send + 'static) -> Self
     where
         F: Future<Output = bool> + Send,
@@ -94,7 +94,7 @@ impl BystanderReport {
     }
 }
 
-/// The 99th percentile, by nearest rank; zero of nothing.
+/// The 99th percentile by nearest rank; zero for an empty list.
 pub fn p99(times: &[Duration]) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();

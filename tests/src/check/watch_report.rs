@@ -51,7 +51,7 @@ impl WatchReport {
         found
     }
 
-    /// Whether there is nothing to say.
+    /// Whether the report has no finding.
     pub fn is_right(&self) -> bool {
         *self == Self::default()
     }

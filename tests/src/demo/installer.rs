@@ -16,7 +16,7 @@ use crate::process::{Invocation, Process, run};
 
 /// The group that the server's policy and the clusters know.
 pub(super) const GROUP: &str = "tombolo:admins";
-/// The caller, who is in that group.
+/// The name of the caller, a member of that group.
 const CALLER: &str = "alice";
 
 // What runs here are the examples themselves, so they work.
@@ -60,7 +60,7 @@ impl Programs {
 }
 
 impl Installer<'_> {
-    /// Makes the authority and issues everybody's certificate.
+    /// Creates the certificate authority and issues all certificates.
     pub(super) async fn issue(&self) -> Result<(), DemoError> {
         let pki = self.folder.join("pki").display().to_string();
         self.tombolo(&format!("ca init --dir {pki}")).await?;

@@ -7,7 +7,7 @@ use std::process::Command;
 /// The means by which the clusters are kept apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Isolation {
-    /// In network namespaces that this process may make as it is.
+    /// The clusters get network namespaces that this process may make without further rights.
     Namespaces,
     /// The same, after this process has become root of a user namespace of its own.
     UserNamespace,

@@ -16,7 +16,7 @@ const ASK_EVERY: Duration = Duration::from_millis(20);
 /// The limit for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Waits until the server says that it is ready.
+/// Waits until the server's probes report that it is ready.
 pub(super) async fn ready(server: &mut Process, address: SocketAddr) -> Result<(), DemoError> {
     let deadline = Instant::now() + READY_MAX;
     while !get(address, "/readyz").await.is_ok_and(|answer| status(&answer) == Some("200")) {

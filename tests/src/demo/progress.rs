@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Tells what happens, with the time since the start, and leaves the demo's folder out of what it shows.
+/// Prints the demo's steps with the time since the start, and abbreviates the demo's folder.
 #[derive(Debug)]
 pub(super) struct Progress {
     began: Instant,
     folder: PathBuf,
 }
 
-/// Stands for the demo's folder in commands; the first lines say what it is.
+/// The variable that replaces the demo's folder in printed commands. The first lines define it.
 const FOLDER: &str = "$DEMO";
 const INDENT: &str = "          ";
 
@@ -20,7 +20,7 @@ impl Progress {
         Self { began: Instant::now(), folder: folder.to_owned() }
     }
 
-    /// A line that says what has been done.
+    /// Prints a line about a step.
     pub(super) fn say(&self, text: &str) {
         print(&format!("[{:5.1} s] {text}\n", self.began.elapsed().as_secs_f64()));
     }
@@ -41,7 +41,7 @@ impl Progress {
         print(&self.shorten(&lines));
     }
 
-    /// Lines as they are, such as those to copy.
+    /// Prints lines unchanged, such as those to copy.
     pub(super) fn plain(&self, text: &str) {
         print(&format!("{text}\n"));
     }

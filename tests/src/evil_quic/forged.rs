@@ -39,7 +39,7 @@ struct ForgeryState {
 /// Frames for a packet with room for so many bytes; what is left of it becomes PADDING.
 type FrameMaker = Box<dyn FnMut(usize) -> Vec<u8> + Send>;
 
-/// TLS by rustls whose keys forge.
+/// A TLS session by rustls whose packet keys forge.
 struct Forging {
     tls: Arc<QuicClientConfig>,
     forgery: Forgery,
@@ -59,7 +59,7 @@ struct ForgingKey {
 }
 
 impl Forgery {
-    /// The configuration of a client whose packets are forged from when on it is said.
+    /// The configuration of a client whose packets are forged from the moment that the forgery begins.
     pub fn client_config(&self, tls: QuicClientConfig) -> quinn::ClientConfig {
         let mut config =
             quinn::ClientConfig::new(Arc::new(Forging { tls: Arc::new(tls), forgery: self.clone() }));

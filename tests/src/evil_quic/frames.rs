@@ -46,7 +46,7 @@ pub fn retire_connection_id(sequence: u64) -> Vec<u8> {
     [&[0x19], varint(sequence).as_slice()].concat()
 }
 
-/// "I close", as transports say it.
+/// A CONNECTION_CLOSE frame of the transport.
 pub fn connection_close() -> Vec<u8> {
     vec![0x1c, 0, 0, 0]
 }

@@ -76,11 +76,11 @@ impl<'a> Initial<'a> {
     }
 }
 
-/// A ClientHello for the tunnel's protocol with these transport parameters, as the frame that bears it. It
-/// asks for nothing post-quantum, so that it fits into one packet.
+/// The CRYPTO frame of a ClientHello for the tunnel's protocol with these transport parameters. It offers no
+/// post-quantum key exchange, so that it fits into one packet.
 ///
 /// # Panics
-/// Never, where the parameters fit into a ClientHello.
+/// Never, if the parameters fit into a ClientHello.
 pub fn client_hello(parameters: Vec<u8>) -> Vec<u8> {
     let provider =
         CryptoProvider { kx_groups: vec![aws_lc_rs::kx_group::X25519], ..aws_lc_rs::default_provider() };

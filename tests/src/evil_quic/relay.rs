@@ -173,8 +173,8 @@ impl Path {
         out
     }
 
-    /// A packet of nobody's: Version Negotiation, Retry, Initial, Handshake, or what looks like a
-    /// CONNECTION_CLOSE or a stateless reset, with the names of the connection as far as they can be seen.
+    /// A forged packet: Version Negotiation, Retry, Initial, Handshake, or an imitation of a CONNECTION_CLOSE
+    /// or a stateless reset, with the connection's IDs as far as they can be seen.
     fn forged(&mut self, datagram: &[u8]) -> Vec<u8> {
         let noise =
             |rng: &mut Rng, bytes| (0..bytes).map(|_| rng.next().to_le_bytes()[0]).collect::<Vec<u8>>();

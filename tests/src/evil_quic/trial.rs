@@ -63,25 +63,25 @@ impl Trial {
         tls
     }
 
-    /// Shakes hands as the agent of `edge-b`, by the address given.
+    /// Makes a QUIC handshake as the agent of `edge-b`, at the given address.
     ///
     /// # Errors
-    /// The server, or the path, does not let it.
+    /// If the server, or the path, does not permit it.
     ///
     /// # Panics
-    /// Where nothing comes.
+    /// If nothing comes in time.
     pub async fn connect(&self, forgery: &Forgery) -> Result<Connection, ConnectionError> {
         let tls = QuicClientConfig::try_from(self.tls()).expect("TLS for QUIC");
         self.connect_with(forgery.client_config(tls), self.rig.gateway()).await
     }
 
-    /// The same with a configuration of the test's, at another address.
+    /// The same with the test's own configuration, at another address.
     ///
     /// # Errors
     /// As [`Trial::connect`].
     ///
     /// # Panics
-    /// Where nothing comes.
+    /// If nothing comes in time.
     pub async fn connect_with(
         &self,
         config: ClientConfig,
@@ -91,10 +91,10 @@ impl Trial {
         timeout(ANSWER_MAX, connecting).await.expect("an answer")
     }
 
-    /// Comes as the agent of `edge-b`, is welcomed, and forges nothing yet.
+    /// Connects as the agent of `edge-b`, completes the tunnel handshake, and forges nothing yet.
     ///
     /// # Panics
-    /// Where it is not.
+    /// If the tunnel handshake fails.
     pub async fn greeted(&self, forgery: &Forgery) -> Connection {
         let connection = self.connect(forgery).await.expect("the certificate is accepted");
         Self::greet(&connection).await;
@@ -138,10 +138,10 @@ impl Trial {
         assert!(grown <= GROWTH_BYTES_MAX, "the server has grown by {grown} bytes");
     }
 
-    /// An agent that does nothing wrong is welcomed, and leaves again.
+    /// A correct agent can connect, and disconnects again.
     ///
     /// # Panics
-    /// Otherwise.
+    /// If it cannot.
     pub async fn new_agents_are_served(&self) {
         let connection = self.greeted(&Forgery::default()).await;
         self.rig.connected("edge-b").await;

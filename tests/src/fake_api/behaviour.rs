@@ -42,7 +42,7 @@ pub enum Behaviour {
     },
     /// The request is read and never answered.
     NeverAnswer,
-    /// Nothing behind the request's head is read, and nothing is answered.
+    /// No byte after the request's head is read, and no answer is sent.
     Deaf,
     /// A 200 whose body ends before it should. HTTP/2: the declared length (if any), the bytes, then the
     /// whole connection is dropped.
@@ -64,7 +64,7 @@ pub enum Behaviour {
     },
     /// A collection of objects that is read, written and watched.
     Store(Store),
-    /// A 200 whose body repeats a piece for as long as somebody reads.
+    /// A 200 whose body repeats a piece for as long as the client reads.
     Endless(Bytes),
     /// A 200 that stays open and sends the events of its feed.
     Watch(WatchFeed),
@@ -79,7 +79,7 @@ pub enum Behaviour {
     /// The subresource `exec` of a pod in which `cat` runs, as `kubectl exec -i` speaks to it: over WebSocket
     /// (`v5.channel.k8s.io`) or SPDY (`v4.channel.k8s.io`).
     Exec,
-    /// These bytes right after the request's head, whatever they are, and then the end.
+    /// Any bytes right after the request's head, and then the end.
     Raw {
         /// The bytes that are sent.
         bytes: Bytes,
@@ -104,7 +104,7 @@ pub struct Answer {
 pub enum Declared {
     /// `Content-Length` with this number of bytes.
     ContentLength(u64),
-    /// Chunked on HTTP/1.1, nothing on HTTP/2.
+    /// Chunked on HTTP/1.1, and no length on HTTP/2.
     Chunked,
 }
 
@@ -198,12 +198,12 @@ impl WatchFeed {
         Self(broadcast::channel(EVENTS_QUEUED_MAX).0)
     }
 
-    /// Sends bytes, such as a line of JSON, to all open requests, and says how many those are.
+    /// Sends bytes, such as a line of JSON, to all open requests, and returns the number of these.
     pub fn push(&self, bytes: impl Into<Bytes>) -> usize {
         self.0.send(Event::Bytes(bytes.into())).unwrap_or(0)
     }
 
-    /// Ends the bodies of all open requests cleanly, and says how many those were.
+    /// Ends the bodies of all open requests cleanly, and returns the number of these.
     pub fn end(&self) -> usize {
         self.0.send(Event::End).unwrap_or(0)
     }

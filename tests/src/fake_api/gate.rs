@@ -49,7 +49,7 @@ impl Gate {
         self.0.moment
     }
 
-    /// Lets everybody through, now and from now on.
+    /// Opens the gate for good.
     pub fn open(&self) {
         self.0.state.send_modify(|state| state.is_open = true);
     }

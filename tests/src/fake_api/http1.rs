@@ -176,7 +176,7 @@ fn describe(how: io::Result<()>) -> String {
     how.map_or_else(|error| error.to_string(), |()| "the upgraded connection was closed".to_owned())
 }
 
-/// Says the end, and reads to the other one.
+/// Ends its own direction, and reads the other one to its end.
 async fn drain(reader: &mut RequestReader<'_>, writer: &mut ResponseWriter) -> io::Result<()> {
     writer.shutdown().await?;
     while !reader.bytes().await?.is_empty() {}

@@ -59,7 +59,7 @@ pub struct RecordedRequest {
     pub target: String,
     /// The pseudo-header `:authority` of HTTP/2.
     pub authority: Option<String>,
-    /// The headers in order. HTTP/1.1: names as they were written, duplicates where they stood.
+    /// The headers in order. HTTP/1.1: names and duplicates exactly as they were sent.
     pub headers: Vec<(String, String)>,
     /// The bytes of the body so far.
     pub body_bytes: u64,
@@ -75,7 +75,7 @@ pub struct RecordedRequest {
     pub hangup: Option<Hangup>,
 }
 
-/// That somebody went away while being answered.
+/// The disconnect of a client before its answer was complete.
 #[derive(Debug, Clone)]
 pub struct Hangup {
     /// The time when it was noticed.
@@ -127,7 +127,7 @@ impl HttpVersion {
 }
 
 impl RecordedRequest {
-    /// The values of a header, whatever the case of its name.
+    /// The values of a header, with any case of its name.
     pub fn header(&self, name: &str) -> Vec<&str> {
         let same = |(written, _): &&(String, String)| written.eq_ignore_ascii_case(name);
         self.headers.iter().filter(same).map(|(_, value)| value.as_str()).collect()

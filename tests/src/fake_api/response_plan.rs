@@ -30,7 +30,7 @@ pub(super) enum ResponsePlan {
     },
 }
 
-/// An answer whose body comes bit by bit.
+/// An answer whose body comes in pieces.
 #[derive(Debug)]
 pub(super) struct PlannedResponse {
     pub(super) status: u16,
@@ -77,8 +77,7 @@ pub(super) enum ExchangeEnd {
 }
 
 impl ResponsePlan {
-    /// Subscribes to feeds, so that nothing is missed that is pushed once the request is known to have
-    /// arrived.
+    /// Subscribes to feeds at once, so that no event is missed after the request is recorded.
     pub(super) fn of(behaviour: Behaviour, gate: Option<Gate>) -> Self {
         let reply = match behaviour {
             Behaviour::Answer(answer) => PlannedResponse::answer(answer),

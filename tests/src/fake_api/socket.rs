@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::behaviour::Cut;
 
-/// A second descriptor of a socket, kept to say how its end looks, and to see its peer's.
+/// A second descriptor of a socket, to set the form of its end, and to notice the peer's.
 #[derive(Debug)]
 pub(super) struct SocketHandle(OwnedFd);
 
@@ -29,8 +29,7 @@ impl SocketHandle {
         }
     }
 
-    /// Waits until the peer's FIN or RST has arrived, also behind bytes that nobody reads, and says that it
-    /// did.
+    /// Waits until the peer's FIN or RST has arrived, also after unread bytes, and returns a description.
     pub(super) async fn gone(&self) -> String {
         let seen = async {
             let socket = TcpStream::from_std(self.0.try_clone()?.into())?;

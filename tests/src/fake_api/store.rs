@@ -38,12 +38,12 @@ impl Store {
         Self(Arc::new(StoreState { history: Mutex::default(), changed: watch::Sender::new(0) }))
     }
 
-    /// Creates or changes an object, and says at which resource version.
+    /// Creates or changes an object, and returns its new resource version.
     pub fn put(&self, name: &str, mark: &str) -> u64 {
         self.change(|history| history.put(name, json!({ "mark": mark })))
     }
 
-    /// Deletes an object, if it is there, and says at which resource version.
+    /// Deletes an object, if it is there, and returns the resource version of that.
     pub fn delete(&self, name: &str) -> Option<u64> {
         self.change(|history| history.delete(name))
     }

@@ -65,7 +65,7 @@ impl<'a> RequestReader<'a> {
         Ok(())
     }
 
-    /// Reads on until the peer is gone, and says how it went. Cancel-safe: what was read stays in the buffer.
+    /// Reads on until the peer is gone, and returns a description. Cancel-safe: the bytes stay in the buffer.
     pub(super) async fn gone(&mut self) -> String {
         loop {
             if self.buffer.len() >= PIPELINED_BYTES_MAX {

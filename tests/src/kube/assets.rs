@@ -52,11 +52,11 @@ pub struct NodeAssets {
     pub metrics_server: PathBuf,
     /// The program of `tests/kube/pod`, which is all that is in the images of most pods.
     pub pod: PathBuf,
-    /// A folder with Debian's containerd, runc, CNI plugins and busybox as they are installed below `/`.
+    /// A folder with Debian's containerd, runc, CNI plugins and busybox in their places below `/`.
     pub debian: PathBuf,
 }
 
-/// The program that says which requests Go's `net/http` reads in what a connection received.
+/// The program that prints the requests which Go's `net/http` parses from a connection.
 pub fn second_parser() -> Result<PathBuf, MissingAssets> {
     find("second-parser", "tests/kube/build", &of_ours())
 }
@@ -102,8 +102,8 @@ pub struct MissingAssets {
 }
 
 impl Assets {
-    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in `KUBEBUILDER_ASSETS`, else (and for a kubectl that the latter
-    /// lacks) in the newest folder that `tests/kube/build` made for the pinned versions.
+    /// Looks in `TOMBOLO_KUBE_ASSETS`, then in `KUBEBUILDER_ASSETS`, then (also for a kubectl that is missing
+    /// there) in the newest folder that `tests/kube/build` made for the pinned versions.
     pub fn find() -> Result<Self, MissingAssets> {
         if let Some(given) = folder("TOMBOLO_KUBE_ASSETS") {
             return Self::among(&[given]);
@@ -135,11 +135,11 @@ impl Assets {
 }
 
 impl NodeAssets {
-    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in the newest folder that `tests/kube/build` made for the pinned
+    /// Looks in `TOMBOLO_KUBE_ASSETS`, then in the newest folder that `tests/kube/build` made for the pinned
     /// versions.
     ///
     /// # Errors
-    /// Something is missing.
+    /// If a program is missing.
     pub fn find() -> Result<Self, MissingAssets> {
         let folders = of_ours();
         let find = |program| find(program, "tests/kube/build --node", &folders);
@@ -171,8 +171,8 @@ pub fn pinned_kubernetes() -> &'static str {
     pinned(PINS[0].1, PINS[0].2)
 }
 
-/// The minors beside the pinned release, such as `1.35`, whose kubectls Kubernetes supports with its API
-/// server.
+/// The minors directly before and after the pinned release, such as `1.35`, whose kubectls Kubernetes
+/// supports with its API server.
 pub fn neighbouring_minors() -> [String; 2] {
     let pinned = minor(pinned_kubernetes().trim_start_matches('v'));
     NEIGHBOURING_MINORS.map(|far| format!("1.{}", pinned + far))

@@ -26,7 +26,7 @@ pub struct AuditEvent {
     pub verb: String,
     /// The user whose credential it was.
     pub user: AuditUser,
-    /// As whom it asked to act, if it did.
+    /// The impersonated user, if there was one.
     pub impersonated_user: Option<AuditUser>,
     /// The addresses it came through.
     #[serde(rename = "sourceIPs", default)]
@@ -87,7 +87,7 @@ pub enum AuditError {
         limit: Duration,
         /// Number of events in the log.
         count: usize,
-        /// The last one's verb and path.
+        /// The verb and path of the last event.
         last: String,
     },
 }

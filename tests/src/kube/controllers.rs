@@ -14,11 +14,11 @@ pub struct Controllers {
 }
 
 impl EdgeCluster {
-    /// Starts them; returns at once. The cluster's [`Place`](super::Place) has to say that it has
-    /// controllers.
+    /// Starts both controllers and returns at once. The cluster's [`ClusterOptions`](super::ClusterOptions)
+    /// must have them enabled.
     ///
     /// # Errors
-    /// A process does not start.
+    /// If a process does not start.
     pub async fn start_controllers(&self, assets: &NodeAssets) -> Result<Controllers, ProcessError> {
         let manager = control_plane::controller_manager(assets, &self.options, &self.files);
         let scheduler = control_plane::scheduler(assets, &self.options, &self.files);

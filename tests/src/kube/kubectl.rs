@@ -97,7 +97,7 @@ impl Kubectl {
         Process::start(&self.invocation(arguments), output).await
     }
 
-    /// The same for one that is typed to, such as `exec -i`.
+    /// The same for a kubectl with input, such as `exec -i`.
     pub async fn start_listening(
         &self,
         arguments: &[&str],

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::account::{ACCOUNT, NAMESPACE};
 use super::{ClusterError, EdgeCluster, files};
 
-/// A pod that waits for a node, which there is none of: the API server issues tokens for it all the same.
+/// A pod that waits for a node, although there is none. The API server issues tokens for it all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
     /// The `metadata.name` of the pod.

@@ -78,7 +78,7 @@ impl Linksim {
         Ok(link)
     }
 
-    /// Its process id, for those who ask whether it is gone.
+    /// Its process ID, to check whether it still runs.
     pub fn id(&self) -> Option<u32> {
         self.process.id()
     }
@@ -91,7 +91,7 @@ impl Linksim {
         self.try_send(command).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Makes the link dark. Nothing passes after the instant that is returned.
+    /// Makes the link dark. No packet passes after the returned instant.
     pub async fn down(&self) -> Instant {
         at(&self.send("down").await["down_ns"])
     }
@@ -118,7 +118,7 @@ impl Linksim {
         self.send("stats").await
     }
 
-    /// The same for those who expect a refusal.
+    /// The same where a refusal is expected.
     ///
     /// # Errors
     /// [`LinksimError`].

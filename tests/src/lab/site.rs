@@ -77,7 +77,7 @@ pub enum SiteError {
 }
 
 impl Uplink {
-    /// A `linksim` that does this in both directions, such as `delay=20ms loss=5%`.
+    /// A link by `linksim` with these options in both directions, such as `delay=20ms loss=5%`.
     pub fn simulated(words: &str) -> Self {
         Self::Linksim(vec!["--both".to_owned(), words.to_owned()])
     }
@@ -153,11 +153,10 @@ impl Site {
         self.address
     }
 
-    /// Takes the pod's interface away, and gives it another one by the name `device` whose address ends with
-    /// `last`.
+    /// Removes the pod's interface, and adds another one by the name `device` whose address ends with `last`.
     ///
     /// # Panics
-    /// If that is not possible, as where there is an interface of that name.
+    /// If that is not possible, for example because an interface has that name.
     pub async fn replace_interface(&self, device: &str, last: u8) {
         let replaced = async {
             // The node's end goes with the pod's, and with it what the node knows of the pod.
@@ -178,8 +177,8 @@ impl Site {
         Ok(device.unwrap_or("eth0").to_owned())
     }
 
-    /// Gives the node's uplink another address, which the cloud knows: the first one is gone, and with it
-    /// what the node has translated to it.
+    /// Replaces the address of the node's uplink, as the cloud knows it. The first address is gone, and with
+    /// it all its NAT mappings.
     ///
     /// # Panics
     /// If that is not possible.
@@ -241,7 +240,7 @@ impl Site {
         rig.agent_in(Some(self.pod.path()), cluster, api, &guarded(more)).await
     }
 
-    /// The same for one who looks names up in a file of its own.
+    /// The same for an agent with a hosts file of its own.
     pub async fn agent_with_hosts(
         &self,
         rig: &Rig,
@@ -277,7 +276,7 @@ impl Site {
     }
 }
 
-/// An agent's configuration with what it may assert, where that does not say it.
+/// An agent's configuration, with the default list of identities unless it has its own.
 fn guarded(more: &str) -> String {
     if more.contains("impersonation:") { more.to_owned() } else { format!("{GUARD}\n{more}") }
 }

@@ -45,7 +45,7 @@ pub enum Code {
     G1,
     /// A read that was refused by a `Status`.
     G2,
-    /// A read that broke off: the transport says so.
+    /// A read that broke off with an error of the transport.
     G3,
     /// A watch that went on.
     W0,

@@ -28,14 +28,14 @@ pub struct Row {
     pub lasts: Duration,
     /// The time from the fault's begin to the begin of new requests. At first nobody can know of the fault.
     pub new_after: Duration,
-    /// `linksim`'s words for the link as it is without the fault.
+    /// The options of `linksim` for the link without the fault.
     pub link: &'static str,
-    /// By which of both families of addresses the agent's tunnel goes before the fault; both are there then,
-    /// and else only IPv4.
+    /// The address family of the agent's tunnel before the fault, where both are available. Otherwise there
+    /// is only IPv4.
     pub family: Option<Family>,
     /// The line that a log must contain: the log `server` or `agent`, and a part of the line.
     pub logged: Option<(&'static str, &'static str)>,
-    /// After the fault's end, a request that has seen nothing for so long is hung.
+    /// The time after the fault's end without any byte after which a request counts as hung.
     pub wait_max: Duration,
     /// Size of a download in bytes.
     pub download_bytes: usize,
@@ -52,7 +52,7 @@ pub enum Injection {
     Pulses(&'static str, Duration, Duration),
     /// The same words before the agent starts, and during all of it.
     LinkFromStart(&'static str),
-    /// Nothing passes, in one direction (`a-to-b` is from the agent to the server) or in both (``).
+    /// No packet passes, in one direction (`a-to-b` is from the agent to the server) or in both (``).
     Dark(&'static str),
     /// The NAT gives every sender a new port, and another address if asked.
     Rebind {
@@ -77,7 +77,7 @@ pub enum Injection {
         /// The agent is restarted under it.
         again: bool,
     },
-    /// Nothing but time, in which nothing is said.
+    /// Time passes without any traffic.
     Idle,
     /// From this to this port, and no other, connections leave the pod.
     Ports(u16, u16),
@@ -158,13 +158,13 @@ pub enum Shortage {
 /// A misbehaviour of an API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiFault {
-    /// It is gone: connections are refused, old ones broken.
+    /// It is gone: connections are refused, and old ones are broken.
     Gone,
-    /// It takes connections and says nothing.
+    /// It accepts connections and sends nothing.
     Silent,
     /// It closes each connection behind the last byte of an answer.
     ClosesAfterTheLastByte,
-    /// It says GOAWAY on every connection.
+    /// It sends GOAWAY on every connection.
     GoesAway,
     /// It freezes in the middle of an answer.
     Stalls,
@@ -174,9 +174,9 @@ pub enum ApiFault {
     ShortOfLength,
     /// It ends an answer before its end, in chunks.
     ShortOfChunks,
-    /// It sends a chunk that is none.
+    /// It sends a malformed chunk.
     BadChunk,
-    /// It answers with this status and headers that are to arrive as they are.
+    /// It answers with this status and headers, which must arrive unchanged.
     Says(u16),
     /// It redirects to another host.
     Redirects,
@@ -185,7 +185,7 @@ pub enum ApiFault {
 }
 
 impl Row {
-    /// A row with nothing expected yet.
+    /// A row without any expectation yet.
     pub const fn new(id: &'static str, fault: &'static str, injection: Injection) -> Self {
         Self {
             id,
@@ -311,7 +311,8 @@ impl Row {
         Code::list(codes[column])
     }
 
-    /// Whether it befalls what callers of every cluster have in common, so that bystanders must notice it.
+    /// Whether the fault affects a part that callers of all clusters share, so that bystanders must notice
+    /// it.
     pub fn befalls_all(&self) -> bool {
         use Victim::{Both, Server, ServerOfTwo};
         matches!(

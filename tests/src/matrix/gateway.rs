@@ -28,7 +28,7 @@ pub struct GatewayClient {
     ca_pem: String,
 }
 
-/// An answer whose body is still to come, and the connection that it comes on.
+/// An answer with its body still to come, and its connection.
 #[derive(Debug)]
 pub struct OpenResponse {
     /// The head, with the body still to be read.
@@ -136,8 +136,7 @@ impl OpenResponse {
         }
     }
 
-    /// The body to its end, at most `limit` long after `seen` has last said something; `seen` sees each
-    /// piece.
+    /// Reads the body to its end, with at most `limit` between two pieces. `seen` gets each piece.
     pub async fn body(&mut self, mut seen: impl FnMut(&[u8])) -> Result<(), String> {
         while let Some(bytes) = self.piece().await? {
             seen(&bytes);
@@ -145,7 +144,7 @@ impl OpenResponse {
         Ok(())
     }
 
-    /// A short body, such as a `Status`.
+    /// Reads a short body, such as a `Status`.
     pub async fn text(&mut self, limit: Duration) -> String {
         let mut text = Vec::new();
         // What did not come is as good as empty to those who look for words in it.

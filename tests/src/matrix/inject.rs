@@ -112,7 +112,8 @@ impl ActiveFault {
         Ok(fault)
     }
 
-    /// Ends it, and lets start again what has ended by it. What is returned says that there was no fault.
+    /// Ends the fault, and restarts the processes that ended by it. A returned text says that there was no
+    /// fault.
     pub async fn end(mut self, setup: &mut MatrixSetup, row: &Row) -> Option<String> {
         let unmade = self.held.iter().find_map(ShortageGuard::unmade);
         match row.injection {
@@ -198,7 +199,7 @@ async fn recover(setup: &mut MatrixSetup, victim: Victim, mishap: ProcessFault) 
     }
 }
 
-/// Both ends learn of it: the kernel aborts the socket here and tells the other side.
+/// The kernel aborts the socket here and sends a RST, so both ends notice it.
 async fn reset(setup: &MatrixSetup, whose: Connections) -> Result<(), FaultUnavailable> {
     let port = setup.rig.gateway().port();
     match whose {

@@ -91,7 +91,7 @@ fn provenance(reports: &Reports) -> String {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!(
-        "{} cells were tried on the way to commit {commit}, on a machine of {cores} cores that did other work beside, Linux {}, \
+        "{} cells were tried before commit {commit}, on a machine of {cores} cores with other work beside, Linux {}, \
          debug builds. {}",
         reports.len(),
         kernel.trim(),
@@ -128,12 +128,12 @@ fn bystanders(reports: &Reports) -> String {
     let Some((worst, noticed)) =
         all().max_by(|(_, one), (_, other)| one.during_ms.total_cmp(&other.during_ms))
     else {
-        return "Nobody looked on from another cluster.".to_owned();
+        return "No requests were sent to another cluster.".to_owned();
     };
     let (asked, failed) =
         all().fold((0, 0), |(asked, failed), (_, one)| (asked + one.asked, failed + one.failed));
     format!(
-        "Small requests of another cluster's caller, asked beside all the while where the fault was not the server's or the \
+        "Small requests of another cluster's caller, sent all the time where the fault was not the server's or the \
          callers' own: {failed} of {asked} failed; the 99th percentile was at worst {:.0} ms, in row {}, after {:.0} ms before that fault.",
         noticed.during_ms, worst.row, noticed.before_ms
     )

@@ -57,7 +57,7 @@ pub struct Observed {
 }
 
 impl CellReport {
-    /// A report of a cell of which nothing is known yet.
+    /// The empty report of a cell.
     pub fn new(row: &str, timing: Timing, seed: u64) -> Self {
         Self {
             row: row.to_owned(),

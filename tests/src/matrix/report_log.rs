@@ -16,7 +16,7 @@ pub struct ReportLog(PathBuf);
 pub type Reports = BTreeMap<(String, Timing, u64), CellReport>;
 
 impl ReportLog {
-    /// At a path, whose folder is made when it is written to.
+    /// A file at this path. Its folder is created by the first write.
     pub fn at(path: &Path) -> Self {
         Self(path.to_owned())
     }
@@ -34,10 +34,10 @@ impl ReportLog {
         OpenOptions::new().create(true).append(true).open(&self.0)?.write_all(line.as_bytes())
     }
 
-    /// All that was kept; nothing where nothing was.
+    /// All reports of the file; none if there is no file.
     ///
     /// # Errors
-    /// A line that is no report.
+    /// If a line is no report.
     pub fn read(&self) -> io::Result<Reports> {
         let text = match fs::read_to_string(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),

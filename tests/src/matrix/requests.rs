@@ -45,7 +45,7 @@ pub struct RequestContext {
     pub seed: u64,
     /// Bytes of a read's answer.
     pub bytes: usize,
-    /// A request that has seen nothing so long after the fault's end is hung.
+    /// The time after the fault's end without any byte after which a request counts as hung.
     pub wait_max: Duration,
     /// The collection that is watched.
     pub store: Store,
@@ -65,7 +65,7 @@ pub enum RequestEnd {
         /// The header `Retry-After`, if there was one.
         retry_after: Option<String>,
     },
-    /// The transport said that it broke off.
+    /// The answer broke off with this error of the transport.
     Broken(String),
     /// An observation that is never allowed.
     Wrong(String),
@@ -82,7 +82,7 @@ pub struct Observation {
     pub noticed_at: Option<Instant>,
     /// The time when a byte first came after the fault's end.
     pub resumed: Option<Instant>,
-    /// Bytes that are missing or events, as far as the request can tell.
+    /// Number of missing bytes or events, as far as the request can find them.
     pub lost: u64,
     /// A watch's reflector, with the number of breaks and of refusals.
     pub reflector: Option<(Reflector, usize, usize)>,

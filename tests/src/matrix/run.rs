@@ -52,11 +52,11 @@ pub struct Cell {
     pub seed: u64,
     /// The kinds of requests to try, of those that the row asks for.
     pub requests: Vec<Request>,
-    /// Whether somebody else looks on.
+    /// Whether another cluster's caller sends requests beside the fault.
     pub has_bystander: bool,
 }
 
-/// Another cluster, and who asks of it.
+/// Another cluster, and the caller that sends requests to it.
 struct OtherCluster {
     bystander: Bystander,
     _agent: Agent,
@@ -74,7 +74,7 @@ impl Cell {
     }
 }
 
-/// Tries a cell in a lab of its own; whatever way that ends, there is a report.
+/// Tries a cell in a lab of its own. There is a report in any case.
 pub fn attempt(cell: &Cell) -> CellReport {
     let found = Mutex::new(None);
     let attempted = panic::catch_unwind(AssertUnwindSafe(|| {

@@ -35,7 +35,7 @@ const GATEWAY: &str = "gateway.test";
 /// The limit for a second server to get its tunnel.
 const LISTED_MAX: Duration = Duration::from_secs(60);
 
-/// All of it; it is gone when this is dropped.
+/// The setup of one cell. It is removed when this is dropped.
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
 pub struct MatrixSetup {
@@ -138,7 +138,7 @@ impl MatrixSetup {
         }
     }
 
-    /// Tells the node's nft something.
+    /// Runs a script of nft on the node.
     async fn rule(&self, script: &str) {
         let script = format!("nft '{script}'");
         in_namespace(self.site.node().path(), &script).await.unwrap_or_else(|error| panic!("{error}"));
@@ -198,8 +198,8 @@ impl MatrixSetup {
         }
     }
 
-    /// Lets the API server answer as it should, but where its answers are the fault; what it says of its own
-    /// accord that is no success is returned.
+    /// Sets the API server's answers, which are right unless they are the fault. Returns its own answer if
+    /// that is no success.
     pub fn set_answers(&self, row: &Row, mark: &str, seed: u64) -> Option<(u16, String)> {
         let fake = self.fake();
         for request in Request::ALL {
@@ -222,7 +222,7 @@ impl MatrixSetup {
         }
     }
 
-    /// The processes that a row befalls.
+    /// The IDs of the processes that a row affects.
     pub fn victims(&mut self, victim: Victim) -> Vec<u32> {
         let agent = self.agents.first().and_then(Option::as_ref).and_then(|agent| agent.process.id());
         let server = match victim {
@@ -238,8 +238,8 @@ impl MatrixSetup {
         (self.rig.gateway(), self.rig.server_ca())
     }
 
-    /// Waits until the server tells of the cluster otherwise than that it is live and well, and says when it
-    /// did.
+    /// Waits until the server reports the cluster as anything but live and well, and returns the time of
+    /// that.
     pub async fn noticed((gateway, ca_pem): (SocketAddr, String)) -> Instant {
         let authorization = format!("Bearer {TOKEN}");
         let headers = [("Authorization", authorization.as_str())];

@@ -61,7 +61,7 @@ impl Drop for Cgroups {
     }
 }
 
-/// Whether the machine has what a node needs, in version 1; else what is missing.
+/// A control group of version 1 that a node needs and that this machine lacks, if there is one.
 pub(super) fn missing() -> Option<String> {
     NEEDED.into_iter().find(|controller| !is_version_1(&Path::new(ROOT).join(controller))).map(str::to_owned)
 }
@@ -92,7 +92,7 @@ fn ours(hierarchy: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Takes the folders of this name away, as far as they are empty, and says whether none is left.
+/// Removes the empty folders of this name, and returns whether none is left.
 fn removed(name: &str) -> bool {
     let folders: Vec<_> = hierarchies().into_iter().map(|hierarchy| hierarchy.join(name)).collect();
     folders.iter().for_each(|folder| remove(folder));

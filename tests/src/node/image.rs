@@ -20,7 +20,7 @@ pub struct Image<'a> {
     pub links: &'a [(&'a str, &'a str)],
     /// The command line that the container runs.
     pub entrypoint: &'a [&'a str],
-    /// As whom, `65532:65532` for one; empty is root.
+    /// The user that runs it, for example `65532:65532`; empty is root.
     pub user: &'a str,
 }
 

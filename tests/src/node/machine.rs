@@ -8,7 +8,7 @@ use super::settings::PODS;
 use crate::network::NetworkNamespace;
 use crate::process::{Invocation, run};
 
-/// The Service `kubernetes`, as pods know the API server; nothing else of kube-proxy's is done.
+/// The Service `kubernetes`, as pods know the API server. It is the only part of kube-proxy that is imitated.
 const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 96, 0, 1), 443);
 /// The limit for one program.
 const SET_UP_MAX: Duration = Duration::from_secs(10);

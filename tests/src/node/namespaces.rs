@@ -11,7 +11,7 @@ use crate::process::{Invocation, Process};
 const SET_UP_MAX: Duration = Duration::from_secs(20);
 /// Pause between two looks whether it is.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// The file of the node's folder that says that it is.
+/// The file in the node's folder that marks the namespaces as set up.
 const DONE: &str = "box-is-set-up";
 
 /// The script of the first process in the namespaces: `$1` is the node's folder, `$2` its host name.

@@ -11,7 +11,7 @@ pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 /// The addresses of pods, of every node the same: each cluster has one.
 pub const PODS: &str = "10.244.0.0/24";
 
-/// containerd 1.6, with images that are there and from nowhere else.
+/// containerd 1.6, with local images and no registry.
 ///
 /// `restrict_oom_score_adj`: without CAP_SYS_RESOURCE no container starts otherwise.
 pub(super) fn containerd(debian: &Path, network: &Path) -> String {

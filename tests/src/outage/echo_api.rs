@@ -39,7 +39,7 @@ const PIECES_QUEUED: usize = 2;
 /// Events of a watch that wait for it; a trial has fewer.
 const EVENTS_QUEUED: usize = 8192;
 
-/// An API server whose namespaces are trials.
+/// A fake API server in which each trial has a namespace.
 #[derive(Debug)]
 pub struct EchoApi {
     address: SocketAddr,
@@ -176,7 +176,7 @@ impl ServerStreams {
         self.busy_events.push(event.into());
     }
 
-    /// Ends what this side sends, as a sender ends it who is done.
+    /// Ends this side's streams cleanly.
     pub(super) fn stop(&self) {
         self.stop.send_replace(true);
     }

@@ -12,7 +12,7 @@ use crate::rig::Rig;
 pub struct Resident {
     /// Of the server, with all that others do there.
     pub server: u64,
-    /// Of the agent whose tunnel carries everything.
+    /// The memory of the agent with the busy tunnel.
     pub agent: u64,
 }
 

@@ -85,7 +85,7 @@ impl Meter {
         self.inner().marks.iter().map(|(at, total)| (seconds(*at), *total as f64)).collect()
     }
 
-    /// Waits until it is as wanted, and says whether it was within the limit.
+    /// Waits until `wanted` is true, and returns whether it was within the limit.
     pub async fn becomes(&self, limit: Duration, wanted: impl Fn(&Self) -> bool) -> bool {
         let mut changed = self.changed.subscribe();
         let waiting = async {

@@ -103,7 +103,7 @@ impl CallerStreams {
         streams
     }
 
-    /// Ends what callers send, as a sender ends it who is done.
+    /// Ends the callers' streams cleanly.
     pub(super) fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -233,7 +233,7 @@ async fn read_body(body: &mut RecvStream, take: impl Fn(&[u8])) -> StreamEnd {
     StreamEnd::Clean
 }
 
-/// Sends a piece as the windows allow, and says whether the stream still takes any.
+/// Sends a piece as the windows allow, and returns whether the stream accepts more.
 async fn send(stream: &mut SendStream<Bytes>, mut piece: Bytes) -> Result<bool, h2::Error> {
     while !piece.is_empty() {
         stream.reserve_capacity(piece.len());

@@ -15,7 +15,7 @@ use crate::caller::SOON;
 /// bound, so nothing depends on the length.
 const UNREAD_AFTER: Duration = Duration::from_secs(5);
 
-/// The question behind the last frame: an answer to it says that all was read.
+/// The payload of the PING after the last frame. Its answer proves that everything was read.
 const LAST: [u8; 8] = *b"all read";
 
 /// One wave of frames, which are sent at once.
@@ -31,7 +31,7 @@ pub struct Flood {
 pub enum Flooded {
     /// The gateway ended the connection.
     Ended,
-    /// It read no more, from one who does not read either.
+    /// The gateway read no more from a caller that does not read either.
     Unread,
     /// It took all of it, and answered a PING behind.
     Taken,
@@ -59,12 +59,12 @@ impl Flood {
 }
 
 impl RawHttp2 {
-    /// Sends as many waves as `write` makes, as fast as they are taken, and says how the gateway met them.
-    /// One who does not read (`reads`) sends all of them first, or as many as are taken, and looks for an
-    /// answer then.
+    /// Sends as many waves as `write` makes, as fast as they are accepted, and returns the gateway's
+    /// reaction. A caller that does not read (`reads`) sends all of them first, or as many as are accepted,
+    /// and then looks for an answer.
     ///
     /// # Panics
-    /// If the gateway does not read from one who reads.
+    /// If the gateway does not read from a caller that reads.
     pub async fn flood(
         mut self,
         waves: usize,

@@ -139,8 +139,8 @@ impl Rig {
             .await
     }
 
-    /// Starts an agent whose configuration, ending with `more`, says how it comes by a certificate; its state
-    /// and its log bear `name`.
+    /// Starts an agent whose configuration, ending with `more`, has the source of its certificate. Its state
+    /// and its log are named `name`.
     pub async fn agent_without_certificate(
         &self,
         name: &str,

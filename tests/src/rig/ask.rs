@@ -20,7 +20,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(100);
 pub struct Reply {
     /// The HTTP status of the answer.
     pub status: u16,
-    /// Its head, as it came.
+    /// The head of the answer, unchanged.
     pub head: String,
     /// The bytes after the head, chunk sizes included.
     pub body: String,
@@ -29,7 +29,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The word in which the gateway says why it did not serve.
+    /// The cause in the gateway's `Status`.
     ///
     /// # Panics
     /// If the body is no `Status`.

@@ -45,10 +45,10 @@ impl Rig {
         self.try_ask_at(gateway, path).await.expect("the gateway answers")
     }
 
-    /// The same of a gateway that may be gone.
+    /// The same for a gateway that may be gone.
     ///
     /// # Errors
-    /// Where the connection or its handshake fails, or the answer has no head.
+    /// If the connection or its handshake fails, or the answer has no head.
     pub async fn try_ask_at(&self, gateway: SocketAddr, path: &str) -> io::Result<Reply> {
         let authorization = format!("Bearer {TOKEN}");
         let headers = [("Authorization", authorization.as_str())];

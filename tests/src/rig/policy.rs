@@ -53,7 +53,7 @@ pub fn may_assume(name: &str, (method, group): (&str, &str), clusters: &[&str], 
     )
 }
 
-/// A rule that lets a group of a method dial whatever these clusters have.
+/// A rule that lets a group of a method dial all targets of these clusters.
 pub fn may_dial(name: &str, (method, group): (&str, &str), clusters: &[&str]) -> String {
     format!(
         "{{ name: {name}, effect: Allow, subjects: [{{ method: {method}, group: {group:?} }}], \
@@ -61,7 +61,7 @@ pub fn may_dial(name: &str, (method, group): (&str, &str), clusters: &[&str]) ->
     )
 }
 
-/// A rule that lets a user of a method dial whatever these clusters have.
+/// A rule that lets a user of a method dial all targets of these clusters.
 pub fn user_may_dial(name: &str, (method, user): (&str, &str), clusters: &[&str]) -> String {
     format!(
         "{{ name: {name}, effect: Allow, subjects: [{{ method: {method}, user: {user:?} }}], \

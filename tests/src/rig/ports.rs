@@ -26,8 +26,8 @@ struct TakenPorts {
     ports: Range<u16>,
 }
 
-/// A port of 127.0.0.1 that is free for TCP and UDP. No process takes one twice, and no two the same while
-/// both run.
+/// A port of 127.0.0.1 that is free for TCP and UDP. A process never gets one twice, and two processes never
+/// get the same one while both run.
 ///
 /// # Panics
 /// If there is none.

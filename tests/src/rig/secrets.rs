@@ -35,7 +35,7 @@ fn key_lines(path: &Path) -> Vec<(String, String)> {
     lines.map(|line| (format!("the key {}", path.display()), line.to_owned())).collect()
 }
 
-/// A file that is one secret, such as a pod's token.
+/// A file that contains only a secret, such as a pod's token.
 fn complete(path: &Path) -> Option<(String, String)> {
     let secret = fs::read_to_string(path).ok()?.trim().to_owned();
     (secret.len() >= KEY_LINE_CHARS).then(|| (format!("the token in {}", path.display()), secret))

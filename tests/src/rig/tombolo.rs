@@ -21,7 +21,7 @@ impl Rig {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs a `tombolo` that ends with 1, and says why it did.
+    /// Runs a `tombolo` that must end with 1, and returns its error.
     pub async fn tombolo_fails(&self, words: &[&str]) -> String {
         let output = self.ended(words).await;
         assert_eq!(output.status.code(), Some(1), "tombolo {words:?}");

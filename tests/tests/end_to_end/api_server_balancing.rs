@@ -85,8 +85,8 @@ async fn no_get_fails_while_api_servers_join_freeze_and_die() {
     assert!(connected.await.is_ok(), "{}", rig.agent_log(CLUSTER));
 }
 
-/// Callers ask all the time while `change` happens, after which so many API servers are ready: of what begins
-/// behind it nothing fails.
+/// Callers send requests all the time while `change` happens, after which `count` API servers are ready. No
+/// request that begins after it fails.
 async fn served(rig: &Rig, agent: &Agent, count: usize, what: &str, change: impl Future<Output = ()>) {
     let (asked, over) = (Mutex::new(Vec::<GetResult>::new()), AtomicBool::new(false));
     let caller = async || {

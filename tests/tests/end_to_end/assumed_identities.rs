@@ -13,7 +13,7 @@ use tests::routes::Route;
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
-/// The holder of the rig's token, and who come with a certificate.
+/// The method and group of the rig's token, and those of callers with a certificate.
 const HOLDER: (&str, &str) = ("token", "token:tombolo:admins");
 const CERTIFIED: (&str, &str) = ("client-certificate", GROUP);
 
@@ -224,8 +224,7 @@ async fn a_real_api_server_sees_the_identity_that_kubectl_as_asks_for() {
     }
 }
 
-/// A cluster whose callers may do everything there, and of whom the holder of the rig's token may assume
-/// `identities`.
+/// A cluster whose callers may do everything there. The holder of the rig's token may assume `identities`.
 async fn setup(version: HttpVersion, identities: &str) -> FakeEdge {
     let edge = FakeEdge::start(version).await;
     edge.fake.otherwise(Behaviour::json("{}"));

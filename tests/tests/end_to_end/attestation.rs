@@ -332,7 +332,7 @@ impl AttestationSite {
         pod_agent(&self.rig, &self.listener, name, "edge-a", &self.api_server()).await
     }
 
-    /// The same so many hours after now, by the clock of everybody but the API server.
+    /// The same so many hours later, by the clock of everybody but the API server.
     async fn agent_later(&self, name: &str, pod: &Pod, hours: u64) -> Agent {
         let token = self.cluster.issued_later(&self.token(pod).await, hours * HOUR_SECONDS);
         private(&self.rig, &format!("{name}.token"), &token);
@@ -363,7 +363,7 @@ impl AttestationSite {
         })
     }
 
-    /// Shows a token as it should be shown.
+    /// Presents a token with a right proof.
     async fn attest(&self, token: &str) -> Result<(), Status> {
         let key = KeyPair::generate().expect("a key");
         let mut line = AttestationClient::connect(&self.rig, &self.listener).await;

@@ -285,7 +285,8 @@ async fn running_exchanges_end_after_too_long_without_an_audit_log() {
     verify(&edge.rig).await;
 }
 
-/// Asks until the log's file is full and the next cannot be begun; gives the first answer that says so.
+/// Sends requests until the log's file is full and the next cannot be begun. Returns the first answer that
+/// reports it.
 async fn until_full(rig: &Rig) -> tests::rig::Reply {
     let long = format!("{POD}-{}", "x".repeat(15 * 1024));
     let refused = async {
@@ -377,7 +378,7 @@ fn audit_id(request: &RecordedRequest) -> &str {
     id
 }
 
-/// The one completion of an exchange, as soon as it is there.
+/// Waits for the completion of an exchange.
 async fn completed(rig: &Rig, audit_id: &str) -> Value {
     AuditLog::found(rig, |log| match log.about(audit_id).completions()[..] {
         [completion] => Some(completion.clone()),

@@ -206,8 +206,7 @@ impl ConfigTrial {
         self.rig.path().join(file).display().to_string()
     }
 
-    /// Makes a certificate of the same names as this one, with a key, that ended long ago; says what it is
-    /// called.
+    /// Makes an expired certificate of the same names as this one, with a key, and returns its path.
     fn expired(&self, like: &str) -> String {
         let uri = "spiffe://tombolo/cluster/edge-a/agent/old";
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");

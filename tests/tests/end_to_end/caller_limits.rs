@@ -288,7 +288,7 @@ async fn a_greedy_and_a_modest_caller(edge: &FakeEdge, case: &str) {
     }
 }
 
-/// So many callers with one token, each of whom has written this.
+/// This number of callers with one token, each of which has written this.
 async fn callers(edge: &FakeEdge, count: usize, written: &str) -> Vec<Http1Caller> {
     let mut callers = Vec::new();
     for _ in 0..count {

@@ -22,7 +22,7 @@ const NAMESPACE: &str = "/clusters/edge-a/api/v1/namespaces/n";
 /// would be one more.
 const LEVEL: &str = "trace,notify=info";
 
-/// Each place has a secret of its own, so that one that is found says where it comes from.
+/// Each place has a secret of its own, which identifies the place of a leak.
 const PLACES: [&str; 17] = [
     "upload",
     "answer",
@@ -162,7 +162,7 @@ fn behaviours() -> Vec<(&'static str, Behaviour)> {
     ]
 }
 
-/// Asks over both versions, with secrets in everything; gives back what the gateway says of its own.
+/// Sends the request over both versions, with secrets in all its parts. Returns the gateway's own messages.
 async fn asked(edge: &FakeEdge, method: &str, path: &str) -> Vec<String> {
     let path = format!("{NAMESPACE}{path}?{}={}&token={}", "name", canary("query"), canary("query"));
     let body = format!("{{\"data\":{{\"key\":\"{}\"}}}}", canary("upload"));

@@ -48,7 +48,7 @@ async fn output_of(kubectl: &Kubectl, words: &[&str], mask: fn(&str) -> String) 
     format!("{}\n--- stdout\n{}--- stderr\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs kubectl along each way at once: each says the same, and succeeds or fails as it should.
+/// Runs kubectl along each route at once. All outputs are the same, and each succeeds or fails as it should.
 async fn outputs_agree(
     routes: &[Route; 3],
     words: &[&str],

@@ -26,7 +26,7 @@ use entry_points::ClusterEntryPoints;
 enum Cell {
     /// It gets objects, and receives the events of its watch.
     Works,
-    /// It does not, and this is among what it says of that.
+    /// It fails, and its message contains this.
     Says(&'static str),
 }
 
@@ -60,7 +60,7 @@ const PYTHON_TOLD: Row =
 
 const ROWS: [Row; 4] = [KUBECTL, KUBE_RS, PYTHON, PYTHON_TOLD];
 
-/// Makes the program on Python's client say user and password of its proxy itself.
+/// Makes the program with Python's client send its proxy's user and password itself.
 const TOLD: (&str, &str) = ("PROXYS_CREDENTIAL", "said");
 const NOT_TOLD: (&str, &str) = ("PROXYS_CREDENTIAL", "");
 

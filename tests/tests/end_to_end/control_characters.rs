@@ -135,7 +135,7 @@ async fn answers(edge: &FakeEdge, evil: &str) {
     }
 }
 
-/// In what people have said to the server themselves, or were talked into saying.
+/// Shows the texts in the commands of an administrator.
 async fn shown(edge: &FakeEdge, evil: &str) {
     // Refused as a name, or shown without harm.
     let revoked = [&["user", "revoke", "--name", evil], SOCKET.as_slice()].concat();
@@ -156,7 +156,7 @@ async fn shown(edge: &FakeEdge, evil: &str) {
     }
 }
 
-/// Nothing that a terminal obeys.
+/// Asserts that there are no control characters for a terminal.
 fn is_clean(what: &str, text: &str) {
     let obeyed = |c: &char| (c.is_control() && *c != '\n') || matches!(c, '\u{2028}' | '\u{2029}');
     let found: Vec<&str> = text.lines().filter(|line| line.chars().any(|c| obeyed(&c))).collect();

@@ -7,7 +7,7 @@ use tests::rig::{Agent, GROUP, Reply, Rig, ask};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
-/// A page of whose the server's configuration lists the origin.
+/// The origin of a page that the server's configuration lists.
 const CONSOLE: &str = "https://console.example";
 
 /// A browser sends it, whatever credential it adds.

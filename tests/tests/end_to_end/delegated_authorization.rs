@@ -51,7 +51,7 @@ subjects:
 - { kind: User, apiGroup: rbac.authorization.k8s.io, name: alice }
 "#;
 
-/// And whom it lets dial: tess at one of both, alice at both.
+/// The permissions to dial: tess at one of both, alice at both.
 const DIALS: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

@@ -102,7 +102,7 @@ async fn an_agent_without_descriptors_refuses_requests_and_recovers() {
     assert_eq!(edge.rig.server_log().matches("tunnel opened agent=edge-a").count(), 1);
 }
 
-/// Asks for a shell, and says with which status that is answered.
+/// Requests a shell, and returns the status of the answer.
 async fn shell(edge: &FakeEdge) -> (Http1Caller, String) {
     let mut caller = Http1Caller::dial(&edge.rig).await;
     let path = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh";
@@ -111,7 +111,7 @@ async fn shell(edge: &FakeEdge) -> (Http1Caller, String) {
     (caller, head.split(' ').nth(1).unwrap().to_owned())
 }
 
-/// Lets a process have so many more descriptors than it has, and says what it was allowed before.
+/// Limits a process to this number of descriptors more than it has, and returns the limit before.
 fn leave(process: &Process, more: u64) -> Rlimit {
     let open = fs::read_dir(format!("/proc/{}/fd", process.id().unwrap())).unwrap().count() as u64;
     let id = Pid::from_raw(process.id().unwrap().try_into().unwrap());
@@ -125,7 +125,7 @@ fn set(process: &Process, limit: Rlimit) {
     prlimit(id, Resource::Nofile, limit).unwrap();
 }
 
-/// Reads on until this has come, whatever chunks it comes in.
+/// Reads on until this text has come, in any chunks.
 async fn reads(caller: &mut Http1Caller, text: &str) {
     let mut read = String::new();
     while !read.contains(text) {

@@ -358,7 +358,7 @@ impl DialTokenEdge {
         self.token_for(user, name, &words).await
     }
 
-    /// The same for what these words say.
+    /// The same for these places.
     async fn token_for(&self, user: &str, name: &str, places: &[&str]) -> (String, String) {
         // Its file name marks it as a secret, which no log may contain.
         let file = format!("{name}.token");

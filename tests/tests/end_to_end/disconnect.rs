@@ -235,7 +235,7 @@ impl RequestActivity {
     }
 }
 
-/// A cluster whose API server does to a path what its first segment says.
+/// A cluster whose API server behaves as the first segment of a path demands.
 struct DisconnectSetup {
     edge: FakeEdge,
 }

@@ -263,8 +263,8 @@ async fn the_doctor_reports_missing_rights_at_a_real_api_server() {
 }
 
 impl Diagnosis {
-    /// Exit code 0, nothing but ok, and these words. The rig's token file is open to others, and a fake has
-    /// no clock.
+    /// Asserts exit code 0, only ok lines, and these words. The rig's token file is open to others, and a
+    /// fake has no clock.
     fn is_well(&self, words: &[&str]) {
         assert_eq!(self.code, Some(0), "{}", self.text);
         for line in self.text.lines() {
@@ -302,7 +302,7 @@ async fn doctor(rig: &Rig, words: &[&str]) -> Diagnosis {
     Diagnosis { code: output.status.code(), text }
 }
 
-/// Each tunnel: whose, from where, since when.
+/// The agent, the address and the start of each tunnel.
 async fn tunnels(rig: &Rig) -> Vec<(String, String, Option<i64>)> {
     let wire = AdminWire::connect(&rig.admin_socket()).await.expect("the admin API answers");
     let mut admin = AdminClient::with_origin(wire, AdminWire::origin());

@@ -290,7 +290,7 @@ pub(crate) async fn asked(
     answered(stream, request).await.expect("an answer comes")
 }
 
-/// The same, or nothing where the connection ends without an answer.
+/// The same, or `None` where the connection ends without an answer.
 async fn answered(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin + ?Sized),
     request: &str,

@@ -22,7 +22,7 @@ const DEAF: &str = "/clusters/edge-a/deaf";
 /// The memory that all floods may cost each daemon at the worst moment, allocators included.
 const MEMORY_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Answers of which nothing is read.
+/// Number of answers that are never read.
 const UNREAD: usize = 100;
 
 /// The memory of the unread streams until they are cut off, beside the floods: a stream window each at the
@@ -227,7 +227,7 @@ async fn endless_control_frames_are_tolerated_or_close_the_connection() {
     setup.is_tolerated_within(MEMORY_BYTES_MAX + UNREAD_BYTES_MAX).await;
 }
 
-/// A gateway that is flooded, its memory from before, and somebody else who asks all the time.
+/// A gateway that is flooded, its memory from before, and a bystander that sends requests all the time.
 struct FloodSetup {
     edge: FakeEdge,
     server_bytes: u64,

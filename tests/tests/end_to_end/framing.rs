@@ -134,7 +134,7 @@ async fn over_http2_lengths_and_hosts_that_lie_are_refused() {
     }
 }
 
-/// HTTP/1.1 made of such a head could be another request than the one that was looked at.
+/// An HTTP/1.1 request made of such a head could differ from the one that was checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_http2_heads_that_no_library_sends_reach_nobody() {
     let edge = setup().await;

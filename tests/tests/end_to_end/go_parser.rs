@@ -38,7 +38,7 @@ const SEED_DEFAULT: u64 = 0x676f_2067_6f00;
 /// Headers that `net/http` keeps outside of its header map.
 const ELSEWHERE: [&str; 3] = ["host", "transfer-encoding", "trailer"];
 
-/// A request as `second-parser` tells it.
+/// A request as `second-parser` prints it.
 #[derive(Debug, Deserialize)]
 struct ParsedRequest {
     method: String,

@@ -165,7 +165,7 @@ async fn ends(gateway: std::net::SocketAddr, bytes: &[u8]) {
     timeout(SOON, ended).await.expect("an end");
 }
 
-/// Others come in, nothing has panicked, and nothing spins.
+/// Others can connect, nothing has panicked, and nothing spins.
 async fn is_well(rig: &mut Rig) {
     for _ in 0..5 {
         assert_eq!(rig.ask_with_token("GET", "/clusters", &[]).await.status, 200);
@@ -214,7 +214,7 @@ fn key() -> KeyPair {
     KeyPair::generate().expect("a key can be made")
 }
 
-/// Signs a leaf and puts what else there is behind it.
+/// Signs a leaf and appends the rest of the chain.
 fn behind_a_leaf(params: &CertificateParams, issuer: &Issuer<'_, KeyPair>, chain: &[String]) -> Issued {
     let own = key();
     let certificate = params.signed_by(&own, issuer).expect("it can be signed").pem();

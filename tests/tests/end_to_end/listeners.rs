@@ -99,7 +99,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the server says a word of the protocol that was agreed on.
+    /// Whether the server sends a byte of the negotiated protocol.
     async fn opens(&self, rig: &Rig, address: SocketAddr, shown: Option<&Issued>) -> bool {
         let tried = async {
             let mut stream = dial_name(address, self.name, &rig.server_ca(), self.offered, shown).await?;

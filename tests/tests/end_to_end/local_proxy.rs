@@ -166,7 +166,7 @@ impl LocalProxyEdge {
         Self::start_with(&[], &[]).await
     }
 
-    /// The same with more targets, which all lists have, and more that is said to the proxy.
+    /// The same with more targets, which all lists have, and more flags of the proxy.
     async fn start_with(targets: &[SocketAddr], flags: &[&str]) -> Self {
         Self::start_within(["--cluster", "edge-a"], targets, flags).await
     }

@@ -62,7 +62,7 @@ async fn status(caller: &mut Http2Caller, authorization: &str) -> u16 {
     answer.expect("it is answered").status().as_u16()
 }
 
-/// Of a body, as its head says.
+/// The length of a body, from its head.
 fn length(head: &str) -> usize {
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     length.expect("a length").parse().expect("a number")

@@ -86,7 +86,7 @@ async fn apply(cluster: &EdgeCluster, example: &str) {
     assert!(output.status.success() && message.is_empty(), "{example}: {message}");
 }
 
-/// Makes a pod with this specification, and takes it away again; or why there is none.
+/// Creates a pod with this specification and deletes it again. The error is the API server's.
 async fn create(cluster: &EdgeCluster, namespace: &str, spec: &Value) -> Result<(), String> {
     let pod = json!({
         "apiVersion": "v1",

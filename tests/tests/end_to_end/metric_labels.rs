@@ -39,7 +39,7 @@ async fn no_metric_label_contains_hosts_paths_user_agents_or_users() {
     assert!(edge.fake.requests().len() > REQUESTS / 10, "{} were served", edge.fake.requests().len());
 }
 
-/// A head in which everything that somebody can name is named at random.
+/// A head with random names in every field that a caller chooses.
 fn head(rng: &mut Rng) -> RawHead {
     let word = |rng: &mut Rng| format!("{NAMED}{:x}", rng.next());
     let method = match rng.below(10) {

@@ -269,7 +269,7 @@ async fn a_draining_server_reports_it_in_its_metrics() {
     assert_eq!(feed.end(), 1);
 }
 
-/// Waits until Prometheus tells all of this.
+/// Waits until Prometheus returns all of these values.
 async fn assert_queries(prometheus: &Prometheus, queries: &[(&str, f64)]) {
     for (query, value) in queries {
         prometheus.tells(query, *value).await;

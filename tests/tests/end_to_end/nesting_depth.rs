@@ -123,7 +123,7 @@ async fn files_that_nest_deeply_are_refused_and_end_nothing_that_runs() {
     assert!(!rig.server_log().contains("panicked"));
 }
 
-/// With which code an agent ends whose configuration nests like this.
+/// The exit code of an agent whose configuration nests like this.
 async fn starts_with(rig: &Rig, nested: &str) -> Option<i32> {
     let api = ApiServer::Kubeconfig(rig.path().join("none.kubeconfig"));
     let mut agent: Agent = rig.agent_with("edge-z", &api, &format!("advertise: {nested}")).await;

@@ -150,11 +150,12 @@ impl NetworksSetup {
         Self { rig, fake, listed, agents: Vec::new(), asked: 0 }
     }
 
-    /// A cluster of a network, for which the store says this, and whose agent advertises and dials that.
-    async fn add_cluster(&mut self, cluster: &str, network: &str, output: &[&str], targets: &[&str]) {
-        let output = output.iter().flat_map(|output| ["--advertise", output]);
+    /// Adds a cluster to a network. `listed` are the addresses in the store, and `targets` those that its
+    /// agent advertises and dials.
+    async fn add_cluster(&mut self, cluster: &str, network: &str, listed: &[&str], targets: &[&str]) {
+        let listed = listed.iter().flat_map(|listed| ["--advertise", listed]);
         let words = ["cluster", "create", cluster, "--network", network];
-        at(&self.rig, &words.into_iter().chain(output).collect::<Vec<_>>()).await;
+        at(&self.rig, &words.into_iter().chain(listed).collect::<Vec<_>>()).await;
         self.start_agent(cluster, targets).await;
     }
 

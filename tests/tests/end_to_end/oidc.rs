@@ -174,7 +174,7 @@ async fn a_token_ends_with_its_time_and_the_leeway() {
     assert!(setup.ask(&short).await.body.contains("expired"));
 }
 
-/// Every claim that decides, as it must not be.
+/// Wrong values of every claim that is checked.
 fn claims(setup: &OidcSetup, good: &Value) -> Vec<(String, String)> {
     let raw = [
         "\"1\"",

@@ -35,9 +35,9 @@ impl OutageTrial {
         Self { rig, api, agent }
     }
 
-    /// Lets nothing more be heard of the agent, and waits until the server has noticed it of each tunnel: an
-    /// agent that goes on behind an earlier silence may have dialed by TCP meanwhile, and what is asked by
-    /// that one is not parked.
+    /// Freezes the agent, and waits until the server has noticed it for each tunnel. An agent that resumes
+    /// after an earlier silence may have dialed by TCP meanwhile, and requests over that tunnel are not
+    /// parked.
     async fn dark(&self) {
         self.silent(|item| is_suspect(item) && !item.contains("\"health\":\"Live\"")).await;
     }

@@ -113,7 +113,7 @@ impl PathTableSetup {
         Self { rig, reached, forbidden, alice, _agents: [agent_a, agent_b, agent_c] }
     }
 
-    /// Asks for every case, and says which were answered with 200.
+    /// Sends every case, and returns which were answered with 200.
     async fn ask_all(&self, cases: &[(Version, Case)]) -> Vec<bool> {
         let of = |wanted| {
             let numbered = cases.iter().enumerate();

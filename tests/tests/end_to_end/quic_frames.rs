@@ -33,7 +33,7 @@ type Attack = (&'static str, AttackOutcome, fn(u64) -> Vec<u8>);
 enum AttackOutcome {
     /// The server closes the connection.
     Ended,
-    /// It may go on: nothing is kept of it.
+    /// It may go on, because no memory is kept for it.
     Tolerated,
 }
 

@@ -183,7 +183,7 @@ async fn a_handshake_flood_disturbs_neither_tunnels_nor_new_agents() {
     trial.others_are_undisturbed().await;
 }
 
-/// Somebody at an address of this machine, who sends datagrams.
+/// A client at an address of this machine, which sends datagrams.
 struct DatagramClient(UdpSocket);
 
 impl DatagramClient {
@@ -212,7 +212,7 @@ impl DatagramClient {
         }
     }
 
-    /// Whether a datagram comes whose first packet is to this name.
+    /// Whether a datagram comes whose first packet is for this connection ID.
     fn is_answered(&self, name: &[u8]) -> bool {
         self.0.set_nonblocking(false).expect("a socket's option");
         self.0.set_read_timeout(Some(ANSWER_MAX)).expect("a socket's option");

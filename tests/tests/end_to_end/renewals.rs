@@ -61,7 +61,7 @@ async fn each_renewal_is_audited_and_an_agents_renewals_are_limited() {
     assert!(renewed.iter().any(|line| is_others(line)), "the neighbour's");
 }
 
-/// Enrolls somebody: which agent that is, and what it holds.
+/// Enrolls an agent, and returns its instance, its key and its serial number.
 async fn enrolled_agent(rig: &Rig, listener: &EnrollmentListener) -> (String, (KeyPair, Serial)) {
     let ((secret, _), key) = (token(rig, "edge-a").await, KeyPair::generate().expect("a key"));
     let asked = request_for_token(&secret, "edge-a", &key);

@@ -7,7 +7,7 @@ use tests::carrier::is_not_quic;
 
 use crate::rogue_server::{AUDIT_ID, ROGUE_SPEAKS, RogueServer};
 
-/// The agent's own file; what it does not say has its default.
+/// The agent's own list of identities. Everything else has its default.
 const GUARD: &str = "impersonation: { systemNames: [\"system:serviceaccount:ci:deployer\"] }\n";
 
 /// Names that no default lets pass, as a user or as a group.

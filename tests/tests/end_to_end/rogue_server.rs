@@ -96,7 +96,7 @@ impl RogueServer {
         Self::guarded("impersonation: { users: [\"*\"] }\n").await
     }
 
-    /// The same with an agent whose own file says this of whom it asserts.
+    /// The same with an agent whose own file has this list of identities.
     pub(crate) async fn guarded(guard: &str) -> Self {
         let rig = Rig::start().await;
         let fake = FakeApi::start().await.unwrap();

@@ -101,7 +101,7 @@ async fn a_site_off_for_eighty_days_renews_and_learns_the_new_root() {
     rig.connected("edge-a").await;
 }
 
-/// The authority goes on in another folder: what sites were given stays as it was.
+/// Copies the authority to another folder. The files of the sites stay unchanged.
 fn move_authority(rig: &Rig) -> PathBuf {
     let moved = rig.path().join("moved");
     fs::create_dir(&moved).expect("a folder");

@@ -173,7 +173,7 @@ impl ServersTrial {
         counts.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
 
-    /// Waits until the agent has said this so often.
+    /// Waits until the agent has logged this so often.
     async fn logged_times(&self, text: &str, times: usize) {
         let logged = || self.rig.agent_log(CLUSTER).matches(text).count();
         self.until(text, async || logged() >= times).await;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 const WATCH: &str = "/clusters/edge-a/api/v1/pods?watch=1";
 /// The limit for anything to arrive at the fake.
 const ARRIVE_MAX: Duration = Duration::from_secs(20);
-/// Well within the grace period of 30 s: who ends so soon has not waited for it.
+/// Well within the grace period of 30 s: a process that ends so soon has not waited for it.
 const SOON: Duration = Duration::from_secs(15);
 
 #[tokio::test]
@@ -182,8 +182,7 @@ impl ShutdownTrial {
         Self { rig, agent, api, feed }
     }
 
-    /// Begins a watch, and returns when its first event has reached the caller; what else does, the task
-    /// tells.
+    /// Begins a watch, and returns when its first event has reached the caller. The task returns the rest.
     async fn watch(&self, event: &'static str) -> (JoinHandle<ReceivedResponse>, RecordedRequest) {
         let (gateway, ca) = (self.rig.gateway(), self.rig.server_ca());
         let before = self.api.requests().len() as u64;
@@ -219,7 +218,7 @@ impl ShutdownTrial {
     }
 }
 
-/// Sends a signal, and says with which code the process ended soon after it.
+/// Sends a signal, and returns the exit code of the process, which must end soon.
 async fn stop(process: &mut Process, signal: Signal) -> Option<i32> {
     process.signal(signal).expect("the process runs");
     ended(process, SOON).await

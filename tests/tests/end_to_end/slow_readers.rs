@@ -24,7 +24,7 @@ const SLACK_BYTES: u64 = 64 * 1024 * 1024;
 const SLOW_READERS: &str = "tombolo_server_exchanges_stalled";
 const ENDED: &str = "tombolo_server_exchanges_ended_total{reason=\"stalled\"}";
 
-/// More than all windows on the way hold: who reads so much goes on reading.
+/// More than all windows on the path hold: a reader of so much must really read.
 const MUCH: usize = 4 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -228,13 +228,13 @@ fn in_cluster(path: &str) -> String {
     format!("/clusters/edge-a{path}")
 }
 
-/// Two clusters, one of them with callers who do not read.
+/// Two clusters, one of them with callers that do not read.
 struct SlowReaderSetup {
     edge: FakeEdge,
     _other: (FakeApi, Agent),
 }
 
-/// A caller who has an answer's head and reads nothing behind it, until it does.
+/// A caller that has an answer's head and does not read the body until asked.
 enum SlowReader {
     Http1(Box<Http1Caller>),
     Http2(Http2Caller, RecvStream, Vec<u8>),
@@ -251,7 +251,7 @@ impl SlowReaderSetup {
         Self { edge, _other: other }
     }
 
-    /// So many who do not read, each on a connection of its own, every other over HTTP/2.
+    /// This number of callers that do not read, each on a connection of its own, every other one over HTTP/2.
     async fn start_slow_readers(&self, count: usize) -> Vec<SlowReader> {
         let mut slow = Vec::new();
         for number in 0..count {

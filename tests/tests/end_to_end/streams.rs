@@ -37,7 +37,8 @@ async fn ten_streams_of_an_api_server_are_used_over_several_connections() {
     all_at_once(10).await;
 }
 
-/// Every watch is open, and stays so, while every get is answered; nothing waits at the API server's grant.
+/// Every watch is and stays open while every get is answered. No request waits for the API server's limit of
+/// streams.
 async fn all_at_once(granted: u32) {
     let options = FakeApiOptions {
         versions: vec![HttpVersion::Http2],

@@ -333,7 +333,7 @@ impl TlsEdge {
         answer
     }
 
-    /// A connection whose ClientHello has come back.
+    /// A connection whose ClientHello was echoed.
     async fn connected(&self, source: &str, name: &str) -> TcpStream {
         let (mut stream, sent) = (self.dial(source).await.unwrap(), hello(name));
         stream.write_all(&sent).await.unwrap();
@@ -416,7 +416,7 @@ fn hello(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// A fatal alert, as it is sent before anything is agreed on.
+/// A fatal alert in the form before any negotiation.
 fn alert(number: u8) -> Vec<u8> {
     vec![21, 3, 3, 0, 2, 2, number]
 }

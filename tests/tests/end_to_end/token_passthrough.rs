@@ -17,8 +17,8 @@ use crate::rogue_server::{AUDIT_ID, ROGUE_SPEAKS, RogueServer};
 
 const PATH: &str = "/clusters/edge-p/api/v1/namespaces";
 
-/// To the one cluster callers' own credentials pass through, to the other not. Nothing gives up waiting while
-/// a trial runs.
+/// Callers' own credentials pass through to one cluster, and not to the other. No wait times out during a
+/// test.
 const CLUSTERS: &str = "clusters: [{ name: edge-p, passThrough: true }, { name: edge-a, impersonation: { users: [\"*\"], \
                         groups: [\"*\"] } }]\nparking: { limitSeconds: 300 }\n";
 

@@ -331,7 +331,7 @@ fn stored(fake: &FakeApi) -> Store {
     store
 }
 
-/// That a token is ann's, who is of ops.
+/// The review that accepts a token as ann's, with the group ops.
 fn yes() -> Answer {
     let user = json!({ "username": "ann", "groups": ["ops"] });
     review(&json!({ "authenticated": true, "user": user, "audiences": [AUDIENCE] }))

@@ -15,7 +15,7 @@ const VERSIONS: [HttpVersion; 2] = [HttpVersion::Http1, HttpVersion::Http2];
 /// The part of an answer that arrives before it breaks off.
 const HALF: &[u8] = b"half of it";
 
-/// 50 MB whose pieces are all different, so that none can be lost, doubled or exchanged unseen.
+/// 50 MB whose pieces are all different, so that a loss, a repetition or a swap is seen.
 const LARGE_BYTES: u64 = 50 * 1000 * 1000;
 
 /// Pieces of an upload behind its refusal: less than the gateway reads of one.

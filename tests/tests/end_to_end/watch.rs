@@ -79,7 +79,7 @@ impl<'site> Watcher<'site> {
         }
     }
 
-    /// One watch to its clean end; anything else is a failure of the claim.
+    /// Runs one watch to its clean end. Anything else fails the test.
     async fn watch_once(&mut self) {
         let site = self.site;
         let mut stream = dial(site.rig.gateway(), &site.rig.server_ca(), &["http/1.1"], Some(&site.caller))

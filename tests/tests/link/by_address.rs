@@ -138,7 +138,7 @@ impl LocalProxy {
         Self::start_within(rig, "alice", ["--cluster", edge.name], edge).await
     }
 
-    /// One for what is named so, by somebody's certificate, with a cluster's own kubeconfig.
+    /// A proxy for this cluster or network, with this certificate and a cluster's own kubeconfig.
     pub(super) async fn start_within(
         rig: &Rig,
         user: &str,
@@ -178,7 +178,7 @@ pub(super) async fn read(cluster: &EdgeCluster, kubeconfig: impl Into<PathBuf>) 
     serde_json::from_str(&shown).unwrap()
 }
 
-/// Nothing was changed but the proxy.
+/// Asserts that only the proxy was changed.
 async fn is_the_admins(cluster: &EdgeCluster, rewritten: &Path) {
     let mut expected = read(cluster, cluster.admin_kubeconfig()).await;
     let found = read(cluster, rewritten).await;

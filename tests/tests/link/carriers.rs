@@ -233,7 +233,7 @@ impl CarrierSetup {
         assert_eq!(answer.status(), 200, "{answer:?}\n{}", self.rig.agent_log("edge-a"));
     }
 
-    /// Waits until the agent has said this of a tunnel over this carrier.
+    /// Waits until the agent has logged this of a tunnel over this carrier.
     async fn logged_carrier(&self, from: usize, words: &str, carrier: &str) {
         let carrier = format!("carrier=\"{carrier}\"");
         let is_said = |line: &str| line.contains(words) && line.contains(&carrier);

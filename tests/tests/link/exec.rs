@@ -129,7 +129,7 @@ impl ExecEdge {
         self.spdy.comes_back().await;
     }
 
-    /// An outage of this length in which something else has to happen.
+    /// An outage of this length in which something happens.
     async fn dark_but(&mut self, length: Duration, happens: impl AsyncFnOnce(&mut Self, Instant)) {
         let down = self.site.link().down().await;
         self.websocket.types("in the dark\n").await;
@@ -174,7 +174,7 @@ impl Exec {
         self.echoed.clone_from(&self.typed);
     }
 
-    /// It goes on as if nothing had been, and the command's end is what kubectl ends with.
+    /// It goes on unnoticed, and kubectl ends with the command's own exit code.
     async fn ends_well(mut self) {
         self.types("after\n").await;
         self.comes_back().await;

@@ -146,7 +146,7 @@ impl Sender {
         Self(socket)
     }
 
-    /// Sends one datagram, and says from where it came, if it did.
+    /// Sends one datagram, and returns the source address that the server saw, if it arrived.
     fn received_by(&self, server: &UdpSocket) -> Option<SocketAddr> {
         self.0.send(b"heard?").unwrap();
         server.recv_from(&mut [0; 16]).ok().map(|(_, from)| from)

@@ -26,7 +26,7 @@ use super::passthrough::goes_on_behind_an_outage;
 
 /// The address of both control planes.
 const CONTROL_PLANE: &str = "192.168.1.10:6443";
-/// An address of the first cluster's that is nobody else's.
+/// An address of the first cluster that no other one has.
 const VIRTUAL: &str = "10.255.0.1:443";
 
 /// Further addresses, of which nobody has thought.

@@ -19,7 +19,7 @@ mod outage;
 mod server_pod;
 mod typing;
 
-/// Runs a trial with one cluster of its own behind such a link.
+/// Runs a trial with one cluster of its own behind a link with these options.
 fn behind(test: &str, link: &str, does: impl AsyncFnOnce(NodeEdge) + Send) {
     if let Err(unable) = node::assets() {
         return skip(test, &unable.to_string());

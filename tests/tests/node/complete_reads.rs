@@ -31,9 +31,9 @@ const SLOW_MAX: u32 = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ending {
     Complete,
-    /// Something else than the file, and a code that says so.
+    /// Different bytes from the file's, and an exit code of an error.
     Failed,
-    /// Something else than the file, with exit code 0.
+    /// Different bytes from the file's, with exit code 0.
     ShortWithoutAWord,
 }
 

@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use super::kubectls::{Client, SOON, clients, pattern, wrote};
 
 const MEGABYTE: usize = 1024 * 1024;
-/// In the pod: say the terminal's size until it is the second one.
+/// The script in the pod: it prints the terminal's size until it is the second one.
 pub const SAYS_SIZES: &str =
     "until [ \"$(stty size)\" = \"44 88\" ]; do stty size; sleep 0.1; done; echo grown; exit 7";
 
@@ -72,8 +72,8 @@ fn an_attach_passes_both_directions_and_the_end_of_stdin() {
     });
 }
 
-/// A command that says something at both outputs and fails, and one that does neither; returns all that was
-/// said at stderr.
+/// Runs a command that writes to both outputs and fails, and one that does neither. Returns all text of
+/// stderr.
 pub async fn outputs_are_separate(client: &Client) -> String {
     let output = client.run(&["exec", POD, "--", "sh", "-c", "echo out; echo err >&2; exit 42"]).await;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -85,7 +85,7 @@ pub async fn outputs_are_separate(client: &Client) -> String {
     stderr
 }
 
-/// All of it, and its end: the hash is said once stdin has ended.
+/// All bytes arrive, and so does their end: the hash is printed once stdin has ended.
 pub async fn what_is_typed_arrives(edge: &NodeEdge, client: &Client, typed: &[u8]) {
     let hashed = client.types(edge, &["exec", "-i", POD, "--", "sha256sum"], typed).await;
     assert_eq!(hashed, (Some(0), format!("{}  -\n", sha256(typed)).into_bytes()), "{}", client.name);
@@ -94,7 +94,7 @@ pub async fn what_is_typed_arrives(edge: &NodeEdge, client: &Client, typed: &[u8
     assert!(code == Some(0) && came_back == typed, "{}: {code:?}, {}", client.name, came_back.len());
 }
 
-/// By a container that answers each line, and says goodbye when its stdin ends.
+/// Attaches to a container that answers each line, and prints a last line when its stdin ends.
 pub async fn an_attach_passes_both_directions(edge: &NodeEdge, client: &Client) {
     let pod = format!("attached-{}", client.name);
     let command = "stdin: true\nstdinOnce: true\n\

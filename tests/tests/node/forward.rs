@@ -124,7 +124,7 @@ async fn listens(address: SocketAddr) {
     }
 }
 
-/// Runs this where kubectl listens: who goes directly is at the site.
+/// Runs this in the network namespace of kubectl, which is the site's for direct kubectls.
 async fn at(edge: &NodeEdge, client: &Client, does: impl Future<Output = ()> + Send + 'static) {
     if client.name.starts_with("direct") {
         edge.site.run(does).await;
@@ -160,7 +160,7 @@ async fn get(address: SocketAddr, n: usize) -> String {
     answer
 }
 
-/// Claims that so many bytes come back as they were written, which is done while they come back.
+/// Asserts that all bytes come back unchanged, while they are still being written.
 async fn echoes_complete(client: &str, address: SocketAddr, bytes: usize) {
     let (mut reading, mut writing) = TcpStream::connect(address).await.expect("kubectl listens").into_split();
     // Blocks differ in their number.

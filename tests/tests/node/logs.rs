@@ -91,7 +91,7 @@ async fn follows_until_ctrl_c(edge: &NodeEdge, name: &str, kubectl: &Kubectl) ->
     pressed.elapsed()
 }
 
-/// Follows the logs of the pod, and returns who does so once it has seen what was there and what came.
+/// Follows the logs of the pod, and returns the kubectl once it has printed old and new lines.
 pub async fn what_comes_is_seen(edge: &NodeEdge, client: &Client) -> Process {
     let output = edge.file(&format!("{}-follow.out", client.name));
     let mut process = client.kubectl.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");

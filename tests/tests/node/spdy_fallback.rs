@@ -50,7 +50,7 @@ fn exec_and_port_forward_use_spdy_where_websocket_is_forbidden() {
     });
 }
 
-/// Waits until the API server has said that it was asked this, and answered so.
+/// Waits until the API server's audit log has this request with this answer.
 async fn answered(edge: &NodeEdge, user: &str, subresource: &str, (verb, code): (&str, u16)) {
     let path = format!("/api/v1/namespaces/default/pods/{POD}/{subresource}");
     let event = edge.cluster.wait_for_audit(AUDITED, |event| {

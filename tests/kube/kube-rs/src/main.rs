@@ -1,4 +1,4 @@
-//! get, watch, exec, attach and port-forward with kube-rs, for the trials: the words, the outputs and the exit codes are kubectl's.
+//! get, watch, exec, attach and port-forward with kube-rs, for the tests: the arguments, the outputs and the exit codes are kubectl's.
 //!
 //! ```text
 //! get configmaps [--watch] -o name
@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// The sizes that a terminal has one after the other; the second one is sent once the first one was said there.
+/// The sizes that a terminal has one after the other; the second one is sent once the first one has been printed there.
 const SIZES: [TerminalSize; 2] =
     [TerminalSize { width: 77, height: 33 }, TerminalSize { width: 88, height: 44 }];
 
@@ -81,7 +81,7 @@ fn named(map: &ConfigMap) {
     println!("configmap/{}", map.name_any());
 }
 
-/// Names what changes until it is killed, and first what is there.
+/// Prints the existing objects, and then each change until it is killed.
 async fn watched(maps: &Api<ConfigMap>) -> Result<ExitCode, Failure> {
     let mut events = pin!(maps.watch(&WatchParams::default(), "0").await?);
     while let Some(event) = events.try_next().await? {
@@ -157,7 +157,7 @@ fn code(status: Status) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Listens for each port, says where, and forwards until it is killed; each connection has a stream of its own.
+/// Listens for each port, prints the address, and forwards until it is killed. Each connection has a stream of its own.
 async fn forwarded(pods: Api<Pod>, pod: String, ports: &[&str]) -> Result<ExitCode, Failure> {
     let mut doors = Vec::new();
     for port in ports {

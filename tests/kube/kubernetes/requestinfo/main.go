@@ -1,4 +1,4 @@
-// Prints what kube-apiserver itself reads in requests, one in each line: method, target, and the fields of its RequestInfo,
+// Prints how kube-apiserver itself parses requests, one in each line: method, target, and the fields of its RequestInfo,
 // separated by tabs. policy/src/action/tests/request_info.tsv is this program's output:
 //
 //	cd tests/kube/kubernetes && go run ./requestinfo > ../../../policy/src/action/tests/request_info.tsv

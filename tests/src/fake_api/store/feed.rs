@@ -12,7 +12,7 @@ use super::{Store, line, status};
 use crate::fake_api::gate::{Gate, Moment};
 use crate::fake_api::response_plan::BodyStep;
 
-/// Says where the initial events end.
+/// The annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// The remaining events of one watch.

@@ -21,7 +21,7 @@ pub(super) enum StoreRequest {
 pub(super) struct WatchRequest {
     /// From which resource version; `None` is from what is there now.
     pub(super) from: Option<u64>,
-    /// Whether what is there comes first and a bookmark tells where that ends.
+    /// Whether the existing objects come first, up to a bookmark.
     pub(super) send_initial_events: bool,
     pub(super) allow_bookmarks: bool,
     /// After how long the watch ends cleanly.

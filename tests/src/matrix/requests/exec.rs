@@ -61,7 +61,7 @@ async fn exec(context: &RequestContext) -> Observation {
     }
 }
 
-/// Says bytes until a little after the fault, then that these were all; returns how many.
+/// Writes bytes until a little after the fault, then ends its direction. Returns the number of bytes.
 async fn write(
     context: &RequestContext,
     mut writer: WriteHalf<TokioIo<Upgraded>>,

@@ -6,7 +6,7 @@ use crate::matrix::fault::ApiFault;
 use crate::matrix::fault::Injection::{Api, Elsewhere, NotHere};
 use crate::matrix::fault::Row;
 
-/// Said from the start: the request meets it, however far the fault is.
+/// The only stage of faults that exist from the start: every request meets them.
 const FROM_THE_START: &[Timing] = &[Timing::New];
 
 /// The rows 65 to 79.
@@ -15,21 +15,21 @@ pub(super) const ROWS: &[Row] = &[
         .in_flight(["G3", "W1/W2", "E1", "A1", "G3"])
         .unanswered(["G2", "W2", "E2", "A1", "G2"])
         .begun_during(REFUSED)
-        .note("the tunnel stays, and what is said names the API server"),
-    Row::new("65s", "the API server takes connections and says nothing for 10 s", Api(ApiFault::Silent))
+        .note("the tunnel stays, and the error names the API server"),
+    Row::new("65s", "the API server accepts connections and sends nothing for 10 s", Api(ApiFault::Silent))
         .begun_during(["G0/G2", "W0/W2", "E0/E2", "A0/A2", "G0/G2"])
         .at(FROM_THE_START)
         .seconds(10)
-        .note("kept connections are used as long as they are well"),
+        .note("pooled connections are used as long as they work"),
     Row::new(
         "66",
-        "the API server closes each connection behind the last byte",
+        "the API server closes each connection after the last byte",
         Api(ApiFault::ClosesAfterTheLastByte),
     )
     .begun_during(["G0/G1", "-", "-", "A0", "G0/G1"])
     .at(FROM_THE_START),
-    Row::new("67", "the API server says GOAWAY", Api(ApiFault::GoesAway)).always(UNNOTICED),
-    Row::new("69", "the API server stands still in the midst of an answer for 10 s", Api(ApiFault::Stalls))
+    Row::new("67", "the API server sends GOAWAY", Api(ApiFault::GoesAway)).always(UNNOTICED),
+    Row::new("69", "the API server freezes in the middle of an answer for 10 s", Api(ApiFault::Stalls))
         .in_flight(["G0", "-", "-", "A0", "G0"])
         .at(&[Timing::BeforeHead, Timing::MidBody, Timing::AtTheEnd])
         .seconds(10),
@@ -38,13 +38,13 @@ pub(super) const ROWS: &[Row] = &[
         .at(FROM_THE_START)
         .seconds(1),
     Row::new("70", "the answer is shorter than its length", Api(ApiFault::ShortOfLength))
-        .note("where nothing of the answer was passed on yet, it is refused; else it breaks off: never a clean end")
+        .note("a request whose answer was not passed on yet is refused; otherwise the answer breaks off: never a clean end")
         .begun_during(["G2/G3", "-", "-", "A1", "G2/G3"])
         .at(FROM_THE_START),
     Row::new("70c", "the answer ends without its last chunk", Api(ApiFault::ShortOfChunks))
         .begun_during(["G2/G3", "-", "-", "A1", "G2/G3"])
         .at(FROM_THE_START),
-    Row::new("70b", "a chunk that is none", Api(ApiFault::BadChunk))
+    Row::new("70b", "a malformed chunk", Api(ApiFault::BadChunk))
         .begun_during(["G2/G3", "-", "-", "A1", "G2/G3"])
         .at(FROM_THE_START),
     Row::new("71", "429 with Retry-After", Api(ApiFault::Says(429)))
@@ -80,6 +80,6 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         "79",
         "server and agent of neighbouring versions",
-        NotHere("there is no release before this one, and so no programs of one; what a greeting negotiates is tested in `proto`"),
+        NotHere("there is no earlier release, and so no programs of one; the negotiation of the tunnel handshake is tested in `proto`"),
     ),
 ];

@@ -15,34 +15,34 @@ pub(super) const ROWS: &[Row] = &[
         .always(UNNOTICED),
     Row::new("53", "the server's wall clock jumps ten years ahead, and back", clock(Victim::Server, 10 * YEAR, false))
         .always(UNNOTICED)
-        .note("tunnels that were authenticated stay, and so do static tokens; what is verified meanwhile is row 53n"),
-    Row::new("53n", "the same, and the agent begins anew meanwhile", clock(Victim::Server, 10 * YEAR, true))
+        .note("authenticated tunnels stay, and so do static tokens; row 53n has the ones that are verified meanwhile"),
+    Row::new("53n", "the same, and the agent restarts meanwhile", clock(Victim::Server, 10 * YEAR, true))
         .begun_during(REFUSED)
         .at(&[Timing::New])
         .new_after(10)
         .seconds(30)
         .waiting(150)
         .logging("agent", "certificate has expired")
-        .note("a refused certificate is shown again after a minute at most: until then the cluster is away"),
-    Row::new("54", "an agent begins while its wall clock says 1970", clock(Victim::Agent, -56 * YEAR, true))
+        .note("the agent presents a refused certificate again after a minute at most: until then the cluster is away"),
+    Row::new("54", "an agent starts while its wall clock shows 1970", clock(Victim::Agent, -56 * YEAR, true))
         .begun_during(REFUSED)
         .at(&[Timing::New])
         .new_after(10)
         .seconds(30)
         .waiting(150)
         .logging("agent", "check this machine's clock")
-        .note("it says so and ends, without having touched its state; it is started again under the right clock"),
-    Row::new("56", "the agent's certificate ends in mid-life", NotBuilt("renewal")),
+        .note("it logs that and exits without a change of its state; it is started again under the right clock"),
+    Row::new("56", "the agent's certificate expires while its tunnel is open", NotBuilt("renewal")),
     Row::new("57", "renewal is not possible until 90 % of a certificate's life", NotBuilt("renewal")),
     Row::new("58", "an agent's certificate is revoked", NotBuilt("revocation")),
     Row::new("59", "the authority is replaced by another, in two steps", NotBuilt("rotation of authorities")),
-    Row::new("60", "a caller's token ends during a long watch", NotBuilt("OIDC")),
-    Row::new("61", "policy comes to deny what runs", NotBuilt("ending what another policy forbids")),
+    Row::new("60", "a caller's token expires during a long watch", NotBuilt("OIDC")),
+    Row::new("61", "policy is changed to deny running exchanges", NotBuilt("ending exchanges that a changed policy forbids")),
     Row::new("62", "the issuer's keys cannot be fetched", NotBuilt("OIDC")),
     Row::new("63", "the issuer replaces its keys", NotBuilt("OIDC")),
     Row::new(
         "64",
-        "two agents bear the same certificate",
+        "two agents have the same certificate",
         Elsewhere("a_second_process_with_a_certificate_in_use_is_refused"),
     ),
 ];

@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("6", "2 s round trip, from the start", LinkFromStart("delay=1s")).always(UNNOTICED).downloading(1 << 20).seconds(10),
     Row::new("7", "a quarter of the packets 50 ms late", Link("delay=10ms reorder=25%/50ms")).always(UNNOTICED),
     Row::new("8", "every packet twice", Link("duplicate=100%")).always(UNNOTICED),
-    Row::new("10", "5 % with flipped bits behind a right checksum", Link("corrupt-hidden=5%")).always(UNNOTICED),
+    Row::new("10", "5 % with flipped bits and a right checksum", Link("corrupt-hidden=5%")).always(UNNOTICED),
     Row::new("11", "64 kbit/s", Link("rate=64kbit")).always(UNNOTICED).downloading(64 * 1024).seconds(10),
     Row::new(
         "12",
@@ -38,17 +38,17 @@ pub(super) const ROWS: &[Row] = &[
     .always(UNNOTICED)
     .downloading(1 << 20)
     .seconds(20),
-    Row::new("13", "packets over 1,280 bytes vanish without a word", Link("mtu=1280")).always(UNNOTICED),
+    Row::new("13", "packets over 1,280 bytes are dropped silently", Link("mtu=1280")).always(UNNOTICED),
     Row::new("15", "nothing passes for 5 s", Dark("")).always(UNNOTICED),
     Row::new("16", "nothing passes for 60 s", Dark("")).in_flight(UNNOTICED).begun_during(REFUSED).new_after(10).seconds(60).note(
-        "new ones begin 10 s after the link went dark, because of a tunnel that nobody uses that is known after 8 s; kubectl's own WebSocket exec gives up 61 s after \
+        "new ones begin 10 s after the link went dark, because a dead tunnel without traffic is noticed after 8 s; kubectl's own WebSocket exec gives up 61 s after \
          the last pong, which travels end to end; the exec here is SPDY's",
     ),
-    Row::new("16u", "the same, and requests come before anybody can know of it", Dark(""))
+    Row::new("16u", "the same, and requests begin before it can be noticed", Dark(""))
         .begun_during(UNNOTICED)
         .at(&[Timing::New])
         .seconds(60)
-        .note("what was sent into the dark is held like all that is in flight: it is answered when the link is back"),
+        .note("requests sent meanwhile are kept like all that are in flight: they are answered when the link is back"),
     Row::new("17", "nothing passes from the agent to the server for 30 s", Dark("a-to-b"))
         .in_flight(UNNOTICED)
         .begun_during(REFUSED)
@@ -59,50 +59,50 @@ pub(super) const ROWS: &[Row] = &[
         .begun_during(REFUSED)
         .new_after(10)
         .seconds(30),
-    Row::new("20", "the NAT gives another port", Rebind { address: false }).always(UNNOTICED),
+    Row::new("20", "the NAT assigns another port", Rebind { address: false }).always(UNNOTICED),
     Row::new("21", "the agent appears under another address", Rebind { address: true }).always(UNNOTICED),
     Row::new("21i", "the agent's interface goes, and another one with another address comes", Interface).always(UNNOTICED),
     Row::new("22", "UDP is blocked from the start", LinkFromStart("udp-mtu=0"))
         .always(UNNOTICED)
-        .note("the carrier over TCP"),
+        .note("the carrier is TCP"),
     Row::new("23", "UDP is blocked for 30 s", Link("udp-mtu=0"))
         .in_flight(UNNOTICED)
         .unanswered(["G0/G1", "W0", "E0", "A0", "G0/G1"])
         .begun_during(UNNOTICED)
         .new_after(10)
         .seconds(30)
-        .note("streams never move between carriers: what is unanswered and safe is asked again over TCP, all else is held"),
+        .note("streams never move between carriers: unanswered safe requests are sent again over TCP, all others are kept"),
     Row::new("24", "TCP connections of the carrier are reset", Reset(Connections::Carrier))
         .over("delay=5ms udp-mtu=0")
         .in_flight(["G3", "W0", "E1", "A1", "G3"])
         .unanswered(["G1", "W0", "E2", "A1", "G1"])
         .begun_during(["G0/G1", "W0", "E0/E2", "A0/A1/A2", "G0/G1"])
         .seconds(2)
-        .note("UDP is blocked, so that the carrier is TCP; the tunnel is lost, as in 31"),
+        .note("UDP is blocked, so the carrier is TCP; the tunnel is lost, as in 31"),
     Row::new("24g", "TCP connections of callers are reset", Reset(Connections::Callers))
         .in_flight(["G3", "W1", "E1", "A1", "G3"])
         .begun_during(UNNOTICED)
         .seconds(1),
-    Row::new("26", "a NAT that forgets after 30 s, and nothing said for 70 s", Idle)
+    Row::new("26", "a NAT that forgets after 30 s, and no traffic for 70 s", Idle)
         .in_flight(["G0", "-", "-", "A0", "G0"])
         .at(&[Timing::BeforeHead, Timing::MidBody])
         .seconds(70),
     Row::new("27", "every packet marked as congested", Nft("ip ecn set ce")).always(UNNOTICED),
     Row::new("28", "DNS fails, lies or knows nothing", Elsewhere("addresses_missing_from_dns_are_dialed_until_it_has_others")),
-    Row::new("29", "IPv6, by which the tunnel goes, breaks for 30 s, and IPv4 is well", Nft("meta nfproto ipv6 drop"))
+    Row::new("29", "IPv6, which the tunnel uses, breaks for 30 s, and IPv4 works", Nft("meta nfproto ipv6 drop"))
         .by(Family::V6)
         .in_flight(UNNOTICED)
         .unanswered(["G0/G1", "W0", "E0", "A0", "G0/G1"])
         .begun_during(UNNOTICED)
         .new_after(10)
         .seconds(30)
-        .note("as 23: what runs is held where it is, what is new goes by the other family"),
-    Row::new("29r", "IPv4, by which the tunnel goes, breaks for 30 s, and IPv6 is well", Nft("meta nfproto ipv4 drop"))
+        .note("as 23: running streams are kept where they are, new ones use the other family"),
+    Row::new("29r", "IPv4, which the tunnel uses, breaks for 30 s, and IPv6 works", Nft("meta nfproto ipv4 drop"))
         .by(Family::V4)
         .in_flight(UNNOTICED)
         .unanswered(["G0/G1", "W0", "E0", "A0", "G0/G1"])
         .begun_during(UNNOTICED)
         .new_after(10)
         .seconds(30),
-    Row::new("30", "an interceptor answers in the server's stead", Elsewhere("a_server_of_another_authority_or_name_is_not_trusted")),
+    Row::new("30", "an interceptor answers in the server's place", Elsewhere("a_server_of_another_authority_or_name_is_not_trusted")),
 ];

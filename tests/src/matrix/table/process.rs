@@ -16,15 +16,15 @@ pub(super) const ROWS: &[Row] = &[
         .unanswered(["G1", "W0", "E2", "A1", "G1"])
         .begun_during(["G0", "W0", "E0/E2", "A0/A2", "G0"])
         .seconds(2)
-        .note("new ones begin 100 ms after the kill, when nobody can know of it: what only reads is asked again, what writes is not"),
+        .note("new ones begin 100 ms after the kill, when it cannot be noticed yet: reads are sent again, writes are not"),
     Row::new("32", "one of three agents is killed", Process(Victim::OneAgentOf(3), ProcessFault::Killed))
         .in_flight(["G0/G3", "W0", "E0/E1", "A0/A1", "G0/G3"])
         .unanswered(["G0/G1", "W0", "E0/E2", "A0/A1", "G0/G1"])
         .begun_during(["G0", "W0", "E0/E2", "A0/A2", "G0"])
         .waiting(330)
         .note(
-            "a request is on the one that dies or it is not; a dead agent that does not come back looks as a dark link does, so \
-             that what runs on it is held for 5 minutes, and what is unanswered for 90 s",
+            "a request is on the agent that dies or on another one; a dead agent that does not come back looks like a dark link, \
+             so its running streams are kept for 5 minutes, and its unanswered requests for 90 s",
         ),
     Row::new("33", "one of two agents is asked to stop, as in a rolling update", Process(Victim::OneAgentOf(2), ProcessFault::Terminated))
         .always(["G0", "W0", "E0/E1", "A0", "G0"])
@@ -34,16 +34,16 @@ pub(super) const ROWS: &[Row] = &[
         .in_flight(["G3", "W1/W2", "E1", "A1", "G3"])
         .begun_during(["G3", "W1/W2", "E1", "A2", "G3"])
         .seconds(1)
-        .note("one server without a balancer before it: who comes while it is away has no connection, not a `Status`"),
+        .note("one server without a load balancer: while it is away a caller gets no connection and no `Status`"),
     Row::new("35", "the server is asked to stop, and a second one is there", Process(Victim::ServerOfTwo, ProcessFault::Terminated))
         .in_flight(["G0", "W0/W1", "E0/E1", "A0", "G0"])
         .begun_during(UNNOTICED)
         .seconds(3)
         .note(
-            "callers try the second address where nobody takes a connection, as behind a balancer; watches and execs run \
+            "callers try the second address where no connection is accepted, as behind a load balancer; watches and execs run \
              on until the drain's deadline",
         ),
-    Row::new("37", "the server stands still for 20 s", Process(Victim::Server, ProcessFault::Stopped))
+    Row::new("37", "the server is frozen for 20 s", Process(Victim::Server, ProcessFault::Stopped))
         .always(["G0/G2", "W0/W1", "E0/E1", "A0/A1", "G0/G2/G3"])
         .seconds(20),
     Row::new("38", "5 % of a processor for the agent", Resource(Victim::Agent, Shortage::Processor(5)))
@@ -57,16 +57,16 @@ pub(super) const ROWS: &[Row] = &[
         .unanswered(["G0/G1/G3", "W0", "E0/E1/E2", "A0/A1", "G0/G1/G3"])
         .begun_during(["G0/G1/G3", "W0", "E0/E1/E2", "A0/A1/A2", "G0/G1/G3"])
         .seconds(2)
-        .note("as 31 from the moment at which the agent takes more memory and the kernel kills it, which may be any"),
+        .note("as 31 from the moment at which the agent takes more memory and the kernel kills it, which may be at any time"),
     Row::new("41", "the agent gets no further descriptor", Resource(Victim::Agent, Shortage::Descriptors))
         .in_flight(UNNOTICED)
         .begun_during(SERVED_OR_REFUSED),
     Row::new("41s", "the server gets no further descriptor", Resource(Victim::Server, Shortage::Descriptors))
         .in_flight(["G0", "W0", "E0", "A0", "G0"])
         .begun_during(["G0/G3", "W0/W1", "E0/E1", "A0/A2", "G0/G3"])
-        .note("who cannot be accepted waits in the kernel's queue"),
+        .note("a connection that cannot be accepted waits in the kernel's queue"),
     Row::new("42", "the agent gets no further thread", Resource(Victim::Agent, Shortage::Threads)).always(UNNOTICED),
-    Row::new("42i", "the same, once it has had nothing to do for a while", Resource(Victim::Agent, Shortage::Threads))
+    Row::new("42i", "the same, after a while without any request", Resource(Victim::Agent, Shortage::Threads))
         .begun_during(UNNOTICED)
         .at(&[Timing::New])
         .new_after(15)
@@ -80,18 +80,18 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("48", "the kernel has no random numbers for a running agent", Strace(Victim::Agent, "getrandom:error=ENOSYS"))
         .always(["G0", "W0", "E0/E2", "A0", "G0"])
         .note(
-            "ENOSYS, as a sandbox answers that does not know the call: what is asked with flags 0 or GRND_INSECURE is never \
-             answered by EAGAIN (getrandom(2)), and that is how Rust and AWS-LC ask",
+            "ENOSYS, as in a sandbox that does not know the call: a call with flags 0 or GRND_INSECURE is never \
+             answered by EAGAIN (getrandom(2)), and Rust and AWS-LC use these flags",
         ),
     Row::new("49", "every third send of the agent fails with ENOBUFS", Strace(Victim::Agent, "sendmsg:error=ENOBUFS:when=1+3"))
         .always(UNNOTICED),
     Row::new("49e", "every third send of the agent fails with EPERM", Strace(Victim::Agent, "sendmsg:error=EPERM:when=1+3"))
         .always(UNNOTICED),
-    Row::new("50", "receive buffers of 4 KiB overflow, at a server that stands still for 150 ms now and then", Buffers(2048))
+    Row::new("50", "receive buffers of 4 KiB overflow, at a server that is frozen for 150 ms now and then", Buffers(2048))
         .always(UNNOTICED)
         .downloading(16 << 20)
         .at(&[Timing::New, Timing::BeforeHead, Timing::MidBody])
-        .note("but for the last byte there is nothing that could overflow"),
+        .note("apart from the last byte nothing could overflow"),
     Row::new("51", "the kernel refuses segmented sends with EIO", Strace(Victim::Agent, "sendmsg:error=EIO:when=1+20"))
         .always(UNNOTICED)
         .at(&[Timing::MidBody, Timing::New]),

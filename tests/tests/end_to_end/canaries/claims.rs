@@ -206,7 +206,7 @@ fn merge(claims: &mut Value, others: &Value) {
     }
 }
 
-/// Asks in every way that a token can be shown, and says how a plain request was answered.
+/// Sends requests with the token in every possible place, and returns the status of a plain one.
 async fn asked(rig: &Rig, planted: &Planted, token: &str) -> u16 {
     let authorization = format!("Bearer {token}");
     let (gateway, ca) = (rig.gateway(), rig.server_ca());
@@ -228,7 +228,7 @@ async fn asked(rig: &Rig, planted: &Planted, token: &str) -> u16 {
     reply.status
 }
 
-/// Shows a token as it should be shown.
+/// Presents a token with a right proof.
 async fn attest(rig: &Rig, listener: &EnrollmentListener, token: &str) -> Result<(), tonic::Status> {
     let key = KeyPair::generate().expect("a key");
     let mut line = AttestationClient::connect(rig, listener).await;

@@ -82,7 +82,7 @@ const CHANGES_OF_SERVERS: [(&str, &str); 12] = [
     ("stateDir:", "enrollment: { address: \"http://me:$@a.test\", listen: \"127.0.0.1:1\" }\nstateDir:"),
 ];
 
-/// A server whose files are good, and secrets for those that are not.
+/// A server whose files are good, and secrets for files that are not.
 struct ConfigurationSetup {
     planted: Planted,
     rig: Rig,

@@ -23,7 +23,7 @@ const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// Agents may assert everybody, and ask their API server nothing of their own accord.
+/// Agents may assert every identity, and send no requests of their own to their API server.
 const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]\ncarrier: http2\n";
 
 /// A server and agents that use every secret which they may have, each of its own.
@@ -118,8 +118,8 @@ impl EnvironmentSetup {
         Self { planted, rig, listener, host, fake, proxy, variables: variables.into() }
     }
 
-    /// An agent of edge-a that reaches everything by its proxy, and has its certificate by the token in a
-    /// file; its log bears `name`.
+    /// An agent of edge-a that uses its proxy for everything, and has enrolled with the token in a file. Its
+    /// log is named `name`.
     async fn enrolled(&mut self, name: &str, token_file: &str) -> Agent {
         if token_file == "token" {
             let (token, _) = enroll::token(&self.rig, "edge-a").await;
@@ -200,7 +200,7 @@ impl EnvironmentSetup {
         }
     }
 
-    /// Makes wrong what is used, and says what is answered then.
+    /// Makes the used secrets invalid, and returns the answers after that.
     async fn spoil(&mut self, agent: &Agent) -> Vec<String> {
         let mut leaked = Vec::new();
         // The API server no longer accepts the agent's token, and the next one is in an unreadable file.
@@ -258,7 +258,7 @@ impl EnvironmentSetup {
     }
 }
 
-/// Lets everybody do everything, and knows every token.
+/// An API server that permits everything, and accepts every token.
 async fn host() -> FakeApi {
     let host = FakeApi::start_http1().await.expect("the fake starts");
     let user = json!({ "username": "ann", "groups": ["ops"] });

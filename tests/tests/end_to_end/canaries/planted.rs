@@ -26,12 +26,12 @@ pub(super) struct ProgramOutput {
 }
 
 impl Planted {
-    /// A secret for a place of its own, so that one that is found says where it comes from.
+    /// A secret for this place alone, which identifies the place of a leak.
     pub(super) fn canary(&mut self, place: &str) -> String {
         self.know(place, format!("canary-{place}-5ecre7"))
     }
 
-    /// One that somebody else has made.
+    /// Registers an existing secret.
     pub(super) fn know(&mut self, place: &str, secret: impl Into<String>) -> String {
         let secret = secret.into();
         assert!(secret.len() >= 16, "{place}: {secret} may stand anywhere");

@@ -151,7 +151,7 @@ async fn types_come_and_go_the_same_by_every_entry_point() {
     by_every_route(&RealEdge::start().await, "types", TYPES).await;
 }
 
-/// Runs the commands by each way, one way after the other: each leaves the namespace as it found it.
+/// Runs the commands by each route, one route after the other. Each leaves the namespace as it was.
 async fn by_every_route(edge: &RealEdge, namespace: &str, commands: &str) {
     edge.namespace(namespace).await;
     let account = ["create", "serviceaccount", "default", "-n", namespace];
@@ -191,7 +191,7 @@ fn path_or_word<'text>(files: &'text [(&str, String)], word: &'text str) -> &'te
     files.iter().find(|(name, _)| *name == word).map_or(word, |(_, path)| path)
 }
 
-/// A kubectl whose user's editor changes the label `app` into `web`.
+/// A kubectl with an editor that changes the label `app` into `web`.
 fn editing(route: &Route) -> Kubectl {
     route.kubectl.clone().with_variable("KUBE_EDITOR", "sed -i s/app:/web:/")
 }

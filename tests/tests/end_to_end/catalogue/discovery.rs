@@ -108,8 +108,7 @@ async fn kubectl_caches_discovery_and_later_only_revalidates_it() {
     }
 }
 
-/// The statuses of the discovery requests that came behind the first `from` requests of carol, who has none
-/// under way.
+/// The statuses of carol's discovery requests after the first `from` ones. None of hers is in flight.
 async fn discoveries(edge: &RealEdge, direct: &RouteClient, from: usize) -> Vec<u16> {
     // The log is written when an answer ends, which may be after kubectl has ended.
     let marker = format!("/livez/ping?after={from}");

@@ -48,8 +48,8 @@ async fn kubectl_proxy_serves_the_cluster_by_every_entry_point() {
     }
 }
 
-/// Without `--append-server-path` kubectl drops the path of its server, and the gateway says where clusters
-/// are.
+/// Without `--append-server-path` kubectl drops the path of its server, and the gateway explains the paths of
+/// clusters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_proxy_by_path_without_the_path_gets_an_explanation() {
     let edge = RealEdge::shared().await;

@@ -94,7 +94,7 @@ async fn raw_answers_are_the_same_byte_for_byte() {
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
 }
 
-/// A refusal without the cluster's present version, which anybody's write moves on.
+/// A refusal without the cluster's present version, which every write increases.
 fn timeless(refusal: &[u8]) -> String {
     let text = String::from_utf8_lossy(refusal);
     let (before, version) = text.split_once("current: ").expect("it names the present version");

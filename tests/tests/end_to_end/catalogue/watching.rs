@@ -177,7 +177,7 @@ async fn kubectl_watches_the_same_by_every_entry_point() {
     assert!(texts[1] == texts[0] && texts[2] == texts[0], "{texts:?}");
 }
 
-/// Makes five things happen in a namespace, and returns the path of a watch that tells them all and ends.
+/// Makes five changes in a namespace, and returns the path of a watch that reports all of them and ends.
 async fn happened(edge: &RealEdge, namespace: &str) -> String {
     edge.namespace(namespace).await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -244,7 +244,7 @@ async fn by_websocket(route: &Route, path: &str) -> (String, Vec<u8>) {
     (lines.join("\n"), bytes.split_off(end + 4))
 }
 
-/// Waits until a file says something, with a line's end behind it.
+/// Waits until a file contains a text with a line's end after it.
 pub(super) async fn until_printed(file: &std::path::Path, what: &str) -> String {
     let deadline = Instant::now() + SOON;
     loop {

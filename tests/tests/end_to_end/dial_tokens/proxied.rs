@@ -129,7 +129,7 @@ async fn no_kubeconfig_trusts_more_for_its_proxy_than_the_proxy() {
     assert!(address.contains("use a DNS name"), "{address}");
 }
 
-/// The kubeconfig at `admin` with nothing changed but its proxy.
+/// The kubeconfig at `admin` with only its proxy changed.
 fn with_socks(rig: &Rig, socks: SocketAddr, admin: &Path) -> PathBuf {
     let (admin, token) = (
         std::fs::read_to_string(admin).unwrap(),
@@ -169,7 +169,7 @@ fn kubeconfig(server: &str, authority: &str) -> String {
     )
 }
 
-/// Shakes hands with this certificate, and hangs up.
+/// Makes a handshake with this certificate, and disconnects.
 async fn present(issued: &Issued) -> SocketAddr {
     let acceptor = acceptor(issued);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

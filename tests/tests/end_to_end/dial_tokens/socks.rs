@@ -192,7 +192,7 @@ impl DialTokenEdge {
         assert_eq!(self.answered_by_socks(&output).await, refused(code));
     }
 
-    /// A connection that has greeted, and whose greeting was answered.
+    /// A connection whose greeting was answered.
     async fn chosen_by_socks(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.socks).await.unwrap();
         stream.write_all(&GREETING).await.unwrap();
@@ -202,7 +202,7 @@ impl DialTokenEdge {
         stream
     }
 
-    /// All that is answered to what is said, until the other side closes.
+    /// The complete answer to these bytes, until the other side closes.
     async fn answered_by_socks(&self, output: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.socks).await.unwrap();
         stream.write_all(output).await.unwrap();

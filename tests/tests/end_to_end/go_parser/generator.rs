@@ -159,7 +159,7 @@ impl Generator {
         path
     }
 
-    /// Bytes that look like a request, if somebody takes them for one.
+    /// Bytes of a body that could be mistaken for a request.
     fn body(&mut self) -> Vec<u8> {
         match self.rng.below(4) {
             0 => b"ab".to_vec(),

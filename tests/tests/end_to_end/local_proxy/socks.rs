@@ -177,7 +177,7 @@ async fn local_proxy_connections_are_limited_and_the_next_waits_for_a_slot() {
 }
 
 impl LocalProxyEdge {
-    /// A connection that has greeted, and whose greeting was answered.
+    /// A connection whose greeting was answered.
     async fn chosen_by_socks(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.url().address).await.unwrap();
         stream.write_all(&GREETING).await.unwrap();
@@ -187,7 +187,7 @@ impl LocalProxyEdge {
         stream
     }
 
-    /// All that is answered to what is said, until the other side closes.
+    /// The complete answer to these bytes, until the other side closes.
     pub(super) async fn answered_by_socks(&self, output: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.url().address).await.unwrap();
         stream.write_all(output).await.unwrap();

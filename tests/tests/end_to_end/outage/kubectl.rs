@@ -128,7 +128,7 @@ async fn a_write_whose_tunnel_is_lost_is_not_resent() {
     trial.trial.agent = again;
 }
 
-/// A trial whose API server knows config maps, and kubectl.
+/// A trial whose API server has ConfigMaps, and a kubectl.
 struct KubectlTrial {
     trial: OutageTrial,
     kubectl: Kubectl,

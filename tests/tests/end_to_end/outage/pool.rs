@@ -16,7 +16,7 @@ use super::retried;
 const SEED: &str = "TOMBOLO_TEST_SEED";
 const SEED_DEFAULT: u64 = 0x706f_6f6c;
 
-/// An agent is killed so often. It is part of what is claimed, and nothing waits for it.
+/// The interval at which agents are killed. It is part of the claim, and nothing waits for it.
 const KILL_EVERY: Duration = Duration::from_secs(2);
 /// Callers at the same time, and the pause of each between two reads: the machine builds other things
 /// meanwhile.

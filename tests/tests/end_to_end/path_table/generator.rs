@@ -29,7 +29,7 @@ pub(super) enum Version {
 #[derive(Debug, Clone)]
 pub(super) struct XorshiftRng(u64);
 
-/// Segments that are one name to everybody.
+/// Segments that every parser reads as the same name.
 const PLAIN: [&str; 34] = [
     "api",
     "v1",
@@ -237,7 +237,7 @@ impl XorshiftRng {
         if self.chance(2) { self.pick(&ODD) } else { self.pick(&PLAIN) }
     }
 
-    /// Something of a service, pod or node behind its `proxy`, and then whatever the application likes.
+    /// A path of a service, pod or node after its `proxy`, followed by any path of the application.
     fn proxied(&mut self, ambiguous: u64) -> String {
         let (namespace, name) = (self.segment(ambiguous / 2), self.segment(ambiguous / 2));
         let mut path = match self.below(3) {
@@ -313,7 +313,7 @@ impl XorshiftRng {
         Case { authority: Some(output), host, target }
     }
 
-    /// A cluster's host name as it may be written.
+    /// One spelling of a cluster's host name.
     fn host_of(&mut self, cluster: &str) -> String {
         let host = format!("{cluster}.clusters.test");
         match self.below(6) {

@@ -37,7 +37,7 @@ impl Verdict {
     }
 }
 
-/// Whether this arrived unchanged, but for what the gateway asks for in watches of its own accord.
+/// Whether this arrived unchanged, except for the parameters that the gateway adds to watches.
 fn is_same(target: &str, arrived: &str) -> bool {
     let more = arrived.strip_prefix(target);
     more.is_some_and(|more| ["", "?allowWatchBookmarks=true", "&allowWatchBookmarks=true"].contains(&more))

@@ -109,7 +109,7 @@ impl RealSite {
         self.agent = self.rig.agent_with("edge-a", &ApiServer::of(&self.cluster, &self.account), "").await;
     }
 
-    /// Creates two objects, changes both, deletes one, and creates the one whose name says that all was done.
+    /// Creates two objects, changes both, deletes one, and creates the one whose name marks the end.
     async fn write(&self, round: usize) {
         for (method, name, keys) in [
             ("POST", "gone", 1),

@@ -40,7 +40,7 @@ impl Site {
         collection(self)
     }
 
-    /// Begins a watch, whose head has come.
+    /// Begins a watch and waits for its head.
     pub(super) async fn watch(&self, query: &str) -> OpenWatch {
         self.watch_with(query, &[]).await
     }
@@ -99,7 +99,7 @@ impl Site {
         }
     }
 
-    /// Lets the agent stop at once: it tells the server, and cuts off what runs.
+    /// Stops the agent at once: it notifies the server, and cuts off what runs.
     pub(super) async fn stop_agent(&mut self) {
         let agent = &mut self.edge.agent.process;
         agent.signal(Signal::TERM).expect("the agent runs");
@@ -108,7 +108,7 @@ impl Site {
         self.edge.agent.process.wait(SOON).await.expect("the agent ends");
     }
 
-    /// Lets the agent say nothing more and hear nothing more, and live.
+    /// Freezes the agent, which stays alive.
     pub(super) fn freeze_agent(&self) {
         self.edge.agent.process.signal(Signal::STOP).expect("the agent runs");
     }
@@ -132,7 +132,7 @@ impl Site {
 }
 
 impl OpenWatch {
-    /// Begins a watch, whose head has come, on a connection that outlives it.
+    /// Begins a watch on a connection that outlives it, and waits for its head.
     pub(super) async fn begin(caller: &mut Http2Caller, target: &str) -> Self {
         Self::begin_with(caller, target, &[]).await
     }
@@ -149,7 +149,7 @@ impl OpenWatch {
         assert!(self.until_either(text, text).await);
     }
 
-    /// Reads until what has come has one of these texts, and says whether it is the first.
+    /// Reads until one of these texts has come, and returns whether it is the first.
     pub(super) async fn until_either(&mut self, text: &str, other: &str) -> bool {
         loop {
             let got = String::from_utf8_lossy(&self.got);

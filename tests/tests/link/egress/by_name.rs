@@ -174,7 +174,7 @@ async fn refusal(kubectl: &Kubectl) -> String {
     kubectl.refusal(&["create", "configmap", "refused"]).await
 }
 
-/// A site with pods that answer for the Services; the first one's task beside it.
+/// A site with pods that answer for the Services, and the task of the first one.
 async fn site(lab: &Lab, authority: &Authority) -> (Site, AbortHandle) {
     let site = lab.site(CLUSTER, Uplink::Cable).await;
     site.pod().ip(&format!("addr add {CONTROL_PLANE}/32 dev lo")).await.unwrap();

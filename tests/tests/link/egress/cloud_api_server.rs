@@ -85,7 +85,7 @@ fn socket(lab: &Lab) -> std::path::PathBuf {
     lab.path().join("own/egress.sock")
 }
 
-/// The file that tells kube-apiserver where its egress goes.
+/// The configuration file of kube-apiserver's egress.
 fn selector(lab: &Lab, rig: &Rig, by: EgressTransport) -> std::path::PathBuf {
     let file = lab.path().join("egress.json");
     let name = |name: &str| lab.path().join(name).display().to_string();
@@ -132,7 +132,7 @@ pub(super) fn service(name: &str, address: Ipv4Addr) -> Value {
     })
 }
 
-/// A Service that is a name elsewhere: its name at the site. An API server dials that as it is.
+/// An ExternalName Service with its name at the site, which an API server dials unchanged.
 pub(super) fn elsewhere(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": "default" },

@@ -27,7 +27,7 @@ pub(super) fn review(_: &str, asked: &Value) -> Option<String> {
     reviewed(asked, "the site says no")
 }
 
-/// The same in other words, to tell two of them apart.
+/// The same with another answer, to distinguish two of them.
 pub(super) fn review_otherwise(_: &str, asked: &Value) -> Option<String> {
     reviewed(asked, "the other pod says no")
 }

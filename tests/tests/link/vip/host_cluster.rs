@@ -19,7 +19,7 @@ const DEPLOYED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/server");
 /// Between two looks at the host cluster.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A host cluster with somebody else's Service, and rights for a server.
+/// A host cluster with a Service of another owner, and rights for a server.
 pub(super) struct Host {
     pub(super) cluster: EdgeCluster,
     token_file: PathBuf,
@@ -124,7 +124,7 @@ impl Host {
         self.leads(name, address).await;
     }
 
-    /// As somebody does who should not.
+    /// Changes the Service's endpoints, as a wrong administrator would.
     pub(super) async fn lead_elsewhere(&self, name: &str) {
         let patch = json!({ "endpoints": [{ "addresses": ["100.100.0.77"] }] }).to_string();
         self.admin()
@@ -132,7 +132,7 @@ impl Host {
             .await;
     }
 
-    /// As somebody does who wants one more port, which is theirs; the Service's UID.
+    /// Adds a port to the Service, as another owner may, and returns the Service's UID.
     pub(super) async fn widen(&self, name: &str) -> Value {
         let patch = json!({ "spec": { "ports": [{ "name": "theirs", "port": 444 }] } }).to_string();
         self.admin().stdout(&["patch", "service", name, "-n", NAMESPACE, "-p", &patch]).await;

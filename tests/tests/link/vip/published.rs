@@ -49,7 +49,7 @@ fn clusters_keep_their_addresses_and_are_services_of_the_host_cluster() {
     });
 }
 
-/// One for each cluster that the server knows, but where somebody else's is in the way.
+/// There is one Service for each cluster of the server, unless another owner's has its name.
 async fn are_services(lab: &Lab, host: &Host, rig: &Rig) {
     host.has(&["edge-a", "edge-b", "edge-c", "edge-e"], &["edge-d"]).await;
     for (name, address) in [
@@ -72,8 +72,8 @@ async fn are_services(lab: &Lab, host: &Host, rig: &Rig) {
     assert!(message.contains(complete), "{message}");
 }
 
-/// As by a pod whose node's kube-proxy leads from the Service's address to the slice's, and leaves the pod
-/// its own.
+/// Connects like a pod whose node's kube-proxy translates the Service's address to the slice's, and keeps the
+/// pod's own.
 async fn is_reached(
     lab: &Lab,
     host: &Host,
@@ -138,8 +138,8 @@ async fn outlives_the_server(
     host.leads("edge-e", "100.100.0.5").await;
 }
 
-/// Leads who comes to a Service's address to another, on the server's host as on a pod's node, by what
-/// kube-proxy makes of a slice.
+/// Translates a Service's address to another one on the server's host, by the rules that kube-proxy makes of
+/// a slice.
 async fn lead(lab: &Lab, service: &str, address: &str) {
     let rules = format!(
         "add table ip services; add chain ip services here {{ type nat hook prerouting priority dstnat; }}; \

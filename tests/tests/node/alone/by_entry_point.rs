@@ -27,7 +27,7 @@ enum Cell {
     WebSocket,
     /// It works over SPDY, as expected.
     Spdy,
-    /// It does not come, and this is among what its client says of that.
+    /// It fails, and its client's message contains this.
     Says(&'static str),
 }
 
@@ -137,7 +137,7 @@ fn of_minor(minor: u32, entry_point: &str) -> Cell {
     }
 }
 
-/// Opens all ways to a cluster with a node, and tries what is to be tried there, which says what was wrong.
+/// Opens all entry points to a cluster with a node, and runs the trial there, which returns its findings.
 async fn by_all(lab: &Lab, tries: impl AsyncFnOnce(&NodeEdge, &EntryPoints) -> Vec<String>) {
     let (address, port) = CONTROL_PLANE;
     let (name, target) = (NAMES[0], format!("{address}:{port}"));

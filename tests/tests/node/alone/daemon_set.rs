@@ -48,7 +48,7 @@ pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, 
     done.expect("a lab");
 }
 
-/// Applies the example as a person would who has copied it, with the trial's server and image.
+/// Applies the example's copy with the trial's server and image.
 async fn deploy(edge: &NodeEdge, rig: &Rig) {
     let site = copied(edge, ["agent", "examples/edge-a"]);
     let config = site.join("agent.yaml");
@@ -85,7 +85,7 @@ pub async fn rolled_out(edge: &NodeEdge) {
     are_rolled_out(edge, "tombolo", DAEMON_SET).await;
 }
 
-/// The same for what else has pods.
+/// The same for other owners of pods.
 pub async fn are_rolled_out(edge: &NodeEdge, namespace: &str, owner: &str) {
     let status = ["rollout", "status", owner, "--namespace", namespace, "--timeout=100s"];
     let output = edge.direct.run(&status).await.expect("kubectl");

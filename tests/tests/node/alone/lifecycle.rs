@@ -93,7 +93,7 @@ fn nothing_of_a_node_is_left_after_a_drop_or_a_killed_test_process() {
 }
 
 /// Starts a node and drops it, starts another one, writes its process namespace and its control groups, and
-/// hangs.
+/// then does not end.
 fn come_and_go_and_hang(report: &Path) {
     comes_up();
     let hung = run(async |lab| {
@@ -107,7 +107,7 @@ fn come_and_go_and_hang(report: &Path) {
     hung.expect("a lab");
 }
 
-/// A node with its pod comes up, and when it is dropped nothing is left of it.
+/// A node with its pod comes up. After its drop nothing is left of it.
 fn comes_up() {
     let (space, cgroups) = run(async |lab| {
         let rig = lab.rig("").await;

@@ -62,7 +62,7 @@ impl OpenSessions {
         }
     }
 
-    /// Waits until a line that was said has come back everywhere, and nothing else.
+    /// Waits until a typed line has come back everywhere, and nothing else.
     pub async fn expect_line(&mut self, line: &str) {
         wrote(&mut self.logs, &format!("{line}\n")).await;
         for TypedSession { name, exec, connection, .. } in &mut self.typed {
@@ -74,7 +74,7 @@ impl OpenSessions {
         }
     }
 
-    /// Says a line and waits until it is back.
+    /// Types a line and waits until it is back.
     pub async fn goes_on(&mut self, edge: &NodeEdge, line: &str) {
         self.type_line(edge, line).await;
         self.expect_line(line).await;

@@ -65,7 +65,7 @@ fn an_exec_logs_and_a_forwarded_port_outlive_half_a_minute_of_outage() {
     );
 }
 
-/// Makes the link dark for that long. What is said meanwhile comes afterwards.
+/// Makes the link dark for that long. A line that is typed meanwhile comes back afterwards.
 pub async fn for_half_a_minute(edge: &NodeEdge, open: &mut OpenSessions) {
     let down = edge.site.link().down().await;
     open.type_line(edge, "said in the dark").await;

@@ -121,7 +121,7 @@ fn trial(test: &str, does: impl AsyncFnOnce(&Hosted<'_>) + Send) {
 }
 
 impl Hosted<'_> {
-    /// Does what the example's first lines say, with the trial's image, in a cluster that has a volume.
+    /// Follows the example's first lines, with the trial's image, in a cluster that has a volume.
     async fn deploy(&self) {
         let state = self.host.file("state");
         fs::create_dir(&state).expect("a folder");
@@ -159,7 +159,7 @@ impl Hosted<'_> {
             .await
     }
 
-    /// Claims that the namespace restricts its pods, and that nothing can be written beside what is mounted.
+    /// Asserts that the namespace restricts its pods, and that only mounted folders can be written.
     async fn is_confined(&self) {
         let enforced = "jsonpath={.metadata.labels.pod-security\\.kubernetes\\.io/enforce}";
         let enforced = self.host.direct.stdout(&["get", "namespace", NAMESPACE, "-o", enforced]).await;
@@ -220,7 +220,7 @@ impl Hosted<'_> {
         (edge, agent)
     }
 
-    /// kubectl of somebody who calls from the cloud, as README.md says.
+    /// A kubectl of a caller in the cloud, as in README.md.
     async fn caller(&self, edge: &EdgeCluster, user: &str) -> Kubectl {
         self.rig.tombolo(&["ca", "issue", "caller", "--dir", PKI, "--user", user, "--group", GROUP]).await;
         let [ca, certificate, key] =
@@ -243,7 +243,7 @@ impl Hosted<'_> {
         known
     }
 
-    /// `tombolo` beside the server, as the example says.
+    /// Runs `tombolo` beside the server, as in the example.
     async fn tombolo(&self, words: &[&str]) -> String {
         self.host.direct.stdout(&self.in_pod(&[&["tombolo"], words].concat())).await
     }
@@ -261,7 +261,7 @@ async fn whoami(kubectl: &Kubectl) -> String {
     kubectl.stdout(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await
 }
 
-/// A volume in a folder, such as a provisioner would make for the server's claim.
+/// A volume in a folder, as a provisioner would make it for the server's claim.
 fn volume(folder: &Path) -> String {
     format!(
         "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{ name: state }}\nspec:\n  capacity: {{ storage: 2Gi }}\n  \

@@ -19,7 +19,7 @@ use shells::Shells;
 
 mod shells;
 
-/// The round trip of the link, without any queue, and what else it does in both directions.
+/// The round trip of the link without any queue, and its other options in both directions.
 const ROUND_TRIP: Duration = Duration::from_millis(40);
 const LINK: &str = "delay=20ms rate=100mbit queue=1000KiB";
 /// The limit for a line to come back: a number of round trips, and an additional time.

@@ -65,7 +65,7 @@ async fn lives(edge: &NodeEdge, client: &Client) {
     until("all of it is gone", async || edge.direct.stdout(&left).await.is_empty().then_some(())).await;
 }
 
-/// Waits until the release says this behind its Service, which learns by and by which pods it leads to.
+/// Waits until the release serves this text. Its Service only gradually learns its pods.
 async fn serves(edge: &NodeEdge, namespace: &str, says: &str) {
     until(says, async || (served(edge, namespace).await == says).then_some(())).await;
 }

@@ -1,16 +1,16 @@
 //! Keeps a tunnel to every server: finds their addresses, dials, greets, serves, and dials again.
 
 mod addresses;
-mod complaint;
+mod log_throttle;
 mod control_plane;
 mod dial;
-mod hold;
-mod keeper;
-mod lookout;
-mod patience;
-mod presence;
-mod race;
-mod roll;
+mod tunnel_task;
+mod supervisor;
+mod resolver;
+mod backoff;
+mod readiness;
+mod happy_eyeballs;
+mod connected_servers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,19 +27,19 @@ use crate::config::{Proxies, ServerAddress};
 use crate::servers::Servers;
 use crate::streams::Streams;
 pub use control_plane::ControlPlane;
-use lookout::Lookout;
-use presence::Presence;
-use roll::Roll;
+use resolver::Resolver;
+use readiness::DialerReadiness;
+use connected_servers::ConnectedServers;
 
 /// Dials all servers for as long as the agent lives.
 pub struct Dialer {
     kit: Arc<Kit>,
-    servers: Vec<Named>,
+    servers: Vec<ConfiguredServer>,
 }
 
 /// A configured server.
 #[derive(Debug, Clone)]
-pub struct Named {
+pub struct ConfiguredServer {
     /// Where it listens.
     pub address: ServerAddress,
     /// The name that its certificate must bear.
@@ -85,18 +85,18 @@ struct Kit {
     control_plane: ControlPlane,
     links: Links,
     scope: Scope,
-    roll: Roll,
-    presence: Presence,
+    roll: ConnectedServers,
+    presence: DialerReadiness,
     /// Tunnels that this process has dialed.
     dialed: AtomicU64,
     /// Addresses that were ever kept; the next one's number, and its turn for a home.
-    keepers: AtomicU64,
+    supervisors: AtomicU64,
 }
 
 impl Dialer {
     /// A dialer of these servers.
     #[must_use]
-    pub fn new(servers: Vec<Named>, equipment: Equipment, scope: Scope) -> Self {
+    pub fn new(servers: Vec<ConfiguredServer>, equipment: Equipment, scope: Scope) -> Self {
         let Equipment {
             agent,
             boot,
@@ -122,10 +122,10 @@ impl Dialer {
             control_plane,
             links,
             scope,
-            roll: Roll::default(),
-            presence: Presence::new(readiness),
+            roll: ConnectedServers::default(),
+            presence: DialerReadiness::new(readiness),
             dialed: AtomicU64::new(0),
-            keepers: AtomicU64::new(0),
+            supervisors: AtomicU64::new(0),
         };
         Self { kit: Arc::new(kit), servers }
     }
@@ -133,7 +133,7 @@ impl Dialer {
     /// Begins to dial, and dials again, until the drain begins; tunnels that are open then are drained first.
     pub fn run(self) {
         for server in self.servers {
-            let lookout = Lookout::new(Arc::clone(&self.kit), server);
+            let lookout = Resolver::new(Arc::clone(&self.kit), server);
             self.kit.scope.spawn(lookout.run());
         }
     }
@@ -164,9 +164,9 @@ fn random() -> u64 {
 }
 
 /// Drivers of a carrier serve the work and are none: a drain does not wait for them.
-struct Attendants(Scope);
+struct BackgroundSpawner(Scope);
 
-impl transport::Spawn for Attendants {
+impl transport::Spawn for BackgroundSpawner {
     fn spawn(&self, driver: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.0.attend(driver);
     }

@@ -11,8 +11,8 @@ use transport::{
     Carrier, DialError, Dialed, Driver, Endpoint, HANDSHAKE_MAX, Proxy, ProxyError, Tunnel, Way, dial_tcp,
 };
 
-use super::patience::Setback;
-use super::{Attendants, Kit, Named};
+use super::backoff::DialFailure;
+use super::{BackgroundSpawner, Kit, ConfiguredServer};
 use crate::metrics;
 
 /// A handshake over QUIC takes no longer than this, but every third: Initials go out after 0 and 1 s, and whoever is not
@@ -25,7 +25,7 @@ const PATIENT_EVERY: u32 = 3;
 /// How to come to a server.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
-    pub(super) server: Named,
+    pub(super) server: ConfiguredServer,
     /// One of its addresses; `None` where only a proxy may know one.
     pub(super) address: Option<SocketAddr>,
     /// The proxy on the way, for TCP.
@@ -45,7 +45,7 @@ pub(super) struct Greeted {
 
 /// Why a dial came to no tunnel.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Vain {
+pub(super) enum TunnelDialError {
     #[error("no UDP socket for the tunnel")]
     Socket(#[from] transport::EndpointError),
     #[error("the server has no address")]
@@ -60,17 +60,17 @@ pub(super) async fn dial(
     route: Arc<Route>,
     carrier: Carrier,
     attempt: u32,
-) -> Result<Greeted, Vain> {
+) -> Result<Greeted, TunnelDialError> {
     match carrier {
         Carrier::Quic => quic(&kit, &route, attempt).await,
         Carrier::Http2 => http2(&kit, &route).await,
     }
 }
 
-async fn quic(kit: &Kit, route: &Route, attempt: u32) -> Result<Greeted, Vain> {
-    let address = route.address.ok_or(Vain::NoAddress)?;
+async fn quic(kit: &Kit, route: &Route, attempt: u32) -> Result<Greeted, TunnelDialError> {
+    let address = route.address.ok_or(TunnelDialError::NoAddress)?;
     // A socket of its own for each tunnel, so that a change of one concerns no other.
-    let endpoint = Endpoint::dialing(address, &kit.keys, Arc::new(Attendants(kit.scope.clone())))?;
+    let endpoint = Endpoint::dialing(address, &kit.keys, Arc::new(BackgroundSpawner(kit.scope.clone())))?;
     let patient = attempt % PATIENT_EVERY == PATIENT_EVERY - 1;
     let handshake_max = if patient { HANDSHAKE_MAX } else { QUIC_HANDSHAKE_MAX };
     let name = &route.server.certificate_name;
@@ -79,15 +79,15 @@ async fn quic(kit: &Kit, route: &Route, attempt: u32) -> Result<Greeted, Vain> {
     Ok(Greeted { tunnel, driver, welcome, endpoint: Some(endpoint) })
 }
 
-async fn http2(kit: &Kit, route: &Route) -> Result<Greeted, Vain> {
+async fn http2(kit: &Kit, route: &Route) -> Result<Greeted, TunnelDialError> {
     let way = match (&route.proxy, route.address) {
         (Some(proxy), _) => {
             Way::Through { proxy: proxy.clone(), host: route.target.clone(), port: route.server.address.port }
         }
         (None, Some(address)) => Way::Direct(address),
-        (None, None) => return Err(Vain::NoAddress),
+        (None, None) => return Err(TunnelDialError::NoAddress),
     };
-    let (name, spawn) = (&route.server.certificate_name, Attendants(kit.scope.clone()));
+    let (name, spawn) = (&route.server.certificate_name, BackgroundSpawner(kit.scope.clone()));
     let dialed = dial_tcp(&way, name, &kit.trusted.tls(), kit.hello(), HANDSHAKE_MAX, &spawn).await?;
     let Dialed { tunnel, driver, welcome } = dialed;
     Ok(Greeted { tunnel, driver, welcome, endpoint: None })
@@ -103,11 +103,11 @@ impl fmt::Display for Route {
     }
 }
 
-impl Vain {
+impl TunnelDialError {
     /// What it means for the next dial.
-    pub(super) fn setback(&self) -> Setback {
+    pub(super) fn setback(&self) -> DialFailure {
         match self {
-            Self::Socket(_) | Self::NoAddress => Setback::Unanswered,
+            Self::Socket(_) | Self::NoAddress => DialFailure::Unanswered,
             Self::Dial(error) => setback(error),
         }
     }
@@ -115,45 +115,45 @@ impl Vain {
     /// Counts it.
     pub(super) fn count(&self) {
         match self {
-            Self::Socket(_) => metrics::dial_in_vain("socket"),
-            Self::NoAddress => metrics::dial_in_vain("no_address"),
+            Self::Socket(_) => metrics::dial_failed_early("socket"),
+            Self::NoAddress => metrics::dial_failed_early("no_address"),
             Self::Dial(error) => metrics::dial_failed(error),
         }
     }
 }
 
-fn setback(error: &DialError) -> Setback {
+fn setback(error: &DialError) -> DialFailure {
     match error {
         DialError::Name(_)
         | DialError::Rejected(_)
         | DialError::Untrusted(_)
         | DialError::TurnedAway(_)
-        | DialError::NotAWelcome => Setback::Refused,
+        | DialError::NotAWelcome => DialFailure::Refused,
         DialError::Refused(refused) if refused.retry_after_ms > 0 => {
-            Setback::Told(Duration::from_millis(refused.retry_after_ms.into()))
+            DialFailure::RetryAfter(Duration::from_millis(refused.retry_after_ms.into()))
         }
         DialError::Refused(refused) => match refused.reason() {
             // From a server that does not say for how long.
-            Reason::Draining | Reason::Limit => Setback::Crowded,
+            Reason::Draining | Reason::Limit => DialFailure::Overloaded,
             Reason::Unspecified | Reason::Version | Reason::Cluster | Reason::Greeting | Reason::Revoked => {
-                Setback::Refused
+                DialFailure::Refused
             }
         },
-        DialError::NotNow | DialError::Handshake(_) | DialError::TooSlow => Setback::Crowded,
+        DialError::NotNow | DialError::Handshake(_) | DialError::TooSlow => DialFailure::Overloaded,
         DialError::Proxy(error) => proxy_setback(error),
         DialError::NoAnswer | DialError::Tcp(_) | DialError::Broke(_) | DialError::Local(_) => {
-            Setback::Unanswered
+            DialFailure::Unanswered
         }
     }
 }
 
-fn proxy_setback(error: &ProxyError) -> Setback {
+fn proxy_setback(error: &ProxyError) -> DialFailure {
     match error {
-        ProxyError::Credentials(_) | ProxyError::NotHttp(_) => Setback::Refused,
+        ProxyError::Credentials(_) | ProxyError::NotHttp(_) => DialFailure::Refused,
         // It could not reach the server, which may be away.
-        ProxyError::Refused { status: 500.., .. } => Setback::Unanswered,
-        ProxyError::Refused { .. } => Setback::Refused,
-        ProxyError::Unreachable(..) | ProxyError::Broke(..) => Setback::Unanswered,
+        ProxyError::Refused { status: 500.., .. } => DialFailure::Unanswered,
+        ProxyError::Refused { .. } => DialFailure::Refused,
+        ProxyError::Unreachable(..) | ProxyError::Broke(..) => DialFailure::Unanswered,
     }
 }
 
@@ -166,12 +166,12 @@ mod tests {
     #[test]
     fn what_a_server_says_decides_when_it_is_dialed_again() {
         let refused = |reason| setback(&DialError::Refused(refuse(reason, String::new())));
-        assert!(matches!(refused(Reason::Draining), Setback::Told(_)));
-        assert!(matches!(refused(Reason::Limit), Setback::Told(_)));
-        assert_eq!(refused(Reason::Version), Setback::Refused);
-        assert_eq!(setback(&DialError::Rejected("expired".to_owned())), Setback::Refused);
-        assert_eq!(setback(&DialError::NotNow), Setback::Crowded);
-        assert_eq!(setback(&DialError::NoAnswer), Setback::Unanswered);
+        assert!(matches!(refused(Reason::Draining), DialFailure::RetryAfter(_)));
+        assert!(matches!(refused(Reason::Limit), DialFailure::RetryAfter(_)));
+        assert_eq!(refused(Reason::Version), DialFailure::Refused);
+        assert_eq!(setback(&DialError::Rejected("expired".to_owned())), DialFailure::Refused);
+        assert_eq!(setback(&DialError::NotNow), DialFailure::Overloaded);
+        assert_eq!(setback(&DialError::NoAnswer), DialFailure::Unanswered);
     }
 
     #[test]
@@ -180,6 +180,6 @@ mod tests {
             let (proxy, target) = ("http://p:1".parse().unwrap(), "gateway.test:8443".to_owned());
             setback(&DialError::Proxy(ProxyError::Refused { proxy, target, status }))
         };
-        assert_eq!((answered(403), answered(503)), (Setback::Refused, Setback::Unanswered));
+        assert_eq!((answered(403), answered(503)), (DialFailure::Refused, DialFailure::Unanswered));
     }
 }

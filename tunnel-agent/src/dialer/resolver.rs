@@ -14,10 +14,10 @@ use tracing::{debug, info, warn};
 use transport::Carrier;
 
 use super::addresses::{ADDRESSES_MAX, Addresses, Change, Unresolved, resolve};
-use super::complaint::Complaint;
+use super::log_throttle::LogThrottle;
 use super::dial::Route;
-use super::keeper::Keeper;
-use super::{Kit, Named, random};
+use super::supervisor::Supervisor;
+use super::{Kit, ConfiguredServer, random};
 use crate::config::ServerAddress;
 use crate::metrics;
 
@@ -32,31 +32,31 @@ const UNKNOWN_BASE: Duration = Duration::from_millis(500);
 const UNKNOWN_CAP: Duration = Duration::from_secs(5);
 
 /// Looks after one configured server.
-pub(super) struct Lookout {
+pub(super) struct Resolver {
     kit: Arc<Kit>,
-    server: Named,
+    server: ConfiguredServer,
     addresses: Addresses,
-    /// Tells each keeper whether its address is the server's; closed where a keeper has ended. The one without an address
+    /// Tells each supervisor whether its address is the server's; closed where a supervisor has ended. The one without an address
     /// leaves it to a proxy to find one.
-    keepers: BTreeMap<Option<SocketAddr>, watch::Sender<bool>>,
+    supervisors: BTreeMap<Option<SocketAddr>, watch::Sender<bool>>,
     /// Told before each dial.
     redials: Arc<Notify>,
     unknown: Backoff,
-    complaint: Complaint,
+    complaint: LogThrottle,
 }
 
-impl Lookout {
-    pub(super) fn new(kit: Arc<Kit>, server: Named) -> Self {
+impl Resolver {
+    pub(super) fn new(kit: Arc<Kit>, server: ConfiguredServer) -> Self {
         // The server is there from the beginning, without a tunnel.
         drop(metrics::Connected::to(&server.address.to_string()));
         Self {
             kit,
             server,
             addresses: Addresses::default(),
-            keepers: BTreeMap::new(),
+            supervisors: BTreeMap::new(),
             redials: Arc::new(Notify::new()),
             unknown: Backoff::new(UNKNOWN_BASE, UNKNOWN_CAP),
-            complaint: Complaint::default(),
+            complaint: LogThrottle::default(),
         }
     }
 
@@ -92,14 +92,14 @@ impl Lookout {
         self.unknown.reset();
         let Change { come, gone, beyond } = self.addresses.learn(found);
         for gone in gone.into_iter().map(Some).chain([None]) {
-            if let Some(keeper) = self.keepers.get(&gone) {
-                keeper.send_replace(false);
+            if let Some(supervisor) = self.supervisors.get(&gone) {
+                supervisor.send_replace(false);
             }
         }
         if beyond > 0 && !come.is_empty() {
             warn!(server = %self.server.address, beyond, "more than {ADDRESSES_MAX} addresses: the rest is not dialed");
         }
-        self.keepers.retain(|_, keeper| !keeper.is_closed());
+        self.supervisors.retain(|_, supervisor| !supervisor.is_closed());
         for address in come {
             self.keep(Some(address), found.len() == 1);
         }
@@ -108,8 +108,8 @@ impl Lookout {
     /// Has an address kept. A proxy is asked for it by the server's name where that has no other, because proxies allow
     /// names rather than addresses.
     fn keep(&mut self, address: Option<SocketAddr>, by_name: bool) {
-        if let Some(keeper) = self.keepers.get(&address) {
-            keeper.send_replace(true);
+        if let Some(supervisor) = self.supervisors.get(&address) {
+            supervisor.send_replace(true);
             return;
         }
         let ServerAddress { host, port } = &self.server.address;
@@ -122,22 +122,22 @@ impl Lookout {
             None => info!(server = %self.server.address, address = %route, "dialing"),
         }
         let (tell, is_listed) = watch::channel(true);
-        self.keepers.insert(address, tell);
-        let number = self.kit.keepers.fetch_add(1, Ordering::Relaxed);
-        let keeper = Keeper::new(Arc::clone(&self.kit), route, number, is_listed, Arc::clone(&self.redials));
+        self.supervisors.insert(address, tell);
+        let number = self.kit.supervisors.fetch_add(1, Ordering::Relaxed);
+        let supervisor = Supervisor::new(Arc::clone(&self.kit), route, number, is_listed, Arc::clone(&self.redials));
         let home = self.kit.scope.home_for(usize::try_from(number).unwrap_or_default());
-        self.kit.scope.spawn_on(home, keeper.run());
+        self.kit.scope.spawn_on(home, supervisor.run());
     }
 
     /// Addresses that were known stay what they are: the tunnels to them may live, and DNS be what is broken.
     fn complain(&mut self, unresolved: &Unresolved) {
         match unresolved {
-            Unresolved::Failed { .. } => metrics::dial_in_vain("resolve"),
-            Unresolved::NoAddress(_) => metrics::dial_in_vain("no_address"),
+            Unresolved::Failed { .. } => metrics::dial_failed_early("resolve"),
+            Unresolved::NoAddress(_) => metrics::dial_failed_early("no_address"),
         }
         let (server, error) = (&self.server.address, chain(unresolved).to_string());
         if self.complaint.is_news(Instant::now(), &error) {
-            warn!(%server, error, known = self.keepers.len(), "the server's addresses could not be found");
+            warn!(%server, error, known = self.supervisors.len(), "the server's addresses could not be found");
         } else {
             debug!(%server, error, "the server's addresses could not be found");
         }
@@ -145,14 +145,14 @@ impl Lookout {
         let ServerAddress { host, port } = &self.server.address;
         let has_proxy =
             self.kit.proxies.to(host, *port).is_some() && self.kit.carriers.contains(&Carrier::Http2);
-        if has_proxy && self.keepers.is_empty() {
+        if has_proxy && self.supervisors.is_empty() {
             self.keep(None, true);
         }
     }
 
     /// Until the next lookup: soon where no address is known, or when one of them is dialed.
     fn wait(&mut self) -> impl Future<Output = ()> + use<> {
-        let again = self.keepers.is_empty().then(|| self.unknown.next(random()));
+        let again = self.supervisors.is_empty().then(|| self.unknown.next(random()));
         let redials = Arc::clone(&self.redials);
         async move {
             if let Some(again) = again {

@@ -1,4 +1,4 @@
-//! Which bytes are pings, and that nothing but pings and their answers is taken out or put in.
+//! Bytes that are pings are found, and nothing but pings and their answers is taken out or put in.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::*;
 const PROTOCOLS: [Protocol; 2] = [Protocol::WebSocket, Protocol::Spdy31];
 
 #[test]
-fn a_callers_whole_ping_is_answered_with_what_it_said_and_nothing_else_is() {
+fn a_callers_complete_ping_is_answered_with_its_payload() {
     let mask = [1, 2, 3, 4];
     let masked =
         |payload: &[u8]| payload.iter().zip(mask.iter().cycle()).map(|(a, b)| a ^ b).collect::<Vec<u8>>();
@@ -44,53 +44,53 @@ fn a_callers_whole_ping_is_answered_with_what_it_said_and_nothing_else_is() {
 }
 
 #[test]
-fn a_ping_that_is_not_to_be_answered_or_stands_within_a_frame_passes() {
+fn a_ping_within_a_frame_or_not_to_be_answered_passes() {
     let whole = Frame { payload: Vec::new(), is_ping: true }.bytes(Protocol::WebSocket, true);
     let around = Frame { payload: whole.clone(), is_ping: false }.bytes(Protocol::WebSocket, false);
     let mut pings = Pings::new(Protocol::WebSocket);
-    for (said, are_answered) in [(&whole, false), (&around, true)] {
-        let mut words = BytesMut::from(&said[..]);
-        pings.asked(&mut words, are_answered);
-        assert_eq!((&words[..], pings.answers.len()), (&said[..], 0));
+    for (sent, are_answered) in [(&whole, false), (&around, true)] {
+        let mut bytes = BytesMut::from(&sent[..]);
+        pings.caller_sent(&mut bytes, are_answered);
+        assert_eq!((&bytes[..], pings.waiting.len()), (&sent[..], 0));
     }
     // A part of a frame, and the rest of it, which may look like a ping.
     for cut in 1..around.len() {
-        pings.asked(&mut BytesMut::from(&around[..cut]), true);
-        let mut words = BytesMut::from(&around[cut..]);
-        pings.asked(&mut words, true);
-        assert_eq!((&words[..], pings.answers.len()), (&around[cut..], 0));
+        pings.caller_sent(&mut BytesMut::from(&around[..cut]), true);
+        let mut bytes = BytesMut::from(&around[cut..]);
+        pings.caller_sent(&mut bytes, true);
+        assert_eq!((&bytes[..], pings.waiting.len()), (&around[cut..], 0));
     }
 }
 
 #[test]
-fn answers_wait_for_the_end_of_a_frame_and_so_many_do_and_not_one_more() {
+fn as_many_answers_as_may_wait_for_the_end_of_a_frame() {
     let frame = Frame { payload: vec![7; 300], is_ping: false }.bytes(Protocol::WebSocket, false);
     let (begun, ended) = frame.split_at(200);
     let mut pings = Pings::new(Protocol::WebSocket);
-    pings.told(begun);
+    pings.written_to_caller(begun);
     for number in 0..=ANSWERS_MAX {
         let asked = Frame { payload: vec![number as u8], is_ping: true }.bytes(Protocol::WebSocket, true);
-        pings.asked(&mut BytesMut::from(&asked[..]), true);
-        assert!(pings.given().is_empty());
+        pings.caller_sent(&mut BytesMut::from(&asked[..]), true);
+        assert!(pings.due_answers().is_empty());
     }
 
-    let said = [ended, &frame].concat();
-    assert_eq!(pings.most(&said), ended.len());
-    pings.told(ended);
+    let sent = [ended, &frame].concat();
+    assert_eq!(pings.writable(&sent), ended.len());
+    pings.written_to_caller(ended);
 
     let answers: Vec<u8> = (1..=ANSWERS_MAX).flat_map(|number| [PONG, 1, number as u8]).collect();
-    assert_eq!(*pings.given(), answers, "the first one is not given");
-    assert_eq!(pings.most(&said), said.len(), "none waits any more");
+    assert_eq!(*pings.due_answers(), answers, "the first one is dropped");
+    assert_eq!(pings.writable(&sent), sent.len(), "none waits any more");
 }
 
 #[test]
-fn for_who_pings_and_never_reads_no_more_answers_are_kept_than_may_be() {
+fn a_caller_that_never_reads_has_a_bounded_number_of_answers() {
     let asked = Frame { payload: vec![7; PING_BYTES_MAX.into()], is_ping: true };
     let mut pings = Pings::new(Protocol::WebSocket);
     let mut kept = Vec::new();
     for _ in 0..4 * ANSWERS_MAX {
-        pings.asked(&mut BytesMut::from(&asked.bytes(Protocol::WebSocket, true)[..]), true);
-        kept.push(pings.given().len() + pings.answers.iter().map(Vec::len).sum::<usize>());
+        pings.caller_sent(&mut BytesMut::from(&asked.bytes(Protocol::WebSocket, true)[..]), true);
+        kept.push(pings.due_answers().len() + pings.waiting.iter().map(Vec::len).sum::<usize>());
     }
     let one = asked.answer(Protocol::WebSocket).len();
     assert_eq!((kept[0], kept.into_iter().max()), (one, Some((ANSWERS_MAX + 1) * one)));
@@ -145,62 +145,62 @@ fn pings() -> impl Strategy<Value = Vec<Frame>> {
     vec(ping.prop_map(|payload| Frame { payload, is_ping: true }), 0..4)
 }
 
-/// What the caller is told of `words` by writes of at most so many bytes.
-pub(super) fn told(pings: &mut Pings, words: &[u8], at_once: usize) -> Vec<u8> {
-    let (mut told, mut rest) = (Vec::new(), words);
+/// Everything that is written to the caller for these `bytes` of the edge, by writes of at most `at_once` bytes.
+pub(super) fn written(pings: &mut Pings, bytes: &[u8], at_once: usize) -> Vec<u8> {
+    let (mut written, mut rest) = (Vec::new(), bytes);
     loop {
-        told.extend_from_slice(pings.given());
-        pings.given().clear();
-        let some = pings.most(rest).min(at_once);
+        written.extend_from_slice(pings.due_answers());
+        pings.due_answers().clear();
+        let some = pings.writable(rest).min(at_once);
         if some == 0 {
-            return told;
+            return written;
         }
-        pings.told(&rest[..some]);
-        told.extend_from_slice(&rest[..some]);
+        pings.written_to_caller(&rest[..some]);
+        written.extend_from_slice(&rest[..some]);
         rest = &rest[some..];
     }
 }
 
 proptest! {
     #[test]
-    fn answers_stand_between_frames_and_what_the_edge_said_is_whole_wherever_it_is_cut(
+    fn answers_stand_between_frames_wherever_the_stream_is_cut(
         protocol in prop::sample::select(&PROTOCOLS[..]),
-        (said, asked) in (frames(), pings()),
+        (sent, asked) in (frames(), pings()),
         (when, at_once) in (any::<prop::sample::Index>(), 1..500_usize),
     ) {
-        let all: Vec<u8> = said.iter().flat_map(|frame| frame.bytes(protocol, false)).collect();
+        let all: Vec<u8> = sent.iter().flat_map(|frame| frame.bytes(protocol, false)).collect();
         let (before, after) = all.split_at(when.index(all.len() + 1));
         let mut pings = Pings::new(protocol);
-        let mut told = told(&mut pings, before, at_once);
+        let mut written = written(&mut pings, before, at_once);
 
         let data = Frame { payload: b"data".to_vec(), is_ping: false }.bytes(protocol, true);
-        let words = asked.iter().flat_map(|ping| [ping.bytes(protocol, true), data.clone()].concat());
-        let mut words: BytesMut = words.collect();
-        pings.asked(&mut words, true);
-        told.extend(self::told(&mut pings, after, at_once));
+        let bytes = asked.iter().flat_map(|ping| [ping.bytes(protocol, true), data.clone()].concat());
+        let mut bytes: BytesMut = bytes.collect();
+        pings.caller_sent(&mut bytes, true);
+        written.extend(self::written(&mut pings, after, at_once));
 
-        prop_assert_eq!(&words[..], data.repeat(asked.len()), "the edge hears all but the pings");
+        prop_assert_eq!(&bytes[..], data.repeat(asked.len()), "the edge receives all but the pings");
         let answers: Vec<u8> = asked.iter().flat_map(|ping| ping.answer(protocol)).collect();
         let mut between = vec![0];
-        for frame in &said {
+        for frame in &sent {
             between.push(between.last().unwrap() + frame.bytes(protocol, false).len());
         }
-        let is_between = |at: &usize| [&all[..*at], &answers, &all[*at..]].concat() == told;
-        prop_assert!(between.iter().any(is_between), "{:?} in {:?}", told, between);
+        let is_between = |at: &usize| [&all[..*at], &answers, &all[*at..]].concat() == written;
+        prop_assert!(between.iter().any(is_between), "{:?} in {:?}", written, between);
     }
 
     #[test]
-    fn whatever_bytes_come_they_pass_in_their_order(
+    fn all_bytes_pass_in_their_order(
         protocol in prop::sample::select(&PROTOCOLS[..]),
         parts in vec(vec(any::<u8>(), 0..200), 0..8),
         at_once in 1..500_usize,
     ) {
         let mut pings = Pings::new(protocol);
         for part in &parts {
-            prop_assert_eq!(&told(&mut pings, part, at_once), part);
-            let mut words = BytesMut::from(&part[..]);
-            pings.asked(&mut words, false);
-            prop_assert_eq!(&words[..], &part[..]);
+            prop_assert_eq!(&written(&mut pings, part, at_once), part);
+            let mut bytes = BytesMut::from(&part[..]);
+            pings.caller_sent(&mut bytes, false);
+            prop_assert_eq!(&bytes[..], &part[..]);
         }
     }
 }

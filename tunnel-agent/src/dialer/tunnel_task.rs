@@ -11,8 +11,8 @@ use tracing::{info, warn};
 use transport::{Tunnel, TunnelEnded, TunnelEvent};
 
 use super::dial::{Greeted, Route};
-use super::patience::HELD_MIN;
-use super::roll::Listed;
+use super::backoff::STABLE_AFTER;
+use super::connected_servers::Registration;
 use super::{ControlPlane, Kit};
 use crate::metrics;
 use crate::servers::Servers;
@@ -31,7 +31,7 @@ pub(super) async fn hold(
     kit: Arc<Kit>,
     route: Arc<Route>,
     greeted: Greeted,
-    listed: Option<Listed>,
+    listed: Option<Registration>,
     changed: Arc<Notify>,
 ) -> TunnelEnded {
     let Greeted { tunnel, driver, welcome, endpoint } = greeted;
@@ -104,12 +104,12 @@ async fn accompany(
     driving: impl Future<Output = TunnelEnded>,
     tunnel: &Tunnel,
     kit: &Kit,
-    listed: Option<Listed>,
+    listed: Option<Registration>,
 ) -> TunnelEnded {
     let (mut control_plane, mut renewals) = (kit.control_plane.clone(), kit.trusted.renewals());
     let draining = kit.scope.draining();
     tokio::pin!(driving, draining);
-    let held = sleep(HELD_MIN);
+    let held = sleep(STABLE_AFTER);
     tokio::pin!(held);
     let (mut drains, mut has_held) = (false, false);
     loop {
@@ -128,7 +128,7 @@ async fn accompany(
             }
             () = &mut held, if !has_held => {
                 has_held = true;
-                if let Some(twins) = listed.as_ref().and_then(Listed::twins) {
+                if let Some(twins) = listed.as_ref().and_then(Registration::twins) {
                     warn!("{twins}");
                 }
             }

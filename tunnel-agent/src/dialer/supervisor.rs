@@ -14,22 +14,22 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use transport::{Carrier, Tunnel, TunnelEnded};
 
-use super::complaint::Complaint;
-use super::dial::{Greeted, Route, Vain, dial};
-use super::hold::{hold, is_heard};
-use super::presence::Seat;
-use super::race::{Ending, Race, Step};
-use super::roll::{Listed, Server};
+use super::log_throttle::LogThrottle;
+use super::dial::{Greeted, Route, TunnelDialError, dial};
+use super::tunnel_task::{hold, is_heard};
+use super::readiness::Seat;
+use super::happy_eyeballs::{CloseReason, HappyEyeballs, Step};
+use super::connected_servers::{Registration, Server};
 use super::{Kit, random};
 use crate::metrics;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What came of a dial by a carrier; `None` of one that was abandoned.
-type Outcome = (Carrier, Option<Result<Greeted, Vain>>);
+type Outcome = (Carrier, Option<Result<Greeted, TunnelDialError>>);
 
 /// Keeps a tunnel to one address.
-pub(super) struct Keeper {
+pub(super) struct Supervisor {
     kit: Arc<Kit>,
     route: Arc<Route>,
     number: u64,
@@ -37,7 +37,7 @@ pub(super) struct Keeper {
     is_listed: watch::Receiver<bool>,
     /// Told before each dial, because the server's addresses may have changed.
     redials: Arc<Notify>,
-    race: Race,
+    race: HappyEyeballs,
     seat: Seat,
     /// Dials under way.
     dials: FuturesUnordered<Boxed<Outcome>>,
@@ -53,11 +53,11 @@ pub(super) struct Keeper {
     /// How the last tunnel ended; `None` before the first.
     ended: Option<&'static str>,
     /// Of QUIC, and of HTTP/2.
-    complaints: [Complaint; 2],
+    complaints: [LogThrottle; 2],
 }
 
-impl Keeper {
-    /// A keeper of this address, which bears a number of its own.
+impl Supervisor {
+    /// A supervisor of this address, which bears a number of its own.
     pub(super) fn new(
         kit: Arc<Kit>,
         route: Route,
@@ -68,7 +68,7 @@ impl Keeper {
         let carriers = kit.carriers.iter().copied();
         // Without an address there is nowhere to send a datagram to.
         let carriers = carriers.filter(|carrier| route.address.is_some() || *carrier == Carrier::Http2);
-        let race = Race::new(Instant::now(), &carriers.collect::<Vec<_>>());
+        let race = HappyEyeballs::new(Instant::now(), &carriers.collect::<Vec<_>>());
         Self {
             seat: kit.presence.seat(number),
             kit,
@@ -86,7 +86,7 @@ impl Keeper {
             changed: Arc::new(Notify::new()),
             double_of: None,
             ended: None,
-            complaints: [Complaint::default(), Complaint::default()],
+            complaints: [LogThrottle::default(), LogThrottle::default()],
         }
     }
 
@@ -97,8 +97,8 @@ impl Keeper {
         let mut roll_changed = self.kit.roll.changed();
         loop {
             self.take_steps();
-            self.seat.set(self.race.standing());
-            if self.race.is_over() && self.holds.is_empty() {
+            self.seat.set(self.race.reachability());
+            if self.race.is_finished() && self.holds.is_empty() {
                 return;
             }
             let due = self.race.poll_timeout();
@@ -149,7 +149,7 @@ impl Keeper {
         self.dials.push(Box::pin(dialing));
     }
 
-    fn dialed(&mut self, carrier: Carrier, dialed: Option<Result<Greeted, Vain>>) {
+    fn dialed(&mut self, carrier: Carrier, dialed: Option<Result<Greeted, TunnelDialError>>) {
         let Some(dialed) = dialed else { return };
         self.abandon.retain(|(of, _)| *of != carrier);
         match dialed {
@@ -178,7 +178,7 @@ impl Keeper {
                 let (server, address) = (&self.route.server.address, &self.route);
                 info!(%server, %address, server_id = greeted.welcome.server_id, "reached by another address already");
                 self.double_of = Some(Server::of(&greeted.welcome));
-                let number = self.race.found_double(now, carrier);
+                let number = self.race.found_duplicate(now, carrier);
                 tunnel.begin_drain();
                 self.hold(number, greeted, None);
                 number
@@ -198,14 +198,14 @@ impl Keeper {
         }
     }
 
-    fn hold(&mut self, number: u64, greeted: Greeted, listed: Option<Listed>) {
+    fn hold(&mut self, number: u64, greeted: Greeted, listed: Option<Registration>) {
         let (kit, route, changed) =
             (Arc::clone(&self.kit), Arc::clone(&self.route), Arc::clone(&self.changed));
         let holding = hold(kit, route, greeted, listed, changed);
         self.holds.push(Box::pin(async move { (number, holding.await) }));
     }
 
-    fn failed(&mut self, carrier: Carrier, vain: &Vain) {
+    fn failed(&mut self, carrier: Carrier, vain: &TunnelDialError) {
         vain.count();
         let now = Instant::now();
         let wait = self.race.failed(now, carrier, vain.setback(), random());
@@ -223,11 +223,11 @@ impl Keeper {
         self.tunnels.retain(|(of, _)| *of != number);
         self.ended = Some(metrics::tunnel_ended(ended));
         let ending = if *ended == TunnelEnded::Restarted {
-            Ending::Restarted
+            CloseReason::Restarted
         } else if *ended == TunnelEnded::ClosedByPeer(CloseCode::Replaced) {
-            Ending::Replaced
+            CloseReason::Replaced
         } else {
-            Ending::Otherwise
+            CloseReason::Other
         };
         self.race.ended(Instant::now(), number, ending, random());
     }
@@ -235,7 +235,7 @@ impl Keeper {
     fn observe(&mut self) {
         let now = Instant::now();
         for (number, tunnel) in &self.tunnels {
-            self.race.observed(now, *number, tunnel.health(), tunnel.is_draining());
+            self.race.observe(now, *number, tunnel.health(), tunnel.is_draining());
         }
         self.kit.roll.tell();
     }
@@ -253,15 +253,15 @@ impl Keeper {
     /// The tunnel by another address may have ended, or be silent; or ours was, and one by another address has come meanwhile.
     fn look_for_doubles(&mut self) {
         let (now, roll) = (Instant::now(), &self.kit.roll);
-        if let Some(server) = roll.gives_way(self.number) {
+        if let Some(server) = roll.yield_to_duplicate(self.number) {
             info!(server = %self.route.server.address, address = %self.route, "reached by another address meanwhile");
             self.double_of = Some(server);
-            self.race.gives_way(now);
+            self.race.yield_to_duplicate(now);
         } else if let Some(server) = &self.double_of
             && !roll.reaches(server)
         {
             self.double_of = None;
-            self.race.rested(now);
+            self.race.duplicate_gone(now);
         }
     }
 

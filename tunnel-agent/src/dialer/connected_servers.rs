@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 /// The servers to which there are tunnels. Clones are the same.
 #[derive(Clone, Default)]
-pub(super) struct Roll(Arc<Inner>);
+pub(super) struct ConnectedServers(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -20,8 +20,8 @@ struct Inner {
 struct Entry {
     number: u64,
     server: Server,
-    /// The keeper of the address by which the server is reached.
-    keeper: u64,
+    /// The supervisor of the address by which the server is reached.
+    supervisor: u64,
     /// Asks whether the server was heard lately, and takes what is new.
     serves: Box<dyn Fn() -> bool + Send>,
 }
@@ -38,14 +38,14 @@ pub(super) struct Server {
 
 /// A tunnel's place on the roll, which it leaves when this is dropped.
 #[must_use = "the tunnel leaves the roll when this is dropped"]
-pub(super) struct Listed {
-    roll: Roll,
+pub(super) struct Registration {
+    roll: ConnectedServers,
     number: u64,
 }
 
 /// What two servers have in common and must not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Twins {
+pub(super) enum ServerConflict {
     #[error("two servers call themselves {0}: give each a serverId of its own")]
     Id(String),
     #[error(
@@ -55,24 +55,24 @@ pub(super) enum Twins {
     Keys(String, String),
 }
 
-impl Roll {
-    /// Enters a tunnel to `server` that `keeper` has; `None` if another keeper has one to the same process that serves. One
+impl ConnectedServers {
+    /// Enters a tunnel to `server` that `supervisor` has; `None` if another supervisor has one to the same process that serves. One
     /// that is silent is no reason: its address may lead nowhere any more, as where IPv6 is broken and IPv4 is not.
     pub(super) fn enter(
         &self,
-        keeper: u64,
+        supervisor: u64,
         server: Server,
         serves: impl Fn() -> bool + Send + 'static,
-    ) -> Option<Listed> {
+    ) -> Option<Registration> {
         let mut entries = self.entries();
         let is_double =
-            |other: &Entry| other.keeper != keeper && other.server.is(&server) && (other.serves)();
+            |other: &Entry| other.supervisor != supervisor && other.server.is(&server) && (other.serves)();
         if entries.iter().any(is_double) {
             return None;
         }
         let number = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        entries.push(Entry { number, server, keeper, serves: Box::new(serves) });
-        Some(Listed { roll: self.clone(), number })
+        entries.push(Entry { number, server, supervisor, serves: Box::new(serves) });
+        Some(Registration { roll: self.clone(), number })
     }
 
     /// Whether a tunnel to this server serves.
@@ -80,13 +80,13 @@ impl Roll {
         self.entries().iter().any(|entry| entry.server.is(server) && (entry.serves)())
     }
 
-    /// The server that `keeper` has a tunnel to, and another keeper a younger one, if both serve: the younger has come while
+    /// The server that `supervisor` has a tunnel to, and another supervisor a younger one, if both serve: the younger has come while
     /// the elder was silent, and stays.
-    pub(super) fn gives_way(&self, keeper: u64) -> Option<Server> {
+    pub(super) fn gives_way(&self, supervisor: u64) -> Option<Server> {
         let entries = self.entries();
-        let mine = entries.iter().filter(|entry| entry.keeper == keeper && (entry.serves)());
+        let mine = entries.iter().filter(|entry| entry.supervisor == supervisor && (entry.serves)());
         let is_younger = |other: &Entry, mine: &Entry| {
-            other.keeper != keeper && other.number > mine.number && other.server.is(&mine.server)
+            other.supervisor != supervisor && other.number > mine.number && other.server.is(&mine.server)
         };
         let mut elder =
             mine.filter(|mine| entries.iter().any(|other| is_younger(other, mine) && (other.serves)()));
@@ -124,31 +124,31 @@ impl Server {
         self.id == other.id && self.boot == other.boot
     }
 
-    fn twins(&self, other: &Self) -> Option<Twins> {
+    fn twins(&self, other: &Self) -> Option<ServerConflict> {
         if self.is(other) {
             None
         } else if self.id == other.id {
-            Some(Twins::Id(self.id.clone()))
+            Some(ServerConflict::Id(self.id.clone()))
         } else if !self.keys.is_empty() && self.keys == other.keys {
-            Some(Twins::Keys(self.id.clone(), other.id.clone()))
+            Some(ServerConflict::Keys(self.id.clone(), other.id.clone()))
         } else {
             None
         }
     }
 }
 
-impl Listed {
+impl Registration {
     /// What this tunnel's server has in common with another that is there, too. Meant to be asked once a tunnel has held
     /// for a while: just after a restart the tunnel of the process before may still look alive.
-    pub(super) fn twins(&self) -> Option<Twins> {
+    pub(super) fn twins(&self) -> Option<ServerConflict> {
         let entries = self.roll.entries();
         let mine = entries.iter().find(|entry| entry.number == self.number)?;
-        let others = entries.iter().filter(|other| other.keeper != mine.keeper && (other.serves)());
+        let others = entries.iter().filter(|other| other.supervisor != mine.supervisor && (other.serves)());
         others.filter_map(|other| mine.server.twins(&other.server)).next()
     }
 }
 
-impl Drop for Listed {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.roll.entries().retain(|entry| entry.number != self.number);
         self.roll.tell();
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_server_found_by_two_addresses_is_entered_once_until_it_is_lost() {
-        let roll = Roll::default();
+        let roll = ConnectedServers::default();
         let mut changed = roll.changed();
         let first = roll.enter(1, server("a", 1, 1), || true).unwrap();
         assert!(roll.enter(2, server("a", 1, 1), || true).is_none());
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_tunnel_that_turned_silent_keeps_no_other_address_away_and_gives_way_when_it_is_back() {
-        let (roll, serves) = (Roll::default(), Arc::new(AtomicBool::new(true)));
+        let (roll, serves) = (ConnectedServers::default(), Arc::new(AtomicBool::new(true)));
         let asked = Arc::clone(&serves);
         let _elder = roll.enter(1, server("a", 1, 1), move || asked.load(Ordering::Relaxed)).unwrap();
         assert!(roll.reaches(&server("a", 1, 1)));
@@ -193,30 +193,30 @@ mod tests {
 
     #[test]
     fn a_second_tunnel_by_the_same_address_is_entered() {
-        let roll = Roll::default();
+        let roll = ConnectedServers::default();
         let _first = roll.enter(1, server("a", 1, 1), || true).unwrap();
         assert!(roll.enter(1, server("a", 1, 1), || true).is_some());
     }
 
     #[test]
     fn two_processes_of_one_name_are_two_servers_and_are_noticed() {
-        let roll = Roll::default();
+        let roll = ConnectedServers::default();
         let _one = roll.enter(1, server("a", 1, 1), || true).unwrap();
         let other = roll.enter(2, server("a", 2, 2), || true).unwrap();
-        assert_eq!(other.twins(), Some(Twins::Id("a".to_owned())));
+        assert_eq!(other.twins(), Some(ServerConflict::Id("a".to_owned())));
     }
 
     #[test]
     fn two_servers_with_one_state_directory_are_noticed() {
-        let roll = Roll::default();
+        let roll = ConnectedServers::default();
         let _one = roll.enter(1, server("a", 1, 7), || true).unwrap();
         let other = roll.enter(2, server("b", 2, 7), || true).unwrap();
-        assert_eq!(other.twins(), Some(Twins::Keys("b".to_owned(), "a".to_owned())));
+        assert_eq!(other.twins(), Some(ServerConflict::Keys("b".to_owned(), "a".to_owned())));
     }
 
     #[test]
     fn a_restarted_server_is_no_twin_of_itself() {
-        let roll = Roll::default();
+        let roll = ConnectedServers::default();
         let _before = roll.enter(1, server("a", 1, 1), || false).unwrap();
         let by_another_address = roll.enter(2, server("a", 2, 1), || true).unwrap();
         let by_the_same = roll.enter(1, server("a", 3, 1), || false).unwrap();
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn servers_that_say_nothing_of_their_keys_have_none_in_common() {
-        let roll = Roll::default();
+        let roll = ConnectedServers::default();
         let silent = |id: &str| Server { id: id.to_owned(), boot: Vec::new(), keys: Vec::new() };
         let _one = roll.enter(1, silent("a"), || true).unwrap();
         let other = roll.enter(2, silent("b"), || true).unwrap();

@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use daemon::{Degraded, NotReady, Readiness};
 
-use super::race::Standing;
+use super::happy_eyeballs::Reachability;
 
 /// What readiness calls it.
 const PART: &str = "tunnel";
 
 /// How all addresses together stand. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Presence(Arc<Mutex<State>>);
+pub(super) struct DialerReadiness(Arc<Mutex<State>>);
 
 struct State {
     readiness: Readiness,
     /// One for each seat.
-    standings: Vec<(u64, Standing)>,
+    standings: Vec<(u64, Reachability)>,
     shown: Shown,
 }
 
@@ -29,11 +29,11 @@ enum Shown {
 
 /// One address. Dropped, it reaches nobody any more.
 pub(super) struct Seat {
-    presence: Presence,
+    presence: DialerReadiness,
     number: u64,
 }
 
-impl Presence {
+impl DialerReadiness {
     /// Nobody is reached yet.
     pub(super) fn new(readiness: Readiness) -> Self {
         let shown = Shown::Away(readiness.lost(PART));
@@ -53,15 +53,15 @@ impl Presence {
 
 impl State {
     fn show(&mut self) {
-        let best = self.standings.iter().map(|(_, standing)| *standing).max().unwrap_or(Standing::Away);
+        let best = self.standings.iter().map(|(_, standing)| *standing).max().unwrap_or(Reachability::Unreachable);
         match (best, &self.shown) {
-            (Standing::Away, Shown::Away(_)) | (Standing::Serves, Shown::Well) => {}
-            (Standing::Away, Shown::Degraded(..) | Shown::Well) => {
+            (Reachability::Unreachable, Shown::Away(_)) | (Reachability::Preferred, Shown::Well) => {}
+            (Reachability::Unreachable, Shown::Degraded(..) | Shown::Well) => {
                 self.shown = Shown::Away(self.readiness.lost(PART));
             }
-            (Standing::Serves, Shown::Degraded(..) | Shown::Away(_)) => self.shown = Shown::Well,
-            (Standing::Silent, _) => self.degrade("every server is silent"),
-            (Standing::Lesser, _) => {
+            (Reachability::Preferred, Shown::Degraded(..) | Shown::Away(_)) => self.shown = Shown::Well,
+            (Reachability::Silent, _) => self.degrade("every server is silent"),
+            (Reachability::Fallback, _) => {
                 self.degrade("on HTTP/2 over TCP, because UDP to the server does not pass")
             }
         }
@@ -76,7 +76,7 @@ impl State {
 
 impl Seat {
     /// How the address stands now.
-    pub(super) fn set(&self, standing: Standing) {
+    pub(super) fn set(&self, standing: Reachability) {
         let mut state = self.presence.state();
         state.standings.retain(|(number, _)| *number != self.number);
         state.standings.push((self.number, standing));
@@ -99,20 +99,20 @@ mod tests {
     #[test]
     fn the_best_of_all_addresses_says_whether_the_agent_is_ready() {
         let readiness = Readiness::new();
-        let presence = Presence::new(readiness.clone());
+        let presence = DialerReadiness::new(readiness.clone());
         assert_eq!(readiness.report(), "[-]tunnel not ready\n");
 
         let (one, other) = (presence.seat(1), presence.seat(2));
-        one.set(Standing::Lesser);
-        other.set(Standing::Away);
+        one.set(Reachability::Fallback);
+        other.set(Reachability::Unreachable);
         assert!(readiness.is_ready());
         assert!(readiness.report().starts_with("[+]tunnel degraded: on HTTP/2"), "{}", readiness.report());
 
-        other.set(Standing::Serves);
+        other.set(Reachability::Preferred);
         assert_eq!(readiness.report(), "[+]tunnel ok\n");
 
         drop(other);
-        one.set(Standing::Silent);
+        one.set(Reachability::Silent);
         assert_eq!(readiness.report(), "[+]tunnel degraded: every server is silent\n");
         drop(one);
         assert!(!readiness.is_ready());

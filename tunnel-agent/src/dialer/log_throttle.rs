@@ -7,9 +7,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// What was complained of last.
 #[derive(Debug, Default)]
-pub(super) struct Complaint(Option<(String, Instant)>);
+pub(super) struct LogThrottle(Option<(String, Instant)>);
 
-impl Complaint {
+impl LogThrottle {
     /// Whether these words are worth a warning now.
     pub(super) fn is_news(&mut self, now: Instant, words: &str) -> bool {
         let stale = self
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn words_are_said_once_then_from_time_to_time_and_anew_after_better_times() {
-        let (mut complaint, now) = (Complaint::default(), Instant::now());
+        let (mut complaint, now) = (LogThrottle::default(), Instant::now());
         assert!(complaint.is_news(now, "no answer"));
         assert!(!complaint.is_news(now + AGAIN_AFTER / 2, "no answer"));
         assert!(complaint.is_news(now + AGAIN_AFTER / 2, "no address"));

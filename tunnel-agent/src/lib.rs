@@ -11,6 +11,7 @@ pub mod guard;
 pub mod identity;
 pub mod metrics;
 pub mod pipe;
+mod random;
 pub mod relay;
-pub mod servers;
+pub mod server_trust;
 pub mod streams;

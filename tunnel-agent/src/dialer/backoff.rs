@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tunnel_that_held_makes_the_next_dial_begin_at_once() {
+    fn after_a_stable_tunnel_the_next_dial_begins_at_once() {
         let mut backoff = exhausted();
         assert!(backoff.after_tunnel(STABLE_AFTER, u64::MAX) <= UNANSWERED_BASE);
         assert!(backoff.after_failure(DialFailure::Overloaded, u64::MAX) <= OVERLOADED_BASE);
     }
 
     #[test]
-    fn a_tunnel_that_did_not_hold_changes_nothing() {
+    fn a_tunnel_that_did_not_last_resets_no_backoff() {
         let mut backoff = exhausted();
         let short = STABLE_AFTER - Duration::from_millis(1);
         assert_eq!(backoff.after_tunnel(short, u64::MAX), OVERLOADED_CAP);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_waited_and_no_server_silences_an_agent() {
+    fn a_retry_after_is_respected_up_to_its_limit() {
         let asked = Duration::from_secs(7);
         let wait = |random| DialBackoff::default().after_failure(DialFailure::RetryAfter(asked), random);
         assert_eq!(wait(0), asked);

@@ -1,49 +1,49 @@
-//! Which servers are reached, and from where: a server that is found by two addresses gets one tunnel.
+//! The servers to which there are tunnels: a server that is found by two addresses gets one tunnel.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proto::wire::Welcome;
 use tokio::sync::watch;
 
-/// The servers to which there are tunnels. Clones are the same.
+/// All tunnels to servers. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct ConnectedServers(Arc<Inner>);
+pub(super) struct ConnectedServers(Arc<ConnectedShared>);
 
 #[derive(Default)]
-struct Inner {
-    entries: Mutex<Vec<Entry>>,
+struct ConnectedShared {
+    tunnels: Mutex<Vec<ServerTunnel>>,
     next: std::sync::atomic::AtomicU64,
     changed: watch::Sender<()>,
 }
 
-/// A tunnel.
-struct Entry {
+/// A tunnel, by its server and the supervisor that has it.
+struct ServerTunnel {
     number: u64,
-    server: Server,
-    /// The supervisor of the address by which the server is reached.
+    server: ServerProcess,
+    /// Number of the supervisor, whose address reaches the server.
     supervisor: u64,
-    /// Asks whether the server was heard lately, and takes what is new.
+    /// Whether the server was heard lately and the tunnel takes new streams.
     serves: Box<dyn Fn() -> bool + Send>,
 }
 
-/// What a server says of itself.
+/// The identity of a server process, as its Welcome has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Server {
+pub(super) struct ServerProcess {
     id: String,
-    /// Which process; empty from a server that does not say.
+    /// Names the process. Empty from a server that does not send it.
     boot: Vec<u8>,
-    /// Names its keys; empty from a server that does not say.
+    /// Names its keys. Empty from a server that does not send it.
     keys: Vec<u8>,
 }
 
-/// A tunnel's place on the roll, which it leaves when this is dropped.
-#[must_use = "the tunnel leaves the roll when this is dropped"]
+/// The registration of a tunnel, which ends when this is dropped.
+#[must_use = "the tunnel is unregistered when this is dropped"]
 pub(super) struct Registration {
-    roll: ConnectedServers,
+    connected: ConnectedServers,
     number: u64,
 }
 
-/// What two servers have in common and must not.
+/// Two servers share something that each needs for itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ServerConflict {
     #[error("two servers call themselves {0}: give each a serverId of its own")]
@@ -56,62 +56,62 @@ pub(super) enum ServerConflict {
 }
 
 impl ConnectedServers {
-    /// Enters a tunnel to `server` that `supervisor` has; `None` if another supervisor has one to the same process that serves. One
-    /// that is silent is no reason: its address may lead nowhere any more, as where IPv6 is broken and IPv4 is not.
-    pub(super) fn enter(
+    /// Registers a tunnel of `supervisor` to `server`. `None` if another supervisor has one to the same process that serves. A
+    /// silent tunnel does not count: its address may lead nowhere any more, as where IPv6 is broken and IPv4 is not.
+    pub(super) fn register(
         &self,
         supervisor: u64,
-        server: Server,
+        server: ServerProcess,
         serves: impl Fn() -> bool + Send + 'static,
     ) -> Option<Registration> {
-        let mut entries = self.entries();
+        let mut tunnels = self.tunnels();
         let is_double =
-            |other: &Entry| other.supervisor != supervisor && other.server.is(&server) && (other.serves)();
-        if entries.iter().any(is_double) {
+            |other: &ServerTunnel| other.supervisor != supervisor && other.server.is(&server) && (other.serves)();
+        if tunnels.iter().any(is_double) {
             return None;
         }
         let number = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        entries.push(Entry { number, server, supervisor, serves: Box::new(serves) });
-        Some(Registration { roll: self.clone(), number })
+        tunnels.push(ServerTunnel { number, server, supervisor, serves: Box::new(serves) });
+        Some(Registration { connected: self.clone(), number })
     }
 
     /// Whether a tunnel to this server serves.
-    pub(super) fn reaches(&self, server: &Server) -> bool {
-        self.entries().iter().any(|entry| entry.server.is(server) && (entry.serves)())
+    pub(super) fn reaches(&self, server: &ServerProcess) -> bool {
+        self.tunnels().iter().any(|tunnel| tunnel.server.is(server) && (tunnel.serves)())
     }
 
-    /// The server that `supervisor` has a tunnel to, and another supervisor a younger one, if both serve: the younger has come while
-    /// the elder was silent, and stays.
-    pub(super) fn gives_way(&self, supervisor: u64) -> Option<Server> {
-        let entries = self.entries();
-        let mine = entries.iter().filter(|entry| entry.supervisor == supervisor && (entry.serves)());
-        let is_younger = |other: &Entry, mine: &Entry| {
+    /// The server to which `supervisor` and another one have a tunnel, if both serve and the other's is younger. The younger one
+    /// was opened while the elder was silent, and stays.
+    pub(super) fn superseded(&self, supervisor: u64) -> Option<ServerProcess> {
+        let tunnels = self.tunnels();
+        let mine = tunnels.iter().filter(|tunnel| tunnel.supervisor == supervisor && (tunnel.serves)());
+        let is_younger = |other: &ServerTunnel, mine: &ServerTunnel| {
             other.supervisor != supervisor && other.number > mine.number && other.server.is(&mine.server)
         };
         let mut elder =
-            mine.filter(|mine| entries.iter().any(|other| is_younger(other, mine) && (other.serves)()));
+            mine.filter(|mine| tunnels.iter().any(|other| is_younger(other, mine) && (other.serves)()));
         elder.next().map(|mine| mine.server.clone())
     }
 
-    /// Says that a tunnel does otherwise than before.
-    pub(super) fn tell(&self) {
+    /// Notifies subscribers that a tunnel serves, or serves no longer.
+    pub(super) fn notify(&self) {
         self.0.changed.send_replace(());
     }
 
-    /// Is told whenever a tunnel has left the roll, or does otherwise than before.
-    pub(super) fn changed(&self) -> watch::Receiver<()> {
+    /// Changes whenever a tunnel has ended, serves, or serves no longer.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        // Every change is a single push or retain, so poison means nothing here.
-        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tunnels(&self) -> MutexGuard<'_, Vec<ServerTunnel>> {
+        // Every change is a single push or retain, so a poisoned lock does no harm.
+        self.0.tunnels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Server {
-    /// The server that has said this.
-    pub(super) fn of(welcome: &Welcome) -> Self {
+impl ServerProcess {
+    /// The server that has sent this Welcome.
+    pub(super) fn from_welcome(welcome: &Welcome) -> Self {
         Self {
             id: welcome.server_id.clone(),
             boot: welcome.boot_nonce.clone(),
@@ -119,12 +119,12 @@ impl Server {
         }
     }
 
-    /// Whether both are the same process, as far as is known.
+    /// Whether both are the same process, by the fields that servers send.
     fn is(&self, other: &Self) -> bool {
         self.id == other.id && self.boot == other.boot
     }
 
-    fn twins(&self, other: &Self) -> Option<ServerConflict> {
+    fn conflict(&self, other: &Self) -> Option<ServerConflict> {
         if self.is(other) {
             None
         } else if self.id == other.id {
@@ -138,20 +138,20 @@ impl Server {
 }
 
 impl Registration {
-    /// What this tunnel's server has in common with another that is there, too. Meant to be asked once a tunnel has held
-    /// for a while: just after a restart the tunnel of the process before may still look alive.
-    pub(super) fn twins(&self) -> Option<ServerConflict> {
-        let entries = self.roll.entries();
-        let mine = entries.iter().find(|entry| entry.number == self.number)?;
-        let others = entries.iter().filter(|other| other.supervisor != mine.supervisor && (other.serves)());
-        others.filter_map(|other| mine.server.twins(&other.server)).next()
+    /// A conflict of this tunnel's server with another one that is connected. Asked once a tunnel is stable: just after a restart
+    /// the tunnel of the process before may still look alive.
+    pub(super) fn conflict(&self) -> Option<ServerConflict> {
+        let tunnels = self.connected.tunnels();
+        let mine = tunnels.iter().find(|tunnel| tunnel.number == self.number)?;
+        let others = tunnels.iter().filter(|other| other.supervisor != mine.supervisor && (other.serves)());
+        others.filter_map(|other| mine.server.conflict(&other.server)).next()
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.roll.entries().retain(|entry| entry.number != self.number);
-        self.roll.tell();
+        self.connected.tunnels().retain(|tunnel| tunnel.number != self.number);
+        self.connected.notify();
     }
 }
 
@@ -162,80 +162,80 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_found_by_two_addresses_is_entered_once_until_it_is_lost() {
-        let roll = ConnectedServers::default();
-        let mut changed = roll.changed();
-        let first = roll.enter(1, server("a", 1, 1), || true).unwrap();
-        assert!(roll.enter(2, server("a", 1, 1), || true).is_none());
+    fn a_server_found_by_two_addresses_is_registered_once() {
+        let connected = ConnectedServers::default();
+        let mut changed = connected.subscribe();
+        let first = connected.register(1, server("a", 1, 1), || true).unwrap();
+        assert!(connected.register(2, server("a", 1, 1), || true).is_none());
 
         drop(first);
 
         assert!(changed.has_changed().unwrap());
         changed.mark_unchanged();
-        assert!(roll.enter(2, server("a", 1, 1), || true).is_some());
+        assert!(connected.register(2, server("a", 1, 1), || true).is_some());
     }
 
     #[test]
-    fn a_tunnel_that_turned_silent_keeps_no_other_address_away_and_gives_way_when_it_is_back() {
-        let (roll, serves) = (ConnectedServers::default(), Arc::new(AtomicBool::new(true)));
+    fn a_silent_tunnel_blocks_no_other_address_and_is_superseded() {
+        let (connected, serves) = (ConnectedServers::default(), Arc::new(AtomicBool::new(true)));
         let asked = Arc::clone(&serves);
-        let _elder = roll.enter(1, server("a", 1, 1), move || asked.load(Ordering::Relaxed)).unwrap();
-        assert!(roll.reaches(&server("a", 1, 1)));
+        let _elder = connected.register(1, server("a", 1, 1), move || asked.load(Ordering::Relaxed)).unwrap();
+        assert!(connected.reaches(&server("a", 1, 1)));
 
         serves.store(false, Ordering::Relaxed);
-        assert!(!roll.reaches(&server("a", 1, 1)));
-        let _younger = roll.enter(2, server("a", 1, 1), || true).unwrap();
-        assert_eq!((roll.gives_way(1), roll.gives_way(2)), (None, None), "what is silent is held");
+        assert!(!connected.reaches(&server("a", 1, 1)));
+        let _younger = connected.register(2, server("a", 1, 1), || true).unwrap();
+        assert_eq!((connected.superseded(1), connected.superseded(2)), (None, None), "a silent tunnel is kept");
 
         serves.store(true, Ordering::Relaxed);
-        assert_eq!((roll.gives_way(1), roll.gives_way(2)), (Some(server("a", 1, 1)), None));
+        assert_eq!((connected.superseded(1), connected.superseded(2)), (Some(server("a", 1, 1)), None));
     }
 
     #[test]
-    fn a_second_tunnel_by_the_same_address_is_entered() {
-        let roll = ConnectedServers::default();
-        let _first = roll.enter(1, server("a", 1, 1), || true).unwrap();
-        assert!(roll.enter(1, server("a", 1, 1), || true).is_some());
+    fn a_second_tunnel_by_the_same_address_is_registered() {
+        let connected = ConnectedServers::default();
+        let _first = connected.register(1, server("a", 1, 1), || true).unwrap();
+        assert!(connected.register(1, server("a", 1, 1), || true).is_some());
     }
 
     #[test]
-    fn two_processes_of_one_name_are_two_servers_and_are_noticed() {
-        let roll = ConnectedServers::default();
-        let _one = roll.enter(1, server("a", 1, 1), || true).unwrap();
-        let other = roll.enter(2, server("a", 2, 2), || true).unwrap();
-        assert_eq!(other.twins(), Some(ServerConflict::Id("a".to_owned())));
+    fn two_processes_of_one_name_are_two_servers_in_conflict() {
+        let connected = ConnectedServers::default();
+        let _one = connected.register(1, server("a", 1, 1), || true).unwrap();
+        let other = connected.register(2, server("a", 2, 2), || true).unwrap();
+        assert_eq!(other.conflict(), Some(ServerConflict::Id("a".to_owned())));
     }
 
     #[test]
-    fn two_servers_with_one_state_directory_are_noticed() {
-        let roll = ConnectedServers::default();
-        let _one = roll.enter(1, server("a", 1, 7), || true).unwrap();
-        let other = roll.enter(2, server("b", 2, 7), || true).unwrap();
-        assert_eq!(other.twins(), Some(ServerConflict::Keys("b".to_owned(), "a".to_owned())));
+    fn two_servers_with_one_state_directory_are_in_conflict() {
+        let connected = ConnectedServers::default();
+        let _one = connected.register(1, server("a", 1, 7), || true).unwrap();
+        let other = connected.register(2, server("b", 2, 7), || true).unwrap();
+        assert_eq!(other.conflict(), Some(ServerConflict::Keys("b".to_owned(), "a".to_owned())));
     }
 
     #[test]
-    fn a_restarted_server_is_no_twin_of_itself() {
-        let roll = ConnectedServers::default();
-        let _before = roll.enter(1, server("a", 1, 1), || false).unwrap();
-        let by_another_address = roll.enter(2, server("a", 2, 1), || true).unwrap();
-        let by_the_same = roll.enter(1, server("a", 3, 1), || false).unwrap();
-        assert_eq!(by_another_address.twins(), None);
+    fn a_restarted_server_is_in_no_conflict_with_itself() {
+        let connected = ConnectedServers::default();
+        let _before = connected.register(1, server("a", 1, 1), || false).unwrap();
+        let by_another_address = connected.register(2, server("a", 2, 1), || true).unwrap();
+        let by_the_same = connected.register(1, server("a", 3, 1), || false).unwrap();
+        assert_eq!(by_another_address.conflict(), None);
         drop(by_another_address);
-        assert_eq!(by_the_same.twins(), None);
+        assert_eq!(by_the_same.conflict(), None);
     }
 
     #[test]
     fn servers_that_say_nothing_of_their_keys_have_none_in_common() {
-        let roll = ConnectedServers::default();
-        let silent = |id: &str| Server { id: id.to_owned(), boot: Vec::new(), keys: Vec::new() };
-        let _one = roll.enter(1, silent("a"), || true).unwrap();
-        let other = roll.enter(2, silent("b"), || true).unwrap();
-        assert_eq!(other.twins(), None);
-        assert!(roll.enter(3, silent("a"), || true).is_none());
+        let connected = ConnectedServers::default();
+        let silent = |id: &str| ServerProcess { id: id.to_owned(), boot: Vec::new(), keys: Vec::new() };
+        let _one = connected.register(1, silent("a"), || true).unwrap();
+        let other = connected.register(2, silent("b"), || true).unwrap();
+        assert_eq!(other.conflict(), None);
+        assert!(connected.register(3, silent("a"), || true).is_none());
     }
 
-    fn server(id: &str, boot: u8, keys: u8) -> Server {
-        Server { id: id.to_owned(), boot: vec![boot; 16], keys: vec![keys; 8] }
+    fn server(id: &str, boot: u8, keys: u8) -> ServerProcess {
+        ServerProcess { id: id.to_owned(), boot: vec![boot; 16], keys: vec![keys; 8] }
     }
 }

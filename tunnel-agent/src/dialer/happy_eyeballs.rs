@@ -200,7 +200,7 @@ impl HappyEyeballs {
     }
 
     /// Something arrived on a tunnel that was sent after its greeting.
-    pub(super) fn heard(&mut self, now: Instant, number: u64) {
+    pub(super) fn proven(&mut self, now: Instant, number: u64) {
         if let Some(tunnel) = self.tunnels.iter_mut().find(|tunnel| tunnel.number == number) {
             tunnel.is_proven = true;
         }

@@ -1,29 +1,29 @@
-//! Says what goes wrong again and again in the log once, and then from time to time.
+//! Logs a failure that repeats once, and then once a minute.
 
 use std::time::{Duration, Instant};
 
-/// The same words are said again after so long.
-const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// The same message is logged again after this time.
+const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
-/// What was complained of last.
+/// The message that was logged last, and its time.
 #[derive(Debug, Default)]
 pub(super) struct LogThrottle(Option<(String, Instant)>);
 
 impl LogThrottle {
-    /// Whether these words are worth a warning now.
-    pub(super) fn is_news(&mut self, now: Instant, words: &str) -> bool {
-        let stale = self
+    /// Whether this message is to be logged as a warning now. If so, it counts as logged.
+    pub(super) fn should_log(&mut self, now: Instant, message: &str) -> bool {
+        let is_due = self
             .0
             .as_ref()
-            .is_none_or(|(said, at)| said != words || now.saturating_duration_since(*at) >= AGAIN_AFTER);
-        if stale {
-            self.0 = Some((words.to_owned(), now));
+            .is_none_or(|(logged, at)| logged != message || now.saturating_duration_since(*at) >= REPEAT_AFTER);
+        if is_due {
+            self.0 = Some((message.to_owned(), now));
         }
-        stale
+        is_due
     }
 
-    /// There is nothing to complain of any more.
-    pub(super) fn settle(&mut self) {
+    /// The failure is over: the same message is logged at once if it comes again.
+    pub(super) fn reset(&mut self) {
         self.0 = None;
     }
 }
@@ -33,14 +33,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_said_once_then_from_time_to_time_and_anew_after_better_times() {
-        let (mut complaint, now) = (LogThrottle::default(), Instant::now());
-        assert!(complaint.is_news(now, "no answer"));
-        assert!(!complaint.is_news(now + AGAIN_AFTER / 2, "no answer"));
-        assert!(complaint.is_news(now + AGAIN_AFTER / 2, "no address"));
-        assert!(!complaint.is_news(now + AGAIN_AFTER, "no address"));
-        assert!(complaint.is_news(now + AGAIN_AFTER * 2, "no address"));
-        complaint.settle();
-        assert!(complaint.is_news(now + AGAIN_AFTER * 2, "no address"));
+    fn a_message_is_logged_once_then_once_a_minute_and_anew_after_a_reset() {
+        let (mut throttle, now) = (LogThrottle::default(), Instant::now());
+        assert!(throttle.should_log(now, "no answer"));
+        assert!(!throttle.should_log(now + REPEAT_AFTER / 2, "no answer"));
+        assert!(throttle.should_log(now + REPEAT_AFTER / 2, "no address"));
+        assert!(!throttle.should_log(now + REPEAT_AFTER, "no address"));
+        assert!(throttle.should_log(now + REPEAT_AFTER * 2, "no address"));
+        throttle.reset();
+        assert!(throttle.should_log(now + REPEAT_AFTER * 2, "no address"));
     }
 }

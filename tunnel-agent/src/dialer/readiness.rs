@@ -1,4 +1,4 @@
-//! Whether the agent reaches any server, for its readiness.
+//! Reports to the agent's readiness whether any server is reached, and how well.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,60 +6,60 @@ use daemon::{Degraded, NotReady, Readiness};
 
 use super::happy_eyeballs::Reachability;
 
-/// What readiness calls it.
+/// The name of this part in the readiness report.
 const PART: &str = "tunnel";
 
-/// How all addresses together stand. Clones are the same.
+/// The reachability of all addresses together. Clones share it.
 #[derive(Clone)]
-pub(super) struct DialerReadiness(Arc<Mutex<State>>);
+pub(super) struct DialerReadiness(Arc<Mutex<ReadinessState>>);
 
-struct State {
+struct ReadinessState {
     readiness: Readiness,
-    /// One for each seat.
-    standings: Vec<(u64, Reachability)>,
-    shown: Shown,
+    /// The reachability of each address, by the number of its supervisor.
+    addresses: Vec<(u64, Reachability)>,
+    reported: Reported,
 }
 
-/// What readiness is told now.
-enum Shown {
-    Away(#[expect(dead_code, reason = "held, and dropped in time")] NotReady),
+/// The state that was reported last. It lasts until it is dropped.
+enum Reported {
+    NotReady(#[expect(dead_code, reason = "held, and dropped in time")] NotReady),
     Degraded(&'static str, #[expect(dead_code, reason = "held, and dropped in time")] Degraded),
-    Well,
+    Ready,
 }
 
-/// One address. Dropped, it reaches nobody any more.
-pub(super) struct Seat {
-    presence: DialerReadiness,
+/// The reachability of one address, which counts until this is dropped.
+pub(super) struct AddressReadiness {
+    all: DialerReadiness,
     number: u64,
 }
 
 impl DialerReadiness {
-    /// Nobody is reached yet.
+    /// No server is reached yet.
     pub(super) fn new(readiness: Readiness) -> Self {
-        let shown = Shown::Away(readiness.lost(PART));
-        Self(Arc::new(Mutex::new(State { readiness, standings: Vec::new(), shown })))
+        let reported = Reported::NotReady(readiness.lost(PART));
+        Self(Arc::new(Mutex::new(ReadinessState { readiness, addresses: Vec::new(), reported })))
     }
 
-    /// Another address, whose number no other bears.
-    pub(super) fn seat(&self, number: u64) -> Seat {
-        Seat { presence: self.clone(), number }
+    /// Adds an address. The number of its supervisor names it.
+    pub(super) fn address(&self, number: u64) -> AddressReadiness {
+        AddressReadiness { all: self.clone(), number }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // What is shown is made anew from all standings each time, so poison means nothing here.
+    fn state(&self) -> MutexGuard<'_, ReadinessState> {
+        // The report is made anew from all addresses each time, so a poisoned lock does no harm.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn show(&mut self) {
-        let best = self.standings.iter().map(|(_, standing)| *standing).max().unwrap_or(Reachability::Unreachable);
-        match (best, &self.shown) {
-            (Reachability::Unreachable, Shown::Away(_)) | (Reachability::Preferred, Shown::Well) => {}
-            (Reachability::Unreachable, Shown::Degraded(..) | Shown::Well) => {
-                self.shown = Shown::Away(self.readiness.lost(PART));
+impl ReadinessState {
+    fn report(&mut self) {
+        let best = self.addresses.iter().map(|(_, reachability)| *reachability).max().unwrap_or(Reachability::Unreachable);
+        match (best, &self.reported) {
+            (Reachability::Unreachable, Reported::NotReady(_)) | (Reachability::Preferred, Reported::Ready) => {}
+            (Reachability::Unreachable, Reported::Degraded(..) | Reported::Ready) => {
+                self.reported = Reported::NotReady(self.readiness.lost(PART));
             }
-            (Reachability::Preferred, Shown::Degraded(..) | Shown::Away(_)) => self.shown = Shown::Well,
+            (Reachability::Preferred, Reported::Degraded(..) | Reported::NotReady(_)) => self.reported = Reported::Ready,
             (Reachability::Silent, _) => self.degrade("every server is silent"),
             (Reachability::Fallback, _) => {
                 self.degrade("on HTTP/2 over TCP, because UDP to the server does not pass")
@@ -68,27 +68,27 @@ impl State {
     }
 
     fn degrade(&mut self, why: &'static str) {
-        if !matches!(&self.shown, Shown::Degraded(shown, _) if *shown == why) {
-            self.shown = Shown::Degraded(why, self.readiness.degraded(PART, why));
+        if !matches!(&self.reported, Reported::Degraded(reported, _) if *reported == why) {
+            self.reported = Reported::Degraded(why, self.readiness.degraded(PART, why));
         }
     }
 }
 
-impl Seat {
-    /// How the address stands now.
-    pub(super) fn set(&self, standing: Reachability) {
-        let mut state = self.presence.state();
-        state.standings.retain(|(number, _)| *number != self.number);
-        state.standings.push((self.number, standing));
-        state.show();
+impl AddressReadiness {
+    /// The reachability of this address has changed.
+    pub(super) fn set(&self, reachability: Reachability) {
+        let mut state = self.all.state();
+        state.addresses.retain(|(number, _)| *number != self.number);
+        state.addresses.push((self.number, reachability));
+        state.report();
     }
 }
 
-impl Drop for Seat {
+impl Drop for AddressReadiness {
     fn drop(&mut self) {
-        let mut state = self.presence.state();
-        state.standings.retain(|(number, _)| *number != self.number);
-        state.show();
+        let mut state = self.all.state();
+        state.addresses.retain(|(number, _)| *number != self.number);
+        state.report();
     }
 }
 
@@ -97,12 +97,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_of_all_addresses_says_whether_the_agent_is_ready() {
+    fn the_agent_is_as_ready_as_its_best_address() {
         let readiness = Readiness::new();
-        let presence = DialerReadiness::new(readiness.clone());
+        let readiness_of_all = DialerReadiness::new(readiness.clone());
         assert_eq!(readiness.report(), "[-]tunnel not ready\n");
 
-        let (one, other) = (presence.seat(1), presence.seat(2));
+        let (one, other) = (readiness_of_all.address(1), readiness_of_all.address(2));
         one.set(Reachability::Fallback);
         other.set(Reachability::Unreachable);
         assert!(readiness.is_ready());

@@ -1,9 +1,8 @@
-//! Finds the addresses of one configured server, again and again, and has each of them kept.
+//! Resolves the name of one configured server again and again, and has each of its addresses supervised.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use daemon::chain;
@@ -13,56 +12,57 @@ use tokio::time::sleep;
 use tracing::{debug, info, warn};
 use transport::Carrier;
 
-use super::addresses::{ADDRESSES_MAX, Addresses, Change, Unresolved, resolve};
-use super::log_throttle::LogThrottle;
+use super::addresses::{ADDRESSES_MAX, Addresses, Change, ResolveError, resolve};
+use super::dependencies::{ConfiguredServer, Dependencies, SharedDialer};
 use super::dial::Route;
+use super::log_throttle::LogThrottle;
 use super::supervisor::Supervisor;
-use super::{Kit, ConfiguredServer, random};
 use crate::config::ServerAddress;
-use crate::metrics;
+use crate::metrics::{self, DialFailureReason};
+use crate::random::random;
 
-/// How often a name is looked up while nothing happens.
+/// Interval between two lookups of a name while nothing happens.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
-/// How often at most, however often its addresses are dialed.
+/// Least time between two lookups, however often the addresses are dialed.
 const RESOLVE_PAUSE: Duration = Duration::from_secs(2);
 
-/// Waits after a lookup in vain, as long as no address is known.
+/// Waits after a failed lookup, as long as no address is known.
 const UNKNOWN_BASE: Duration = Duration::from_millis(500);
 const UNKNOWN_CAP: Duration = Duration::from_secs(5);
 
-/// Looks after one configured server.
+/// The lookups of one configured server, and the supervisors of its addresses.
 pub(super) struct Resolver {
-    kit: Arc<Kit>,
+    shared: Arc<SharedDialer>,
     server: ConfiguredServer,
     addresses: Addresses,
-    /// Tells each supervisor whether its address is the server's; closed where a supervisor has ended. The one without an address
-    /// leaves it to a proxy to find one.
+    /// Tells each supervisor whether DNS lists its address. Closed where a supervisor has ended. The supervisor without an address
+    /// lets a proxy resolve the name.
     supervisors: BTreeMap<Option<SocketAddr>, watch::Sender<bool>>,
-    /// Told before each dial.
+    /// Notified before each dial.
     redials: Arc<Notify>,
     unknown: Backoff,
-    complaint: LogThrottle,
+    log_throttle: LogThrottle,
 }
 
 impl Resolver {
-    pub(super) fn new(kit: Arc<Kit>, server: ConfiguredServer) -> Self {
-        // The server is there from the beginning, without a tunnel.
-        drop(metrics::Connected::to(&server.address.to_string()));
+    pub(super) fn new(shared: Arc<SharedDialer>, server: ConfiguredServer) -> Self {
+        // Creates the server's gauge, with the value 0.
+        drop(metrics::ConnectedTunnel::to(&server.address.to_string()));
         Self {
-            kit,
+            shared,
             server,
             addresses: Addresses::default(),
             supervisors: BTreeMap::new(),
             redials: Arc::new(Notify::new()),
             unknown: Backoff::new(UNKNOWN_BASE, UNKNOWN_CAP),
-            complaint: LogThrottle::default(),
+            log_throttle: LogThrottle::default(),
         }
     }
 
     /// Runs until the agent stops.
     pub(super) async fn run(mut self) {
-        let draining = self.kit.scope.draining();
+        let draining = self.shared.scope.draining();
         tokio::pin!(draining);
         let needs_dns = self.server.address.host.parse::<IpAddr>().is_err();
         loop {
@@ -72,8 +72,8 @@ impl Resolver {
                 () = &mut draining => return,
             };
             match found {
-                Ok(found) => self.learn(&found),
-                Err(unresolved) => self.complain(&unresolved),
+                Ok(found) => self.resolved(&found),
+                Err(error) => self.failed(&error),
             }
             if !needs_dns {
                 return;
@@ -87,27 +87,27 @@ impl Resolver {
         }
     }
 
-    fn learn(&mut self, found: &[SocketAddr]) {
-        self.complaint.settle();
+    fn resolved(&mut self, found: &[SocketAddr]) {
+        self.log_throttle.reset();
         self.unknown.reset();
-        let Change { come, gone, beyond } = self.addresses.learn(found);
-        for gone in gone.into_iter().map(Some).chain([None]) {
-            if let Some(supervisor) = self.supervisors.get(&gone) {
+        let Change { added, removed, left_out } = self.addresses.update(found);
+        for removed in removed.into_iter().map(Some).chain([None]) {
+            if let Some(supervisor) = self.supervisors.get(&removed) {
                 supervisor.send_replace(false);
             }
         }
-        if beyond > 0 && !come.is_empty() {
-            warn!(server = %self.server.address, beyond, "more than {ADDRESSES_MAX} addresses: the rest is not dialed");
+        if left_out > 0 && !added.is_empty() {
+            warn!(server = %self.server.address, left_out, "more than {ADDRESSES_MAX} addresses: the rest is not dialed");
         }
         self.supervisors.retain(|_, supervisor| !supervisor.is_closed());
-        for address in come {
-            self.keep(Some(address), found.len() == 1);
+        for address in added {
+            self.supervise(Some(address), found.len() == 1);
         }
     }
 
-    /// Has an address kept. A proxy is asked for it by the server's name where that has no other, because proxies allow
-    /// names rather than addresses.
-    fn keep(&mut self, address: Option<SocketAddr>, by_name: bool) {
+    /// Starts a supervisor of an address. Where it is the only one, a proxy is asked for the server's name instead, because proxies
+    /// allow names rather than addresses.
+    fn supervise(&mut self, address: Option<SocketAddr>, by_name: bool) {
         if let Some(supervisor) = self.supervisors.get(&address) {
             supervisor.send_replace(true);
             return;
@@ -115,42 +115,43 @@ impl Resolver {
         let ServerAddress { host, port } = &self.server.address;
         let target =
             address.filter(|_| !by_name).map_or_else(|| host.clone(), |address| address.ip().to_string());
-        let proxy = self.kit.proxies.to(host, *port).cloned();
+        let proxy = self.shared.dependencies.proxies.to(host, *port).cloned();
         let route = Route { server: self.server.clone(), address, proxy, target };
         match &route.proxy {
             Some(proxy) => info!(server = %self.server.address, address = %route, %proxy, "dialing"),
             None => info!(server = %self.server.address, address = %route, "dialing"),
         }
-        let (tell, is_listed) = watch::channel(true);
-        self.supervisors.insert(address, tell);
-        let number = self.kit.supervisors.fetch_add(1, Ordering::Relaxed);
-        let supervisor = Supervisor::new(Arc::clone(&self.kit), route, number, is_listed, Arc::clone(&self.redials));
-        let home = self.kit.scope.home_for(usize::try_from(number).unwrap_or_default());
-        self.kit.scope.spawn_on(home, supervisor.run());
+        let (listing, is_listed) = watch::channel(true);
+        self.supervisors.insert(address, listing);
+        let number = self.shared.next_supervisor();
+        let (shared, redials) = (Arc::clone(&self.shared), Arc::clone(&self.redials));
+        let supervisor = Supervisor::new(shared, route, number, is_listed, redials);
+        let home = self.shared.scope.home_for(usize::try_from(number).unwrap_or_default());
+        self.shared.scope.spawn_on(home, supervisor.run());
     }
 
-    /// Addresses that were known stay what they are: the tunnels to them may live, and DNS be what is broken.
-    fn complain(&mut self, unresolved: &Unresolved) {
-        match unresolved {
-            Unresolved::Failed { .. } => metrics::dial_failed_early("resolve"),
-            Unresolved::NoAddress(_) => metrics::dial_failed_early("no_address"),
-        }
-        let (server, error) = (&self.server.address, chain(unresolved).to_string());
-        if self.complaint.is_news(Instant::now(), &error) {
+    /// Keeps the addresses that are known: the tunnels to them may be alive, and only DNS broken.
+    fn failed(&mut self, error: &ResolveError) {
+        metrics::dial_failed(match error {
+            ResolveError::Failed { .. } => DialFailureReason::Resolve,
+            ResolveError::NoAddress(_) => DialFailureReason::NoAddress,
+        });
+        let (server, error) = (&self.server.address, chain(error).to_string());
+        if self.log_throttle.should_log(Instant::now(), &error) {
             warn!(%server, error, known = self.supervisors.len(), "the server's addresses could not be found");
         } else {
             debug!(%server, error, "the server's addresses could not be found");
         }
-        // A host that reaches the world by a proxy alone often knows no names of it.
+        // A host that has only a proxy to the outside often cannot resolve outside names.
         let ServerAddress { host, port } = &self.server.address;
-        let has_proxy =
-            self.kit.proxies.to(host, *port).is_some() && self.kit.carriers.contains(&Carrier::Http2);
+        let Dependencies { proxies, carriers, .. } = &self.shared.dependencies;
+        let has_proxy = proxies.to(host, *port).is_some() && carriers.contains(&Carrier::Http2);
         if has_proxy && self.supervisors.is_empty() {
-            self.keep(None, true);
+            self.supervise(None, true);
         }
     }
 
-    /// Until the next lookup: soon where no address is known, or when one of them is dialed.
+    /// Waits until the next lookup: for a short time where no address is known, or until one of them is dialed.
     fn wait(&mut self) -> impl Future<Output = ()> + use<> {
         let again = self.supervisors.is_empty().then(|| self.unknown.next(random()));
         let redials = Arc::clone(&self.redials);

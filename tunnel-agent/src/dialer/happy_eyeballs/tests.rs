@@ -28,7 +28,7 @@ fn where_udp_passes_nothing_else_is_dialed() {
 }
 
 #[test]
-fn an_agent_has_a_tunnel_that_works_within_5_s_of_its_start_whatever_becomes_of_udp() {
+fn a_tunnel_works_within_5_s_of_the_start_whatever_udp_does() {
     for udp in [Udp::Passes, Udp::Dropped, Udp::DroppedAfterTheGreeting] {
         let mut world = World::new(&[Quic, Http2]);
         world.udp = udp;
@@ -38,7 +38,7 @@ fn an_agent_has_a_tunnel_that_works_within_5_s_of_its_start_whatever_becomes_of_
 }
 
 #[test]
-fn a_tunnel_that_turns_silent_has_a_working_one_beside_it_within_5_s_and_is_kept() {
+fn a_silent_tunnel_is_kept_and_has_a_working_one_within_5_s() {
     for udp in [Udp::Dropped, Udp::DroppedAfterTheGreeting] {
         let mut world = World::new(&[Quic, Http2]);
         world.run(30 * SECOND);
@@ -52,7 +52,7 @@ fn a_tunnel_that_turns_silent_has_a_working_one_beside_it_within_5_s_and_is_kept
 }
 
 #[test]
-fn udp_is_taken_again_within_60_s_of_its_return_and_http2_ends_once_it_has_held() {
+fn quic_is_used_within_60_s_of_udps_return_and_http2_drained_later() {
     for away in [5, 20, 45, 300] {
         let mut world = World::new(&[Quic, Http2]);
         world.udp = Udp::Dropped;
@@ -71,7 +71,7 @@ fn udp_is_taken_again_within_60_s_of_its_return_and_http2_ends_once_it_has_held(
 }
 
 #[test]
-fn a_silent_tunnel_that_is_heard_again_ends_the_race() {
+fn a_silent_tunnel_that_is_heard_again_ends_the_dials() {
     let mut world = World::new(&[Quic, Http2]);
     world.run(30 * SECOND);
     world.tunnels[0].passes = false;
@@ -127,7 +127,7 @@ fn a_refused_certificate_is_dialed_twice_a_minute_at_most() {
 }
 
 #[test]
-fn as_long_as_a_server_has_told_it_is_dialed_by_no_carrier() {
+fn until_a_servers_retry_after_it_is_dialed_by_no_carrier() {
     let mut world = World::new(&[Quic, Http2]);
     world.failure = Some(DialFailure::RetryAfter(20 * SECOND));
     world.run(20 * SECOND);
@@ -135,7 +135,7 @@ fn as_long_as_a_server_has_told_it_is_dialed_by_no_carrier() {
 }
 
 #[test]
-fn who_was_replaced_by_a_later_process_does_not_come_back_at_once_by_any_carrier() {
+fn a_replaced_process_does_not_come_back_at_once_by_any_carrier() {
     let now = Instant::now();
     for held in [SECOND, 3600 * SECOND] {
         let mut happy_eyeballs = HappyEyeballs::new(now, &[Quic, Http2]);
@@ -151,7 +151,7 @@ fn who_was_replaced_by_a_later_process_does_not_come_back_at_once_by_any_carrier
 }
 
 #[test]
-fn a_double_rests_until_the_other_way_is_gone() {
+fn a_duplicate_is_not_dialed_until_the_other_address_is_gone() {
     let now = Instant::now();
     let mut happy_eyeballs = HappyEyeballs::new(now, &[Quic]);
     assert_eq!(happy_eyeballs.poll_step(), Some(Step::Dial(Quic)));
@@ -166,7 +166,7 @@ fn a_double_rests_until_the_other_way_is_gone() {
 }
 
 #[test]
-fn what_gives_way_is_drained_once_and_what_is_silent_is_kept() {
+fn a_superseded_tunnel_is_drained_once_and_a_silent_one_kept() {
     let now = Instant::now();
     let mut happy_eyeballs = HappyEyeballs::new(now, &[Quic, Http2]);
     let silent = happy_eyeballs.greeted(now, Quic);
@@ -198,7 +198,7 @@ fn an_address_that_is_gone_is_left_once_its_tunnel_has_ended() {
 }
 
 #[test]
-fn no_carrier_is_dialed_twice_at_once_and_no_more_tunnels_are_held_than_may_be() {
+fn no_carrier_is_dialed_twice_at_once_and_tunnels_are_bounded() {
     for seed in 0..30 {
         let mut world = World::new(&[Quic, Http2]);
         let mut rng_state = seed;
@@ -353,7 +353,7 @@ impl World {
                 tunnel.heard = self.now;
             }
             if tunnel.passes && self.now >= tunnel.greeted + RTT * 3 {
-                self.happy_eyeballs.heard(self.now, tunnel.number);
+                self.happy_eyeballs.x.now, tunnel.number);
             }
             let silence = self.now - tunnel.heard;
             let health = if silence < SUSPECT_AFTER { Health::Live } else { Health::Suspect };

@@ -1,6 +1,6 @@
-//! A watch as a bell: it rings when something may have changed, and what there is now is listed anew.
+//! Waits until a list may have changed, by a watch of which no event is parsed. The list is then requested again.
 //!
-//! No event is read, so that none can be misread or missed, and none costs memory.
+//! So no event can be misread or missed, and none costs memory.
 
 use std::time::Duration;
 
@@ -13,67 +13,67 @@ use tracing::debug;
 
 use crate::apiserver::ApiServer;
 
-/// How long a watch lasts; then the list is asked for anyway.
+/// Duration of a watch. Then the list is requested again in any case.
 pub(super) const WATCH_FOR: Duration = Duration::from_secs(60);
 
-/// How much longer it may last before the API server is taken for gone.
+/// Time by which a watch may last longer, before the API server counts as dead.
 const WATCH_LATE_MAX: Duration = Duration::from_secs(10);
 
-/// A watch that has lasted so long was one.
-const WATCH_LEAST: Duration = Duration::from_secs(2);
+/// A watch that lasted at least so long did not fail at once.
+const WATCH_MIN: Duration = Duration::from_secs(2);
 
-/// What became of a watch.
+/// The way in which a watch ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Bell {
+pub(super) enum WatchOutcome {
     /// Something may have changed.
-    Rung,
-    /// Nothing has changed all the time.
-    Over,
-    /// It broke at once.
+    Changed,
+    /// The watch lasted its time, and nothing has changed.
+    Unchanged,
+    /// The watch broke at once.
     Lost,
-    /// There is none, or the agent may not watch.
-    None,
+    /// There is no watch, or the agent may not watch.
+    Unavailable,
 }
 
-/// Waits for what a watch at this path tells of, which lasts for [`WATCH_FOR`].
-pub(super) async fn wait(api_server: &ApiServer, path: Option<&str>) -> Bell {
+/// Watches at this path for at most [`WATCH_FOR`], until something may have changed.
+pub(super) async fn wait(api_server: &ApiServer, path: Option<&str>) -> WatchOutcome {
     let Some(path) = path else {
-        return Bell::None;
+        return WatchOutcome::Unavailable;
     };
-    let begun = Instant::now();
-    let mut moves = api_server.moves();
+    let began = Instant::now();
+    let mut api_servers = api_server.moves();
     // Both arms are cancel-safe: a watch that is dropped is cancelled.
     let watched = tokio::select! {
         watched = timeout(WATCH_FOR + WATCH_LATE_MAX, watch(api_server, path)) => watched,
-        // Whoever was watched may be dead, and say nothing for that reason.
-        _ = moves.changed() => return Bell::Rung,
+        // The API server that was watched may be dead, and therefore silent.
+        _ = api_servers.changed() => return WatchOutcome::Changed,
     };
     match watched {
-        Ok(Some(bell)) => bell,
-        Ok(None) if begun.elapsed() < WATCH_LEAST => Bell::Lost,
-        Ok(None) | Err(_) => Bell::Over,
+        Ok(Some(outcome)) => outcome,
+        Ok(None) if began.elapsed() < WATCH_MIN => WatchOutcome::Lost,
+        Ok(None) | Err(_) => WatchOutcome::Unchanged,
     }
 }
 
-/// `None` if it ended by itself.
-async fn watch(api_server: &ApiServer, path: &str) -> Option<Bell> {
+/// Reads from a watch. `None` if it ended by itself.
+async fn watch(api_server: &ApiServer, path: &str) -> Option<WatchOutcome> {
     let mut request = Request::get(path).body(Empty::<Bytes>::new()).ok()?;
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
     let response = api_server.send_long_running(request).await.ok()?;
     match response.status() {
         StatusCode::OK => {}
-        // The version is too old, which only a new list mends.
-        StatusCode::GONE => return Some(Bell::Rung),
+        // The version is too old: only a new list helps.
+        StatusCode::GONE => return Some(WatchOutcome::Changed),
         status => {
             debug!(%status, "the agent may not watch; apply what `tombolo rbac` makes of its configuration");
-            return Some(Bell::None);
+            return Some(WatchOutcome::Unavailable);
         }
     }
     let mut body = response.into_body();
     loop {
         let frame = body.frame().await?.ok()?;
         if frame.data_ref().is_some_and(|data| !data.is_empty()) {
-            return Some(Bell::Rung);
+            return Some(WatchOutcome::Changed);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is at the API server: requests share its seats, fairly among those for whom they are made.
+//! A fair queue for the API server's seats: users and credentials share them evenly.
 
 use std::time::Duration;
 
@@ -10,36 +10,36 @@ use super::ForwardError;
 use crate::config::Limits;
 use crate::guard::Cleared;
 
-/// The seats of one API server, for whoever asks by whichever credential. Clones are the same.
+/// The seats of one API server, for requests with any credential. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Turns {
+pub struct FairQueue {
     seats: Seats,
     wait: Duration,
 }
 
-/// For whom a request is made.
+/// The flow of a request, among which seats are shared.
 #[derive(Debug, Hash, PartialEq, Eq)]
 enum Flow<'a> {
-    /// This user, who is asserted.
+    /// Requests that assert this user.
     User(&'a HeaderValue),
-    /// Whoever brings this credential.
+    /// Requests with this credential of a caller.
     Bearer(Option<&'a HeaderValue>),
 }
 
-impl Turns {
-    /// So many seats, so many who wait for one, and for so long.
+impl FairQueue {
+    /// A queue with these numbers of seats and waiting requests, and this longest wait.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let Limits { requests: seats, queue: waiting, queue_wait: wait } = limits;
-        // One who is alone may fill all queues, and makes place for whoever comes.
+        // A flow that is alone may fill all queues, and is displaced when another one comes.
         let per_queue = waiting.div_ceil(HAND);
         Self { seats: Seats::new(SeatLimits { seats, per_queue, waiting }), wait }
     }
 
-    /// A seat for a request, now or after a wait. Cancel-safe: dropped, it waits no more.
+    /// A seat for a request, now or after a wait. Cancel-safe: a future that is dropped leaves the queue.
     ///
     /// # Errors
-    /// `Busy`: there is none in time, or no room to wait.
+    /// `Busy`: no seat became free in time, or the queue is full.
     pub(super) async fn take(
         &self,
         cleared: &Cleared,
@@ -54,7 +54,7 @@ impl Turns {
         })
     }
 
-    /// How things are now.
+    /// The numbers of taken seats and of waiting requests.
     #[must_use]
     pub fn figures(&self) -> SeatFigures {
         self.seats.figures()
@@ -71,27 +71,26 @@ mod tests {
     use super::*;
     use crate::guard::Guard;
 
-    /// What one may fill: the seat, and twice each of its queues.
+    /// One flow may fill all of it: the seat, and twice each of its queues.
     const LIMITS: Limits = Limits { requests: 1, queue: 2 * HAND, queue_wait: Duration::from_secs(60) };
 
     #[tokio::test]
-    async fn whoever_brings_another_credential_finds_a_place_where_one_has_filled_all_and_that_one_does_not()
-    {
+    async fn another_credential_finds_a_slot_where_one_has_filled_the_queue() {
         let allow_list = AllowList::new(None, None, None).unwrap();
         let cleared = Guard::new(allow_list, true).check(&Identity::PassThrough(PassThrough {})).unwrap();
         let [ann, ben] = ["Bearer ann", "Bearer ben"].map(HeaderValue::from_static);
-        let turns = Turns::new(LIMITS);
-        let _seat = turns.take(&cleared, Some(&ann)).await.unwrap();
+        let queue = FairQueue::new(LIMITS);
+        let _seat = queue.take(&cleared, Some(&ann)).await.unwrap();
         let mut waiting: Vec<_> =
-            (0..LIMITS.queue).map(|_| Box::pin(turns.take(&cleared, Some(&ann)))).collect();
-        assert!(waiting.iter_mut().all(|waits| waits.as_mut().now_or_never().is_none()));
+            (0..LIMITS.queue).map(|_| Box::pin(queue.take(&cleared, Some(&ann)))).collect();
+        assert!(waiting.iter_mut().all(|waiter| waiter.as_mut().now_or_never().is_none()));
 
-        let refused = turns.take(&cleared, Some(&ann)).await;
-        let mut other = Box::pin(turns.take(&cleared, Some(&ben)));
+        let refused = queue.take(&cleared, Some(&ann)).await;
+        let mut other = Box::pin(queue.take(&cleared, Some(&ben)));
 
         assert!(matches!(refused, Err(ForwardError::Busy(NoSeat::Crowded))));
         assert!(other.as_mut().now_or_never().is_none(), "it waits");
-        let displaced = waiting.iter_mut().filter_map(|waits| waits.as_mut().now_or_never()).count();
-        assert_eq!(displaced, 1, "in the place of one of the first");
+        let displaced = waiting.iter_mut().filter_map(|waiter| waiter.as_mut().now_or_never()).count();
+        assert_eq!(displaced, 1, "one of the first flow is displaced");
     }
 }

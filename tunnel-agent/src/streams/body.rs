@@ -1,4 +1,4 @@
-//! An answer's body that says with which code its stream is aborted, should it break.
+//! An answer's body that sets the abort code of its stream if it breaks.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,13 +9,13 @@ use transport::Verdict;
 
 use crate::apiserver::{ApiServerError, ResponseBody};
 
-/// The body of an API server's answer.
-pub(super) struct Told {
+/// The body of an API server's answer on its way to a stream.
+pub(super) struct AbortingBody {
     pub(super) body: ResponseBody,
     pub(super) verdict: Verdict,
 }
 
-impl Body for Told {
+impl Body for AbortingBody {
     type Data = Bytes;
     type Error = ApiServerError;
 

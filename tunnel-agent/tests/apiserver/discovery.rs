@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tunnel_agent::apiserver::{DocumentError, Limits};
 use tunnel_agent::config::{TenantKind, Tenants};
 use tunnel_agent::discovery::{Discovery, DiscoveryError};
-use tunnel_agent::guard::services::{Nowhere, Services};
+use tunnel_agent::guard::services::{BackendError, Services};
 
 use crate::fake::{PATIENCE, http2, pair, soon};
 
@@ -94,7 +94,7 @@ async fn what_the_cluster_says_of_itself_and_of_its_tenants_is_published() {
     advertised(&mut endpoints, &expected).await;
     // By the Service's own address, and not by DNS.
     let api: Vec<SocketAddr> = vec!["10.96.0.7:6443".parse().unwrap()];
-    assert_eq!(services.borrow().leads(&"api.tenant-a.svc:6443".parse().unwrap()), Ok(api.as_slice()));
+    assert_eq!(services.borrow().endpoints(&"api.tenant-a.svc:6443".parse().unwrap()), Ok(api.as_slice()));
     soon(scope.close(PATIENCE)).await.unwrap();
 }
 
@@ -204,10 +204,10 @@ async fn a_service_that_is_named_is_known_by_its_objects_and_followed_as_they_ch
     let mut services = discovery.services();
     scope.spawn(discovery.run(scope.clone()));
 
-    let mut leads = async |expected: Result<&[&str], Nowhere>| {
+    let mut leads = async |expected: Result<&[&str], BackendError>| {
         let expected: Result<Vec<SocketAddr>, _> =
             expected.map(|texts| texts.iter().map(|text| text.parse().unwrap()).collect());
-        let is_it = |known: &Services| known.leads(&target).map(<[_]>::to_vec) == expected;
+        let is_it = |known: &Services| known.endpoints(&target).map(<[_]>::to_vec) == expected;
         soon(services.wait_for(is_it)).await.unwrap();
     };
     leads(Ok(&["10.42.0.2:8443"])).await;
@@ -216,16 +216,16 @@ async fn a_service_that_is_named_is_known_by_its_objects_and_followed_as_they_ch
     say(&cluster.slice, hook_slice(&["10.42.0.3"]));
     leads(Ok(&["10.42.0.3:8443"])).await;
     say(&cluster.service, json!({ "spec": { "type": "ExternalName", "externalName": "a.example" } }));
-    leads(Err(Nowhere::Elsewhere)).await;
+    leads(Err(BackendError::ExternalName)).await;
     say(&cluster.service, hook());
     leads(Ok(&["10.42.0.3:8443"])).await;
     say(&cluster.slice, hook_slice(&[]));
-    leads(Err(Nowhere::NotReady)).await;
+    leads(Err(BackendError::NotReady)).await;
     say(&cluster.slice, hook_slice(&["10.42.0.3"]));
     leads(Ok(&["10.42.0.3:8443"])).await;
     // Who may not read it any more knows nothing of it.
     say(&cluster.service, Value::Null);
-    leads(Err(Nowhere::Unread)).await;
+    leads(Err(BackendError::Unread)).await;
     soon(scope.close(PATIENCE)).await.unwrap();
 }
 

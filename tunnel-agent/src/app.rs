@@ -83,7 +83,7 @@ impl Bound {
         let balances = *api_servers == ApiServers::Found;
         let discovery = Discovery::new(api_server.clone(), advertise.clone(), targets, tenants, balances);
         let guard = Guard::new(config.impersonation.clone(), config.pass_through);
-        let targets = Targets::new(config.dialed(), vec![probes.address()])
+        let targets = Targets::new(config.targets_to_dial(), vec![probes.address()])
             .with_service_networks(config.service_networks.clone());
         let relay = Relay::new(targets, api_server.clone(), discovery.subscribe(), discovery.services());
         let control_plane = ControlPlane::new(discovery.subscribe(), api_server.certificates());

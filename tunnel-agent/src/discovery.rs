@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use daemon::{Scope, chain};
+use daemon::Scope;
 use futures::future::{join, join_all};
 use policy::{Host, ServiceName, Target, TargetEntry};
 use proto::greeting::ENDPOINTS_MAX;
@@ -20,29 +20,17 @@ use crate::guard::targets::is_special;
 use crate::metrics::{self, DiscoveryOutcome};
 
 mod refresh;
+mod error;
 mod kubeadm;
 mod services;
 mod slices;
 mod source;
 mod tenants;
 
-use refresh::WatchOutcome;
+pub use error::DiscoveryError;
+use error::FailureLog;
+use refresh::{ANSWER_BYTES_MAX, REFRESH_EVERY, RETRY_EVERY};
 use source::Source;
-
-/// Interval between two requests for a list that the agent may not watch.
-const REFRESH_EVERY: Duration = Duration::from_secs(60);
-
-/// Pause before a request that failed is repeated.
-const RETRY_EVERY: Duration = Duration::from_secs(10);
-
-/// Pause after a watch that broke at once.
-const LOST_WATCH_PAUSE: Duration = Duration::from_secs(2);
-
-/// Shortest pause between two requests for a list that changes all the time.
-const SETTLE: Duration = Duration::from_millis(250);
-
-/// Largest answer, with room for a thousand endpoints. 1 MiB.
-const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// The cluster's own endpoints and Services, followed as they change.
 #[derive(Debug)]
@@ -69,17 +57,6 @@ struct SourceAnswer {
     /// Present where the source names Services.
     services: Option<BTreeMap<ServiceName, Backends>>,
     version: String,
-}
-
-/// The cluster gave no usable answer about its control plane.
-#[derive(Debug, thiserror::Error)]
-pub enum DiscoveryError {
-    /// The API server gave no answer.
-    #[error("the API server does not name the control plane's addresses; {1}")]
-    Document(#[source] DocumentError, &'static str),
-    /// The answer cannot be parsed.
-    #[error("the API server's answer is not of the requested kind")]
-    Unreadable(#[source] serde_json::Error),
 }
 
 impl Discovery {
@@ -227,7 +204,7 @@ impl Discovery {
     /// Waits until the answer may have changed, and returns the pause before the next request.
     async fn wait(&self, source: &Source, version: &str) -> Duration {
         let path = source.watch(version, refresh::WATCH_FOR.as_secs());
-        pause_after(&refresh::wait(&self.api_server, path.as_deref()).await)
+        refresh::pause_after(&refresh::wait(&self.api_server, path.as_deref()).await)
     }
 
     /// Publishes the answer of a source, if it has changed.
@@ -259,35 +236,6 @@ impl Discovery {
             }
             changed
         });
-    }
-}
-
-/// Logs the failure of a source when it is another one than before.
-#[derive(Default)]
-struct FailureLog(Option<String>);
-
-impl FailureLog {
-    fn log_if_new(&mut self, error: &DiscoveryError, log: impl FnOnce(&str)) {
-        let message = chain(error).to_string();
-        if self.0.as_ref() != Some(&message) {
-            log(&message);
-            self.0 = Some(message);
-        }
-    }
-
-    /// The source answers again.
-    fn reset(&mut self) {
-        self.0 = None;
-    }
-}
-
-/// The pause before the next request after a watch has ended.
-fn pause_after(outcome: &WatchOutcome) -> Duration {
-    match outcome {
-        WatchOutcome::Changed => SETTLE,
-        WatchOutcome::Unchanged => Duration::ZERO,
-        WatchOutcome::Lost => LOST_WATCH_PAUSE,
-        WatchOutcome::Unavailable => REFRESH_EVERY,
     }
 }
 

@@ -128,7 +128,7 @@ impl Forwarder {
             }
         };
         let check_agent_accepted = |status| check_agent_accepted(cleared, status);
-        let seat = self.queue.take(cleared, bearer.as_ref()).await?;
+        let seat = self.queue.take(cleared, bearer.as_ref()).await.map_err(ForwardError::Busy)?;
         *request.version_mut() = Version::HTTP_11;
         let Some(protocol) = protocol else {
             // hyper's extensions belong to the tunnel's stream, not to the other connection.

@@ -1,8 +1,7 @@
-//! Whom the agent takes for its servers: the roots of its configuration, and then those of the newest trust bundle to which
-//! they have led.
+//! The agent's trust in its servers: the roots of its configuration, or those of the newest trust bundle that they have signed.
 //!
-//! So roots are exchanged without touching a site: the old one signs a bundle that has the new one in it, the agent keeps
-//! that, and the old one can go.
+//! So roots are exchanged without touching a site. The old root signs a bundle that contains the new one, the agent stores the
+//! bundle, and the old root can be retired.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,168 +19,169 @@ use trust::proof::{EXPORTER_BYTES, Proof, Purpose};
 use trust::{Pin, Role, Serial};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// The file in the state directory that holds the newest bundle, behind the mark of the anchors that led to it.
+/// The file in the state directory with the newest bundle, after the mark of the anchors that led to it.
 const BUNDLE_FILE: &str = "trust.bundle";
 
-/// Bytes of that mark.
+/// Length of that mark, in bytes.
 const MARK_BYTES: usize = 32;
 
-/// The agent's servers, as they are trusted at the moment.
+/// The trust in the agent's servers, and the certificate that it shows them. Clones share it.
 #[derive(Clone)]
-pub struct Servers(Arc<Inner>);
+pub struct ServerTrust(Arc<SharedTrust>);
 
-struct Inner {
-    meant: MeantServers,
-    /// By which their certificates are judged.
+struct SharedTrust {
+    expected: MeantServers,
+    /// The clock by which certificates are verified.
     clock: Arc<dyn TimeProvider>,
     /// The roots of the configuration.
     anchors: Anchors,
     state: StateDir,
-    now: Mutex<Now>,
-    /// How often the agent's certificate was exchanged.
-    shown: watch::Sender<u64>,
+    current: Mutex<CurrentTrust>,
+    /// Counts replacements of the agent's certificate.
+    replacements: watch::Sender<u64>,
 }
 
-struct Now {
-    /// What the agent shows.
+struct CurrentTrust {
+    /// The agent's own certificate, and intermediates after it.
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    held: Option<TrustBundle>,
-    /// The bundle's, or else the configuration's.
+    bundle: Option<TrustBundle>,
+    /// The roots of the bundle, or else those of the configuration.
     roots: Vec<CertificateDer<'static>>,
     tls: DialTls,
 }
 
-/// Why nobody can be dialed.
+/// No server can be dialed.
 #[derive(Debug, thiserror::Error)]
-pub enum ServersError {
-    /// The domain of the configuration.
+pub enum ServerTrustError {
+    /// The configured trust domain is not valid.
     #[error("trustDomain is not a trust domain")]
     Domain(#[from] NotATrustDomain),
-    /// The file that was kept.
+    /// The stored bundle cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The roots, or the agent's own certificate.
+    /// The roots or the agent's own certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// Why a bundle was not taken.
+/// A trust bundle was not accepted.
 #[derive(Debug, thiserror::Error)]
-pub enum NotLearned {
-    /// Its signature, its version, or its form.
+pub enum TrustBundleError {
+    /// Its signature, its version, or its form is not valid.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// It could not be kept, so the next start would not know it.
-    #[error("the trust bundle could not be kept")]
+    /// It could not be stored, so the next start would not know it.
+    #[error("the trust bundle could not be stored")]
     State(#[from] StateError),
-    /// Its roots are of no use.
+    /// Its roots cannot be used.
     #[error("the trust bundle's roots cannot be used")]
     Tls(#[from] TlsError),
 }
 
-impl Servers {
-    /// The servers below `roots`, or below those of the bundle that was kept in `state` because of the same `roots`. The agent
+impl ServerTrust {
+    /// Trusts servers below `roots`, or below those of the bundle that was stored in `state` because of the same `roots`. The agent
     /// shows them `chain`.
     ///
     /// # Errors
-    /// [`ServersError`].
+    /// [`ServerTrustError`] names the cause.
     pub fn new(
         (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
         roots: &[CertificateDer<'static>],
-        meant: MeantServers,
+        expected: MeantServers,
         state: StateDir,
         clock: Arc<dyn TimeProvider>,
-    ) -> Result<Self, ServersError> {
-        let domain: TrustDomain = meant.trust_domain.parse()?;
+    ) -> Result<Self, ServerTrustError> {
+        let domain: TrustDomain = expected.trust_domain.parse()?;
         let anchors = Anchors::new(domain).and_roots(roots);
-        let held = kept(&state, &anchors)?;
-        let roots = held.as_ref().map_or(roots, |bundle| bundle.roots(Role::Server)).to_vec();
-        let tls = tls(&chain, &key, roots.clone(), &meant, &clock)?;
-        let now = Mutex::new(Now { chain, key, held, roots, tls });
-        Ok(Self(Arc::new(Inner { meant, clock, anchors, state, now, shown: watch::Sender::new(0) })))
+        let bundle = stored_bundle(&state, &anchors)?;
+        let roots = bundle.as_ref().map_or(roots, |bundle| bundle.roots(Role::Server)).to_vec();
+        let tls = tls(&chain, &key, roots.clone(), &expected, &clock)?;
+        let current = Mutex::new(CurrentTrust { chain, key, bundle, roots, tls });
+        Ok(Self(Arc::new(SharedTrust { expected, clock, anchors, state, current, replacements: watch::Sender::new(0) })))
     }
 
-    /// What the next dial is made with.
+    /// The TLS configuration of the next dial.
     #[must_use]
     pub fn tls(&self) -> DialTls {
-        self.0.now.lock().unwrap_or_else(PoisonError::into_inner).tls.clone()
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).tls.clone()
     }
 
-    /// The roots that servers' certificates must chain to at the moment.
+    /// The roots to which servers' certificates have to chain now.
     #[must_use]
     pub fn roots(&self) -> Vec<CertificateDer<'static>> {
-        self.0.now.lock().unwrap_or_else(PoisonError::into_inner).roots.clone()
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).roots.clone()
     }
 
     /// Shows another certificate of the agent's from now on.
     ///
     /// # Errors
-    /// `TlsError`; everything is as before then.
-    pub fn show(
+    /// `TlsError`. The old certificate stays in use then.
+    pub fn replace_certificate(
         &self,
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<(), TlsError> {
-        let mut now = self.0.now.lock().unwrap_or_else(PoisonError::into_inner);
-        now.tls = tls(&chain, &key, now.roots.clone(), &self.0.meant, &self.0.clock)?;
-        (now.chain, now.key) = (chain, key);
-        drop(now);
-        self.0.shown.send_modify(|times| *times += 1);
+        let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.tls = tls(&chain, &key, current.roots.clone(), &self.0.expected, &self.0.clock)?;
+        (current.chain, current.key) = (chain, key);
+        drop(current);
+        self.0.replacements.send_modify(|times| *times += 1);
         Ok(())
     }
 
-    /// Is told whenever the agent has another certificate; has changed already, if it ever had.
+    /// Changes whenever the agent's certificate is replaced. Counts as changed at once if it ever was replaced.
     #[must_use]
     pub fn renewals(&self) -> watch::Receiver<u64> {
-        let mut renewals = self.0.shown.subscribe();
+        let mut renewals = self.0.replacements.subscribe();
         if *renewals.borrow_and_update() > 0 {
             renewals.mark_changed();
         }
         renewals
     }
 
-    /// What shows the certificate of the moment on a tunnel that may have been opened with an earlier one.
+    /// Proves the current certificate on a tunnel that may have been opened with an earlier one.
     #[must_use]
     pub fn extension(&self, exporter: &[u8; EXPORTER_BYTES]) -> Option<Extension> {
-        let now = self.0.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, leaf) = X509Certificate::from_der(now.chain.first()?).ok()?;
-        let (serial, key) = (Serial::of(&leaf)?, KeyPair::try_from(&now.key).ok()?);
-        let said = Proof { purpose: Purpose::Extension, exporter, serial, spki: leaf.public_key().raw };
-        Some(Extension { serial: serial.to_bytes().to_vec(), proof: said.sign(&key)? })
+        let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, leaf) = X509Certificate::from_der(current.chain.first()?).ok()?;
+        let (serial, key) = (Serial::of(&leaf)?, KeyPair::try_from(&current.key).ok()?);
+        let proof = Proof { purpose: Purpose::Extension, exporter, serial, spki: leaf.public_key().raw };
+        Some(Extension { serial: serial.to_bytes().to_vec(), proof: proof.sign(&key)? })
     }
 
-    /// Takes the bundle that a server has sent, keeps it, and dials by it from now on; its version, if it was news. Blocks.
+    /// Accepts the bundle that a server has sent: stores it, and uses it for dials from now on. Returns its version, or `None` if it is
+    /// not newer. Blocks.
     ///
     /// # Errors
-    /// [`NotLearned`]; everything is as before then.
-    pub fn learn(&self, bytes: &[u8]) -> Result<Option<u64>, NotLearned> {
-        let inner = &*self.0;
-        let mut now = inner.now.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only these: a root that a bundle has dropped vouches for nothing any more.
-        let known = inner.anchors.replaced_by(&now.roots);
-        let Some(bundle) = known.accept(bytes, now.held.as_ref())? else {
+    /// [`TrustBundleError`]. The old trust stays in use then.
+    pub fn accept_bundle(&self, bytes: &[u8]) -> Result<Option<u64>, TrustBundleError> {
+        let shared = &*self.0;
+        let mut current = shared.current.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only the current roots: one that a bundle has dropped signs no bundles any more.
+        let anchors = shared.anchors.replaced_by(&current.roots);
+        let Some(bundle) = anchors.accept(bytes, current.bundle.as_ref())? else {
             return Ok(None);
         };
         let roots = bundle.roots(Role::Server).to_vec();
-        let tls = tls(&now.chain, &now.key, roots.clone(), &inner.meant, &inner.clock)?;
-        // Kept before it is used: a start must not fall back behind it.
-        inner.state.write(BUNDLE_FILE, &[inner.anchors.mark().as_bytes().as_slice(), bytes].concat())?;
+        let tls = tls(&current.chain, &current.key, roots.clone(), &shared.expected, &shared.clock)?;
+        // Stored before it is used, so that a restart does not return to an older one.
+        shared.state.write(BUNDLE_FILE, &[shared.anchors.mark().as_bytes().as_slice(), bytes].concat())?;
         let version = bundle.version();
-        (now.held, now.roots, now.tls) = (Some(bundle), roots, tls);
+        (current.bundle, current.roots, current.tls) = (Some(bundle), roots, tls);
         Ok(Some(version))
     }
 }
 
-/// The bundle that was kept, unless other anchors led to it: then somebody has configured the agent anew.
-fn kept(state: &StateDir, anchors: &Anchors) -> Result<Option<TrustBundle>, StateError> {
+/// The stored bundle, unless other anchors have led to it: then the agent's configuration has changed.
+fn stored_bundle(state: &StateDir, anchors: &Anchors) -> Result<Option<TrustBundle>, StateError> {
     let Some(bytes) = state.read(BUNDLE_FILE, (MARK_BYTES + BUNDLE_BYTES_MAX) as u64)? else {
         return Ok(None);
     };
     let Some((mark, bundle)) = bytes.split_first_chunk::<MARK_BYTES>() else {
         return Ok(None);
     };
-    // It was verified when it was taken, and nobody else can write here.
+    // It was verified when it was accepted, and nobody else can write here.
     let bundle = TrustBundle::look(bundle).ok();
     Ok(bundle.filter(|_| Pin::from(*mark) == anchors.mark()))
 }
@@ -190,11 +190,11 @@ fn tls(
     chain: &[CertificateDer<'static>],
     key: &PrivateKeyDer<'static>,
     roots: Vec<CertificateDer<'static>>,
-    meant: &MeantServers,
+    expected: &MeantServers,
     clock: &Arc<dyn TimeProvider>,
 ) -> Result<DialTls, TlsError> {
     let material = Material { chain: chain.to_vec(), key: key.clone_key(), peer_roots: roots };
-    DialTls::by_clock(material, meant.clone(), Arc::clone(clock))
+    DialTls::by_clock(material, expected.clone(), Arc::clone(clock))
 }
 
 #[cfg(test)]

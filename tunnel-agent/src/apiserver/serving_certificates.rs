@@ -1,4 +1,4 @@
-//! Which names stand in the serving certificates of API servers, as these were shown last. For people to read: nothing is decided by it.
+//! The names in the serving certificates that API servers have shown last. They are for people to read: no decision uses them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,69 +11,69 @@ use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-use super::endpoints::Place;
+use super::endpoints::Destination;
 use crate::config::API_SERVERS_MAX;
 
-// Each that requests are balanced among, and the one that the credential names.
+// One for each balanced API server, and one for the API server in the credential.
 const _: () = assert!(CERTIFICATES_MAX == API_SERVERS_MAX + 1);
 
-/// What is known of all of them.
-pub(super) struct Served {
-    /// By where they were asked.
-    seen: Mutex<BTreeMap<Place, ServedCertificate>>,
-    told: watch::Sender<Vec<ServedCertificate>>,
+/// The certificates of all API servers, as they were shown last.
+pub(super) struct ServingCertificates {
+    /// The certificates by the destination that has shown them.
+    shown_last: Mutex<BTreeMap<Destination, ServedCertificate>>,
+    published: watch::Sender<Vec<ServedCertificate>>,
 }
 
-impl Default for Served {
+impl Default for ServingCertificates {
     fn default() -> Self {
-        Self { seen: Mutex::default(), told: watch::Sender::new(Vec::new()) }
+        Self { shown_last: Mutex::default(), published: watch::Sender::new(Vec::new()) }
     }
 }
 
-impl Served {
-    /// Notes what the API server at `authority` has shown, which was verified.
-    pub(super) fn note(&self, place: Place, authority: &Authority, shown: &CertificateDer<'_>) {
+impl ServingCertificates {
+    /// Notes the certificate that the API server at `authority` has shown, after it was verified.
+    pub(super) fn note(&self, destination: Destination, authority: &Authority, shown: &CertificateDer<'_>) {
         let Some(names) = names(shown) else { return };
         let certificate = ServedCertificate { address: authority.to_string(), names, cut: false };
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.contains_key(&place) || seen.len() < CERTIFICATES_MAX {
-            seen.insert(place, certificate);
+        let mut shown_last = self.shown_last.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown_last.contains_key(&destination) || shown_last.len() < CERTIFICATES_MAX {
+            shown_last.insert(destination, certificate);
         }
-        self.tell(&seen);
+        self.publish(&shown_last);
     }
 
-    /// From now on these are all that requests are balanced among.
-    pub(super) fn keep(&self, addresses: &[SocketAddr]) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.retain(|place, _| place.is_none_or(|address| addresses.contains(&address)));
-        self.tell(&seen);
+    /// Drops the certificates of API servers that are no longer balanced.
+    pub(super) fn retain(&self, addresses: &[SocketAddr]) {
+        let mut shown_last = self.shown_last.lock().unwrap_or_else(PoisonError::into_inner);
+        shown_last.retain(|destination, _| destination.is_none_or(|address| addresses.contains(&address)));
+        self.publish(&shown_last);
     }
 
-    /// The certificates now, and whenever they change.
+    /// The certificates of all API servers, as they change.
     pub(super) fn subscribe(&self) -> watch::Receiver<Vec<ServedCertificate>> {
-        self.told.subscribe()
+        self.published.subscribe()
     }
 
-    fn tell(&self, seen: &BTreeMap<Place, ServedCertificate>) {
-        let now = cut(seen.values().cloned().collect());
-        self.told.send_if_modified(|told| {
-            let is_other = *told != now;
-            if is_other {
-                *told = now;
+    fn publish(&self, shown_last: &BTreeMap<Destination, ServedCertificate>) {
+        let now = cut(shown_last.values().cloned().collect());
+        self.published.send_if_modified(|published| {
+            let has_changed = *published != now;
+            if has_changed {
+                *published = now;
             }
-            is_other
+            has_changed
         });
     }
 }
 
-/// The DNS names and addresses for which a certificate is. `None`, where it cannot be read.
+/// The DNS names and addresses of a certificate. `None` where it cannot be parsed.
 fn names(der: &CertificateDer<'_>) -> Option<Vec<String>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let Some(found) = certificate.subject_alternative_name().ok()? else { return Some(Vec::new()) };
     let name = |name: &GeneralName<'_>| match name {
         GeneralName::DNSName(name) => Some((*name).to_owned()),
         GeneralName::IPAddress(bytes) => address(bytes).map(|address| address.to_string()),
-        // No server is asked for by any of these.
+        // No client connects to a server by one of these.
         GeneralName::OtherName(..)
         | GeneralName::RFC822Name(_)
         | GeneralName::X400Address(_)
@@ -99,41 +99,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_and_addresses_of_a_certificate_are_told_and_nothing_else_of_it() {
+    fn only_the_names_and_addresses_of_a_certificate_are_published() {
         let shown = certificate(&["kubernetes", "*.edge.example", "10.96.0.1", "fd00::1"]);
-        let served = Served::default();
-        let mut told = served.subscribe();
+        let certificates = ServingCertificates::default();
+        let mut published = certificates.subscribe();
 
-        served.note(None, &authority("10.96.0.1:443"), &shown);
+        certificates.note(None, &authority("10.96.0.1:443"), &shown);
 
-        assert!(told.has_changed().unwrap());
-        let known = told.borrow_and_update().clone();
-        assert_eq!(known.len(), 1);
-        assert_eq!((known[0].address.as_str(), known[0].cut), ("10.96.0.1:443", false));
-        assert_eq!(known[0].names, ["kubernetes", "*.edge.example", "10.96.0.1", "fd00::1"]);
-        // The same once more is no news, nor is what cannot be read.
-        served.note(None, &authority("10.96.0.1:443"), &shown);
-        served.note(None, &authority("10.96.0.1:443"), &CertificateDer::from(vec![0; 9]));
-        assert!(!told.has_changed().unwrap());
-        // Another certificate in its place is.
-        served.note(None, &authority("10.96.0.1:443"), &certificate(&["kubernetes"]));
-        assert_eq!(told.borrow_and_update()[0].names, ["kubernetes"]);
+        assert!(published.has_changed().unwrap());
+        let names = published.borrow_and_update().clone();
+        assert_eq!(names.len(), 1);
+        assert_eq!((names[0].address.as_str(), names[0].cut), ("10.96.0.1:443", false));
+        assert_eq!(names[0].names, ["kubernetes", "*.edge.example", "10.96.0.1", "fd00::1"]);
+        // The same certificate again changes nothing, nor does one that cannot be parsed.
+        certificates.note(None, &authority("10.96.0.1:443"), &shown);
+        certificates.note(None, &authority("10.96.0.1:443"), &CertificateDer::from(vec![0; 9]));
+        assert!(!published.has_changed().unwrap());
+        // Another certificate of the same destination does.
+        certificates.note(None, &authority("10.96.0.1:443"), &certificate(&["kubernetes"]));
+        assert_eq!(published.borrow_and_update()[0].names, ["kubernetes"]);
     }
 
     #[test]
-    fn of_api_servers_that_are_asked_no_more_nothing_is_told_and_of_no_more_than_may_be() {
-        let (shown, served) = (certificate(&["kubernetes"]), Served::default());
-        let place = |last: u8| SocketAddr::from(([10, 0, 0, last], 6443));
-        served.note(None, &authority("kubernetes:443"), &shown);
+    fn only_current_api_servers_are_published_up_to_the_limit() {
+        let (shown, certificates) = (certificate(&["kubernetes"]), ServingCertificates::default());
+        let destination = |last: u8| SocketAddr::from(([10, 0, 0, last], 6443));
+        certificates.note(None, &authority("kubernetes:443"), &shown);
         for last in 0..=u8::try_from(API_SERVERS_MAX).unwrap() {
-            served.note(Some(place(last)), &authority(&place(last).to_string()), &shown);
+            certificates.note(Some(destination(last)), &authority(&destination(last).to_string()), &shown);
         }
-        assert_eq!(served.subscribe().borrow().len(), CERTIFICATES_MAX);
+        assert_eq!(certificates.subscribe().borrow().len(), CERTIFICATES_MAX);
 
-        served.keep(&[place(3)]);
+        certificates.retain(&[destination(3)]);
 
-        let told: Vec<String> = served.subscribe().borrow().iter().map(|one| one.address.clone()).collect();
-        assert_eq!(told, ["kubernetes:443", "10.0.0.3:6443"]);
+        let published: Vec<String> = certificates.subscribe().borrow().iter().map(|one| one.address.clone()).collect();
+        assert_eq!(published, ["kubernetes:443", "10.0.0.3:6443"]);
     }
 
     fn authority(text: &str) -> Authority {

@@ -1,4 +1,4 @@
-//! From what was written to what is valid; the only place where defaults stand.
+//! Validates the raw configuration. All defaults are here.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,16 @@ use proto::session::{SILENCE_LEAST, SILENCE_MOST};
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
 use proto::{AllowList, ClusterId};
 
-use super::carriers;
-use super::written::{self, Written};
+use super::carriers::{self, Environment};
+use super::raw::{
+    RawApiServer, RawConfig, RawEnrollment, RawImpersonation, RawInCluster, RawTls, RawTunnel,
+};
 use super::{
-    API_SERVERS_MAX, ApiServerSource, ApiServers, Config, CredentialSource, EnrollAt, Flags,
+    API_SERVERS_MAX, ApiServerSource, ApiServers, Config, CredentialSource, EnrollmentConfig, Flags,
     IN_CLUSTER_DIRECTORY, SERVERS_MAX, SERVICE_NETWORKS_MAX, ServerAddress, TARGETS_MAX, TlsFiles,
 };
 
-/// What an agent takes where nothing was said. The layout: docs/decisions/0001-runtime-layout.md.
+/// The agent's defaults for keys of every daemon. The layout is from docs/decisions/0001-runtime-layout.md.
 const EVERY_DEFAULT: EveryDefault = EveryDefault {
     state_dir: "/var/lib/tombolo/agent",
     probes_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9091),
@@ -30,19 +32,16 @@ const EVERY_DEFAULT: EveryDefault = EveryDefault {
 /// Longest DNS name (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
 
-/// What stands in an error for a key that is not there.
+/// The value of a missing key in an error.
 const NOTHING: &str = "nothing";
 
-/// What of the environment is looked at.
-type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
-
 pub(super) fn config(
-    written: Written,
+    raw: RawConfig,
     flags: &Flags,
     directory: &Path,
     environment: Environment<'_>,
 ) -> Result<Config, KeyError> {
-    let Written {
+    let RawConfig {
         cluster,
         servers,
         server_name,
@@ -54,7 +53,7 @@ pub(super) fn config(
         tls,
         enrollment,
         api_server,
-        impersonation: written_impersonation,
+        impersonation: raw_impersonation,
         pass_through,
         limits,
         advertise,
@@ -66,7 +65,7 @@ pub(super) fn config(
         drain_grace_seconds,
         log,
         runtime,
-    } = written;
+    } = raw;
     let every = EveryKeys { state_dir, probes, drain_grace_seconds, log, runtime }.settle(
         &flags.shared,
         &EVERY_DEFAULT,
@@ -93,7 +92,7 @@ pub(super) fn config(
         },
         api_servers: api_servers(api_server.as_ref(), flags)?,
         api_server: self::api_server(api_server.unwrap_or_default(), flags, directory, environment)?,
-        impersonation: impersonation(written_impersonation.unwrap_or_default())?,
+        impersonation: impersonation(raw_impersonation.unwrap_or_default())?,
         pass_through: pass_through.unwrap_or(false),
         limits: super::limits::valid(limits.unwrap_or_default())?,
         advertise: self::advertise(advertise.unwrap_or_default())?,
@@ -114,8 +113,8 @@ fn cluster(name: Option<String>) -> Result<ClusterId, KeyError> {
     name.parse().map_err(|_| KeyError::new("cluster", name, allowed))
 }
 
-fn servers(flags: &[String], written: Option<Vec<String>>) -> Result<Vec<ServerAddress>, KeyError> {
-    let named = if flags.is_empty() { written.unwrap_or_default() } else { flags.to_vec() };
+fn servers(flags: &[String], raw: Option<Vec<String>>) -> Result<Vec<ServerAddress>, KeyError> {
+    let named = if flags.is_empty() { raw.unwrap_or_default() } else { flags.to_vec() };
     if named.is_empty() || named.len() > SERVERS_MAX {
         let allowed = format!("1 to {SERVERS_MAX} of the form host:port");
         return Err(KeyError::new("servers", format!("a list of {}", named.len()), allowed));
@@ -123,19 +122,19 @@ fn servers(flags: &[String], written: Option<Vec<String>>) -> Result<Vec<ServerA
     named.iter().map(|server| address("servers", server)).collect()
 }
 
-fn server_ids(written: Vec<String>) -> Result<Vec<String>, KeyError> {
-    bounded("serverIds", written.len(), 0..=SERVERS_MAX)?;
-    match written.iter().find(|id| !is_dns_label(id)) {
+fn server_ids(raw: Vec<String>) -> Result<Vec<String>, KeyError> {
+    bounded("serverIds", raw.len(), 0..=SERVERS_MAX)?;
+    match raw.iter().find(|id| !is_dns_label(id)) {
         Some(id) => {
-            let allowed = "ids as they stand behind /server/ in servers' certificates: DNS labels";
+            let allowed = "ids as they follow /server/ in servers' certificates: DNS labels";
             Err(KeyError::new("serverIds", id, allowed))
         }
-        None => Ok(written),
+        None => Ok(raw),
     }
 }
 
-fn trust_domain(written: Option<String>) -> Result<String, KeyError> {
-    let domain = written.unwrap_or_else(|| TRUST_DOMAIN_DEFAULT.to_owned());
+fn trust_domain(raw: Option<String>) -> Result<String, KeyError> {
+    let domain = raw.unwrap_or_else(|| TRUST_DOMAIN_DEFAULT.to_owned());
     if !spiffe::is_trust_domain(&domain) {
         let allowed = "1 to 255 lower-case letters, digits, '.', '-' and '_'";
         return Err(KeyError::new("trustDomain", domain, allowed));
@@ -143,14 +142,14 @@ fn trust_domain(written: Option<String>) -> Result<String, KeyError> {
     Ok(domain)
 }
 
-fn outage_limit(written: written::Tunnel) -> Result<Option<Duration>, KeyError> {
-    let written::Tunnel { outage_limit_seconds } = written;
+fn outage_limit(raw: RawTunnel) -> Result<Option<Duration>, KeyError> {
+    let RawTunnel { outage_limit_seconds } = raw;
     let range = SILENCE_LEAST.as_secs()..=SILENCE_MOST.as_secs();
     outage_limit_seconds.map(|value| seconds("tunnel.outageLimitSeconds", value, range)).transpose()
 }
 
-fn tls(written: written::Tls, directory: &Path) -> Result<TlsFiles, KeyError> {
-    let written::Tls { certificate_file, key_file, server_ca_file } = written;
+fn tls(raw: RawTls, directory: &Path) -> Result<TlsFiles, KeyError> {
+    let RawTls { certificate_file, key_file, server_ca_file } = raw;
     let file = |key: &str, path: Option<PathBuf>| match path {
         Some(path) if !path.as_os_str().is_empty() => Ok(directory.join(path)),
         Some(_) | None => Err(KeyError::new(key, NOTHING, "the path of a PEM file")),
@@ -163,22 +162,22 @@ fn tls(written: written::Tls, directory: &Path) -> Result<TlsFiles, KeyError> {
 }
 
 fn enrollment(
-    written: Option<written::Enrollment>,
+    raw: Option<RawEnrollment>,
     flags: &Flags,
     server_name: Option<String>,
     directory: &Path,
-) -> Result<Option<EnrollAt>, KeyError> {
-    if written.is_none() && flags.enrollment_server.is_none() {
+) -> Result<Option<EnrollmentConfig>, KeyError> {
+    if raw.is_none() && flags.enrollment_server.is_none() {
         return Ok(None);
     }
-    let written::Enrollment { server, pin, token_file, service_account_token_file } =
-        written.unwrap_or_default();
-    let said = |key: &str, flag: Option<String>, written: Option<String>, allowed: &str| {
-        flag.or(written).ok_or_else(|| KeyError::new(key, NOTHING, allowed))
+    let RawEnrollment { server, pin, token_file, service_account_token_file } =
+        raw.unwrap_or_default();
+    let required = |key: &str, flag: Option<String>, raw: Option<String>, allowed: &str| {
+        flag.or(raw).ok_or_else(|| KeyError::new(key, NOTHING, allowed))
     };
-    let server = said("enrollment.server", flags.enrollment_server.clone(), server, "host:port")?;
+    let server = required("enrollment.server", flags.enrollment_server.clone(), server, "host:port")?;
     let allowed = "the pin that `tombolo token create` prints: sha256: and 64 digits";
-    let pin = said("enrollment.pin", flags.enrollment_pin.clone(), pin, allowed)?;
+    let pin = required("enrollment.pin", flags.enrollment_pin.clone(), pin, allowed)?;
     let beside = |path: PathBuf| if path == Path::new("-") { path } else { directory.join(path) };
     let token_file = flags.enrollment_token_file.clone().or_else(|| token_file.map(beside));
     let service_account_token_file = flags
@@ -186,11 +185,11 @@ fn enrollment(
         .clone()
         .or_else(|| service_account_token_file.map(|path| directory.join(path)));
     if token_file.is_none() && service_account_token_file.is_none() {
-        let allowed = "the path of a file, or - for standard input; or, in a pod of a cluster of which one agent was \
-                       enrolled so, enrollment.serviceAccountTokenFile";
+        let allowed = "the path of a file, or - for standard input; or, in a pod of a cluster that has an enrolled \
+                       agent already, enrollment.serviceAccountTokenFile";
         return Err(KeyError::new("enrollment.tokenFile", NOTHING, allowed));
     }
-    Ok(Some(EnrollAt {
+    Ok(Some(EnrollmentConfig {
         server: address("enrollment.server", &server)?,
         server_name,
         pin: pin.parse().map_err(|_| KeyError::new("enrollment.pin", pin, allowed))?,
@@ -200,12 +199,12 @@ fn enrollment(
 }
 
 fn api_server(
-    written: written::ApiServer,
+    raw: RawApiServer,
     flags: &Flags,
     directory: &Path,
     environment: Environment<'_>,
 ) -> Result<ApiServerSource, KeyError> {
-    let written::ApiServer { in_cluster, kubeconfig, context, .. } = written;
+    let RawApiServer { in_cluster, kubeconfig, context, .. } = raw;
     if let Some(path) = flags.kubeconfig.clone() {
         return Ok(ApiServerSource::Kubeconfig { path, context: flags.context.clone() });
     }
@@ -221,12 +220,12 @@ fn api_server(
     }
 }
 
-/// In a pod nobody has named an API server; a kubeconfig names one.
-fn api_servers(written: Option<&written::ApiServer>, flags: &Flags) -> Result<ApiServers, KeyError> {
+/// By default API servers are found in a pod, and not with a kubeconfig, which names one itself.
+fn api_servers(raw: Option<&RawApiServer>, flags: &Flags) -> Result<ApiServers, KeyError> {
     let has_kubeconfig =
-        flags.kubeconfig.is_some() || written.is_some_and(|written| written.kubeconfig.is_some());
-    let found = written.and_then(|written| written.discover_endpoints);
-    match written.and_then(|written| written.endpoints.as_ref()) {
+        flags.kubeconfig.is_some() || raw.is_some_and(|raw| raw.kubeconfig.is_some());
+    let found = raw.and_then(|raw| raw.discover_endpoints);
+    match raw.and_then(|raw| raw.endpoints.as_ref()) {
         Some(_) if found == Some(true) => {
             Err(KeyError::new("apiServer", "endpoints and discoverEndpoints together", "one of the two"))
         }
@@ -243,14 +242,14 @@ fn api_servers(written: Option<&written::ApiServer>, flags: &Flags) -> Result<Ap
 }
 
 fn in_cluster(
-    written: written::InCluster,
+    raw: RawInCluster,
     base: &Path,
     environment: Environment<'_>,
 ) -> Result<ApiServerSource, KeyError> {
-    let written::InCluster { directory, host: written_host, port } = written;
-    let found = written_host.or_else(|| environment("KUBERNETES_SERVICE_HOST"));
+    let RawInCluster { directory, host: raw_host, port } = raw;
+    let found = raw_host.or_else(|| environment("KUBERNETES_SERVICE_HOST"));
     let no_host = || {
-        let allowed = "the API server's host; it is known by itself only in a pod (KUBERNETES_SERVICE_HOST), \
+        let allowed = "the API server's host; only a pod knows it by itself (KUBERNETES_SERVICE_HOST), \
                        elsewhere set apiServer.kubeconfig";
         KeyError::new("apiServer.inCluster.host", NOTHING, allowed)
     };
@@ -270,37 +269,37 @@ fn in_cluster(
     })
 }
 
-fn impersonation(written: written::Impersonation) -> Result<AllowList, KeyError> {
-    let written::Impersonation { users, groups, system_names } = written;
+fn impersonation(raw: RawImpersonation) -> Result<AllowList, KeyError> {
+    let RawImpersonation { users, groups, system_names } = raw;
     AllowList::new(users, groups, system_names)
         .map_err(|fault| KeyError::new(format!("impersonation.{}", fault.list), fault.entry, fault.allowed))
 }
 
-fn advertise(written: Vec<String>) -> Result<Vec<String>, KeyError> {
-    bounded("advertise", written.len(), 0..=ENDPOINTS_MAX)?;
-    written
+fn advertise(raw: Vec<String>) -> Result<Vec<String>, KeyError> {
+    bounded("advertise", raw.len(), 0..=ENDPOINTS_MAX)?;
+    raw
         .iter()
         .map(|endpoint| address("advertise", endpoint).map(|endpoint| endpoint.to_string()))
         .collect()
 }
 
-fn targets(written: Vec<String>) -> Result<Vec<TargetEntry>, KeyError> {
-    bounded("targets", written.len(), 0..=TARGETS_MAX)?;
+fn targets(raw: Vec<String>) -> Result<Vec<TargetEntry>, KeyError> {
+    bounded("targets", raw.len(), 0..=TARGETS_MAX)?;
     let entry = |text: &String| {
         text.parse().map_err(|fault: NotATargetEntry| KeyError::new("targets", text, fault.to_string()))
     };
-    written.iter().map(entry).collect()
+    raw.iter().map(entry).collect()
 }
 
-fn service_networks(written: Vec<String>) -> Result<Vec<Network>, KeyError> {
-    bounded("serviceNetworks", written.len(), 0..=SERVICE_NETWORKS_MAX)?;
+fn service_networks(raw: Vec<String>) -> Result<Vec<Network>, KeyError> {
+    bounded("serviceNetworks", raw.len(), 0..=SERVICE_NETWORKS_MAX)?;
     let network = |text: &String| {
         text.parse().map_err(|fault: NotANetwork| KeyError::new("serviceNetworks", text, fault.to_string()))
     };
-    written.iter().map(network).collect()
+    raw.iter().map(network).collect()
 }
 
-/// `host:port`, an IPv6 address in brackets.
+/// Parses `host:port`, with an IPv6 address in brackets.
 fn address(key: &str, text: &str) -> Result<ServerAddress, KeyError> {
     let refused = || KeyError::new(key, text, "host:port, an IPv6 address in brackets");
     let (host_text, port) = text.rsplit_once(':').ok_or_else(refused)?;
@@ -319,7 +318,7 @@ fn address(key: &str, text: &str) -> Result<ServerAddress, KeyError> {
     Ok(ServerAddress { host: host(key, host_text.to_owned())?, port })
 }
 
-/// A DNS name or an IP address without brackets.
+/// Accepts a DNS name, or an IP address without brackets.
 fn host(key: &str, text: String) -> Result<String, KeyError> {
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     let is_name = !text.is_empty() && text.len() <= HOST_BYTES_MAX && text.bytes().all(letters);

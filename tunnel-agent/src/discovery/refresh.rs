@@ -1,4 +1,4 @@
-//! Waits until a list may have changed, by a watch of which no event is parsed. The list is then requested again.
+//! Decides when a list is requested again: by a watch of which no event is parsed, or after a pause.
 //!
 //! So no event can be misread or missed, and none costs memory.
 
@@ -12,6 +12,21 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::apiserver::ApiServer;
+
+/// Interval between two requests for a list that the agent may not watch.
+pub(super) const REFRESH_EVERY: Duration = Duration::from_secs(60);
+
+/// Pause before a request that failed is repeated.
+pub(super) const RETRY_EVERY: Duration = Duration::from_secs(10);
+
+/// Pause after a watch that broke at once.
+const LOST_WATCH_PAUSE: Duration = Duration::from_secs(2);
+
+/// Shortest pause between two requests for a list that changes all the time.
+const SETTLE: Duration = Duration::from_millis(250);
+
+/// Largest answer, with room for a thousand endpoints. 1 MiB.
+pub(super) const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Duration of a watch. Then the list is requested again in any case.
 pub(super) const WATCH_FOR: Duration = Duration::from_secs(60);
@@ -41,7 +56,7 @@ pub(super) async fn wait(api_server: &ApiServer, path: Option<&str>) -> WatchOut
         return WatchOutcome::Unavailable;
     };
     let began = Instant::now();
-    let mut api_servers = api_server.moves();
+    let mut api_servers = api_server.changes();
     // Both arms are cancel-safe: a watch that is dropped is cancelled.
     let watched = tokio::select! {
         watched = timeout(WATCH_FOR + WATCH_LATE_MAX, watch(api_server, path)) => watched,
@@ -75,5 +90,15 @@ async fn watch(api_server: &ApiServer, path: &str) -> Option<WatchOutcome> {
         if frame.data_ref().is_some_and(|data| !data.is_empty()) {
             return Some(WatchOutcome::Changed);
         }
+    }
+}
+
+/// The pause before the next request after a watch has ended.
+pub(super) fn pause_after(outcome: &WatchOutcome) -> Duration {
+    match outcome {
+        WatchOutcome::Changed => SETTLE,
+        WatchOutcome::Unchanged => Duration::ZERO,
+        WatchOutcome::Lost => LOST_WATCH_PAUSE,
+        WatchOutcome::Unavailable => REFRESH_EVERY,
     }
 }

@@ -1,4 +1,4 @@
-//! Where Services lead that the agent's file names: each is watch_path beside its EndpointSlices.
+//! The endpoints of Services that the agent's file names. Each Service is watched together with its EndpointSlices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,9 +10,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::refresh::{self, WatchOutcome};
+use super::error::{DiscoveryError, FailureLog};
+use super::refresh::{self, ANSWER_BYTES_MAX, RETRY_EVERY, WatchOutcome, pause_after};
+use super::slices;
 use super::source::{list_version, watch_path};
-use super::{ANSWER_BYTES_MAX, DiscoveryError, FailureLog, RETRY_EVERY, pause_after, slices};
 use crate::apiserver::{ApiServer, DocumentError};
 use crate::guard::services::{Backends, Services};
 use crate::metrics::{self, DiscoveryOutcome};

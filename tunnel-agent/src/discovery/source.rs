@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use policy::ServiceName;
 use serde::Deserialize;
 
-use super::{DiscoveryError, kubeadm, slices, tenants};
+use super::error::DiscoveryError;
+use super::{kubeadm, slices, tenants};
 use crate::config::{TenantKind, Tenants};
 use crate::guard::services::Backends;
 

@@ -1,5 +1,5 @@
-//! One call of the enrollment door: TLS, HTTP/2, and unary gRPC requests, of which there are four, so that no client of gRPC
-//! is needed.
+//! A small gRPC client of the enrollment server: TLS, HTTP/2, and unary calls. There are only four calls, so no gRPC library is
+//! needed.
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 
@@ -27,72 +27,72 @@ use transport::Way;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 use super::clock::Clock;
-use super::pinned::Pinned;
+use super::pinned_verifier::PinnedVerifier;
 
-/// Everything that one call may take, on the slowest link that is served.
+/// Longest time of one call, on the slowest link that is supported.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
-/// What is kept of the door's own words.
+/// Longest message of the server that is kept, in bytes.
 const MESSAGE_BYTES_MAX: usize = 512;
 
-/// Codes of gRPC by which we go on.
+/// gRPC status codes that decide how to go on.
 const PERMISSION_DENIED: u32 = 7;
 const FAILED_PRECONDITION: u32 = 9;
 
-/// In front of a message: whether it is compressed, and its length.
+/// Length of the prefix of a message: the compression flag and the message's length.
 const PREFIX_BYTES: usize = 5;
 
-/// An open connection to the door.
-pub(super) struct Line {
+/// An open connection to the enrollment server.
+pub(super) struct GrpcClient {
     requests: SendRequest<Full<Bytes>>,
-    /// What binds a proof to it.
+    /// Keying material of this connection, to which proofs are bound.
     pub(super) exporter: [u8; EXPORTER_BYTES],
 }
 
-/// Why a call had no answer.
+/// A call had no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
     #[error("{0:?} is not a server name")]
     Name(String),
-    #[error("no connection to the enrollment door")]
+    #[error("no connection to the enrollment server")]
     Connect(#[source] transport::DialError),
-    #[error("TLS with the enrollment door failed; check enrollment.pin and enrollment.server")]
+    #[error("TLS with the enrollment server failed; check enrollment.pin and enrollment.server")]
     Tls(#[source] io::Error),
-    #[error("the enrollment door cannot be used")]
+    #[error("the agent's own TLS cannot connect to the enrollment server")]
     Local(#[source] rustls::Error),
-    #[error("no answer of the enrollment door within {} s", CALL_MAX.as_secs())]
+    #[error("no answer of the enrollment server within {} s", CALL_MAX.as_secs())]
     TooSlow,
-    #[error("the connection to the enrollment door broke")]
+    #[error("the connection to the enrollment server broke")]
     Broke(#[source] hyper::Error),
-    #[error("the enrollment door answered what is not gRPC (status {0})")]
+    #[error("the answer of the enrollment server is not gRPC (status {0})")]
     NotGrpc(StatusCode),
-    /// By its own word.
+    /// The server's own status and message.
     #[error("refused: {message}")]
     Refused { code: u32, message: String },
 }
 
 impl CallError {
-    /// Whether the door has judged, and refused.
+    /// Whether the server has checked the request and denied it.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { code: PERMISSION_DENIED, .. })
     }
 
-    /// Whether the door does not judge by what it was shown, because it knows nothing to judge it by.
+    /// Whether the server cannot check the request, because it has no record to check it by.
     pub(super) fn is_not_set_up(&self) -> bool {
         matches!(self, Self::Refused { code: FAILED_PRECONDITION, .. })
     }
 }
 
-impl Line {
-    /// Connects by `way` to the door whose certificate must bear `name`.
+impl GrpcClient {
+    /// Connects to the server, whose certificate has to bear `name`.
     pub(super) async fn open(
         way: &Way,
         name: &str,
-        pinned: Pinned,
+        verifier: PinnedVerifier,
         clock: Clock,
         scope: &Scope,
     ) -> Result<Self, CallError> {
-        timeout(CALL_MAX, Self::connect(way, name, pinned, clock, scope))
+        timeout(CALL_MAX, Self::connect(way, name, verifier, clock, scope))
             .await
             .unwrap_or(Err(CallError::TooSlow))
     }
@@ -100,17 +100,17 @@ impl Line {
     async fn connect(
         way: &Way,
         name: &str,
-        pinned: Pinned,
+        verifier: PinnedVerifier,
         clock: Clock,
         scope: &Scope,
     ) -> Result<Self, CallError> {
         let name = ServerName::try_from(name.to_owned()).map_err(|_| CallError::Name(name.to_owned()))?;
-        let provider = Arc::clone(&pinned.provider);
+        let provider = Arc::clone(&verifier.provider);
         let mut config = ClientConfig::builder_with_details(provider, Arc::new(clock))
             .with_protocol_versions(&[&TLS13])
             .map_err(CallError::Local)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(pinned))
+            .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec()];
         config.resumption = Resumption::disabled();
@@ -124,14 +124,14 @@ impl Line {
         let (requests, connection) =
             http2::handshake(scope.attendants(), TokioIo::new(tls)).await.map_err(CallError::Broke)?;
         scope.attend(async move {
-            // How it ended is told to whoever waits for an answer.
+            // A call that waits for an answer gets the error.
             let _ = connection.await;
         });
         Ok(Self { requests, exporter })
     }
 
-    /// Asks once, of the method `name`.
-    pub(super) async fn ask<Q, A>(&mut self, name: &str, request: &Q) -> Result<A, CallError>
+    /// Calls the method `name` once.
+    pub(super) async fn call<Q, A>(&mut self, name: &str, request: &Q) -> Result<A, CallError>
     where
         Q: Message,
         A: Message + Default,
@@ -154,12 +154,12 @@ impl Line {
         let answer = self.requests.send_request(request).await.map_err(CallError::Broke)?;
         let (head, body) = answer.into_parts();
         let not_grpc = || CallError::NotGrpc(head.status);
-        // Without a body, the trailers stand in the head.
-        verdict(&head.headers)?;
+        // In an answer without a body, the trailers are in the head.
+        check_status(&head.headers)?;
         let body =
             Limited::new(body, ANSWER_BYTES_MAX + PREFIX_BYTES).collect().await.map_err(|_| not_grpc())?;
         if let Some(trailers) = body.trailers() {
-            verdict(trailers)?;
+            check_status(trailers)?;
         }
         message(body.to_bytes()).ok_or_else(not_grpc)
     }
@@ -179,8 +179,8 @@ fn message<A: Message + Default>(mut body: Bytes) -> Option<A> {
     (body.len() == length).then(|| A::decode(body).ok()).flatten()
 }
 
-/// What `grpc-status` says, where it stands.
-fn verdict(headers: &HeaderMap) -> Result<(), CallError> {
+/// Fails if `grpc-status` is there and is not 0.
+fn check_status(headers: &HeaderMap) -> Result<(), CallError> {
     let Some(code) = headers.get("grpc-status") else { return Ok(()) };
     let code = code.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(u32::MAX);
     if code == 0 {
@@ -190,7 +190,7 @@ fn verdict(headers: &HeaderMap) -> Result<(), CallError> {
     Err(CallError::Refused { code, message: printable(message) })
 }
 
-/// Percent-decoded, and nothing that could disturb a log.
+/// Decodes a percent-encoded message, and drops characters that could disturb a log.
 fn printable(message: &[u8]) -> String {
     let mut text = String::new();
     let mut rest = message.iter();
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_doors_words_are_decoded_and_cannot_disturb_a_log() {
+    fn the_servers_message_is_decoded_and_cannot_disturb_a_log() {
         assert_eq!(printable(b"no%20such%20token%0A%1b[2m: 100%25"), "no such token[2m: 100%");
         assert_eq!(printable("ä%".as_bytes()), "?");
         assert_eq!(printable(&[b'x'; 1000]).len(), MESSAGE_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Whether the enrollment door is who it should be: its chain ends at the pinned root, or at one that is known since.
+//! Verifies the enrollment server: its chain has to end at the pinned root, or at a root that is known since enrollment.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use trust::{Pin, peer};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Most certificates that a door may show.
+/// Most certificates that a server may show.
 const CHAIN_MAX: usize = 8;
 
-/// Verifies a door. The system's roots are never asked.
-pub(super) struct Pinned {
-    /// Whom to trust before anything else is known.
+/// Verifies the server's certificate. The system's roots are never used.
+pub(super) struct PinnedVerifier {
+    /// The pin of the root to trust before the agent is enrolled.
     pub(super) pin: Pin,
-    /// Whom to trust since the agent was enrolled; empty before.
+    /// The roots to trust since the agent was enrolled. Empty before.
     pub(super) roots: Vec<CertificateDer<'static>>,
     pub(super) trust_domain: String,
     pub(super) provider: Arc<CryptoProvider>,
 }
 
-impl Pinned {
-    /// The roots to ask: those that are known, or else the one that the door shows and the pin names.
+impl PinnedVerifier {
+    /// The roots to verify by: the known ones, or else the one in the server's chain that has the pin.
     fn anchors(&self, shown: &[CertificateDer<'_>]) -> Result<RootCertStore, Error> {
         let mut anchors = RootCertStore::empty();
         if self.roots.is_empty() {
@@ -47,7 +47,7 @@ impl Pinned {
     }
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -73,7 +73,7 @@ impl ServerCertVerifier for Pinned {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("only TLS 1.3 is spoken here".to_owned()))
+        Err(Error::General("only TLS 1.3 is supported here".to_owned()))
     }
 
     fn verify_tls13_signature(
@@ -91,9 +91,9 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-impl fmt::Debug for Pinned {
+impl fmt::Debug for PinnedVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pinned")
+        f.debug_struct("PinnedVerifier")
             .field("pin", &self.pin)
             .field("roots", &self.roots.len())
             .finish_non_exhaustive()

@@ -6,7 +6,6 @@ use daemon::seats::HAND;
 use daemon::{NoSeat, Seat, SeatFigures, SeatLimits, Seats};
 use http::HeaderValue;
 
-use super::ForwardError;
 use crate::config::Limits;
 use crate::guard::Cleared;
 
@@ -39,19 +38,17 @@ impl FairQueue {
     /// A seat for a request, now or after a wait. Cancel-safe: a future that is dropped leaves the queue.
     ///
     /// # Errors
-    /// `Busy`: no seat became free in time, or the queue is full.
+    /// [`NoSeat`]: no seat became free in time, or the queue is full.
     pub(super) async fn take(
         &self,
         cleared: &Cleared,
         bearer: Option<&HeaderValue>,
-    ) -> Result<Seat, ForwardError> {
+    ) -> Result<Seat, NoSeat> {
         let flow = match cleared {
             Cleared::Assert(identity) => Flow::User(identity.user()),
             Cleared::PassThrough(_) => Flow::Bearer(bearer),
         };
-        self.seats.take(flow, self.wait).await.map_err(|why| match why {
-            NoSeat::Crowded | NoSeat::TooLong => ForwardError::Busy(why),
-        })
+        self.seats.take(flow, self.wait).await
     }
 
     /// The numbers of taken seats and of waiting requests.
@@ -88,7 +85,7 @@ mod tests {
         let refused = queue.take(&cleared, Some(&ann)).await;
         let mut other = Box::pin(queue.take(&cleared, Some(&ben)));
 
-        assert!(matches!(refused, Err(ForwardError::Busy(NoSeat::Crowded))));
+        assert!(matches!(refused, Err(NoSeat::Crowded)));
         assert!(other.as_mut().now_or_never().is_none(), "it waits");
         let displaced = waiting.iter_mut().filter_map(|waiter| waiter.as_mut().now_or_never()).count();
         assert_eq!(displaced, 1, "one of the first flow is displaced");

@@ -1,4 +1,4 @@
-//! Roots that are exchanged while the agent runs, is off, or is configured anew.
+//! Roots that are exchanged while the agent runs, is down, or is reconfigured.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,14 +12,14 @@ use super::*;
 const DAY: Duration = Duration::from_secs(86_400);
 
 #[test]
-fn a_bundle_takes_the_place_of_the_configurations_roots_and_outlives_the_process() {
+fn a_bundle_replaces_the_configured_roots_and_outlives_the_process() {
     let (site, [old, new]) = (Site::new(), [root(), root()]);
     let agent = site.start(&[&old]);
     assert_eq!(agent.roots(), certificates(&[&old]));
 
-    assert_eq!(agent.learn(&bundle(2, &[&old, &new], &[&old, &new])).unwrap(), Some(2));
+    assert_eq!(agent.accept_bundle(&bundle(2, &[&old, &new], &[&old, &new])).unwrap(), Some(2));
     assert_eq!(agent.roots(), certificates(&[&old, &new]));
-    assert_eq!(agent.learn(&bundle(2, &[&old, &new], &[&old, &new])).unwrap(), None);
+    assert_eq!(agent.accept_bundle(&bundle(2, &[&old, &new], &[&old, &new])).unwrap(), None);
 
     assert_eq!(site.start(&[&old]).roots(), certificates(&[&old, &new]));
 }
@@ -27,11 +27,11 @@ fn a_bundle_takes_the_place_of_the_configurations_roots_and_outlives_the_process
 #[test]
 fn roots_are_exchanged_under_an_agent_that_was_off_in_between() {
     let (site, [old, new]) = (Site::new(), [root(), root()]);
-    // It knew the bundle of the overlap, then it was off until long after the old root had gone.
-    site.start(&[&old]).learn(&bundle(2, &[&old, &new], &[&old])).unwrap();
+    // It had the bundle of the overlap, and was down until long after the old root was retired.
+    site.start(&[&old]).accept_bundle(&bundle(2, &[&old, &new], &[&old])).unwrap();
     let agent = site.start(&[&old]);
 
-    assert_eq!(agent.learn(&bundle(3, &[&new], &[&new])).unwrap(), Some(3));
+    assert_eq!(agent.accept_bundle(&bundle(3, &[&new], &[&new])).unwrap(), Some(3));
 
     assert_eq!(agent.roots(), certificates(&[&new]));
     assert_eq!(
@@ -39,48 +39,48 @@ fn roots_are_exchanged_under_an_agent_that_was_off_in_between() {
         certificates(&[&new]),
         "though its configuration names the old one"
     );
-    // Whoever stole the old root signs nothing any more.
-    let stolen = agent.learn(&bundle(9, &[&old], &[&old]));
-    assert!(matches!(stolen, Err(NotLearned::Bundle(BundleError::Stranger))), "{stolen:?}");
+    // A stolen old root signs no bundles any more.
+    let stolen = agent.accept_bundle(&bundle(9, &[&old], &[&old]));
+    assert!(matches!(stolen, Err(TrustBundleError::Bundle(BundleError::Stranger))), "{stolen:?}");
 }
 
 #[test]
-fn what_is_refused_changes_nothing_on_disk_or_in_memory() {
+fn a_refused_bundle_changes_nothing_on_disk_or_in_memory() {
     let (site, [ours, evil]) = (Site::new(), [root(), root()]);
     let agent = site.start(&[&ours]);
-    agent.learn(&bundle(5, &[&ours], &[&ours])).unwrap();
+    agent.accept_bundle(&bundle(5, &[&ours], &[&ours])).unwrap();
     for (what, bytes) in [
-        ("a stranger's", bundle(6, &[&evil], &[&evil])),
+        ("of an unknown root", bundle(6, &[&evil], &[&evil])),
         ("an older one", bundle(4, &[&ours, &evil], &[&ours])),
         ("another of the same version", bundle(5, &[&ours, &evil], &[&ours])),
         ("noise", vec![0xff; 100]),
     ] {
-        assert!(agent.learn(&bytes).is_err(), "{what}");
+        assert!(agent.accept_bundle(&bytes).is_err(), "{what}");
         assert_eq!(agent.roots(), certificates(&[&ours]), "{what}");
         assert_eq!(site.start(&[&ours]).roots(), certificates(&[&ours]), "{what}");
     }
 }
 
 #[test]
-fn other_roots_in_the_configuration_win_over_what_was_learned_before() {
+fn other_configured_roots_win_over_a_stored_bundle() {
     let (site, [one, other]) = (Site::new(), [root(), root()]);
-    site.start(&[&one]).learn(&bundle(7, &[&one], &[&one])).unwrap();
+    site.start(&[&one]).accept_bundle(&bundle(7, &[&one], &[&one])).unwrap();
 
     let agent = site.start(&[&other]);
 
     assert_eq!(agent.roots(), certificates(&[&other]));
-    assert_eq!(agent.learn(&bundle(1, &[&other], &[&other])).unwrap(), Some(1));
+    assert_eq!(agent.accept_bundle(&bundle(1, &[&other], &[&other])).unwrap(), Some(1));
 }
 
 #[test]
-fn a_bundle_that_cannot_be_kept_is_not_used() {
+fn a_bundle_that_cannot_be_stored_is_not_used() {
     let (site, [old, new]) = (Site::new(), [root(), root()]);
     let agent = site.start(&[&old]);
     std::fs::remove_dir_all(site.state.path().join("agent")).unwrap();
 
-    let learned = agent.learn(&bundle(2, &[&old, &new], &[&old]));
+    let accepted = agent.accept_bundle(&bundle(2, &[&old, &new], &[&old]));
 
-    assert!(matches!(learned, Err(NotLearned::State(_))), "{learned:?}");
+    assert!(matches!(accepted, Err(TrustBundleError::State(_))), "{accepted:?}");
     assert_eq!(agent.roots(), certificates(&[&old]));
 }
 
@@ -89,12 +89,12 @@ fn the_bundle_is_this_users_alone() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let (site, root) = (Site::new(), root());
-    site.start(&[&root]).learn(&bundle(1, &[&root], &[&root])).unwrap();
+    site.start(&[&root]).accept_bundle(&bundle(1, &[&root], &[&root])).unwrap();
     let kept = std::fs::metadata(site.state.path().join("agent").join(BUNDLE_FILE)).unwrap();
     assert_eq!(kept.permissions().mode() & 0o777, 0o600);
 }
 
-/// Where an agent's state is, and its certificate.
+/// An agent's state directory and its certificate.
 struct Site {
     state: TempDir,
     chain: Vec<CertificateDer<'static>>,
@@ -116,14 +116,14 @@ impl Site {
     }
 
     /// A process of the agent whose configuration names these roots.
-    fn start(&self, roots: &[&Root]) -> Servers {
+    fn start(&self, roots: &[&Root]) -> ServerTrust {
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
-        let meant = MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() };
+        let expected = MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() };
         let state = StateDir::open(&self.state.path().join("agent")).unwrap();
-        Servers::new(
+        ServerTrust::new(
             (self.chain.clone(), key),
             &certificates(roots),
-            meant,
+            expected,
             state,
             Arc::new(DefaultTimeProvider),
         )

@@ -6,14 +6,14 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
-use tunnel_agent::apiserver::Limits;
+use tunnel_agent::apiserver::Timeouts;
 
 use crate::fake::{get, http2, pair, read_head, soon, write};
 
 #[tokio::test]
 async fn dropping_an_idle_watch_over_http_2_is_seen_by_the_server_and_spares_its_neighbours() {
     let (gone, mut goings) = mpsc::channel(1);
-    let (_scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+    let (_scope, fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
         let gone = gone.clone();
         http2(connection, move |_| {
             let notice = Notice(gone.clone());
@@ -36,7 +36,7 @@ async fn dropping_an_idle_watch_over_http_2_is_seen_by_the_server_and_spares_its
 #[tokio::test]
 async fn dropping_an_idle_watch_over_http_1_closes_its_connection() {
     let (gone, mut goings) = mpsc::channel(1);
-    let (_scope, _fake, api_server) = pair(&["http/1.1"], Limits::default(), move |mut connection, _| {
+    let (_scope, _fake, api_server) = pair(&["http/1.1"], Timeouts::default(), move |mut connection, _| {
         let gone = gone.clone();
         async move {
             read_head(&mut connection).await;
@@ -60,7 +60,7 @@ async fn dropping_a_request_before_its_answer_is_seen_by_the_server() {
     for protocol in ["h2", "http/1.1"] {
         let (come, mut comings) = mpsc::channel(1);
         let (gone, mut goings) = mpsc::channel(1);
-        let (_scope, _fake, api_server) = pair(&[protocol], Limits::default(), move |mut connection, _| {
+        let (_scope, _fake, api_server) = pair(&[protocol], Timeouts::default(), move |mut connection, _| {
             let (come, gone) = (come.clone(), gone.clone());
             async move {
                 if protocol == "h2" {
@@ -99,7 +99,7 @@ async fn dropping_an_answer_ends_the_upload_that_is_still_running() {
     for protocol in ["h2", "http/1.1"] {
         let (dropped, mut droppings) = mpsc::channel(1);
         let (_scope, _fake, api_server) =
-            pair(&[protocol], Limits::default(), move |mut connection, _| async move {
+            pair(&[protocol], Timeouts::default(), move |mut connection, _| async move {
                 if protocol == "h2" {
                     return http2(connection, |request: Request<hyper::body::Incoming>| async move {
                         Response::new(request.into_body())

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use tokio::sync::{Barrier, mpsc, watch};
-use tunnel_agent::apiserver::{Limits, STREAMS_MAX};
+use tunnel_agent::apiserver::{STREAMS_MAX, Timeouts};
 
 use crate::fake::{GRANTED, all_at_once, get, http2, http2_granting, pair, soon};
 
@@ -22,7 +22,7 @@ async fn a_server_that_grants_ten_streams_gets_no_more_and_no_request_waits_for_
     let all_in = Arc::new(Barrier::new(REQUESTS));
     let open: Arc<Mutex<HashMap<usize, usize>>> = Arc::default();
     let counted = open.clone();
-    let (scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, number| {
+    let (scope, fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, number| {
         let (all_in, open) = (all_in.clone(), counted.clone());
         http2_granting(GRANT, connection, move |_| {
             let (all_in, open) = (all_in.clone(), open.clone());
@@ -47,7 +47,7 @@ async fn a_server_that_grants_ten_streams_gets_no_more_and_no_request_waits_for_
 #[tokio::test]
 async fn callers_who_hang_up_on_much_that_is_on_its_way_do_not_end_their_connection() {
     let (event, events) = watch::channel(0_usize);
-    let (_scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+    let (_scope, fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
         let events = events.clone();
         http2(connection, move |request: Request<Incoming>| {
             let pieces =
@@ -81,7 +81,7 @@ async fn logs_of_short_lines_that_nobody_reads_do_not_end_their_connection() {
     const LINE_BYTES: usize = 30;
     let (event, events) = watch::channel(0_usize);
     let (full, mut fulls) = mpsc::channel(STALLED);
-    let (_scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+    let (_scope, fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
         let (events, full) = (events.clone(), full.clone());
         http2(connection, move |request: Request<Incoming>| {
             let pieces = if request.uri().path() == "/watch" {
@@ -118,7 +118,7 @@ fn endless(bytes: usize) -> Pieces {
     Box::pin(futures::stream::repeat_with(move || Ok(Frame::data(piece.clone()))))
 }
 
-/// Each number that is said, and nothing of what was said before.
+/// Each number that is answered, and nothing of what was answered before.
 fn watched(events: watch::Receiver<usize>) -> Pieces {
     Box::pin(futures::stream::unfold(events, |mut events| async {
         events.changed().await.ok()?;

@@ -7,12 +7,12 @@ use http::header::AUTHORIZATION;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use tunnel_agent::apiserver::{ApiServerError, Limits};
+use tunnel_agent::apiserver::{ApiServerError, Timeouts};
 
 use crate::fake::{Authority, Fake, Mounted, get, http2, soon, whole};
 
 /// Files are looked at before every request.
-const ALWAYS: Limits = Limits {
+const ALWAYS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
     head: Duration::from_secs(75),
     idle: Duration::from_secs(60),
@@ -20,7 +20,7 @@ const ALWAYS: Limits = Limits {
 };
 
 /// Files are looked at never again, but for a reason.
-const NEVER: Limits = Limits { recheck: Duration::from_secs(3600), ..ALWAYS };
+const NEVER: Timeouts = Timeouts { recheck: Duration::from_secs(3600), ..ALWAYS };
 
 #[tokio::test]
 async fn a_swapped_token_is_used_by_the_next_request_on_the_same_connection() {
@@ -87,13 +87,13 @@ async fn files_that_become_unusable_leave_the_last_good_ones_in_force() {
 
     for (token, ca) in [("", authority.pem()), ("token-2", "no PEM".to_owned())] {
         mounted.swap(token, &ca);
-        let said = whole(soon(api_server.send(get("/"))).await.unwrap()).await.unwrap();
-        assert_eq!(said, "Bearer token-1");
+        let answered = whole(soon(api_server.send(get("/"))).await.unwrap()).await.unwrap();
+        assert_eq!(answered, "Bearer token-1");
     }
 }
 
 async fn say_token(request: Request<Incoming>) -> Response<Full<bytes::Bytes>> {
     let tokens = request.headers().get_all(AUTHORIZATION).iter();
-    let said: Vec<_> = tokens.map(|token| token.to_str().unwrap()).collect();
-    Response::new(Full::from(said.join(",")))
+    let answered: Vec<_> = tokens.map(|token| token.to_str().unwrap()).collect();
+    Response::new(Full::from(answered.join(",")))
 }

@@ -12,12 +12,12 @@ use hyper::body::Frame;
 use policy::{Target, TargetEntry};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
-use tunnel_agent::apiserver::{DocumentError, Limits};
+use tunnel_agent::apiserver::{DocumentError, Timeouts};
 use tunnel_agent::config::{TenantKind, Tenants};
 use tunnel_agent::discovery::{Discovery, DiscoveryError};
 use tunnel_agent::guard::services::{BackendError, Services};
 
-use crate::fake::{PATIENCE, http2, pair, soon};
+use crate::fake::{TIMEOUT, http2, pair, soon};
 
 const SLICES: &str =
     "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?fieldSelector=metadata.name%3Dkubernetes";
@@ -73,7 +73,7 @@ async fn advertised(endpoints: &mut watch::Receiver<Vec<String>>, expected: &[&s
 
 #[tokio::test]
 async fn what_the_cluster_says_of_itself_and_of_its_tenants_is_published() {
-    let (scope, _fake, api_server) = pair(&["h2"], Limits::default(), |connection, _| {
+    let (scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), |connection, _| {
         http2(connection, |request: http::Request<hyper::body::Incoming>| async move {
             answer(request.uri().path_and_query().unwrap().as_str())
         })
@@ -95,14 +95,14 @@ async fn what_the_cluster_says_of_itself_and_of_its_tenants_is_published() {
     // By the Service's own address, and not by DNS.
     let api: Vec<SocketAddr> = vec!["10.96.0.7:6443".parse().unwrap()];
     assert_eq!(services.borrow().endpoints(&"api.tenant-a.svc:6443".parse().unwrap()), Ok(api.as_slice()));
-    soon(scope.close(PATIENCE)).await.unwrap();
+    soon(scope.close(TIMEOUT)).await.unwrap();
 }
 
 #[tokio::test]
 async fn what_changes_is_published_as_soon_as_a_watch_tells_of_it() {
     let (tell, told) = mpsc::channel::<()>(1);
     let (lists, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Mutex::new(told)));
-    let (scope, _fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+    let (scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
         let (lists, told) = (lists.clone(), told.clone());
         http2(connection, move |request: http::Request<hyper::body::Incoming>| {
             let (lists, told) = (lists.clone(), told.clone());
@@ -132,7 +132,7 @@ async fn what_changes_is_published_as_soon_as_a_watch_tells_of_it() {
     tell.send(()).await.unwrap();
 
     advertised(&mut endpoints, &["10.0.0.1:6443", "10.0.0.2:6443"]).await;
-    soon(scope.close(PATIENCE)).await.unwrap();
+    soon(scope.close(TIMEOUT)).await.unwrap();
 }
 
 /// What an API server says of a Service and of its slices, each of a version of its own; a watch tells of what is newer.
@@ -143,17 +143,17 @@ struct Cluster {
 
 impl Cluster {
     fn of(service: Value, slice: Value) -> Arc<Self> {
-        let said = |item| watch::Sender::new((1, item));
-        Arc::new(Self { service: said(service), slice: said(slice) })
+        let answered = |item| watch::Sender::new((1, item));
+        Arc::new(Self { service: answered(service), slice: answered(slice) })
     }
 
     fn answer(&self, path: &str) -> Answer {
-        let said = if path.starts_with(HOOK) { &self.service } else { &self.slice };
+        let answered = if path.starts_with(HOOK) { &self.service } else { &self.slice };
         if let Some((_, watched)) = path.split_once("&watch=true&resourceVersion=") {
             let since: u64 = watched.split('&').next().unwrap().parse().unwrap();
-            let mut said = said.subscribe();
+            let mut answered = answered.subscribe();
             let event = async move {
-                let _ = said.wait_for(|(version, _)| *version > since).await;
+                let _ = answered.wait_for(|(version, _)| *version > since).await;
                 Ok(Frame::data(Bytes::from_static(b"{\"type\":\"MODIFIED\"}\n")))
             };
             return Response::new(StreamBody::new(futures::stream::once(event)).boxed_unsync());
@@ -161,7 +161,7 @@ impl Cluster {
         if ![HOOK, HOOK_SLICES].contains(&path) {
             return refused(StatusCode::NOT_FOUND);
         }
-        match &*said.borrow() {
+        match &*answered.borrow() {
             (_, Value::Null) => refused(StatusCode::FORBIDDEN),
             (version, item) => {
                 let metadata = json!({ "resourceVersion": version.to_string() });
@@ -172,8 +172,8 @@ impl Cluster {
 }
 
 /// Says something else from now on.
-fn say(said: &watch::Sender<(u64, Value)>, item: Value) {
-    said.send_modify(|said| *said = (said.0 + 1, item));
+fn say(answered: &watch::Sender<(u64, Value)>, item: Value) {
+    answered.send_modify(|answered| *answered = (answered.0 + 1, item));
 }
 
 fn hook() -> Value {
@@ -189,7 +189,7 @@ fn hook_slice(addresses: &[&str]) -> Value {
 async fn a_service_that_is_named_is_known_by_its_objects_and_followed_as_they_change() {
     let cluster = Cluster::of(hook(), hook_slice(&["10.42.0.2"]));
     let asked = Arc::clone(&cluster);
-    let (scope, _fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+    let (scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
         let asked = Arc::clone(&asked);
         http2(connection, move |request: http::Request<hyper::body::Incoming>| {
             let answer = asked.answer(request.uri().path_and_query().unwrap().as_str());
@@ -226,12 +226,12 @@ async fn a_service_that_is_named_is_known_by_its_objects_and_followed_as_they_ch
     // Who may not read it any more knows nothing of it.
     say(&cluster.service, Value::Null);
     leads(Err(BackendError::Unread)).await;
-    soon(scope.close(PATIENCE)).await.unwrap();
+    soon(scope.close(TIMEOUT)).await.unwrap();
 }
 
 #[tokio::test]
 async fn configured_endpoints_win_and_nobody_is_asked() {
-    let (scope, fake, api_server) = pair(&["h2"], Limits::default(), |_, _| std::future::pending()).await;
+    let (scope, fake, api_server) = pair(&["h2"], Timeouts::default(), |_, _| std::future::pending()).await;
     let discovery = Discovery::new(api_server, vec!["10.0.0.1:6443".to_owned()], &[], &[], false);
     let endpoints = discovery.subscribe();
 
@@ -243,7 +243,7 @@ async fn configured_endpoints_win_and_nobody_is_asked() {
 
 #[tokio::test]
 async fn a_refusal_says_what_to_do() {
-    let (_scope, _fake, api_server) = pair(&["h2"], Limits::default(), |connection, _| {
+    let (_scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), |connection, _| {
         http2(connection, |_| async { refused(StatusCode::FORBIDDEN) })
     })
     .await;
@@ -259,7 +259,7 @@ async fn a_refusal_says_what_to_do() {
 
 #[tokio::test]
 async fn an_endless_answer_is_cut_off() {
-    let (_scope, _fake, api_server) = pair(&["h2"], Limits::default(), |connection, _| {
+    let (_scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), |connection, _| {
         http2(connection, |_| async { whole(vec![b' '; 1024 * 1024 + 1]) })
     })
     .await;

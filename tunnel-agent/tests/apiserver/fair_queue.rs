@@ -9,9 +9,9 @@ use http_body_util::StreamBody;
 use hyper::body::{Frame, Incoming};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::{Semaphore, mpsc};
-use tunnel_agent::apiserver::Limits;
+use tunnel_agent::apiserver::Timeouts;
 use tunnel_agent::config;
-use tunnel_agent::forward::{Forwarder, Turns};
+use tunnel_agent::forward::{FairQueue, Forwarder};
 
 use crate::fake::{Fake, Log, http2, pair, soon};
 use crate::forwarding::stream_of;
@@ -22,11 +22,11 @@ const GET: &[u8] = b"GET /api/v1/pods HTTP/1.1\r\nHost: g\r\nConnection: close\r
 const FOR_EVER: Duration = Duration::from_secs(600);
 
 /// An API server that says who asks, and ends its answers when it is told; and an agent.
-struct Stage {
+struct Trial {
     scope: Scope,
     _fake: Fake,
     forwarder: Forwarder,
-    turns: Turns,
+    queue: FairQueue,
     asked: mpsc::Receiver<String>,
     ends: Arc<Semaphore>,
     errors: Log,
@@ -37,45 +37,45 @@ async fn a_modest_caller_is_served_at_once_whatever_a_greedy_one_has_waiting() {
     // Two thirds, rounded up.
     let (seats, share, waiting) = (16, 11, 24);
     let limits = config::Limits { requests: seats, queue: 100, queue_wait: FOR_EVER };
-    let mut stage = Stage::new(limits).await;
+    let mut trial = Trial::new(limits).await;
     let mut streams = Vec::new();
     for _ in 0..share + waiting {
-        streams.push(stage.ask("greedy", false).await);
+        streams.push(trial.ask("greedy", false).await);
     }
     for _ in 0..share {
-        assert_eq!(soon(stage.asked.recv()).await.unwrap(), "greedy");
+        assert_eq!(soon(trial.asked.recv()).await.unwrap(), "greedy");
     }
-    stage.becomes(SeatFigures { taken: share, waiting }).await;
+    trial.becomes(SeatFigures { taken: share, waiting }).await;
 
-    streams.push(stage.ask("modest", false).await);
+    streams.push(trial.ask("modest", false).await);
 
-    assert_eq!(soon(stage.asked.recv()).await.unwrap(), "modest");
-    stage.becomes(SeatFigures { taken: share + 1, waiting }).await;
-    stage.ends.add_permits(share + waiting + 1);
+    assert_eq!(soon(trial.asked.recv()).await.unwrap(), "modest");
+    trial.becomes(SeatFigures { taken: share + 1, waiting }).await;
+    trial.ends.add_permits(share + waiting + 1);
     for stream in streams {
         assert!(answer(stream).await.starts_with("HTTP/1.1 200"), "everybody is answered");
     }
-    assert_eq!(stage.turns.figures(), SeatFigures::default());
-    assert!(stage.errors.lines().is_empty());
+    assert_eq!(trial.queue.figures(), SeatFigures::default());
+    assert!(trial.errors.lines().is_empty());
 }
 
 #[tokio::test]
 async fn beyond_the_agents_limits_a_request_is_refused_and_the_api_server_sees_nothing_of_it() {
-    let mut stage = Stage::new(config::Limits { requests: 1, queue: 2, queue_wait: FOR_EVER }).await;
-    let mut held = vec![stage.ask("ann", false).await];
-    assert_eq!(soon(stage.asked.recv()).await.unwrap(), "ann");
-    held.extend([stage.ask("ann", false).await, stage.ask("ann", false).await]);
-    stage.becomes(SeatFigures { taken: 1, waiting: 2 }).await;
+    let mut trial = Trial::new(config::Limits { requests: 1, queue: 2, queue_wait: FOR_EVER }).await;
+    let mut held = vec![trial.ask("ann", false).await];
+    assert_eq!(soon(trial.asked.recv()).await.unwrap(), "ann");
+    held.extend([trial.ask("ann", false).await, trial.ask("ann", false).await]);
+    trial.becomes(SeatFigures { taken: 1, waiting: 2 }).await;
 
-    assert_eq!(answer(stage.ask("ann", false).await).await, "", "no answer of an API server");
-    assert_eq!(stage.errors.lines(), ["Busy"]);
-    stage.ends.add_permits(3);
+    assert_eq!(answer(trial.ask("ann", false).await).await, "", "no answer of an API server");
+    assert_eq!(trial.errors.lines(), ["Busy"]);
+    trial.ends.add_permits(3);
     for stream in held {
         assert!(answer(stream).await.starts_with("HTTP/1.1 200"), "who waited is answered");
     }
 
     let mut brief =
-        Stage::new(config::Limits { requests: 1, queue: 2, queue_wait: Duration::from_millis(20) }).await;
+        Trial::new(config::Limits { requests: 1, queue: 2, queue_wait: Duration::from_millis(20) }).await;
     let _held = brief.ask("ann", false).await;
     assert_eq!(soon(brief.asked.recv()).await.unwrap(), "ann");
     assert_eq!(answer(brief.ask("ben", false).await).await, "", "it waited in vain");
@@ -85,29 +85,29 @@ async fn beyond_the_agents_limits_a_request_is_refused_and_the_api_server_sees_n
 
 #[tokio::test]
 async fn a_seat_is_held_to_the_last_byte_but_for_what_runs_long_until_it_has_begun() {
-    let mut stage = Stage::new(config::Limits { requests: 1, queue: 2, queue_wait: FOR_EVER }).await;
-    let _watch = stage.ask("ann", true).await;
-    assert_eq!(soon(stage.asked.recv()).await.unwrap(), "ann");
-    stage.becomes(SeatFigures { taken: 0, waiting: 0 }).await;
+    let mut trial = Trial::new(config::Limits { requests: 1, queue: 2, queue_wait: FOR_EVER }).await;
+    let _watch = trial.ask("ann", true).await;
+    assert_eq!(soon(trial.asked.recv()).await.unwrap(), "ann");
+    trial.becomes(SeatFigures { taken: 0, waiting: 0 }).await;
 
-    let request = stage.ask("ann", false).await;
-    assert_eq!(soon(stage.asked.recv()).await.unwrap(), "ann");
-    let next = stage.ask("ben", false).await;
-    stage.becomes(SeatFigures { taken: 1, waiting: 1 }).await;
+    let request = trial.ask("ann", false).await;
+    assert_eq!(soon(trial.asked.recv()).await.unwrap(), "ann");
+    let next = trial.ask("ben", false).await;
+    trial.becomes(SeatFigures { taken: 1, waiting: 1 }).await;
     // Whoever hangs up makes place, too.
     drop(request);
 
-    assert_eq!(soon(stage.asked.recv()).await.unwrap(), "ben");
+    assert_eq!(soon(trial.asked.recv()).await.unwrap(), "ben");
     drop(next);
-    stage.becomes(SeatFigures::default()).await;
+    trial.becomes(SeatFigures::default()).await;
 }
 
-impl Stage {
+impl Trial {
     async fn new(limits: config::Limits) -> Self {
         let (asks, asked) = mpsc::channel(1_000);
         let ends = Arc::new(Semaphore::new(0));
         let told = Arc::clone(&ends);
-        let (scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+        let (scope, fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
             let (asks, told) = (asks.clone(), Arc::clone(&told));
             http2(connection, move |request: Request<Incoming>| {
                 let (asks, told) = (asks.clone(), Arc::clone(&told));
@@ -124,9 +124,9 @@ impl Stage {
             })
         })
         .await;
-        let turns = Turns::new(limits);
-        let forwarder = Forwarder::new(api_server, None, turns.clone(), scope.clone());
-        Self { scope, _fake: fake, forwarder, turns, asked, ends, errors: Log::default() }
+        let queue = FairQueue::new(limits);
+        let forwarder = Forwarder::new(api_server, None, queue.clone(), scope.clone());
+        Self { scope, _fake: fake, forwarder, queue, asked, ends, errors: Log::default() }
     }
 
     async fn ask(&self, user: &'static str, long_running: bool) -> DuplexStream {
@@ -139,12 +139,12 @@ impl Stage {
     /// Waits until seats are taken and waited for like this.
     async fn becomes(&self, wanted: SeatFigures) {
         let looking = async {
-            while self.turns.figures() != wanted {
+            while self.queue.figures() != wanted {
                 tokio::task::yield_now().await;
             }
         };
-        let became = tokio::time::timeout(crate::fake::PATIENCE, looking).await;
-        assert!(became.is_ok(), "{:?} never became {wanted:?}", self.turns.figures());
+        let became = tokio::time::timeout(crate::fake::TIMEOUT, looking).await;
+        assert!(became.is_ok(), "{:?} never became {wanted:?}", self.queue.figures());
     }
 }
 

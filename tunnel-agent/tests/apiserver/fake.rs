@@ -22,11 +22,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tunnel_agent::apiserver::{ApiServer, Limits};
+use tunnel_agent::apiserver::{ApiServer, Timeouts};
 use tunnel_agent::config::ApiServerSource;
 
 /// Nothing here takes longer, unless something hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What kube-apiserver grants.
 pub(crate) const GRANTED: u32 = 100;
@@ -133,25 +133,25 @@ impl Mounted {
         std::fs::rename(link, self.path().join("..data")).unwrap();
     }
 
-    pub(crate) fn api_server(&self, address: SocketAddr, limits: Limits, scope: &Scope) -> ApiServer {
+    pub(crate) fn api_server(&self, address: SocketAddr, timeouts: Timeouts, scope: &Scope) -> ApiServer {
         let source = ApiServerSource::InCluster {
             directory: self.path(),
             host: address.ip().to_string(),
             port: address.port(),
         };
-        ApiServer::new(source, limits, scope).unwrap()
+        ApiServer::new(source, timeouts, scope).unwrap()
     }
 }
 
 /// A scope, a server and an API server in front of it, for tests that need no files of their own.
-pub(crate) async fn pair<F, S>(protocols: &[&str], limits: Limits, serve: F) -> (Scope, Fake, ApiServer)
+pub(crate) async fn pair<F, S>(protocols: &[&str], timeouts: Timeouts, serve: F) -> (Scope, Fake, ApiServer)
 where
     F: Fn(Connection, usize) -> S + Send + Sync + 'static,
     S: Future<Output = ()> + Send + 'static,
 {
     let (scope, authority) = (Scope::here(), Authority::new());
     let fake = Fake::start(&scope, authority.server(protocols), serve).await;
-    let api_server = Mounted::new("token-1", &authority.pem()).api_server(fake.address, limits, &scope);
+    let api_server = Mounted::new("token-1", &authority.pem()).api_server(fake.address, timeouts, &scope);
     (scope, fake, api_server)
 }
 
@@ -238,7 +238,7 @@ where
 
 /// What `future` gives, if nothing hangs.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("something hangs")
+    tokio::time::timeout(TIMEOUT, future).await.expect("something hangs")
 }
 
 /// Sends so many requests at the same time, and gives their answers as they come.

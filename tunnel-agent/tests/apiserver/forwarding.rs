@@ -13,9 +13,9 @@ use hyper_util::rt::TokioIo;
 use proto::AllowList;
 use proto::wire::Assert;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-use tunnel_agent::apiserver::{ApiServer, Limits};
+use tunnel_agent::apiserver::{ApiServer, Timeouts};
 use tunnel_agent::config;
-use tunnel_agent::forward::{ForwardError, Forwarder, Turns};
+use tunnel_agent::forward::{FairQueue, ForwardError, Forwarder};
 use tunnel_agent::guard::{Cleared, Guard};
 
 use crate::fake::{Log, http1, http2, pair, soon};
@@ -89,7 +89,7 @@ async fn only_paths_are_passed_on() {
 
 #[tokio::test]
 async fn the_answer_loses_what_concerns_one_hop_and_what_an_edge_may_not_set() {
-    let (scope, _fake, api_server) = pair(&["http/1.1"], Limits::default(), |connection, _| {
+    let (scope, _fake, api_server) = pair(&["http/1.1"], Timeouts::default(), |connection, _| {
         http1(connection, |_| async {
             let mut response = Response::new(Full::from("body"));
             let headers = response.headers_mut();
@@ -122,7 +122,7 @@ async fn the_answer_loses_what_concerns_one_hop_and_what_an_edge_may_not_set() {
 
 #[tokio::test]
 async fn a_body_travels_whole_both_ways() {
-    let (scope, _fake, api_server) = pair(&["h2"], Limits::default(), |connection, _| {
+    let (scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), |connection, _| {
         http2(connection, |request: Request<Incoming>| async { Response::new(request.into_body()) })
     })
     .await;
@@ -146,7 +146,8 @@ async fn a_body_travels_whole_both_ways() {
 
 /// The tunnel's stream, with the agent's side served as `streams` does: one exchange, and an error ends it.
 pub(crate) fn stream(scope: &Scope, api_server: ApiServer, errors: Log) -> DuplexStream {
-    let forwarder = Forwarder::new(api_server, None, Turns::new(config::Limits::default()), scope.clone());
+    let forwarder =
+        Forwarder::new(api_server, None, FairQueue::new(config::Limits::default()), scope.clone());
     stream_of(scope, forwarder, ("Łukasz", false), errors)
 }
 
@@ -184,7 +185,7 @@ pub(crate) fn stream_of(
 async fn asked(protocol: &'static str, head: &str) -> Result<String, String> {
     let (log, errors) = (Log::default(), Log::default());
     let seen = log.clone();
-    let (scope, _fake, api_server) = pair(&[protocol], Limits::default(), move |connection, _| {
+    let (scope, _fake, api_server) = pair(&[protocol], Timeouts::default(), move |connection, _| {
         let log = seen.clone();
         async move {
             let answer = move |request: Request<Incoming>| {

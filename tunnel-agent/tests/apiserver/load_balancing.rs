@@ -11,36 +11,36 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use tunnel_agent::apiserver::{ApiServer, Limits};
+use tunnel_agent::apiserver::{ApiServer, Timeouts};
 
 use crate::fake::{Authority, Fake, Mounted, get, http1, http2, soon, whole};
 
 /// What `/readyz` says of one that answers nothing at all.
 const SILENT: u16 = 0;
 
-/// One of several: says its name to whoever asks, and whether it is ready.
-struct One {
+/// FakeApiServer of several: says its name to whoever asks, and whether it is ready.
+struct FakeApiServer {
     fake: Fake,
     readyz: Arc<AtomicU16>,
     scope: Scope,
 }
 
-impl One {
+impl FakeApiServer {
     async fn start(authority: &Authority, protocol: &'static str, name: &'static str) -> Self {
         let scope = Scope::here();
         let readyz = Arc::new(AtomicU16::new(200));
-        let said = readyz.clone();
+        let answered = readyz.clone();
         let fake = Fake::start(&scope, authority.server(&[protocol]), move |connection, _| {
-            let said = said.clone();
+            let answered = answered.clone();
             let answer = move |request: http::Request<hyper::body::Incoming>| {
-                let said = said.load(Ordering::SeqCst);
+                let answered = answered.load(Ordering::SeqCst);
                 async move {
-                    if said == SILENT {
+                    if answered == SILENT {
                         std::future::pending::<()>().await;
                     }
                     let mut response = Response::new(Full::from(name));
                     if request.uri().path() == "/readyz" {
-                        *response.status_mut() = StatusCode::from_u16(said).unwrap();
+                        *response.status_mut() = StatusCode::from_u16(answered).unwrap();
                     }
                     response
                 }
@@ -71,7 +71,7 @@ impl One {
 /// An API server whose credential names the first of these, and which is balanced among all.
 struct Balanced {
     authority: Authority,
-    all: Vec<One>,
+    all: Vec<FakeApiServer>,
     api_server: ApiServer,
     _mounted: Mounted,
     _scope: Scope,
@@ -81,11 +81,11 @@ impl Balanced {
     async fn start(protocol: &'static str) -> Self {
         let (scope, authority) = (Scope::here(), Authority::new());
         let all = vec![
-            One::start(&authority, protocol, "first").await,
-            One::start(&authority, protocol, "second").await,
+            FakeApiServer::start(&authority, protocol, "first").await,
+            FakeApiServer::start(&authority, protocol, "second").await,
         ];
         let mounted = Mounted::new("token-1", &authority.pem());
-        let api_server = mounted.api_server(all[0].fake.address, Limits::default(), &scope);
+        let api_server = mounted.api_server(all[0].fake.address, Timeouts::default(), &scope);
         let this = Self { authority, all, api_server, _mounted: mounted, _scope: scope };
         this.balance(&this.addresses());
         this.ready(&this.addresses()).await;
@@ -104,7 +104,7 @@ impl Balanced {
     async fn ready(&self, expected: &[SocketAddr]) {
         let mut expected = expected.to_vec();
         expected.sort_unstable();
-        let mut moves = self.api_server.moves();
+        let mut changes = self.api_server.changes();
         soon(async {
             loop {
                 let mut ready = self.api_server.ready();
@@ -112,7 +112,7 @@ impl Balanced {
                 if ready == expected {
                     return;
                 }
-                moves.changed().await.unwrap();
+                changes.changed().await.unwrap();
             }
         })
         .await;
@@ -130,12 +130,12 @@ impl Balanced {
         soon(async {
             loop {
                 self.ready(&ready).await;
-                let moves = self.api_server.moves();
+                let changes = self.api_server.changes();
                 let mut answers = BTreeMap::new();
                 for _ in 0..requests {
                     *answers.entry(self.ask().await).or_default() += 1;
                 }
-                if !moves.has_changed().unwrap() {
+                if !changes.has_changed().unwrap() {
                     return answers;
                 }
             }
@@ -209,7 +209,7 @@ async fn one_that_does_not_let_the_agent_ask_lives() {
 #[tokio::test]
 async fn one_that_joins_is_asked_and_one_that_is_taken_out_is_not() {
     let mut balanced = Balanced::start("h2").await;
-    let third = One::start(&balanced.authority, "h2", "third").await;
+    let third = FakeApiServer::start(&balanced.authority, "h2", "third").await;
     balanced.all.push(third);
 
     balanced.balance(&balanced.addresses());

@@ -10,14 +10,14 @@ use http::{Request, Response, Version};
 use http_body_util::{BodyExt as _, Full};
 use proto::upgrade::Protocol;
 use tokio::sync::{Barrier, mpsc, watch};
-use tunnel_agent::apiserver::{ApiServerError, CONNECTIONS_MAX, Limits, STREAMS_MAX, WAITING_MAX};
+use tunnel_agent::apiserver::{ApiServerError, CONNECTIONS_MAX, STREAMS_MAX, Timeouts, WAITING_MAX};
 
 use crate::fake::{self, Log, all_at_once, get, http1, http2, pair, read_head, soon, whole, write};
 
 const REQUESTS: usize = 200;
 
 /// Nothing ends by itself.
-const SLOW: Limits = Limits {
+const SLOW: Timeouts = Timeouts {
     connect: Duration::from_secs(600),
     head: Duration::from_secs(600),
     idle: Duration::from_secs(600),
@@ -30,7 +30,7 @@ async fn two_hundred_requests_share_three_connections_and_none_is_full() {
     let most: Arc<Mutex<HashMap<usize, (usize, usize)>>> = Arc::default();
     let counted = most.clone();
     let (scope, fake, api_server) =
-        pair(&["h2", "http/1.1"], Limits::default(), move |connection, number| {
+        pair(&["h2", "http/1.1"], Timeouts::default(), move |connection, number| {
             let (all_in, most) = (all_in.clone(), counted.clone());
             http2(connection, move |_| {
                 let (all_in, most) = (all_in.clone(), most.clone());
@@ -63,7 +63,7 @@ async fn two_hundred_requests_share_three_connections_and_none_is_full() {
 async fn callers_who_do_not_read_take_nothing_from_others_on_their_connection() {
     const STALLED: usize = 20;
     let (full, mut fulls) = mpsc::channel(STALLED);
-    let (_scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+    let (_scope, fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
         let full = full.clone();
         http2(connection, move |request: Request<hyper::body::Incoming>| {
             let (full, endless) = (full.clone(), request.uri().path() == "/endless");
@@ -100,7 +100,7 @@ async fn callers_who_do_not_read_take_nothing_from_others_on_their_connection() 
 async fn one_after_the_other_takes_one_connection_over_either_version() {
     for (protocol, version) in [("h2", Version::HTTP_2), ("http/1.1", Version::HTTP_11)] {
         let (_scope, fake, api_server) =
-            pair(&[protocol], Limits::default(), move |connection, _| async move {
+            pair(&[protocol], Timeouts::default(), move |connection, _| async move {
                 let answer = |request: Request<_>| async move {
                     let version = format!("{:?} {}", request.version(), request.uri());
                     Response::new(Full::from(version))
@@ -115,10 +115,11 @@ async fn one_after_the_other_takes_one_connection_over_either_version() {
 
         for _ in 0..20 {
             let response = soon(api_server.send(get("/a//b%2Fc/../d?x=%20&y"))).await.unwrap();
-            let said = whole(response).await.unwrap();
+            let answered = whole(response).await.unwrap();
             assert!(
-                said.starts_with(&format!("{version:?} ")) && said.ends_with("/a//b%2Fc/../d?x=%20&y"),
-                "{said}"
+                answered.starts_with(&format!("{version:?} "))
+                    && answered.ends_with("/a//b%2Fc/../d?x=%20&y"),
+                "{answered}"
             );
         }
 
@@ -129,7 +130,7 @@ async fn one_after_the_other_takes_one_connection_over_either_version() {
 #[tokio::test]
 async fn http_1_serves_one_exchange_per_connection_at_a_time() {
     let all_in = Arc::new(Barrier::new(5));
-    let (scope, fake, api_server) = pair(&["http/1.1"], Limits::default(), move |connection, _| {
+    let (scope, fake, api_server) = pair(&["http/1.1"], Timeouts::default(), move |connection, _| {
         let all_in = all_in.clone();
         http1(connection, move |_| {
             let all_in = all_in.clone();
@@ -149,10 +150,10 @@ async fn http_1_serves_one_exchange_per_connection_at_a_time() {
 
 #[tokio::test]
 async fn a_connection_that_nobody_uses_is_closed() {
-    let limits = Limits { idle: Duration::from_millis(40), ..Limits::default() };
+    let timeouts = Timeouts { idle: Duration::from_millis(40), ..Timeouts::default() };
     for protocol in ["h2", "http/1.1"] {
         let (closed, mut closings) = mpsc::channel(1);
-        let (_scope, _fake, api_server) = pair(&[protocol], limits, move |connection, _| {
+        let (_scope, _fake, api_server) = pair(&[protocol], timeouts, move |connection, _| {
             let closed = closed.clone();
             async move {
                 serve(protocol, connection).await;
@@ -171,7 +172,7 @@ async fn a_connection_that_nobody_uses_is_closed() {
 async fn a_post_that_was_written_is_not_sent_again() {
     let log = Log::default();
     let seen = log.clone();
-    let (_scope, _fake, api_server) = pair(&["http/1.1"], Limits::default(), move |mut connection, _| {
+    let (_scope, _fake, api_server) = pair(&["http/1.1"], Timeouts::default(), move |mut connection, _| {
         let log = seen.clone();
         async move {
             let first = read_head(&mut connection).await;
@@ -196,7 +197,7 @@ async fn a_post_that_was_written_is_not_sent_again() {
 async fn a_dead_connection_costs_no_more_than_the_request_that_was_written_on_it() {
     for protocol in ["h2", "http/1.1"] {
         let (close, closing) = watch::channel(0);
-        let (_scope, fake, api_server) = pair(&[protocol], Limits::default(), move |connection, number| {
+        let (_scope, fake, api_server) = pair(&[protocol], Timeouts::default(), move |connection, number| {
             let mut closing = closing.clone();
             async move {
                 // What is dropped is what shall die.
@@ -223,11 +224,12 @@ async fn a_dead_connection_costs_no_more_than_the_request_that_was_written_on_it
 
 #[tokio::test]
 async fn a_server_that_announces_the_end_of_its_connection_loses_no_request() {
-    let (_scope, fake, api_server) = pair(&["http/1.1"], Limits::default(), |mut connection, _| async move {
-        read_head(&mut connection).await;
-        write(&mut connection, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").await;
-    })
-    .await;
+    let (_scope, fake, api_server) =
+        pair(&["http/1.1"], Timeouts::default(), |mut connection, _| async move {
+            read_head(&mut connection).await;
+            write(&mut connection, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").await;
+        })
+        .await;
 
     for _ in 0..10 {
         whole(soon(api_server.send(get("/"))).await.unwrap()).await.unwrap();
@@ -238,8 +240,8 @@ async fn a_server_that_announces_the_end_of_its_connection_loses_no_request() {
 
 #[tokio::test]
 async fn silence_and_absence_are_two_errors() {
-    let limits = Limits { head: Duration::from_millis(50), ..Limits::default() };
-    let (_scope, _fake, api_server) = pair(&["http/1.1"], limits, |mut connection, _| async move {
+    let timeouts = Timeouts { head: Duration::from_millis(50), ..Timeouts::default() };
+    let (_scope, _fake, api_server) = pair(&["http/1.1"], timeouts, |mut connection, _| async move {
         read_head(&mut connection).await;
         std::future::pending().await
     })
@@ -249,7 +251,7 @@ async fn silence_and_absence_are_two_errors() {
     let scope = daemon::Scope::here();
     let authority = fake::Authority::new();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let absent = fake::Mounted::new("t", &authority.pem()).api_server(nobody, Limits::default(), &scope);
+    let absent = fake::Mounted::new("t", &authority.pem()).api_server(nobody, Timeouts::default(), &scope);
     let unreachable = soon(absent.send(get("/"))).await;
 
     assert!(matches!(silent, Err(ApiServerError::Silent(_))), "{silent:?}");
@@ -304,9 +306,9 @@ async fn as_many_requests_as_may_wait_and_not_one_more() {
 
 #[tokio::test]
 async fn a_long_running_request_is_waited_for_beyond_the_limit() {
-    let limits = Limits { head: Duration::from_millis(50), ..Limits::default() };
+    let timeouts = Timeouts { head: Duration::from_millis(50), ..Timeouts::default() };
     let ((log_arrived, mut arrived), (go_on, told)) = (mpsc::channel(1), watch::channel(false));
-    let (_scope, _fake, api_server) = pair(&["http/1.1"], limits, move |mut connection, _| {
+    let (_scope, _fake, api_server) = pair(&["http/1.1"], timeouts, move |mut connection, _| {
         let (log_arrived, mut told) = (log_arrived.clone(), told.clone());
         async move {
             if !read_head(&mut connection).await.starts_with("GET /log") {
@@ -325,7 +327,7 @@ async fn a_long_running_request_is_waited_for_beyond_the_limit() {
         early = &mut log => panic!("{early:?}"),
         arrived = soon(arrived.recv()) => arrived.unwrap(),
     }
-    // One that comes later and has a limit is over first.
+    // FakeApiServer that comes later and has a limit is over first.
     tokio::select! {
         early = &mut log => panic!("{early:?}"),
         silent = soon(api_server.send(get("/"))) => assert!(matches!(silent, Err(ApiServerError::Silent(_))), "{silent:?}"),
@@ -337,8 +339,8 @@ async fn a_long_running_request_is_waited_for_beyond_the_limit() {
 
 #[tokio::test]
 async fn a_slow_upload_is_no_silence() {
-    let limits = Limits { head: Duration::from_secs(2), ..Limits::default() };
-    let (_scope, _fake, api_server) = pair(&["h2"], limits, |connection, _| {
+    let timeouts = Timeouts { head: Duration::from_secs(2), ..Timeouts::default() };
+    let (_scope, _fake, api_server) = pair(&["h2"], timeouts, |connection, _| {
         http2(connection, |request: Request<hyper::body::Incoming>| async move {
             let length = request.into_body().collect().await.unwrap().to_bytes().len();
             Response::new(Full::from(length.to_string()))
@@ -352,9 +354,9 @@ async fn a_slow_upload_is_no_silence() {
     });
 
     let post = Request::post("/").body(http_body_util::StreamBody::new(pieces)).unwrap();
-    let said = whole(soon(api_server.send(post)).await.unwrap()).await.unwrap();
+    let answered = whole(soon(api_server.send(post)).await.unwrap()).await.unwrap();
 
-    assert_eq!(said, "8");
+    assert_eq!(answered, "8");
 }
 
 async fn serve(protocol: &str, connection: fake::Connection) {

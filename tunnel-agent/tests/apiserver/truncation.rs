@@ -4,7 +4,7 @@ use http::{Response, StatusCode};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use tokio::io::AsyncWriteExt as _;
-use tunnel_agent::apiserver::{ApiServerError, Limits};
+use tunnel_agent::apiserver::{ApiServerError, Timeouts};
 
 use crate::fake::{get, http2, pair, read_head, soon, whole, write};
 
@@ -17,7 +17,7 @@ async fn an_http_1_answer_that_breaks_off_is_an_error() {
         ("X-Framing: none", "hello"),
     ] {
         let (_scope, _fake, api_server) =
-            pair(&["http/1.1"], Limits::default(), move |mut connection, _| async move {
+            pair(&["http/1.1"], Timeouts::default(), move |mut connection, _| async move {
                 read_head(&mut connection).await;
                 write(&mut connection, format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n{body}")).await;
                 // Without TLS's goodbye, as a killed process leaves.
@@ -36,7 +36,7 @@ async fn an_http_1_answer_that_breaks_off_is_an_error() {
 #[tokio::test]
 async fn a_close_delimited_answer_with_tls_goodbye_is_whole() {
     let (_scope, _fake, api_server) =
-        pair(&["http/1.1"], Limits::default(), |mut connection, _| async move {
+        pair(&["http/1.1"], Timeouts::default(), |mut connection, _| async move {
             read_head(&mut connection).await;
             write(&mut connection, "HTTP/1.1 200 OK\r\n\r\nhello").await;
             connection.shutdown().await.unwrap();
@@ -52,7 +52,7 @@ async fn a_close_delimited_answer_with_tls_goodbye_is_whole() {
 async fn a_known_length_with_tls_goodbye_too_early_is_an_error() {
     for framing in ["Transfer-Encoding: chunked", "Content-Length: 100"] {
         let (_scope, _fake, api_server) =
-            pair(&["http/1.1"], Limits::default(), move |mut connection, _| async move {
+            pair(&["http/1.1"], Timeouts::default(), move |mut connection, _| async move {
                 read_head(&mut connection).await;
                 write(&mut connection, format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n5\r\nhello\r\n")).await;
                 connection.shutdown().await.unwrap();
@@ -67,7 +67,7 @@ async fn a_known_length_with_tls_goodbye_too_early_is_an_error() {
 
 #[tokio::test]
 async fn an_http_2_answer_whose_connection_dies_is_an_error() {
-    let (_scope, _fake, api_server) = pair(&["h2"], Limits::default(), |connection, _| async move {
+    let (_scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), |connection, _| async move {
         let (die, death) = tokio::sync::watch::channel(false);
         let serve = http2(connection, move |_| {
             let die = die.clone();
@@ -105,7 +105,7 @@ async fn an_http_2_answer_whose_connection_dies_is_an_error() {
 async fn an_http_2_answer_that_is_reset_is_an_error_whatever_the_code() {
     for code in [0_u32, 2, 8] {
         let (_scope, _fake, api_server) =
-            pair(&["h2"], Limits::default(), move |mut connection, _| async move {
+            pair(&["h2"], Timeouts::default(), move |mut connection, _| async move {
                 reset_after_head(&mut connection, code).await;
             })
             .await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, mpsc};
-use tunnel_agent::apiserver::Limits;
+use tunnel_agent::apiserver::Timeouts;
 
 use crate::fake::{Log, get, pair, read_head, soon, whole, write};
 use crate::forwarding::stream;
@@ -20,7 +20,7 @@ const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\
 async fn bytes_flow_both_ways_after_the_101_and_each_direction_ends_on_its_own() {
     let (head_seen, mut heads) = mpsc::channel(1);
     let (scope, _fake, api_server) =
-        pair(&["h2", "http/1.1"], Limits::default(), move |mut connection, _| {
+        pair(&["h2", "http/1.1"], Timeouts::default(), move |mut connection, _| {
             let head_seen = head_seen.clone();
             async move {
                 head_seen.send(read_head(&mut connection).await).await.unwrap();
@@ -55,7 +55,7 @@ async fn no_byte_follows_an_upgrade_request_before_its_answer() {
     let answer_now = Arc::new(Notify::new());
     let (extra, mut extras) = mpsc::channel(1);
     let released = answer_now.clone();
-    let (scope, _fake, api_server) = pair(&["http/1.1"], Limits::default(), move |mut connection, _| {
+    let (scope, _fake, api_server) = pair(&["http/1.1"], Timeouts::default(), move |mut connection, _| {
         let (answer_now, extra) = (released.clone(), extra.clone());
         async move {
             read_head(&mut connection).await;
@@ -94,17 +94,19 @@ async fn every_wrong_101_is_nonsense_and_its_connection_closed() {
         "X: y",
     ] {
         let (closed, mut closings) = mpsc::channel(1);
-        let (scope, _fake, api_server) = pair(&["http/1.1"], Limits::default(), move |mut connection, _| {
-            let closed = closed.clone();
-            async move {
-                read_head(&mut connection).await;
-                write(&mut connection, format!("HTTP/1.1 101 Switching Protocols\r\n{wrong}\r\n\r\n")).await;
-                let mut rest = Vec::new();
-                let _ = connection.read_to_end(&mut rest).await;
-                closed.send(rest).await.unwrap();
-            }
-        })
-        .await;
+        let (scope, _fake, api_server) =
+            pair(&["http/1.1"], Timeouts::default(), move |mut connection, _| {
+                let closed = closed.clone();
+                async move {
+                    read_head(&mut connection).await;
+                    write(&mut connection, format!("HTTP/1.1 101 Switching Protocols\r\n{wrong}\r\n\r\n"))
+                        .await;
+                    let mut rest = Vec::new();
+                    let _ = connection.read_to_end(&mut rest).await;
+                    closed.send(rest).await.unwrap();
+                }
+            })
+            .await;
         let errors = Log::default();
 
         let mut stream = stream(&scope, api_server, errors.clone());
@@ -121,7 +123,7 @@ async fn every_wrong_101_is_nonsense_and_its_connection_closed() {
 #[tokio::test]
 async fn a_101_that_nobody_asked_for_is_nonsense_and_its_connection_not_used_again() {
     let (scope, fake, api_server) =
-        pair(&["http/1.1"], Limits::default(), |mut connection, number| async move {
+        pair(&["http/1.1"], Timeouts::default(), |mut connection, number| async move {
             let head = read_head(&mut connection).await;
             if number == 1 {
                 write(&mut connection, SWITCHED).await;
@@ -151,7 +153,7 @@ async fn a_101_that_nobody_asked_for_is_nonsense_and_its_connection_not_used_aga
 async fn a_declined_upgrade_is_answered_and_its_connection_never_pooled() {
     for status in ["200 OK", "204 No Content", "302 Found", "403 Forbidden", "500 Internal Server Error"] {
         let (closed, mut closings) = mpsc::channel(1);
-        let (scope, fake, api_server) = pair(&["http/1.1"], Limits::default(), move |mut connection, _| {
+        let (scope, fake, api_server) = pair(&["http/1.1"], Timeouts::default(), move |mut connection, _| {
             let closed = closed.clone();
             async move {
                 let head = read_head(&mut connection).await;
@@ -187,19 +189,20 @@ async fn a_declined_upgrade_is_answered_and_its_connection_never_pooled() {
 async fn either_sides_death_ends_the_other() {
     for server_dies in [true, false] {
         let (closed, mut closings) = mpsc::channel(1);
-        let (scope, _fake, api_server) = pair(&["http/1.1"], Limits::default(), move |mut connection, _| {
-            let closed = closed.clone();
-            async move {
-                read_head(&mut connection).await;
-                write(&mut connection, SWITCHED).await;
-                if !server_dies {
-                    let mut rest = Vec::new();
-                    let _ = connection.read_to_end(&mut rest).await;
+        let (scope, _fake, api_server) =
+            pair(&["http/1.1"], Timeouts::default(), move |mut connection, _| {
+                let closed = closed.clone();
+                async move {
+                    read_head(&mut connection).await;
+                    write(&mut connection, SWITCHED).await;
+                    if !server_dies {
+                        let mut rest = Vec::new();
+                        let _ = connection.read_to_end(&mut rest).await;
+                    }
+                    closed.send(()).await.unwrap();
                 }
-                closed.send(()).await.unwrap();
-            }
-        })
-        .await;
+            })
+            .await;
 
         let mut stream = stream(&scope, api_server, Log::default());
         stream.write_all(ASK.as_bytes()).await.unwrap();
@@ -215,6 +218,6 @@ async fn either_sides_death_ends_the_other() {
         }
 
         soon(closings.recv()).await.unwrap();
-        soon(scope.close(crate::fake::PATIENCE)).await.unwrap();
+        soon(scope.close(crate::fake::TIMEOUT)).await.unwrap();
     }
 }

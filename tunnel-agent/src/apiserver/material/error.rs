@@ -1,14 +1,14 @@
-//! Why there is no credential for the API server.
+//! Errors of the credential for the API server.
 
 use std::io;
 use std::path::PathBuf;
 
 use daemon::config::shown;
 
-/// Largest file that is read: a kubeconfig of many clusters, or a CA bundle.
+/// Largest file that is read, which may be a kubeconfig of many clusters or a CA bundle. 1 MiB.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Why there is no usable credential.
+/// The credential cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     /// A file cannot be read.
@@ -21,7 +21,7 @@ pub enum CredentialError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file is too large.
@@ -32,29 +32,29 @@ pub enum CredentialError {
         /// The file.
         path: PathBuf,
     },
-    /// No certificate or key in it.
-    #[error("the {what} in {place} is not PEM, or nothing that TLS can use")]
+    /// The file has no certificate or key.
+    #[error("the {what} in {found_in} is not PEM, or nothing that TLS can use")]
     NotPem {
         /// `CA certificate`, `client certificate` or `client key`.
         what: &'static str,
-        /// Where it was found.
-        place: String,
+        /// The file, or the field of a kubeconfig.
+        found_in: String,
     },
-    /// No token in it.
+    /// The file has no valid token.
     #[error("the token in {0} is empty, too long, or has characters that no token has")]
     Token(String),
-    /// Certificate and key do not fit together, say.
+    /// The client certificate is not usable, for example because its key is another one's.
     #[error("the client certificate cannot be used")]
     Tls(#[source] rustls::Error),
-    /// The API server's address.
+    /// The API server's address is not valid.
     #[error("{0:?} is not the name or address of an API server")]
     Host(String),
-    /// The kubeconfig.
+    /// The kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
 }
 
-/// Why a kubeconfig cannot be used. No variant quotes the file: it holds secrets.
+/// A kubeconfig cannot be used. No variant quotes the file, because it holds secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     /// Not YAML, or not of a kubeconfig's shape.
@@ -67,10 +67,10 @@ pub enum KubeconfigError {
         /// From 1; 0 if unknown.
         column: u64,
     },
-    /// Neither `current-context` nor a configured one.
+    /// There is neither a `current-context` nor a configured one.
     #[error("{} has no current-context; set apiServer.context to one of its contexts", .0.display())]
     NoContext(PathBuf),
-    /// A name that leads nowhere.
+    /// A name without an entry.
     #[error("{} has no {what} named {name:?}", path.display())]
     Missing {
         /// The file.
@@ -87,23 +87,23 @@ pub enum KubeconfigError {
         path: PathBuf,
         /// The field, as people write it.
         field: &'static str,
-        /// What to do instead.
+        /// Advice on what to use instead.
         advice: &'static str,
     },
     /// Not an https URL of a host alone.
     #[error("{}: server must be https://HOST[:PORT] without a path", .0.display())]
     Server(PathBuf),
-    /// A field that is needed.
+    /// A required field is missing.
     #[error("{}: {field} is missing; {advice}", path.display())]
     Incomplete {
         /// The file.
         path: PathBuf,
         /// The field.
         field: &'static str,
-        /// What to do.
+        /// Advice on what to set.
         advice: &'static str,
     },
-    /// Data that is not base64.
+    /// The data of a field is not base64.
     #[error("{}: {field} is not base64", path.display())]
     NotBase64 {
         /// The file.

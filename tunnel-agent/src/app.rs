@@ -6,15 +6,15 @@ use std::sync::Arc;
 use daemon::{BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir};
 use proto::greeting::BootNonce;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
-use transport::tls::MeantServers;
 use transport::EndpointKeys;
+use transport::tls::MeantServers;
 
 use crate::apiserver::{ApiServer, Timeouts};
 use crate::config::{ApiServers, Config, CredentialSource};
 use crate::dialer::{ConfiguredServer, ControlPlane, Dependencies, Dialer};
 use crate::discovery::Discovery;
 use crate::enrollment::Enrollment;
-use crate::forward::{Forwarder, FairQueue};
+use crate::forward::{FairQueue, Forwarder};
 use crate::guard::Guard;
 use crate::guard::targets::Targets;
 use crate::identity::Identity;
@@ -162,11 +162,17 @@ async fn dial(
 }
 
 /// The certificate that is configured, or the enrollment that leads to one.
-fn certificate_source(config: &Config, state: &StateDir, api_server: &ApiServer) -> Result<CertificateSource, Failure> {
+fn certificate_source(
+    config: &Config,
+    state: &StateDir,
+    api_server: &ApiServer,
+) -> Result<CertificateSource, Failure> {
     match &config.credential {
         CredentialSource::Files(files) => {
             let identity = Identity::load(files, &config.cluster, &config.trust_domain);
-            identity.map(|identity| CertificateSource::Files(Box::new(identity))).map_err(Failure::misconfigured)
+            identity
+                .map(|identity| CertificateSource::Files(Box::new(identity)))
+                .map_err(Failure::misconfigured)
         }
         CredentialSource::Enrolled(at) => {
             let opened = Enrollment::open(config, at.clone(), state.clone(), api_server.clone());

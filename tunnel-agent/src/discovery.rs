@@ -19,9 +19,9 @@ use crate::guard::services::{Backends, Services};
 use crate::guard::targets::is_special;
 use crate::metrics::{self, DiscoveryOutcome};
 
-mod refresh;
 mod error;
 mod kubeadm;
+mod refresh;
 mod services;
 mod slices;
 mod source;
@@ -120,8 +120,7 @@ impl Discovery {
         let followed = self.sources.iter().enumerate().filter(|(_, source)| !source.is_optional());
         let sources = join_all(followed.map(|(index, _)| self.follow(index)));
         let named = self.named_services.iter();
-        let services =
-            join_all(named.map(|named| services::follow(&self.api_server, named, &self.services)));
+        let services = join_all(named.map(|named| services::follow(&self.api_server, named, &self.services)));
         let following = join(sources, services);
         // Both arms are cancel-safe: an exchange that is dropped is cancelled, and so is a sleep.
         tokio::select! {

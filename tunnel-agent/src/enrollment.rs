@@ -40,11 +40,11 @@ use crate::metrics;
 use crate::random::random;
 use crate::server_trust::ServerTrust;
 use grpc_client::{CallError, GrpcClient};
-use state::{EnrollmentState, new_key, spki};
 use pinned_verifier::PinnedVerifier;
-use validity::Validity;
-use token_file::{TokenFile, TokenFileError};
 use service_account::{Issuer, IssuerError, ServiceAccount};
+use state::{EnrollmentState, new_key, spki};
+use token_file::{TokenFile, TokenFileError};
+use validity::Validity;
 
 pub use clock::Clock;
 pub use state::EnrollmentStateError;
@@ -133,7 +133,8 @@ impl Enrollment {
             }
         };
         // A time of the server's: an earlier time of this machine's clock might be far ahead.
-        let clock = Clock::not_before(Validity::from_chain(&state.chain).map_or(0, |validity| validity.begins));
+        let clock =
+            Clock::not_before(Validity::from_chain(&state.chain).map_or(0, |validity| validity.begins));
         Ok(Self(Arc::new(SharedEnrollment {
             token: enrollment.token_file.clone().map(|path| Arc::new(TokenFile::at(path, TOKEN_BYTES_MAX))),
             service_account: enrollment
@@ -216,7 +217,9 @@ impl SharedEnrollment {
     /// Requests the first certificate: as a further pod where the server knows the cluster's issuer, or else with the token.
     async fn enroll_first(&self, scope: &Scope) -> Result<(), EnrollmentError> {
         let mut client = self.connect(Vec::new(), scope).await?;
-        let Some(service_account) = &self.service_account else { return self.enroll(&mut client, None).await };
+        let Some(service_account) = &self.service_account else {
+            return self.enroll(&mut client, None).await;
+        };
         match self.attest(&mut client, service_account).await {
             Ok(credential) => self.store_first(credential),
             Err(EnrollmentError::Call(error)) if error.is_not_set_up() => {
@@ -233,7 +236,11 @@ impl SharedEnrollment {
     }
 
     /// Enrolls with the token, and sends the ServiceAccount's issuer, by which further pods will be accepted.
-    async fn enroll(&self, client: &mut GrpcClient, service_account: Option<&ServiceAccount>) -> Result<(), EnrollmentError> {
+    async fn enroll(
+        &self,
+        client: &mut GrpcClient,
+        service_account: Option<&ServiceAccount>,
+    ) -> Result<(), EnrollmentError> {
         let token = match &self.token {
             Some(token) => token_file::read(token).await.map_err(EnrollmentError::Token)?,
             None => return Err(EnrollmentError::NoCertificate),
@@ -263,7 +270,11 @@ impl SharedEnrollment {
     }
 
     /// Proves by the ServiceAccount's token and the requesting key that this is a pod of the cluster's agents.
-    async fn attest(&self, client: &mut GrpcClient, service_account: &ServiceAccount) -> Result<Credential, EnrollmentError> {
+    async fn attest(
+        &self,
+        client: &mut GrpcClient,
+        service_account: &ServiceAccount,
+    ) -> Result<Credential, EnrollmentError> {
         let token = self.service_account_token(service_account).await?;
         let ChallengeResponse { nonce } = client.call("Challenge", &ChallengeRequest {}).await?;
         let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| EnrollmentError::NoNonce)?;
@@ -285,7 +296,10 @@ impl SharedEnrollment {
         credential.ok_or(EnrollmentError::NoCertificate)
     }
 
-    async fn service_account_token(&self, service_account: &ServiceAccount) -> Result<String, EnrollmentError> {
+    async fn service_account_token(
+        &self,
+        service_account: &ServiceAccount,
+    ) -> Result<String, EnrollmentError> {
         let audience = || proto::enrollment::audience(&self.trust_domain, &self.cluster);
         service_account.token().await.map_err(|error| EnrollmentError::ServiceAccount(error, audience()))
     }
@@ -340,7 +354,11 @@ impl SharedEnrollment {
         })
     }
 
-    fn renew_request(&self, client: &GrpcClient, issuer_keys: Vec<u8>) -> Result<RenewRequest, EnrollmentError> {
+    fn renew_request(
+        &self,
+        client: &GrpcClient,
+        issuer_keys: Vec<u8>,
+    ) -> Result<RenewRequest, EnrollmentError> {
         let state = self.state();
         let (agent, serial) = self.agent_and_serial(&state.chain)?;
         let next = state.next.as_ref().ok_or(EnrollmentError::NoCertificate)?;
@@ -357,7 +375,11 @@ impl SharedEnrollment {
     }
 
     /// Stores the certificate that the server gave, after all checks.
-    fn store(&self, chain: Vec<Vec<u8>>, server_roots: Vec<CertificateDer<'static>>) -> Result<(), EnrollmentError> {
+    fn store(
+        &self,
+        chain: Vec<Vec<u8>>,
+        server_roots: Vec<CertificateDer<'static>>,
+    ) -> Result<(), EnrollmentError> {
         let chain: Vec<_> = chain.into_iter().map(CertificateDer::from).collect();
         let validity = Validity::from_chain(&chain).ok_or(EnrollmentError::NoCertificate)?;
         let key = {
@@ -365,8 +387,14 @@ impl SharedEnrollment {
             state.requesting_key().map(KeyPair::serialize_der).ok_or(EnrollmentError::NoCertificate)?
         };
         let key = PrivatePkcs8KeyDer::from(key).into();
-        Identity::from_enrollment(chain.clone(), key, server_roots.clone(), &self.cluster, &self.trust_domain)
-            .map_err(EnrollmentError::InvalidIdentity)?;
+        Identity::from_enrollment(
+            chain.clone(),
+            key,
+            server_roots.clone(),
+            &self.cluster,
+            &self.trust_domain,
+        )
+        .map_err(EnrollmentError::InvalidIdentity)?;
         self.change(move |state| {
             (state.chain, state.server_roots) = (chain, server_roots);
             if let Some(next) = state.next.take() {
@@ -381,7 +409,8 @@ impl SharedEnrollment {
     fn identity(&self) -> Result<Identity, EnrollmentError> {
         let state = self.state();
         let (chain, key, roots) = (state.chain.clone(), state.tls_key(), state.server_roots.clone());
-        Identity::from_enrollment(chain, key, roots, &self.cluster, &self.trust_domain).map_err(EnrollmentError::InvalidIdentity)
+        Identity::from_enrollment(chain, key, roots, &self.cluster, &self.trust_domain)
+            .map_err(EnrollmentError::InvalidIdentity)
     }
 
     fn agent_and_serial(&self, chain: &[CertificateDer<'_>]) -> Result<(AgentId, Serial), EnrollmentError> {
@@ -393,7 +422,11 @@ impl SharedEnrollment {
     }
 
     /// Connects to the enrollment server, which has to chain to one of `roots`, or to the pinned root where there are none.
-    async fn connect(&self, roots: Vec<CertificateDer<'static>>, scope: &Scope) -> Result<GrpcClient, EnrollmentError> {
+    async fn connect(
+        &self,
+        roots: Vec<CertificateDer<'static>>,
+        scope: &Scope,
+    ) -> Result<GrpcClient, EnrollmentError> {
         let server = &self.config.server;
         let way = match self.proxies.to(&server.host, server.port) {
             Some(proxy) => {
@@ -423,7 +456,10 @@ impl SharedEnrollment {
     }
 
     /// Changes the state in memory and on disk.
-    fn change(&self, act: impl FnOnce(&mut EnrollmentState) -> Result<(), EnrollmentStateError>) -> Result<(), EnrollmentError> {
+    fn change(
+        &self,
+        act: impl FnOnce(&mut EnrollmentState) -> Result<(), EnrollmentStateError>,
+    ) -> Result<(), EnrollmentError> {
         let mut state = self.state();
         act(&mut state)?;
         Ok(state.write(&self.state_dir)?)

@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::apiserver::{UpgradeAnswer, ApiServer, ApiServerError, ResponseBody, SwitchedConnection};
+use crate::apiserver::{ApiServer, ApiServerError, ResponseBody, SwitchedConnection, UpgradeAnswer};
 use crate::guard::Cleared;
 use crate::pipe;
 
@@ -89,7 +89,12 @@ impl Forwarder {
     /// A forwarder whose upgraded connections are work of `scope`. Callers' own credentials reach only `for_callers`. Requests wait
     /// in `queue` for a seat.
     #[must_use]
-    pub fn new(api_server: ApiServer, for_callers: Option<ApiServer>, queue: FairQueue, scope: Scope) -> Self {
+    pub fn new(
+        api_server: ApiServer,
+        for_callers: Option<ApiServer>,
+        queue: FairQueue,
+        scope: Scope,
+    ) -> Self {
         Self { api_server, for_callers, queue, scope }
     }
 
@@ -273,7 +278,12 @@ async fn finish_declined(caller: OnUpgrade) {
 }
 
 /// Copies both ways until both directions have ended. If one breaks, both are dropped, which aborts them.
-async fn join_upgraded(protocol: Protocol, caller: OnUpgrade, connection: SwitchedConnection, _active: Arc<Active>) {
+async fn join_upgraded(
+    protocol: Protocol,
+    caller: OnUpgrade,
+    connection: SwitchedConnection,
+    _active: Arc<Active>,
+) {
     // In this order: hyper hands the stream over only after the 101 was written.
     let caller = match caller.await {
         Ok(caller) => caller,

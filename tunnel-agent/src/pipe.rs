@@ -98,7 +98,11 @@ impl<'a> Pipe<'a> {
     }
 
     /// Reads once from the edge, unless as much waits for the caller as may.
-    fn read_edge(&mut self, cx: &mut Context<'_>, edge: &mut (impl AsyncRead + Unpin)) -> io::Result<Progress> {
+    fn read_edge(
+        &mut self,
+        cx: &mut Context<'_>,
+        edge: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<Progress> {
         let waiting_max = BUFFER_BYTES + self.compat.extra_bytes(cx, self.down.edge());
         if self.down.is_over || self.down.buffer.bytes.len() >= waiting_max {
             return Ok(false);

@@ -98,7 +98,14 @@ impl ServerTrust {
         let roots = bundle.as_ref().map_or(roots, |bundle| bundle.roots(Role::Server)).to_vec();
         let tls = tls(&chain, &key, roots.clone(), &expected, &clock)?;
         let current = Mutex::new(CurrentTrust { chain, key, bundle, roots, tls });
-        Ok(Self(Arc::new(SharedTrust { expected, clock, anchors, state, current, replacements: watch::Sender::new(0) })))
+        Ok(Self(Arc::new(SharedTrust {
+            expected,
+            clock,
+            anchors,
+            state,
+            current,
+            replacements: watch::Sender::new(0),
+        })))
     }
 
     /// The TLS configuration of the next dial.

@@ -83,7 +83,9 @@ impl Streams {
     async fn serve_stream(self, mut stream: TunnelStream) {
         let active = Arc::new(self.0.exchanges.begin());
         match self.open(&mut stream).await {
-            Ok(Opened::Request(cleared_request)) => self.serve_exchange(stream, cleared_request, active).await,
+            Ok(Opened::Request(cleared_request)) => {
+                self.serve_exchange(stream, cleared_request, active).await
+            }
             Ok(Opened::Dial(dial)) => {
                 active.set_sort(RequestKind::Dial.as_str());
                 self.0.relay.serve(stream, dial).await;
@@ -134,11 +136,17 @@ impl Streams {
 
     /// Serves the one exchange of a stream. A stream whose caller has gone is dropped at once, and with it the request
     /// to the API server.
-    async fn serve_exchange(&self, stream: TunnelStream, cleared_request: ClearedRequest, active: Arc<Active>) {
+    async fn serve_exchange(
+        &self,
+        stream: TunnelStream,
+        cleared_request: ClearedRequest,
+        active: Arc<Active>,
+    ) {
         let (verdict, gone) = (stream.verdict(), stream.gone());
         let cleared_request = Arc::new(cleared_request);
         let service = service_fn(|request: Request<Incoming>| {
-            let (this, cleared_request, verdict) = (self.clone(), Arc::clone(&cleared_request), verdict.clone());
+            let (this, cleared_request, verdict) =
+                (self.clone(), Arc::clone(&cleared_request), verdict.clone());
             let active = Arc::clone(&active);
             async move {
                 let ClearedRequest { cleared, audit_id, long_running } = &*cleared_request;
@@ -148,12 +156,12 @@ impl Streams {
                 if let Ok(answer) = &answer {
                     active.answered(answer.status().as_u16());
                 }
-                answer.map(|answer| answer.map(|body| AbortingBody { body, verdict: verdict.clone() })).inspect_err(
-                    |error| {
+                answer
+                    .map(|answer| answer.map(|body| AbortingBody { body, verdict: verdict.clone() }))
+                    .inspect_err(|error| {
                         count_failure(error, &cleared_request.audit_id);
                         verdict.set(error.code());
-                    },
-                )
+                    })
             }
         });
         let connection = http1::Builder::new()

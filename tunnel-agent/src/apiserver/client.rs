@@ -216,7 +216,11 @@ impl ApiServer {
     /// # Errors
     ///
     /// [`ApiServerError`]. `ProtocolError` for a 101 to anything else than `protocol`.
-    pub async fn upgrade(&self, request: Request<()>, protocol: Protocol) -> Result<UpgradeAnswer, ApiServerError> {
+    pub async fn upgrade(
+        &self,
+        request: Request<()>,
+        protocol: Protocol,
+    ) -> Result<UpgradeAnswer, ApiServerError> {
         let (head, ()) = request.into_parts();
         let target = origin_form(&head.uri)?;
         let progress = Progress::default();
@@ -236,14 +240,21 @@ impl ApiServer {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             self.check_status(response.status());
             let lease = Lease::Dedicated(connection);
-            return Ok(UpgradeAnswer::Declined(response.map(|body| ResponseBody::new(body, lease, progress))));
+            return Ok(UpgradeAnswer::Declined(
+                response.map(|body| ResponseBody::new(body, lease, progress)),
+            ));
         }
         if !protocol.is_accepted_by(response.status(), response.headers()) {
-            return Err(ApiServerError::ProtocolError("it switched to another protocol than the requested one"));
+            return Err(ApiServerError::ProtocolError(
+                "it switched to another protocol than the requested one",
+            ));
         }
         let upgrade = hyper::upgrade::on(&mut response);
         let (head, _) = response.into_parts();
-        Ok(UpgradeAnswer::Switched { head: Box::new(head), connection: SwitchedConnection { upgrade, connection } })
+        Ok(UpgradeAnswer::Switched {
+            head: Box::new(head),
+            connection: SwitchedConnection { upgrade, connection },
+        })
     }
 
     /// The numbers of connections, streams and waiting requests in the pool.
@@ -260,7 +271,9 @@ impl ApiServer {
     ) -> Result<Response<ResponseBody>, ApiServerError> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             slot.discard();
-            return Err(ApiServerError::ProtocolError("it switched protocols without a request for an upgrade"));
+            return Err(ApiServerError::ProtocolError(
+                "it switched protocols without a request for an upgrade",
+            ));
         }
         self.check_status(response.status());
         Ok(response.map(|body| ResponseBody::new(body, Lease::Pooled(slot), progress)))

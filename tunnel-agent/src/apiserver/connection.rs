@@ -23,8 +23,8 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
-use super::error::ApiServerError;
 use super::endpoints::Destination;
+use super::error::ApiServerError;
 use super::material::ApiServerAddress;
 use super::request_body::RequestBody;
 use super::serving_certificates::ServingCertificates;

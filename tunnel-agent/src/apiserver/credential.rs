@@ -8,7 +8,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri, Version};
 use tracing::{info, warn};
 
-use super::material::{CredentialError, Material, ApiServerAddress};
+use super::material::{ApiServerAddress, CredentialError, Material};
 use super::tls::TlsConfigs;
 use super::{in_cluster, kubeconfig};
 use crate::config::ApiServerSource;
@@ -60,9 +60,19 @@ impl Credential {
     ) -> Result<Self, CredentialError> {
         let material = read(&source, owner)?;
         let snapshot = Arc::new(Snapshot::new(&material, 0)?);
-        let cached =
-            CachedCredential { material: Arc::new(material), snapshot, checked: Some(Instant::now()), has_failed: false };
-        Ok(Self { source, owner, recheck, cached: RwLock::new(cached), reading: tokio::sync::Mutex::default() })
+        let cached = CachedCredential {
+            material: Arc::new(material),
+            snapshot,
+            checked: Some(Instant::now()),
+            has_failed: false,
+        };
+        Ok(Self {
+            source,
+            owner,
+            recheck,
+            cached: RwLock::new(cached),
+            reading: tokio::sync::Mutex::default(),
+        })
     }
 
     /// The credential to use now. While one task reads the files, others use the cached one.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::material::{CredentialError, Material, ApiServerAddress, bearer, file};
+use super::material::{ApiServerAddress, CredentialError, Material, bearer, file};
 
 /// Reads `token` and `ca.crt`. The kubelet replaces both at once by swapping the symbolic link `..data`.
 pub(super) fn read(directory: &Path, host: &str, port: u16) -> Result<Material, CredentialError> {

@@ -9,7 +9,9 @@ use http::uri::{Scheme, Uri};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::material::{CredentialError, ClientCertificate, KubeconfigError, Material, ApiServerAddress, bearer, file};
+use super::material::{
+    ApiServerAddress, ClientCertificate, CredentialError, KubeconfigError, Material, bearer, file,
+};
 
 const PORT_DEFAULT: u16 = 443;
 
@@ -154,7 +156,10 @@ fn ca(kubeconfig: &KubeconfigFile<'_>, cluster: &RawCluster) -> Result<(Vec<u8>,
     Ok(found.ok_or_else(|| kubeconfig.incomplete(names.0, advice))?)
 }
 
-fn authorization(kubeconfig: &KubeconfigFile<'_>, user: &RawUser) -> Result<Option<HeaderValue>, CredentialError> {
+fn authorization(
+    kubeconfig: &KubeconfigFile<'_>,
+    user: &RawUser,
+) -> Result<Option<HeaderValue>, CredentialError> {
     refuse_unsupported(kubeconfig, user)?;
     // As in client-go, the file wins over the value.
     if let Some(path) = user.token_file.as_deref().filter(|path| !path.as_os_str().is_empty()) {
@@ -165,7 +170,10 @@ fn authorization(kubeconfig: &KubeconfigFile<'_>, user: &RawUser) -> Result<Opti
     token.map(|token| bearer(token.as_bytes(), &kubeconfig.0.display().to_string())).transpose()
 }
 
-fn client_certificate(kubeconfig: &KubeconfigFile<'_>, user: RawUser) -> Result<Option<ClientCertificate>, CredentialError> {
+fn client_certificate(
+    kubeconfig: &KubeconfigFile<'_>,
+    user: RawUser,
+) -> Result<Option<ClientCertificate>, CredentialError> {
     let certificate = kubeconfig.either(
         ("client-certificate", "client-certificate-data"),
         "client certificate",
@@ -181,7 +189,9 @@ fn client_certificate(kubeconfig: &KubeconfigFile<'_>, user: RawUser) -> Result<
     match (certificate, key) {
         (Some((chain, source)), Some((key, _))) => Ok(Some(ClientCertificate { chain, key, source })),
         (Some(_), None) => Err(kubeconfig.incomplete("client-key", "a certificate needs its key").into()),
-        (None, Some(_)) => Err(kubeconfig.incomplete("client-certificate", "a key needs its certificate").into()),
+        (None, Some(_)) => {
+            Err(kubeconfig.incomplete("client-certificate", "a key needs its certificate").into())
+        }
         (None, None) if user.token.is_some() || user.token_file.is_some() => Ok(None),
         (None, None) => {
             let advice = "give the user a token, a tokenFile, or a client certificate with its key";

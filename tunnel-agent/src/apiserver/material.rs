@@ -48,7 +48,9 @@ pub(super) struct ApiServerAddress {
 impl Material {
     /// Whether connections made with `other` may still be used.
     pub(super) fn connects_like(&self, other: &Self) -> bool {
-        self.target == other.target && self.ca == other.ca && self.client_certificate == other.client_certificate
+        self.target == other.target
+            && self.ca == other.ca
+            && self.client_certificate == other.client_certificate
     }
 }
 

@@ -147,8 +147,7 @@ impl SharedPool {
             state.dialing.push(destination);
             let (pool, snapshot) = (self.clone(), snapshot.clone());
             self.scope.attend(async move {
-                let (to, tls) =
-                    ((destination, snapshot.target.at(destination)), snapshot.tls.pooled.clone());
+                let (to, tls) = ((destination, snapshot.target.at(destination)), snapshot.tls.pooled.clone());
                 let (target, limit) = ((&to, &pool.balancer.certificates), pool.timeouts.connect);
                 let dialed = connection::dial(target, tls, Purpose::Pooled, limit, permit, &pool.scope).await;
                 pool.dialed(dialed, snapshot.epoch, destination);
@@ -324,9 +323,9 @@ async fn close_idle(pool: Weak<SharedPool>, timeouts: Timeouts) {
             return;
         };
         let mut state = pool.lock();
-        state.http2.retain(|connection| {
-            connection.in_use > 0 || connection.idle_since.elapsed() < timeouts.idle
-        });
+        state
+            .http2
+            .retain(|connection| connection.in_use > 0 || connection.idle_since.elapsed() < timeouts.idle);
         state.idle_http1.retain(|idle| idle.since.elapsed() < timeouts.idle);
     }
 }

@@ -90,7 +90,8 @@ async fn probe(
     let permit = permits.clone().acquire_owned().await.ok()?;
     let target = (Some(address), snapshot.target.at(Some(address)));
     let tls = snapshot.tls.pooled.clone();
-    let dialing = connection::connect((&target, certificates), tls, Purpose::Pooled, PROBE_MAX, permit, scope);
+    let dialing =
+        connection::connect((&target, certificates), tls, Purpose::Pooled, PROBE_MAX, permit, scope);
     let (connection, is_ready) = request_readyz(&credential, dialing.await.ok()?, &snapshot).await?;
     Some((connection.map(|connection| ProbeConnection { epoch, connection }), is_ready))
 }

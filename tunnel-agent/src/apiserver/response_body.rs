@@ -70,7 +70,8 @@ impl ResponseBody {
     /// complete answer.
     fn was_cut(&self) -> bool {
         let multiplexed = matches!(&self.lease, Some(Lease::Pooled(slot)) if slot.is_multiplexed());
-        let is_complete = |incoming: &Incoming| incoming.is_end_stream() || incoming.size_hint().exact() == Some(0);
+        let is_complete =
+            |incoming: &Incoming| incoming.is_end_stream() || incoming.size_hint().exact() == Some(0);
         multiplexed && self.incoming.as_ref().is_some_and(|incoming| !is_complete(incoming))
     }
 }

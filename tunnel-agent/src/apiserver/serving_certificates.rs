@@ -132,7 +132,8 @@ mod tests {
 
         certificates.retain(&[destination(3)]);
 
-        let published: Vec<String> = certificates.subscribe().borrow().iter().map(|one| one.address.clone()).collect();
+        let published: Vec<String> =
+            certificates.subscribe().borrow().iter().map(|one| one.address.clone()).collect();
         assert_eq!(published, ["kubernetes:443", "10.0.0.3:6443"]);
     }
 

@@ -11,7 +11,11 @@ use crate::config::Limits;
 use crate::forward::FairQueue;
 
 /// Registers the gauges of links, and of the connection pools of these API servers.
-pub(super) fn observe<'a>(metrics: &Metrics, links: &Links, api_servers: impl Iterator<Item = &'a ApiServer>) {
+pub(super) fn observe<'a>(
+    metrics: &Metrics,
+    links: &Links,
+    api_servers: impl Iterator<Item = &'a ApiServer>,
+) {
     let (links, api_servers) = (links.clone(), api_servers.cloned().collect::<Vec<_>>());
     metrics.ask(move |lines| {
         links.tell(lines, Instant::now());

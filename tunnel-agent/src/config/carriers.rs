@@ -24,10 +24,7 @@ pub(super) fn choice(flag: Option<String>, raw: Option<String>) -> Result<Carrie
 }
 
 /// The proxy by the usual environment variables, or else by the file.
-pub(super) fn proxies(
-    raw: Option<RawProxy>,
-    environment: Environment<'_>,
-) -> Result<Proxies, KeyError> {
+pub(super) fn proxies(raw: Option<RawProxy>, environment: Environment<'_>) -> Result<Proxies, KeyError> {
     let RawProxy { url, no_proxy } = raw.unwrap_or_default();
     let variable = |names: [&str; 2]| {
         let mut values = names.into_iter().filter_map(environment);

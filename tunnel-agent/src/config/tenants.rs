@@ -57,7 +57,9 @@ fn tenants(raw: RawTenants) -> Result<Tenants, KeyError> {
             && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
     };
     if let Some(text) = label_selector.as_ref().filter(|text| !fits(text)) {
-        let allowed = format!("a selector in the form of kubectl's --selector, at most {SELECTOR_BYTES_MAX} characters");
+        let allowed = format!(
+            "a selector in the form of kubectl's --selector, at most {SELECTOR_BYTES_MAX} characters"
+        );
         return Err(KeyError::new("tenants.labelSelector", text, allowed));
     }
     if namespace.is_none() && label_selector.is_none() {

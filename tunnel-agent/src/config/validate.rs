@@ -13,9 +13,7 @@ use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
 use proto::{AllowList, ClusterId};
 
 use super::carriers::{self, Environment};
-use super::raw::{
-    RawApiServer, RawConfig, RawEnrollment, RawImpersonation, RawInCluster, RawTls, RawTunnel,
-};
+use super::raw::{RawApiServer, RawConfig, RawEnrollment, RawImpersonation, RawInCluster, RawTls, RawTunnel};
 use super::{
     API_SERVERS_MAX, ApiServerSource, ApiServers, Config, CredentialSource, EnrollmentConfig, Flags,
     IN_CLUSTER_DIRECTORY, SERVERS_MAX, SERVICE_NETWORKS_MAX, ServerAddress, TARGETS_MAX, TlsFiles,
@@ -170,8 +168,7 @@ fn enrollment(
     if raw.is_none() && flags.enrollment_server.is_none() {
         return Ok(None);
     }
-    let RawEnrollment { server, pin, token_file, service_account_token_file } =
-        raw.unwrap_or_default();
+    let RawEnrollment { server, pin, token_file, service_account_token_file } = raw.unwrap_or_default();
     let required = |key: &str, flag: Option<String>, raw: Option<String>, allowed: &str| {
         flag.or(raw).ok_or_else(|| KeyError::new(key, NOTHING, allowed))
     };
@@ -222,8 +219,7 @@ fn api_server(
 
 /// By default API servers are found in a pod, and not with a kubeconfig, which names one itself.
 fn api_servers(raw: Option<&RawApiServer>, flags: &Flags) -> Result<ApiServers, KeyError> {
-    let has_kubeconfig =
-        flags.kubeconfig.is_some() || raw.is_some_and(|raw| raw.kubeconfig.is_some());
+    let has_kubeconfig = flags.kubeconfig.is_some() || raw.is_some_and(|raw| raw.kubeconfig.is_some());
     let found = raw.and_then(|raw| raw.discover_endpoints);
     match raw.and_then(|raw| raw.endpoints.as_ref()) {
         Some(_) if found == Some(true) => {
@@ -277,10 +273,7 @@ fn impersonation(raw: RawImpersonation) -> Result<AllowList, KeyError> {
 
 fn advertise(raw: Vec<String>) -> Result<Vec<String>, KeyError> {
     bounded("advertise", raw.len(), 0..=ENDPOINTS_MAX)?;
-    raw
-        .iter()
-        .map(|endpoint| address("advertise", endpoint).map(|endpoint| endpoint.to_string()))
-        .collect()
+    raw.iter().map(|endpoint| address("advertise", endpoint).map(|endpoint| endpoint.to_string())).collect()
 }
 
 fn targets(raw: Vec<String>) -> Result<Vec<TargetEntry>, KeyError> {

@@ -65,8 +65,9 @@ impl ConnectedServers {
         serves: impl Fn() -> bool + Send + 'static,
     ) -> Option<Registration> {
         let mut tunnels = self.tunnels();
-        let is_double =
-            |other: &ServerTunnel| other.supervisor != supervisor && other.server.is(&server) && (other.serves)();
+        let is_double = |other: &ServerTunnel| {
+            other.supervisor != supervisor && other.server.is(&server) && (other.serves)()
+        };
         if tunnels.iter().any(is_double) {
             return None;
         }
@@ -185,7 +186,11 @@ mod tests {
         serves.store(false, Ordering::Relaxed);
         assert!(!connected.reaches(&server("a", 1, 1)));
         let _younger = connected.register(2, server("a", 1, 1), || true).unwrap();
-        assert_eq!((connected.superseded(1), connected.superseded(2)), (None, None), "a silent tunnel is kept");
+        assert_eq!(
+            (connected.superseded(1), connected.superseded(2)),
+            (None, None),
+            "a silent tunnel is kept"
+        );
 
         serves.store(true, Ordering::Relaxed);
         assert_eq!((connected.superseded(1), connected.superseded(2)), (Some(server("a", 1, 1)), None));

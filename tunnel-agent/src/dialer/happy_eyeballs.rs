@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use proto::session::Health;
 use transport::Carrier;
 
-use super::backoff::{STABLE_AFTER, DialBackoff, DialFailure};
+use super::backoff::{DialBackoff, DialFailure, STABLE_AFTER};
 
 /// Time for which only the preferred carrier is dialed. Where it works, its tunnel is greeted by then.
 const ATTEMPT_DELAY: Duration = Duration::from_secs(1);
@@ -326,9 +326,14 @@ impl HappyEyeballs {
     /// The carriers without a tunnel that serves, each with the time from which it may be dialed.
     fn missing(&self) -> impl Iterator<Item = (&CarrierState, Instant)> {
         let is_proven = self.proven_tunnel().is_some();
-        let carriers = self.carriers.iter().enumerate().filter(move |(_, state)| !is_proven && !self.is_served_by(state.carrier));
+        let carriers = self
+            .carriers
+            .iter()
+            .enumerate()
+            .filter(move |(_, state)| !is_proven && !self.is_served_by(state.carrier));
         carriers.map(|(rank, state)| {
-            let fallback_serves = self.carriers[rank + 1..].iter().any(|fallback| self.is_served_by(fallback.carrier));
+            let fallback_serves =
+                self.carriers[rank + 1..].iter().any(|fallback| self.is_served_by(fallback.carrier));
             let due = if fallback_serves { state.not_before_while_served } else { state.not_before };
             let start = self.unproven_since.map_or(due, |since| since + ATTEMPT_DELAY * rank as u32);
             (state, due.max(start))
@@ -352,7 +357,8 @@ impl HappyEyeballs {
     /// Time at which tunnels of fallback carriers are drained, if there are any.
     fn drain_fallbacks_at(&self) -> Option<Instant> {
         let kept = self.proven_tunnel()?;
-        let any_fallback = self.tunnels.iter().any(|tunnel| tunnel.carrier != kept.carrier && !tunnel.is_draining);
+        let any_fallback =
+            self.tunnels.iter().any(|tunnel| tunnel.carrier != kept.carrier && !tunnel.is_draining);
         any_fallback.then(|| kept.live_since + STABLE_AFTER)
     }
 
@@ -406,7 +412,8 @@ impl CarrierState {
     }
 
     fn delay_until(&mut self, due: Instant) {
-        (self.not_before, self.not_before_while_served) = (self.not_before.max(due), self.not_before_while_served.max(due));
+        (self.not_before, self.not_before_while_served) =
+            (self.not_before.max(due), self.not_before_while_served.max(due));
     }
 }
 

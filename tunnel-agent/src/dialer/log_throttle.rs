@@ -12,10 +12,9 @@ pub(super) struct LogThrottle(Option<(String, Instant)>);
 impl LogThrottle {
     /// Whether this message is to be logged as a warning now. If so, it counts as logged.
     pub(super) fn should_log(&mut self, now: Instant, message: &str) -> bool {
-        let is_due = self
-            .0
-            .as_ref()
-            .is_none_or(|(logged, at)| logged != message || now.saturating_duration_since(*at) >= REPEAT_AFTER);
+        let is_due = self.0.as_ref().is_none_or(|(logged, at)| {
+            logged != message || now.saturating_duration_since(*at) >= REPEAT_AFTER
+        });
         if is_due {
             self.0 = Some((message.to_owned(), now));
         }

@@ -53,13 +53,21 @@ impl DialerReadiness {
 
 impl ReadinessState {
     fn report(&mut self) {
-        let best = self.addresses.iter().map(|(_, reachability)| *reachability).max().unwrap_or(Reachability::Unreachable);
+        let best = self
+            .addresses
+            .iter()
+            .map(|(_, reachability)| *reachability)
+            .max()
+            .unwrap_or(Reachability::Unreachable);
         match (best, &self.reported) {
-            (Reachability::Unreachable, Reported::NotReady(_)) | (Reachability::Preferred, Reported::Ready) => {}
+            (Reachability::Unreachable, Reported::NotReady(_))
+            | (Reachability::Preferred, Reported::Ready) => {}
             (Reachability::Unreachable, Reported::Degraded(..) | Reported::Ready) => {
                 self.reported = Reported::NotReady(self.readiness.lost(PART));
             }
-            (Reachability::Preferred, Reported::Degraded(..) | Reported::NotReady(_)) => self.reported = Reported::Ready,
+            (Reachability::Preferred, Reported::Degraded(..) | Reported::NotReady(_)) => {
+                self.reported = Reported::Ready
+            }
             (Reachability::Silent, _) => self.degrade("every server is silent"),
             (Reachability::Fallback, _) => {
                 self.degrade("on HTTP/2 over TCP, because UDP to the server does not pass")

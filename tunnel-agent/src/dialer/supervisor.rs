@@ -103,7 +103,7 @@ impl Supervisor {
         loop {
             self.take_steps();
             self.readiness.set(self.happy_eyeballs.reachability());
-            if self.happy_eyeballs.is_finished() && self.holds.is_empty() {
+            if self.happy_eyeballs.is_finished() && self.tunnel_tasks.is_empty() {
                 return;
             }
             let due = self.happy_eyeballs.poll_timeout();

@@ -10,11 +10,11 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 use transport::{Tunnel, TunnelEnded, TunnelEvent};
 
-use super::dial::{Greeted, Route};
 use super::backoff::STABLE_AFTER;
 use super::connected_servers::Registration;
 use super::control_plane::ControlPlane;
 use super::dependencies::{Dependencies, SharedDialer};
+use super::dial::{Greeted, Route};
 use crate::metrics;
 use crate::server_trust::ServerTrust;
 use crate::streams::Streams;

@@ -79,7 +79,8 @@ pub(super) fn endpoints(answer: &[u8]) -> Result<Vec<String>, serde_json::Error>
 }
 
 fn slice_endpoints(slice: &Slice) -> Vec<String> {
-    let named = |port: &&SlicePort| port.name.as_deref().is_none_or(|name| name.is_empty() || name == PORT_NAME);
+    let named =
+        |port: &&SlicePort| port.name.as_deref().is_none_or(|name| name.is_empty() || name == PORT_NAME);
     let port = slice.ports.iter().flatten().find(named).and_then(|port| port.port);
     let (Some(port), "IPv4" | "IPv6" | "FQDN") = (port, slice.address_type.as_str()) else {
         return Vec::new();

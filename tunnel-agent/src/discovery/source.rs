@@ -90,7 +90,9 @@ impl Source {
             Self::KubeadmConfig => {
                 "let the agent get the configmap kubeadm-config in the namespace kube-system"
             }
-            Self::Tenants(_) => "let the agent list and watch the pods or services that tenants in its configuration selects",
+            Self::Tenants(_) => {
+                "let the agent list and watch the pods or services that tenants in its configuration selects"
+            }
         }
     }
 
@@ -100,7 +102,9 @@ impl Source {
             Self::Slices => slices::endpoints(answer),
             Self::ClusterInfo => kubeadm::servers(answer),
             Self::KubeadmConfig => kubeadm::control_plane_endpoint(answer),
-            Self::Tenants(Tenants { kind: TenantKind::Pod, port, .. }) => tenants::pod_endpoints(answer, *port),
+            Self::Tenants(Tenants { kind: TenantKind::Pod, port, .. }) => {
+                tenants::pod_endpoints(answer, *port)
+            }
             Self::Tenants(Tenants { kind: TenantKind::Service, port, .. }) => {
                 tenants::service_endpoints(answer, *port)
             }

@@ -97,7 +97,10 @@ pub(super) fn service_endpoints(answer: &[u8], port: u16) -> Result<Vec<String>,
 }
 
 /// The backends of the same Services by name: each has its own addresses, and no slices are read.
-pub(super) fn backends(answer: &[u8], port: u16) -> Result<BTreeMap<ServiceName, Backends>, serde_json::Error> {
+pub(super) fn backends(
+    answer: &[u8],
+    port: u16,
+) -> Result<BTreeMap<ServiceName, Backends>, serde_json::Error> {
     let ItemList::<TenantService> { items } = serde_json::from_slice(answer)?;
     let backends = items.iter().filter(|service| service.fits(port)).filter_map(|service| {
         let name = ServiceName::new(&service.metadata.name, &service.metadata.namespace)?;

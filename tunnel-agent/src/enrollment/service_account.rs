@@ -60,7 +60,8 @@ impl ServiceAccount {
             issuer: String,
         }
         let document = self.api_server.document(DISCOVERY, DISCOVERY_BYTES_MAX).await?;
-        let OpenIdConfiguration { issuer } = serde_json::from_slice(&document).map_err(IssuerError::Nameless)?;
+        let OpenIdConfiguration { issuer } =
+            serde_json::from_slice(&document).map_err(IssuerError::Nameless)?;
         Ok(Issuer { name: issuer, keys: self.issuer_keys().await? })
     }
 

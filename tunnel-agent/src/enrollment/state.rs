@@ -80,7 +80,8 @@ impl EnrollmentState {
             server_roots: texts(&self.server_roots),
             next_key: self.next.as_ref().map(|key| BASE64.encode(key.serialize_der())),
         };
-        let bytes = serde_json::to_vec_pretty(&file).map_err(|_| EnrollmentStateError::Damaged(FILE.to_owned()))?;
+        let bytes =
+            serde_json::to_vec_pretty(&file).map_err(|_| EnrollmentStateError::Damaged(FILE.to_owned()))?;
         Ok(state.write(FILE, &bytes)?)
     }
 

@@ -39,11 +39,7 @@ impl FairQueue {
     ///
     /// # Errors
     /// [`NoSeat`]: no seat became free in time, or the queue is full.
-    pub(super) async fn take(
-        &self,
-        cleared: &Cleared,
-        bearer: Option<&HeaderValue>,
-    ) -> Result<Seat, NoSeat> {
+    pub(super) async fn take(&self, cleared: &Cleared, bearer: Option<&HeaderValue>) -> Result<Seat, NoSeat> {
         let flow = match cleared {
             Cleared::Assert(identity) => Flow::User(identity.user()),
             Cleared::PassThrough(_) => Flow::Bearer(bearer),

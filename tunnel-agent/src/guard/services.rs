@@ -130,7 +130,8 @@ mod tests {
     fn a_service_has_the_endpoints_of_the_last_answer_or_a_reason() {
         let mut services = Services::default();
         let hook = name("hook.shop.svc");
-        let endpoints = |services: &Services, text: &str| services.endpoints(&target(text)).map(<[SocketAddr]>::len);
+        let endpoints =
+            |services: &Services, text: &str| services.endpoints(&target(text)).map(<[SocketAddr]>::len);
 
         assert_eq!(endpoints(&services, "hook.shop.svc:443"), Err(BackendError::Unread));
         assert!(services.set_named(&hook, ports(2)) && !services.set_named(&hook, ports(2)));

@@ -137,7 +137,8 @@ impl Targets {
             return Err(NotDialed::Unlisted(target.clone()));
         }
         let endpoints = endpoints.map_err(|why| NotDialed::NoBackend(target.clone(), why))?;
-        let endpoints = endpoints.into_iter().map(|address| SocketAddr::new(unmapped(address.ip()), address.port()));
+        let endpoints =
+            endpoints.into_iter().map(|address| SocketAddr::new(unmapped(address.ip()), address.port()));
         let ordinary: Vec<_> =
             endpoints.filter(|address| !is_special(address.ip()) && !self.is_own(*address)).collect();
         if ordinary.is_empty() {

@@ -75,7 +75,8 @@ async fn an_address_that_does_not_answer_is_passed_over_where_others_wait() {
 
 #[tokio::test]
 async fn a_service_is_dialed_at_another_endpoint_first_each_time() {
-    let (_updates, relay) = relay_of(&["hook.shop.svc:443"], services_with(&["10.42.0.2:8443", "10.42.0.3:8443"]));
+    let (_updates, relay) =
+        relay_of(&["hook.shop.svc:443"], services_with(&["10.42.0.2:8443", "10.42.0.3:8443"]));
     let target = "hook.shop.svc:443".parse().unwrap();
 
     let mut firsts = Vec::new();
@@ -153,7 +154,8 @@ fn relay_of(entries: &[&str], services: Services) -> (watch::Sender<Services>, R
 fn services_with(addresses: &[&str]) -> Services {
     let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
     let mut services = Services::default();
-    services.set_named(&ServiceName::new("hook", "shop").unwrap(), Backends::Ports([(443, addresses)].into()));
+    services
+        .set_named(&ServiceName::new("hook", "shop").unwrap(), Backends::Ports([(443, addresses)].into()));
     services
 }
 

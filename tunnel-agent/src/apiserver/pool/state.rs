@@ -171,7 +171,10 @@ impl PoolState {
         self.idle_http1.retain(|idle| !idle.connection.is_closed());
         let has_slot = |destination: Destination| {
             self.http2.iter().any(|connection| connection.destination == destination && connection.has_slot())
-                || self.idle_http1.iter().any(|idle| idle.destination == destination && idle.connection.is_ready())
+                || self
+                    .idle_http1
+                    .iter()
+                    .any(|idle| idle.destination == destination && idle.connection.is_ready())
         };
         let free = self.destinations.iter().filter(|state| has_slot(state.destination));
         let destination = free.min_by_key(|state| (self.exchanges(state), state.last_used))?.destination;
@@ -238,7 +241,8 @@ impl PoolState {
         match slot {
             Slot::Http2(mut slot) => {
                 slot.pool = Weak::new();
-                let connection = self.http2.iter_mut().find(|connection| connection.number == slot.connection);
+                let connection =
+                    self.http2.iter_mut().find(|connection| connection.number == slot.connection);
                 if let Some(connection) = connection {
                     connection.in_use -= 1;
                 }
@@ -251,7 +255,8 @@ impl PoolState {
     /// server a connection. It is the one with the fewest connections.
     pub(super) fn destination_to_dial(&self) -> Option<Destination> {
         let unconnected = self.unconnected_destination();
-        let dials = self.dialing.iter().filter(|destination| self.destination(**destination).is_some()).count();
+        let dials =
+            self.dialing.iter().filter(|destination| self.destination(**destination).is_some()).count();
         if unconnected.is_none() && dials >= self.waiting.len().div_ceil(self.exchanges_per_connection) {
             return None;
         }
@@ -270,7 +275,8 @@ impl PoolState {
     /// The number of connections to a destination, those that are being dialed included.
     fn connections(&self, state: &DestinationState) -> usize {
         let dialing = self.dialing.iter().filter(|destination| **destination == state.destination).count();
-        let http2 = self.http2.iter().filter(|connection| connection.destination == state.destination).count();
+        let http2 =
+            self.http2.iter().filter(|connection| connection.destination == state.destination).count();
         dialing + http2 + Arc::strong_count(&state.http1_connections) - 1
     }
 

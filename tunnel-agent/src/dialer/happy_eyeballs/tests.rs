@@ -159,7 +159,10 @@ fn a_duplicate_is_not_dialed_until_the_other_address_is_gone() {
     happy_eyeballs.ended(now, number, CloseReason::Other, u64::MAX);
     let later = now + DUPLICATE_RECHECK_AFTER - SECOND;
     happy_eyeballs.handle_timeout(later);
-    assert_eq!((happy_eyeballs.poll_step(), happy_eyeballs.poll_timeout()), (None, Some(now + DUPLICATE_RECHECK_AFTER)));
+    assert_eq!(
+        (happy_eyeballs.poll_step(), happy_eyeballs.poll_timeout()),
+        (None, Some(now + DUPLICATE_RECHECK_AFTER))
+    );
 
     happy_eyeballs.duplicate_gone(later);
     assert_eq!(happy_eyeballs.poll_step(), Some(Step::Dial(Quic)));
@@ -343,7 +346,14 @@ impl World {
             }
             let number = self.happy_eyeballs.greeted(now, carrier);
             let passes = carrier == Http2 || self.udp == Udp::Passes;
-            self.tunnels.push(SimTunnel { number, carrier, greeted: now, heard: now, passes, is_draining: false });
+            self.tunnels.push(SimTunnel {
+                number,
+                carrier,
+                greeted: now,
+                heard: now,
+                passes,
+                is_draining: false,
+            });
         }
     }
 
@@ -353,7 +363,7 @@ impl World {
                 tunnel.heard = self.now;
             }
             if tunnel.passes && self.now >= tunnel.greeted + RTT * 3 {
-                self.happy_eyeballs.x.now, tunnel.number);
+                self.happy_eyeballs.proven(self.now, tunnel.number);
             }
             let silence = self.now - tunnel.heard;
             let health = if silence < SUSPECT_AFTER { Health::Live } else { Health::Suspect };

@@ -177,7 +177,8 @@ fn a_listed_services_endpoints_are_dialed_within_its_networks() {
 fn a_services_endpoints_are_tried_up_to_their_limit() {
     let target: Target = "hook.shop.svc:443".parse().unwrap();
     let list = Targets::new(vec![TargetEntry::Exactly(target.clone())], Vec::new());
-    let endpoints = (0..=ADDRESSES_MAX).map(|last| SocketAddr::from(([10, 42, 0, last as u8], 443))).collect();
+    let endpoints =
+        (0..=ADDRESSES_MAX).map(|last| SocketAddr::from(([10, 42, 0, last as u8], 443))).collect();
     assert_eq!(list.check_endpoints(&target, Ok(endpoints)).unwrap().len(), ADDRESSES_MAX);
 }
 

@@ -1,12 +1,13 @@
 //! An edge is drained before a caller's bytes are forwarded, and pings to an edge that is alive are answered here.
 
 use std::future::poll_fn;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt as _;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex, repeat, sink};
+use tokio::io::{
+    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex, repeat, sink,
+};
 use tokio::task::JoinSet;
 use tokio::time::{advance, sleep, sleep_until, timeout};
 use tokio_util::io::{InspectReader, InspectWriter};

@@ -65,7 +65,7 @@ pub struct Flags {
     #[arg(long, value_name = "NAME")]
     pub server_name: Option<String>,
 
-    /// What carries the tunnel: auto, quic (UDP) or http2 (TCP, for where UDP is blocked) [default: auto]
+    /// The carrier of the tunnel: auto, quic (UDP) or http2 (TCP, for networks that block UDP) [default: auto]
     #[arg(long, value_name = "CARRIER")]
     pub carrier: Option<String>,
 
@@ -94,7 +94,7 @@ pub struct Flags {
     pub context: Option<String>,
 }
 
-/// A valid configuration.
+/// The agent's configuration after validation.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The cluster that this agent serves.
@@ -159,7 +159,7 @@ pub struct ServerAddress {
 pub enum CarrierChoice {
     /// QUIC, and HTTP/2 over TCP where UDP does not pass.
     Auto,
-    /// Only this carrier.
+    /// This carrier and no other.
     Only(Carrier),
 }
 
@@ -202,7 +202,7 @@ pub struct EnrollmentConfig {
 pub struct TlsFiles {
     /// The agent's certificate, and intermediates after it.
     pub certificate: PathBuf,
-    /// The certificate's private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
     /// The roots to which servers' certificates have to chain. No other root is trusted.
     pub server_ca: PathBuf,
@@ -217,12 +217,12 @@ pub enum ApiServerSource {
         directory: PathBuf,
         /// The API server's host, a name or an address without brackets.
         host: String,
-        /// The API server's port.
+        /// The port of the API server.
         port: u16,
     },
     /// A kubeconfig with the server and the credential.
     Kubeconfig {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// One of its contexts. `None` means its `current-context`.
         context: Option<String>,

@@ -99,8 +99,8 @@ impl Forwarder {
     }
 
     /// Sends a request to the API server with the credential of `cleared`, and returns the answer with cleaned headers. A
-    /// `long_running` request may take its time. An upgrade is answered soon or not at all. After a 101 the bytes flow both ways in
-    /// a task of the scope until either side ends, and `active` lasts until then.
+    /// `long_running` request may take its time. An upgrade is answered soon or not at all. After a 101 a task of
+    /// the scope copies bytes in both directions until either side ends, and `active` lasts until then.
     ///
     /// Dropping the future or the answer's body cancels at the API server.
     ///

@@ -43,9 +43,9 @@ pub enum IdentityError {
     Unreadable {
         /// The configuration key that names the file.
         key: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file is too large.
@@ -53,7 +53,7 @@ pub enum IdentityError {
     TooLarge {
         /// The configuration key that names the file.
         key: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A file does not have what it should.
@@ -61,7 +61,7 @@ pub enum IdentityError {
     NotPem {
         /// The configuration key that names the file.
         key: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The content that it should have.
         expected: &'static str,
@@ -69,17 +69,17 @@ pub enum IdentityError {
     /// The certificate does not have exactly one URI.
     #[error("{} names no agent: it needs exactly one URI; {}", path.display(), issue(cluster))]
     NoUri {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
     },
     /// The certificate's URI is not an agent's.
     #[error("{} is not an agent's certificate; {}", path.display(), issue(cluster))]
     NotAnAgent {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
         /// The error in the URI.
         source: SpiffeError,
@@ -90,43 +90,43 @@ pub enum IdentityError {
         path.display(), issue(cluster)
     )]
     OtherCluster {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The certificate's cluster.
+        /// The cluster in the certificate.
         found: ClusterId,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
     },
-    /// The certificate has expired.
+    /// The certificate is no longer valid.
     #[error("{} expired at {at}; {}", path.display(), issue(cluster))]
     Expired {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Time of the expiry.
+        /// The time at which it expired.
         at: String,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
     },
     /// The certificate is not valid yet.
     #[error("{} is valid only from {at}; check this machine's clock, or {}", path.display(), issue(cluster))]
     NotYet {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// Time from which it is valid.
         at: String,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
     },
     /// The key belongs to another certificate.
     #[error("{} is not the key of {}; {}", key.display(), certificate.display(), issue(cluster))]
     NotAPair {
-        /// The key's file.
+        /// The path of the key's file.
         key: PathBuf,
-        /// The certificate's file.
+        /// The path of the certificate's file.
         certificate: PathBuf,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
-        /// The error of TLS.
+        /// The error that TLS reported.
         source: Box<rustls::Error>,
     },
 }

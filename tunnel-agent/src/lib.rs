@@ -1,4 +1,4 @@
-//! The cluster side: dials out, takes streams off the tunnel, hands them to its API server.
+//! The cluster side: dials the servers, accepts streams of the tunnels, and forwards them to the cluster's API server.
 
 pub mod apiserver;
 pub mod app;

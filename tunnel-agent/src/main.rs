@@ -1,4 +1,4 @@
-//! The program `tunnel-agent`.
+//! The program `tunnel-agent`: reads the configuration and runs the agent.
 
 use std::process::ExitCode;
 

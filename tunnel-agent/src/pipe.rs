@@ -15,7 +15,7 @@ use proto::upgrade::Protocol;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::coop::has_budget_remaining;
 
-use buffer::{BUFFER_BYTES, Buffer, Progress, write_some};
+use buffer::{BUFFER_BYTES, Buffer, MadeProgress, write_some};
 use kubernetes_compat::{Edge, KubernetesCompat};
 
 mod buffer;
@@ -102,7 +102,7 @@ impl<'a> Pipe<'a> {
         &mut self,
         cx: &mut Context<'_>,
         edge: &mut (impl AsyncRead + Unpin),
-    ) -> io::Result<Progress> {
+    ) -> io::Result<MadeProgress> {
         let waiting_max = BUFFER_BYTES + self.compat.extra_bytes(cx, self.down.edge());
         if self.down.is_over || self.down.buffer.bytes.len() >= waiting_max {
             return Ok(false);
@@ -124,7 +124,7 @@ impl<'a> Pipe<'a> {
         &mut self,
         cx: &mut Context<'_>,
         caller: &mut (impl AsyncWrite + Unpin),
-    ) -> io::Result<Progress> {
+    ) -> io::Result<MadeProgress> {
         let Self { down, compat, .. } = self;
         if let Some(answers) = compat.answers() {
             down.buffer.is_unflushed = true;
@@ -154,7 +154,7 @@ impl<'a> Pipe<'a> {
         caller: &mut C,
         edge: &mut E,
         read: bool,
-    ) -> io::Result<Progress>
+    ) -> io::Result<MadeProgress>
     where
         C: AsyncRead + Unpin,
         E: AsyncWrite + Unpin,
@@ -164,7 +164,7 @@ impl<'a> Pipe<'a> {
                 if self.down.is_over {
                     self.compat.stop_holding_back();
                     self.up = Up::Discarding(0);
-                } else if self.compat.poll_held_back(cx, self.down.edge(), read).is_pending() {
+                } else if self.compat.poll_drained(cx, self.down.edge(), read).is_pending() {
                     return Ok(false);
                 }
             }

@@ -179,7 +179,7 @@ impl Streams {
             served = connection => if let Err(error) = served {
                 debug!(audit_id = cleared_request.audit_id, error = %chain(&error), "an exchange broke");
             },
-            () = gone => debug!(audit_id = cleared_request.audit_id, "the caller has gone"),
+            () = gone => debug!(audit_id = cleared_request.audit_id, "the caller hung up"),
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Balancer {
     endpoints: Mutex<Endpoints>,
     /// Notified when requests may go to other API servers, or others were configured.
     changed: watch::Sender<()>,
-    /// Counts these changes.
+    /// Counts the changes of the destinations.
     version: AtomicU64,
     /// Counts requests for destinations, so that each begins with another one.
     next: AtomicUsize,

@@ -95,7 +95,7 @@ pub(super) struct Http1Connection {
 pub(super) enum Purpose {
     /// Ordinary requests, over HTTP/2 or HTTP/1.1.
     Pooled,
-    /// One upgrade, over HTTP/1.1.
+    /// A single upgrade, over HTTP/1.1.
     Upgrade,
 }
 
@@ -116,7 +116,7 @@ pub(super) async fn dial(
     dialed
 }
 
-/// The same without counting.
+/// Dials and verifies the API server without counting the outcome.
 pub(super) async fn connect(
     ((destination, target), certificates): DialTarget<'_>,
     tls: Arc<ClientConfig>,

@@ -26,7 +26,7 @@ pub(super) struct Snapshot {
 /// The owner of the credential that requests bear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CredentialOwner {
-    /// The agent itself.
+    /// The agent itself owns the credential.
     Agent,
     /// The caller of each request, in the request's own header. Nothing of the agent's is used, not even to connect.
     Callers,

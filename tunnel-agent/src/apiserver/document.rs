@@ -26,7 +26,7 @@ pub enum DocumentError {
     /// The API server gave no answer.
     #[error("the API server could not be asked")]
     ApiServer(#[source] ApiServerError),
-    /// The API server refused.
+    /// The API server refused with this status.
     #[error("the API server answered {0}")]
     Status(StatusCode),
     /// The answer took too long.

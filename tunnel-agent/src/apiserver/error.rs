@@ -17,9 +17,9 @@ pub enum ApiServerError {
         "cannot connect to the API server at {authority}; check that it runs and can be reached from here"
     )]
     Unreachable {
-        /// The address as `host:port`.
+        /// The server's address as `host:port`.
         authority: Authority,
-        /// The system's error.
+        /// The error of the operating system.
         source: Arc<io::Error>,
     },
     /// The limit of connections is reached, and all are in use.
@@ -31,17 +31,17 @@ pub enum ApiServerError {
     /// The server's certificate does not chain to the CA.
     #[error("the API server at {authority} could not be verified; check the CA that the agent was given")]
     Untrusted {
-        /// The address as `host:port`.
+        /// The server's address as `host:port`.
         authority: Authority,
-        /// The error of TLS.
+        /// The error that TLS reported.
         source: Arc<rustls::Error>,
     },
     /// The server refused the agent's certificate.
     #[error("the API server at {authority} refused the agent's certificate; renew it")]
     NoCredential {
-        /// The address as `host:port`.
+        /// The server's address as `host:port`.
         authority: Authority,
-        /// The error of TLS.
+        /// The error that TLS reported.
         source: Arc<rustls::Error>,
     },
     /// The connection broke before the answer's end.

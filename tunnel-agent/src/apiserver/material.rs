@@ -15,7 +15,7 @@ pub(super) use error::KubeconfigError;
 
 mod error;
 
-/// Largest token, in bytes.
+/// Largest token that is accepted, in bytes.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// The content of the credential's files. It has no `Debug`, because it holds secrets.

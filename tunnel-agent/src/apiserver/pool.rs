@@ -38,7 +38,7 @@ pub(super) struct Pool(Arc<SharedPool>);
 pub struct PoolFigures {
     /// Connections that are open or being dialed, those for upgrades included.
     pub connections: usize,
-    /// Exchanges on HTTP/2 connections.
+    /// Exchanges that run on HTTP/2 connections.
     pub streams: usize,
     /// Requests that wait for a slot.
     pub waiting: usize,

@@ -25,7 +25,7 @@ pub(super) struct RequestBody {
     over: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-/// How far a request's body has been sent. Clones share it.
+/// The progress of a request's body. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Progress(Arc<SharedProgress>);
 

@@ -18,7 +18,7 @@ const HTTP_1_1: &[u8] = b"http/1.1";
 pub(super) struct TlsConfigs {
     /// For ordinary requests: the HTTP version that the server prefers.
     pub(super) pooled: Arc<ClientConfig>,
-    /// For upgrades: only HTTP/1.1.
+    /// For upgrades: HTTP/1.1 and nothing else.
     pub(super) upgrade: Arc<ClientConfig>,
 }
 

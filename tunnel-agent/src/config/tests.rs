@@ -88,7 +88,7 @@ fn the_smallest_configuration_is_enough_in_a_pod() {
 }
 
 #[test]
-fn as_many_api_servers_as_may_be_are_read_and_not_one_more() {
+fn api_servers_are_read_up_to_their_limit() {
     let with = |count: usize| {
         let addresses: Vec<String> = (0..count).map(|last| format!("'10.0.0.{last}:6443'")).collect();
         valid(&format!("{LEAST}apiServer: {{endpoints: [{}]}}\n", addresses.join(", ")), &Flags::default())
@@ -117,7 +117,7 @@ fn api_servers_are_looked_for_in_a_pod_and_where_configured() {
 }
 
 #[test]
-fn as_many_searches_for_tenants_as_may_be_are_read_and_not_one_more() {
+fn searches_for_tenants_are_read_up_to_their_limit() {
     let with = |count: usize| {
         let one = "{kind: Pod, namespace: tenant-a, labelSelector: 'app in (a,b)', port: 6443}";
         valid(&format!("{LEAST}tenants: [{}]\n", vec![one; count].join(", ")), &Flags::default())
@@ -149,7 +149,7 @@ fn a_search_for_tenants_needs_a_namespace_or_a_selector() {
 }
 
 #[test]
-fn as_many_networks_of_services_as_may_be_are_read_and_not_one_more() {
+fn networks_of_services_are_read_up_to_their_limit() {
     let with = |network: &str, count: usize| {
         let networks = vec![format!("'{network}'"); count].join(", ");
         valid(&format!("{LEAST}serviceNetworks: [{networks}]\n"), &Flags::default())
@@ -164,7 +164,7 @@ fn as_many_networks_of_services_as_may_be_are_read_and_not_one_more() {
 }
 
 #[test]
-fn as_many_targets_as_may_be_are_read_and_not_one_more() {
+fn targets_are_read_up_to_their_limit() {
     let with = |count: usize| {
         let targets: Vec<String> = (1..=count).map(|port| format!("'10.0.0.1:{port}'")).collect();
         valid(&format!("{LEAST}targets: [{}]\n", targets.join(", ")), &Flags::default())

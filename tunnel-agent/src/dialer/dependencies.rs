@@ -45,7 +45,7 @@ pub struct Dependencies {
     pub control_plane: ControlPlane,
     /// Reports whether any server is reached.
     pub readiness: Readiness,
-    /// Metrics of every tunnel.
+    /// The metrics of all tunnels.
     pub links: Links,
 }
 

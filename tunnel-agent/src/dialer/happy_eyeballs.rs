@@ -37,11 +37,11 @@ pub(super) enum Step {
     Abandon(Carrier),
     /// Open no new streams on this tunnel, and let it end when it is empty.
     Drain(u64),
-    /// End this tunnel now.
+    /// Close this tunnel at once.
     Close(u64),
 }
 
-/// How well the server is reached by one address. The greater value is the better one.
+/// The reachability of the server by one address. The greater value is the better one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reachability {
     /// No tunnel can take new streams.
@@ -266,7 +266,7 @@ impl HappyEyeballs {
         self.steps.pop_front()
     }
 
-    /// How well the server is reached now.
+    /// The reachability of the server now.
     pub(super) fn reachability(&self) -> Reachability {
         let mut carriers = self.carriers.iter().map(|state| self.is_served_by(state.carrier));
         if carriers.next().unwrap_or_default() {
@@ -379,7 +379,7 @@ impl HappyEyeballs {
         }
     }
 
-    /// Where there are too many tunnels, closes the oldest one that drains, or else the oldest of all.
+    /// Closes the oldest tunnel that drains, or else the oldest of all, if there are too many.
     fn close_surplus(&mut self) {
         if self.tunnels.iter().filter(|tunnel| !tunnel.is_closed).count() < TUNNELS_MAX {
             return;

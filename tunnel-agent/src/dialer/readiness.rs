@@ -22,8 +22,8 @@ struct ReadinessState {
 
 /// The state that was reported last. It lasts until it is dropped.
 enum Reported {
-    NotReady(#[expect(dead_code, reason = "held, and dropped in time")] NotReady),
-    Degraded(&'static str, #[expect(dead_code, reason = "held, and dropped in time")] Degraded),
+    NotReady(#[expect(dead_code, reason = "it counts until it is dropped")] NotReady),
+    Degraded(&'static str, #[expect(dead_code, reason = "it counts until it is dropped")] Degraded),
     Ready,
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Resolver {
     /// Tells each supervisor whether DNS lists its address. Closed where a supervisor has ended. The supervisor without an address
     /// lets a proxy resolve the name.
     supervisors: BTreeMap<Option<SocketAddr>, watch::Sender<bool>>,
-    /// Notified before each dial.
+    /// Notified before each dial of an address.
     redials: Arc<Notify>,
     unknown: Backoff,
     log_throttle: LogThrottle,

@@ -28,7 +28,7 @@ impl FailureLog {
         }
     }
 
-    /// The source answers again.
+    /// The source answers again, so its next failure is logged.
     pub(super) fn reset(&mut self) {
         self.0 = None;
     }

@@ -37,10 +37,10 @@ const WATCH_LATE_MAX: Duration = Duration::from_secs(10);
 /// A watch that lasted at least so long did not fail at once.
 const WATCH_MIN: Duration = Duration::from_secs(2);
 
-/// The way in which a watch ended.
+/// The outcome of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WatchOutcome {
-    /// Something may have changed.
+    /// The list may have changed.
     Changed,
     /// The watch lasted its time, and nothing has changed.
     Unchanged,

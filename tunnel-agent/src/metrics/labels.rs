@@ -37,7 +37,7 @@ label_values! {
     RequestKind {
         /// `GET`, `HEAD` and `OPTIONS` that end by themselves.
         Read = "read",
-        /// Every other method.
+        /// A request with any other method.
         Write = "write",
         /// A watch or a log that is followed: it lasts as long as its caller likes. The server decides that.
         LongRunning = "long_running",
@@ -49,11 +49,11 @@ label_values! {
 }
 
 label_values! {
-    /// The way in which a tunnel ended.
+    /// The cause of a tunnel's end.
     TunnelEnd {
         /// Both sides had no open stream any more.
         Drained = "drained",
-        /// The server closed it.
+        /// The server closed the tunnel.
         ClosedByServer = "closed_by_server",
         /// Nothing was received for too long.
         Lost = "lost",
@@ -61,7 +61,7 @@ label_values! {
         ServerRestarted = "server_restarted",
         /// The server broke the protocol.
         Violation = "violation",
-        /// QUIC or HTTP/2 failed.
+        /// The connection of QUIC or HTTP/2 failed.
         Carrier = "carrier",
     }
 }
@@ -69,7 +69,7 @@ label_values! {
 label_values! {
     /// The reason for which a stream was aborted before an answer.
     AbortReason {
-        /// The caller hung up.
+        /// The caller hung up before that.
         Abandoned = "abandoned",
         /// The caller did not read its answer.
         SlowReader = "slow_reader",
@@ -77,7 +77,7 @@ label_values! {
         BadOpen = "bad_open",
         /// The agent's own allow-list refused the identity.
         Guard = "guard",
-        /// The agent is stopping.
+        /// The agent is about to stop.
         Draining = "draining",
         /// The agent's limit of requests was reached.
         Busy = "busy",
@@ -115,7 +115,7 @@ label_values! {
         Socket = "socket",
         /// The certificate name is not valid.
         Name = "name",
-        /// Nobody answered.
+        /// Nobody answered at the address.
         NoAnswer = "no_answer",
         /// The proxy failed or refused.
         Proxy = "proxy",
@@ -123,7 +123,7 @@ label_values! {
         Rejected = "rejected",
         /// The agent does not trust the server's certificate.
         Untrusted = "untrusted",
-        /// The handshake failed otherwise.
+        /// The handshake failed for another reason.
         Handshake = "handshake",
         /// The server takes no connections now.
         NotNow = "not_now",
@@ -141,7 +141,7 @@ label_values! {
 label_values! {
     /// The reason for which the agent's own allow-list refused an identity.
     GuardReason {
-        /// A name is empty.
+        /// The name to assert is empty.
         Empty = "empty",
         /// A name is too long.
         TooLong = "too_long",
@@ -153,7 +153,7 @@ label_values! {
         Never = "never",
         /// A name of Kubernetes itself that is not listed.
         System = "system",
-        /// No pattern matches.
+        /// No pattern of the list matches.
         Unlisted = "unlisted",
         /// Callers' own credentials do not pass through.
         PassThrough = "pass_through",
@@ -163,7 +163,7 @@ label_values! {
 label_values! {
     /// The outcome of a dial to a target.
     TargetDialOutcome {
-        /// The target answered.
+        /// The target accepted the connection.
         Connected = "connected",
         /// The agent's own list of targets does not have it.
         Guard = "guard",
@@ -177,7 +177,7 @@ label_values! {
 label_values! {
     /// The outcome of a request to the cluster for its control plane.
     DiscoveryOutcome {
-        /// The cluster answered.
+        /// The cluster gave a usable answer.
         Answered = "ok",
         /// There was no usable answer.
         Failed = "failed",

@@ -19,7 +19,7 @@ pub(super) struct Buffer {
 }
 
 /// Whether a step made progress, so that another one may find more to do.
-pub(super) type Progress = bool;
+pub(super) type MadeProgress = bool;
 
 impl Buffer {
     /// Reads at most [`BUFFER_BYTES`] behind the bytes that are there. 0 means end of file.
@@ -42,13 +42,13 @@ impl Buffer {
         &mut self,
         cx: &mut Context<'_>,
         to: &mut (impl AsyncWrite + Unpin),
-    ) -> io::Result<Progress> {
+    ) -> io::Result<MadeProgress> {
         let written = write_some(cx, to, &self.bytes)?;
         Ok(self.advance(written))
     }
 
     /// Removes the first `written` bytes, which the other side has taken.
-    pub(super) fn advance(&mut self, written: usize) -> Progress {
+    pub(super) fn advance(&mut self, written: usize) -> MadeProgress {
         self.bytes.advance(written);
         self.is_unflushed |= written > 0;
         written > 0

@@ -20,9 +20,9 @@
 //! ping alike.
 //!
 //! **When it is no longer needed.** Let [`KubernetesCompat::new`] ignore its protocol and set [`DRAINS_MAX`] to 0. Then run
-//! `make test-node`, of which `whole::fifty_megabytes_from_a_pod_are_whole_or_an_error` reads 50 MB from a pod by four kubectls at
-//! once, and `make soak`, whose long trials read through a link that loses 5 % of its packets and copy 1 GiB by `kubectl cp`.
-//! The shim may go once no reading is short with the Kubernetes releases that are supported.
+//! `make test-node`, of which `tests/tests/node/whole.rs` reads 50 MB from a pod by four kubectls at once, and `make soak`, which
+//! repeats that 800 times through a link that loses 5 % of its packets (`tests/tests/node/alone/dark.rs`) and copies 1 GiB by
+//! `kubectl cp` (`tests/tests/node/alone/typing.rs`). The shim can go once no reading is short with any supported release.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -163,7 +163,7 @@ impl<'a> KubernetesCompat<'a> {
 
     /// Ready where the draining is over, or where more may be read from the edge. `read` says that the edge has just sent
     /// something.
-    pub(super) fn poll_held_back(&mut self, cx: &mut Context<'_>, edge: Edge, read: bool) -> Poll<()> {
+    pub(super) fn poll_drained(&mut self, cx: &mut Context<'_>, edge: Edge, read: bool) -> Poll<()> {
         let Some(drain) = &mut self.drain else { return Poll::Ready(()) };
         let sends = read || edge.waiting >= BUFFER_BYTES + drain.extra_bytes();
         drain.poll_over(cx, sends).map(|is_over| {

@@ -18,7 +18,7 @@ async fn reason(relay: &Relay, target: &str) -> Option<Reason> {
 }
 
 #[tokio::test]
-async fn as_many_targets_are_connected_as_may_be_and_not_one_more() {
+async fn targets_are_connected_up_to_the_limit() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap();
     let relay = relay(target);

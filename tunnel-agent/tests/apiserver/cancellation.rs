@@ -1,4 +1,4 @@
-//! Whoever stops listening is heard by the API server at once.
+//! A caller that stops listening cancels its request at the API server at once.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -11,7 +11,7 @@ use tunnel_agent::apiserver::Timeouts;
 use crate::fake::{get, http2, pair, read_head, soon, write};
 
 #[tokio::test]
-async fn dropping_an_idle_watch_over_http_2_is_seen_by_the_server_and_spares_its_neighbours() {
+async fn dropping_an_idle_http_2_watch_cancels_it_and_no_other_stream() {
     let (gone, mut goings) = mpsc::channel(1);
     let (_scope, fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
         let gone = gone.clone();
@@ -122,12 +122,12 @@ async fn dropping_an_answer_ends_the_upload_that_is_still_running() {
     }
 }
 
-/// Tells that it was dropped.
+/// Reports on its channel that it was dropped.
 struct Notice(mpsc::Sender<()>);
 
 impl Drop for Notice {
     fn drop(&mut self) {
-        // Full or closed: somebody told before, or nobody listens.
+        // Full or closed: a report was sent before, or nobody receives it.
         let _ = self.0.try_send(());
     }
 }

@@ -1,4 +1,4 @@
-//! What one connection bears: as many streams as the API server grants, hang-ups, and small frames that nobody takes.
+//! The limits of one connection: granted streams, callers that hang up, and small frames that nobody reads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::fake::{GRANTED, all_at_once, get, http2, http2_granting, pair, soon};
 type Pieces = std::pin::Pin<Box<dyn futures::Stream<Item = std::io::Result<Frame<Bytes>>> + Send>>;
 
 #[tokio::test]
-async fn a_server_that_grants_ten_streams_gets_no_more_and_no_request_waits_for_another() {
+async fn a_server_that_grants_ten_streams_gets_no_more_at_a_time() {
     const GRANT: u32 = 10;
     const REQUESTS: usize = 95;
     let all_in = Arc::new(Barrier::new(REQUESTS));
@@ -28,7 +28,7 @@ async fn a_server_that_grants_ten_streams_gets_no_more_and_no_request_waits_for_
             let (all_in, open) = (all_in.clone(), open.clone());
             async move {
                 *open.lock().unwrap().entry(number).or_default() += 1;
-                // No answer before all have come.
+                // No answer before all requests have arrived.
                 all_in.wait().await;
                 Response::new(Full::from("x"))
             }
@@ -45,7 +45,7 @@ async fn a_server_that_grants_ten_streams_gets_no_more_and_no_request_waits_for_
 }
 
 #[tokio::test]
-async fn callers_who_hang_up_on_much_that_is_on_its_way_do_not_end_their_connection() {
+async fn callers_that_hang_up_on_large_answers_do_not_end_the_connection() {
     let (event, events) = watch::channel(0_usize);
     let (_scope, fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
         let events = events.clone();
@@ -62,7 +62,7 @@ async fn callers_who_hang_up_on_much_that_is_on_its_way_do_not_end_their_connect
         let mut answers = Vec::new();
         for _ in 1..STREAMS_MAX {
             let mut answer = soon(api_server.send(get("/endless"))).await.unwrap().into_body();
-            // From here on more is always on its way.
+            // From here on more data is always under way.
             soon(answer.frame()).await.unwrap().unwrap();
             answers.push(answer);
         }
@@ -77,17 +77,17 @@ async fn callers_who_hang_up_on_much_that_is_on_its_way_do_not_end_their_connect
 
 #[tokio::test]
 async fn logs_of_short_lines_that_nobody_reads_do_not_end_their_connection() {
-    const STALLED: usize = 26;
+    const SLOW_READERS: usize = 26;
     const LINE_BYTES: usize = 30;
     let (event, events) = watch::channel(0_usize);
-    let (full, mut fulls) = mpsc::channel(STALLED);
+    let (full, mut fulls) = mpsc::channel(SLOW_READERS);
     let (_scope, fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
         let (events, full) = (events.clone(), full.clone());
         http2(connection, move |request: Request<Incoming>| {
             let pieces = if request.uri().path() == "/watch" {
                 watched(events.clone())
             } else {
-                // As much as one caller may leave unread, a line in each frame, and then quiet.
+                // As much as one caller may leave unread, a line in each frame, and then silence.
                 let full = full.clone();
                 let lines = endless(LINE_BYTES).take(256 * 1024 / LINE_BYTES);
                 Box::pin(lines.chain(futures::stream::once(async move {
@@ -102,7 +102,7 @@ async fn logs_of_short_lines_that_nobody_reads_do_not_end_their_connection() {
     let mut watch = soon(api_server.send(get("/watch"))).await.unwrap().into_body();
 
     let mut unread = Vec::new();
-    for _ in 0..STALLED {
+    for _ in 0..SLOW_READERS {
         unread.push(soon(api_server.send(get("/log"))).await.unwrap());
         soon(fulls.recv()).await.unwrap();
     }
@@ -110,7 +110,7 @@ async fn logs_of_short_lines_that_nobody_reads_do_not_end_their_connection() {
 
     assert_eq!(soon(watch.frame()).await.unwrap().unwrap().into_data().unwrap(), "1");
     assert_eq!(fake.connections(), 1);
-    const { assert!(STALLED < GRANTED as usize) };
+    const { assert!(SLOW_READERS < GRANTED as usize) };
 }
 
 fn endless(bytes: usize) -> Pieces {
@@ -118,7 +118,7 @@ fn endless(bytes: usize) -> Pieces {
     Box::pin(futures::stream::repeat_with(move || Ok(Frame::data(piece.clone()))))
 }
 
-/// Each number that is answered, and nothing of what was answered before.
+/// A stream of each number that is sent from now on.
 fn watched(events: watch::Receiver<usize>) -> Pieces {
     Box::pin(futures::stream::unfold(events, |mut events| async {
         events.changed().await.ok()?;

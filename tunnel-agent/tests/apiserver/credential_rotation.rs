@@ -1,4 +1,4 @@
-//! Files that change under a running agent.
+//! Credential files that change while the agent runs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tunnel_agent::apiserver::{ApiServerError, Timeouts};
 
 use crate::fake::{Authority, Fake, Mounted, get, http2, soon, whole};
 
-/// Files are looked at before every request.
+/// Timeouts with which the files are read before every request.
 const ALWAYS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
     head: Duration::from_secs(75),
@@ -19,7 +19,7 @@ const ALWAYS: Timeouts = Timeouts {
     recheck: Duration::ZERO,
 };
 
-/// Files are looked at never again, but for a reason.
+/// Timeouts with which the files are read again only for a reason.
 const NEVER: Timeouts = Timeouts { recheck: Duration::from_secs(3600), ..ALWAYS };
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn after_a_401_the_files_are_looked_at_at_once() {
 }
 
 #[tokio::test]
-async fn a_swapped_ca_is_used_by_the_next_connection_and_the_old_one_trusted_no_more() {
+async fn a_swapped_ca_replaces_the_old_one_for_the_next_connection() {
     let (scope, old, new) = (Scope::here(), Authority::new(), Authority::new());
     let fake = Fake::start(&scope, old.server(&["h2"]), |connection, _| http2(connection, say_token)).await;
     let mut mounted = Mounted::new("token-1", &old.pem());

@@ -1,4 +1,4 @@
-//! What the agent learns of its cluster's endpoints.
+//! Discovery of the cluster's endpoints and Services.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn slice(addresses: &[&str]) -> Answer {
     whole(json!({ "metadata": { "resourceVersion": "7" }, "items": [slice] }).to_string())
 }
 
-/// What kube-apiserver, kubeadm and a tenant's Service say; a watch of these says nothing.
+/// The answers of kube-apiserver, kubeadm and a tenant's Service. A watch of these has no events.
 fn answer(path: &str) -> Answer {
     let named =
         "apiVersion: v1\nclusters: [{ cluster: { server: 'https://api.site.example:6443' }, name: '' }]\n";
@@ -66,13 +66,13 @@ fn answer(path: &str) -> Answer {
     }
 }
 
-/// Waits until exactly this is advertised.
+/// Waits until exactly these endpoints are advertised.
 async fn advertised(endpoints: &mut watch::Receiver<Vec<String>>, expected: &[&str]) {
     soon(endpoints.wait_for(|endpoints| endpoints == expected)).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_the_cluster_says_of_itself_and_of_its_tenants_is_published() {
+async fn endpoints_of_the_cluster_and_its_tenants_are_published() {
     let (scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), |connection, _| {
         http2(connection, |request: http::Request<hyper::body::Incoming>| async move {
             answer(request.uri().path_and_query().unwrap().as_str())
@@ -99,7 +99,7 @@ async fn what_the_cluster_says_of_itself_and_of_its_tenants_is_published() {
 }
 
 #[tokio::test]
-async fn what_changes_is_published_as_soon_as_a_watch_tells_of_it() {
+async fn a_change_is_published_as_soon_as_a_watch_reports_it() {
     let (tell, told) = mpsc::channel::<()>(1);
     let (lists, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Mutex::new(told)));
     let (scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
@@ -135,7 +135,7 @@ async fn what_changes_is_published_as_soon_as_a_watch_tells_of_it() {
     soon(scope.close(TIMEOUT)).await.unwrap();
 }
 
-/// What an API server says of a Service and of its slices, each of a version of its own; a watch tells of what is newer.
+/// An API server with a Service and its slices, each with a version of its own. A watch sends newer versions.
 struct Cluster {
     service: watch::Sender<(u64, Value)>,
     slice: watch::Sender<(u64, Value)>,
@@ -171,7 +171,7 @@ impl Cluster {
     }
 }
 
-/// Says something else from now on.
+/// Changes the answer from now on.
 fn say(answered: &watch::Sender<(u64, Value)>, item: Value) {
     answered.send_modify(|answered| *answered = (answered.0 + 1, item));
 }
@@ -186,7 +186,7 @@ fn hook_slice(addresses: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_service_that_is_named_is_known_by_its_objects_and_followed_as_they_change() {
+async fn a_named_service_is_followed_as_its_objects_change() {
     let cluster = Cluster::of(hook(), hook_slice(&["10.42.0.2"]));
     let asked = Arc::clone(&cluster);
     let (scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
@@ -223,7 +223,7 @@ async fn a_service_that_is_named_is_known_by_its_objects_and_followed_as_they_ch
     leads(Err(BackendError::NotReady)).await;
     say(&cluster.slice, hook_slice(&["10.42.0.3"]));
     leads(Ok(&["10.42.0.3:8443"])).await;
-    // Who may not read it any more knows nothing of it.
+    // An agent that may no longer read the Service forgets it.
     say(&cluster.service, Value::Null);
     leads(Err(BackendError::Unread)).await;
     soon(scope.close(TIMEOUT)).await.unwrap();
@@ -242,7 +242,7 @@ async fn configured_endpoints_win_and_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_to_do() {
+async fn a_refusal_has_advice() {
     let (_scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), |connection, _| {
         http2(connection, |_| async { refused(StatusCode::FORBIDDEN) })
     })

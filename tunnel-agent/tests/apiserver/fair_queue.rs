@@ -1,4 +1,4 @@
-//! Whose turn it is at the API server.
+//! The fair queue for seats at the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::forwarding::stream_of;
 
 const GET: &[u8] = b"GET /api/v1/pods HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n";
 
-/// Longer than any trial.
+/// Longer than any of these tests.
 const FOR_EVER: Duration = Duration::from_secs(600);
 
-/// An API server that says who asks, and ends its answers when it is told; and an agent.
+/// An agent, and an API server that reports each user and ends its answers when the test says so.
 struct Trial {
     scope: Scope,
     _fake: Fake,
@@ -33,7 +33,7 @@ struct Trial {
 }
 
 #[tokio::test]
-async fn a_modest_caller_is_served_at_once_whatever_a_greedy_one_has_waiting() {
+async fn a_modest_caller_is_served_at_once_beside_a_greedy_one() {
     // Two thirds, rounded up.
     let (seats, share, waiting) = (16, 11, 24);
     let limits = config::Limits { requests: seats, queue: 100, queue_wait: FOR_EVER };
@@ -60,7 +60,7 @@ async fn a_modest_caller_is_served_at_once_whatever_a_greedy_one_has_waiting() {
 }
 
 #[tokio::test]
-async fn beyond_the_agents_limits_a_request_is_refused_and_the_api_server_sees_nothing_of_it() {
+async fn a_request_beyond_the_agents_limits_never_reaches_the_api_server() {
     let mut trial = Trial::new(config::Limits { requests: 1, queue: 2, queue_wait: FOR_EVER }).await;
     let mut held = vec![trial.ask("ann", false).await];
     assert_eq!(soon(trial.asked.recv()).await.unwrap(), "ann");
@@ -71,20 +71,20 @@ async fn beyond_the_agents_limits_a_request_is_refused_and_the_api_server_sees_n
     assert_eq!(trial.errors.lines(), ["Busy"]);
     trial.ends.add_permits(3);
     for stream in held {
-        assert!(answer(stream).await.starts_with("HTTP/1.1 200"), "who waited is answered");
+        assert!(answer(stream).await.starts_with("HTTP/1.1 200"), "a request that waited is answered");
     }
 
     let mut brief =
         Trial::new(config::Limits { requests: 1, queue: 2, queue_wait: Duration::from_millis(20) }).await;
     let _held = brief.ask("ann", false).await;
     assert_eq!(soon(brief.asked.recv()).await.unwrap(), "ann");
-    assert_eq!(answer(brief.ask("ben", false).await).await, "", "it waited in vain");
+    assert_eq!(answer(brief.ask("ben", false).await).await, "", "it got no seat in time");
     assert_eq!(brief.errors.lines(), ["Busy"]);
     assert!(brief.asked.try_recv().is_err());
 }
 
 #[tokio::test]
-async fn a_seat_is_held_to_the_last_byte_but_for_what_runs_long_until_it_has_begun() {
+async fn a_seat_lasts_to_the_last_byte_or_until_a_long_request_has_begun() {
     let mut trial = Trial::new(config::Limits { requests: 1, queue: 2, queue_wait: FOR_EVER }).await;
     let _watch = trial.ask("ann", true).await;
     assert_eq!(soon(trial.asked.recv()).await.unwrap(), "ann");
@@ -94,7 +94,7 @@ async fn a_seat_is_held_to_the_last_byte_but_for_what_runs_long_until_it_has_beg
     assert_eq!(soon(trial.asked.recv()).await.unwrap(), "ann");
     let next = trial.ask("ben", false).await;
     trial.becomes(SeatFigures { taken: 1, waiting: 1 }).await;
-    // Whoever hangs up makes place, too.
+    // A caller that hangs up frees its seat, too.
     drop(request);
 
     assert_eq!(soon(trial.asked.recv()).await.unwrap(), "ben");
@@ -114,7 +114,7 @@ impl Trial {
                 let user = request.headers()["impersonate-user"].to_str().unwrap().to_owned();
                 async move {
                     asks.send(user).await.unwrap();
-                    // The head at once, and the end when it is told.
+                    // The head at once, and the end when the test says so.
                     let body = futures::stream::once(async move {
                         told.acquire_owned().await.unwrap().forget();
                         Ok::<_, std::io::Error>(Frame::data("x".into()))
@@ -136,7 +136,7 @@ impl Trial {
         stream
     }
 
-    /// Waits until seats are taken and waited for like this.
+    /// Waits until the queue has these figures.
     async fn becomes(&self, wanted: SeatFigures) {
         let looking = async {
             while self.queue.figures() != wanted {
@@ -148,7 +148,7 @@ impl Trial {
     }
 }
 
-/// All that comes on a stream.
+/// Everything that arrives on a stream.
 async fn answer(mut stream: DuplexStream) -> String {
     let mut answer = String::new();
     let _ = soon(stream.read_to_string(&mut answer)).await;

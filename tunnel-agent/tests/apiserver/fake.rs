@@ -1,4 +1,4 @@
-//! A TLS server that does what a test tells it, and the files of an agent that may speak to it.
+//! A TLS server whose behaviour a test defines, and the credential files of an agent for it.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -25,18 +25,18 @@ use tokio_rustls::server::TlsStream;
 use tunnel_agent::apiserver::{ApiServer, Timeouts};
 use tunnel_agent::config::ApiServerSource;
 
-/// Nothing here takes longer, unless something hangs.
+/// Longest time of any step. After it the test has hung.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What kube-apiserver grants.
+/// Streams that kube-apiserver grants on a connection.
 pub(crate) const GRANTED: u32 = 100;
 
 pub(crate) type Connection = TlsStream<TcpStream>;
 
-/// A certificate authority.
+/// A certificate authority for the fake servers.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A server. Its tasks end with the scope.
+/// A fake server. Its tasks end with the scope.
 pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
     /// Connections accepted so far, TLS included.
@@ -178,14 +178,14 @@ where
         let answered = answer(request);
         async move { Ok::<_, std::convert::Infallible>(answered.await) }
     });
-    // How a connection ends is seen by the other side, which is the one that is tested.
+    // The side under test sees how a connection ends.
     let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(granted)
         .serve_connection(TokioIo::new(connection), service)
         .await;
 }
 
-/// Serves HTTP/1.1.
+/// Serves HTTP/1.1 on one connection.
 pub(crate) async fn http1<A, R, B>(connection: Connection, answer: A)
 where
     A: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
@@ -197,7 +197,7 @@ where
         let answered = answer(request);
         async move { Ok::<_, std::convert::Infallible>(answered.await) }
     });
-    // As above.
+    // The side under test sees how a connection ends.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(connection), service)
         .with_upgrades()
@@ -226,7 +226,7 @@ pub(crate) fn get(path: &str) -> Request<Empty<Bytes>> {
     Request::get(path).body(Empty::new()).unwrap()
 }
 
-/// The whole of an answer.
+/// The complete body of an answer.
 pub(crate) async fn whole<B>(response: Response<B>) -> Result<String, B::Error>
 where
     B: Body<Data = Bytes>,
@@ -236,12 +236,12 @@ where
     Ok(String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-/// What `future` gives, if nothing hangs.
+/// The output of `future`. Fails the test if something hangs.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, future).await.expect("something hangs")
 }
 
-/// Sends so many requests at the same time, and gives their answers as they come.
+/// Sends so many requests at the same time, and returns their answers in the order of arrival.
 pub(crate) async fn all_at_once(requests: usize, scope: &Scope, api_server: &ApiServer) -> Vec<String> {
     let (done, mut answers) = mpsc::channel(requests);
     for _ in 0..requests {

@@ -1,4 +1,4 @@
-//! What of a stranger's request reaches the API server, and what of its answer comes back.
+//! The part of a caller's request that reaches the API server, and the part of the answer that comes back.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ async fn only_paths_are_passed_on() {
 }
 
 #[tokio::test]
-async fn the_answer_loses_what_concerns_one_hop_and_what_an_edge_may_not_set() {
+async fn hop_by_hop_and_forbidden_headers_are_removed_from_the_answer() {
     let (scope, _fake, api_server) = pair(&["http/1.1"], Timeouts::default(), |connection, _| {
         http1(connection, |_| async {
             let mut response = Response::new(Full::from("body"));
@@ -151,7 +151,7 @@ pub(crate) fn stream(scope: &Scope, api_server: ApiServer, errors: Log) -> Duple
     stream_of(scope, forwarder, ("Łukasz", false), errors)
 }
 
-/// The same for this user, and what may run long or not.
+/// The same for this user, and for a request that is long-running or not.
 pub(crate) fn stream_of(
     scope: &Scope,
     forwarder: Forwarder,
@@ -171,7 +171,7 @@ pub(crate) fn stream_of(
         }
     });
     scope.spawn(async move {
-        // How it ended is seen at the other end.
+        // The other end sees how it ended.
         let _ = hyper::server::conn::http1::Builder::new()
             .keep_alive(false)
             .serve_connection(TokioIo::new(far), service)
@@ -181,7 +181,7 @@ pub(crate) fn stream_of(
     near
 }
 
-/// What the API server saw of a request: its first line, then its headers; or the code that refused it.
+/// The request that the API server received: its first line, then its headers. Or the code that refused it.
 async fn asked(protocol: &'static str, head: &str) -> Result<String, String> {
     let (log, errors) = (Log::default(), Log::default());
     let seen = log.clone();

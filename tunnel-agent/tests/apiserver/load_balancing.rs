@@ -1,4 +1,4 @@
-//! Several API servers of one cluster: who is asked, and who is not.
+//! Several API servers of one cluster, and those of them that get requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use tunnel_agent::apiserver::{ApiServer, Timeouts};
 
 use crate::fake::{Authority, Fake, Mounted, get, http1, http2, soon, whole};
 
-/// What `/readyz` says of one that answers nothing at all.
+/// The status of an API server that answers nothing at all.
 const SILENT: u16 = 0;
 
-/// FakeApiServer of several: says its name to whoever asks, and whether it is ready.
+/// One of several API servers: answers with its name, and whether it is ready.
 struct FakeApiServer {
     fake: Fake,
     readyz: Arc<AtomicU16>,
@@ -61,14 +61,14 @@ impl FakeApiServer {
         self.readyz.store(readyz, Ordering::SeqCst);
     }
 
-    /// Closes everything at once.
+    /// Closes all of its connections at once.
     async fn dies(self) {
-        // Nothing of it was to be finished.
+        // Nothing has to finish first.
         let _ = self.scope.close(Duration::ZERO).await;
     }
 }
 
-/// An API server whose credential names the first of these, and which is balanced among all.
+/// A client whose credential names the first of these API servers, and which is balanced among all of them.
 struct Balanced {
     authority: Authority,
     all: Vec<FakeApiServer>,
@@ -122,8 +122,9 @@ impl Balanced {
         whole(soon(self.api_server.send(get("/"))).await.unwrap()).await.unwrap()
     }
 
-    /// Who answers so many requests, one after the other, while nothing else changes: on a machine that is busy one that lives may
-    /// be late with an answer, and is not asked for a moment.
+    /// Counts the answers to so many requests, one after the other, by API server, while nothing else
+    /// changes. On a busy machine one that is alive may be late with an answer, and gets no requests for a
+    /// moment.
     async fn answers(&self, requests: usize) -> BTreeMap<String, usize> {
         let mut ready = self.api_server.ready();
         ready.sort_unstable();
@@ -171,7 +172,7 @@ async fn requests_are_shared_evenly_among_api_servers_that_are_ready() {
 }
 
 #[tokio::test]
-async fn one_that_dies_or_falls_silent_or_is_not_ready_is_not_asked_and_one_that_comes_back_is() {
+async fn a_dead_silent_or_unready_one_gets_no_requests_until_it_is_back() {
     for protocol in ["h2", "http/1.1"] {
         let mut balanced = Balanced::start(protocol).await;
         let addresses = balanced.addresses();
@@ -193,7 +194,7 @@ async fn one_that_dies_or_falls_silent_or_is_not_ready_is_not_asked_and_one_that
 }
 
 #[tokio::test]
-async fn one_that_does_not_let_the_agent_ask_lives() {
+async fn one_that_refuses_the_agents_probe_is_ready() {
     let balanced = Balanced::start("h2").await;
     let addresses = balanced.addresses();
 
@@ -207,7 +208,7 @@ async fn one_that_does_not_let_the_agent_ask_lives() {
 }
 
 #[tokio::test]
-async fn one_that_joins_is_asked_and_one_that_is_taken_out_is_not() {
+async fn an_added_one_gets_requests_and_a_removed_one_does_not() {
     let mut balanced = Balanced::start("h2").await;
     let third = FakeApiServer::start(&balanced.authority, "h2", "third").await;
     balanced.all.push(third);
@@ -222,14 +223,14 @@ async fn one_that_joins_is_asked_and_one_that_is_taken_out_is_not() {
 }
 
 #[tokio::test]
-async fn one_whose_certificate_another_authority_signed_is_never_asked() {
+async fn one_with_a_certificate_of_another_authority_gets_no_requests() {
     let balanced = Balanced::start("h2").await;
     let addresses = balanced.addresses();
     let impostor = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tls = TlsAcceptor::from(Authority::new().server(&["h2"]));
 
     balanced.balance(&[addresses[0], impostor.local_addr().unwrap()]);
-    // The second question comes after the first was judged.
+    // The second probe comes after the first one was evaluated.
     for _ in 0..2 {
         let (tcp, _) = soon(impostor.accept()).await.unwrap();
         assert!(soon(tls.accept(tcp)).await.is_err());
@@ -240,7 +241,7 @@ async fn one_whose_certificate_another_authority_signed_is_never_asked() {
 }
 
 #[tokio::test]
-async fn where_none_is_ready_the_one_that_the_credential_names_is_asked() {
+async fn where_none_is_ready_the_one_in_the_credential_gets_requests() {
     let mut balanced = Balanced::start("h2").await;
     let addresses = balanced.addresses();
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();

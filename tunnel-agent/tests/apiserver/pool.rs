@@ -1,4 +1,4 @@
-//! How many connections there are, and what is on them.
+//! The number of connections, and the exchanges on them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::fake::{self, Log, all_at_once, get, http1, http2, pair, read_head, so
 
 const REQUESTS: usize = 200;
 
-/// Nothing ends by itself.
+/// Timeouts that no test reaches.
 const SLOW: Timeouts = Timeouts {
     connect: Duration::from_secs(600),
     head: Duration::from_secs(600),
@@ -41,7 +41,7 @@ async fn two_hundred_requests_share_three_connections_and_none_is_full() {
                         *now += 1;
                         *peak = (*peak).max(*now);
                     }
-                    // No answer before all have come: all of them are there at the same time.
+                    // No answer before all requests have arrived, so all run at the same time.
                     all_in.wait().await;
                     most.lock().unwrap().entry(number).or_default().0 -= 1;
                     Response::new(Full::from("x"))
@@ -60,9 +60,9 @@ async fn two_hundred_requests_share_three_connections_and_none_is_full() {
 }
 
 #[tokio::test]
-async fn callers_who_do_not_read_take_nothing_from_others_on_their_connection() {
-    const STALLED: usize = 20;
-    let (full, mut fulls) = mpsc::channel(STALLED);
+async fn slow_readers_take_nothing_from_others_on_their_connection() {
+    const SLOW_READERS: usize = 20;
+    let (full, mut fulls) = mpsc::channel(SLOW_READERS);
     let (_scope, fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
         let full = full.clone();
         http2(connection, move |request: Request<hyper::body::Incoming>| {
@@ -70,7 +70,7 @@ async fn callers_who_do_not_read_take_nothing_from_others_on_their_connection() 
             let pieces = futures::stream::unfold(0, move |taken: usize| {
                 let full = full.clone();
                 async move {
-                    // 256 KiB are on their way: as much as one caller may leave unread.
+                    // 256 KiB are under way: as much as one caller may leave unread.
                     if endless && taken == 16 {
                         full.send(()).await.unwrap();
                     }
@@ -84,10 +84,10 @@ async fn callers_who_do_not_read_take_nothing_from_others_on_their_connection() 
     .await;
 
     let mut unread = Vec::new();
-    for _ in 0..STALLED {
+    for _ in 0..SLOW_READERS {
         unread.push(soon(api_server.send(get("/endless"))).await.unwrap());
     }
-    for _ in 0..STALLED {
+    for _ in 0..SLOW_READERS {
         soon(fulls.recv()).await.unwrap();
     }
     let read = soon(whole(soon(api_server.send(get("/four-mebibytes"))).await.unwrap())).await.unwrap();
@@ -178,7 +178,7 @@ async fn a_post_that_was_written_is_not_sent_again() {
             let first = read_head(&mut connection).await;
             log.add(first.lines().next().unwrap_or_default());
             write(&mut connection, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
-            // The pooled connection takes the second request, and dies of it.
+            // The pooled connection takes the second request, and closes.
             let second = read_head(&mut connection).await;
             log.add(second.lines().next().unwrap_or_default());
         }
@@ -194,13 +194,13 @@ async fn a_post_that_was_written_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_dead_connection_costs_no_more_than_the_request_that_was_written_on_it() {
+async fn a_dead_connection_fails_only_the_request_that_was_written_on_it() {
     for protocol in ["h2", "http/1.1"] {
         let (close, closing) = watch::channel(0);
         let (_scope, fake, api_server) = pair(&[protocol], Timeouts::default(), move |connection, number| {
             let mut closing = closing.clone();
             async move {
-                // What is dropped is what shall die.
+                // The connection is to close when it is dropped.
                 tokio::select! {
                     () = serve(protocol, connection) => {}
                     _ = closing.wait_for(|closed| *closed >= number) => {}
@@ -212,7 +212,7 @@ async fn a_dead_connection_costs_no_more_than_the_request_that_was_written_on_it
         for round in 1..=20 {
             whole(soon(api_server.send(get("/"))).await.unwrap()).await.unwrap();
             close.send_replace(fake.connections());
-            // Written before the death was noticed, or on a new connection: the race decides.
+            // Either written before the close was noticed, or sent on a new connection.
             if let Err(error) = soon(api_server.send(get("/"))).await {
                 assert!(matches!(error, ApiServerError::Lost(_)), "{protocol}, {round}: {error:?}");
             }
@@ -259,7 +259,7 @@ async fn silence_and_absence_are_two_errors() {
 }
 
 #[tokio::test]
-async fn as_many_connections_as_may_be_and_not_one_more() {
+async fn connections_are_opened_up_to_their_limit() {
     let (arrived, mut arrivals) = mpsc::channel(CONNECTIONS_MAX);
     let (_scope, fake, api_server) = pair(&["http/1.1"], SLOW, move |mut connection, _| {
         let arrived = arrived.clone();
@@ -270,12 +270,12 @@ async fn as_many_connections_as_may_be_and_not_one_more() {
         }
     })
     .await;
-    let mut held: FuturesUnordered<_> =
+    let mut requests: FuturesUnordered<_> =
         (0..CONNECTIONS_MAX).map(|_| api_server.send_long_running(get("/"))).collect();
     for _ in 0..CONNECTIONS_MAX {
-        // Cancel-safe: what is held is polled by reference.
+        // Cancel-safe: the requests are polled by reference.
         tokio::select! {
-            early = held.next() => panic!("{early:?}"),
+            early = requests.next() => panic!("{early:?}"),
             arrived = soon(arrivals.recv()) => arrived.unwrap(),
         }
     }
@@ -289,9 +289,9 @@ async fn as_many_connections_as_may_be_and_not_one_more() {
 }
 
 #[tokio::test]
-async fn as_many_requests_as_may_wait_and_not_one_more() {
+async fn requests_wait_up_to_their_limit() {
     let scope = daemon::Scope::here();
-    // Accepts into the kernel's queue, and shakes no hand: every request waits for the first connection.
+    // The kernel accepts, and no TLS handshake follows: every request waits for the first connection.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mounted = fake::Mounted::new("t", &fake::Authority::new().pem());
     let api_server = mounted.api_server(silent.local_addr().unwrap(), SLOW, &scope);
@@ -307,15 +307,15 @@ async fn as_many_requests_as_may_wait_and_not_one_more() {
 #[tokio::test]
 async fn a_long_running_request_is_waited_for_beyond_the_limit() {
     let timeouts = Timeouts { head: Duration::from_millis(50), ..Timeouts::default() };
-    let ((log_arrived, mut arrived), (go_on, told)) = (mpsc::channel(1), watch::channel(false));
+    let ((log_arrived, mut arrived), (go_on, released)) = (mpsc::channel(1), watch::channel(false));
     let (_scope, _fake, api_server) = pair(&["http/1.1"], timeouts, move |mut connection, _| {
-        let (log_arrived, mut told) = (log_arrived.clone(), told.clone());
+        let (log_arrived, mut released) = (log_arrived.clone(), released.clone());
         async move {
             if !read_head(&mut connection).await.starts_with("GET /log") {
                 std::future::pending().await
             }
             log_arrived.send(()).await.unwrap();
-            told.wait_for(|told| *told).await.unwrap();
+            released.wait_for(|released| *released).await.unwrap();
             write(&mut connection, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
         }
     })
@@ -327,7 +327,7 @@ async fn a_long_running_request_is_waited_for_beyond_the_limit() {
         early = &mut log => panic!("{early:?}"),
         arrived = soon(arrived.recv()) => arrived.unwrap(),
     }
-    // FakeApiServer that comes later and has a limit is over first.
+    // A later request with a limit ends first.
     tokio::select! {
         early = &mut log => panic!("{early:?}"),
         silent = soon(api_server.send(get("/"))) => assert!(matches!(silent, Err(ApiServerError::Silent(_))), "{silent:?}"),
@@ -347,7 +347,7 @@ async fn a_slow_upload_is_no_silence() {
         })
     })
     .await;
-    // Together longer than the limit; each far below it, also on a busy machine.
+    // Together they last longer than the limit, but each far below it, also on a busy machine.
     let pieces = futures::stream::unfold(0, |piece| async move {
         tokio::time::sleep(Duration::from_millis(300)).await;
         (piece < 8).then(|| (Ok::<_, std::io::Error>(hyper::body::Frame::data("x".into())), piece + 1))

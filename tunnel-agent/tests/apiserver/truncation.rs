@@ -1,4 +1,4 @@
-//! An API server that dies in the middle of its answer never looks as if it had finished.
+//! An answer of an API server that dies in the middle never looks complete.
 
 use http::{Response, StatusCode};
 use http_body_util::StreamBody;
@@ -20,7 +20,7 @@ async fn an_http_1_answer_that_breaks_off_is_an_error() {
             pair(&["http/1.1"], Timeouts::default(), move |mut connection, _| async move {
                 read_head(&mut connection).await;
                 write(&mut connection, format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n{body}")).await;
-                // Without TLS's goodbye, as a killed process leaves.
+                // Without TLS's close_notify, as when the process is killed.
                 let (mut tcp, _) = connection.into_inner();
                 tcp.shutdown().await.unwrap();
             })

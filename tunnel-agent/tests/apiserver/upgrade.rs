@@ -63,7 +63,7 @@ async fn no_byte_follows_an_upgrade_request_before_its_answer() {
             answer_now.notified().await;
             write(&mut connection, "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").await;
             let mut rest = Vec::new();
-            // Closed in one way or another.
+            // Closed, cleanly or not.
             let _ = connection.read_to_end(&mut rest).await;
             extra.send(rest).await.unwrap();
         }
@@ -76,7 +76,7 @@ async fn no_byte_follows_an_upgrade_request_before_its_answer() {
     soon(extras.recv()).await.unwrap();
     answer_now.notify_one();
     let mut answer = Vec::new();
-    // The bytes behind the request make the close an unclean one.
+    // The bytes after the request make the close unclean.
     let _ = soon(stream.read_to_end(&mut answer)).await;
 
     let answer = String::from_utf8(answer).unwrap();
@@ -85,7 +85,7 @@ async fn no_byte_follows_an_upgrade_request_before_its_answer() {
 }
 
 #[tokio::test]
-async fn every_wrong_101_is_nonsense_and_its_connection_closed() {
+async fn every_wrong_101_is_an_error_and_its_connection_closed() {
     for wrong in [
         "Connection: Upgrade\r\nUpgrade: SPDY/3.1",
         "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: SPDY/3.1",
@@ -121,7 +121,7 @@ async fn every_wrong_101_is_nonsense_and_its_connection_closed() {
 }
 
 #[tokio::test]
-async fn a_101_that_nobody_asked_for_is_nonsense_and_its_connection_not_used_again() {
+async fn a_101_without_a_request_is_an_error_and_its_connection_is_closed() {
     let (scope, fake, api_server) =
         pair(&["http/1.1"], Timeouts::default(), |mut connection, number| async move {
             let head = read_head(&mut connection).await;

@@ -19,9 +19,9 @@ pub enum CredentialError {
     Unreadable {
         /// `token`, `CA certificate` and so on.
         what: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file is too large.
@@ -29,7 +29,7 @@ pub enum CredentialError {
     TooLarge {
         /// `token`, `CA certificate` and so on.
         what: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// The file has no certificate or key.
@@ -60,7 +60,7 @@ pub enum KubeconfigError {
     /// Not YAML, or not of a kubeconfig's shape.
     #[error("{} is not a kubeconfig (line {line}, column {column})", path.display())]
     Syntax {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// From 1; 0 if unknown.
         line: u64,
@@ -73,17 +73,17 @@ pub enum KubeconfigError {
     /// A name without an entry.
     #[error("{} has no {what} named {name:?}", path.display())]
     Missing {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// `context`, `cluster` or `user`.
+        /// The kind of the entry: `context`, `cluster` or `user`.
         what: &'static str,
-        /// The name.
+        /// The name of the missing entry.
         name: String,
     },
     /// A field that an unattended process cannot or must not use.
     #[error("{}: {field} is not supported; {advice}", path.display())]
     Unsupported {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The field, as people write it.
         field: &'static str,
@@ -96,9 +96,9 @@ pub enum KubeconfigError {
     /// A required field is missing.
     #[error("{}: {field} is missing; {advice}", path.display())]
     Incomplete {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The field.
+        /// The name of the field.
         field: &'static str,
         /// Advice on what to set.
         advice: &'static str,
@@ -106,9 +106,9 @@ pub enum KubeconfigError {
     /// The data of a field is not base64.
     #[error("{}: {field} is not base64", path.display())]
     NotBase64 {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The field.
+        /// The name of the field.
         field: &'static str,
     },
 }

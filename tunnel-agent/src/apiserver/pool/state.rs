@@ -41,7 +41,7 @@ pub(in crate::apiserver) struct Http2Slot {
     pub(super) sender: Http2Sender,
 }
 
-/// A whole HTTP/1.1 connection.
+/// An HTTP/1.1 connection, which one exchange fills.
 #[derive(Debug)]
 pub(in crate::apiserver) struct Http1Slot {
     pub(super) pool: Weak<SharedPool>,
@@ -75,7 +75,7 @@ pub(super) struct PoolState {
     slots_given: u64,
 }
 
-/// One destination of requests.
+/// One destination of requests, with its use.
 pub(super) struct DestinationState {
     destination: Destination,
     /// The count of slots at its last use, by which the least recently used destination is found.
@@ -84,7 +84,7 @@ pub(super) struct DestinationState {
     pub(super) http1_connections: Arc<()>,
 }
 
-/// An HTTP/2 connection.
+/// An HTTP/2 connection and its streams in use.
 pub(super) struct Http2Connection {
     pub(super) number: u64,
     destination: Destination,

@@ -84,7 +84,7 @@ fn an_unresolved_name_is_not_dialed_and_without_a_list_nothing_is() {
 }
 
 #[test]
-fn a_name_has_as_many_addresses_as_are_looked_at_and_not_one_more() {
+fn a_names_addresses_are_checked_up_to_their_limit() {
     let target: Target = "db2.example:5432".parse().unwrap();
     for (before, dialed) in [(ADDRESSES_MAX - 1, true), (ADDRESSES_MAX, false)] {
         let mut found = vec![IpAddr::from([9, 9, 9, 9]); before];

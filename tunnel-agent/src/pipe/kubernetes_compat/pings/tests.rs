@@ -63,7 +63,7 @@ fn a_ping_within_a_frame_or_not_to_be_answered_passes() {
 }
 
 #[test]
-fn as_many_answers_as_may_wait_for_the_end_of_a_frame() {
+fn answers_wait_for_the_end_of_a_frame_up_to_their_limit() {
     let frame = Frame { payload: vec![7; 300], is_ping: false }.bytes(Protocol::WebSocket, false);
     let (begun, ended) = frame.split_at(200);
     let mut pings = Pings::new(Protocol::WebSocket);

@@ -1,8 +1,8 @@
 //! A client of the cluster's kube-apiserver, with the agent's own credential or with those of callers.
 //!
-//! The process has one [`ApiServer`] for each of the two. It has a pool of verified connections (HTTP/2 where the server offers it,
-//! or else HTTP/1.1), and a connection of its own for every upgrade. Dropping a call, or the answer that it returned, cancels the
-//! request at the API server at once.
+//! The process has one [`ApiServer`] for each of the two. It has a pool of verified connections (HTTP/2 where
+//! the server offers it, or else HTTP/1.1), and a connection of its own for every upgrade. Dropping a call,
+//! or the answer that it returned, cancels the request at the API server at once.
 
 mod balancer;
 mod client;

@@ -45,7 +45,8 @@ pub const API_SERVERS_MAX: usize = 16;
 /// The folder into which Kubernetes mounts a pod's credential.
 pub const IN_CLUSTER_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The agent of a Tombolo tunnel: dials the servers, and hands what comes through the tunnel to the cluster's API server
+/// The agent of a Tombolo tunnel: dials the servers, and hands what comes through the tunnel to the cluster's
+/// API server
 #[derive(Debug, Clone, Default, Parser)]
 #[command(name = "tunnel-agent", version, after_long_help = help::AFTER)]
 pub struct Flags {
@@ -65,7 +66,8 @@ pub struct Flags {
     #[arg(long, value_name = "NAME")]
     pub server_name: Option<String>,
 
-    /// The carrier of the tunnel: auto, quic (UDP) or http2 (TCP, for networks that block UDP) [default: auto]
+    /// The carrier of the tunnel: auto, quic (UDP) or http2 (TCP, for networks that block UDP) [default:
+    /// auto]
     #[arg(long, value_name = "CARRIER")]
     pub carrier: Option<String>,
 
@@ -81,7 +83,8 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub enrollment_token_file: Option<PathBuf>,
 
-    /// A file with a token of the pod's ServiceAccount, by which further pods enroll without a token of their own
+    /// A file with a token of the pod's ServiceAccount, by which further pods enroll without a token of their
+    /// own
     #[arg(long, value_name = "FILE")]
     pub enrollment_service_account_token_file: Option<PathBuf>,
 
@@ -103,13 +106,15 @@ pub struct Config {
     pub servers: Vec<ServerAddress>,
     /// The name that servers' certificates must bear. `None` means the host that is dialed.
     pub server_name: Option<String>,
-    /// The ids of the servers that are trusted, at most [`SERVERS_MAX`] DNS labels. If empty, all of the trust domain.
+    /// The ids of the servers that are trusted, at most [`SERVERS_MAX`] DNS labels. If empty, all of the
+    /// trust domain.
     pub server_ids: Vec<String>,
     /// The carriers that tunnels may use.
     pub carrier: CarrierChoice,
     /// The proxy by which servers are reached over TCP.
     pub proxies: Proxies,
-    /// Longest outage of a link before its tunnel and streams are lost. The server's limit holds if this is `None` or longer.
+    /// Longest outage of a link before its tunnel and streams are lost. The server's limit holds if this is
+    /// `None` or longer.
     pub outage_limit: Option<Duration>,
     /// The trust domain of all certificates.
     pub trust_domain: String,
@@ -127,9 +132,11 @@ pub struct Config {
     pub limits: Limits,
     /// Endpoints of the control plane to advertise instead of those that the cluster names, as `host:port`.
     pub advertise: Vec<String>,
-    /// Further targets that may be dialed for callers, beside the API server and the advertised endpoints. Advertised, too.
+    /// Further targets that may be dialed for callers, beside the API server and the advertised endpoints.
+    /// Advertised, too.
     pub targets: Vec<TargetEntry>,
-    /// Networks in which endpoints of Services may be, at most [`SERVICE_NETWORKS_MAX`]. If empty, any address that is not special.
+    /// Networks in which endpoints of Services may be, at most [`SERVICE_NETWORKS_MAX`]. If empty, any
+    /// address that is not special.
     pub service_networks: Vec<Network>,
     /// Searches for API servers of tenants, which are advertised and dialed, too.
     pub tenants: Vec<Tenants>,
@@ -190,8 +197,8 @@ pub struct EnrollmentConfig {
     pub server_name: Option<String>,
     /// The pin of the root to which its certificate has to chain.
     pub pin: Pin,
-    /// The file with the token, or `-` for standard input. Read only while the agent has no certificate. If `None`, the other one
-    /// is set.
+    /// The file with the token, or `-` for standard input. Read only while the agent has no certificate. If
+    /// `None`, the other one is set.
     pub token_file: Option<PathBuf>,
     /// The file with the pod's ServiceAccount token, whose audience is the enrollment server.
     pub service_account_token_file: Option<PathBuf>,

@@ -60,8 +60,9 @@ struct SourceAnswer {
 }
 
 impl Discovery {
-    /// Discovers the control plane, unless `advertise` names its endpoints, and the API servers of `tenants`. `targets` are advertised
-    /// in any case. If `balances`, requests are balanced among the API servers that are found.
+    /// Discovers the control plane, unless `advertise` names its endpoints, and the API servers of `tenants`.
+    /// `targets` are advertised in any case. If `balances`, requests are balanced among the API servers that
+    /// are found.
     #[must_use]
     pub fn new(
         api_server: ApiServer,
@@ -101,8 +102,8 @@ impl Discovery {
         }
     }
 
-    /// The advertised endpoints with the targets after them, as they change: `host:port` or `network/bits:port`, at most
-    /// [`ENDPOINTS_MAX`].
+    /// The advertised endpoints with the targets after them, as they change: `host:port` or
+    /// `network/bits:port`, at most [`ENDPOINTS_MAX`].
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Vec<String>> {
         self.endpoints.subscribe()
@@ -114,8 +115,8 @@ impl Discovery {
         self.services.subscribe()
     }
 
-    /// Requests and watches until the drain. Returns at once where everything is configured. While a cluster does not answer, its last
-    /// answer holds.
+    /// Requests and watches until the drain. Returns at once where everything is configured. While a cluster
+    /// does not answer, its last answer holds.
     pub async fn run(self, scope: Scope) {
         let followed = self.sources.iter().enumerate().filter(|(_, source)| !source.is_optional());
         let sources = join_all(followed.map(|(index, _)| self.follow(index)));
@@ -238,8 +239,8 @@ impl Discovery {
     }
 }
 
-/// The list to advertise, without duplicates and up to the limit. Configured endpoints come before found ones. SourceAnswer special
-/// addresses are left out, because a cluster names them itself.
+/// The list to advertise, without duplicates and up to the limit. Configured endpoints come before found
+/// ones. SourceAnswer special addresses are left out, because a cluster names them itself.
 fn merge(configured: &[String], found: &[String], targets: &[String]) -> Vec<String> {
     let room = ENDPOINTS_MAX - targets.len().min(ENDPOINTS_MAX);
     let mut endpoints: Vec<String> = Vec::new();

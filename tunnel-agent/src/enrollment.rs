@@ -1,5 +1,5 @@
-//! Enrollment: the agent gets its first certificate by a token or its pod's ServiceAccount, and each next one by the key of the
-//! last one.
+//! Enrollment: the agent gets its first certificate by a token or its pod's ServiceAccount, and each next one
+//! by the key of the last one.
 
 mod clock;
 mod grpc_client;
@@ -113,7 +113,8 @@ enum EnrollmentError {
 }
 
 impl Enrollment {
-    /// Opens the state of an earlier enrollment, or makes a new key. `api_server` names the issuer of pods' tokens. Blocks.
+    /// Opens the state of an earlier enrollment, or makes a new key. `api_server` names the issuer of pods'
+    /// tokens. Blocks.
     ///
     /// # Errors
     /// [`EnrollmentStateError`]: the state cannot be read or written.
@@ -157,8 +158,8 @@ impl Enrollment {
         self.0.clock.clone()
     }
 
-    /// The certificate on disk, expired or not, or else a first one, however long it takes. Cancel-safe: a certificate is written to
-    /// disk as soon as it is received.
+    /// The certificate on disk, expired or not, or else a first one, however long it takes. Cancel-safe: a
+    /// certificate is written to disk as soon as it is received.
     pub async fn identity(&self, scope: &Scope) -> Identity {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         loop {
@@ -173,7 +174,8 @@ impl Enrollment {
         }
     }
 
-    /// Renews a certificate that has expired, however long it takes, because no server accepts it. Cancel-safe, as above.
+    /// Renews a certificate that has expired, however long it takes, because no server accepts it.
+    /// Cancel-safe, as above.
     pub async fn renew_expired(&self, trust: &ServerTrust, scope: &Scope) {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         while self.0.validity().is_some_and(|validity| self.0.clock.seconds() >= validity.ends) {
@@ -185,7 +187,8 @@ impl Enrollment {
         }
     }
 
-    /// Renews the certificate when two thirds of its life are over, again and again, and shows it to servers by `trust`.
+    /// Renews the certificate when two thirds of its life are over, again and again, and shows it to servers
+    /// by `trust`.
     pub async fn keep_renewed(self, trust: ServerTrust, scope: Scope) {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         let mut share = random();
@@ -214,7 +217,8 @@ async fn wait_after_failure(error: &EnrollmentError, backoff: &mut Backoff) {
 }
 
 impl SharedEnrollment {
-    /// Requests the first certificate: as a further pod where the server knows the cluster's issuer, or else with the token.
+    /// Requests the first certificate: as a further pod where the server knows the cluster's issuer, or else
+    /// with the token.
     async fn enroll_first(&self, scope: &Scope) -> Result<(), EnrollmentError> {
         let mut client = self.connect(Vec::new(), scope).await?;
         let Some(service_account) = &self.service_account else {
@@ -269,7 +273,8 @@ impl SharedEnrollment {
         Ok(())
     }
 
-    /// Proves by the ServiceAccount's token and the requesting key that this is a pod of the cluster's agents.
+    /// Proves by the ServiceAccount's token and the requesting key that this is a pod of the cluster's
+    /// agents.
     async fn attest(
         &self,
         client: &mut GrpcClient,
@@ -325,7 +330,8 @@ impl SharedEnrollment {
         let request = self.renew_request(&client, self.issuer_keys().await)?;
         let credential = match (client.call("Renew", &request).await, &self.service_account) {
             (Ok(RenewResponse { credential }), _) => credential.ok_or(EnrollmentError::NoCertificate)?,
-            // The agent was down for too long, or its key was copied and replaced. Its pod can still prove itself.
+            // The agent was down for too long, or its key was copied and replaced. Its pod can still prove
+            // itself.
             (Err(error), Some(service_account)) if error.is_refusal() => {
                 warn!(error = %chain(&error), "this certificate cannot be renewed; the pod enrolls again by its ServiceAccount");
                 self.attest(&mut client, service_account).await?
@@ -421,7 +427,8 @@ impl SharedEnrollment {
         Ok((agent.map_err(EnrollmentError::InvalidIdentity)?, serial))
     }
 
-    /// Connects to the enrollment server, which has to chain to one of `roots`, or to the pinned root where there are none.
+    /// Connects to the enrollment server, which has to chain to one of `roots`, or to the pinned root where
+    /// there are none.
     async fn connect(
         &self,
         roots: Vec<CertificateDer<'static>>,

@@ -1,4 +1,5 @@
-//! Forwards requests from a tunnel's stream to the API server: cleans headers, asserts the identity, and joins upgrades.
+//! Forwards requests from a tunnel's stream to the API server: cleans headers, asserts the identity, and
+//! joins upgrades.
 
 mod fair_queue;
 
@@ -62,7 +63,8 @@ pub enum ForwardError {
     /// The upgrade breaks the rules for upgrades.
     #[error("the request's upgrade is refused")]
     Upgrade(#[from] UpgradeFault),
-    /// The identity in the headers is not the one to be asserted. This is a bug of the agent, and nothing was sent.
+    /// The identity in the headers is not the one to be asserted. This is a bug of the agent, and nothing was
+    /// sent.
     #[error("the identity could not be rendered as it must be")]
     Identity,
     /// Callers' credentials do not pass through this agent.
@@ -71,8 +73,8 @@ pub enum ForwardError {
     /// The caller's own credential is missing.
     #[error("the request does not bear exactly one bearer token")]
     NoBearer,
-    /// The API server refused the agent's credential. A 401 would tell the caller that its own was refused, which the API server
-    /// never saw.
+    /// The API server refused the agent's credential. A 401 would tell the caller that its own was refused,
+    /// which the API server never saw.
     #[error(
         "the API server refused the agent's credential; check its ServiceAccount token, or its kubeconfig"
     )]
@@ -86,8 +88,8 @@ pub enum ForwardError {
 }
 
 impl Forwarder {
-    /// A forwarder whose upgraded connections are work of `scope`. Callers' own credentials reach only `for_callers`. Requests wait
-    /// in `queue` for a seat.
+    /// A forwarder whose upgraded connections are work of `scope`. Callers' own credentials reach only
+    /// `for_callers`. Requests wait in `queue` for a seat.
     #[must_use]
     pub fn new(
         api_server: ApiServer,
@@ -98,9 +100,10 @@ impl Forwarder {
         Self { api_server, for_callers, queue, scope }
     }
 
-    /// Sends a request to the API server with the credential of `cleared`, and returns the answer with cleaned headers. A
-    /// `long_running` request may take its time. An upgrade is answered soon or not at all. After a 101 a task of
-    /// the scope copies bytes in both directions until either side ends, and `active` lasts until then.
+    /// Sends a request to the API server with the credential of `cleared`, and returns the answer with
+    /// cleaned headers. A `long_running` request may take its time. An upgrade is answered soon or not at
+    /// all. After a 101 a task of the scope copies bytes in both directions until either side ends, and
+    /// `active` lasts until then.
     ///
     /// Dropping the future or the answer's body cancels at the API server.
     ///
@@ -202,8 +205,8 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), ForwardError> {
     if is_path && method != Method::CONNECT { Ok(()) } else { Err(ForwardError::Target) }
 }
 
-/// Fails where the API server has refused the agent's own credential. A refusal of a caller's credential is an answer to the
-/// caller.
+/// Fails where the API server has refused the agent's own credential. A refusal of a caller's credential is
+/// an answer to the caller.
 fn check_agent_accepted(cleared: &Cleared, status: StatusCode) -> Result<(), ForwardError> {
     match cleared {
         Cleared::Assert(_) if status == StatusCode::UNAUTHORIZED => Err(ForwardError::CredentialRefused),
@@ -258,8 +261,8 @@ fn as_http1(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     response
 }
 
-/// Ends a stream whose upgrade was declined. hyper hands the stream over after the answer, as after a 101. A stream that is
-/// dropped before its end is aborted, and its answer lost.
+/// Ends a stream whose upgrade was declined. hyper hands the stream over after the answer, as after a 101. A
+/// stream that is dropped before its end is aborted, and its answer lost.
 async fn finish_declined(caller: OnUpgrade) {
     // The caller has hung up.
     let Ok(caller) = caller.await else {

@@ -33,7 +33,8 @@ pub enum Cleared {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassedThrough(());
 
-/// A request may not be made. The text names people and is for DEBUG only. [`NotCleared::reason`] names nobody.
+/// A request may not be made. The text names people and is for DEBUG only. [`NotCleared::reason`] names
+/// nobody.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotCleared {
     /// The allow-list does not let the identity be asserted.
@@ -45,7 +46,8 @@ pub enum NotCleared {
 }
 
 impl Guard {
-    /// A guard that lets the identities of this list be asserted, and callers' own credentials pass if `passes_through`.
+    /// A guard that lets the identities of this list be asserted, and callers' own credentials pass if
+    /// `passes_through`.
     #[must_use]
     pub fn new(allow_list: AllowList, passes_through: bool) -> Self {
         Self { allow_list, passes_through }
@@ -55,7 +57,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// As [`AllowList::check`], and [`NotCleared::PassThrough`] where callers' credentials do not pass through.
+    /// As [`AllowList::check`], and [`NotCleared::PassThrough`] where callers' credentials do not pass
+    /// through.
     pub fn check(&self, identity: &Identity) -> Result<Cleared, NotCleared> {
         match identity {
             Identity::Assert(identity) => Ok(Cleared::Assert(self.allow_list.check(identity)?)),

@@ -1,4 +1,5 @@
-//! The cluster side: dials the servers, accepts streams of the tunnels, and forwards them to the cluster's API server.
+//! The cluster side: dials the servers, accepts streams of the tunnels, and forwards them to the cluster's
+//! API server.
 
 pub mod apiserver;
 pub mod app;

@@ -34,8 +34,8 @@ const EXPIRY: &str = "tombolo_agent_certificate_expiry_timestamp_seconds";
 /// The outcome of a dial to the API server that succeeded. Failures have the text of an [`AbortReason`].
 const API_CONNECTED: &str = "connected";
 
-/// Describes each metric to the exporter, and sets counters to zero for every label value, because a rate needs two samples.
-/// Called once, after the recorder was installed.
+/// Describes each metric to the exporter, and sets counters to zero for every label value, because a rate
+/// needs two samples. Called once, after the recorder was installed.
 pub fn describe() {
     describe_gauge!(CONNECTED, "Tunnels that are open now, by server.");
     describe_counter!(DIALS_FAILED, "Dials that led to no tunnel, by reason.");

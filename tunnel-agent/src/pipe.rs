@@ -1,7 +1,9 @@
-//! Joins a caller's stream to a connection in the cluster, and copies bytes both ways until both directions have ended.
+//! Joins a caller's stream to a connection in the cluster, and copies bytes both ways until both directions
+//! have ended.
 //!
-//! The copying is generic. Everything that depends on timers inside Kubernetes stands in [`kubernetes_compat`], which may hold a
-//! caller's bytes back for a moment, read more of the edge's bytes than the caller takes, and answer the caller's pings.
+//! The copying is generic. Everything that depends on timers inside Kubernetes stands in
+//! [`kubernetes_compat`], which may hold a caller's bytes back for a moment, read more of the edge's bytes
+//! than the caller takes, and answer the caller's pings.
 //!
 //! The *edge* is the side in the cluster: an API server behind an upgrade, or a target that was dialed.
 
@@ -21,19 +23,20 @@ use kubernetes_compat::{Edge, KubernetesCompat};
 mod buffer;
 pub mod kubernetes_compat;
 
-/// Bytes that a caller may still send after the edge has closed and the caller has its last byte. Some pings fit, an upload
-/// does not. 4 MiB.
+/// Bytes that a caller may still send after the edge has closed and the caller has its last byte. Some pings
+/// fit, an upload does not. 4 MiB.
 pub const DISCARDED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Poll iterations before the task yields to others.
 const ITERATIONS_MAX: usize = 64;
 
-/// Moves bytes both ways until both directions have ended, each on its own. Where both sides speak a `protocol`, the caller's
-/// pings are recognized.
+/// Moves bytes both ways until both directions have ended, each on its own. Where both sides speak a
+/// `protocol`, the caller's pings are recognized.
 ///
 /// # Errors
-/// One of the sides broke, and neither side may take that for an end of file. An edge that accepts no more bytes is not an
-/// error by itself: it may have closed after its last byte, and the caller still gets everything up to there.
+/// One of the sides broke, and neither side may take that for an end of file. An edge that accepts no more
+/// bytes is not an error by itself: it may have closed after its last byte, and the caller still gets
+/// everything up to there.
 pub async fn join<C, E>(protocol: Option<Protocol>, caller: &mut C, edge: &mut E) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,

@@ -1,4 +1,5 @@
-//! Relays a tunnel's stream to a target in the cluster: checks the agent's own list, connects, and copies bytes both ways.
+//! Relays a tunnel's stream to a target in the cluster: checks the agent's own list, connects, and copies
+//! bytes both ways.
 
 use std::io;
 use std::sync::Arc;
@@ -87,9 +88,9 @@ impl Relay {
         Self(Arc::new(SharedRelay { targets: Box::new(targets), api_server, services, next_endpoint, slots }))
     }
 
-    /// Connects to `api_server`, to the `endpoints` of the control plane that the cluster names, and to the `targets` of the agent's
-    /// own file. An endpoint that the cluster names counts as an address within a network: it permits no special address.
-    /// Services are looked up only in `services`.
+    /// Connects to `api_server`, to the `endpoints` of the control plane that the cluster names, and to the
+    /// `targets` of the agent's own file. An endpoint that the cluster names counts as an address within a
+    /// network: it permits no special address. Services are looked up only in `services`.
     #[must_use]
     pub fn new(
         targets: Targets,
@@ -142,8 +143,8 @@ impl Relay {
 }
 
 impl Relay {
-    /// The addresses to try, in this order. For the API server itself: those that are ready, another one first each time. For
-    /// every other target: its own addresses, those of an API server that is down last.
+    /// The addresses to try, in this order. For the API server itself: those that are ready, another one
+    /// first each time. For every other target: its own addresses, those of an API server that is down last.
     async fn addresses(&self, target: &Target) -> Result<Vec<Checked>, NotDialed> {
         let targets = (self.0.targets)();
         let is_api_server = |server: &ApiServer| server.authority().as_str().parse().as_ref() == Ok(target);
@@ -174,8 +175,9 @@ impl Relay {
         Ok(checked)
     }
 
-    /// The endpoints of a Service, another one first each time. A listed Service may be dialed before the API server has named its
-    /// endpoints, as at a start, so this waits for them. It does not wait for one that is not listed.
+    /// The endpoints of a Service, another one first each time. A listed Service may be dialed before the API
+    /// server has named its endpoints, as at a start, so this waits for them. It does not wait for one that
+    /// is not listed.
     async fn endpoints(&self, targets: &Targets, target: &Target) -> Result<Vec<Checked>, NotDialed> {
         let mut services = self.0.services.clone();
         if targets.lists(target) {
@@ -194,7 +196,8 @@ impl Relay {
 }
 
 impl ConnectedTarget {
-    /// Moves bytes until both directions have ended, each on its own. If one breaks, neither side takes that for an end.
+    /// Moves bytes until both directions have ended, each on its own. If one breaks, neither side takes that
+    /// for an end.
     async fn join(self, mut stream: TunnelStream, audit_id: &str) {
         let Self { mut socket, address: _, _slot } = self;
         let (gone, verdict) = (stream.gone(), stream.verdict());

@@ -1,7 +1,8 @@
-//! The agent's trust in its servers: the roots of its configuration, or those of the newest trust bundle that they have signed.
+//! The agent's trust in its servers: the roots of its configuration, or those of the newest trust bundle that
+//! they have signed.
 //!
-//! So roots are exchanged without touching a site. The old root signs a bundle that contains the new one, the agent stores the
-//! bundle, and the old root can be retired.
+//! So roots are exchanged without touching a site. The old root signs a bundle that contains the new one, the
+//! agent stores the bundle, and the old root can be retired.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -80,8 +81,8 @@ pub enum TrustBundleError {
 }
 
 impl ServerTrust {
-    /// Trusts servers below `roots`, or below those of the bundle that was stored in `state` because of the same `roots`. The agent
-    /// shows them `chain`.
+    /// Trusts servers below `roots`, or below those of the bundle that was stored in `state` because of the
+    /// same `roots`. The agent shows them `chain`.
     ///
     /// # Errors
     /// [`ServerTrustError`] names the cause.
@@ -137,7 +138,8 @@ impl ServerTrust {
         Ok(())
     }
 
-    /// Changes whenever the agent's certificate is replaced. Counts as changed at once if it ever was replaced.
+    /// Changes whenever the agent's certificate is replaced. Counts as changed at once if it ever was
+    /// replaced.
     #[must_use]
     pub fn renewals(&self) -> watch::Receiver<u64> {
         let mut renewals = self.0.replacements.subscribe();
@@ -157,8 +159,8 @@ impl ServerTrust {
         Some(Extension { serial: serial.to_bytes().to_vec(), proof: proof.sign(&key)? })
     }
 
-    /// Accepts the bundle that a server has sent: stores it, and uses it for dials from now on. Returns its version, or `None` if it is
-    /// not newer. Blocks.
+    /// Accepts the bundle that a server has sent: stores it, and uses it for dials from now on. Returns its
+    /// version, or `None` if it is not newer. Blocks.
     ///
     /// # Errors
     /// [`TrustBundleError`]. The old trust stays in use then.

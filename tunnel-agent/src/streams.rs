@@ -70,7 +70,8 @@ impl Streams {
         Self(Arc::new(SharedStreams { guard, forwarder, relay, exchanges: metrics::exchanges() }))
     }
 
-    /// Serves every stream of a tunnel until the tunnel ends. Each is work of the scope, so a drain waits for it.
+    /// Serves every stream of a tunnel until the tunnel ends. Each is work of the scope, so a drain waits for
+    /// it.
     pub async fn serve(self, tunnel: Tunnel, scope: Scope) -> TunnelEnded {
         loop {
             match tunnel.accept().await {
@@ -134,8 +135,8 @@ impl Streams {
         }
     }
 
-    /// Serves the one exchange of a stream. A stream whose caller has gone is dropped at once, and with it the request
-    /// to the API server.
+    /// Serves the one exchange of a stream. A stream whose caller has gone is dropped at once, and with it
+    /// the request to the API server.
     async fn serve_exchange(
         &self,
         stream: TunnelStream,

@@ -1,4 +1,5 @@
-//! Requests to the API server: sends them over pooled connections, and upgrades over connections of their own.
+//! Requests to the API server: sends them over pooled connections, and upgrades over connections of their
+//! own.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -64,7 +65,8 @@ pub struct SwitchedConnection {
 }
 
 impl ApiServer {
-    /// A client whose connections are background tasks of `scope`. Reads the credential, and connects to nothing yet.
+    /// A client whose connections are background tasks of `scope`. Reads the credential, and connects to
+    /// nothing yet.
     ///
     /// # Errors
     ///
@@ -76,8 +78,8 @@ impl ApiServer {
         Ok(this)
     }
 
-    /// A client of the same API servers for requests with their callers' own credentials. Its own connections show no client
-    /// certificate and send no token of the agent's. It shares this one's balancer.
+    /// A client of the same API servers for requests with their callers' own credentials. Its own connections
+    /// show no client certificate and send no token of the agent's. It shares this one's balancer.
     ///
     /// # Errors
     ///
@@ -103,8 +105,9 @@ impl ApiServer {
         Ok(Self(Arc::new(SharedApiServer { credential, balancer, pool, timeouts })))
     }
 
-    /// Balances requests from now on among those API servers at these addresses that are ready. Each has to show a certificate for
-    /// the name in the credential. Where none is ready, requests go to the address in the credential.
+    /// Balances requests from now on among those API servers at these addresses that are ready. Each has to
+    /// show a certificate for the name in the credential. Where none is ready, requests go to the address in
+    /// the credential.
     pub fn balance(&self, addresses: &[SocketAddr]) {
         self.0.balancer.set(addresses);
     }
@@ -139,8 +142,9 @@ impl ApiServer {
         self.0.credential.authority()
     }
 
-    /// Sends a request whose URI is in origin form, with its path byte for byte, and returns the answer's head. Sets `Host`, and also
-    /// `Authorization` unless it is [for callers](Self::for_callers). Dropping the future or the answer cancels at the API server.
+    /// Sends a request whose URI is in origin form, with its path byte for byte, and returns the answer's
+    /// head. Sets `Host`, and also `Authorization` unless it is [for callers](Self::for_callers). Dropping
+    /// the future or the answer cancels at the API server.
     ///
     /// A request is sent again only if not one byte of it was written.
     ///
@@ -155,8 +159,8 @@ impl ApiServer {
         self.send_within(request, Some(self.0.timeouts.head)).await
     }
 
-    /// The same for a request to which Kubernetes gives no deadline: its answer's head may take any time, as long as the caller
-    /// waits. A dead connection is noticed by its pings.
+    /// The same for a request to which Kubernetes gives no deadline: its answer's head may take any time, as
+    /// long as the caller waits. A dead connection is noticed by its pings.
     ///
     /// # Errors
     ///
@@ -210,8 +214,8 @@ impl ApiServer {
         Err(ApiServerError::CutShort)
     }
 
-    /// Requests an upgrade on a connection of its own, with an empty body. No byte is sent after it before the answer. Sets
-    /// `Connection` and `Upgrade`, too.
+    /// Requests an upgrade on a connection of its own, with an empty body. No byte is sent after it before
+    /// the answer. Sets `Connection` and `Upgrade`, too.
     ///
     /// # Errors
     ///

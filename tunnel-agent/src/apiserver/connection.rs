@@ -31,29 +31,33 @@ use super::serving_certificates::ServingCertificates;
 use super::tls::HTTP_2;
 use crate::metrics;
 
-/// Most requests on one HTTP/2 connection at a time. kube-apiserver grants 100. Requests beyond the grant would wait in a queue of
-/// the HTTP/2 library that nobody sees.
+/// Most requests on one HTTP/2 connection at a time. kube-apiserver grants 100. Requests beyond the grant
+/// would wait in a queue of the HTTP/2 library that nobody sees.
 pub const STREAMS_MAX: usize = 90;
 
-/// Bytes that the API server may send of one answer before a caller has taken them. The API server is close, so they fill the
-/// path. Each frame costs the HTTP/2 library 256 bytes, however small it is, as lines of a log are. 256 KiB.
+/// Bytes that the API server may send of one answer before a caller has taken them. The API server is close,
+/// so they fill the path. Each frame costs the HTTP/2 library 256 bytes, however small it is, as lines of a
+/// log are. 256 KiB.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
-/// Bytes that it may send on a connection: more than all windows of all streams, so that slow readers never block others. The
-/// HTTP/2 library ends the connection once the cost of small unread frames exceeds half of it. That is enough for as many
-/// logs of 30 bytes a line as the server allows slow readers on a tunnel. 128 MiB.
+/// Bytes that it may send on a connection: more than all windows of all streams, so that slow readers never
+/// block others. The HTTP/2 library ends the connection once the cost of small unread frames exceeds half of
+/// it. That is enough for as many logs of 30 bytes a line as the server allows slow readers on a tunnel. 128
+/// MiB.
 const CONNECTION_WINDOW: u32 = 128 * 1024 * 1024;
 const _: () = assert!(CONNECTION_WINDOW as usize >= STREAMS_MAX * STREAM_WINDOW as usize);
 
 /// Bytes of one request that are buffered while the API server does not take them.
 const SEND_BUFFER_BYTES_MAX: usize = 128 * 1024;
 
-/// Most streams that are remembered after a reset here, and for how long. Late frames of these are ignored. For other streams the
-/// HTTP/2 library answers each late frame with a reset, counts them, and at last ends the connection. No API server is so slow.
+/// Most streams that are remembered after a reset here, and for how long. Late frames of these are ignored.
+/// For other streams the HTTP/2 library answers each late frame with a reset, counts them, and at last ends
+/// the connection. No API server is so slow.
 const RESETS_REMEMBERED_MAX: usize = 4096;
 const RESETS_REMEMBERED_FOR: Duration = Duration::from_secs(30);
 
-/// Interval at which a new connection is checked for the server's grant, because hyper wakes nobody when it arrives.
+/// Interval at which a new connection is checked for the server's grant, because hyper wakes nobody when it
+/// arrives.
 const GRANT_CHECK_EVERY: Duration = Duration::from_millis(1);
 
 /// Largest head of an answer, in bytes.
@@ -205,16 +209,17 @@ async fn open(
     Ok(Connection::Http1(Http1Connection { sender, _close: close.drop_guard() }))
 }
 
-/// Drives a connection without ever shutting it down. hyper would shut it down also for an exchange that broke off, and the FIN
-/// would wait behind an upload that the API server does not read. After a complete exchange nothing is under way.
+/// Drives a connection without ever shutting it down. hyper would shut it down also for an exchange that
+/// broke off, and the FIN would wait behind an upload that the API server does not read. After a complete
+/// exchange nothing is under way.
 async fn drive_without_shutdown(
     mut connection: http1::Connection<TokioIo<Socket>, RequestBody>,
 ) -> Result<(), hyper::Error> {
     poll_fn(|cx| connection.poll_without_shutdown(cx)).await
 }
 
-/// Returns once the server has granted a number of streams. Requests beyond it would be refused, or wait in a queue of the HTTP/2
-/// library behind the longest one.
+/// Returns once the server has granted a number of streams. Requests beyond it would be refused, or wait in a
+/// queue of the HTTP/2 library behind the longest one.
 async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Connection, ApiServerError> {
     let (sender, connection) = http2::Builder::new(scope.attendants())
         .timer(TokioTimer::new())
@@ -229,8 +234,8 @@ async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Conn
         .keep_alive_while_idle(true)
         .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
         .reset_stream_duration(RESETS_REMEMBERED_FOR)
-        // hyper counts these over the connection's whole life, and callers who hang up cause them. At the limit all other requests
-        // of the connection would end, too.
+        // hyper counts these over the connection's whole life, and callers who hang up cause them. At the
+        // limit all other requests of the connection would end, too.
         .max_local_error_reset_streams(None)
         .handshake(socket)
         .await
@@ -293,8 +298,8 @@ fn concerns_client_certificate(alert: AlertDescription) -> bool {
     )
 }
 
-/// A socket with its permit among [`super::limits::CONNECTIONS_MAX`], which is free again when the socket is closed. It is reset on
-/// drop unless it was shut down, so that a truncated request never looks complete.
+/// A socket with its permit among [`super::limits::CONNECTIONS_MAX`], which is free again when the socket is
+/// closed. It is reset on drop unless it was shut down, so that a truncated request never looks complete.
 struct Socket {
     tls: TlsStream<TcpStream>,
     is_shut_down: bool,

@@ -28,7 +28,8 @@ pub(super) struct Snapshot {
 pub(super) enum CredentialOwner {
     /// The agent itself owns the credential.
     Agent,
-    /// The caller of each request, in the request's own header. Nothing of the agent's is used, not even to connect.
+    /// The caller of each request, in the request's own header. Nothing of the agent's is used, not even to
+    /// connect.
     Callers,
 }
 

@@ -14,7 +14,8 @@ use super::error::ApiServerError;
 /// Longest wait for one complete document.
 const DOCUMENT_MAX: Duration = Duration::from_secs(10);
 
-/// Accepted types: JSON, and JSON Web Key Sets (RFC 7517, section 8.5.2), as which API servers send an issuer's keys.
+/// Accepted types: JSON, and JSON Web Key Sets (RFC 7517, section 8.5.2), as which API servers send an
+/// issuer's keys.
 const ACCEPTED: &str = "application/json, application/jwk-set+json";
 
 /// The document could not be read.

@@ -1,34 +1,40 @@
-//! The destinations of requests: a cluster's API servers that are ready, or the one in the agent's own credential if none is.
+//! The destinations of requests: a cluster's API servers that are ready, or the one in the agent's own
+//! credential if none is.
 //!
-//! It only decides: time and random numbers are arguments, and [`super::probing`] sends the probes that are due.
+//! It only decides: time and random numbers are arguments, and [`super::probing`] sends the probes that are
+//! due.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::config::API_SERVERS_MAX;
 
-/// Interval between probes of an API server that is ready. Up to a quarter less, so that not all agents probe at once.
+/// Interval between probes of an API server that is ready. Up to a quarter less, so that not all agents probe
+/// at once.
 pub const PROBE_EVERY: Duration = Duration::from_millis(400);
 
 /// Interval between probes of an API server that is not ready.
 pub const PROBE_AGAIN_EVERY: Duration = Duration::from_secs(1);
 
-/// Longest wait for the answer to a probe, TCP and TLS included. Without an answer the API server is not ready.
+/// Longest wait for the answer to a probe, TCP and TLS included. Without an answer the API server is not
+/// ready.
 pub const PROBE_MAX: Duration = Duration::from_millis(500);
 
 // A dead API server gets no requests after a second at most, and one that is up again gets them within two.
 const _: () = assert!(PROBE_EVERY.as_millis() + PROBE_MAX.as_millis() < 1000);
 const _: () = assert!(PROBE_AGAIN_EVERY.as_millis() + PROBE_MAX.as_millis() < 2000);
 
-/// The destination of a request: an API server at this address, or `None` for the one that the credential names.
+/// The destination of a request: an API server at this address, or `None` for the one that the credential
+/// names.
 pub(super) type Destination = Option<SocketAddr>;
 
-/// The API servers of one cluster. By default none is known, and requests go to the address in the credential.
+/// The API servers of one cluster. By default none is known, and requests go to the address in the
+/// credential.
 #[derive(Debug, Default)]
 pub(super) struct Endpoints {
     members: Vec<Member>,
-    /// Two or more were known at some time. A single one is not probed, because the credential most likely names it. But one that is
-    /// left over may be another.
+    /// Two or more were known at some time. A single one is not probed, because the credential most likely
+    /// names it. But one that is left over may be another.
     has_been_many: bool,
 }
 
@@ -41,7 +47,8 @@ struct Member {
 }
 
 impl Endpoints {
-    /// Replaces the API servers. Known ones keep their state. New ones are probed at once, and are not ready before they answer.
+    /// Replaces the API servers. Known ones keep their state. New ones are probed at once, and are not ready
+    /// before they answer.
     pub(super) fn set(&mut self, addresses: &[SocketAddr], now: Instant) {
         let mut members: Vec<Member> = Vec::new();
         for address in addresses {
@@ -97,7 +104,8 @@ impl Endpoints {
         self.probed_members().filter_map(|member| member.due).min()
     }
 
-    /// The probe of an API server has ended. `random` is evenly distributed. Returns whether its readiness has changed.
+    /// The probe of an API server has ended. `random` is evenly distributed. Returns whether its readiness
+    /// has changed.
     pub(super) fn probed(&mut self, address: SocketAddr, is_ready: bool, now: Instant, random: u8) -> bool {
         let Some(member) = self.members.iter_mut().find(|member| member.address == address) else {
             return false;
@@ -109,7 +117,8 @@ impl Endpoints {
         changed
     }
 
-    /// A connection to an API server could not be made, so it is not ready until a probe succeeds. Returns whether that is a change.
+    /// A connection to an API server could not be made, so it is not ready until a probe succeeds. Returns
+    /// whether that is a change.
     pub(super) fn failed(&mut self, address: SocketAddr, now: Instant) -> bool {
         let Some(member) = self.members.iter_mut().find(|member| member.address == address) else {
             return false;
@@ -212,7 +221,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each step changes the API servers of a cluster, or lets a time pass in which those of `alive` answer.
+        /// Each step changes the API servers of a cluster, or lets a time pass in which those of `alive`
+        /// answer.
         #[test]
         fn a_dead_one_is_left_within_1_s_and_a_new_one_used_within_2_s(
             steps in prop::collection::vec((prop::collection::btree_set(0_u8..6, 2..6), 0_u8..64, any::<u8>(), 0_u64..3000), 1..20)
@@ -227,7 +237,8 @@ mod tests {
                     alive & (1 << address.ip().octets()[3]) != 0
                 };
                 let (since, until) = (now, now + Duration::from_millis(lasts));
-                // Probes under way, each with the time of its result: at once, or when the wait for an answer is over.
+                // Probes under way, each with the time of its result: at once, or when the wait for an answer
+                // is over.
                 let mut asked: Vec<(SocketAddr, Instant)> = Vec::new();
                 loop {
                     for address in endpoints.due(now) {
@@ -249,7 +260,8 @@ mod tests {
                         prop_assert!(expected.clone().all(|one| destinations.contains(&Some(one))), "{destinations:?} {alive:b}");
                     }
                     if now >= until {
-                        // The next step begins without a probe under way, as if those that wait had timed out now.
+                        // The next step begins without a probe under way, as if those that wait had timed out
+                        // now.
                         for (address, _) in asked.drain(..) {
                             endpoints.probed(address, false, now, random);
                         }

@@ -225,7 +225,8 @@ fn refuse_unsupported(kubeconfig: &KubeconfigFile<'_>, user: &RawUser) -> Result
 struct KubeconfigFile<'a>(&'a Path);
 
 impl KubeconfigFile<'_> {
-    /// The data field if it is set, or else the file's content, with the name of its source. As in client-go, data wins.
+    /// The data field if it is set, or else the file's content, with the name of its source. As in client-go,
+    /// data wins.
     fn either(
         &self,
         (_, data_field): (&'static str, &'static str),

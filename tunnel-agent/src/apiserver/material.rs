@@ -1,4 +1,5 @@
-//! The content of the credential's files: the API server's address, its CA, and the token or client certificate.
+//! The content of the credential's files: the API server's address, its CA, and the token or client
+//! certificate.
 
 use std::path::Path;
 

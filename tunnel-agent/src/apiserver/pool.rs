@@ -1,7 +1,7 @@
 //! The pool of connections to the API server: gives each exchange a slot, and dials when slots are missing.
 //!
-//! Requests without a slot wait in one queue. Connections are dialed for the queue and not for a request, so that a burst shares
-//! the slots of one dial, and a request that is cancelled takes no connection with it.
+//! Requests without a slot wait in one queue. Connections are dialed for the queue and not for a request, so
+//! that a burst shares the slots of one dial, and a request that is cancelled takes no connection with it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

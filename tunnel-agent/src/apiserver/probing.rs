@@ -120,7 +120,8 @@ async fn request_readyz(
     Some((is_reusable.then_some(connection), is_ready))
 }
 
-/// Whether the status shows an API server that is ready, or one that is alive enough to authenticate and refuse the agent.
+/// Whether the status shows an API server that is ready, or one that is alive enough to authenticate and
+/// refuse the agent.
 fn is_alive(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN
 }

@@ -73,7 +73,8 @@ impl Progress {
         let mut answer = std::pin::pin!(self.head(answer));
         loop {
             let deadline = self.last_taken() + limit;
-            // Both arms are cancel-safe: `answer` is polled by reference. Biased, so that an answer that is there counts.
+            // Both arms are cancel-safe: `answer` is polled by reference. Biased, so that an answer that is
+            // there counts.
             tokio::select! {
                 biased;
                 answer = &mut answer => return Ok(answer),
@@ -96,7 +97,8 @@ impl Progress {
         self.0.has_ended.load(Ordering::Acquire)
     }
 
-    /// The error of a broken exchange: the caller's fault if the request's own body broke, or else the API server's.
+    /// The error of a broken exchange: the caller's fault if the request's own body broke, or else the API
+    /// server's.
     pub(super) fn error_from(&self, error: hyper::Error) -> ApiServerError {
         if self.0.is_broken.load(Ordering::Acquire) {
             return ApiServerError::CallerGone;

@@ -13,8 +13,8 @@ use super::error::ApiServerError;
 use super::pool::Slot;
 use super::request_body::Progress;
 
-/// The body of an answer. An answer that broke off ends with an error, never with end of stream. Dropping it before its end
-/// cancels the exchange at the API server.
+/// The body of an answer. An answer that broke off ends with an error, never with end of stream. Dropping it
+/// before its end cancels the exchange at the API server.
 #[derive(Debug)]
 #[must_use = "dropping it cancels the exchange"]
 pub struct ResponseBody {
@@ -66,8 +66,8 @@ impl ResponseBody {
         self.progress.finish();
     }
 
-    /// Whether HTTP/2 reset the stream before END_STREAM. hyper takes a reset for an end, because a server may send one after a
-    /// complete answer.
+    /// Whether HTTP/2 reset the stream before END_STREAM. hyper takes a reset for an end, because a server
+    /// may send one after a complete answer.
     fn was_cut(&self) -> bool {
         let multiplexed = matches!(&self.lease, Some(Lease::Pooled(slot)) if slot.is_multiplexed());
         let is_complete =

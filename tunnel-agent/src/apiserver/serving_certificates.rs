@@ -1,4 +1,5 @@
-//! The names in the serving certificates that API servers have shown last. They are for people to read: no decision uses them.
+//! The names in the serving certificates that API servers have shown last. They are for people to read: no
+//! decision uses them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

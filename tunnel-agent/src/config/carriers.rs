@@ -60,8 +60,9 @@ impl CarrierChoice {
 }
 
 impl Proxies {
-    /// The proxy to a host, if one is used: none to a loopback address, and none where an exception matches. The rules are those of
-    /// Go's `golang.org/x/net/http/httpproxy`, which other programs of a cluster follow.
+    /// The proxy to a host, if one is used: none to a loopback address, and none where an exception matches.
+    /// The rules are those of Go's `golang.org/x/net/http/httpproxy`, which other programs of a cluster
+    /// follow.
     #[must_use]
     pub fn to(&self, host: &str, port: u16) -> Option<&Proxy> {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
@@ -72,8 +73,8 @@ impl Proxies {
     }
 }
 
-/// Whether an exception matches a host. An exception is `*`, a name with its subdomains, `.name` for only the subdomains, an
-/// address, or a network. A name or an address with a port matches only that port.
+/// Whether an exception matches a host. An exception is `*`, a name with its subdomains, `.name` for only the
+/// subdomains, an address, or a network. A name or an address with a port matches only that port.
 fn fits(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     let entry = entry.to_ascii_lowercase();
     if entry == "*" {

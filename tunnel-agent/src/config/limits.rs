@@ -9,7 +9,8 @@ use serde::Deserialize;
 pub const REQUESTS_MAX: usize = 10_000;
 /// Largest number of waiting requests that may be configured. Each one is an open stream.
 pub const QUEUE_MAX: usize = 4_096;
-/// Longest wait that may be configured. It is shorter than a gateway's wait for an agent, so that the gateway gets the reason.
+/// Longest wait that may be configured. It is shorter than a gateway's wait for an agent, so that the gateway
+/// gets the reason.
 pub const QUEUE_SECONDS_MAX: u64 = 60;
 
 /// Limits of requests at the API server. The defaults are from docs/decisions/0031-limits-and-fair-queues.md.

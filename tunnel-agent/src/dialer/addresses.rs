@@ -43,8 +43,8 @@ pub(super) enum ResolveError {
 }
 
 impl Addresses {
-    /// Takes an answer over. Known addresses stay before new ones: a name with too many addresses, in another order each
-    /// time, does not move tunnels.
+    /// Takes an answer over. Known addresses stay before new ones: a name with too many addresses, in another
+    /// order each time, does not move tunnels.
     pub(super) fn update(&mut self, found: &[SocketAddr]) -> Change {
         let mut next: Vec<SocketAddr> =
             self.known.iter().copied().filter(|known| found.contains(known)).collect();
@@ -69,7 +69,8 @@ impl Addresses {
     }
 }
 
-/// Asks the system's resolver. A name without an address is an error, so that a zone that is empty for a moment ends no tunnel.
+/// Asks the system's resolver. A name without an address is an error, so that a zone that is empty for a
+/// moment ends no tunnel.
 pub(super) async fn resolve(server: &ServerAddress) -> Result<Vec<SocketAddr>, ResolveError> {
     let failed = |source| ResolveError::Failed { host: server.host.clone(), source };
     let found = match timeout(RESOLVE_MAX, tokio::net::lookup_host((server.host.as_str(), server.port))).await

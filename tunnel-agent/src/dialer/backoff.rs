@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use proto::Backoff;
 
-/// Waits after a dial without an answer. An attempt retransmits after 1 s and ends after 3 s, so with this cap a server that is
-/// up again is asked within 3 s.
+/// Waits after a dial without an answer. An attempt retransmits after 1 s and ends after 3 s, so with this
+/// cap a server that is up again is asked within 3 s.
 const UNANSWERED_BASE: Duration = Duration::from_millis(100);
 const UNANSWERED_CAP: Duration = Duration::from_secs(1);
 
-/// Waits after a tunnel that did not last, and after an overloaded server: a thousand agents must not dial it twice a second
-/// each.
+/// Waits after a tunnel that did not last, and after an overloaded server: a thousand agents must not dial it
+/// twice a second each.
 const OVERLOADED_BASE: Duration = Duration::from_millis(200);
 const OVERLOADED_CAP: Duration = Duration::from_secs(5);
 
@@ -71,8 +71,8 @@ impl DialBackoff {
 
     /// The wait after a tunnel that lasted so long.
     ///
-    /// Only a stable tunnel is a success. In TLS 1.3 a handshake succeeds at the dialing side before the server has verified its
-    /// certificate, and a server may greet and then crash.
+    /// Only a stable tunnel is a success. In TLS 1.3 a handshake succeeds at the dialing side before the
+    /// server has verified its certificate, and a server may greet and then crash.
     pub(super) fn after_tunnel(&mut self, lasted: Duration, random: u64) -> Duration {
         if lasted < STABLE_AFTER {
             return self.overloaded.next(random);

@@ -56,8 +56,9 @@ pub(super) enum ServerConflict {
 }
 
 impl ConnectedServers {
-    /// Registers a tunnel of `supervisor` to `server`. `None` if another supervisor has one to the same process that serves. A
-    /// silent tunnel does not count: its address may lead nowhere any more, as where IPv6 is broken and IPv4 is not.
+    /// Registers a tunnel of `supervisor` to `server`. `None` if another supervisor has one to the same
+    /// process that serves. A silent tunnel does not count: its address may lead nowhere any more, as where
+    /// IPv6 is broken and IPv4 is not.
     pub(super) fn register(
         &self,
         supervisor: u64,
@@ -81,8 +82,8 @@ impl ConnectedServers {
         self.tunnels().iter().any(|tunnel| tunnel.server.is(server) && (tunnel.serves)())
     }
 
-    /// The server to which `supervisor` and another one have a tunnel, if both serve and the other's is younger. The younger one
-    /// was opened while the elder was silent, and stays.
+    /// The server to which `supervisor` and another one have a tunnel, if both serve and the other's is
+    /// younger. The younger one was opened while the elder was silent, and stays.
     pub(super) fn superseded(&self, supervisor: u64) -> Option<ServerProcess> {
         let tunnels = self.tunnels();
         let mine = tunnels.iter().filter(|tunnel| tunnel.supervisor == supervisor && (tunnel.serves)());
@@ -139,8 +140,8 @@ impl ServerProcess {
 }
 
 impl Registration {
-    /// A conflict of this tunnel's server with another one that is connected. Asked once a tunnel is stable: just after a restart
-    /// the tunnel of the process before may still look alive.
+    /// A conflict of this tunnel's server with another one that is connected. Asked once a tunnel is stable:
+    /// just after a restart the tunnel of the process before may still look alive.
     pub(super) fn conflict(&self) -> Option<ServerConflict> {
         let tunnels = self.connected.tunnels();
         let mine = tunnels.iter().find(|tunnel| tunnel.number == self.number)?;

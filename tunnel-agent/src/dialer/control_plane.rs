@@ -3,7 +3,8 @@
 use proto::wire::{Endpoints, ServedCertificate};
 use tokio::sync::watch;
 
-/// The control plane's addresses, and the serving certificates of its API servers. Each clone sees every change.
+/// The control plane's addresses, and the serving certificates of its API servers. Each clone sees every
+/// change.
 #[derive(Debug, Clone)]
 pub struct ControlPlane {
     endpoints: watch::Receiver<Vec<String>>,
@@ -26,7 +27,8 @@ impl ControlPlane {
         Endpoints { addresses, certificates }
     }
 
-    /// Waits for a change and returns the new description. Waits for ever once both senders are gone. Cancel-safe.
+    /// Waits for a change and returns the new description. Waits for ever once both senders are gone.
+    /// Cancel-safe.
     pub(super) async fn changed(&mut self) -> Endpoints {
         // Both arms are cancel-safe: a change that came is kept.
         tokio::select! {

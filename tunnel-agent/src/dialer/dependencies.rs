@@ -1,4 +1,5 @@
-//! Everything that the dialer and its tunnels need from the rest of the agent, and the state that all of them share.
+//! Everything that the dialer and its tunnels need from the rest of the agent, and the state that all of them
+//! share.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +64,8 @@ pub(super) struct SharedDialer {
     supervisors: AtomicU64,
 }
 
-/// Spawns the drivers of a carrier as background tasks. Drivers serve work and are none, so a drain does not wait for them.
+/// Spawns the drivers of a carrier as background tasks. Drivers serve work and are none, so a drain does not
+/// wait for them.
 pub(super) struct BackgroundSpawner(Scope);
 
 impl SharedDialer {

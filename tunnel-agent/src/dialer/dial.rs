@@ -15,8 +15,8 @@ use super::backoff::DialFailure;
 use super::dependencies::{ConfiguredServer, SharedDialer};
 use crate::metrics::{self, DialFailureReason};
 
-/// Longest handshake over QUIC, except every third one. Initials are sent after 0 and 1 s. Without an answer, the next attempt uses
-/// a new socket, which no NAT and no server remembers.
+/// Longest handshake over QUIC, except every third one. Initials are sent after 0 and 1 s. Without an answer,
+/// the next attempt uses a new socket, which no NAT and no server remembers.
 const QUIC_HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 
 /// One of so many handshakes has the time that a link with a delay of seconds needs.

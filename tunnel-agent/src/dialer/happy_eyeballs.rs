@@ -1,11 +1,13 @@
-//! Happy eyeballs over carriers: decides which carrier is dialed when, and which tunnel to one address is used.
+//! Happy eyeballs over carriers: decides which carrier is dialed when, and which tunnel to one address is
+//! used.
 //!
-//! A state machine without I/O, in the manner of RFC 8305. Its shell reports events, takes steps out by `poll_step` until there
-//! is none, and comes again at `poll_timeout`.
+//! A state machine without I/O, in the manner of RFC 8305. Its shell reports events, takes steps out by
+//! `poll_step` until there is none, and comes again at `poll_timeout`.
 //!
-//! The preferred carrier is dialed whenever none of its tunnels works. The fallback is dialed [`ATTEMPT_DELAY`] later, and the
-//! first tunnel to be greeted serves. A tunnel that turned silent is kept: its streams wait for its return. Once a tunnel of the
-//! preferred carrier has been stable for a while, tunnels of the fallback are drained, and their streams end there.
+//! The preferred carrier is dialed whenever none of its tunnels works. The fallback is dialed
+//! [`ATTEMPT_DELAY`] later, and the first tunnel to be greeted serves. A tunnel that turned silent is kept:
+//! its streams wait for its return. Once a tunnel of the preferred carrier has been stable for a while,
+//! tunnels of the fallback are drained, and their streams end there.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,7 +20,8 @@ use super::backoff::{DialBackoff, DialFailure, STABLE_AFTER};
 /// Time for which only the preferred carrier is dialed. Where it works, its tunnel is greeted by then.
 const ATTEMPT_DELAY: Duration = Duration::from_secs(1);
 
-/// Pause after a failed dial of the preferred carrier while a fallback serves: at least the first, at most both together.
+/// Pause after a failed dial of the preferred carrier while a fallback serves: at least the first, at most
+/// both together.
 const RETRY_WHILE_SERVED_MIN: Duration = Duration::from_secs(10);
 const RETRY_WHILE_SERVED_SPREAD: Duration = Duration::from_secs(20);
 
@@ -76,8 +79,8 @@ pub(super) struct HappyEyeballs {
 pub(super) enum CloseReason {
     /// Its server was restarted, and so it is up again.
     Restarted,
-    /// The server prefers a later process with the same certificate. If this process came back at once it would be the later one,
-    /// and both would replace each other for ever.
+    /// The server prefers a later process with the same certificate. If this process came back at once it
+    /// would be the later one, and both would replace each other for ever.
     Replaced,
     /// It ended for any other reason.
     Other,
@@ -140,7 +143,8 @@ impl HappyEyeballs {
         number
     }
 
-    /// A dial by `carrier` has failed. Returns the wait before the next one. `random` is evenly distributed, here and below.
+    /// A dial by `carrier` has failed. Returns the wait before the next one. `random` is evenly distributed,
+    /// here and below.
     pub(super) fn failed(
         &mut self,
         now: Instant,
@@ -160,8 +164,8 @@ impl HappyEyeballs {
         wait
     }
 
-    /// A dial by `carrier` has found a server that is reached by another address. Returns the number of the tunnel, which is being
-    /// drained.
+    /// A dial by `carrier` has found a server that is reached by another address. Returns the number of the
+    /// tunnel, which is being drained.
     pub(super) fn found_duplicate(&mut self, now: Instant, carrier: Carrier) -> u64 {
         self.duplicate_until = Some(now + DUPLICATE_RECHECK_AFTER);
         let number = self.add(now, carrier, true);
@@ -169,8 +173,8 @@ impl HappyEyeballs {
         number
     }
 
-    /// The server is reached by another address since a tunnel here was silent, and that tunnel serves again. Tunnels that serve
-    /// are drained, and silent ones are kept.
+    /// The server is reached by another address since a tunnel here was silent, and that tunnel serves again.
+    /// Tunnels that serve are drained, and silent ones are kept.
     pub(super) fn yield_to_duplicate(&mut self, now: Instant) {
         self.duplicate_until = Some(now + DUPLICATE_RECHECK_AFTER);
         for tunnel in self.tunnels.iter_mut().filter(|tunnel| tunnel.serves()) {
@@ -340,8 +344,8 @@ impl HappyEyeballs {
         })
     }
 
-    /// Drains the tunnels that the newest proven tunnel of the preferred carrier replaces. Its predecessors, which are or were
-    /// silent, drain at once. Tunnels of fallback carriers drain once it is stable.
+    /// Drains the tunnels that the newest proven tunnel of the preferred carrier replaces. Its predecessors,
+    /// which are or were silent, drain at once. Tunnels of fallback carriers drain once it is stable.
     fn drain_replaced(&mut self, now: Instant) {
         let Some(kept) = self.proven_tunnel() else { return };
         let (carrier, number, lasted) = (kept.carrier, kept.number, kept.live_since + STABLE_AFTER <= now);

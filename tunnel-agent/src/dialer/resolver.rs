@@ -36,8 +36,8 @@ pub(super) struct Resolver {
     shared: Arc<SharedDialer>,
     server: ConfiguredServer,
     addresses: Addresses,
-    /// Tells each supervisor whether DNS lists its address. Closed where a supervisor has ended. The supervisor without an address
-    /// lets a proxy resolve the name.
+    /// Tells each supervisor whether DNS lists its address. Closed where a supervisor has ended. The
+    /// supervisor without an address lets a proxy resolve the name.
     supervisors: BTreeMap<Option<SocketAddr>, watch::Sender<bool>>,
     /// Notified before each dial of an address.
     redials: Arc<Notify>,
@@ -105,8 +105,8 @@ impl Resolver {
         }
     }
 
-    /// Starts a supervisor of an address. Where it is the only one, a proxy is asked for the server's name instead, because proxies
-    /// allow names rather than addresses.
+    /// Starts a supervisor of an address. Where it is the only one, a proxy is asked for the server's name
+    /// instead, because proxies allow names rather than addresses.
     fn supervise(&mut self, address: Option<SocketAddr>, by_name: bool) {
         if let Some(supervisor) = self.supervisors.get(&address) {
             supervisor.send_replace(true);
@@ -151,7 +151,8 @@ impl Resolver {
         }
     }
 
-    /// Waits until the next lookup: for a short time where no address is known, or until one of them is dialed.
+    /// Waits until the next lookup: for a short time where no address is known, or until one of them is
+    /// dialed.
     fn wait(&mut self) -> impl Future<Output = ()> + use<> {
         let again = self.supervisors.is_empty().then(|| self.unknown.next(random()));
         let redials = Arc::clone(&self.redials);

@@ -1,4 +1,5 @@
-//! Supervises the tunnels to one address of a server: carries out the steps of happy eyeballs, and reports back.
+//! Supervises the tunnels to one address of a server: carries out the steps of happy eyeballs, and reports
+//! back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -107,8 +108,8 @@ impl Supervisor {
                 return;
             }
             let due = self.happy_eyeballs.poll_timeout();
-            // All arms are cancel-safe: futures stay in their sets, a notification and a change that came are kept,
-            // and a sleep has nothing to lose.
+            // All arms are cancel-safe: futures stay in their sets, a notification and a change that came are
+            // kept, and a sleep has nothing to lose.
             tokio::select! {
                 Some((carrier, dialed)) = self.dials.next() => self.dialed(carrier, dialed),
                 Some((number, ended)) = self.tunnel_tasks.next() => self.tunnel_ended(number, &ended),
@@ -257,7 +258,8 @@ impl Supervisor {
         }
     }
 
-    /// The tunnel by another address may have ended or turned silent. Or ours was silent, and one by another address was opened.
+    /// The tunnel by another address may have ended or turned silent. Or ours was silent, and one by another
+    /// address was opened.
     fn look_for_duplicates(&mut self) {
         let (now, connected) = (Instant::now(), &self.shared.connected);
         if let Some(server) = connected.superseded(self.number) {

@@ -1,4 +1,5 @@
-//! One tunnel from its greeting to its end: serves its streams, keeps the server informed, drains when the agent stops.
+//! One tunnel from its greeting to its end: serves its streams, keeps the server informed, drains when the
+//! agent stops.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,15 +20,16 @@ use crate::metrics;
 use crate::server_trust::ServerTrust;
 use crate::streams::Streams;
 
-/// Time after the greeting at which a tunnel is probed for packets that pass, and the interval at which it is looked at then.
+/// Time after the greeting at which a tunnel is probed for packets that pass, and the interval at which it is
+/// looked at then.
 const PROOF_AFTER: Duration = Duration::from_millis(50);
 const PROOF_EVERY: Duration = Duration::from_millis(50);
 
 /// Longest wait for a packet. By then the heartbeats have found the tunnel dead.
 const PROOF_MAX: Duration = Duration::from_secs(10);
 
-/// Runs a tunnel until it ends, and notifies `changed` whenever its health or draining changes. A tunnel without a registration is
-/// a second one to its server.
+/// Runs a tunnel until it ends, and notifies `changed` whenever its health or draining changes. A tunnel
+/// without a registration is a second one to its server.
 pub(super) async fn run_tunnel(
     shared: Arc<SharedDialer>,
     route: Arc<Route>,
@@ -101,7 +103,8 @@ async fn first_packet(tunnel: &Tunnel, control_plane: &ControlPlane) {
     }
 }
 
-/// Drives a tunnel, advertises changed endpoints, shows newer certificates, and drains it when the agent stops.
+/// Drives a tunnel, advertises changed endpoints, shows newer certificates, and drains it when the agent
+/// stops.
 async fn drive(
     driving: impl Future<Output = TunnelEnded>,
     tunnel: &Tunnel,
@@ -116,8 +119,8 @@ async fn drive(
     tokio::pin!(stable);
     let (mut is_draining, mut is_stable) = (false, false);
     loop {
-        // All arms are cancel-safe: the driver is polled by reference, a change that came is kept, a drain that began
-        // stays begun, and a sleep has nothing to lose.
+        // All arms are cancel-safe: the driver is polled by reference, a change that came is kept, a drain
+        // that began stays begun, and a sleep has nothing to lose.
         tokio::select! {
             ended = &mut driving => return ended,
             endpoints = control_plane.changed() => tunnel.advertise(endpoints),

@@ -1,5 +1,5 @@
-//! The control plane's address in kubeadm's ConfigMaps `cluster-info` and `kubeadm-config`, which is also the one in an
-//! admin.conf.
+//! The control plane's address in kubeadm's ConfigMaps `cluster-info` and `kubeadm-config`, which is also the
+//! one in an admin.conf.
 
 use http::Uri;
 use http::uri::Scheme;
@@ -9,7 +9,8 @@ use serde::Deserialize;
 /// Port of a server in a kubeconfig without one.
 const HTTPS_PORT: u16 = 443;
 
-/// Port of a `controlPlaneEndpoint` without one. Nodes may bind another one, which the ConfigMap does not tell.
+/// Port of a `controlPlaneEndpoint` without one. Nodes may bind another one, which the ConfigMap does not
+/// tell.
 const BIND_PORT: u16 = 6443;
 
 #[derive(Deserialize)]
@@ -50,8 +51,8 @@ struct ClusterConfiguration {
     control_plane_endpoint: Option<String>,
 }
 
-/// The servers of the kubeconfig in `cluster-info`, `host:port` each. Content that cannot be parsed gives none: the cluster may write
-/// what it likes there.
+/// The servers of the kubeconfig in `cluster-info`, `host:port` each. Content that cannot be parsed gives
+/// none: the cluster may write what it likes there.
 pub(super) fn servers(answer: &[u8]) -> Result<Vec<String>, serde_json::Error> {
     let ConfigMap::<ClusterInfo> { data } = serde_json::from_slice(answer)?;
     let kubeconfig = data.and_then(|data| data.kubeconfig);

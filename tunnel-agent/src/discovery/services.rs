@@ -1,4 +1,5 @@
-//! The endpoints of Services that the agent's file names. Each Service is watched together with its EndpointSlices.
+//! The endpoints of Services that the agent's file names. Each Service is watched together with its
+//! EndpointSlices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -62,8 +63,8 @@ pub(super) fn named<'a>(targets: impl Iterator<Item = &'a Target>) -> BTreeMap<S
     wanted
 }
 
-/// Follows the endpoints of a Service. While the API server does not answer, its last answer holds. The Service is forgotten
-/// once the agent may no longer read it.
+/// Follows the endpoints of a Service. While the API server does not answer, its last answer holds. The
+/// Service is forgotten once the agent may no longer read it.
 pub(super) async fn follow(
     api_server: &ApiServer,
     (name, ports): (&ServiceName, &BTreeSet<u16>),
@@ -103,8 +104,8 @@ fn is_refused(error: &DiscoveryError) -> bool {
     matches!(error, DiscoveryError::Document(DocumentError::Status(status), _) if status.is_client_error())
 }
 
-/// The paths of two lists: of the Service, by its name alone so that RBAC can name it, and of its EndpointSlices, whose names are
-/// not known.
+/// The paths of two lists: of the Service, by its name alone so that RBAC can name it, and of its
+/// EndpointSlices, whose names are not known.
 fn paths(name: &ServiceName) -> [String; 2] {
     let (name, namespace) = (name.name(), name.namespace());
     [
@@ -151,8 +152,8 @@ async fn wait(api_server: &ApiServer, paths: &[String; 2], versions: &[String; 2
     }
 }
 
-/// The backends of a Service at these ports, from the list of the Service and the list of its slices. A slice has a port's number at
-/// the endpoints under the port's name, whatever the Service's `targetPort` is.
+/// The backends of a Service at these ports, from the list of the Service and the list of its slices. A slice
+/// has a port's number at the endpoints under the port's name, whatever the Service's `targetPort` is.
 fn backends(service: &[u8], slices: &[u8], ports: &BTreeSet<u16>) -> Result<Backends, serde_json::Error> {
     let ServiceList { items } = serde_json::from_slice(service)?;
     let Some(ServiceItem { spec }) = items.into_iter().next() else {

@@ -1,4 +1,5 @@
-//! EndpointSlices: the addresses of a Service, and those of API servers, which keep the slices of `kubernetes` themselves.
+//! EndpointSlices: the addresses of a Service, and those of API servers, which keep the slices of
+//! `kubernetes` themselves.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -48,14 +49,15 @@ pub(super) fn parse(answer: &[u8]) -> Result<Vec<Slice>, serde_json::Error> {
     serde_json::from_slice(answer).map(|SliceList { items }| items)
 }
 
-/// Whether a port of a Service or a slice is a TCP port. An absent protocol means TCP, by the API's definition.
+/// Whether a port of a Service or a slice is a TCP port. An absent protocol means TCP, by the API's
+/// definition.
 pub(super) fn is_tcp(protocol: Option<&str>) -> bool {
     protocol.is_none_or(|protocol| protocol == "TCP")
 }
 
 impl Slice {
-    /// The addresses of ready endpoints, with the number that the TCP port `name` has there. Only the first address of an endpoint
-    /// counts. A slice of DNS names gives none.
+    /// The addresses of ready endpoints, with the number that the TCP port `name` has there. Only the first
+    /// address of an endpoint counts. A slice of DNS names gives none.
     pub(super) fn ready(&self, name: &str) -> impl Iterator<Item = SocketAddr> {
         let is_named = |port: &&SlicePort| {
             port.name.as_deref().unwrap_or_default() == name && is_tcp(port.protocol.as_deref())

@@ -10,7 +10,8 @@ use super::{kubeadm, slices, tenants};
 use crate::config::{TenantKind, Tenants};
 use crate::guard::services::Backends;
 
-/// Only the EndpointSlice of the Service `kubernetes`, which API servers keep themselves, so that RBAC can name it.
+/// Only the EndpointSlice of the Service `kubernetes`, which API servers keep themselves, so that RBAC can
+/// name it.
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
                       ?fieldSelector=metadata.name%3Dkubernetes";
 
@@ -64,7 +65,8 @@ impl Source {
         }
     }
 
-    /// The path of a watch from this version on, for so many seconds. `None` for a source that is not watched.
+    /// The path of a watch from this version on, for so many seconds. `None` for a source that is not
+    /// watched.
     pub(super) fn watch(&self, version: &str, seconds: u64) -> Option<String> {
         match self {
             Self::Slices | Self::Tenants(_) => Some(watch_path(&self.path(), version, seconds)),
@@ -112,7 +114,8 @@ impl Source {
         read.map_err(DiscoveryError::Unreadable)
     }
 
-    /// The backends of the Services in an answer, by their own addresses. `None` for a source without Services.
+    /// The backends of the Services in an answer, by their own addresses. `None` for a source without
+    /// Services.
     pub(super) fn services(
         &self,
         answer: &[u8],

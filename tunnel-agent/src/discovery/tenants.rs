@@ -74,7 +74,8 @@ struct ServicePort {
     port: u16,
 }
 
-/// The addresses of pods that are ready. A pod in its node's network is left out, because it has the node's address.
+/// The addresses of pods that are ready. A pod in its node's network is left out, because it has the node's
+/// address.
 pub(super) fn pod_endpoints(answer: &[u8], port: u16) -> Result<Vec<String>, serde_json::Error> {
     let ItemList::<Pod> { items } = serde_json::from_slice(answer)?;
     let is_ready = |pod: &&Pod| {
@@ -84,8 +85,8 @@ pub(super) fn pod_endpoints(answer: &[u8], port: u16) -> Result<Vec<String>, ser
     Ok(targets(own.flat_map(|pod| &pod.status.pod_ips).map(|ip| joined(&ip.ip, port))))
 }
 
-/// The addresses and names of Services with an address and this port. Headless ones are left out: anybody can choose their
-/// endpoints.
+/// The addresses and names of Services with an address and this port. Headless ones are left out: anybody can
+/// choose their endpoints.
 pub(super) fn service_endpoints(answer: &[u8], port: u16) -> Result<Vec<String>, serde_json::Error> {
     let ItemList::<TenantService> { items } = serde_json::from_slice(answer)?;
     Ok(targets(items.iter().filter(|service| service.fits(port)).flat_map(

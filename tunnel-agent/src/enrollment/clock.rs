@@ -26,7 +26,8 @@ impl Clock {
         self.seconds_at(SystemTime::now())
     }
 
-    /// Raises the floor to a time that is certainly past: the begin of a certificate that a server has just issued.
+    /// Raises the floor to a time that is certainly past: the begin of a certificate that a server has just
+    /// issued.
     pub(super) fn raise(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::Relaxed);
     }

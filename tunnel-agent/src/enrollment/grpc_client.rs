@@ -1,5 +1,5 @@
-//! A small gRPC client of the enrollment server: TLS, HTTP/2, and unary calls. There are only four calls, so no gRPC library is
-//! needed.
+//! A small gRPC client of the enrollment server: TLS, HTTP/2, and unary calls. There are only four calls, so
+//! no gRPC library is needed.
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 

@@ -1,4 +1,5 @@
-//! Verifies the enrollment server: its chain has to end at the pinned root, or at a root that is known since enrollment.
+//! Verifies the enrollment server: its chain has to end at the pinned root, or at a root that is known since
+//! enrollment.
 
 use std::fmt;
 use std::sync::Arc;

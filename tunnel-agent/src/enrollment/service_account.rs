@@ -12,7 +12,8 @@ use crate::apiserver::{ApiServer, DocumentError};
 /// Largest file with a ServiceAccount's token, in bytes.
 const TOKEN_BYTES_MAX: u64 = 16 * 1024;
 
-/// Path of the document that names the issuer of an API server's tokens (OpenID Connect Discovery 1.0, section 4).
+/// Path of the document that names the issuer of an API server's tokens (OpenID Connect Discovery 1.0,
+/// section 4).
 const DISCOVERY: &str = "/.well-known/openid-configuration";
 
 /// Path of the issuer's keys for the cluster's own pods. The document above may name another address.

@@ -25,7 +25,8 @@ pub(super) struct EnrollmentState {
     pub(super) chain: Vec<CertificateDer<'static>>,
     /// The roots to which servers' certificates have to chain.
     pub(super) server_roots: Vec<CertificateDer<'static>>,
-    /// The key of the next certificate. It is stored before the request, so that the same key is used again if the answer is lost.
+    /// The key of the next certificate. It is stored before the request, so that the same key is used again
+    /// if the answer is lost.
     pub(super) next: Option<KeyPair>,
 }
 
@@ -85,7 +86,8 @@ impl EnrollmentState {
         Ok(state.write(FILE, &bytes)?)
     }
 
-    /// The key that requests the next certificate, if there is one. Before the first certificate it is the only key.
+    /// The key that requests the next certificate, if there is one. Before the first certificate it is the
+    /// only key.
     pub(super) fn requesting_key(&self) -> Option<&KeyPair> {
         if self.chain.is_empty() { Some(&self.key) } else { self.next.as_ref() }
     }

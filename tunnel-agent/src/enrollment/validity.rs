@@ -22,8 +22,8 @@ impl Validity {
         })
     }
 
-    /// The time at which to request the next certificate: between 57 % and 67 % of its life, chosen by `random`, so that agents that
-    /// were enrolled together do not renew together.
+    /// The time at which to request the next certificate: between 57 % and 67 % of its life, chosen by
+    /// `random`, so that agents that were enrolled together do not renew together.
     pub(super) fn due(self, random: u64) -> u64 {
         let life = self.ends.saturating_sub(self.begins) as f64;
         let share = 2.0 / 3.0 - 0.1 * (random as f64 / u64::MAX as f64);

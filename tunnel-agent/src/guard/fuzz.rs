@@ -9,11 +9,12 @@ use policy::TargetEntry;
 
 use super::targets::{NotDialed, Targets};
 
-/// Random inputs that `make test` tries beside the corpus. `make fuzz` sets another number by the environment.
+/// Random inputs that `make test` tries beside the corpus. `make fuzz` sets another number by the
+/// environment.
 const ITERATIONS: usize = 2_000;
 
-/// The first line is a target, the second an address to which its name resolves, the others are the list. The dialed address is
-/// the resolved one, and it is special only where the list has it in full.
+/// The first line is a target, the second an address to which its name resolves, the others are the list. The
+/// dialed address is the resolved one, and it is special only where the list has it in full.
 #[test]
 fn targets() {
     let own: SocketAddr = "10.1.1.1:9091".parse().unwrap();

@@ -68,7 +68,8 @@ impl Services {
         self.named.remove(name).is_some()
     }
 
-    /// Replaces the Services that a search has found, at most [`FOUND_MAX`]. Returns whether they have changed.
+    /// Replaces the Services that a search has found, at most [`FOUND_MAX`]. Returns whether they have
+    /// changed.
     pub fn set_found(&mut self, search: usize, found: BTreeMap<ServiceName, Backends>) -> bool {
         let mut found: BTreeMap<_, _> = found.into_iter().take(FOUND_MAX).collect();
         found.values_mut().for_each(Backends::truncate);
@@ -76,7 +77,8 @@ impl Services {
         before.unwrap_or_default() != found
     }
 
-    /// The ready endpoints of the Service and port that `target` names, at least one. They are not checked against the list yet.
+    /// The ready endpoints of the Service and port that `target` names, at least one. They are not checked
+    /// against the list yet.
     ///
     /// # Errors
     ///

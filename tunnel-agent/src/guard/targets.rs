@@ -1,7 +1,8 @@
-//! The agent's own list of targets: it decides which addresses in the cluster are dialed, and the server cannot widen it.
+//! The agent's own list of targets: it decides which addresses in the cluster are dialed, and the server
+//! cannot widen it.
 //!
-//! A name is resolved once, its addresses are checked against the list, and a checked address is dialed. There is no second
-//! lookup that could return another address.
+//! A name is resolved once, its addresses are checked against the list, and a checked address is dialed.
+//! There is no second lookup that could return another address.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -28,7 +29,8 @@ pub struct Targets {
     service_networks: Vec<Network>,
 }
 
-/// Proof that an address was checked against the list. Only [`Targets`] makes one, and only such an address is dialed.
+/// Proof that an address was checked against the list. Only [`Targets`] makes one, and only such an address
+/// is dialed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checked(SocketAddr);
 
@@ -38,8 +40,8 @@ pub enum NotDialed {
     /// Neither the target nor any address of it is in the list.
     #[error("{0} is not in this agent's list of targets")]
     Unlisted(Target),
-    /// Its address is loopback, link-local, metadata of a cloud, multicast, unspecified, embeds another address, or is one at which
-    /// this agent itself listens. The list does not name it in full.
+    /// Its address is loopback, link-local, metadata of a cloud, multicast, unspecified, embeds another
+    /// address, or is one at which this agent itself listens. The list does not name it in full.
     #[error("{0} is special, and dialed only where this agent's list of targets names its address in full")]
     Special(Target),
     /// The name has no address.
@@ -122,8 +124,9 @@ impl Targets {
         self.entries.iter().any(|entry| entry.has(target))
     }
 
-    /// Those `endpoints` of the Service that `target` names which may be dialed. Anybody who can write EndpointSlices chooses them, so a
-    /// special address is never dialed for a Service, not even one that another entry names in full.
+    /// Those `endpoints` of the Service that `target` names which may be dialed. Anybody who can write
+    /// EndpointSlices chooses them, so a special address is never dialed for a Service, not even one that
+    /// another entry names in full.
     ///
     /// # Errors
     ///
@@ -176,8 +179,8 @@ impl Targets {
         }
     }
 
-    /// Whether this agent itself may listen there. If it listens on all addresses, which are not all known here, the port alone
-    /// decides.
+    /// Whether this agent itself may listen there. If it listens on all addresses, which are not all known
+    /// here, the port alone decides.
     fn is_own(&self, address: SocketAddr) -> bool {
         let is_same = |own: &SocketAddr| own.ip().is_unspecified() || unmapped(own.ip()) == address.ip();
         self.own.iter().any(|own| own.port() == address.port() && is_same(own))
@@ -253,7 +256,8 @@ fn is_special_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     // Loopback, the unspecified address and addresses of IPv4 written as IPv6.
     let is_among_the_first = segments[..6] == [0; 6];
-    // NAT64 (RFC 6052, RFC 8215), Teredo and 6to4 embed an IPv4 address that was not checked against the list.
+    // NAT64 (RFC 6052, RFC 8215), Teredo and 6to4 embed an IPv4 address that was not checked against the
+    // list.
     let embeds = segments[..6] == [0x64, 0xff9b, 0, 0, 0, 0]
         || segments[..3] == [0x64, 0xff9b, 1]
         || segments[..2] == [0x2001, 0]

@@ -1,7 +1,7 @@
 //! The values of the metrics' labels, each set as an enum.
 //!
-//! The list of a label's values and the enum come from one declaration. The conversions from errors are total. So an error
-//! variant without a value does not compile, and every value starts at 0.
+//! The list of a label's values and the enum come from one declaration. The conversions from errors are
+//! total. So an error variant without a value does not compile, and every value starts at 0.
 
 use proto::AbortCode;
 use proto::allow_list::NotAssertable;

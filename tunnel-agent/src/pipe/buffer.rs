@@ -67,7 +67,8 @@ impl Buffer {
     }
 }
 
-/// Writes as many of the bytes as `to` takes now, and returns their number. 0 means that it takes none for now.
+/// Writes as many of the bytes as `to` takes now, and returns their number. 0 means that it takes none for
+/// now.
 pub(super) fn write_some(
     cx: &mut Context<'_>,
     to: &mut (impl AsyncWrite + Unpin),

@@ -1,28 +1,34 @@
-//! A compatibility shim for timers inside Kubernetes that cut a command's output short on slow links. It is removed when they
-//! no longer do.
+//! A compatibility shim for timers inside Kubernetes that cut a command's output short on slow links. It is
+//! removed when they no longer do.
 //!
-//! **The defect.** A TCP endpoint that has closed answers later bytes with RST (RFC 1122, section 4.2.2.13), and output that its
-//! kernel has not sent yet is lost. A container runtime and an API server close right after a command's last byte, while
-//! megabytes of its output still lie in kernel buffers. On a slow link a ping arrives after that close: output is cut short,
-//! over SPDY even with exit code 0. Decisions 0045 and 0053 (`docs/decisions`) have the measurements.
+//! **The defect.** A TCP endpoint that has closed answers later bytes with RST (RFC 1122, section 4.2.2.13),
+//! and output that its kernel has not sent yet is lost. A container runtime and an API server close right
+//! after a command's last byte, while megabytes of its output still lie in kernel buffers. On a slow link a
+//! ping arrives after that close: output is cut short, over SPDY even with exit code 0. Decisions 0045 and
+//! 0053 (`docs/decisions`) have the measurements.
 //!
-//! **The pings.** kubectl pings every 5 s. API server and kubelet ping over SPDY every 5 s, too, and so does the translator
-//! between WebSocket and SPDY, from the upgrade on (`streamtranslator.go`, `spdy/connection.go`).
+//! **The pings.** kubectl pings every 5 s. API server and kubelet ping over SPDY every 5 s, too, and so does
+//! the translator between WebSocket and SPDY, from the upgrade on (`streamtranslator.go`,
+//! `spdy/connection.go`).
 //!
 //! **The remedy, in three parts.**
-//! * [`pings`]: the agent itself answers the caller's ping to an edge that sent something within the last 10 s.
-//! * [`drain_read`]: before other bytes of a caller that was silent for 1 s are forwarded, the agent reads what the edge may still
-//!   have to send. After an end of file nothing is forwarded, so no RST comes and nothing is lost.
-//! * [`read_ahead`]: around each ping of a translator the agent reads more of the edge's bytes than the caller takes.
+//! * [`pings`]: the agent itself answers the caller's ping to an edge that sent something within the last 10
+//!   s.
+//! * [`drain_read`]: before other bytes of a caller that was silent for 1 s are forwarded, the agent reads
+//!   what the edge may still have to send. After an end of file nothing is forwarded, so no RST comes and
+//!   nothing is lost.
+//! * [`read_ahead`]: around each ping of a translator the agent reads more of the edge's bytes than the
+//!   caller takes.
 //!
-//! **Known Kubernetes versions.** All of it was measured with Kubernetes 1.36 (API server, kubelet and kubectl), where the kubelet
-//! speaks WebSocket itself and the translator is the kubelet's. In releases before that the translator is the API server's. Both
-//! ping alike.
+//! **Known Kubernetes versions.** All of it was measured with Kubernetes 1.36 (API server, kubelet and
+//! kubectl), where the kubelet speaks WebSocket itself and the translator is the kubelet's. In releases
+//! before that the translator is the API server's. Both ping alike.
 //!
-//! **When it is no longer needed.** Let [`KubernetesCompat::new`] ignore its protocol and set [`DRAINS_MAX`] to 0. Then run
-//! `make test-node`, of which `tests/tests/node/whole.rs` reads 50 MB from a pod by four kubectls at once, and `make soak`, which
-//! repeats that 800 times through a link that loses 5 % of its packets (`tests/tests/node/alone/dark.rs`) and copies 1 GiB by
-//! `kubectl cp` (`tests/tests/node/alone/typing.rs`). The shim can go once no reading is short with any supported release.
+//! **When it is no longer needed.** Let [`KubernetesCompat::new`] ignore its protocol and set [`DRAINS_MAX`]
+//! to 0. Then run `make test-node`, of which `tests/tests/node/whole.rs` reads 50 MB from a pod by four
+//! kubectls at once, and `make soak`, which repeats that 800 times through a link that loses 5 % of its
+//! packets (`tests/tests/node/alone/dark.rs`) and copies 1 GiB by `kubectl cp`
+//! (`tests/tests/node/alone/typing.rs`). The shim can go once no reading is short with any supported release.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -43,18 +49,21 @@ mod read_ahead;
 #[cfg(test)]
 mod tests;
 
-/// Connections of which more than the usual bytes may wait at once. On other connections the caller's bytes are forwarded at
-/// once. 4 connections, 32 MiB each.
+/// Connections of which more than the usual bytes may wait at once. On other connections the caller's bytes
+/// are forwarded at once. 4 connections, 32 MiB each.
 pub const DRAINS_MAX: usize = 4;
 
-/// An edge that sent so many bytes without a pause may have more in its kernel, although the caller takes everything at once.
+/// An edge that sent so many bytes without a pause may have more in its kernel, although the caller takes
+/// everything at once.
 const UNPAUSED_BYTES: usize = 2 * BUFFER_BYTES;
 
-/// An edge that was written to within this time is not drained first: a caller that sends all the time would become slow.
+/// An edge that was written to within this time is not drained first: a caller that sends all the time would
+/// become slow.
 const CALLER_SILENCE: Duration = Duration::from_secs(1);
 
-/// An edge that sent something within this time is alive, and the next bytes may lie in kernels on the way while the programs
-/// between wait for a processor. So it is not pinged. Longer than the 5 s between two of kubectl's pings.
+/// An edge that sent something within this time is alive, and the next bytes may lie in kernels on the way
+/// while the programs between wait for a processor. So it is not pinged. Longer than the 5 s between two of
+/// kubectl's pings.
 const ALIVE_FOR: Duration = Duration::from_secs(10);
 
 static DRAIN_SLOTS: Semaphore = Semaphore::const_new(DRAINS_MAX);
@@ -138,14 +147,15 @@ impl<'a> KubernetesCompat<'a> {
         self.edge_took = Instant::now();
     }
 
-    /// The caller has sent `bytes`. Takes out the pings that the agent answers itself, and decides whether the rest is held back
-    /// while the edge is drained.
+    /// The caller has sent `bytes`. Takes out the pings that the agent answers itself, and decides whether
+    /// the rest is held back while the edge is drained.
     pub(super) fn caller_sent(&mut self, bytes: &mut BytesMut, edge: Edge) {
         let is_alive = self.is_alive(edge);
         if let Some(pings) = &mut self.pings {
             pings.caller_sent(bytes, is_alive);
         }
-        // Also where only a ping was sent, which is not forwarded: programs between the agent and the runtime ping each other.
+        // Also where only a ping was sent, which is not forwarded: programs between the agent and the runtime
+        // ping each other.
         if self.edge_took.elapsed() >= CALLER_SILENCE && self.may_drain(edge) {
             self.drain = Some(DrainRead::begin());
         }
@@ -161,8 +171,8 @@ impl<'a> KubernetesCompat<'a> {
         self.drain = None;
     }
 
-    /// Ready where the draining is over, or where more may be read from the edge. `read` says that the edge has just sent
-    /// something.
+    /// Ready where the draining is over, or where more may be read from the edge. `read` says that the edge
+    /// has just sent something.
     pub(super) fn poll_drained(&mut self, cx: &mut Context<'_>, edge: Edge, read: bool) -> Poll<()> {
         let Some(drain) = &mut self.drain else { return Poll::Ready(()) };
         let sends = read || edge.waiting >= BUFFER_BYTES + drain.extra_bytes();
@@ -186,7 +196,8 @@ impl<'a> KubernetesCompat<'a> {
         self.pings.as_mut().map(Pings::due_answers).filter(|answers| !answers.is_empty())
     }
 
-    /// The number of the edge's `bytes` that may be written to the caller now: up to the end of a frame where an answer waits.
+    /// The number of the edge's `bytes` that may be written to the caller now: up to the end of a frame where
+    /// an answer waits.
     pub(super) fn writable(&self, bytes: &[u8]) -> usize {
         self.pings.as_ref().map_or(bytes.len(), |pings| pings.writable(bytes))
     }

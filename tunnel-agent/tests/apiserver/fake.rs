@@ -121,7 +121,8 @@ impl Mounted {
         self.home.path().to_owned()
     }
 
-    /// Replaces both files at once, as the kubelet does: a new directory, and a link renamed over the old one.
+    /// Replaces both files at once, as the kubelet does: a new directory, and a link renamed over the old
+    /// one.
     pub(crate) fn swap(&mut self, token: &str, ca: &str) {
         self.version += 1;
         let directory = self.path().join(format!("..version_{}", self.version));

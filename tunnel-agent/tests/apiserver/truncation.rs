@@ -118,7 +118,8 @@ async fn an_http_2_answer_that_is_reset_is_an_error_whatever_the_code() {
     }
 }
 
-/// HTTP/2 by hand: settings, the head of an answer on stream 1, some data, and RST_STREAM; then the connection stays.
+/// HTTP/2 by hand: settings, the head of an answer on stream 1, some data, and RST_STREAM; then the
+/// connection stays.
 async fn reset_after_head(connection: &mut crate::fake::Connection, code: u32) {
     use tokio::io::AsyncReadExt as _;
     let mut preface = [0; 24];

@@ -1,4 +1,5 @@
-//! Upgrades: bytes flow only after the right 101, and a connection that was asked for one is never used again.
+//! Upgrades: bytes flow only after the right 101, and a connection that was asked for one is never used
+//! again.
 
 use std::sync::Arc;
 
@@ -121,7 +122,7 @@ async fn every_wrong_101_is_an_error_and_its_connection_closed() {
 }
 
 #[tokio::test]
-async fn a_101_without_a_request_is_an_error_and_its_connection_is_closed() {
+async fn a_101_without_a_request_is_an_error_and_its_connection_not_reused() {
     let (scope, fake, api_server) =
         pair(&["http/1.1"], Timeouts::default(), |mut connection, number| async move {
             let head = read_head(&mut connection).await;

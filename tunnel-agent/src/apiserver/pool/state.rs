@@ -25,7 +25,8 @@ pub(in crate::apiserver) struct SharedPool {
     pub(super) state: Mutex<PoolState>,
 }
 
-/// The right to one exchange on a connection. Dropped, it is free again, or its connection is closed if it fits only one exchange.
+/// The right to one exchange on a connection. Dropped, it is free again, or its connection is closed if it
+/// fits only one exchange.
 #[derive(Debug)]
 pub(in crate::apiserver) enum Slot {
     Http2(Http2Slot),
@@ -120,8 +121,8 @@ impl Default for PoolState {
 }
 
 impl PoolState {
-    /// Takes over a newer credential. Connections that were made with an older one get no more exchanges, and close after the
-    /// running ones.
+    /// Takes over a newer credential. Connections that were made with an older one get no more exchanges, and
+    /// close after the running ones.
     pub(super) fn adopt(&mut self, snapshot: &Arc<Snapshot>) {
         match &self.snapshot {
             Some(current) if current.epoch >= snapshot.epoch => return,
@@ -137,8 +138,8 @@ impl PoolState {
         self.snapshot.as_ref().is_some_and(|snapshot| snapshot.epoch == epoch)
     }
 
-    /// Takes over the balancer's destinations. Connections to others get no more exchanges, and close after the running ones. A
-    /// destination that comes back is dialed anew.
+    /// Takes over the balancer's destinations. Connections to others get no more exchanges, and close after
+    /// the running ones. A destination that comes back is dialed anew.
     pub(super) fn follow(&mut self, balancer: &Balancer) {
         // The version first, so that a change in between is seen next time.
         let version = balancer.version();
@@ -164,8 +165,8 @@ impl PoolState {
         self.destinations.iter().find(|state| state.destination == destination)
     }
 
-    /// A slot at the API server with the fewest exchanges. Of its connections the fullest one with a free slot is used, so that
-    /// the emptiest become idle.
+    /// A slot at the API server with the fewest exchanges. Of its connections the fullest one with a free
+    /// slot is used, so that the emptiest become idle.
     pub(super) fn free_slot(&mut self, pool: &Weak<SharedPool>) -> Option<Slot> {
         self.http2.retain(|connection| !connection.sender.is_closed());
         self.idle_http1.retain(|idle| !idle.connection.is_closed());
@@ -251,8 +252,8 @@ impl PoolState {
         }
     }
 
-    /// The destination to dial next, if a connection is needed: so that every waiting request will have a slot, and every API
-    /// server a connection. It is the one with the fewest connections.
+    /// The destination to dial next, if a connection is needed: so that every waiting request will have a
+    /// slot, and every API server a connection. It is the one with the fewest connections.
     pub(super) fn destination_to_dial(&self) -> Option<Destination> {
         let unconnected = self.unconnected_destination();
         let dials =

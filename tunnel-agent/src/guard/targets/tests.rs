@@ -1,4 +1,5 @@
-//! Targets that are dialed and others that are not, by a table from another implementation of addresses and by properties.
+//! Targets that are dialed and others that are not, by a table from another implementation of addresses and
+//! by properties.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +114,8 @@ async fn the_address_that_was_checked_is_dialed() {
     assert!(matches!(list.check(&target, by_system).await, Err(NotDialed::Special(_))));
 }
 
-/// Anybody who can write EndpointSlices can write any of these into one. Another entry may even name it in full.
+/// Anybody who can write EndpointSlices can write any of these into one. Another entry may even name it in
+/// full.
 #[test]
 fn a_services_special_endpoint_is_never_dialed() {
     let target: Target = "hook.shop.svc:443".parse().unwrap();

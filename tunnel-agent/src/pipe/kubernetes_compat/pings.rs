@@ -1,12 +1,13 @@
-//! Pings among the frames of an upgraded connection: finds the caller's pings, and answers them on behalf of the edge.
+//! Pings among the frames of an upgraded connection: finds the caller's pings, and answers them on behalf of
+//! the edge.
 //!
 //! WebSocket: RFC 6455, sections 5.2 and 5.5. SPDY/3.1: its draft 3.1, sections 2.2 and 2.6.5.
 
 use bytes::BytesMut;
 use proto::upgrade::Protocol;
 
-/// Answers that wait for the end of a frame. Beyond that the oldest one is dropped: only the last counts (RFC 6455, section
-/// 5.5.3).
+/// Answers that wait for the end of a frame. Beyond that the oldest one is dropped: only the last counts (RFC
+/// 6455, section 5.5.3).
 const ANSWERS_MAX: usize = 16;
 
 /// Longest payload of a control frame of WebSocket.
@@ -52,7 +53,8 @@ impl Pings {
         Self { caller, edge, waiting: Vec::new(), due: BytesMut::new() }
     }
 
-    /// Follows the caller's next bytes. With `are_answered`, each complete ping among them is taken out, and its answer waits.
+    /// Follows the caller's next bytes. With `are_answered`, each complete ping among them is taken out, and
+    /// its answer waits.
     pub(super) fn caller_sent(&mut self, bytes: &mut BytesMut, are_answered: bool) {
         let (mut at, mut taken) = (0, Vec::new());
         while at < bytes.len() {
@@ -76,8 +78,8 @@ impl Pings {
         self.waiting.drain(..self.waiting.len().saturating_sub(ANSWERS_MAX));
     }
 
-    /// Answers that are written to the caller before anything else, because a frame of the edge has ended. The caller of this
-    /// removes the bytes that it has written.
+    /// Answers that are written to the caller before anything else, because a frame of the edge has ended.
+    /// The caller of this removes the bytes that it has written.
     pub(super) fn due_answers(&mut self) -> &mut BytesMut {
         // While the caller does not read, no more are added.
         if self.due.is_empty() && self.edge.is_between() {
@@ -88,7 +90,8 @@ impl Pings {
         &mut self.due
     }
 
-    /// The number of the edge's next bytes that may be written: up to the end of a frame, where an answer waits for it.
+    /// The number of the edge's next bytes that may be written: up to the end of a frame, where an answer
+    /// waits for it.
     pub(super) fn writable(&self, bytes: &[u8]) -> usize {
         if self.waiting.is_empty() {
             return bytes.len();
@@ -158,8 +161,8 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Length of the caller's ping with which `bytes` begin, and its answer. `None` if they begin with something else, or with a
-/// part of a ping.
+/// Length of the caller's ping with which `bytes` begin, and its answer. `None` if they begin with something
+/// else, or with a part of a ping.
 fn ping(protocol: Protocol, bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
     match protocol {
         Protocol::WebSocket => {

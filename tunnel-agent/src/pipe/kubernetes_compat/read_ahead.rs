@@ -1,9 +1,10 @@
 //! Reading ahead of the caller around each ping of a translator behind the edge.
 //!
-//! A caller that speaks WebSocket is answered by a translator in the API server or the kubelet. The translator speaks SPDY with
-//! the container runtime, and pings it every five seconds from the upgrade on (Kubernetes, `streamtranslator.go` and
-//! `spdy/connection.go`). A runtime that has closed answers by RST, and output that its kernel still holds is lost. No answer of
-//! the agent can prevent that ping, but its time is known.
+//! A caller that speaks WebSocket is answered by a translator in the API server or the kubelet. The
+//! translator speaks SPDY with the container runtime, and pings it every five seconds from the upgrade on
+//! (Kubernetes, `streamtranslator.go` and `spdy/connection.go`). A runtime that has closed answers by RST,
+//! and output that its kernel still holds is lost. No answer of the agent can prevent that ping, but its time
+//! is known.
 
 use std::future::Future as _;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! An edge is drained before a caller's bytes are forwarded, and pings to an edge that is alive are answered here.
+//! An edge is drained before a caller's bytes are forwarded, and pings to an edge that is alive are answered
+//! here.
 
 use std::future::poll_fn;
 use std::sync::Arc;

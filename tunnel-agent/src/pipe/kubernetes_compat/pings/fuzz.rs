@@ -3,12 +3,13 @@
 use super::tests::written;
 use super::*;
 
-/// Random inputs that `make test` tries beside the corpus. `make fuzz` sets another number by the environment.
+/// Random inputs that `make test` tries beside the corpus. `make fuzz` sets another number by the
+/// environment.
 const ITERATIONS: usize = 2_000;
 
-/// The first byte chooses the protocol and the bytes of one write, the second one the caller's part of the others. The caller
-/// receives the edge's bytes, with answers where one of the edge's frames has ended. The edge receives the caller's bytes, of
-/// which no more is taken out than was answered.
+/// The first byte chooses the protocol and the bytes of one write, the second one the caller's part of the
+/// others. The caller receives the edge's bytes, with answers where one of the edge's frames has ended. The
+/// edge receives the caller's bytes, of which no more is taken out than was answered.
 #[test]
 fn pings() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {

@@ -114,7 +114,8 @@ impl Frame {
             (Protocol::WebSocket, _) => {
                 let first = if *is_ping { PING } else { 0x82 };
                 let mask = if is_callers { MASKED } else { 0 };
-                // Each length in the shortest of its three forms, and the longest in a longer one than it needs.
+                // Each length in the shortest of its three forms, and the longest in a longer one than it
+                // needs.
                 let length = match payload.len() {
                     short @ 0..126 => vec![mask | short as u8],
                     middle @ 126..1_000 => [&[mask | 126][..], &(middle as u16).to_be_bytes()].concat(),
@@ -145,7 +146,8 @@ fn pings() -> impl Strategy<Value = Vec<Frame>> {
     vec(ping.prop_map(|payload| Frame { payload, is_ping: true }), 0..4)
 }
 
-/// Everything that is written to the caller for these `bytes` of the edge, by writes of at most `at_once` bytes.
+/// Everything that is written to the caller for these `bytes` of the edge, by writes of at most `at_once`
+/// bytes.
 pub(super) fn written(pings: &mut Pings, bytes: &[u8], at_once: usize) -> Vec<u8> {
     let (mut written, mut rest) = (Vec::new(), bytes);
     loop {

@@ -2,33 +2,30 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use daemon::metrics::links::Links;
 use daemon::{BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir};
 use proto::greeting::BootNonce;
-use proto::spiffe::AgentId;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
+use transport::EndpointKeys;
 use transport::tls::MeantServers;
-use transport::{Carrier, EndpointKeys};
 
-use crate::apiserver::{ApiServer, Limits};
-use crate::config::{ApiServers, Config, CredentialSource, Proxies};
-use crate::dialer::{ControlPlane, Dialer, Equipment, Named};
+use crate::apiserver::{ApiServer, Timeouts};
+use crate::config::{ApiServers, Config, CredentialSource};
+use crate::dialer::{ConfiguredServer, ControlPlane, Dependencies, Dialer};
 use crate::discovery::Discovery;
 use crate::enrollment::Enrollment;
-use crate::forward::{Forwarder, Turns};
+use crate::forward::{FairQueue, Forwarder};
 use crate::guard::Guard;
 use crate::guard::targets::Targets;
 use crate::identity::Identity;
 use crate::metrics;
 use crate::relay::Relay;
-use crate::servers::Servers;
+use crate::server_trust::ServerTrust;
 use crate::streams::Streams;
 
 mod scrape;
 
-/// What this program is called.
+/// The names of this program.
 pub const PRODUCT: Product =
     Product { name: "tunnel-agent", metrics_prefix: "tombolo_agent", version: env!("CARGO_PKG_VERSION") };
 
@@ -40,32 +37,19 @@ pub struct Bound {
     probes: BoundProbes,
     starting: NotReady,
     discovery: Discovery,
-    source: Source,
-    servers: Vec<Named>,
-    meant: MeantServers,
+    source: CertificateSource,
+    servers: Vec<ConfiguredServer>,
+    expected: MeantServers,
     state: StateDir,
-    parts: Parts,
+    dependencies: Dependencies,
 }
 
-/// Where the certificate comes from.
-enum Source {
-    /// It is there.
+/// The source of the agent's certificate.
+enum CertificateSource {
+    /// Files that the configuration names.
     Files(Box<Identity>),
-    /// The agent sees to it itself, however long it takes.
+    /// The agent enrolls, however long that takes.
     Enrolled(Enrollment),
-}
-
-/// What tunnels are made of, but for the certificate and whom to show it.
-struct Parts {
-    boot: BootNonce,
-    keys: EndpointKeys,
-    carriers: Vec<Carrier>,
-    proxies: Proxies,
-    outage_limit: Option<Duration>,
-    streams: Streams,
-    control_plane: ControlPlane,
-    readiness: Readiness,
-    links: Links,
 }
 
 impl Bound {
@@ -78,20 +62,20 @@ impl Bound {
         let readiness = Readiness::new();
         let starting = readiness.handle("agent");
         let state = StateDir::open(&config.state_dir)?;
-        let api_server = ApiServer::new(config.api_server.clone(), Limits::default(), scope)
+        let api_server = ApiServer::new(config.api_server.clone(), Timeouts::default(), scope)
             .map_err(Failure::misconfigured)?;
-        let source = source(&config, &state, &api_server)?;
+        let source = certificate_source(&config, &state, &api_server)?;
         let keys = keys(&state)?;
         let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone()).await?;
         let links = metrics::links();
-        let of_callers = config
+        let for_callers = config
             .pass_through
-            .then(|| api_server.of_callers(config.api_server.clone(), Limits::default(), scope))
+            .then(|| api_server.for_callers(config.api_server.clone(), Timeouts::default(), scope))
             .transpose()
             .map_err(Failure::misconfigured)?;
-        let turns = Turns::new(config.limits);
-        scrape::ask(&metrics, &links, [Some(&api_server), of_callers.as_ref()].into_iter().flatten());
-        scrape::ask_for_turns(&metrics, &turns, config.limits);
+        let queue = FairQueue::new(config.limits);
+        scrape::observe(&metrics, &links, [Some(&api_server), for_callers.as_ref()].into_iter().flatten());
+        scrape::observe_queue(&metrics, &queue, config.limits);
         let Config { advertise, targets, tenants, api_servers, .. } = &config;
         if let ApiServers::Listed(addresses) = api_servers {
             api_server.balance(addresses);
@@ -99,15 +83,15 @@ impl Bound {
         let balances = *api_servers == ApiServers::Found;
         let discovery = Discovery::new(api_server.clone(), advertise.clone(), targets, tenants, balances);
         let guard = Guard::new(config.impersonation.clone(), config.pass_through);
-        let targets = Targets::new(config.dialed(), vec![probes.address()])
+        let targets = Targets::new(config.targets_to_dial(), vec![probes.address()])
             .with_service_networks(config.service_networks.clone());
         let relay = Relay::new(targets, api_server.clone(), discovery.subscribe(), discovery.services());
         let control_plane = ControlPlane::new(discovery.subscribe(), api_server.certificates());
-        let forwarder = Forwarder::new(api_server, of_callers, turns, scope.clone());
+        let forwarder = Forwarder::new(api_server, for_callers, queue, scope.clone());
         let streams = Streams::new(guard, forwarder, relay);
-        let meant =
+        let expected =
             MeantServers { trust_domain: config.trust_domain.clone(), ids: config.server_ids.clone() };
-        let parts = Parts {
+        let dependencies = Dependencies {
             boot: boot_nonce()?,
             keys,
             carriers: config.carrier.carriers(),
@@ -118,26 +102,27 @@ impl Bound {
             readiness,
             links,
         };
-        Ok(Self { probes, starting, discovery, source, servers: named(&config), meant, state, parts })
+        let servers = configured_servers(&config);
+        Ok(Self { probes, starting, discovery, source, servers, expected, state, dependencies })
     }
 
-    /// Where `/livez`, `/readyz` and `/metrics` answer.
+    /// The address at which `/livez`, `/readyz` and `/metrics` answer.
     #[must_use]
     pub fn probes_address(&self) -> SocketAddr {
         self.probes.address()
     }
 
-    /// Runs until the drain has begun; what is open then is the scope's.
+    /// Runs until the drain has begun. Tasks that still run then belong to the scope.
     ///
     /// # Errors
-    /// Where the certificate, or what the state directory has of servers, cannot be used.
+    /// The certificate, or the trust bundle in the state directory, cannot be used.
     pub async fn run(self, scope: Scope) -> Result<(), Failure> {
-        let Self { probes, starting, discovery, source, servers, meant, state, parts } = self;
+        let Self { probes, starting, discovery, source, servers, expected, state, dependencies } = self;
         probes.run(&scope);
         scope.attend(discovery.run(scope.clone()));
-        // Both arms are cancel-safe: what was received is written down before it is used.
+        // Both arms are cancel-safe: a certificate is written to disk before it is used.
         tokio::select! {
-            dialing = dial(source, servers, meant, state, parts, &scope) => dialing?,
+            dialing = dial(source, servers, expected, state, dependencies, &scope) => dialing?,
             () = scope.draining() => return Ok(()),
         }
         drop(starting);
@@ -146,18 +131,18 @@ impl Bound {
     }
 }
 
-/// Begins to dial, once there is a certificate that holds; it is kept so from then on.
+/// Begins to dial once the agent has a certificate. An enrolled agent renews it from then on.
 async fn dial(
-    source: Source,
-    servers: Vec<Named>,
-    meant: MeantServers,
+    source: CertificateSource,
+    servers: Vec<ConfiguredServer>,
+    expected: MeantServers,
     state: StateDir,
-    parts: Parts,
+    dependencies: Dependencies,
     scope: &Scope,
 ) -> Result<(), Failure> {
     let (identity, enrollment) = match source {
-        Source::Files(identity) => (*identity, None),
-        Source::Enrolled(enrollment) => (enrollment.identity(scope).await, Some(enrollment)),
+        CertificateSource::Files(identity) => (*identity, None),
+        CertificateSource::Enrolled(enrollment) => (enrollment.identity(scope).await, Some(enrollment)),
     };
     let clock: Arc<dyn TimeProvider> = match &enrollment {
         Some(enrollment) => Arc::new(enrollment.clock()),
@@ -165,61 +150,47 @@ async fn dial(
     };
     let Identity { agent, chain, key, server_roots } = identity;
     metrics::certificates("agent", &chain[..chain.len().min(1)]);
-    let trusted = Servers::new((chain, key), &server_roots, meant, state, clock);
-    let trusted = trusted.map_err(Failure::misconfigured)?;
-    metrics::certificates("server_ca", &trusted.roots());
+    let trust = ServerTrust::new((chain, key), &server_roots, expected, state, clock);
+    let trust = trust.map_err(Failure::misconfigured)?;
+    metrics::certificates("server_ca", &trust.roots());
     if let Some(enrollment) = enrollment {
-        enrollment.renew_expired(&trusted, scope).await;
-        scope.attend(enrollment.keep(trusted.clone(), scope.clone()));
+        enrollment.renew_expired(&trust, scope).await;
+        scope.attend(enrollment.keep_renewed(trust.clone(), scope.clone()));
     }
-    Dialer::new(servers, parts.with(agent, trusted), scope.clone()).run();
+    Dialer::new(servers, agent, trust, dependencies, scope.clone()).run();
     Ok(())
 }
 
-impl Parts {
-    fn with(self, agent: AgentId, trusted: Servers) -> Equipment {
-        let Self { boot, keys, carriers, proxies, outage_limit, streams, control_plane, readiness, links } =
-            self;
-        Equipment {
-            agent,
-            boot,
-            keys,
-            trusted,
-            carriers,
-            proxies,
-            outage_limit,
-            streams,
-            control_plane,
-            readiness,
-            links,
-        }
-    }
-}
-
-/// The certificate that is configured, or the way to one.
-fn source(config: &Config, state: &StateDir, api_server: &ApiServer) -> Result<Source, Failure> {
+/// The certificate that is configured, or the enrollment that leads to one.
+fn certificate_source(
+    config: &Config,
+    state: &StateDir,
+    api_server: &ApiServer,
+) -> Result<CertificateSource, Failure> {
     match &config.credential {
         CredentialSource::Files(files) => {
             let identity = Identity::load(files, &config.cluster, &config.trust_domain);
-            identity.map(|identity| Source::Files(Box::new(identity))).map_err(Failure::misconfigured)
+            identity
+                .map(|identity| CertificateSource::Files(Box::new(identity)))
+                .map_err(Failure::misconfigured)
         }
         CredentialSource::Enrolled(at) => {
             let opened = Enrollment::open(config, at.clone(), state.clone(), api_server.clone());
-            opened.map(Source::Enrolled).map_err(Failure::could_not_go_on)
+            opened.map(CertificateSource::Enrolled).map_err(Failure::could_not_go_on)
         }
     }
 }
 
 /// The servers, each with the name that its certificate must bear.
-fn named(config: &Config) -> Vec<Named> {
-    let named = config.servers.iter().map(|address| Named {
+fn configured_servers(config: &Config) -> Vec<ConfiguredServer> {
+    let servers = config.servers.iter().map(|address| ConfiguredServer {
         address: address.clone(),
         certificate_name: config.server_name.clone().unwrap_or_else(|| address.host.clone()),
     });
-    named.collect()
+    servers.collect()
 }
 
-/// The endpoint's keys: those of the last run, or new ones.
+/// The keys of UDP endpoints: those of the last run, or new ones.
 fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
     match state.read(KEYS_FILE, EndpointKeys::BYTES as u64)? {
         Some(bytes) => EndpointKeys::from_bytes(&bytes).map_err(Failure::misconfigured),

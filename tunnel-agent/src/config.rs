@@ -1,4 +1,4 @@
-//! What an agent is told: flags over environment over file over default.
+//! The agent's configuration: flags win over the environment, the file, and the defaults, in this order.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use trust::Pin;
 mod carriers;
 mod help;
 mod limits;
+mod raw;
 mod tenants;
-mod valid;
-mod written;
+mod validate;
 
-pub use tenants::{TenantKind, Tenants};
+pub use tenants::{TENANTS_MAX, TenantKind, Tenants};
 
 pub use limits::{Limits, QUEUE_MAX, QUEUE_SECONDS_MAX, REQUESTS_MAX};
 
-/// The file that is read unless `--config` names another.
+/// The configuration file, unless `--config` names another one.
 pub const FILE_DEFAULT: &str = "/etc/tombolo/agent.yaml";
 
-/// The `kind` of the file.
+/// The `kind` that the configuration file has to have.
 pub const KIND: &str = "AgentConfig";
 
 /// Most servers that one agent dials.
@@ -39,16 +39,14 @@ pub const TARGETS_MAX: usize = 32;
 /// Most networks in which endpoints of Services may be.
 pub const SERVICE_NETWORKS_MAX: usize = 16;
 
-/// Most entries of the list of tenants.
-pub const TENANTS_MAX: usize = 16;
-
 /// Most API servers of one cluster among which requests are balanced.
 pub const API_SERVERS_MAX: usize = 16;
 
-/// Where Kubernetes puts a pod's credential.
+/// The folder into which Kubernetes mounts a pod's credential.
 pub const IN_CLUSTER_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The agent of a Tombolo tunnel: dials the servers, and hands what comes through the tunnel to the cluster's API server
+/// The agent of a Tombolo tunnel: dials the servers, and hands what comes through the tunnel to the cluster's
+/// API server
 #[derive(Debug, Clone, Default, Parser)]
 #[command(name = "tunnel-agent", version, after_long_help = help::AFTER)]
 pub struct Flags {
@@ -68,15 +66,16 @@ pub struct Flags {
     #[arg(long, value_name = "NAME")]
     pub server_name: Option<String>,
 
-    /// What carries the tunnel: auto, quic (UDP) or http2 (TCP, for where UDP is blocked) [default: auto]
+    /// The carrier of the tunnel: auto, quic (UDP) or http2 (TCP, for networks that block UDP) [default:
+    /// auto]
     #[arg(long, value_name = "CARRIER")]
     pub carrier: Option<String>,
 
-    /// Where this agent enrolls, in place of a certificate that was issued by hand
+    /// The enrollment server, in place of a certificate that was issued by hand
     #[arg(long, value_name = "HOST:PORT")]
     pub enrollment_server: Option<String>,
 
-    /// The root by which the enrollment server is known: sha256: and 64 digits
+    /// The pin of the enrollment server's root: sha256: and 64 digits
     #[arg(long, value_name = "PIN")]
     pub enrollment_pin: Option<String>,
 
@@ -84,7 +83,8 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub enrollment_token_file: Option<PathBuf>,
 
-    /// A file with a token of the pod's ServiceAccount, by which further pods enroll without a token of their own
+    /// A file with a token of the pod's ServiceAccount, by which further pods enroll without a token of their
+    /// own
     #[arg(long, value_name = "FILE")]
     pub enrollment_service_account_token_file: Option<PathBuf>,
 
@@ -97,54 +97,58 @@ pub struct Flags {
     pub context: Option<String>,
 }
 
-/// A valid configuration.
+/// The agent's configuration after validation.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The cluster that this agent serves.
     pub cluster: ClusterId,
-    /// Where servers listen for agents; 1 to [`SERVERS_MAX`].
+    /// The servers' addresses for agents, 1 to [`SERVERS_MAX`].
     pub servers: Vec<ServerAddress>,
-    /// The name that a server's certificate must bear; the host that is dialed, if `None`.
+    /// The name that servers' certificates must bear. `None` means the host that is dialed.
     pub server_name: Option<String>,
-    /// The ids of the servers that may be dialed; any of the trust domain, if empty. At most [`SERVERS_MAX`] DNS labels.
+    /// The ids of the servers that are trusted, at most [`SERVERS_MAX`] DNS labels. If empty, all of the
+    /// trust domain.
     pub server_ids: Vec<String>,
-    /// What may carry tunnels.
+    /// The carriers that tunnels may use.
     pub carrier: CarrierChoice,
-    /// Through which proxy servers are reached over TCP.
+    /// The proxy by which servers are reached over TCP.
     pub proxies: Proxies,
-    /// How long a tunnel whose link is dark, and what runs on it, are held; the server's limit, if `None` or if that is shorter.
+    /// Longest outage of a link before its tunnel and streams are lost. The server's limit holds if this is
+    /// `None` or longer.
     pub outage_limit: Option<Duration>,
     /// The trust domain of all certificates.
     pub trust_domain: String,
-    /// Where certificate, key and CA of the tunnel come from.
+    /// The source of the tunnel's certificate, key and CA.
     pub credential: CredentialSource,
-    /// Where the cluster's API server is, and as whom the agent speaks to it.
+    /// The API server's address, and the agent's credential for it.
     pub api_server: ApiServerSource,
-    /// Which further API servers of the cluster there are.
+    /// The further API servers of the cluster.
     pub api_servers: ApiServers,
-    /// Which identities may be asserted.
+    /// The identities that may be asserted.
     pub impersonation: AllowList,
-    /// Whether requests pass through that bear their callers' own credential for the API server.
+    /// Whether requests with their callers' own credential for the API server pass through.
     pub pass_through: bool,
-    /// How much is asked of the API server at once.
+    /// Limits of requests at the API server.
     pub limits: Limits,
-    /// Endpoints of the control plane to advertise instead of what the cluster says; `host:port` each.
+    /// Endpoints of the control plane to advertise instead of those that the cluster names, as `host:port`.
     pub advertise: Vec<String>,
-    /// What else may be dialed for callers, besides the API server and what is advertised; advertised, too.
+    /// Further targets that may be dialed for callers, beside the API server and the advertised endpoints.
+    /// Advertised, too.
     pub targets: Vec<TargetEntry>,
-    /// Where that may be to which Services lead; anywhere that is not special, if empty. At most [`SERVICE_NETWORKS_MAX`].
+    /// Networks in which endpoints of Services may be, at most [`SERVICE_NETWORKS_MAX`]. If empty, any
+    /// address that is not special.
     pub service_networks: Vec<Network>,
-    /// Where API servers of tenants are looked for, to be advertised and dialed, too.
+    /// Searches for API servers of tenants, which are advertised and dialed, too.
     pub tenants: Vec<Tenants>,
-    /// Where keys and other state are kept.
+    /// The folder for keys and other state.
     pub state_dir: PathBuf,
-    /// Where `/livez`, `/readyz` and `/metrics` answer.
+    /// The address at which `/livez`, `/readyz` and `/metrics` answer.
     pub probes_listen: SocketAddr,
-    /// How long running exchanges may go on after the drain began; 1 to 600 s.
+    /// Longest time for running exchanges after the drain began, 1 to 600 s.
     pub drain_grace: Duration,
     /// Form and filter of the log.
     pub logs: LogOptions,
-    /// Runtimes and threads.
+    /// The layout of runtimes and threads.
     pub layout: Layout,
 }
 
@@ -153,123 +157,123 @@ pub struct Config {
 pub struct ServerAddress {
     /// A DNS name or an IP address, without brackets.
     pub host: String,
-    /// 1 to 65535.
+    /// The port, 1 to 65535.
     pub port: u16,
 }
 
-/// What may carry tunnels.
+/// The carriers that tunnels may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CarrierChoice {
     /// QUIC, and HTTP/2 over TCP where UDP does not pass.
     Auto,
-    /// This and nothing else.
+    /// This carrier and no other.
     Only(Carrier),
 }
 
-/// Through which proxy servers are reached over TCP.
+/// The proxy by which servers are reached over TCP, and the exceptions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Proxies {
-    /// The proxy.
+    /// The proxy, if one is configured.
     pub proxy: Option<Proxy>,
-    /// Hosts that are reached without it, as in `NO_PROXY`.
+    /// Hosts that are reached without the proxy, as in `NO_PROXY`.
     pub except: Vec<String>,
 }
 
-/// Where the agent's own TLS identity comes from.
+/// The source of the agent's own TLS identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CredentialSource {
-    /// Somebody put it there.
+    /// Files that an operator has issued.
     Files(TlsFiles),
-    /// The agent sees to it itself.
-    Enrolled(EnrollAt),
+    /// Enrollment, by which the agent gets and renews it itself.
+    Enrolled(EnrollmentConfig),
 }
 
-/// Where and as whom the agent enrolls.
+/// The enrollment server, and the agent's tokens for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnrollAt {
-    /// The enrollment door.
+pub struct EnrollmentConfig {
+    /// The address of the enrollment server.
     pub server: ServerAddress,
-    /// The name that its certificate must bear; the host that is dialed, if `None`.
+    /// The name that its certificate must bear. `None` means the host that is dialed.
     pub server_name: Option<String>,
-    /// The root that its certificate must chain to.
+    /// The pin of the root to which its certificate has to chain.
     pub pin: Pin,
-    /// Where the token is; `-` for standard input. Read only while the agent has no certificate, and never if `None`: then the
-    /// other one is there.
+    /// The file with the token, or `-` for standard input. Read only while the agent has no certificate. If
+    /// `None`, the other one is set.
     pub token_file: Option<PathBuf>,
-    /// Where Kubernetes puts a token of the pod's ServiceAccount that is meant for the enrollment door.
+    /// The file with the pod's ServiceAccount token, whose audience is the enrollment server.
     pub service_account_token_file: Option<PathBuf>,
 }
 
-/// The files of the agent's own TLS identity. PEM.
+/// The PEM files of the agent's own TLS identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The agent's certificate, and intermediates behind it.
+    /// The agent's certificate, and intermediates after it.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// The roots that servers' certificates must chain to; no other is trusted.
+    /// The roots to which servers' certificates have to chain. No other root is trusted.
     pub server_ca: PathBuf,
 }
 
-/// Where the API server is, and where the agent's credential for it is.
+/// The source of the API server's address and of the agent's credential for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiServerSource {
     /// The files that Kubernetes mounts into a pod: `token` and `ca.crt`.
     InCluster {
-        /// Where they are.
+        /// The folder with both files.
         directory: PathBuf,
         /// The API server's host, a name or an address without brackets.
         host: String,
-        /// Its port.
+        /// The port of the API server.
         port: u16,
     },
-    /// A kubeconfig.
+    /// A kubeconfig with the server and the credential.
     Kubeconfig {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// One of its contexts; `current-context`, if `None`.
+        /// One of its contexts. `None` means its `current-context`.
         context: Option<String>,
     },
 }
 
-/// Which API servers of the cluster there are, beside the one that the credential names.
+/// The API servers of the cluster, beside the one that the credential names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiServers {
-    /// That one alone, or whatever is behind it.
+    /// Only that one, or the load balancer behind its address.
     One,
-    /// Those that the cluster says there are.
+    /// Those that the cluster itself names.
     Found,
-    /// These: 2 to [`API_SERVERS_MAX`].
+    /// These addresses, 2 to [`API_SERVERS_MAX`].
     Listed(Vec<SocketAddr>),
 }
 
-/// Why a configuration was not taken.
+/// A configuration is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file.
+    /// The file cannot be read or parsed.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A value.
+    /// A key has a value that is not allowed.
     #[error(transparent)]
     Key(#[from] KeyError),
 }
 
 impl Config {
-    /// What flags, environment and file say together.
+    /// Loads the configuration from flags, environment and file.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`], which names the key, its value and what is allowed.
+    /// [`ConfigError`], which names the key, its value and the allowed values.
     pub fn load(flags: &Flags) -> Result<Self, ConfigError> {
         let path = flags.shared.config.clone().unwrap_or_else(|| FILE_DEFAULT.into());
-        let written = daemon::config::load(&path, KIND)?;
+        let raw = daemon::config::load(&path, KIND)?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
-        Ok(valid::config(written, flags, directory, &|name| std::env::var(name).ok())?)
+        Ok(validate::config(raw, flags, directory, &|name| std::env::var(name).ok())?)
     }
 
-    /// What may be dialed because it is written here.
+    /// The targets that may be dialed because the configuration names them.
     #[must_use]
-    pub fn dialed(&self) -> Vec<TargetEntry> {
+    pub fn targets_to_dial(&self) -> Vec<TargetEntry> {
         let listed = match &self.api_servers {
             ApiServers::Listed(addresses) => addresses.as_slice(),
             ApiServers::Found | ApiServers::One => &[],

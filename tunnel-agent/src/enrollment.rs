@@ -1,13 +1,13 @@
-//! How this agent comes by its certificate, and by the next one: its own key, a token once or its pod's ServiceAccount, then
-//! proof of the key it has.
+//! Enrollment: the agent gets its first certificate by a token or its pod's ServiceAccount, and each next one
+//! by the key of the last one.
 
-mod call;
 mod clock;
-mod kept;
-mod pinned;
-mod span;
-mod token;
-mod workload;
+mod grpc_client;
+mod pinned_verifier;
+mod service_account;
+mod state;
+mod token_file;
+mod validity;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use proto::ClusterId;
 use proto::backoff::Backoff;
 use proto::enrollment::{
     AttestRequest, AttestResponse, ChallengeRequest, ChallengeResponse, Credential, EnrollRequest,
-    EnrollResponse, RenewRequest, RenewResponse, Workload as Shown,
+    EnrollResponse, RenewRequest, RenewResponse, Workload,
 };
 use proto::spiffe::AgentId;
 use rcgen::{CertificateParams, KeyPair};
@@ -34,192 +34,203 @@ use trust::{Role, Serial};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::apiserver::ApiServer;
-use crate::config::{Config, EnrollAt, Proxies};
+use crate::config::{Config, EnrollmentConfig, Proxies};
 use crate::identity::{Identity, IdentityError};
 use crate::metrics;
-use crate::servers::Servers;
-use call::{CallError, Line};
-use kept::{Kept, new_key, spki};
-use pinned::Pinned;
-use span::Span;
-use token::{TokenFile, Unread};
-use workload::{Issuer, NoIssuer, Workload};
+use crate::random::random;
+use crate::server_trust::ServerTrust;
+use grpc_client::{CallError, GrpcClient};
+use pinned_verifier::PinnedVerifier;
+use service_account::{Issuer, IssuerError, ServiceAccount};
+use state::{EnrollmentState, new_key, spki};
+use token_file::{TokenFile, TokenFileError};
+use validity::Validity;
 
 pub use clock::Clock;
-pub use kept::KeptError;
+pub use state::EnrollmentStateError;
 
-/// Largest file with a token of the enrollment door's.
+/// Largest file with an enrollment token, in bytes.
 const TOKEN_BYTES_MAX: u64 = 1024;
 
-/// Waits between attempts in vain.
+/// Shortest and longest wait after a failed attempt.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(120));
 
-/// Waits are cut into pieces, so that a clock that jumps is noticed.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Longest single sleep before a renewal, so that a clock that jumps is noticed.
+const CLOCK_CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// The least time between two renewals: a clock that is far ahead of the server's finds every certificate old.
+/// Least time between two renewals: for a clock that is far ahead of the server's, every certificate is due.
 const RENEWED_EVERY_MIN: Duration = Duration::from_secs(10 * 60);
 
-/// An agent that comes by its certificate itself. Clones are the same one.
+/// The enrollment of this agent. Clones share it.
 #[derive(Clone)]
-pub struct Enrollment(Arc<Inner>);
+pub struct Enrollment(Arc<SharedEnrollment>);
 
-struct Inner {
-    at: EnrollAt,
-    /// Of these two, one is there.
+struct SharedEnrollment {
+    config: EnrollmentConfig,
+    /// The enrollment token. This or the ServiceAccount is present, or both.
     token: Option<Arc<TokenFile>>,
-    workload: Option<Workload>,
+    service_account: Option<ServiceAccount>,
     cluster: ClusterId,
     trust_domain: String,
     proxies: Proxies,
-    state: StateDir,
-    kept: Mutex<Kept>,
+    state_dir: StateDir,
+    state: Mutex<EnrollmentState>,
     clock: Clock,
 }
 
-/// Why there is no certificate, for now.
+/// An attempt to get a certificate failed.
 #[derive(Debug, thiserror::Error)]
-enum NotIssued {
+enum EnrollmentError {
     #[error(transparent)]
-    Token(Unread),
+    Token(TokenFileError),
     #[error(
         "the pod's ServiceAccount cannot be shown: mount a projected token of it, with the audience {1} and expirationSeconds 600"
     )]
-    ServiceAccount(#[source] Unread, String),
+    ServiceAccount(#[source] TokenFileError, String),
     #[error(
-        "the API server does not tell who issues its tokens: let this ServiceAccount read that, as the ClusterRole \
+        "the API server does not name the issuer of its tokens: let this ServiceAccount read it, as the ClusterRole \
          system:service-account-issuer-discovery does, which Kubernetes binds to every ServiceAccount"
     )]
-    Issuer(#[from] NoIssuer),
+    Issuer(#[from] IssuerError),
     #[error("{0} has no address")]
     NoAddress(String, #[source] Option<std::io::Error>),
     #[error(transparent)]
     Call(#[from] CallError),
     #[error("no certificate signing request could be made")]
     Request(#[source] rcgen::Error),
-    #[error("the enrollment door gave what cannot be used")]
-    NotUsable(#[source] IdentityError),
-    #[error("the enrollment door gave no certificate")]
-    Nothing,
-    #[error("the enrollment door gave a trust bundle that is not to be trusted")]
+    #[error("the enrollment server gave an identity that cannot be used")]
+    InvalidIdentity(#[source] IdentityError),
+    #[error("the enrollment server gave no certificate")]
+    NoCertificate,
+    #[error("the enrollment server gave a trust bundle that cannot be trusted")]
     Bundle(#[from] BundleError),
-    #[error("the enrollment door gave no nonce")]
+    #[error("the enrollment server gave no nonce")]
     NoNonce,
-    #[error("the new certificate cannot be shown")]
-    NotShown(#[source] TlsError),
+    #[error("the new certificate cannot be used")]
+    Tls(#[source] TlsError),
     #[error(transparent)]
-    Kept(#[from] KeptError),
+    State(#[from] EnrollmentStateError),
 }
 
 impl Enrollment {
-    /// What the state directory has of an earlier enrollment, or a new key; `api_server` vouches for the cluster's pods. Blocks.
+    /// Opens the state of an earlier enrollment, or makes a new key. `api_server` names the issuer of pods'
+    /// tokens. Blocks.
     ///
     /// # Errors
-    /// [`KeptError`].
+    /// [`EnrollmentStateError`]: the state cannot be read or written.
     pub fn open(
         config: &Config,
-        at: EnrollAt,
-        state: StateDir,
+        enrollment: EnrollmentConfig,
+        state_dir: StateDir,
         api_server: ApiServer,
-    ) -> Result<Self, KeptError> {
-        let kept = match Kept::read(&state)? {
-            Some(kept) => kept,
+    ) -> Result<Self, EnrollmentStateError> {
+        let state = match EnrollmentState::read(&state_dir)? {
+            Some(state) => state,
             None => {
-                let kept = Kept::new()?;
-                // Before it is asked for: if the answer is lost, the same key asks again.
-                kept.write(&state)?;
-                kept
+                let state = EnrollmentState::new()?;
+                // Written before the first request: if an answer is lost, the same key is used again.
+                state.write(&state_dir)?;
+                state
             }
         };
-        // A time that a server has told: one that this machine's clock once had might be far ahead.
-        let clock = Clock::from(Span::of(&kept.chain).map_or(0, |span| span.begins));
-        Ok(Self(Arc::new(Inner {
-            token: at.token_file.clone().map(|path| Arc::new(TokenFile::at(path, TOKEN_BYTES_MAX))),
-            workload: at.service_account_token_file.clone().map(|path| Workload::new(path, api_server)),
-            at,
+        // A time of the server's: an earlier time of this machine's clock might be far ahead.
+        let clock =
+            Clock::not_before(Validity::from_chain(&state.chain).map_or(0, |validity| validity.begins));
+        Ok(Self(Arc::new(SharedEnrollment {
+            token: enrollment.token_file.clone().map(|path| Arc::new(TokenFile::at(path, TOKEN_BYTES_MAX))),
+            service_account: enrollment
+                .service_account_token_file
+                .clone()
+                .map(|path| ServiceAccount::new(path, api_server)),
+            config: enrollment,
             cluster: config.cluster.clone(),
             trust_domain: config.trust_domain.clone(),
             proxies: config.proxies.clone(),
-            state,
-            kept: Mutex::new(kept),
+            state_dir,
+            state: Mutex::new(state),
             clock,
         })))
     }
 
-    /// The time by which certificates are judged.
+    /// The clock by which certificates are verified.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.0.clock.clone()
     }
 
-    /// The certificate that is there, expired or not; else a first one, however long it takes. Cancel-safe: what was received
-    /// is written down.
+    /// The certificate on disk, expired or not, or else a first one, however long it takes. Cancel-safe: a
+    /// certificate is written to disk as soon as it is received.
     pub async fn identity(&self, scope: &Scope) -> Identity {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         loop {
-            let got = match self.0.span() {
+            let got = match self.0.validity() {
                 Some(_) => self.0.identity(),
-                None => self.0.join(scope).await.and_then(|()| self.0.identity()),
+                None => self.0.enroll_first(scope).await.and_then(|()| self.0.identity()),
             };
             match got {
                 Ok(identity) => return identity,
-                Err(error) => in_vain(&error, &mut backoff).await,
+                Err(error) => wait_after_failure(&error, &mut backoff).await,
             }
         }
     }
 
-    /// Renews a certificate that has expired, however long it takes: nobody would be let in with it. Cancel-safe, as above.
-    pub async fn renew_expired(&self, servers: &Servers, scope: &Scope) {
+    /// Renews a certificate that has expired, however long it takes, because no server accepts it.
+    /// Cancel-safe, as above.
+    pub async fn renew_expired(&self, trust: &ServerTrust, scope: &Scope) {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
-        while self.0.span().is_some_and(|span| self.0.clock.seconds() >= span.ends) {
-            match self.0.renewed(servers, scope).await {
-                // By whichever clock it holds or not, there is no better one.
+        while self.0.validity().is_some_and(|validity| self.0.clock.seconds() >= validity.ends) {
+            match self.0.renew(trust, scope).await {
+                // Even if this clock finds it expired, there is no better certificate.
                 Ok(()) => return,
-                Err(error) => in_vain(&error, &mut backoff).await,
+                Err(error) => wait_after_failure(&error, &mut backoff).await,
             }
         }
     }
 
-    /// Renews the certificate whenever two thirds of its life are over, and has it shown to `servers`, until it is dropped.
-    pub async fn keep(self, servers: Servers, scope: Scope) {
+    /// Renews the certificate when two thirds of its life are over, again and again, and shows it to servers
+    /// by `trust`.
+    pub async fn keep_renewed(self, trust: ServerTrust, scope: Scope) {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         let mut share = random();
-        while let Some(span) = self.0.span() {
-            let (due, now) = (span.due(share), self.0.clock.seconds());
+        while let Some(validity) = self.0.validity() {
+            let (due, now) = (validity.due(share), self.0.clock.seconds());
             if now < due {
-                sleep(Duration::from_secs(due - now).min(LOOK_EVERY)).await;
+                sleep(Duration::from_secs(due - now).min(CLOCK_CHECK_EVERY)).await;
                 continue;
             }
-            match self.0.renewed(&servers, &scope).await {
+            match self.0.renew(&trust, &scope).await {
                 Ok(()) => {
                     backoff.reset();
                     share = random();
                     sleep(RENEWED_EVERY_MIN).await;
                 }
-                Err(error) => in_vain(&error, &mut backoff).await,
+                Err(error) => wait_after_failure(&error, &mut backoff).await,
             }
         }
     }
 }
 
-async fn in_vain(error: &NotIssued, backoff: &mut Backoff) {
+async fn wait_after_failure(error: &EnrollmentError, backoff: &mut Backoff) {
     let wait = backoff.next(random());
-    warn!(error = %chain(error), again_in = ?wait, "this agent was given no certificate");
+    warn!(error = %chain(error), retry_in = ?wait, "this agent got no certificate");
     sleep(wait).await;
 }
 
-impl Inner {
-    /// Asks for the first certificate: as a further pod where the cluster knows of its pods, else with the token.
-    async fn join(&self, scope: &Scope) -> Result<(), NotIssued> {
-        let mut line = self.line(Vec::new(), scope).await?;
-        let Some(workload) = &self.workload else { return self.enroll(&mut line, None).await };
-        match self.attested(&mut line, workload).await {
-            Ok(credential) => self.take_first(credential),
-            Err(NotIssued::Call(error)) if error.is_not_set_up() => {
-                // Another one's, or no token at all: what the door has said is then what is to be done.
+impl SharedEnrollment {
+    /// Requests the first certificate: as a further pod where the server knows the cluster's issuer, or else
+    /// with the token.
+    async fn enroll_first(&self, scope: &Scope) -> Result<(), EnrollmentError> {
+        let mut client = self.connect(Vec::new(), scope).await?;
+        let Some(service_account) = &self.service_account else {
+            return self.enroll(&mut client, None).await;
+        };
+        match self.attest(&mut client, service_account).await {
+            Ok(credential) => self.store_first(credential),
+            Err(EnrollmentError::Call(error)) if error.is_not_set_up() => {
+                // Without a token, the server's message says what to do.
                 match &self.token {
-                    Some(token) if token::read(token).await.is_ok_and(|token| !token.is_empty()) => {
-                        self.enroll(&mut line, Some(workload)).await
+                    Some(token) if token_file::read(token).await.is_ok_and(|token| !token.is_empty()) => {
+                        self.enroll(&mut client, Some(service_account)).await
                     }
                     Some(_) | None => Err(error.into()),
                 }
@@ -228,216 +239,245 @@ impl Inner {
         }
     }
 
-    /// Enrolls with the token, and shows by what further pods are to be known.
-    async fn enroll(&self, line: &mut Line, workload: Option<&Workload>) -> Result<(), NotIssued> {
+    /// Enrolls with the token, and sends the ServiceAccount's issuer, by which further pods will be accepted.
+    async fn enroll(
+        &self,
+        client: &mut GrpcClient,
+        service_account: Option<&ServiceAccount>,
+    ) -> Result<(), EnrollmentError> {
         let token = match &self.token {
-            Some(token) => token::read(token).await.map_err(NotIssued::Token)?,
-            None => return Err(NotIssued::Nothing),
+            Some(token) => token_file::read(token).await.map_err(EnrollmentError::Token)?,
+            None => return Err(EnrollmentError::NoCertificate),
         };
-        let workload = match workload {
-            Some(workload) => {
-                let Issuer { name, keys } = workload.issuer().await?;
-                let service_account_token = self.service_account_token(workload).await?;
-                Some(Shown { service_account_token, issuer: name, issuer_keys: keys })
+        let workload = match service_account {
+            Some(service_account) => {
+                let Issuer { name, keys } = service_account.issuer().await?;
+                let service_account_token = self.service_account_token(service_account).await?;
+                Some(Workload { service_account_token, issuer: name, issuer_keys: keys })
             }
             None => None,
         };
-        let certificate_request = request(&self.kept().key)?;
+        let certificate_request = signing_request(&self.state().key)?;
         let cluster = self.cluster.to_string();
-        let asked = EnrollRequest { token, cluster, certificate_request, workload };
-        let EnrollResponse { credential, workload_recorded } = line.ask("Enroll", &asked).await?;
-        self.take_first(credential.ok_or(NotIssued::Nothing)?)?;
+        let request = EnrollRequest { token, cluster, certificate_request, workload };
+        let EnrollResponse { credential, workload_recorded } = client.call("Enroll", &request).await?;
+        self.store_first(credential.ok_or(EnrollmentError::NoCertificate)?)?;
         if workload_recorded {
             info!("this agent was enrolled; further pods of its ServiceAccount need no token");
         } else {
             info!(
-                "this agent was enrolled; further pods of this cluster need a token each, because nothing is recorded of its \
+                "this agent was enrolled; further pods of this cluster need a token each, because the server has no record of its \
                  ServiceAccount: set enrollment.serviceAccountTokenFile in a pod"
             );
         }
         Ok(())
     }
 
-    /// Proves to be a pod of the cluster's agents, by its ServiceAccount's token and the key that asks.
-    async fn attested(&self, line: &mut Line, workload: &Workload) -> Result<Credential, NotIssued> {
-        let token = self.service_account_token(workload).await?;
-        let ChallengeResponse { nonce } = line.ask("Challenge", &ChallengeRequest {}).await?;
-        let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| NotIssued::NoNonce)?;
-        let asked = {
-            let kept = self.kept();
-            let key = kept.asking().ok_or(NotIssued::Nothing)?;
+    /// Proves by the ServiceAccount's token and the requesting key that this is a pod of the cluster's
+    /// agents.
+    async fn attest(
+        &self,
+        client: &mut GrpcClient,
+        service_account: &ServiceAccount,
+    ) -> Result<Credential, EnrollmentError> {
+        let token = self.service_account_token(service_account).await?;
+        let ChallengeResponse { nonce } = client.call("Challenge", &ChallengeRequest {}).await?;
+        let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| EnrollmentError::NoNonce)?;
+        let request = {
+            let state = self.state();
+            let key = state.requesting_key().ok_or(EnrollmentError::NoCertificate)?;
             let spki = spki(key);
-            let said = Newcomer { exporter: &line.exporter, nonce: &nonce, token: &token, spki: &spki };
+            let proof = Newcomer { exporter: &client.exporter, nonce: &nonce, token: &token, spki: &spki };
             AttestRequest {
                 cluster: self.cluster.to_string(),
-                certificate_request: request(key)?,
+                certificate_request: signing_request(key)?,
                 nonce: nonce.to_vec(),
-                proof: said.sign(key).ok_or(NotIssued::Nothing)?,
+                proof: proof.sign(key).ok_or(EnrollmentError::NoCertificate)?,
                 service_account_token: token,
             }
         };
-        let AttestResponse { credential } = line.ask("Attest", &asked).await?;
-        info!("this pod has proved itself by its ServiceAccount");
-        credential.ok_or(NotIssued::Nothing)
+        let AttestResponse { credential } = client.call("Attest", &request).await?;
+        info!("this pod was enrolled by its ServiceAccount");
+        credential.ok_or(EnrollmentError::NoCertificate)
     }
 
-    async fn service_account_token(&self, workload: &Workload) -> Result<String, NotIssued> {
+    async fn service_account_token(
+        &self,
+        service_account: &ServiceAccount,
+    ) -> Result<String, EnrollmentError> {
         let audience = || proto::enrollment::audience(&self.trust_domain, &self.cluster);
-        workload.token().await.map_err(|error| NotIssued::ServiceAccount(error, audience()))
+        service_account.token().await.map_err(|error| EnrollmentError::ServiceAccount(error, audience()))
     }
 
-    /// Writes down the first certificate, and whom to trust from now on.
-    fn take_first(&self, credential: Credential) -> Result<(), NotIssued> {
+    /// Stores the first certificate, and the roots to trust from now on.
+    fn store_first(&self, credential: Credential) -> Result<(), EnrollmentError> {
         let Credential { chain, trust_bundle } = credential;
-        let domain = self.trust_domain.parse().map_err(|_| NotIssued::Nothing)?;
-        let bundle = Anchors::new(domain).and_pin(self.at.pin).accept(&trust_bundle, None)?;
+        let domain = self.trust_domain.parse().map_err(|_| EnrollmentError::NoCertificate)?;
+        let bundle = Anchors::new(domain).and_pin(self.config.pin).accept(&trust_bundle, None)?;
         let roots = bundle.map_or_else(Vec::new, |bundle| bundle.roots(Role::Server).to_vec());
-        self.take(chain, roots)
+        self.store(chain, roots)
     }
 
-    /// Asks for the next certificate, with a key that is written down first, and has it shown.
-    async fn renewed(&self, servers: &Servers, scope: &Scope) -> Result<(), NotIssued> {
-        self.change(|kept| {
-            if kept.next.is_none() {
-                kept.next = Some(new_key()?);
+    /// Requests the next certificate with a key that is stored first, and shows it to servers.
+    async fn renew(&self, trust: &ServerTrust, scope: &Scope) -> Result<(), EnrollmentError> {
+        self.change(|state| {
+            if state.next.is_none() {
+                state.next = Some(new_key()?);
             }
             Ok(())
         })?;
-        let mut line = self.line(servers.roots(), scope).await?;
-        let asked = self.renewal(&line, self.issuer_keys().await)?;
-        let credential = match (line.ask("Renew", &asked).await, &self.workload) {
-            (Ok(RenewResponse { credential }), _) => credential.ok_or(NotIssued::Nothing)?,
-            // It was off for too long, or its key was copied and replaced: the pod is still the pod.
-            (Err(error), Some(workload)) if error.is_refusal() => {
-                warn!(error = %chain(&error), "this certificate is not renewed; the pod proves itself anew");
-                self.attested(&mut line, workload).await?
+        let mut client = self.connect(trust.roots(), scope).await?;
+        let request = self.renew_request(&client, self.issuer_keys().await)?;
+        let credential = match (client.call("Renew", &request).await, &self.service_account) {
+            (Ok(RenewResponse { credential }), _) => credential.ok_or(EnrollmentError::NoCertificate)?,
+            // The agent was down for too long, or its key was copied and replaced. Its pod can still prove
+            // itself.
+            (Err(error), Some(service_account)) if error.is_refusal() => {
+                warn!(error = %chain(&error), "this certificate cannot be renewed; the pod enrolls again by its ServiceAccount");
+                self.attest(&mut client, service_account).await?
             }
             (Err(error), _) => return Err(error.into()),
         };
         let Credential { chain, trust_bundle } = credential;
-        let roots = self.kept().server_roots.clone();
-        self.take(chain, roots)?;
-        if let Err(error) = servers.learn(&trust_bundle) {
-            warn!(error = %daemon::chain(&error), "a trust bundle was not taken");
+        let roots = self.state().server_roots.clone();
+        self.store(chain, roots)?;
+        if let Err(error) = trust.accept_bundle(&trust_bundle) {
+            warn!(error = %daemon::chain(&error), "a trust bundle was not accepted");
         }
         let Identity { chain, key, .. } = self.identity()?;
         metrics::certificates("agent", &chain[..chain.len().min(1)]);
-        servers.show(chain, key).map_err(NotIssued::NotShown)?;
+        trust.replace_certificate(chain, key).map_err(EnrollmentError::Tls)?;
         info!("this agent's certificate was renewed");
         Ok(())
     }
 
-    /// The keys of the cluster's issuer as they are now, which may be new; none where that cannot be told.
+    /// The current keys of the cluster's issuer. Empty where they cannot be read.
     async fn issuer_keys(&self) -> Vec<u8> {
-        let Some(workload) = &self.workload else { return Vec::new() };
-        workload.issuer_keys().await.unwrap_or_else(|error| {
-            warn!(error = %chain(&error), "the keys of this cluster's issuer are not known, and are not told to the server");
+        let Some(service_account) = &self.service_account else { return Vec::new() };
+        service_account.issuer_keys().await.unwrap_or_else(|error| {
+            warn!(error = %chain(&error), "the keys of this cluster's issuer cannot be read, and are not sent to the server");
             Vec::new()
         })
     }
 
-    fn renewal(&self, line: &Line, issuer_keys: Vec<u8>) -> Result<RenewRequest, NotIssued> {
-        let kept = self.kept();
-        let (agent, serial) = self.named(&kept.chain)?;
-        let next = kept.next.as_ref().ok_or(NotIssued::Nothing)?;
+    fn renew_request(
+        &self,
+        client: &GrpcClient,
+        issuer_keys: Vec<u8>,
+    ) -> Result<RenewRequest, EnrollmentError> {
+        let state = self.state();
+        let (agent, serial) = self.agent_and_serial(&state.chain)?;
+        let next = state.next.as_ref().ok_or(EnrollmentError::NoCertificate)?;
         let spki = spki(next);
-        let said = Proof { purpose: Purpose::Renewal, exporter: &line.exporter, serial, spki: &spki };
+        let proof = Proof { purpose: Purpose::Renewal, exporter: &client.exporter, serial, spki: &spki };
         Ok(RenewRequest {
             cluster: agent.cluster().to_string(),
             instance: agent.instance().to_owned(),
             serial: serial.to_bytes().to_vec(),
-            certificate_request: request(next)?,
-            proof: said.sign(&kept.key).ok_or(NotIssued::Nothing)?,
+            certificate_request: signing_request(next)?,
+            proof: proof.sign(&state.key).ok_or(EnrollmentError::NoCertificate)?,
             issuer_keys,
         })
     }
 
-    /// Writes down what the door gave, if it fits.
-    fn take(&self, chain: Vec<Vec<u8>>, server_roots: Vec<CertificateDer<'static>>) -> Result<(), NotIssued> {
+    /// Stores the certificate that the server gave, after all checks.
+    fn store(
+        &self,
+        chain: Vec<Vec<u8>>,
+        server_roots: Vec<CertificateDer<'static>>,
+    ) -> Result<(), EnrollmentError> {
         let chain: Vec<_> = chain.into_iter().map(CertificateDer::from).collect();
-        let span = Span::of(&chain).ok_or(NotIssued::Nothing)?;
+        let validity = Validity::from_chain(&chain).ok_or(EnrollmentError::NoCertificate)?;
         let key = {
-            let kept = self.kept();
-            kept.asking().map(KeyPair::serialize_der).ok_or(NotIssued::Nothing)?
+            let state = self.state();
+            state.requesting_key().map(KeyPair::serialize_der).ok_or(EnrollmentError::NoCertificate)?
         };
         let key = PrivatePkcs8KeyDer::from(key).into();
-        Identity::of(chain.clone(), key, server_roots.clone(), &self.cluster, &self.trust_domain)
-            .map_err(NotIssued::NotUsable)?;
-        self.change(move |kept| {
-            (kept.chain, kept.server_roots) = (chain, server_roots);
-            if let Some(next) = kept.next.take() {
-                kept.key = next;
+        Identity::from_enrollment(
+            chain.clone(),
+            key,
+            server_roots.clone(),
+            &self.cluster,
+            &self.trust_domain,
+        )
+        .map_err(EnrollmentError::InvalidIdentity)?;
+        self.change(move |state| {
+            (state.chain, state.server_roots) = (chain, server_roots);
+            if let Some(next) = state.next.take() {
+                state.key = next;
             }
             Ok(())
         })?;
-        self.clock.raise(span.begins);
+        self.clock.raise(validity.begins);
         Ok(())
     }
 
-    fn identity(&self) -> Result<Identity, NotIssued> {
-        let kept = self.kept();
-        let (chain, key, roots) = (kept.chain.clone(), kept.tls_key(), kept.server_roots.clone());
-        Identity::of(chain, key, roots, &self.cluster, &self.trust_domain).map_err(NotIssued::NotUsable)
+    fn identity(&self) -> Result<Identity, EnrollmentError> {
+        let state = self.state();
+        let (chain, key, roots) = (state.chain.clone(), state.tls_key(), state.server_roots.clone());
+        Identity::from_enrollment(chain, key, roots, &self.cluster, &self.trust_domain)
+            .map_err(EnrollmentError::InvalidIdentity)
     }
 
-    fn named(&self, chain: &[CertificateDer<'_>]) -> Result<(AgentId, Serial), NotIssued> {
+    fn agent_and_serial(&self, chain: &[CertificateDer<'_>]) -> Result<(AgentId, Serial), EnrollmentError> {
         let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
-        let (_, leaf) = leaf.ok_or(NotIssued::Nothing)?;
-        let serial = Serial::of(&leaf).ok_or(NotIssued::Nothing)?;
-        let agent = Identity::agent_of(&leaf, &self.cluster, &self.trust_domain);
-        Ok((agent.map_err(NotIssued::NotUsable)?, serial))
+        let (_, leaf) = leaf.ok_or(EnrollmentError::NoCertificate)?;
+        let serial = Serial::of(&leaf).ok_or(EnrollmentError::NoCertificate)?;
+        let agent = Identity::agent_in(&leaf, &self.cluster, &self.trust_domain);
+        Ok((agent.map_err(EnrollmentError::InvalidIdentity)?, serial))
     }
 
-    /// A connection to the door, which must chain to one of `roots`, or to the pinned one where there is none.
-    async fn line(&self, roots: Vec<CertificateDer<'static>>, scope: &Scope) -> Result<Line, NotIssued> {
-        let server = &self.at.server;
+    /// Connects to the enrollment server, which has to chain to one of `roots`, or to the pinned root where
+    /// there are none.
+    async fn connect(
+        &self,
+        roots: Vec<CertificateDer<'static>>,
+        scope: &Scope,
+    ) -> Result<GrpcClient, EnrollmentError> {
+        let server = &self.config.server;
         let way = match self.proxies.to(&server.host, server.port) {
             Some(proxy) => {
                 Way::Through { proxy: proxy.clone(), host: server.host.clone(), port: server.port }
             }
             None => Way::Direct(self.address().await?),
         };
-        let pinned = Pinned {
-            pin: self.at.pin,
+        let verifier = PinnedVerifier {
+            pin: self.config.pin,
             roots,
             trust_domain: self.trust_domain.clone(),
             provider: transport::tls::provider(),
         };
-        let name = self.at.server_name.as_ref().unwrap_or(&server.host);
-        Ok(Line::open(&way, name, pinned, self.clock.clone(), scope).await?)
+        let name = self.config.server_name.as_ref().unwrap_or(&server.host);
+        Ok(GrpcClient::open(&way, name, verifier, self.clock.clone(), scope).await?)
     }
 
-    async fn address(&self) -> Result<SocketAddr, NotIssued> {
-        let server = &self.at.server;
+    async fn address(&self) -> Result<SocketAddr, EnrollmentError> {
+        let server = &self.config.server;
         let found = lookup_host((server.host.as_str(), server.port)).await;
-        let mut found = found.map_err(|error| NotIssued::NoAddress(server.to_string(), Some(error)))?;
-        found.next().ok_or_else(|| NotIssued::NoAddress(server.to_string(), None))
+        let mut found = found.map_err(|error| EnrollmentError::NoAddress(server.to_string(), Some(error)))?;
+        found.next().ok_or_else(|| EnrollmentError::NoAddress(server.to_string(), None))
     }
 
-    fn span(&self) -> Option<Span> {
-        Span::of(&self.kept().chain)
+    fn validity(&self) -> Option<Validity> {
+        Validity::from_chain(&self.state().chain)
     }
 
-    /// Changes what is kept, in memory and on disk.
-    fn change(&self, act: impl FnOnce(&mut Kept) -> Result<(), KeptError>) -> Result<(), NotIssued> {
-        let mut kept = self.kept();
-        act(&mut kept)?;
-        Ok(kept.write(&self.state)?)
+    /// Changes the state in memory and on disk.
+    fn change(
+        &self,
+        act: impl FnOnce(&mut EnrollmentState) -> Result<(), EnrollmentStateError>,
+    ) -> Result<(), EnrollmentError> {
+        let mut state = self.state();
+        act(&mut state)?;
+        Ok(state.write(&self.state_dir)?)
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> std::sync::MutexGuard<'_, EnrollmentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn request(key: &KeyPair) -> Result<Vec<u8>, NotIssued> {
-    let request = CertificateParams::default().serialize_request(key).map_err(NotIssued::Request)?;
+fn signing_request(key: &KeyPair) -> Result<Vec<u8>, EnrollmentError> {
+    let request = CertificateParams::default().serialize_request(key).map_err(EnrollmentError::Request)?;
     Ok(request.der().to_vec())
-}
-
-/// For jitter, where a generator that fails costs nothing but the jitter.
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    let _ = aws_lc_rs::rand::fill(&mut bytes);
-    u64::from_le_bytes(bytes)
 }

@@ -1,6 +1,7 @@
-//! From a tunnel's stream to the API server: the second wall, the caller's identity, and upgrades.
+//! Forwards requests from a tunnel's stream to the API server: cleans headers, asserts the identity, and
+//! joins upgrades.
 
-mod turns;
+mod fair_queue;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +23,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::apiserver::{Answer, ApiServer, ApiServerError, ResponseBody, Switched};
+use crate::apiserver::{ApiServer, ApiServerError, ResponseBody, SwitchedConnection, UpgradeAnswer};
 use crate::guard::Cleared;
 use crate::pipe;
 
-pub use turns::Turns;
+pub use fair_queue::FairQueue;
 
-/// The caller takes the answer to a declined upgrade within this time, or its stream is aborted.
+/// Longest time for the caller to read the answer to a declined upgrade. After it the stream is aborted.
 const FINISH_MAX: Duration = Duration::from_secs(30);
 
 const AUDIT_ID: HeaderName = HeaderName::from_static(headers::AUDIT_ID);
@@ -37,71 +38,78 @@ const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group
 const IMPERSONATE_PREFIX: &str = "impersonate-";
 const BEARER: &[u8] = b"Bearer ";
 
-/// Hands requests to the API server. Clones are the same.
+/// Forwards requests to the API server. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Forwarder {
     api_server: ApiServer,
-    /// The same, asked with callers' own credentials, if these pass through.
-    of_callers: Option<ApiServer>,
-    turns: Turns,
+    /// The same API server, for requests with callers' own credentials, if these pass through.
+    for_callers: Option<ApiServer>,
+    queue: FairQueue,
     scope: Scope,
 }
 
-/// Why a request was not answered; its stream is aborted with [`ForwardError::code`].
+/// A request was not answered. Its stream is aborted with [`ForwardError::code`].
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The audit id of the stream.
+    /// The stream's audit id is not valid.
     #[error("the stream's audit id is not 1 to {AUDIT_ID_BYTES_MAX} printable ASCII characters")]
     AuditId,
-    /// Not a path.
+    /// The request's target is not a path.
     #[error("the request's target is not a path, or its method is CONNECT")]
     Target,
-    /// Its headers.
+    /// A header breaks the rules for requests.
     #[error("the request's headers are refused")]
     Headers(#[from] HeaderFault),
-    /// Its upgrade.
+    /// The upgrade breaks the rules for upgrades.
     #[error("the request's upgrade is refused")]
     Upgrade(#[from] UpgradeFault),
-    /// The identity in the headers is not the one that was to be asserted. A fault of ours; nothing was sent.
+    /// The identity in the headers is not the one to be asserted. This is a bug of the agent, and nothing was
+    /// sent.
     #[error("the identity could not be rendered as it must be")]
     Identity,
-    /// Callers' credentials do not pass through here.
+    /// Callers' credentials do not pass through this agent.
     #[error("callers' credentials do not pass through this agent")]
     NoPassThrough,
-    /// The caller's credential.
+    /// The caller's own credential is missing.
     #[error("the request does not bear exactly one bearer token")]
     NoBearer,
-    /// The API server does not know the agent. To the caller a 401 would say that its own credential was refused, which
-    /// the API server never saw.
+    /// The API server refused the agent's credential. A 401 would tell the caller that its own was refused,
+    /// which the API server never saw.
     #[error(
         "the API server refused the agent's credential; check its ServiceAccount token, or its kubeconfig"
     )]
     CredentialRefused,
-    /// As many requests as may be are under way.
-    #[error("the API server is asked as much at once as limits say")]
+    /// The limit of requests is reached.
+    #[error("the agent's limit of requests at the API server is reached")]
     Busy(#[source] NoSeat),
-    /// The API server.
+    /// The API server gave no answer.
     #[error(transparent)]
     ApiServer(#[from] ApiServerError),
 }
 
 impl Forwarder {
-    /// A forwarder whose upgraded connections are work of `scope`. Callers' own credentials reach `of_callers` alone. Requests
-    /// take `turns`.
+    /// A forwarder whose upgraded connections are work of `scope`. Callers' own credentials reach only
+    /// `for_callers`. Requests wait in `queue` for a seat.
     #[must_use]
-    pub fn new(api_server: ApiServer, of_callers: Option<ApiServer>, turns: Turns, scope: Scope) -> Self {
-        Self { api_server, of_callers, turns, scope }
+    pub fn new(
+        api_server: ApiServer,
+        for_callers: Option<ApiServer>,
+        queue: FairQueue,
+        scope: Scope,
+    ) -> Self {
+        Self { api_server, for_callers, queue, scope }
     }
 
-    /// Asks the API server as `cleared` says, and returns its answer for the stream: cleaned, and otherwise as it is. A
-    /// `long_running` one may take its time; an upgrade is answered soon or not at all. After a 101 the bytes flow
-    /// both ways in a task of the scope, until either side ends; `active` is held until then.
+    /// Sends a request to the API server with the credential of `cleared`, and returns the answer with
+    /// cleaned headers. A `long_running` request may take its time. An upgrade is answered soon or not at
+    /// all. After a 101 a task of the scope copies bytes in both directions until either side ends, and
+    /// `active` lasts until then.
     ///
     /// Dropping the future or the answer's body cancels at the API server.
     ///
     /// # Errors
     ///
-    /// [`ForwardError`]. The answer's body ends with an [`ApiServerError`], if it is not whole.
+    /// [`ForwardError`]. The answer's body ends with an [`ApiServerError`] if it is not complete.
     pub async fn serve(
         &self,
         cleared: &Cleared,
@@ -111,12 +119,12 @@ impl Forwarder {
         active: &Arc<Active>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         check_target(request.method(), request.uri())?;
-        // Before the headers are cleaned, which takes the question away.
+        // Before the headers are cleaned, which removes the request for an upgrade.
         let protocol = Protocol::asked(request.method(), request.headers())?;
         let bearer = one_bearer(request.headers());
         clean_request(request.headers_mut())?;
         let headers = request.headers_mut();
-        name(headers, audit_id)?;
+        set_audit_id(headers, audit_id)?;
         let api_server = match cleared {
             Cleared::Assert(identity) => {
                 assert_identity(headers, identity)?;
@@ -124,47 +132,47 @@ impl Forwarder {
             }
             Cleared::PassThrough(_) => {
                 headers.insert(AUTHORIZATION, bearer.clone().ok_or(ForwardError::NoBearer)?);
-                self.of_callers.as_ref().ok_or(ForwardError::NoPassThrough)?
+                self.for_callers.as_ref().ok_or(ForwardError::NoPassThrough)?
             }
         };
-        let check_accepted = |status| check_accepted(cleared, status);
-        let seat = self.turns.take(cleared, bearer.as_ref()).await?;
+        let check_agent_accepted = |status| check_agent_accepted(cleared, status);
+        let seat = self.queue.take(cleared, bearer.as_ref()).await.map_err(ForwardError::Busy)?;
         *request.version_mut() = Version::HTTP_11;
         let Some(protocol) = protocol else {
-            // What hyper knows of the tunnel's stream is no business of the other connection.
+            // hyper's extensions belong to the tunnel's stream, not to the other connection.
             request.extensions_mut().clear();
             let mut response = if long_running {
                 api_server.send_long_running(request).await?
             } else {
                 api_server.send(request).await?
             };
-            check_accepted(response.status())?;
+            check_agent_accepted(response.status())?;
             clean_response(response.headers_mut());
             if long_running {
-                // It has begun: from here on it is its caller who takes its time.
+                // It has begun: from here on its caller decides how long it lasts.
                 drop(seat);
             } else {
-                response.body_mut().keep(seat);
+                response.body_mut().keep_seat(seat);
             }
-            return Ok(answer(response));
+            return Ok(as_http1(response));
         };
         let caller = hyper::upgrade::on(&mut request);
         request.extensions_mut().clear();
         match api_server.upgrade(request.map(drop), protocol).await? {
-            Answer::Declined(mut response) => {
-                check_accepted(response.status())?;
+            UpgradeAnswer::Declined(mut response) => {
+                check_agent_accepted(response.status())?;
                 clean_response(response.headers_mut());
-                // The stream carries this one answer: what was sent behind the request is no next request.
+                // The stream carries only this answer: bytes behind the request are no next request.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                self.scope.spawn(wind_up(caller));
-                Ok(answer(response))
+                self.scope.spawn(finish_declined(caller));
+                Ok(as_http1(response))
             }
-            Answer::Switched { head, connection } => {
+            UpgradeAnswer::Switched { head, connection } => {
                 let mut headers = head.headers;
                 clean_response(&mut headers);
                 headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
                 headers.insert(UPGRADE, protocol.token());
-                self.scope.spawn(copy(protocol, caller, connection, Arc::clone(active)));
+                self.scope.spawn(join_upgraded(protocol, caller, connection, Arc::clone(active)));
                 let mut response = Response::new(ResponseBody::empty());
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = headers;
@@ -175,7 +183,7 @@ impl Forwarder {
 }
 
 impl ForwardError {
-    /// What the stream is aborted with.
+    /// The code with which the stream is aborted.
     #[must_use]
     pub fn code(&self) -> AbortCode {
         match self {
@@ -191,22 +199,22 @@ impl ForwardError {
     }
 }
 
-/// A path, and nothing that names another server. Its bytes stay as they are.
+/// Accepts only a path, which names no other server. Its bytes stay as they are.
 fn check_target(method: &Method, uri: &Uri) -> Result<(), ForwardError> {
     let is_path = uri.scheme().is_none() && uri.authority().is_none() && uri.path().starts_with('/');
     if is_path && method != Method::CONNECT { Ok(()) } else { Err(ForwardError::Target) }
 }
 
-/// Whether the API server has accepted the agent, whatever it thinks of the caller. A caller's own credential that it does
-/// not accept is the caller's to hear of.
-fn check_accepted(cleared: &Cleared, status: StatusCode) -> Result<(), ForwardError> {
+/// Fails where the API server has refused the agent's own credential. A refusal of a caller's credential is
+/// an answer to the caller.
+fn check_agent_accepted(cleared: &Cleared, status: StatusCode) -> Result<(), ForwardError> {
     match cleared {
         Cleared::Assert(_) if status == StatusCode::UNAUTHORIZED => Err(ForwardError::CredentialRefused),
         Cleared::Assert(_) | Cleared::PassThrough(_) => Ok(()),
     }
 }
 
-/// The one credential that a caller sent for the API server, if it is a bearer token.
+/// The caller's own credential for the API server, if there is exactly one and it is a bearer token.
 fn one_bearer(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -217,14 +225,14 @@ fn one_bearer(headers: &HeaderMap) -> Option<HeaderValue> {
     (is_bearer && !token.is_empty() && token.iter().all(u8::is_ascii_graphic)).then(|| secret(value))
 }
 
-/// Names the exchange, for the API server's log.
-fn name(headers: &mut HeaderMap, audit_id: &str) -> Result<(), ForwardError> {
+/// Sets the audit id, by which the API server's log names the exchange.
+fn set_audit_id(headers: &mut HeaderMap, audit_id: &str) -> Result<(), ForwardError> {
     let audit_id = HeaderValue::from_str(audit_id).ok().filter(|id| is_audit_id(id.as_bytes()));
     headers.insert(AUDIT_ID, audit_id.ok_or(ForwardError::AuditId)?);
     Ok(())
 }
 
-/// Says on whose behalf, last of all and with set semantics, and then looks whether it is so.
+/// Sets the identity after all other headers, in place of any that is there, and verifies the result.
 fn assert_identity(headers: &mut HeaderMap, identity: &Assertable) -> Result<(), ForwardError> {
     headers.remove(IMPERSONATE_GROUP);
     headers.insert(IMPERSONATE_USER, secret(identity.user()));
@@ -234,7 +242,7 @@ fn assert_identity(headers: &mut HeaderMap, identity: &Assertable) -> Result<(),
     if is_asserted(headers, identity) { Ok(()) } else { Err(ForwardError::Identity) }
 }
 
-/// Whether the headers assert this identity and nothing else.
+/// Whether the headers assert exactly this identity.
 fn is_asserted(headers: &HeaderMap, identity: &Assertable) -> bool {
     let users = headers.get_all(IMPERSONATE_USER).iter();
     let groups = headers.get_all(IMPERSONATE_GROUP).iter();
@@ -246,35 +254,40 @@ fn is_asserted(headers: &HeaderMap, identity: &Assertable) -> bool {
     users.eq([identity.user()]) && groups.eq(identity.groups()) && others.count() == 0
 }
 
-/// The tunnel's stream speaks HTTP/1.1, whatever the API server spoke.
-fn answer(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+/// Turns an answer into one of HTTP/1.1, which is what the tunnel's stream speaks.
+fn as_http1(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     *response.version_mut() = Version::HTTP_11;
     response.extensions_mut().clear();
     response
 }
 
-/// Ends a stream whose upgrade was declined. hyper gives it up behind the answer as it would behind a 101: unfinished, and
-/// what is dropped unfinished is aborted, answer and all.
-async fn wind_up(caller: OnUpgrade) {
-    // Whoever left before has no use for an end.
+/// Ends a stream whose upgrade was declined. hyper hands the stream over after the answer, as after a 101. A
+/// stream that is dropped before its end is aborted, and its answer lost.
+async fn finish_declined(caller: OnUpgrade) {
+    // The caller has hung up.
     let Ok(caller) = caller.await else {
         return;
     };
     let mut stream = TokioIo::new(caller);
     let ending = async {
         if stream.shutdown().await.is_ok() {
-            // Behind the request comes nothing that anybody would serve.
+            // Bytes behind the request are not served.
             let _ = stream.read(&mut [0]).await;
         }
     };
     if timeout(FINISH_MAX, ending).await.is_err() {
-        debug!("a stream was not wound up in time");
+        debug!("a stream with a declined upgrade was not read to its end in time");
     }
 }
 
-/// Copies both ways until both directions have ended, or one has broken: then both are dropped, which aborts them.
-async fn copy(protocol: Protocol, caller: OnUpgrade, connection: Switched, _active: Arc<Active>) {
-    // In this order: hyper gives the stream up only after the 101 was written.
+/// Copies both ways until both directions have ended. If one breaks, both are dropped, which aborts them.
+async fn join_upgraded(
+    protocol: Protocol,
+    caller: OnUpgrade,
+    connection: SwitchedConnection,
+    _active: Arc<Active>,
+) {
+    // In this order: hyper hands the stream over only after the 101 was written.
     let caller = match caller.await {
         Ok(caller) => caller,
         Err(error) => return debug!(%error, "the caller left before the upgrade"),

@@ -1,8 +1,10 @@
-//! On whose behalf this agent asks its API server, and what else it dials, whatever the server wants.
+//! The agent's own limits, which the server cannot widen: asserted identities, credentials, and targets.
 
 use proto::allow_list::{Assertable, NotAssertable};
 use proto::wire::http_open::Identity;
 use proto::{AbortCode, AllowList};
+
+use crate::metrics::GuardReason;
 
 #[cfg(test)]
 mod fuzz;
@@ -11,49 +13,52 @@ pub mod targets;
 #[cfg(test)]
 mod tests;
 
-/// What the agent's own file says; the server cannot widen it.
+/// The allow-list of the agent's own configuration. The server cannot widen it.
 #[derive(Debug, Clone)]
 pub struct Guard {
     allow_list: AllowList,
     passes_through: bool,
 }
 
-/// Proof that a request may be made, and with whose credential. Only [`Guard::check`] makes one.
+/// Proof that a request may be made, and with which credential. Only [`Guard::check`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cleared {
-    /// With the agent's, which asserts this identity.
+    /// With the agent's credential, which asserts this identity.
     Assert(Assertable),
-    /// With the caller's own alone.
+    /// With the caller's own credential and nothing of the agent's.
     PassThrough(PassedThrough),
 }
 
-/// Proof that callers' own credentials may pass through.
+/// Proof that callers' own credentials may pass through this agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassedThrough(());
 
-/// Why a request may not be made. The text names people: for DEBUG only; [`NotCleared::reason`] does not.
+/// A request may not be made. The text names people and is for DEBUG only. [`NotCleared::reason`] names
+/// nobody.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotCleared {
-    /// The identity.
+    /// The allow-list does not let the identity be asserted.
     #[error(transparent)]
     Identity(#[from] NotAssertable),
-    /// Credentials of callers.
+    /// Callers' own credentials do not pass through.
     #[error("passThrough is not set in the agent's configuration")]
     PassThrough,
 }
 
 impl Guard {
-    /// A guard that lets the identities of this list be asserted, and callers' own credentials pass if that is said.
+    /// A guard that lets the identities of this list be asserted, and callers' own credentials pass if
+    /// `passes_through`.
     #[must_use]
     pub fn new(allow_list: AllowList, passes_through: bool) -> Self {
         Self { allow_list, passes_through }
     }
 
-    /// Whether a request may be made on behalf of `identity`.
+    /// Proves that a request may be made on behalf of `identity`.
     ///
     /// # Errors
     ///
-    /// As [`AllowList::check`], and where credentials of callers do not pass through.
+    /// As [`AllowList::check`], and [`NotCleared::PassThrough`] where callers' credentials do not pass
+    /// through.
     pub fn check(&self, identity: &Identity) -> Result<Cleared, NotCleared> {
         match identity {
             Identity::Assert(identity) => Ok(Cleared::Assert(self.allow_list.check(identity)?)),
@@ -64,16 +69,16 @@ impl Guard {
 }
 
 impl NotCleared {
-    /// A label for logs and metrics that names nobody.
+    /// The label value for logs and metrics, which names nobody.
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> GuardReason {
         match self {
-            Self::Identity(cause) => cause.reason(),
-            Self::PassThrough => "pass_through",
+            Self::Identity(refused) => refused.into(),
+            Self::PassThrough => GuardReason::PassThrough,
         }
     }
 
-    /// What the stream is aborted with.
+    /// The code with which the stream is aborted.
     #[must_use]
     pub fn code(&self) -> AbortCode {
         match self {

@@ -1,4 +1,4 @@
-//! Who this agent is: its certificate, its key, and the roots that its servers must chain to.
+//! The agent's identity: its certificate, its key, and the roots to which its servers have to chain.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,19 +20,19 @@ use crate::config::TlsFiles;
 /// Largest PEM file that is read.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 
-/// An agent's identity towards its servers, checked.
+/// An agent's identity for its servers, after all checks.
 pub struct Identity {
-    /// What the certificate says.
+    /// The name in the certificate.
     pub agent: AgentId,
-    /// The certificate, and intermediates behind it.
+    /// The certificate, and intermediates after it.
     pub chain: Vec<CertificateDer<'static>>,
-    /// Its key.
+    /// The private key of the certificate.
     pub key: PrivateKeyDer<'static>,
-    /// The roots that servers' certificates must chain to.
+    /// The roots to which servers' certificates have to chain.
     pub server_roots: Vec<CertificateDer<'static>>,
 }
 
-/// Why the agent has no identity.
+/// The agent has no usable identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file cannot be read.
@@ -43,9 +43,9 @@ pub enum IdentityError {
     Unreadable {
         /// The configuration key that names the file.
         key: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file is too large.
@@ -53,80 +53,80 @@ pub enum IdentityError {
     TooLarge {
         /// The configuration key that names the file.
         key: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// Not what was expected.
+    /// A file does not have what it should.
     #[error("{key}: {} holds no {expected} in PEM", path.display())]
     NotPem {
         /// The configuration key that names the file.
         key: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What it should hold.
+        /// The content that it should have.
         expected: &'static str,
     },
-    /// A certificate without exactly one URI.
+    /// The certificate does not have exactly one URI.
     #[error("{} names no agent: it needs exactly one URI; {}", path.display(), issue(cluster))]
     NoUri {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
     },
-    /// A URI of something else.
+    /// The certificate's URI is not an agent's.
     #[error("{} is not an agent's certificate; {}", path.display(), issue(cluster))]
     NotAnAgent {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
-        /// What is wrong with the URI.
+        /// The error in the URI.
         source: SpiffeError,
     },
-    /// Another cluster's certificate.
+    /// The certificate is for another cluster.
     #[error(
         "{} is for cluster {found} and this agent is configured for {cluster}; correct `cluster`, or {}",
         path.display(), issue(cluster)
     )]
     OtherCluster {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The certificate's cluster.
+        /// The cluster in the certificate.
         found: ClusterId,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
     },
-    /// Too late.
+    /// The certificate is no longer valid.
     #[error("{} expired at {at}; {}", path.display(), issue(cluster))]
     Expired {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// When.
+        /// The time at which it expired.
         at: String,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
     },
-    /// Too early.
+    /// The certificate is not valid yet.
     #[error("{} is valid only from {at}; check this machine's clock, or {}", path.display(), issue(cluster))]
     NotYet {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// From when on.
+        /// Time from which it is valid.
         at: String,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
     },
-    /// The key is another certificate's.
+    /// The key belongs to another certificate.
     #[error("{} is not the key of {}; {}", key.display(), certificate.display(), issue(cluster))]
     NotAPair {
-        /// The key's file.
+        /// The path of the key's file.
         key: PathBuf,
-        /// The certificate's file.
+        /// The path of the certificate's file.
         certificate: PathBuf,
-        /// The configured cluster.
+        /// The cluster of the agent's configuration.
         cluster: ClusterId,
-        /// What TLS said.
+        /// The error that TLS reported.
         source: Box<rustls::Error>,
     },
 }
@@ -141,12 +141,12 @@ impl Identity {
         Self::load_at(files, cluster, trust_domain, SystemTime::now())
     }
 
-    /// An identity that was received, of this cluster. Whether its time has come is not looked at.
+    /// An identity of this cluster that enrollment returned. Its validity period is not checked.
     ///
     /// # Errors
     ///
-    /// [`IdentityError`].
-    pub fn of(
+    /// [`IdentityError`] names the check that failed.
+    pub fn from_enrollment(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
         server_roots: Vec<CertificateDer<'static>>,
@@ -155,32 +155,32 @@ impl Identity {
     ) -> Result<Self, IdentityError> {
         let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
         let (_, leaf) = leaf.ok_or_else(|| not_pem(RECEIVED, Path::new(RECEIVED), CERTIFICATE))?;
-        let agent = Self::agent_of(&leaf, cluster, trust_domain)?;
-        fits(&chain, &key, Path::new(RECEIVED), Path::new(RECEIVED), cluster)?;
+        let agent = Self::agent_in(&leaf, cluster, trust_domain)?;
+        check_pair(&chain, &key, Path::new(RECEIVED), Path::new(RECEIVED), cluster)?;
         if server_roots.is_empty() {
             return Err(not_pem(RECEIVED, Path::new(RECEIVED), CERTIFICATE));
         }
         Ok(Self { agent, chain, key, server_roots })
     }
 
-    /// Whom a certificate that was received names, if it is an agent of this cluster.
+    /// The agent in a certificate that enrollment returned, if it is one of this cluster.
     ///
     /// # Errors
     ///
-    /// [`IdentityError`].
-    pub fn agent_of(
+    /// [`IdentityError`] names the check that failed.
+    pub fn agent_in(
         leaf: &X509Certificate<'_>,
         cluster: &ClusterId,
         trust_domain: &str,
     ) -> Result<AgentId, IdentityError> {
-        named(leaf, Path::new(RECEIVED), cluster, trust_domain)
+        agent_of_leaf(leaf, Path::new(RECEIVED), cluster, trust_domain)
     }
 
-    /// The same, as of `now`.
+    /// The same as [`Self::load`], as of `now`.
     ///
     /// # Errors
     ///
-    /// [`IdentityError`].
+    /// As [`Self::load`].
     pub fn load_at(
         files: &TlsFiles,
         cluster: &ClusterId,
@@ -193,9 +193,9 @@ impl Identity {
         let path = &files.certificate;
         let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
         let (_, leaf) = leaf.ok_or_else(|| not_pem("tls.certificateFile", path, CERTIFICATE))?;
-        let agent = named(&leaf, path, cluster, trust_domain)?;
+        let agent = agent_of_leaf(&leaf, path, cluster, trust_domain)?;
         check_time(&leaf, path, cluster, now)?;
-        fits(&chain, &key, path, &files.key, cluster)?;
+        check_pair(&chain, &key, path, &files.key, cluster)?;
         Ok(Self { agent, chain, key, server_roots })
     }
 }
@@ -209,10 +209,10 @@ impl std::fmt::Debug for Identity {
 const CERTIFICATE: &str = "certificate";
 const KEY: &str = "private key";
 
-/// In place of a path.
+/// Stands in errors in place of a path.
 const RECEIVED: &str = "the received identity";
 
-fn named(
+fn agent_of_leaf(
     leaf: &X509Certificate<'_>,
     path: &Path,
     cluster: &ClusterId,
@@ -240,7 +240,7 @@ fn named(
     Err(IdentityError::OtherCluster { path: path.to_owned(), found, cluster: cluster.clone() })
 }
 
-fn fits(
+fn check_pair(
     chain: &[CertificateDer<'static>],
     key: &PrivateKeyDer<'static>,
     path: &Path,

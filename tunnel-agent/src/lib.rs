@@ -1,4 +1,5 @@
-//! The cluster side: dials out, takes streams off the tunnel, hands them to its API server.
+//! The cluster side: dials the servers, accepts streams of the tunnels, and forwards them to the cluster's
+//! API server.
 
 pub mod apiserver;
 pub mod app;
@@ -11,6 +12,7 @@ pub mod guard;
 pub mod identity;
 pub mod metrics;
 pub mod pipe;
+mod random;
 pub mod relay;
-pub mod servers;
+pub mod server_trust;
 pub mod streams;

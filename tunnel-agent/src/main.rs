@@ -1,4 +1,4 @@
-//! The program `tunnel-agent`.
+//! The program `tunnel-agent`: reads the configuration and runs the agent.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use daemon::{Failure, Metrics, Outcome, Plan};
 use tunnel_agent::app::{Bound, PRODUCT};
 use tunnel_agent::config::{Config, Flags};
 
-/// Small requests allocate much, and the allocator of musl, which the images are built with, is slow.
+/// Small requests allocate a lot, and the allocator of musl, with which the images are built, is slow.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,128 +1,82 @@
-//! Joins a caller's stream to a connection in the cluster, and hears that one out before it is spoken to.
+//! Joins a caller's stream to a connection in the cluster, and copies bytes both ways until both directions
+//! have ended.
 //!
-//! Who has closed a TCP connection answers whatever comes afterwards by RST (RFC 1122, section 4.2.2.13), and what it had said and
-//! not sent yet is never sent. An API server closes right behind a command's last byte, while megabytes of its output still lie in
-//! its kernel's buffer, and kubectl pings every five seconds: over a slow link a ping is what cuts the output short, and over SPDY
-//! with exit code 0. So a ping to somebody who talked lately is answered here, and is not passed on: that it did shows that it lives. And
-//! before other words of a caller who was silent for a while are passed on to somebody whose words wait here, or who has said
-//! much without a pause, all is read that can have been said: behind an end of file nothing is passed on, and nothing is lost.
+//! The copying is generic. Everything that depends on timers inside Kubernetes stands in
+//! [`kubernetes_compat`], which may hold a caller's bytes back for a moment, read more of the edge's bytes
+//! than the caller takes, and answer the caller's pings.
+//!
+//! The *edge* is the side in the cluster: an API server behind an upgrade, or a target that was dialed.
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::Buf as _;
 use proto::upgrade::Protocol;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::coop::has_budget_remaining;
-use tokio::time::Instant;
-use tokio_util::io::poll_read_buf;
 
-use ahead::Ahead;
-use hearing::Hearing;
-use pings::Pings;
+use buffer::{BUFFER_BYTES, Buffer, MadeProgress, write_some};
+use kubernetes_compat::{Edge, KubernetesCompat};
 
-mod ahead;
-mod hearing;
-mod pings;
+mod buffer;
+pub mod kubernetes_compat;
 
-/// What waits here in each direction while the other side does not read, and what one read adds.
-const BUFFER_BYTES: usize = 32 * 1024;
+/// Bytes that a caller may still send after the edge has closed and the caller has its last byte. Some pings
+/// fit, an upload does not. 4 MiB.
+pub const DISCARDED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Connections of which more than the usual may wait at once. Callers of others are passed on all the same.
-pub const HEARD_OUT_MAX: usize = 4;
+/// Poll iterations before the task yields to others.
+const ITERATIONS_MAX: usize = 64;
 
-/// What a caller may say to somebody who is gone, having been passed all that was said to it: some pings, and no upload.
-pub const UNHEARD_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Who has said so much without a pause may have said more, which its kernel still holds, though the caller takes everything at once.
-const UNPAUSED_BYTES: usize = 2 * BUFFER_BYTES;
-
-/// Whoever was spoken to within this time is not heard out: a caller that talks on all the time would be slow.
-const SILENCE: Duration = Duration::from_secs(1);
-
-/// Who has said something within this time lives, and what it says next may lie in kernels on the way already, though nothing comes
-/// while those between have no processor. So it is not pinged. Longer than the 5 s between two of kubectl's pings.
-const LATELY: Duration = Duration::from_secs(10);
-
-/// Reads and writes until others are to run.
-const TURNS_MAX: usize = 64;
-
-static PLACES: Semaphore = Semaphore::const_new(HEARD_OUT_MAX);
-
-/// Moves bytes both ways until both directions have ended, each on its own. Pings are known where both speak a `protocol`.
+/// Moves bytes both ways until both directions have ended, each on its own. Where both sides speak a
+/// `protocol`, the caller's pings are recognized.
 ///
 /// # Errors
-/// One of both broke, and neither is to take it for an end. That `edge` takes no more is no error by itself: it may have closed
-/// behind its last words, and these the caller still gets.
+/// One of the sides broke, and neither side may take that for an end of file. An edge that accepts no more
+/// bytes is not an error by itself: it may have closed after its last byte, and the caller still gets
+/// everything up to there.
 pub async fn join<C, E>(protocol: Option<Protocol>, caller: &mut C, edge: &mut E) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     E: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut pipe = Pipe::among(&PLACES, protocol);
+    let mut pipe = Pipe::new(KubernetesCompat::new(protocol));
     poll_fn(|cx| pipe.poll(cx, caller, edge)).await
 }
 
 struct Pipe<'a> {
-    down: Down<'a>,
+    down: Down,
     up: Up,
-    /// The caller's, which the edge has not taken yet.
-    words: Words,
-    /// When the edge last took some.
-    spoken: Instant,
-    /// Where frames are known.
-    pings: Option<Pings>,
-    /// Where somebody beyond the edge is pinged.
-    ahead: Option<Ahead>,
+    /// Bytes from the caller that the edge has not taken yet.
+    up_buffer: Buffer,
+    compat: KubernetesCompat<'a>,
 }
 
-/// From the edge to the caller.
-struct Down<'a> {
-    words: Words,
-    /// The edge has said its last word.
+/// The direction from the edge to the caller.
+#[derive(Default)]
+struct Down {
+    buffer: Buffer,
+    /// The edge has sent end of file.
     is_over: bool,
-    /// The caller has it.
+    /// The caller has received everything up to end of file.
     is_done: bool,
-    /// What was read since there was last nothing to read.
-    unpaused: usize,
-    /// When the edge last said something.
-    heard: Option<Instant>,
-    places: &'a Semaphore,
-    /// More than the usual may wait.
-    place: Option<SemaphorePermit<'a>>,
 }
 
-/// From the caller to the edge.
+/// The direction from the caller to the edge.
 enum Up {
     Open,
-    /// The edge is heard out before the caller's words are passed on.
-    Hearing(Hearing),
-    /// The caller has said its last word.
+    /// The caller has sent end of file.
     Ending,
-    /// The edge takes no more. The caller has said so much since it has heard all.
-    Deaf(usize),
+    /// The edge accepts no more. So many bytes were discarded since the caller has received everything.
+    Discarding(usize),
     Done,
 }
 
-/// What was read and not written yet.
-#[derive(Default)]
-struct Words {
-    bytes: BytesMut,
-    is_unflushed: bool,
-}
-
-/// Whether something has happened, so that another turn may find more to do.
-type Moved = bool;
-
 impl<'a> Pipe<'a> {
-    fn among(places: &'a Semaphore, protocol: Option<Protocol>) -> Self {
-        let (down, words, pings) = (Down::new(places), Words::default(), protocol.map(Pings::new));
-        let ahead = matches!(protocol, Some(Protocol::WebSocket)).then(Ahead::begin);
-        Self { down, up: Up::Open, words, spoken: Instant::now(), pings, ahead }
+    fn new(compat: KubernetesCompat<'a>) -> Self {
+        Self { down: Down::default(), up: Up::Open, up_buffer: Buffer::default(), compat }
     }
 
     fn poll<C, E>(&mut self, cx: &mut Context<'_>, caller: &mut C, edge: &mut E) -> Poll<io::Result<()>>
@@ -130,17 +84,15 @@ impl<'a> Pipe<'a> {
         C: AsyncRead + AsyncWrite + Unpin,
         E: AsyncRead + AsyncWrite + Unpin,
     {
-        for _ in 0..TURNS_MAX {
-            let heard = self.hear(cx, edge)?;
-            let told = self.down.tell(cx, caller, self.pings.as_mut())?;
-            if !matches!(self.up, Up::Hearing(_)) && self.down.words.bytes.len() < BUFFER_BYTES {
-                self.down.place = None;
-            }
-            let moved = self.speak(cx, caller, edge, heard)?;
+        for _ in 0..ITERATIONS_MAX {
+            let read = self.read_edge(cx, edge)?;
+            let written = self.write_caller(cx, caller)?;
+            self.compat.release_slot(self.down.edge());
+            let forwarded = self.forward_up(cx, caller, edge, read)?;
             if self.down.is_done && matches!(self.up, Up::Done) {
                 return Poll::Ready(Ok(()));
             }
-            if !(heard || told || moved) {
+            if !(read || written || forwarded) {
                 return Poll::Pending;
             }
         }
@@ -148,79 +100,107 @@ impl<'a> Pipe<'a> {
         Poll::Pending
     }
 
-    /// One step from the edge, of which more may wait while it is heard out, and before somebody beyond it is pinged.
-    fn hear(&mut self, cx: &mut Context<'_>, edge: &mut (impl AsyncRead + Unpin)) -> io::Result<Moved> {
-        let mut room = if let Up::Hearing(hearing) = &self.up { hearing.room() } else { 0 };
-        if self.down.words.bytes.len() >= BUFFER_BYTES
-            && let Some(ahead) = &mut self.ahead
-        {
-            let more = ahead.room(cx);
-            if more > 0 && self.down.can_be_heard_out() {
-                room = room.max(more);
-            }
+    /// Reads once from the edge, unless as much waits for the caller as may.
+    fn read_edge(
+        &mut self,
+        cx: &mut Context<'_>,
+        edge: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<MadeProgress> {
+        let waiting_max = BUFFER_BYTES + self.compat.extra_bytes(cx, self.down.edge());
+        if self.down.is_over || self.down.buffer.bytes.len() >= waiting_max {
+            return Ok(false);
         }
-        self.down.hear(cx, edge, BUFFER_BYTES + room)
+        let Poll::Ready(bytes) = self.down.buffer.read(cx, edge)? else {
+            // Without a budget it is the runtime that has stopped the read, and the edge may have more.
+            if has_budget_remaining() {
+                self.compat.edge_paused();
+            }
+            return Ok(false);
+        };
+        self.compat.edge_sent(bytes);
+        self.down.is_over = bytes == 0;
+        Ok(true)
     }
 
-    /// One step from the caller to the edge, which has just said something if it was `heard`.
-    fn speak<C, E>(
+    /// Writes once to the caller: answers to its pings first, then bytes of the edge, then end of file.
+    fn write_caller(
+        &mut self,
+        cx: &mut Context<'_>,
+        caller: &mut (impl AsyncWrite + Unpin),
+    ) -> io::Result<MadeProgress> {
+        let Self { down, compat, .. } = self;
+        if let Some(answers) = compat.answers() {
+            down.buffer.is_unflushed = true;
+            let written = write_some(cx, caller, answers)?;
+            answers.advance(written);
+            return Ok(written > 0);
+        }
+        let bytes = &down.buffer.bytes;
+        if !bytes.is_empty() {
+            let written = write_some(cx, caller, &bytes[..compat.writable(bytes)])?;
+            compat.written_to_caller(&bytes[..written]);
+            return Ok(down.buffer.advance(written));
+        }
+        if !down.is_over {
+            down.buffer.flush(cx, caller)?;
+        } else if !down.is_done && Pin::new(caller).poll_shutdown(cx)?.is_ready() {
+            down.is_done = true;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// One step from the caller to the edge. `read` says that the edge has just sent something.
+    fn forward_up<C, E>(
         &mut self,
         cx: &mut Context<'_>,
         caller: &mut C,
         edge: &mut E,
-        heard: bool,
-    ) -> io::Result<Moved>
+        read: bool,
+    ) -> io::Result<MadeProgress>
     where
         C: AsyncRead + Unpin,
         E: AsyncWrite + Unpin,
     {
         match &mut self.up {
-            Up::Open if self.words.bytes.is_empty() => match self.words.read(cx, caller)? {
-                Poll::Ready(0) => self.up = Up::Ending,
-                Poll::Ready(_) => {
-                    if let Some(pings) = &mut self.pings {
-                        pings.asked(&mut self.words.bytes, self.down.lives());
-                    }
-                    // A ping, too, though nothing is passed on behind it: there are pings between others on the way.
-                    if self.spoken.elapsed() >= SILENCE && self.down.can_be_heard_out() {
-                        self.up = Up::Hearing(Hearing::begin());
-                    }
-                }
-                Poll::Pending => {
-                    if self.words.flush(cx, edge).is_ok() {
-                        return Ok(false);
-                    }
-                    self.up = Up::Deaf(0);
-                }
-            },
-            Up::Open => match self.words.write(cx, edge) {
-                Ok(false) => return Ok(false),
-                Ok(true) => self.spoken = Instant::now(),
-                // Whether it broke or has closed is what it says itself.
-                Err(_) => self.up = Up::Deaf(0),
-            },
-            Up::Hearing(_) if self.down.is_over => self.up = Up::Deaf(0),
-            Up::Hearing(hearing) => {
-                let talks = heard || self.down.words.bytes.len() >= BUFFER_BYTES + hearing.room();
-                let Poll::Ready(over) = hearing.poll_over(cx, talks) else { return Ok(false) };
-                if over {
-                    self.spoken = Instant::now();
-                    self.up = Up::Open;
+            Up::Open if self.compat.holds_back() => {
+                if self.down.is_over {
+                    self.compat.stop_holding_back();
+                    self.up = Up::Discarding(0);
+                } else if self.compat.poll_drained(cx, self.down.edge(), read).is_pending() {
+                    return Ok(false);
                 }
             }
+            Up::Open if self.up_buffer.bytes.is_empty() => match self.up_buffer.read(cx, caller)? {
+                Poll::Ready(0) => self.up = Up::Ending,
+                Poll::Ready(_) => self.compat.caller_sent(&mut self.up_buffer.bytes, self.down.edge()),
+                Poll::Pending => {
+                    if self.up_buffer.flush(cx, edge).is_ok() {
+                        return Ok(false);
+                    }
+                    self.up = Up::Discarding(0);
+                }
+            },
+            Up::Open => match self.up_buffer.write(cx, edge) {
+                Ok(false) => return Ok(false),
+                Ok(true) => self.compat.written_to_edge(),
+                // Reading from the edge shows whether it broke or has closed.
+                Err(_) => self.up = Up::Discarding(0),
+            },
             Up::Ending => match Pin::new(edge).poll_shutdown(cx) {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(_) => self.up = Up::Done,
             },
-            Up::Deaf(unheard) => {
-                self.words.bytes.clear();
-                match self.words.read(cx, caller)? {
+            Up::Discarding(discarded) => {
+                self.up_buffer.bytes.clear();
+                match self.up_buffer.read(cx, caller)? {
                     Poll::Pending => return Ok(false),
                     Poll::Ready(0) => self.up = Up::Done,
                     Poll::Ready(bytes) => {
-                        *unheard += if self.down.is_done { bytes } else { 0 };
-                        if *unheard > UNHEARD_BYTES_MAX {
-                            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "nobody hears the caller"));
+                        *discarded += if self.down.is_done { bytes } else { 0 };
+                        if *discarded > DISCARDED_BYTES_MAX {
+                            let message = "the edge has closed and the caller goes on sending";
+                            return Err(io::Error::new(io::ErrorKind::BrokenPipe, message));
                         }
                     }
                 }
@@ -231,120 +211,9 @@ impl<'a> Pipe<'a> {
     }
 }
 
-impl<'a> Down<'a> {
-    fn new(places: &'a Semaphore) -> Self {
-        let words = Words::default();
-        Self { words, is_over: false, is_done: false, unpaused: 0, heard: None, places, place: None }
-    }
-
-    /// Whether the edge was heard lately, or what it said is not told yet.
-    fn lives(&self) -> bool {
-        let is_lately = self.heard.is_some_and(|heard| heard.elapsed() < LATELY);
-        !self.is_over && (is_lately || !self.words.bytes.is_empty())
-    }
-
-    /// Whether more than what was read may have been said, and may be read.
-    fn can_be_heard_out(&mut self) -> bool {
-        if self.is_over || (self.words.bytes.is_empty() && self.unpaused < UNPAUSED_BYTES) {
-            return false;
-        }
-        if self.place.is_none() {
-            self.place = self.places.try_acquire().ok();
-        }
-        self.place.is_some()
-    }
-
-    fn hear(
-        &mut self,
-        cx: &mut Context<'_>,
-        edge: &mut (impl AsyncRead + Unpin),
-        most: usize,
-    ) -> io::Result<Moved> {
-        if self.is_over || self.words.bytes.len() >= most {
-            return Ok(false);
-        }
-        let Poll::Ready(bytes) = self.words.read(cx, edge)? else {
-            // Without a budget the runtime has stopped us, and whoever talks may have more.
-            if has_budget_remaining() {
-                self.unpaused = 0;
-            }
-            return Ok(false);
-        };
-        self.unpaused = self.unpaused.saturating_add(bytes);
-        self.heard = Some(Instant::now());
-        self.is_over = bytes == 0;
-        Ok(true)
-    }
-
-    fn tell(
-        &mut self,
-        cx: &mut Context<'_>,
-        caller: &mut (impl AsyncWrite + Unpin),
-        mut pings: Option<&mut Pings>,
-    ) -> io::Result<Moved> {
-        if let Some(given) = pings.as_deref_mut().map(Pings::given).filter(|given| !given.is_empty()) {
-            self.words.is_unflushed = true;
-            let written = written(cx, caller, given)?;
-            given.advance(written);
-            return Ok(written > 0);
-        }
-        let words = &self.words.bytes;
-        if !words.is_empty() {
-            let most = pings.as_deref().map_or(words.len(), |pings| pings.most(words));
-            let written = written(cx, caller, &words[..most])?;
-            if let Some(pings) = pings {
-                pings.told(&words[..written]);
-            }
-            return Ok(self.words.taken(written));
-        }
-        if !self.is_over {
-            self.words.flush(cx, caller)?;
-        } else if !self.is_done && Pin::new(caller).poll_shutdown(cx)?.is_ready() {
-            self.is_done = true;
-            return Ok(true);
-        }
-        Ok(false)
-    }
-}
-
-impl Words {
-    /// Reads behind what is there; 0 is the end.
-    fn read(&mut self, cx: &mut Context<'_>, from: &mut (impl AsyncRead + Unpin)) -> io::Result<Poll<usize>> {
-        if self.bytes.is_empty() && self.bytes.capacity() > 2 * BUFFER_BYTES {
-            // Of who was heard out.
-            self.bytes = BytesMut::new();
-        }
-        self.bytes.reserve(BUFFER_BYTES);
-        // What was reserved for more has room for more.
-        Ok(poll_read_buf(Pin::new(from), cx, &mut (&mut self.bytes).limit(BUFFER_BYTES))?)
-    }
-
-    fn write(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<Moved> {
-        let written = written(cx, to, &self.bytes)?;
-        Ok(self.taken(written))
-    }
-
-    /// So many bytes were written.
-    fn taken(&mut self, written: usize) -> Moved {
-        self.bytes.advance(written);
-        self.is_unflushed |= written > 0;
-        written > 0
-    }
-
-    fn flush(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-        if self.is_unflushed && Pin::new(to).poll_flush(cx)?.is_ready() {
-            self.is_unflushed = false;
-        }
-        Ok(())
-    }
-}
-
-/// How many of the bytes `to` has taken; 0 where it takes none for now.
-fn written(cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
-    match Pin::new(to).poll_write(cx, bytes)? {
-        Poll::Ready(0) => Err(io::ErrorKind::WriteZero.into()),
-        Poll::Ready(written) => Ok(written),
-        Poll::Pending => Ok(0),
+impl Down {
+    fn edge(&self) -> Edge {
+        Edge { is_over: self.is_over, waiting: self.buffer.bytes.len() }
     }
 }
 

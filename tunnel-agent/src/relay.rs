@@ -1,4 +1,5 @@
-//! From a tunnel's stream to a target in the cluster: held against the agent's own list, connected, then bytes both ways.
+//! Relays a tunnel's stream to a target in the cluster: checks the agent's own list, connects, and copies
+//! bytes both ways.
 
 use std::io;
 use std::sync::Arc;
@@ -18,49 +19,49 @@ use tracing::{debug, warn};
 use transport::TunnelStream;
 
 use crate::apiserver::ApiServer;
-use crate::guard::services::{Nowhere, Services};
+use crate::guard::services::{BackendError, Services};
 use crate::guard::targets::{Checked, NotDialed, RESOLVE_MAX, Targets, by_system};
-use crate::metrics::{self, DialOutcome};
+use crate::metrics::{self, TargetDialOutcome};
 use crate::pipe;
 
-/// Connections to targets at once.
+/// Most connections to targets at a time.
 pub const CONNECTIONS_MAX: usize = 1024;
 
-/// A target answers within this time, all addresses of its name together.
+/// Longest wait for a target's answer, for all addresses of its name together.
 pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// An address behind which others wait answers within this time, or the next one is tried.
+/// Longest wait for the answer of one address, where the target has others. Then the next one is tried.
 const ATTEMPT_MAX: Duration = Duration::from_millis(1500);
 
-/// The server takes what it is answered within this time.
+/// Longest time for the server to take the answer to its dial.
 const REPLY_MAX: Duration = Duration::from_secs(30);
 
-/// Connects streams to targets. Clones are the same.
+/// Connects streams to targets. Clones share everything.
 #[derive(Clone)]
-pub struct Relay(Arc<Inner>);
+pub struct Relay(Arc<SharedRelay>);
 
-struct Inner {
+struct SharedRelay {
     targets: Box<dyn Fn() -> Targets + Send + Sync>,
-    /// Whose health is known.
+    /// Its API servers' readiness decides the order of addresses.
     api_server: Option<ApiServer>,
     services: watch::Receiver<Services>,
-    /// With which endpoint of a Service the next dial begins.
-    turn: AtomicUsize,
-    places: Arc<Semaphore>,
+    /// Counts dials of Services, so that each begins with another endpoint.
+    next_endpoint: AtomicUsize,
+    slots: Arc<Semaphore>,
 }
 
-/// A target that has answered.
-struct Connected {
+/// A connection to a target that has answered.
+struct ConnectedTarget {
     socket: TcpStream,
     address: Checked,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
-/// Why there is no connection to a target.
+/// A target could not be connected.
 #[derive(Debug, thiserror::Error)]
-enum NotConnected {
-    #[error("the server wants to dial what is no target")]
-    NoTarget(#[from] policy::NotATarget),
+enum ConnectError {
+    #[error("the target that the server wants to dial is not valid")]
+    InvalidTarget(#[from] policy::NotATarget),
     #[error(transparent)]
     NotDialed(#[from] NotDialed),
     #[error("nobody answers at {0}")]
@@ -72,24 +73,24 @@ enum NotConnected {
 }
 
 impl Relay {
-    /// Connects to what stands in `targets` at that time, and to nothing else.
+    /// Connects to the targets that `targets` returns at each dial, and to no other.
     #[must_use]
     pub fn to(targets: impl Fn() -> Targets + Send + Sync + 'static) -> Self {
-        Self::beside(None, watch::channel(Services::default()).1, targets)
+        Self::with_sources(None, watch::channel(Services::default()).1, targets)
     }
 
-    fn beside(
+    fn with_sources(
         api_server: Option<ApiServer>,
         services: watch::Receiver<Services>,
         targets: impl Fn() -> Targets + Send + Sync + 'static,
     ) -> Self {
-        let (places, turn) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), AtomicUsize::new(0));
-        Self(Arc::new(Inner { targets: Box::new(targets), api_server, services, turn, places }))
+        let (slots, next_endpoint) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), AtomicUsize::new(0));
+        Self(Arc::new(SharedRelay { targets: Box::new(targets), api_server, services, next_endpoint, slots }))
     }
 
-    /// Connects to `api_server`, to where the cluster says that its control plane is, and to `targets`, which the agent's own
-    /// file names. What the cluster says of itself is no more than an address in a network: it names nothing that is special.
-    /// Its `services` are looked up there alone.
+    /// Connects to `api_server`, to the `endpoints` of the control plane that the cluster names, and to the
+    /// `targets` of the agent's own file. An endpoint that the cluster names counts as an address within a
+    /// network: it permits no special address. Services are looked up only in `services`.
     #[must_use]
     pub fn new(
         targets: Targets,
@@ -97,22 +98,22 @@ impl Relay {
         endpoints: watch::Receiver<Vec<String>>,
         services: watch::Receiver<Services>,
     ) -> Self {
-        Self::beside(Some(api_server.clone()), services, move || {
+        Self::with_sources(Some(api_server.clone()), services, move || {
             let own = api_server.authority().as_str().parse().map(TargetEntry::Exactly);
             let endpoints = endpoints.borrow();
-            // Networks among them stand in the file.
+            // Networks among them are in the agent's own file already.
             let found =
                 endpoints.iter().filter_map(|endpoint| endpoint.parse().ok()).map(TargetEntry::ordinary);
             targets.and(own.into_iter().chain(found))
         })
     }
 
-    /// Serves a stream that was opened to dial, to its end.
+    /// Serves a stream that was opened to dial a target, to its end.
     pub async fn serve(&self, mut stream: TunnelStream, open: DialOpen) {
         let DialOpen { target, audit_id } = open;
         match self.connect(&target).await {
             Ok(connected) => {
-                metrics::dialed(DialOutcome::Connected);
+                metrics::target_dialed(TargetDialOutcome::Connected);
                 let reply = DialReply::connected(connected.address.address().to_string());
                 match timeout(REPLY_MAX, stream.write_reply(&reply)).await {
                     Ok(Ok(())) => connected.join(stream, &audit_id).await,
@@ -120,44 +121,44 @@ impl Relay {
                 }
             }
             Err(error) => {
-                note(&error, &audit_id);
-                // Dropped unfinished where the server does not take it, which aborts the stream.
+                log_refusal(&error, &audit_id);
+                // A stream that the server does not read is dropped before its end, which aborts it.
                 let _ = timeout(REPLY_MAX, refuse(stream, error.reason())).await;
             }
         }
     }
 
-    async fn connect(&self, target: &str) -> Result<Connected, NotConnected> {
+    async fn connect(&self, target: &str) -> Result<ConnectedTarget, ConnectError> {
         let target: Target = target.parse()?;
-        let place = Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| NotConnected::Full)?;
-        let checked = self.checked(&target).await?;
-        let (socket, address) = timeout(CONNECT_MAX, first(&checked))
+        let slot = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| ConnectError::Full)?;
+        let checked = self.addresses(&target).await?;
+        let (socket, address) = timeout(CONNECT_MAX, connect_first(&checked))
             .await
-            .map_err(|_| NotConnected::Timeout(target.clone()))?
-            .map_err(|error| NotConnected::Unreachable(target, error))?;
-        // What is typed goes at once; the tunnel bundles what is more.
+            .map_err(|_| ConnectError::Timeout(target.clone()))?
+            .map_err(|error| ConnectError::Unreachable(target, error))?;
+        // Typed characters are sent at once. The tunnel batches larger writes.
         let _ = socket.set_nodelay(true);
-        Ok(Connected { socket, address, _place: place })
+        Ok(ConnectedTarget { socket, address, _slot: slot })
     }
 }
 
 impl Relay {
-    /// The addresses to try, in this order: for the API server itself those that are ready, one in turn before the others; for
-    /// everything else its own, those of an API server that is down last.
-    async fn checked(&self, target: &Target) -> Result<Vec<Checked>, NotDialed> {
+    /// The addresses to try, in this order. For the API server itself: those that are ready, another one
+    /// first each time. For every other target: its own addresses, those of an API server that is down last.
+    async fn addresses(&self, target: &Target) -> Result<Vec<Checked>, NotDialed> {
         let targets = (self.0.targets)();
-        let is_own = |server: &ApiServer| server.authority().as_str().parse().as_ref() == Ok(target);
-        let is_own = self.0.api_server.as_ref().is_some_and(is_own);
-        if target.service().is_some() && !is_own {
-            return self.led(&targets, target).await;
+        let is_api_server = |server: &ApiServer| server.authority().as_str().parse().as_ref() == Ok(target);
+        let is_api_server = self.0.api_server.as_ref().is_some_and(is_api_server);
+        if target.service().is_some() && !is_api_server {
+            return self.endpoints(&targets, target).await;
         }
         let Some(api_server) = &self.0.api_server else {
             return targets.check(target, by_system).await;
         };
         let mut checked = Vec::new();
-        if is_own {
+        if is_api_server {
             for ready in api_server.ready() {
-                // As addresses: nothing is resolved.
+                // They are addresses, so nothing is resolved.
                 if let Ok(ready) = ready.to_string().parse()
                     && let Ok(ready) = targets.check(&ready, by_system).await
                 {
@@ -174,55 +175,57 @@ impl Relay {
         Ok(checked)
     }
 
-    /// The endpoints of a Service, another one first each time. Nothing is waited for on behalf of what is not listed; what is
-    /// may be asked for before the API server has said where it leads, as at a start.
-    async fn led(&self, targets: &Targets, target: &Target) -> Result<Vec<Checked>, NotDialed> {
+    /// The endpoints of a Service, another one first each time. A listed Service may be dialed before the API
+    /// server has named its endpoints, as at a start, so this waits for them. It does not wait for one that
+    /// is not listed.
+    async fn endpoints(&self, targets: &Targets, target: &Target) -> Result<Vec<Checked>, NotDialed> {
         let mut services = self.0.services.clone();
         if targets.lists(target) {
-            let is_read = |services: &Services| services.leads(target) != Err(Nowhere::Unread);
-            // Cancel-safe: it only looks.
+            let is_read = |services: &Services| services.endpoints(target) != Err(BackendError::Unread);
+            // Cancel-safe: it only reads.
             let _ = timeout(RESOLVE_MAX, services.wait_for(is_read)).await;
         }
-        let led = services.borrow().leads(target).map(<[_]>::to_vec);
-        let led = led.map(|mut addresses| {
-            let turn = self.0.turn.fetch_add(1, Ordering::Relaxed) % addresses.len().max(1);
-            addresses.rotate_left(turn);
+        let endpoints = services.borrow().endpoints(target).map(<[_]>::to_vec);
+        let endpoints = endpoints.map(|mut addresses| {
+            let next_endpoint = self.0.next_endpoint.fetch_add(1, Ordering::Relaxed) % addresses.len().max(1);
+            addresses.rotate_left(next_endpoint);
             addresses
         });
-        targets.check_led(target, led)
+        targets.check_endpoints(target, endpoints)
     }
 }
 
-impl Connected {
-    /// Moves bytes until both directions have ended, each on its own, or one breaks; then neither side takes it for an end.
+impl ConnectedTarget {
+    /// Moves bytes until both directions have ended, each on its own. If one breaks, neither side takes that
+    /// for an end.
     async fn join(self, mut stream: TunnelStream, audit_id: &str) {
-        let Self { mut socket, address: _, _place } = self;
+        let Self { mut socket, address: _, _slot } = self;
         let (gone, verdict) = (stream.gone(), stream.verdict());
-        // What is dropped here is meant to be cut.
+        // A connection that is dropped here is to be cut.
         let broke = match until(pipe::join(None, &mut stream, &mut socket), gone).await {
             Ok(joined) => joined.err().map(|error| chain(&error).to_string()),
-            Err(()) => Some("the caller has gone".to_owned()),
+            Err(()) => Some("the caller hung up".to_owned()),
         };
         if let Some(why) = broke {
             debug!(audit_id, why, "a connection to a target broke");
             verdict.set(AbortCode::TargetLost);
-            // Closed by RST: to the target, too, half of something must not look whole.
+            // Closed by RST: a truncated copy must not look complete to the target either.
             let _ = socket.set_zero_linger();
         }
     }
 }
 
-impl NotConnected {
+impl ConnectError {
     fn reason(&self) -> Reason {
         match self {
-            Self::NoTarget(_) => Reason::Target,
+            Self::InvalidTarget(_) => Reason::Target,
             Self::NotDialed(NotDialed::Unlisted(_)) => Reason::Unlisted,
             Self::NotDialed(NotDialed::Special(_)) => Reason::Special,
             Self::NotDialed(NotDialed::NoAddress(_) | NotDialed::Unresolved(..)) => Reason::Unresolved,
-            Self::NotDialed(NotDialed::Nowhere(_, why)) => match why {
-                Nowhere::Unread => Reason::Unread,
-                Nowhere::Absent | Nowhere::Elsewhere | Nowhere::NoPort => Reason::NoService,
-                Nowhere::NotReady => Reason::NotReady,
+            Self::NotDialed(NotDialed::NoBackend(_, why)) => match why {
+                BackendError::Unread => Reason::Unread,
+                BackendError::Absent | BackendError::ExternalName | BackendError::NoPort => Reason::NoService,
+                BackendError::NotReady => Reason::NotReady,
             },
             Self::Unreachable(..) => Reason::Unreachable,
             Self::Timeout(_) => Reason::Timeout,
@@ -231,22 +234,22 @@ impl NotConnected {
     }
 }
 
-/// The first address at which somebody answers; there is at least one.
-async fn first(checked: &[Checked]) -> io::Result<(TcpStream, Checked)> {
-    let mut why = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for (place, address) in checked.iter().enumerate() {
-        // The last one has all the time that there still is.
-        let answer = if place + 1 == checked.len() {
+/// Connects to the first address that answers. There is at least one address.
+async fn connect_first(checked: &[Checked]) -> io::Result<(TcpStream, Checked)> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for (index, address) in checked.iter().enumerate() {
+        // The last one has all the time that is left.
+        let answer = if index + 1 == checked.len() {
             address.dial().await
         } else {
             timeout(ATTEMPT_MAX, address.dial()).await.map_err(io::Error::other).flatten()
         };
         match answer {
             Ok(socket) => return Ok((socket, *address)),
-            Err(error) => why = error,
+            Err(error) => last = error,
         }
     }
-    Err(why)
+    Err(last)
 }
 
 async fn refuse(mut stream: TunnelStream, reason: Reason) -> io::Result<()> {
@@ -254,15 +257,15 @@ async fn refuse(mut stream: TunnelStream, reason: Reason) -> io::Result<()> {
     stream.shutdown().await
 }
 
-fn note(error: &NotConnected, audit_id: &str) {
-    let outcome = DialOutcome::of(error.reason());
-    metrics::dialed(outcome);
-    let said = chain(error).to_string();
+fn log_refusal(error: &ConnectError, audit_id: &str) {
+    let outcome = TargetDialOutcome::from(error.reason());
+    metrics::target_dialed(outcome);
+    let error = chain(error).to_string();
     match outcome {
-        // Somebody wants what this agent was told not to do.
-        DialOutcome::Guard => warn!(audit_id, reason = said, "the guard refused a target"),
-        DialOutcome::Connected | DialOutcome::Unreachable | DialOutcome::Limit => {
-            debug!(audit_id, reason = said, "a target was not dialed");
+        // The server asked for a target that the agent's own list does not have.
+        TargetDialOutcome::Guard => warn!(audit_id, reason = error, "the guard refused a target"),
+        TargetDialOutcome::Connected | TargetDialOutcome::Unreachable | TargetDialOutcome::Limit => {
+            debug!(audit_id, reason = error, "a target was not dialed");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Takes streams off a tunnel: reads what each is for, asks the guard, and serves its one exchange.
+//! Accepts streams of a tunnel: reads the first frame of each, asks the guard, and serves its one exchange.
 
-mod told;
+mod body;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,43 +21,43 @@ use transport::{Tunnel, TunnelEnded, TunnelStream};
 
 use crate::forward::{ForwardError, Forwarder};
 use crate::guard::{Cleared, Guard};
-use crate::metrics;
+use crate::metrics::{self, RequestKind};
 use crate::relay::Relay;
-use told::Told;
+use body::AbortingBody;
 
-/// The first frame of a stream arrives with the stream; a server that opens one and says nothing is broken.
+/// Longest wait for a stream's first frame. It arrives with the stream, unless the server is broken.
 const OPEN_FRAME_MAX: Duration = Duration::from_secs(10);
 
-/// A request's head arrives with its stream, too.
+/// Longest wait for a request's head, which arrives with its stream, too.
 const HEAD_MAX: Duration = Duration::from_secs(30);
 
-/// Largest head, in bytes; the gateway allows less.
+/// Largest head, in bytes. The gateway allows less.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 
-/// Most headers in a head; the gateway allows less.
+/// Most headers in a head. The gateway allows less.
 const HEADERS_MAX: usize = 200;
 
-/// What every stream of an agent needs.
+/// Serves the streams of all tunnels of the agent. Clones share everything.
 #[derive(Clone)]
-pub struct Streams(Arc<Inner>);
+pub struct Streams(Arc<SharedStreams>);
 
-struct Inner {
+struct SharedStreams {
     guard: Guard,
     forwarder: Forwarder,
     relay: Relay,
     exchanges: Exchanges,
 }
 
-/// What a stream is for.
+/// The purpose of a stream, as its first frame has it.
 enum Opened {
-    /// A request that the guard has let pass.
-    Request(Guarded),
-    /// Bytes to a target, which the relay holds against the guard's list.
+    /// An HTTP request that the guard has cleared.
+    Request(ClearedRequest),
+    /// A connection to a target, which the relay checks against the guard's list.
     Dial(DialOpen),
 }
 
-/// A stream that the guard has let pass.
-struct Guarded {
+/// The first frame of a stream that the guard has cleared.
+struct ClearedRequest {
     cleared: Cleared,
     audit_id: String,
     long_running: bool,
@@ -67,10 +67,11 @@ impl Streams {
     /// Serves requests with `forwarder`, as far as `guard` allows, and dials with `relay`.
     #[must_use]
     pub fn new(guard: Guard, forwarder: Forwarder, relay: Relay) -> Self {
-        Self(Arc::new(Inner { guard, forwarder, relay, exchanges: metrics::exchanges() }))
+        Self(Arc::new(SharedStreams { guard, forwarder, relay, exchanges: metrics::exchanges() }))
     }
 
-    /// Serves every stream of a tunnel until the tunnel ends. Each is work of the scope, so a drain waits for it.
+    /// Serves every stream of a tunnel until the tunnel ends. Each is work of the scope, so a drain waits for
+    /// it.
     pub async fn serve(self, tunnel: Tunnel, scope: Scope) -> TunnelEnded {
         loop {
             match tunnel.accept().await {
@@ -83,9 +84,11 @@ impl Streams {
     async fn serve_stream(self, mut stream: TunnelStream) {
         let active = Arc::new(self.0.exchanges.begin());
         match self.open(&mut stream).await {
-            Ok(Opened::Request(guarded)) => self.serve_exchange(stream, guarded, active).await,
+            Ok(Opened::Request(cleared_request)) => {
+                self.serve_exchange(stream, cleared_request, active).await
+            }
             Ok(Opened::Dial(dial)) => {
-                active.set_sort(metrics::DIAL);
+                active.set_sort(RequestKind::Dial.as_str());
                 self.0.relay.serve(stream, dial).await;
             }
             Err(code) => {
@@ -95,7 +98,7 @@ impl Streams {
         }
     }
 
-    /// Reads what the stream is for, and asks the guard.
+    /// Reads the first frame of a stream, and asks the guard.
     async fn open(&self, stream: &mut TunnelStream) -> Result<Opened, AbortCode> {
         let open = match timeout(OPEN_FRAME_MAX, stream.read_open()).await {
             Ok(Ok(open)) => open,
@@ -115,45 +118,51 @@ impl Streams {
                 return Err(AbortCode::BadOpen);
             }
         };
-        // Nobody's request is nobody's: an identity that is absent is never taken for a default.
+        // There is no default identity: a request without one is refused.
         let Some(identity) = identity else {
             warn!(audit_id, "the server opened a stream without an identity");
             return Err(AbortCode::BadOpen);
         };
         match self.0.guard.check(&identity) {
-            Ok(cleared) => Ok(Opened::Request(Guarded { cleared, audit_id, long_running })),
+            Ok(cleared) => Ok(Opened::Request(ClearedRequest { cleared, audit_id, long_running })),
             Err(refusal) => {
-                // Who it was is in the line below: above DEBUG nobody is named.
+                // Above DEBUG nobody is named. The next line has the name.
                 metrics::guard_refused(refusal.reason());
-                warn!(audit_id, reason = refusal.reason(), "the guard refused an identity");
+                warn!(audit_id, reason = refusal.reason().as_str(), "the guard refused an identity");
                 debug!(audit_id, "the guard refused an identity: {refusal}");
                 Err(refusal.code())
             }
         }
     }
 
-    /// Serves the one exchange of a stream. A stream whose caller has gone is dropped at once, and with it the request
-    /// to the API server.
-    async fn serve_exchange(&self, stream: TunnelStream, guarded: Guarded, active: Arc<Active>) {
+    /// Serves the one exchange of a stream. A stream whose caller has gone is dropped at once, and with it
+    /// the request to the API server.
+    async fn serve_exchange(
+        &self,
+        stream: TunnelStream,
+        cleared_request: ClearedRequest,
+        active: Arc<Active>,
+    ) {
         let (verdict, gone) = (stream.verdict(), stream.gone());
-        let guarded = Arc::new(guarded);
+        let cleared_request = Arc::new(cleared_request);
         let service = service_fn(|request: Request<Incoming>| {
-            let (this, guarded, verdict) = (self.clone(), Arc::clone(&guarded), verdict.clone());
+            let (this, cleared_request, verdict) =
+                (self.clone(), Arc::clone(&cleared_request), verdict.clone());
             let active = Arc::clone(&active);
             async move {
-                let Guarded { cleared, audit_id, long_running } = &*guarded;
-                active.set_sort(kind(&request, *long_running));
+                let ClearedRequest { cleared, audit_id, long_running } = &*cleared_request;
+                active.set_sort(request_kind(&request, *long_running).as_str());
                 let forwarder = &this.0.forwarder;
                 let answer = forwarder.serve(cleared, audit_id, *long_running, request, &active).await;
                 if let Ok(answer) = &answer {
                     active.answered(answer.status().as_u16());
                 }
-                answer.map(|answer| answer.map(|body| Told { body, verdict: verdict.clone() })).inspect_err(
-                    |error| {
-                        note(error, &guarded.audit_id);
+                answer
+                    .map(|answer| answer.map(|body| AbortingBody { body, verdict: verdict.clone() }))
+                    .inspect_err(|error| {
+                        count_failure(error, &cleared_request.audit_id);
                         verdict.set(error.code());
-                    },
-                )
+                    })
             }
         });
         let connection = http1::Builder::new()
@@ -166,32 +175,31 @@ impl Streams {
             .half_close(false)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        // Both arms are cancel-safe: what is dropped here is meant to be cut short.
+        // Both arms are cancel-safe: a connection that is dropped here is to be cut short.
         tokio::select! {
             served = connection => if let Err(error) = served {
-                debug!(audit_id = guarded.audit_id, error = %chain(&error), "an exchange broke");
+                debug!(audit_id = cleared_request.audit_id, error = %chain(&error), "an exchange broke");
             },
-            () = gone => debug!(audit_id = guarded.audit_id, "the caller has gone"),
+            () = gone => debug!(audit_id = cleared_request.audit_id, "the caller hung up"),
         }
     }
 }
 
-/// What a request is, as a metric tells it apart: how long it may last, and whether it changes anything. What it is to
-/// policy is the server's to know.
-fn kind(request: &Request<Incoming>, long_running: bool) -> &'static str {
+/// The kind of a request, for metrics. Only the server knows its verb for policy.
+fn request_kind(request: &Request<Incoming>, long_running: bool) -> RequestKind {
     if request.headers().contains_key(UPGRADE) {
-        metrics::UPGRADE
+        RequestKind::Upgrade
     } else if long_running {
-        metrics::LONG_RUNNING
+        RequestKind::LongRunning
     } else if [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method()) {
-        metrics::READ
+        RequestKind::Read
     } else {
-        metrics::WRITE
+        RequestKind::Write
     }
 }
 
-fn note(error: &ForwardError, audit_id: &str) {
+fn count_failure(error: &ForwardError, audit_id: &str) {
     let code = error.code();
     metrics::refused(code);
-    debug!(audit_id, error = %chain(error), "no answer of the API server");
+    debug!(audit_id, error = %chain(error), "the API server gave no answer");
 }

@@ -1,4 +1,4 @@
-//! One connection to the API server: dialed, verified, and driven by an attendant of the scope.
+//! One connection to the API server: dialed, verified, and driven by a background task of the scope.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,109 +23,112 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
-use super::ApiServerError;
-use super::body::RequestBody;
-use super::endpoints::Place;
-use super::material::Target;
-use super::served::Served;
+use super::endpoints::Destination;
+use super::error::ApiServerError;
+use super::material::ApiServerAddress;
+use super::request_body::RequestBody;
+use super::serving_certificates::ServingCertificates;
 use super::tls::HTTP_2;
 use crate::metrics;
 
-/// Most requests on one HTTP/2 connection at a time. kube-apiserver grants 100; what is asked for beyond its grant would
-/// wait unseen in a queue of the HTTP/2 library.
+/// Most requests on one HTTP/2 connection at a time. kube-apiserver grants 100. Requests beyond the grant
+/// would wait in a queue of the HTTP/2 library that nobody sees.
 pub const STREAMS_MAX: usize = 90;
 
-/// What the API server may send of one answer before a caller has taken it. The API server is near, so this fills the way
-/// to it; and each frame costs the HTTP/2 library 256 bytes, however small it is, as the lines of a log are.
+/// Bytes that the API server may send of one answer before a caller has taken them. The API server is close,
+/// so they fill the path. Each frame costs the HTTP/2 library 256 bytes, however small it is, as lines of a
+/// log are. 256 KiB.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
-/// What it may send on a connection: more than all windows of all streams, so that callers who do not read never make
-/// others wait. Half of it is what the HTTP/2 library lets small frames that nobody took cost before it ends the whole
-/// connection: enough for as many logs of 30 bytes a line as the server lets stall on a tunnel.
+/// Bytes that it may send on a connection: more than all windows of all streams, so that slow readers never
+/// block others. The HTTP/2 library ends the connection once the cost of small unread frames exceeds half of
+/// it. That is enough for as many logs of 30 bytes a line as the server allows slow readers on a tunnel. 128
+/// MiB.
 const CONNECTION_WINDOW: u32 = 128 * 1024 * 1024;
 const _: () = assert!(CONNECTION_WINDOW as usize >= STREAMS_MAX * STREAM_WINDOW as usize);
 
-/// What of one request is held here while the API server does not take it.
+/// Bytes of one request that are buffered while the API server does not take them.
 const SEND_BUFFER_BYTES_MAX: usize = 128 * 1024;
 
-/// Streams that were reset here and are remembered, and for how long. What the API server sent before it knew is passed
-/// over for these; for others the HTTP/2 library answers each late frame with a reset, counts, and at last ends the whole
-/// connection. No server of ours is so slow.
+/// Most streams that are remembered after a reset here, and for how long. Late frames of these are ignored.
+/// For other streams the HTTP/2 library answers each late frame with a reset, counts them, and at last ends
+/// the connection. No API server is so slow.
 const RESETS_REMEMBERED_MAX: usize = 4096;
 const RESETS_REMEMBERED_FOR: Duration = Duration::from_secs(30);
 
-/// How often a new connection is asked for the server's grant: hyper wakes nobody when it has come.
-const GRANT_LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Interval at which a new connection is checked for the server's grant, because hyper wakes nobody when it
+/// arrives.
+const GRANT_CHECK_EVERY: Duration = Duration::from_millis(1);
 
-/// Largest head of an answer.
+/// Largest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const HEAD_BYTES_MAX_HTTP_2: u32 = HEAD_BYTES_MAX as u32;
 
-/// Most headers in one over HTTP/1.1; over HTTP/2 their size alone counts.
+/// Most headers of an answer over HTTP/1.1. Over HTTP/2 only their size counts.
 const HEADERS_MAX: usize = 100;
 
-/// A silent connection is asked for a sign of life, also while idle: a firewall may have forgotten it.
+/// Interval of pings on a silent connection, also while it is idle: a firewall may have forgotten it.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PONG_MAX: Duration = Duration::from_secs(10);
 
 /// The sender of an HTTP/2 connection. Clones are the same connection.
-pub(super) type Streams = http2::SendRequest<RequestBody>;
+pub(super) type Http2Sender = http2::SendRequest<RequestBody>;
 
-/// What hyper gives back when a request was not answered; the request, too, if not one byte of it was written.
-pub(super) type Unanswered = TrySendError<Request<RequestBody>>;
+/// hyper's error for a request without an answer. It has the request, too, if no byte of it was written.
+pub(super) type SendError = TrySendError<Request<RequestBody>>;
 
-/// A connection, by what the server chose.
-pub(super) enum Link {
-    Multiplexed {
-        streams: Streams,
-        /// How many streams the server lets us open, as far as known.
+/// A connection, by the HTTP version that the server chose.
+pub(super) enum Connection {
+    Http2 {
+        sender: Http2Sender,
+        /// Streams that the server allows at a time, as it last said.
         granted: Arc<AtomicUsize>,
     },
-    Single(Single),
+    Http1(Http1Connection),
 }
 
-/// An HTTP/1.1 connection, for one exchange at a time. Dropping it closes the connection at once.
+/// An HTTP/1.1 connection, for one exchange at a time. Dropping it closes it at once.
 #[derive(Debug)]
-pub(super) struct Single {
+pub(super) struct Http1Connection {
     sender: http1::SendRequest<RequestBody>,
     _close: DropGuard,
 }
 
-/// Which protocols a connection is for.
+/// The purpose of a connection, which decides its protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
-    /// Ordinary requests.
+pub(super) enum Purpose {
+    /// Ordinary requests, over HTTP/2 or HTTP/1.1.
     Pooled,
-    /// One upgrade.
+    /// A single upgrade, over HTTP/1.1.
     Upgrade,
 }
 
-/// Where an API server is asked, and who takes note of what it shows.
-pub(super) type Towards<'a> = (&'a (Place, Target), &'a Served);
+/// The API server to dial, and the record of the certificates that are shown.
+pub(super) type DialTarget<'a> = (&'a (Destination, ApiServerAddress), &'a ServingCertificates);
 
-/// Dials and verifies the API server, and counts how that went.
+/// Dials and verifies the API server, and counts the outcome.
 pub(super) async fn dial(
-    towards: Towards<'_>,
+    target: DialTarget<'_>,
     tls: Arc<ClientConfig>,
-    usage: Use,
+    purpose: Purpose,
     limit: Duration,
-    seat: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
     scope: &Scope,
-) -> Result<Link, ApiServerError> {
-    let dialed = connect(towards, tls, usage, limit, seat, scope).await;
+) -> Result<Connection, ApiServerError> {
+    let dialed = connect(target, tls, purpose, limit, permit, scope).await;
     metrics::apiserver_dialed(dialed.as_ref().err().map(ApiServerError::code));
     dialed
 }
 
-/// The same without counting.
+/// Dials and verifies the API server without counting the outcome.
 pub(super) async fn connect(
-    ((place, target), served): Towards<'_>,
+    ((destination, target), certificates): DialTarget<'_>,
     tls: Arc<ClientConfig>,
-    usage: Use,
+    purpose: Purpose,
     limit: Duration,
-    seat: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
     scope: &Scope,
-) -> Result<Link, ApiServerError> {
+) -> Result<Connection, ApiServerError> {
     let mut deadline = pin!(tokio::time::sleep(limit));
     let unreachable =
         |error| ApiServerError::Unreachable { authority: target.authority.clone(), source: Arc::new(error) };
@@ -134,7 +137,7 @@ pub(super) async fn connect(
         connected = TcpStream::connect((target.host.as_str(), target.port)) => connected.map_err(unreachable)?,
         () = &mut deadline => return Err(unreachable(io::ErrorKind::TimedOut.into())),
     };
-    // Small frames of watches and of HTTP/2 must not wait for each other.
+    // Small frames of watches and of HTTP/2 are not delayed.
     tcp.set_nodelay(true).map_err(unreachable)?;
     let handshake = TlsConnector::from(tls).connect(target.server_name.clone(), tcp);
     // Cancel-safe in the same way.
@@ -143,20 +146,20 @@ pub(super) async fn connect(
         () = &mut deadline => return Err(ApiServerError::Silent(limit)),
     };
     if let Some([shown, ..]) = tls.get_ref().1.peer_certificates() {
-        served.note(*place, &target.authority, shown);
+        certificates.note(*destination, &target.authority, shown);
     }
-    let multiplexed = tls.get_ref().1.alpn_protocol() == Some(HTTP_2);
-    let socket = TokioIo::new(Socket { tls, is_shut_down: false, _seat: seat });
-    timeout(limit, open(socket, multiplexed, usage, scope))
+    let is_multiplexed = tls.get_ref().1.alpn_protocol() == Some(HTTP_2);
+    let socket = TokioIo::new(Socket { tls, is_shut_down: false, _permit: permit });
+    timeout(limit, open(socket, is_multiplexed, purpose, scope))
         .await
         .map_err(|_| ApiServerError::Silent(limit))?
 }
 
-impl Single {
+impl Http1Connection {
     pub(super) fn send(
         &mut self,
         request: Request<RequestBody>,
-    ) -> impl Future<Output = Result<Response<Incoming>, Unanswered>> + use<> {
+    ) -> impl Future<Output = Result<Response<Incoming>, SendError>> + use<> {
         self.sender.try_send_request(request)
     }
 
@@ -169,7 +172,7 @@ impl Single {
         self.sender.is_closed()
     }
 
-    /// Waits until another exchange may begin; false if there will be none.
+    /// Waits until another exchange may begin. Returns false if the connection has ended.
     pub(super) async fn ready(&mut self) -> bool {
         self.sender.ready().await.is_ok()
     }
@@ -177,11 +180,11 @@ impl Single {
 
 async fn open(
     socket: TokioIo<Socket>,
-    multiplexed: bool,
-    usage: Use,
+    is_multiplexed: bool,
+    purpose: Purpose,
     scope: &Scope,
-) -> Result<Link, ApiServerError> {
-    if multiplexed && usage == Use::Pooled {
+) -> Result<Connection, ApiServerError> {
+    if is_multiplexed && purpose == Purpose::Pooled {
         return open_multiplexed(socket, scope).await;
     }
     let (mut sender, connection) = http1::Builder::new()
@@ -193,35 +196,36 @@ async fn open(
     let close = CancellationToken::new();
     let closed = close.clone();
     scope.attend(async move {
-        let driven = match usage {
-            Use::Pooled => closed.run_until_cancelled(drive_unto_reset(connection)).await,
-            Use::Upgrade => closed.run_until_cancelled(connection.with_upgrades()).await,
+        let driven = match purpose {
+            Purpose::Pooled => closed.run_until_cancelled(drive_without_shutdown(connection)).await,
+            Purpose::Upgrade => closed.run_until_cancelled(connection.with_upgrades()).await,
         };
         if let Some(Err(error)) = driven {
             debug!(%error, "a connection to the API server broke");
         }
     });
-    // So that whoever finds it in the pool finds it ready.
+    // So that it is ready as soon as it is in the pool.
     sender.ready().await.map_err(lost)?;
-    Ok(Link::Single(Single { sender, _close: close.drop_guard() }))
+    Ok(Connection::Http1(Http1Connection { sender, _close: close.drop_guard() }))
 }
 
-/// Drives a connection and never shuts it down: hyper would do so in good order for an exchange that broke off, too, and
-/// the FIN would stay behind an upload that the API server does not read. After a whole exchange nothing is on the way.
-async fn drive_unto_reset(
+/// Drives a connection without ever shutting it down. hyper would shut it down also for an exchange that
+/// broke off, and the FIN would wait behind an upload that the API server does not read. After a complete
+/// exchange nothing is under way.
+async fn drive_without_shutdown(
     mut connection: http1::Connection<TokioIo<Socket>, RequestBody>,
 ) -> Result<(), hyper::Error> {
     poll_fn(|cx| connection.poll_without_shutdown(cx)).await
 }
 
-/// Returns once the server has said how many streams it grants. What was asked for beyond would be refused, or wait in a
-/// queue of the HTTP/2 library behind whatever takes longest.
-async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Link, ApiServerError> {
-    let (streams, connection) = http2::Builder::new(scope.attendants())
+/// Returns once the server has granted a number of streams. Requests beyond it would be refused, or wait in a
+/// queue of the HTTP/2 library behind the longest one.
+async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Connection, ApiServerError> {
+    let (sender, connection) = http2::Builder::new(scope.attendants())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        // Until the server's settings have come.
+        // Until the server's settings have arrived.
         .initial_max_send_streams(0)
         .max_send_buf_size(SEND_BUFFER_BYTES_MAX)
         .max_header_list_size(HEAD_BYTES_MAX_HTTP_2)
@@ -230,19 +234,19 @@ async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Link
         .keep_alive_while_idle(true)
         .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
         .reset_stream_duration(RESETS_REMEMBERED_FOR)
-        // Counted over the connection's whole life, and callers who hang up bring it about: in the end it would take all
-        // others along.
+        // hyper counts these over the connection's whole life, and callers who hang up cause them. At the
+        // limit all other requests of the connection would end, too.
         .max_local_error_reset_streams(None)
         .handshake(socket)
         .await
         .map_err(lost)?;
     let mut connection = Box::pin(connection);
-    let mut looks = interval(GRANT_LOOK_EVERY);
+    let mut ticks = interval(GRANT_CHECK_EVERY);
     let first_grant = loop {
         // Both arms are cancel-safe: the connection is polled by reference, and a tick has nothing to lose.
         tokio::select! {
             ended = &mut connection => return Err(ended.map_or_else(lost, |()| ApiServerError::CutShort)),
-            _ = looks.tick() => match connection.current_max_send_streams() {
+            _ = ticks.tick() => match connection.current_max_send_streams() {
                 0 => {}
                 grant => break grant,
             },
@@ -251,7 +255,7 @@ async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Link
     let granted = Arc::new(AtomicUsize::new(first_grant));
     let grant = granted.clone();
     scope.attend(async move {
-        // Polled with every request, so that another grant is known soon after it has come.
+        // Polled with every request, so that a changed grant is known soon.
         let driven = poll_fn(|cx| {
             let driven = connection.as_mut().poll(cx);
             grant.store(connection.current_max_send_streams(), Ordering::Relaxed);
@@ -261,27 +265,27 @@ async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Link
             debug!(%error, "a connection to the API server broke");
         }
     });
-    Ok(Link::Multiplexed { streams, granted })
+    Ok(Connection::Http2 { sender, granted })
 }
 
 fn lost(error: hyper::Error) -> ApiServerError {
     ApiServerError::Lost(Arc::new(error))
 }
 
-fn handshake_error(target: &Target, error: io::Error) -> ApiServerError {
+fn handshake_error(target: &ApiServerAddress, error: io::Error) -> ApiServerError {
     let authority = target.authority.clone();
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
         None => ApiServerError::Unreachable { authority, source: Arc::new(error) },
-        Some(rustls::Error::AlertReceived(alert)) if concerns_us(*alert) => {
+        Some(rustls::Error::AlertReceived(alert)) if concerns_client_certificate(*alert) => {
             ApiServerError::NoCredential { authority, source: Arc::new(rustls::Error::AlertReceived(*alert)) }
         }
         Some(tls) => ApiServerError::Untrusted { authority, source: Arc::new(tls.clone()) },
     }
 }
 
-/// Whether the server's alert is about our certificate.
-fn concerns_us(alert: AlertDescription) -> bool {
+/// Whether the server's alert is about the agent's certificate.
+fn concerns_client_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,
         AlertDescription::BadCertificate
@@ -294,12 +298,12 @@ fn concerns_us(alert: AlertDescription) -> bool {
     )
 }
 
-/// A socket and its place among [`super::CONNECTIONS_MAX`], which is free again when the socket is closed. Shut down is
-/// whole; dropped is reset.
+/// A socket with its permit among [`super::limits::CONNECTIONS_MAX`], which is free again when the socket is
+/// closed. It is reset on drop unless it was shut down, so that a truncated request never looks complete.
 struct Socket {
     tls: TlsStream<TcpStream>,
     is_shut_down: bool,
-    _seat: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl AsyncRead for Socket {
@@ -343,7 +347,7 @@ impl AsyncWrite for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if !self.is_shut_down {
-            // Fails only on a socket that is gone already.
+            // Fails only on a socket that has broken already.
             let _ = self.tls.get_ref().0.set_zero_linger();
         }
     }

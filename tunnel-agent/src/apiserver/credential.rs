@@ -1,14 +1,15 @@
-//! The agent's credential for its API server, read again when its files change.
+//! The credential for the API server, read again when its files change.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use http::HeaderValue;
-use http::uri::Authority;
+use http::header::{AUTHORIZATION, HOST};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Uri, Version};
 use tracing::{info, warn};
 
-use super::material::{CredentialError, Material, Target};
-use super::tls::Configs;
+use super::material::{ApiServerAddress, CredentialError, Material};
+use super::tls::TlsConfigs;
 use super::{in_cluster, kubeconfig};
 use crate::config::ApiServerSource;
 
@@ -16,120 +17,167 @@ use crate::config::ApiServerSource;
 pub(super) struct Snapshot {
     /// Counts changes of everything but the token: connections of an older epoch are not used again.
     pub(super) epoch: u64,
-    pub(super) target: Target,
-    pub(super) tls: Configs,
+    pub(super) target: ApiServerAddress,
+    pub(super) tls: TlsConfigs,
     /// The value of `Authorization`, marked as secret.
     pub(super) authorization: Option<HeaderValue>,
 }
 
-/// Whose credential requests bear.
+/// The owner of the credential that requests bear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// The agent's own.
+pub(super) enum CredentialOwner {
+    /// The agent itself owns the credential.
     Agent,
-    /// Each its caller's, in a header of its own; of the agent's nothing is used, not even to connect.
+    /// The caller of each request, in the request's own header. Nothing of the agent's is used, not even to
+    /// connect.
     Callers,
 }
 
-/// The credential, always as the files have it, give or take `recheck`.
+/// The credential as its files have it, with a delay of at most `recheck`.
 pub(super) struct Credential {
     source: ApiServerSource,
-    whose: Whose,
+    owner: CredentialOwner,
     recheck: Duration,
-    known: RwLock<Known>,
-    /// Held by the one who reads the files.
+    cached: RwLock<CachedCredential>,
+    /// Locked by the task that reads the files.
     reading: tokio::sync::Mutex<()>,
 }
 
-struct Known {
+/// The credential as it was last read.
+struct CachedCredential {
     material: Arc<Material>,
     snapshot: Arc<Snapshot>,
-    /// When the files were read last; `None` if they must be read again at once.
+    /// Time at which the files were last read. `None` if they have to be read again at once.
     checked: Option<Instant>,
-    /// Whether the last reading failed, which is logged once.
-    stale: bool,
+    /// Whether the last reading failed. The failure is logged once.
+    has_failed: bool,
 }
 
 impl Credential {
     pub(super) fn load(
         source: ApiServerSource,
-        whose: Whose,
+        owner: CredentialOwner,
         recheck: Duration,
     ) -> Result<Self, CredentialError> {
-        let material = read(&source, whose)?;
+        let material = read(&source, owner)?;
         let snapshot = Arc::new(Snapshot::new(&material, 0)?);
-        let known =
-            Known { material: Arc::new(material), snapshot, checked: Some(Instant::now()), stale: false };
-        Ok(Self { source, whose, recheck, known: RwLock::new(known), reading: tokio::sync::Mutex::default() })
+        let cached = CachedCredential {
+            material: Arc::new(material),
+            snapshot,
+            checked: Some(Instant::now()),
+            has_failed: false,
+        };
+        Ok(Self {
+            source,
+            owner,
+            recheck,
+            cached: RwLock::new(cached),
+            reading: tokio::sync::Mutex::default(),
+        })
     }
 
-    /// The credential to use now. While somebody reads the files, others use what was known.
+    /// The credential to use now. While one task reads the files, others use the cached one.
     pub(super) async fn current(&self) -> Arc<Snapshot> {
-        let (snapshot, fresh) = self.known();
-        if fresh {
+        let (snapshot, is_fresh) = self.cached();
+        if is_fresh {
             return snapshot;
         }
         let Ok(_reading) = self.reading.try_lock() else {
             return snapshot;
         };
-        let (source, whose) = (self.source.clone(), self.whose);
+        let (source, owner) = (self.source.clone(), self.owner);
         // Files may lie on a disk or network that hangs.
-        let read = tokio::task::spawn_blocking(move || read(&source, whose)).await;
+        let read = tokio::task::spawn_blocking(move || read(&source, owner)).await;
         match read {
-            Ok(read) => self.learn(read),
+            Ok(read) => self.update(read),
             Err(_) => snapshot,
         }
     }
 
-    /// Where the API server is, as was last read.
+    /// The API server's address, as it was last read.
     pub(super) fn authority(&self) -> Authority {
-        self.known().0.target.authority.clone()
+        self.cached().0.target.authority.clone()
     }
 
-    /// Whose it is.
-    pub(super) fn whose(&self) -> Whose {
-        self.whose
+    /// The owner of this credential.
+    pub(super) fn owner(&self) -> CredentialOwner {
+        self.owner
     }
 
-    /// The API server did not accept the credential: look at the files before the next request.
-    pub(super) fn distrust(&self) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).checked = None;
+    /// The API server did not accept the credential, so the files are read before the next request.
+    pub(super) fn invalidate(&self) {
+        self.cached.write().unwrap_or_else(PoisonError::into_inner).checked = None;
     }
 
-    fn known(&self) -> (Arc<Snapshot>, bool) {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let fresh = known.checked.is_some_and(|checked| checked.elapsed() < self.recheck);
-        (known.snapshot.clone(), fresh)
+    /// Sets the target and the credential of a request, in the form that the connection's HTTP version needs.
+    pub(super) fn set_address<B>(
+        &self,
+        request: &mut Request<B>,
+        path: &PathAndQuery,
+        snapshot: &Snapshot,
+        is_multiplexed: bool,
+    ) {
+        let authority = &snapshot.target.authority;
+        let mut parts = http::uri::Parts::default();
+        parts.path_and_query = Some(path.clone());
+        if is_multiplexed {
+            parts.scheme = Some(Scheme::HTTPS);
+            parts.authority = Some(authority.clone());
+            *request.version_mut() = Version::HTTP_2;
+            request.headers_mut().remove(HOST);
+        } else {
+            *request.version_mut() = Version::HTTP_11;
+            if let Ok(host) = HeaderValue::from_str(authority.as_str()) {
+                request.headers_mut().insert(HOST, host);
+            }
+        }
+        // A path alone and a full URI are both complete, so neither can fail.
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+        match (self.owner, &snapshot.authorization) {
+            (CredentialOwner::Callers, _) => {}
+            (CredentialOwner::Agent, Some(value)) => {
+                drop(request.headers_mut().insert(AUTHORIZATION, value.clone()));
+            }
+            (CredentialOwner::Agent, None) => drop(request.headers_mut().remove(AUTHORIZATION)),
+        }
     }
 
-    /// Takes what was read, if it is usable and new; else what was known goes on.
-    fn learn(&self, read: Result<Material, CredentialError>) -> Arc<Snapshot> {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.checked = Some(Instant::now());
-        let learnt = read.and_then(|material| {
-            if material == *known.material {
+    fn cached(&self) -> (Arc<Snapshot>, bool) {
+        let cached = self.cached.read().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = cached.checked.is_some_and(|checked| checked.elapsed() < self.recheck);
+        (cached.snapshot.clone(), is_fresh)
+    }
+
+    /// Takes over what was read, if it is usable and new. Otherwise the cached credential stays in use.
+    fn update(&self, read: Result<Material, CredentialError>) -> Arc<Snapshot> {
+        let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
+        cached.checked = Some(Instant::now());
+        let updated = read.and_then(|material| {
+            if material == *cached.material {
                 return Ok(None);
             }
-            let epoch = known.snapshot.epoch + u64::from(!material.connects_like(&known.material));
+            let epoch = cached.snapshot.epoch + u64::from(!material.connects_like(&cached.material));
             let snapshot = Snapshot::new(&material, epoch)?;
             Ok(Some((material, snapshot)))
         });
-        match learnt {
-            Ok(None) => known.stale = false,
+        match updated {
+            Ok(None) => cached.has_failed = false,
             Ok(Some((material, snapshot))) => {
                 info!(epoch = snapshot.epoch, "the credential for the API server changed");
-                known.material = Arc::new(material);
-                known.snapshot = Arc::new(snapshot);
-                known.stale = false;
+                cached.material = Arc::new(material);
+                cached.snapshot = Arc::new(snapshot);
+                cached.has_failed = false;
             }
             Err(error) => {
-                if !known.stale {
+                if !cached.has_failed {
                     warn!(error = %daemon::chain(&error), "the credential for the API server cannot be read again");
                 }
-                known.stale = true;
+                cached.has_failed = true;
             }
         }
-        known.snapshot.clone()
+        cached.snapshot.clone()
     }
 }
 
@@ -138,19 +186,19 @@ impl Snapshot {
         Ok(Self {
             epoch,
             target: material.target.clone(),
-            tls: Configs::new(material)?,
+            tls: TlsConfigs::new(material)?,
             authorization: material.authorization.clone(),
         })
     }
 }
 
-fn read(source: &ApiServerSource, whose: Whose) -> Result<Material, CredentialError> {
+fn read(source: &ApiServerSource, owner: CredentialOwner) -> Result<Material, CredentialError> {
     let material = match source {
         ApiServerSource::InCluster { directory, host, port } => in_cluster::read(directory, host, *port),
         ApiServerSource::Kubeconfig { path, context } => kubeconfig::read(path, context.as_deref()),
     }?;
-    Ok(match whose {
-        Whose::Agent => material,
-        Whose::Callers => Material { identity: None, authorization: None, ..material },
+    Ok(match owner {
+        CredentialOwner::Agent => material,
+        CredentialOwner::Callers => Material { client_certificate: None, authorization: None, ..material },
     })
 }

@@ -1,4 +1,4 @@
-//! A document of the API server's, asked for by its path and read whole.
+//! Requests one JSON document from the API server by its path, and reads it completely.
 
 use std::time::Duration;
 
@@ -8,40 +8,42 @@ use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use tokio::time::timeout;
 
-use super::{ApiServer, ApiServerError};
+use super::client::ApiServer;
+use super::error::ApiServerError;
 
-/// Longest wait for one whole document.
+/// Longest wait for one complete document.
 const DOCUMENT_MAX: Duration = Duration::from_secs(10);
 
-/// JSON; an issuer's keys are of a type of their own (RFC 7517, section 8.5.2), and API servers give no other.
+/// Accepted types: JSON, and JSON Web Key Sets (RFC 7517, section 8.5.2), as which API servers send an
+/// issuer's keys.
 const ACCEPTED: &str = "application/json, application/jwk-set+json";
 
-/// Why there is none.
+/// The document could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    /// Nothing that could be asked for.
-    #[error("what was to be asked for is no path")]
+    /// The path is not valid.
+    #[error("the path of the document is not valid")]
     Path,
-    /// The API server.
+    /// The API server gave no answer.
     #[error("the API server could not be asked")]
     ApiServer(#[source] ApiServerError),
-    /// It refuses.
+    /// The API server refused with this status.
     #[error("the API server answered {0}")]
     Status(StatusCode),
-    /// Too slow.
+    /// The answer took too long.
     #[error("the API server's answer took more than {} s", DOCUMENT_MAX.as_secs())]
     TooSlow,
-    /// Too large.
+    /// The answer is too large.
     #[error("the API server's answer is larger than {0} bytes")]
     TooLarge(usize),
 }
 
 impl ApiServer {
-    /// The document at this path with its query, in JSON, of at most so many bytes.
+    /// The JSON document at this path with its query, of at most `bytes_max` bytes.
     ///
     /// # Errors
     ///
-    /// [`DocumentError`].
+    /// [`DocumentError`] names the cause.
     pub async fn document(&self, target: &str, bytes_max: usize) -> Result<Bytes, DocumentError> {
         timeout(DOCUMENT_MAX, self.fetch(target, bytes_max)).await.map_err(|_| DocumentError::TooSlow)?
     }
@@ -55,14 +57,14 @@ impl ApiServer {
         if response.status() != StatusCode::OK {
             return Err(DocumentError::Status(response.status()));
         }
-        let whole = Limited::new(response.into_body(), bytes_max).collect().await;
-        let whole = whole.map_err(|error| match error.downcast::<ApiServerError>() {
+        let body = Limited::new(response.into_body(), bytes_max).collect().await;
+        let body = body.map_err(|error| match error.downcast::<ApiServerError>() {
             Ok(error) => DocumentError::ApiServer(*error),
             Err(other) => {
                 debug_assert!(other.is::<LengthLimitError>());
                 DocumentError::TooLarge(bytes_max)
             }
         })?;
-        Ok(whole.to_bytes())
+        Ok(body.to_bytes())
     }
 }

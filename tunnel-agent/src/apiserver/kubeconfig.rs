@@ -1,4 +1,4 @@
-//! A kubeconfig, as far as an unattended process can use it; the rest is refused by name.
+//! Reads a kubeconfig, as far as an unattended process can use it. Other fields are refused by name.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,15 @@ use http::uri::{Scheme, Uri};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::material::{CredentialError, Identity, KubeconfigError, Material, Target, bearer, file};
+use super::material::{
+    ApiServerAddress, ClientCertificate, CredentialError, KubeconfigError, Material, bearer, file,
+};
 
 const PORT_DEFAULT: u16 = 443;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Written {
+struct RawKubeconfig {
     current_context: Option<String>,
     #[serde(default)]
     contexts: Vec<NamedContext>,
@@ -28,11 +30,11 @@ struct Written {
 #[derive(Deserialize)]
 struct NamedContext {
     name: String,
-    context: WrittenContext,
+    context: RawContext,
 }
 
 #[derive(Deserialize)]
-struct WrittenContext {
+struct RawContext {
     cluster: String,
     user: String,
 }
@@ -40,12 +42,12 @@ struct WrittenContext {
 #[derive(Deserialize)]
 struct NamedCluster {
     name: String,
-    cluster: Cluster,
+    cluster: RawCluster,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
-struct Cluster {
+struct RawCluster {
     server: Option<String>,
     certificate_authority: Option<PathBuf>,
     certificate_authority_data: Option<String>,
@@ -58,12 +60,12 @@ struct Cluster {
 struct NamedUser {
     name: String,
     #[serde(default)]
-    user: User,
+    user: RawUser,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
-struct User {
+struct RawUser {
     client_certificate: Option<PathBuf>,
     client_certificate_data: Option<String>,
     client_key: Option<PathBuf>,
@@ -84,7 +86,7 @@ struct User {
 
 pub(super) fn read(path: &Path, context: Option<&str>) -> Result<Material, CredentialError> {
     let text = file("kubeconfig", path)?;
-    let Written { current_context, contexts, clusters, users } = parse(path, &text)?;
+    let RawKubeconfig { current_context, contexts, clusters, users } = parse(path, &text)?;
     let name = context
         .map(str::to_owned)
         .or(current_context)
@@ -93,34 +95,34 @@ pub(super) fn read(path: &Path, context: Option<&str>) -> Result<Material, Crede
     let missing =
         |what, name: &str| KubeconfigError::Missing { path: path.to_owned(), what, name: name.to_owned() };
     let context = contexts.into_iter().find(|found| found.name == name);
-    let WrittenContext { cluster, user } = context.ok_or_else(|| missing("context", &name))?.context;
+    let RawContext { cluster, user } = context.ok_or_else(|| missing("context", &name))?.context;
     let found = clusters.into_iter().find(|found| found.name == cluster);
     let cluster = found.ok_or_else(|| missing("cluster", &cluster))?.cluster;
     let found = users.into_iter().find(|found| found.name == user);
     let user = found.ok_or_else(|| missing("user", &user))?.user;
-    let place = Place(path);
-    let (ca, ca_place) = ca(&place, &cluster)?;
+    let kubeconfig = KubeconfigFile(path);
+    let (ca, ca_source) = ca(&kubeconfig, &cluster)?;
     Ok(Material {
         target: target(path, cluster)?,
         ca,
-        ca_place,
-        authorization: authorization(&place, &user)?,
-        identity: identity(&place, user)?,
+        ca_source,
+        authorization: authorization(&kubeconfig, &user)?,
+        client_certificate: client_certificate(&kubeconfig, user)?,
     })
 }
 
-fn parse(path: &Path, text: &[u8]) -> Result<Written, KubeconfigError> {
+fn parse(path: &Path, text: &[u8]) -> Result<RawKubeconfig, KubeconfigError> {
     let syntax = |at: Option<(u64, u64)>| {
         let (line, column) = at.unwrap_or_default();
         KubeconfigError::Syntax { path: path.to_owned(), line, column }
     };
     let text = std::str::from_utf8(text).map_err(|_| syntax(None))?;
-    // The parser's own words would quote the line, and a line may be a key.
+    // The parser's own message would quote the line, and a line may be a key.
     serde_saphyr::from_str(text).map_err(|error| syntax(error.location().map(|at| (at.line(), at.column()))))
 }
 
-fn target(path: &Path, cluster: Cluster) -> Result<Target, CredentialError> {
-    let Cluster { server, tls_server_name, insecure_skip_tls_verify, proxy_url, .. } = cluster;
+fn target(path: &Path, cluster: RawCluster) -> Result<ApiServerAddress, CredentialError> {
+    let RawCluster { server, tls_server_name, insecure_skip_tls_verify, proxy_url, .. } = cluster;
     let unsupported = |field, advice| KubeconfigError::Unsupported { path: path.to_owned(), field, advice };
     if insecure_skip_tls_verify == Some(true) {
         let advice = "the agent verifies its API server always: set certificate-authority";
@@ -132,65 +134,73 @@ fn target(path: &Path, cluster: Cluster) -> Result<Target, CredentialError> {
     }
     let refused = || KubeconfigError::Server(path.to_owned());
     let uri: Uri = server.unwrap_or_default().parse().map_err(|_| refused())?;
-    let bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
+    let has_no_path = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
     let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
-    let (Some(authority), true, true) = (authority, bare, uri.scheme() == Some(&Scheme::HTTPS)) else {
+    let (Some(authority), true, true) = (authority, has_no_path, uri.scheme() == Some(&Scheme::HTTPS)) else {
         return Err(refused().into());
     };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
     let port = authority.port_u16().unwrap_or(PORT_DEFAULT);
-    Target::new(host, port, tls_server_name.as_deref().filter(|name| !name.is_empty()))
+    ApiServerAddress::new(host, port, tls_server_name.as_deref().filter(|name| !name.is_empty()))
 }
 
-fn ca(place: &Place<'_>, cluster: &Cluster) -> Result<(Vec<u8>, String), CredentialError> {
+fn ca(kubeconfig: &KubeconfigFile<'_>, cluster: &RawCluster) -> Result<(Vec<u8>, String), CredentialError> {
     let names = ("certificate-authority", "certificate-authority-data");
-    let found = place.either(
+    let found = kubeconfig.either(
         names,
         "CA certificate",
         cluster.certificate_authority.as_deref(),
         cluster.certificate_authority_data.as_deref(),
     )?;
     let advice = "the agent trusts only a CA that it was given, never the system's";
-    Ok(found.ok_or_else(|| place.incomplete(names.0, advice))?)
+    Ok(found.ok_or_else(|| kubeconfig.incomplete(names.0, advice))?)
 }
 
-fn authorization(place: &Place<'_>, user: &User) -> Result<Option<HeaderValue>, CredentialError> {
-    refuse_what_is_not_for_us(place, user)?;
+fn authorization(
+    kubeconfig: &KubeconfigFile<'_>,
+    user: &RawUser,
+) -> Result<Option<HeaderValue>, CredentialError> {
+    refuse_unsupported(kubeconfig, user)?;
     // As in client-go, the file wins over the value.
     if let Some(path) = user.token_file.as_deref().filter(|path| !path.as_os_str().is_empty()) {
-        let path = place.resolved(path);
+        let path = kubeconfig.resolved(path);
         return bearer(&file("token", &path)?, &path.display().to_string()).map(Some);
     }
     let token = user.token.as_deref().filter(|token| !token.is_empty());
-    token.map(|token| bearer(token.as_bytes(), &place.0.display().to_string())).transpose()
+    token.map(|token| bearer(token.as_bytes(), &kubeconfig.0.display().to_string())).transpose()
 }
 
-fn identity(place: &Place<'_>, user: User) -> Result<Option<Identity>, CredentialError> {
-    let certificate = place.either(
+fn client_certificate(
+    kubeconfig: &KubeconfigFile<'_>,
+    user: RawUser,
+) -> Result<Option<ClientCertificate>, CredentialError> {
+    let certificate = kubeconfig.either(
         ("client-certificate", "client-certificate-data"),
         "client certificate",
         user.client_certificate.as_deref(),
         user.client_certificate_data.as_deref(),
     )?;
-    let key = place.either(
+    let key = kubeconfig.either(
         ("client-key", "client-key-data"),
         "client key",
         user.client_key.as_deref(),
         user.client_key_data.as_deref(),
     )?;
     match (certificate, key) {
-        (Some((chain, place)), Some((key, _))) => Ok(Some(Identity { chain, key, place })),
-        (Some(_), None) => Err(place.incomplete("client-key", "a certificate needs its key").into()),
-        (None, Some(_)) => Err(place.incomplete("client-certificate", "a key needs its certificate").into()),
+        (Some((chain, source)), Some((key, _))) => Ok(Some(ClientCertificate { chain, key, source })),
+        (Some(_), None) => Err(kubeconfig.incomplete("client-key", "a certificate needs its key").into()),
+        (None, Some(_)) => {
+            Err(kubeconfig.incomplete("client-certificate", "a key needs its certificate").into())
+        }
         (None, None) if user.token.is_some() || user.token_file.is_some() => Ok(None),
         (None, None) => {
             let advice = "give the user a token, a tokenFile, or a client certificate with its key";
-            Err(place.incomplete("a credential", advice).into())
+            Err(kubeconfig.incomplete("a credential", advice).into())
         }
     }
 }
 
-fn refuse_what_is_not_for_us(place: &Place<'_>, user: &User) -> Result<(), KubeconfigError> {
+fn refuse_unsupported(kubeconfig: &KubeconfigFile<'_>, user: &RawUser) -> Result<(), KubeconfigError> {
     const PLUGIN: &str = "the agent runs no programs: use a ServiceAccount's token or a client certificate";
     const PASSWORD: &str = "Kubernetes has no passwords any more: use a token or a client certificate";
     const IMPERSONATION: &str = "the agent itself asserts identities: use a credential that may impersonate";
@@ -205,17 +215,18 @@ fn refuse_what_is_not_for_us(place: &Place<'_>, user: &User) -> Result<(), Kubec
         ("as-user-extra", user.as_user_extra.is_some(), IMPERSONATION),
     ] {
         if present {
-            return Err(KubeconfigError::Unsupported { path: place.0.to_owned(), field, advice });
+            return Err(KubeconfigError::Unsupported { path: kubeconfig.0.to_owned(), field, advice });
         }
     }
     Ok(())
 }
 
-/// The file of a kubeconfig, from which relative paths start.
-struct Place<'a>(&'a Path);
+/// The path of a kubeconfig, whose folder is the base of relative paths.
+struct KubeconfigFile<'a>(&'a Path);
 
-impl Place<'_> {
-    /// The data if there is some, else the file's content, with where it was found. As in client-go, data wins.
+impl KubeconfigFile<'_> {
+    /// The data field if it is set, or else the file's content, with the name of its source. As in client-go,
+    /// data wins.
     fn either(
         &self,
         (_, data_field): (&'static str, &'static str),

@@ -1,4 +1,5 @@
-//! What files say of an API server and of the credential for it.
+//! The content of the credential's files: the API server's address, its CA, and the token or client
+//! certificate.
 
 use std::path::Path;
 
@@ -7,38 +8,38 @@ use http::HeaderValue;
 use http::uri::Authority;
 use rustls_pki_types::ServerName;
 
-use super::endpoints::Place;
-use fault::FILE_BYTES_MAX;
+use super::endpoints::Destination;
+use error::FILE_BYTES_MAX;
 
-pub use fault::CredentialError;
-pub(super) use fault::KubeconfigError;
+pub use error::CredentialError;
+pub(super) use error::KubeconfigError;
 
-mod fault;
+mod error;
 
-/// Largest token, in bytes.
+/// Largest token that is accepted, in bytes.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// What the files said. No `Debug`: it holds secrets.
+/// The content of the credential's files. It has no `Debug`, because it holds secrets.
 #[derive(PartialEq, Eq)]
 pub(super) struct Material {
-    pub(super) target: Target,
+    pub(super) target: ApiServerAddress,
     pub(super) ca: Vec<u8>,
-    pub(super) ca_place: String,
-    pub(super) identity: Option<Identity>,
+    pub(super) ca_source: String,
+    pub(super) client_certificate: Option<ClientCertificate>,
     pub(super) authorization: Option<HeaderValue>,
 }
 
 /// A client certificate with its key, PEM.
 #[derive(PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct ClientCertificate {
     pub(super) chain: Vec<u8>,
     pub(super) key: Vec<u8>,
-    pub(super) place: String,
+    pub(super) source: String,
 }
 
-/// Where the API server is, and what its certificate must say.
+/// The API server's address, and the name that its certificate must bear.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct ApiServerAddress {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) authority: Authority,
@@ -48,11 +49,13 @@ pub(super) struct Target {
 impl Material {
     /// Whether connections made with `other` may still be used.
     pub(super) fn connects_like(&self, other: &Self) -> bool {
-        self.target == other.target && self.ca == other.ca && self.identity == other.identity
+        self.target == other.target
+            && self.ca == other.ca
+            && self.client_certificate == other.client_certificate
     }
 }
 
-impl Target {
+impl ApiServerAddress {
     /// `name`, where it differs from `host`, is what the certificate must bear.
     pub(super) fn new(host: &str, port: u16, name: Option<&str>) -> Result<Self, CredentialError> {
         let refused = || CredentialError::Host(host.to_owned());
@@ -67,23 +70,23 @@ impl Target {
         })
     }
 
-    /// The same API server's certificate, shown at another place.
-    pub(super) fn at(&self, place: Place) -> Self {
-        let Some(address) = place else {
+    /// Another address at which the same certificate name is shown.
+    pub(super) fn at(&self, destination: Destination) -> Self {
+        let Some(address) = destination else {
             return self.clone();
         };
-        // An address with its port is always one.
+        // An address with its port is always a valid authority.
         let authority = address.to_string().parse().unwrap_or_else(|_| self.authority.clone());
         let (host, port) = (address.ip().to_string(), address.port());
         Self { host, port, authority, server_name: self.server_name.clone() }
     }
 }
 
-/// The value of `Authorization` for a token as files have it, with blanks around it.
-pub(super) fn bearer(token: &[u8], place: &str) -> Result<HeaderValue, CredentialError> {
+/// The value of `Authorization` for the token in a file, which may have blanks around it.
+pub(super) fn bearer(token: &[u8], source: &str) -> Result<HeaderValue, CredentialError> {
     let token = token.trim_ascii();
     let fits = !token.is_empty() && token.len() <= TOKEN_BYTES_MAX && token.iter().all(u8::is_ascii_graphic);
-    let refused = || CredentialError::Token(place.to_owned());
+    let refused = || CredentialError::Token(source.to_owned());
     if !fits {
         return Err(refused());
     }

@@ -1,7 +1,7 @@
-//! The connections to the API server, and who may use which.
+//! The pool of connections to the API server: gives each exchange a slot, and dials when slots are missing.
 //!
-//! Whoever finds no place waits in one queue; connections are dialed for the queue, not for a request, so that a burst
-//! shares what one dial brings, and a request that goes away takes nothing with it.
+//! Requests without a slot wait in one queue. Connections are dialed for the queue and not for a request, so
+//! that a burst shares the slots of one dial, and a request that is cancelled takes no connection with it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,104 +12,66 @@ use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::Instant;
 
-use super::body::RequestBody;
-use super::connection::{self, Link, Single, Streams, Unanswered, Use};
+use super::balancer::Balancer;
+use super::connection::{self, Connection, Http1Connection, Purpose, SendError};
 use super::credential::Snapshot;
-use super::endpoints::Place;
-use super::probing::Balance;
-use super::{ApiServerError, Limits};
+use super::endpoints::Destination;
+use super::error::ApiServerError;
+use super::limits::{CONNECTIONS_MAX, Timeouts, WAITING_MAX};
+use super::request_body::RequestBody;
 use crate::config::API_SERVERS_MAX;
 
 mod state;
 
-use state::{Idle, State};
+pub(super) use state::Slot;
+use state::{Http1Slot, Http2Slot, IdleHttp1, PoolState, SharedPool, Waiter};
 
-/// Most connections at a time, those for upgrades included.
-pub const CONNECTIONS_MAX: usize = 1024;
+/// Checks for idle connections within one idle time.
+const CHECKS_PER_IDLE: u32 = 4;
 
-/// Most requests that wait for a place.
-pub const WAITING_MAX: usize = 4096;
-
-/// How often within the idle time connections are looked at.
-const LOOKS_PER_IDLE: u32 = 4;
-
-/// The pool. Clones are the same.
+/// The pool of connections. Clones share it.
 #[derive(Clone)]
-pub(super) struct Pool(Arc<Inner>);
+pub(super) struct Pool(Arc<SharedPool>);
 
-struct Inner {
-    scope: Scope,
-    limits: Limits,
-    balance: Arc<Balance>,
-    seats: Arc<Semaphore>,
-    state: Mutex<State>,
-}
-
-/// What the pool holds now.
+/// The numbers of connections, streams and waiting requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolFigures {
     /// Connections that are open or being dialed, those for upgrades included.
     pub connections: usize,
-    /// Exchanges on HTTP/2 connections.
+    /// Exchanges that run on HTTP/2 connections.
     pub streams: usize,
-    /// Requests that wait for a place.
+    /// Requests that wait for a slot.
     pub waiting: usize,
 }
 
-/// A place for one exchange. Dropped, it is free again, or its connection closed if only one exchange fits on it.
-#[derive(Debug)]
-pub(super) enum Slot {
-    Stream(StreamSlot),
-    Single(Box<SingleSlot>),
-}
-
-#[derive(Debug)]
-pub(super) struct StreamSlot {
-    pool: Weak<Inner>,
-    connection: u64,
-    streams: Streams,
-}
-
-#[derive(Debug)]
-pub(super) struct SingleSlot {
-    pool: Weak<Inner>,
-    epoch: u64,
-    place: Place,
-    single: Single,
-    /// Counts it among those of its place.
-    counted: Arc<()>,
-}
-
-type Waiter = oneshot::Sender<Result<Slot, ApiServerError>>;
-
 impl Pool {
-    pub(super) fn new(scope: Scope, limits: Limits, balance: Arc<Balance>) -> Self {
-        let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let moves = balance.subscribe();
-        let pool = Arc::new(Inner { scope, limits, balance, seats, state: Mutex::default() });
-        pool.scope.attend(close_idle(Arc::downgrade(&pool), limits));
-        pool.scope.attend(follow(Arc::downgrade(&pool), moves));
+    pub(super) fn new(scope: Scope, timeouts: Timeouts, balancer: Arc<Balancer>) -> Self {
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let changes = balancer.subscribe();
+        let pool = Arc::new(SharedPool { scope, timeouts, balancer, permits, state: Mutex::default() });
+        pool.scope.attend(close_idle(Arc::downgrade(&pool), timeouts));
+        pool.scope.attend(follow_balancer(Arc::downgrade(&pool), changes));
         Self(pool)
     }
 
-    /// What it holds now.
+    /// The numbers of connections, streams and waiting requests now.
     pub(super) fn figures(&self) -> PoolFigures {
         let state = self.0.lock();
         PoolFigures {
-            connections: CONNECTIONS_MAX - self.0.seats.available_permits(),
-            streams: state.shared.iter().map(|shared| shared.in_use).sum(),
+            connections: CONNECTIONS_MAX - self.0.permits.available_permits(),
+            streams: state.http2.iter().map(|connection| connection.in_use).sum(),
             waiting: state.waiting.iter().filter(|waiter| !waiter.is_closed()).count(),
         }
     }
 
-    /// A place on a connection made with `snapshot` or a newer one.
+    /// A slot on a connection that was made with `snapshot` or a newer credential, now or after a wait.
     pub(super) async fn acquire(&self, snapshot: &Arc<Snapshot>) -> Result<Slot, ApiServerError> {
-        let place = {
+        let slot = {
             let mut state = self.0.lock();
             state.adopt(snapshot);
-            state.move_with(&self.0.balance);
+            state.follow(&self.0.balancer);
             if let Some(slot) = state.free_slot(&Arc::downgrade(&self.0)) {
-                if state.bare_place().is_some() {
+                if state.unconnected_destination().is_some() {
                     drop(state);
                     self.0.dial_as_needed();
                 }
@@ -119,36 +81,36 @@ impl Pool {
             if state.waiting.len() >= WAITING_MAX {
                 return Err(ApiServerError::Full);
             }
-            let (waiter, place) = oneshot::channel();
+            let (waiter, slot) = oneshot::channel();
             state.waiting.push_back(waiter);
-            place
+            slot
         };
         self.0.dial_as_needed();
-        place.await.unwrap_or(Err(ApiServerError::CutShort))
+        slot.await.unwrap_or(Err(ApiServerError::CutShort))
     }
 
-    /// A connection for one upgrade. Goes on to another API server where the first cannot be reached.
-    pub(super) async fn dedicated(&self, snapshot: &Snapshot) -> Result<Single, ApiServerError> {
-        let Inner { balance, limits, scope, .. } = &*self.0;
+    /// A connection for one upgrade. Tries the next API server where one cannot be reached.
+    pub(super) async fn dedicated(&self, snapshot: &Snapshot) -> Result<Http1Connection, ApiServerError> {
+        let SharedPool { balancer, timeouts, scope, .. } = &*self.0;
         let mut last = ApiServerError::Full;
         for _ in 0..=API_SERVERS_MAX {
-            let place = balance.places().first().copied().flatten();
-            let seat = self.0.seat().ok_or(ApiServerError::Full)?;
-            let (to, tls) = ((place, snapshot.target.at(place)), snapshot.tls.upgrade.clone());
-            let towards = (&to, &balance.served);
+            let destination = balancer.destinations().first().copied().flatten();
+            let permit = self.0.permit().ok_or(ApiServerError::Full)?;
+            let (to, tls) = ((destination, snapshot.target.at(destination)), snapshot.tls.upgrade.clone());
+            let (target, limit) = ((&to, &balancer.certificates), timeouts.connect);
             // Both arms are cancel-safe: a dropped dial closes its socket.
             let dialed = tokio::select! {
-                dialed = connection::dial(towards, tls, Use::Upgrade, limits.connect, seat, scope) => dialed,
-                () = balance.lost(place), if place.is_some() => Err(ApiServerError::Silent(limits.connect)),
+                dialed = connection::dial(target, tls, Purpose::Upgrade, limit, permit, scope) => dialed,
+                () = balancer.lost(destination), if destination.is_some() => Err(ApiServerError::Silent(limit)),
             };
-            match (dialed, place) {
-                (Ok(Link::Single(single)), _) => return Ok(single),
-                (Ok(Link::Multiplexed { .. }), _) => {
-                    return Err(ApiServerError::Nonsense("it chose a protocol that was not offered"));
+            match (dialed, destination) {
+                (Ok(Connection::Http1(connection)), _) => return Ok(connection),
+                (Ok(Connection::Http2 { .. }), _) => {
+                    return Err(ApiServerError::ProtocolError("it chose a protocol that was not offered"));
                 }
                 (Err(error), None) => return Err(error),
                 (Err(error), Some(_)) => {
-                    balance.failed(place, &error);
+                    balancer.failed(destination, &error);
                     last = error;
                 }
             }
@@ -157,173 +119,176 @@ impl Pool {
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedPool {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place among all connections, if one is left.
-    fn seat(&self) -> Option<OwnedSemaphorePermit> {
-        self.seats.clone().try_acquire_owned().ok()
+    /// The permit for one more connection, if the limit allows it.
+    fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.permits.clone().try_acquire_owned().ok()
     }
 
-    /// Dials until every waiter will have a place; without any hope for one, tells all of them.
+    /// Dials until every waiting request will have a slot. If no connection can be made, all of them fail.
     fn dial_as_needed(self: &Arc<Self>) {
         let mut state = self.lock();
         let Some(snapshot) = state.snapshot.clone() else {
             return;
         };
-        while let Some(place) = state.place_to_dial() {
-            let Some(seat) = self.seat() else {
+        while let Some(destination) = state.destination_to_dial() {
+            let Some(permit) = self.permit() else {
                 if !state.is_dialing() {
-                    let given_up = std::mem::take(&mut state.waiting);
+                    let waiting = std::mem::take(&mut state.waiting);
                     drop(state);
-                    tell_all(given_up, &ApiServerError::Full);
+                    fail_all(waiting, &ApiServerError::Full);
                 }
                 return;
             };
-            state.dialing.push(place);
+            state.dialing.push(destination);
             let (pool, snapshot) = (self.clone(), snapshot.clone());
             self.scope.attend(async move {
-                let (to, tls) = ((place, snapshot.target.at(place)), snapshot.tls.pooled.clone());
-                let (towards, limit) = ((&to, &pool.balance.served), pool.limits.connect);
-                let link = connection::dial(towards, tls, Use::Pooled, limit, seat, &pool.scope).await;
-                pool.dialed(link, snapshot.epoch, place);
+                let (to, tls) = ((destination, snapshot.target.at(destination)), snapshot.tls.pooled.clone());
+                let (target, limit) = ((&to, &pool.balancer.certificates), pool.timeouts.connect);
+                let dialed = connection::dial(target, tls, Purpose::Pooled, limit, permit, &pool.scope).await;
+                pool.dialed(dialed, snapshot.epoch, destination);
             });
         }
     }
 
-    fn dialed(self: &Arc<Self>, link: Result<Link, ApiServerError>, epoch: u64, place: Place) {
-        if let Err(error) = &link {
-            self.balance.failed(place, error);
+    fn dialed(
+        self: &Arc<Self>,
+        dialed: Result<Connection, ApiServerError>,
+        epoch: u64,
+        destination: Destination,
+    ) {
+        if let Err(error) = &dialed {
+            self.balancer.failed(destination, error);
         }
         let mut state = self.lock();
-        if let Some(dialing) = state.dialing.iter().position(|dialing| *dialing == place) {
-            state.dialing.swap_remove(dialing);
+        if let Some(index) = state.dialing.iter().position(|dialing| *dialing == destination) {
+            state.dialing.swap_remove(index);
         }
-        state.move_with(&self.balance);
-        match link {
-            // Its credential is no longer ours.
-            Ok(_) if !state.is_of(epoch) => {}
-            // Others are asked by now.
-            Ok(_) if state.known(place).is_none() => {}
-            Ok(Link::Multiplexed { streams, granted }) => state.add_shared(place, streams, granted),
-            Ok(Link::Single(single)) => {
-                state.rooms = 1;
-                let counted = state.known(place).map(|known| known.singles.clone()).unwrap_or_default();
-                state.idle.push(Idle { place, single, since: Instant::now(), counted });
+        state.follow(&self.balancer);
+        match dialed {
+            // It was made with an older credential.
+            Ok(_) if !state.is_current(epoch) => {}
+            // Requests go to other API servers by now.
+            Ok(_) if state.destination(destination).is_none() => {}
+            Ok(Connection::Http2 { sender, granted }) => state.add_http2(destination, sender, granted),
+            Ok(Connection::Http1(connection)) => {
+                state.exchanges_per_connection = 1;
+                let counted = state.destination(destination).map(|state| state.http1_connections.clone());
+                let (since, counted) = (Instant::now(), counted.unwrap_or_default());
+                state.idle_http1.push(IdleHttp1 { destination, connection, since, counted });
             }
             // Another API server may answer.
-            Err(_) if state.known(place).is_none() => {}
+            Err(_) if state.destination(destination).is_none() => {}
             Err(error) => {
-                // Whoever waits would hear the same from the next dial, only later.
-                let disappointed = std::mem::take(&mut state.waiting);
+                // The next dial would fail in the same way, only later.
+                let waiting = std::mem::take(&mut state.waiting);
                 drop(state);
-                tell_all(disappointed, &error);
+                fail_all(waiting, &error);
                 return;
             }
         }
-        state.serve(&Arc::downgrade(self));
+        state.serve_waiting(&Arc::downgrade(self));
         drop(state);
         self.dial_as_needed();
     }
 
-    /// Other API servers may be asked than before.
-    fn moved(self: &Arc<Self>) {
+    /// Requests may go to other API servers than before.
+    fn destinations_changed(self: &Arc<Self>) {
         let mut state = self.lock();
-        state.move_with(&self.balance);
-        state.serve(&Arc::downgrade(self));
+        state.follow(&self.balancer);
+        state.serve_waiting(&Arc::downgrade(self));
         drop(state);
         self.dial_as_needed();
     }
 
-    fn release(self: &Arc<Self>, connection: u64) {
+    /// A stream of an HTTP/2 connection has ended.
+    fn release(self: &Arc<Self>, number: u64) {
         let mut state = self.lock();
-        let Some(shared) = state.shared.iter_mut().find(|shared| shared.number == connection) else {
+        let Some(connection) = state.http2.iter_mut().find(|connection| connection.number == number) else {
             return;
         };
-        shared.in_use -= 1;
-        shared.idle_since = Instant::now();
-        state.serve(&Arc::downgrade(self));
+        connection.in_use -= 1;
+        connection.idle_since = Instant::now();
+        state.serve_waiting(&Arc::downgrade(self));
     }
 
     /// Keeps an HTTP/1.1 connection whose exchange is over.
-    fn give_back(self: &Arc<Self>, idle: Idle, epoch: u64) {
+    fn return_idle(self: &Arc<Self>, idle: IdleHttp1, epoch: u64) {
         let mut state = self.lock();
-        if !state.is_of(epoch) || state.known(idle.place).is_none() || idle.single.is_closed() {
+        let is_usable = state.is_current(epoch) && state.destination(idle.destination).is_some();
+        if !is_usable || idle.connection.is_closed() {
             return;
         }
-        state.idle.push(idle);
-        state.serve(&Arc::downgrade(self));
+        state.idle_http1.push(idle);
+        state.serve_waiting(&Arc::downgrade(self));
     }
 }
 
 impl Slot {
     pub(super) fn is_multiplexed(&self) -> bool {
         match self {
-            Self::Stream(_) => true,
-            Self::Single(_) => false,
+            Self::Http2(_) => true,
+            Self::Http1(_) => false,
         }
     }
 
     pub(super) async fn send(
         &mut self,
         request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Unanswered> {
+    ) -> Result<Response<Incoming>, SendError> {
         match self {
-            Self::Stream(slot) => slot.streams.try_send_request(request).await,
-            Self::Single(slot) => slot.single.send(request).await,
+            Self::Http2(slot) => slot.sender.try_send_request(request).await,
+            Self::Http1(slot) => slot.connection.send(request).await,
         }
     }
 
-    /// The exchange is over, request and answer whole.
+    /// The exchange is over, and request and answer are complete.
     pub(super) fn finish(self) {
         match self {
-            Self::Stream(slot) => drop(slot),
-            Self::Single(slot) => slot.finish(),
+            Self::Http2(slot) => drop(slot),
+            Self::Http1(slot) => slot.finish(),
         }
     }
 
-    /// The connection is good for nothing any more.
+    /// The connection cannot be used any more.
     pub(super) fn discard(self) {
         match self {
-            Self::Stream(slot) => {
+            Self::Http2(slot) => {
                 if let Some(pool) = slot.pool.upgrade() {
-                    pool.lock().shared.retain(|shared| shared.number != slot.connection);
+                    pool.lock().http2.retain(|connection| connection.number != slot.connection);
                 }
             }
-            Self::Single(slot) => drop(slot),
+            Self::Http1(slot) => drop(slot),
         }
     }
 }
 
-impl SingleSlot {
+impl Http1Slot {
     fn finish(self) {
         let Some(pool) = self.pool.upgrade() else {
             return;
         };
         let epoch = self.epoch;
         let mut idle = self.into_idle();
-        if idle.single.is_ready() {
-            pool.give_back(idle, epoch);
+        if idle.connection.is_ready() {
+            pool.return_idle(idle, epoch);
             return;
         }
-        // hyper may still be about to take note of the end.
+        // hyper may not have noticed the end yet.
         let scope = pool.scope.clone();
         scope.attend(async move {
-            if idle.single.ready().await {
-                pool.give_back(idle, epoch);
+            if idle.connection.ready().await {
+                pool.return_idle(idle, epoch);
             }
         });
     }
-
-    fn into_idle(self) -> Idle {
-        let Self { pool: _, epoch: _, place, single, counted } = self;
-        Idle { place, single, since: Instant::now(), counted }
-    }
 }
 
-impl Drop for StreamSlot {
+impl Drop for Http2Slot {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
             pool.release(self.connection);
@@ -331,34 +296,36 @@ impl Drop for StreamSlot {
     }
 }
 
-fn tell_all(waiting: VecDeque<Waiter>, error: &ApiServerError) {
+fn fail_all(waiting: VecDeque<Waiter>, error: &ApiServerError) {
     for waiter in waiting {
-        // Who is gone needs no answer.
+        // A request that was cancelled needs no answer.
         let _ = waiter.send(Err(error.clone()));
     }
 }
 
-/// Turns to other API servers whenever that is due, as long as the pool lives.
-async fn follow(pool: Weak<Inner>, mut moves: watch::Receiver<()>) {
-    // Something may have changed before anybody looked.
-    moves.mark_changed();
-    while moves.changed().await.is_ok() {
+/// Takes over the balancer's destinations whenever they change, as long as the pool lives.
+async fn follow_balancer(pool: Weak<SharedPool>, mut changes: watch::Receiver<()>) {
+    // They may have changed before this task began.
+    changes.mark_changed();
+    while changes.changed().await.is_ok() {
         let Some(pool) = pool.upgrade() else {
             return;
         };
-        pool.moved();
+        pool.destinations_changed();
     }
 }
 
-/// Closes connections that nobody used for the idle time, as long as the pool lives.
-async fn close_idle(pool: Weak<Inner>, limits: Limits) {
+/// Closes connections that were unused for the idle time, as long as the pool lives.
+async fn close_idle(pool: Weak<SharedPool>, timeouts: Timeouts) {
     loop {
-        tokio::time::sleep(limits.idle / LOOKS_PER_IDLE).await;
+        tokio::time::sleep(timeouts.idle / CHECKS_PER_IDLE).await;
         let Some(pool) = pool.upgrade() else {
             return;
         };
         let mut state = pool.lock();
-        state.shared.retain(|shared| shared.in_use > 0 || shared.idle_since.elapsed() < limits.idle);
-        state.idle.retain(|idle| idle.since.elapsed() < limits.idle);
+        state
+            .http2
+            .retain(|connection| connection.in_use > 0 || connection.idle_since.elapsed() < timeouts.idle);
+        state.idle_http1.retain(|idle| idle.since.elapsed() < timeouts.idle);
     }
 }

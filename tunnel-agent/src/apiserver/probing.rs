@@ -1,10 +1,8 @@
-//! Asks a cluster's API servers whether they are ready, and tells whoever asks them of it when that changes.
+//! Probes a cluster's API servers for readiness, over connections that are kept between probes.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use daemon::Scope;
@@ -13,156 +11,43 @@ use futures::stream::FuturesUnordered;
 use http::uri::PathAndQuery;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep_until, timeout};
-use tracing::{info, warn};
 
-use super::body::{Progress, RequestBody};
-use super::connection::{self, Link, Use};
-use super::endpoints::{Endpoints, PROBE_MAX, Place};
-use super::served::Served;
-use super::{ApiServer, ApiServerError, Inner};
+use super::balancer::Balancer;
+use super::connection::{self, Connection, Purpose};
+use super::credential::{Credential, Snapshot};
+use super::endpoints::PROBE_MAX;
+use super::request_body::{Progress, RequestBody};
+use super::serving_certificates::ServingCertificates;
 use crate::config::API_SERVERS_MAX;
-use crate::metrics;
 
-/// What is asked. Who may not ask it is told so by an API server that lives.
+/// Path of a probe. An agent that may not request it gets a refusal from an API server that is alive.
 const READYZ: &str = "/readyz";
 
-/// More than that says no API server.
+/// Largest answer to a probe. Real ones are smaller.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// The API servers of a cluster, as they are known now. Shared by all that ask them.
-pub(super) struct Balance {
-    endpoints: Mutex<Endpoints>,
-    /// Is told when other ones may be asked, or others are there.
-    changed: watch::Sender<()>,
-    /// Counts these changes.
-    edition: AtomicU64,
-    turn: AtomicUsize,
-    /// What they show.
-    pub(super) served: Served,
-}
-
-/// A connection for questions, and of which epoch of the credential it is.
-struct Kept {
+/// A connection for probes, with the epoch of the credential that it was made with.
+struct ProbeConnection {
     epoch: u64,
-    link: Link,
+    connection: Connection,
 }
 
-impl Default for Balance {
-    fn default() -> Self {
-        Self {
-            endpoints: Mutex::default(),
-            changed: watch::Sender::new(()),
-            edition: AtomicU64::new(0),
-            turn: AtomicUsize::new(0),
-            served: Served::default(),
-        }
-    }
-}
-
-impl Balance {
-    /// From now on these are all.
-    pub(super) fn set(&self, addresses: &[SocketAddr]) {
-        let mut endpoints = self.lock();
-        endpoints.set(addresses, Instant::now());
-        self.tell(&endpoints);
-        drop(endpoints);
-        self.served.keep(addresses);
-    }
-
-    /// Where requests may go now, beginning with another one each time; one place at least.
-    pub(super) fn places(&self) -> Vec<Place> {
-        let mut places = self.lock().places();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % places.len();
-        places.rotate_left(turn);
-        places
-    }
-
-    /// Another number whenever other ones may be asked.
-    pub(super) fn edition(&self) -> u64 {
-        self.edition.load(Ordering::Acquire)
-    }
-
-    /// The API servers that are ready, beginning with another one each time.
-    pub(super) fn ready(&self) -> Vec<SocketAddr> {
-        self.places().into_iter().flatten().collect()
-    }
-
-    /// Whether an API server is known there, and is not ready.
-    pub(super) fn is_down(&self, address: SocketAddr) -> bool {
-        self.lock().is_down(address)
-    }
-
-    /// Nobody could be connected there.
-    pub(super) fn failed(&self, place: Place, error: &ApiServerError) {
-        let Some(address) = place else { return };
-        let mut endpoints = self.lock();
-        if endpoints.failed(address, Instant::now()) {
-            warn!(%address, error = %daemon::chain(error), "an API server is not asked any more");
-            self.tell(&endpoints);
-        }
-    }
-
-    /// Is told when other ones may be asked.
-    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
-    }
-
-    /// Returns once requests may not go there any more.
-    pub(super) async fn lost(&self, place: Place) {
-        let mut changed = self.subscribe();
-        while self.lock().places().contains(&place) {
-            if changed.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-
-    fn heard(&self, address: SocketAddr, is_ready: bool) {
-        let mut random = [0];
-        // Without chance agents ask at the same time, which does no harm.
-        let _ = aws_lc_rs::rand::fill(&mut random);
-        let mut endpoints = self.lock();
-        if endpoints.heard(address, is_ready, Instant::now(), random[0]) {
-            if is_ready {
-                info!(%address, "an API server is ready, and asked from now on");
-            } else {
-                warn!(%address, "an API server does not say that it is ready, and is not asked any more");
-            }
-            self.tell(&endpoints);
-        }
-    }
-
-    fn tell(&self, endpoints: &Endpoints) {
-        let (ready, not_ready) = endpoints.count();
-        metrics::api_servers(ready, not_ready);
-        self.edition.fetch_add(1, Ordering::Release);
-        self.changed.send_replace(());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Endpoints> {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Asks whoever is to be asked, as long as somebody holds the API server.
-pub(super) async fn keep(balance: Arc<Balance>, api_server: Weak<Inner>, scope: Scope) {
-    let seats = Arc::new(Semaphore::new(2 * API_SERVERS_MAX));
-    let mut changed = balance.subscribe();
-    let mut kept: HashMap<SocketAddr, Kept> = HashMap::new();
-    let mut asking = FuturesUnordered::new();
-    while api_server.strong_count() > 0 {
-        let (due, next) = {
-            let mut endpoints = balance.lock();
-            (endpoints.due(Instant::now()), endpoints.next_due())
-        };
+/// Probes every API server when it is due, as long as somebody uses the credential.
+pub(super) async fn run(balancer: Arc<Balancer>, credential: Weak<Credential>, scope: Scope) {
+    let permits = Arc::new(Semaphore::new(2 * API_SERVERS_MAX));
+    let mut changed = balancer.subscribe();
+    let mut connections: HashMap<SocketAddr, ProbeConnection> = HashMap::new();
+    let mut probes = FuturesUnordered::new();
+    while credential.strong_count() > 0 {
+        let (due, next) = balancer.due();
         for address in due {
-            let (api_server, seats, scope) = (api_server.clone(), seats.clone(), scope.clone());
-            let kept = kept.remove(&address);
-            asking.push(async move {
-                let asked = timeout(PROBE_MAX, probe(&api_server, address, kept, &seats, &scope)).await;
-                (address, asked.ok().flatten())
+            let (credential, permits, scope) = (credential.clone(), permits.clone(), scope.clone());
+            let (kept, certificates) = (connections.remove(&address), &balancer.certificates);
+            probes.push(async move {
+                let probe = probe(&credential, certificates, address, kept, &permits, &scope);
+                (address, timeout(PROBE_MAX, probe).await.ok().flatten())
             });
         }
         let next_due = async {
@@ -171,70 +56,72 @@ pub(super) async fn keep(balance: Arc<Balance>, api_server: Weak<Inner>, scope: 
                 None => std::future::pending().await,
             }
         };
-        // All arms are cancel-safe: questions are polled by reference, and the others have nothing to lose.
+        // All arms are cancel-safe: probes are polled by reference, and the others have nothing to lose.
         tokio::select! {
-            Some((address, answered)) = asking.next() => {
-                balance.heard(address, answered.as_ref().is_some_and(|(_, is_ready)| *is_ready));
-                kept.extend(answered.and_then(|(link, _)| Some((address, link?))));
-                kept.retain(|address, _| balance.lock().has(*address));
+            Some((address, answer)) = probes.next() => {
+                balancer.probed(address, answer.as_ref().is_some_and(|(_, is_ready)| *is_ready));
+                connections.extend(answer.and_then(|(kept, _)| Some((address, kept?))));
+                connections.retain(|address, _| balancer.has(*address));
             }
             () = next_due => {}
-            told = changed.changed() => if told.is_err() { return },
+            changed = changed.changed() => if changed.is_err() { return },
         }
     }
 }
 
-/// Whether the API server at `address` is ready, if it says; with a connection for the next question.
+/// Whether the API server at `address` is ready, if it answers, with a connection for the next probe.
 async fn probe(
-    api_server: &Weak<Inner>,
+    credential: &Weak<Credential>,
+    certificates: &ServingCertificates,
     address: SocketAddr,
-    kept: Option<Kept>,
-    seats: &Arc<Semaphore>,
+    kept: Option<ProbeConnection>,
+    permits: &Arc<Semaphore>,
     scope: &Scope,
-) -> Option<(Option<Kept>, bool)> {
-    let api_server = ApiServer(api_server.upgrade()?);
-    let snapshot = api_server.0.credential.current().await;
-    if let Some(Kept { epoch, link }) = kept
-        && epoch == snapshot.epoch
-        && let Some((link, is_ready)) = api_server.ask_ready(link, &snapshot).await
+) -> Option<(Option<ProbeConnection>, bool)> {
+    let credential = credential.upgrade()?;
+    let snapshot = credential.current().await;
+    let epoch = snapshot.epoch;
+    if let Some(kept) = kept
+        && kept.epoch == epoch
+        && let Some((connection, is_ready)) = request_readyz(&credential, kept.connection, &snapshot).await
     {
-        return Some((link.map(|link| Kept { epoch, link }), is_ready));
+        return Some((connection.map(|connection| ProbeConnection { epoch, connection }), is_ready));
     }
-    let seat = seats.clone().acquire_owned().await.ok()?;
-    let (to, served) = ((Some(address), snapshot.target.at(Some(address))), &api_server.0.balance.served);
+    let permit = permits.clone().acquire_owned().await.ok()?;
+    let target = (Some(address), snapshot.target.at(Some(address)));
     let tls = snapshot.tls.pooled.clone();
-    let link = connection::connect((&to, served), tls, Use::Pooled, PROBE_MAX, seat, scope).await.ok()?;
-    let (link, is_ready) = api_server.ask_ready(link, &snapshot).await?;
-    Some((link.map(|link| Kept { epoch: snapshot.epoch, link }), is_ready))
+    let dialing =
+        connection::connect((&target, certificates), tls, Purpose::Pooled, PROBE_MAX, permit, scope);
+    let (connection, is_ready) = request_readyz(&credential, dialing.await.ok()?, &snapshot).await?;
+    Some((connection.map(|connection| ProbeConnection { epoch, connection }), is_ready))
 }
 
-impl ApiServer {
-    /// The answer, and the connection if it is good for another question. `None` if there is none.
-    async fn ask_ready(
-        &self,
-        mut link: Link,
-        snapshot: &super::credential::Snapshot,
-    ) -> Option<(Option<Link>, bool)> {
-        let mut request = Request::new(RequestBody::new(Empty::<Bytes>::new(), &Progress::default()));
-        let multiplexed = matches!(link, Link::Multiplexed { .. });
-        self.address(&mut request, &PathAndQuery::from_static(READYZ), snapshot, multiplexed);
-        let response = match &mut link {
-            Link::Multiplexed { streams, .. } => streams.try_send_request(request).await,
-            Link::Single(single) => single.send(request).await,
+/// The answer to one probe, and the connection if it can be used again. `None` if there is no answer.
+async fn request_readyz(
+    credential: &Credential,
+    mut connection: Connection,
+    snapshot: &Snapshot,
+) -> Option<(Option<Connection>, bool)> {
+    let mut request = Request::new(RequestBody::new(Empty::<Bytes>::new(), &Progress::default()));
+    let is_multiplexed = matches!(connection, Connection::Http2 { .. });
+    credential.set_address(&mut request, &PathAndQuery::from_static(READYZ), snapshot, is_multiplexed);
+    let response = match &mut connection {
+        Connection::Http2 { sender, .. } => sender.try_send_request(request).await,
+        Connection::Http1(connection) => connection.send(request).await,
+    };
+    let response = response.ok()?;
+    let is_ready = is_alive(response.status());
+    let is_complete = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.is_ok();
+    let is_reusable = is_complete
+        && match &mut connection {
+            Connection::Http2 { .. } => true,
+            Connection::Http1(connection) => connection.ready().await,
         };
-        let response = response.ok()?;
-        let is_ready = is_alive(response.status());
-        let whole = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.is_ok();
-        let is_good = whole
-            && match &mut link {
-                Link::Multiplexed { .. } => true,
-                Link::Single(single) => single.ready().await,
-            };
-        Some((is_good.then_some(link), is_ready))
-    }
+    Some((is_reusable.then_some(connection), is_ready))
 }
 
-/// Who does not let the agent ask has authenticated and authorized it, or tried to: it lives.
+/// Whether the status shows an API server that is ready, or one that is alive enough to authenticate and
+/// refuse the agent.
 fn is_alive(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN
 }

@@ -1,4 +1,4 @@
-//! What the agent is asked at each scrape: what merely is, and is counted by nobody.
+//! Gauges that are computed at each scrape: pools, queues and links as they are then.
 
 use std::time::Instant;
 
@@ -8,35 +8,39 @@ use daemon::metrics::links::Links;
 
 use crate::apiserver::{ApiServer, CONNECTIONS_MAX, PoolFigures};
 use crate::config::Limits;
-use crate::forward::Turns;
+use crate::forward::FairQueue;
 
-/// Has `metrics` ask at each scrape; the API server has a pool for each of these.
-pub(super) fn ask<'a>(metrics: &Metrics, links: &Links, api_servers: impl Iterator<Item = &'a ApiServer>) {
+/// Registers the gauges of links, and of the connection pools of these API servers.
+pub(super) fn observe<'a>(
+    metrics: &Metrics,
+    links: &Links,
+    api_servers: impl Iterator<Item = &'a ApiServer>,
+) {
     let (links, api_servers) = (links.clone(), api_servers.cloned().collect::<Vec<_>>());
     metrics.ask(move |lines| {
         links.tell(lines, Instant::now());
         let pools: Vec<PoolFigures> = api_servers.iter().map(ApiServer::pool_figures).collect();
-        tell_pools(lines, &pools);
+        report_pools(lines, &pools);
     });
 }
 
-/// And for seats at the API server.
-pub(super) fn ask_for_turns(metrics: &Metrics, turns: &Turns, limits: Limits) {
-    let turns = turns.clone();
+/// Registers the gauges of the queue for seats at the API server.
+pub(super) fn observe_queue(metrics: &Metrics, queue: &FairQueue, limits: Limits) {
+    let queue = queue.clone();
     metrics.ask(move |lines| {
-        let figures = turns.figures();
-        let help = "Requests that the API server is asked now, without what runs long and has begun.";
+        let figures = queue.figures();
+        let help = "Requests at the API server now, without long-running ones that have begun.";
         lines.gauge("tombolo_agent_seats_taken", help).is(&[], figures.taken);
-        let help = "Most of them.";
+        let help = "Most requests at the API server at a time.";
         lines.gauge("tombolo_agent_seats_max", help).is(&[], limits.requests);
-        let help = "Requests that wait now for one of these to end.";
+        let help = "Requests that wait now for a seat at the API server.";
         lines.gauge("tombolo_agent_seats_waiting", help).is(&[], figures.waiting);
-        let help = "Most that wait.";
+        let help = "Most requests that wait for a seat.";
         lines.gauge("tombolo_agent_seats_waiting_max", help).is(&[], limits.queue);
     });
 }
 
-fn tell_pools(lines: &mut Lines, pools: &[PoolFigures]) {
+fn report_pools(lines: &mut Lines, pools: &[PoolFigures]) {
     let all = |figure: fn(&PoolFigures) -> usize| pools.iter().map(figure).sum::<usize>();
     let help =
         "Connections to the API server that are open or being dialed now, those for upgrades included.";
@@ -45,6 +49,6 @@ fn tell_pools(lines: &mut Lines, pools: &[PoolFigures]) {
     lines.gauge("tombolo_agent_apiserver_connections_max", help).is(&[], CONNECTIONS_MAX * pools.len());
     let help = "Requests that run on HTTP/2 connections to the API server now.";
     lines.gauge("tombolo_agent_apiserver_streams_active", help).is(&[], all(|pool| pool.streams));
-    let help = "Requests that wait now for a place on a connection to the API server.";
+    let help = "Requests that wait now for a connection to the API server.";
     lines.gauge("tombolo_agent_apiserver_requests_waiting", help).is(&[], all(|pool| pool.waiting));
 }

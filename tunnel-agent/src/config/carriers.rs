@@ -1,20 +1,21 @@
-//! What may carry tunnels, and through which proxy those over TCP go.
+//! The configured carriers of tunnels, and the proxy for those over TCP.
 
 use std::net::IpAddr;
 
 use daemon::config::KeyError;
 use transport::{Carrier, Proxy};
 
-use super::{CarrierChoice, Proxies, written};
+use super::raw::RawProxy;
+use super::{CarrierChoice, Proxies};
 
-/// What of the environment is looked at.
-type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// Looks a variable of the environment up.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Longest list of hosts that are reached without the proxy.
+/// Most hosts that are reached without the proxy.
 const NO_PROXY_MAX: usize = 256;
 
-pub(super) fn choice(flag: Option<String>, written: Option<String>) -> Result<CarrierChoice, KeyError> {
-    match flag.or(written).as_deref() {
+pub(super) fn choice(flag: Option<String>, raw: Option<String>) -> Result<CarrierChoice, KeyError> {
+    match flag.or(raw).as_deref() {
         None | Some("auto") => Ok(CarrierChoice::Auto),
         Some("quic") => Ok(CarrierChoice::Only(Carrier::Quic)),
         Some("http2") => Ok(CarrierChoice::Only(Carrier::Http2)),
@@ -22,21 +23,18 @@ pub(super) fn choice(flag: Option<String>, written: Option<String>) -> Result<Ca
     }
 }
 
-/// The environment's words, as people know them from other programs, before the file's.
-pub(super) fn proxies(
-    written: Option<written::Proxy>,
-    environment: Environment<'_>,
-) -> Result<Proxies, KeyError> {
-    let written::Proxy { url, no_proxy } = written.unwrap_or_default();
-    let said = |names: [&str; 2]| {
+/// The proxy by the usual environment variables, or else by the file.
+pub(super) fn proxies(raw: Option<RawProxy>, environment: Environment<'_>) -> Result<Proxies, KeyError> {
+    let RawProxy { url, no_proxy } = raw.unwrap_or_default();
+    let variable = |names: [&str; 2]| {
         let mut values = names.into_iter().filter_map(environment);
         values.find(|value| !value.trim().is_empty())
     };
-    let (key, url) = match said(["HTTPS_PROXY", "https_proxy"]) {
+    let (key, url) = match variable(["HTTPS_PROXY", "https_proxy"]) {
         Some(url) => ("HTTPS_PROXY", Some(url)),
         None => ("proxy.url", url),
     };
-    let except = match said(["NO_PROXY", "no_proxy"]) {
+    let except = match variable(["NO_PROXY", "no_proxy"]) {
         Some(list) => list.split(',').map(|entry| entry.trim().to_owned()).collect(),
         None => no_proxy.unwrap_or_default(),
     };
@@ -44,14 +42,14 @@ pub(super) fn proxies(
         let value = format!("a list of {}", except.len());
         return Err(KeyError::new("proxy.noProxy", value, format!("at most {NO_PROXY_MAX}")));
     }
-    // What was written is not shown: it may hold a password.
+    // The value is not shown, because it may contain a password.
     let refused = |error: transport::NotAProxy| KeyError::new(key, "another text", error.to_string());
     let proxy = url.map(|url| url.trim().parse::<Proxy>().map_err(refused)).transpose()?;
     Ok(Proxies { proxy, except: except.into_iter().filter(|entry| !entry.is_empty()).collect() })
 }
 
 impl CarrierChoice {
-    /// What may be dialed, the best first.
+    /// The carriers to dial, the preferred one first.
     #[must_use]
     pub fn carriers(self) -> Vec<Carrier> {
         match self {
@@ -62,20 +60,21 @@ impl CarrierChoice {
 }
 
 impl Proxies {
-    /// The proxy to a host, if one is to be used: none to the loopback, and none where an exception fits. The rules are
-    /// those of Go's `golang.org/x/net/http/httpproxy`, which other programs of a cluster follow.
+    /// The proxy to a host, if one is used: none to a loopback address, and none where an exception matches.
+    /// The rules are those of Go's `golang.org/x/net/http/httpproxy`, which other programs of a cluster
+    /// follow.
     #[must_use]
     pub fn to(&self, host: &str, port: u16) -> Option<&Proxy> {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let address = host.parse::<IpAddr>().ok();
-        let is_near = host == "localhost" || address.is_some_and(|address| address.is_loopback());
+        let is_loopback = host == "localhost" || address.is_some_and(|address| address.is_loopback());
         let is_excepted = || self.except.iter().any(|entry| fits(entry, &host, address, port));
-        self.proxy.as_ref().filter(|_| !is_near && !is_excepted())
+        self.proxy.as_ref().filter(|_| !is_loopback && !is_excepted())
     }
 }
 
-/// Whether an exception speaks of a host: `*`, a name and what is below it, `.name` for only what is below, an address, a
-/// network; a name or an address with a port for that port alone.
+/// Whether an exception matches a host. An exception is `*`, a name with its subdomains, `.name` for only the
+/// subdomains, an address, or a network. A name or an address with a port matches only that port.
 fn fits(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     let entry = entry.to_ascii_lowercase();
     if entry == "*" {
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_needs_no_proxy() {
+    fn a_loopback_address_needs_no_proxy() {
         let proxies = Proxies { proxy: "http://p:1".parse().ok(), except: Vec::new() };
         for host in ["localhost", "127.0.0.9", "::1"] {
             assert_eq!(proxies.to(host, 443), None, "{host}");
@@ -168,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_wins_over_the_file_and_an_empty_variable_says_nothing() {
-        let written = || {
+    fn the_environment_wins_over_the_file_and_an_empty_variable_does_not() {
+        let raw = || {
             let no_proxy = Some(vec!["file.test".to_owned()]);
-            Some(written::Proxy { url: Some("http://file:1".to_owned()), no_proxy })
+            Some(RawProxy { url: Some("http://file:1".to_owned()), no_proxy })
         };
-        let none = proxies(written(), &|name| (name == "HTTPS_PROXY").then(String::new)).unwrap();
+        let none = proxies(raw(), &|name| (name == "HTTPS_PROXY").then(String::new)).unwrap();
         assert_eq!(none.to("x.test", 1).map(ToString::to_string).as_deref(), Some("http://file:1"));
         assert_eq!(none.to("file.test", 1), None);
 
@@ -182,7 +181,7 @@ mod tests {
             "NO_PROXY" => Some("a.test, b.test,".to_owned()),
             _ => None,
         };
-        let both = proxies(written(), &environment).unwrap();
+        let both = proxies(raw(), &environment).unwrap();
         assert_eq!(both.to("file.test", 1).map(ToString::to_string).as_deref(), Some("http://variable:2"));
         assert_eq!(both.to("b.test", 1), None);
     }

@@ -1,31 +1,32 @@
-//! How much is asked of the API server at once, as it was written and as it is valid.
+//! The configured limits of requests at the API server: raw form, validation and defaults.
 
 use std::time::Duration;
 
 use daemon::config::{KeyError, bounded, seconds};
 use serde::Deserialize;
 
-/// Bounds of what may be configured.
+/// Largest number of requests that may be configured.
 pub const REQUESTS_MAX: usize = 10_000;
-/// Those that wait: each is a stream that is held.
+/// Largest number of waiting requests that may be configured. Each one is an open stream.
 pub const QUEUE_MAX: usize = 4_096;
-/// And for how long: less than a gateway waits for an agent, so that it hears why.
+/// Longest wait that may be configured. It is shorter than a gateway's wait for an agent, so that the gateway
+/// gets the reason.
 pub const QUEUE_SECONDS_MAX: u64 = 60;
 
-/// How much is asked of the API server at once. The defaults: docs/decisions/0031-limits-and-fair-queues.md.
+/// Limits of requests at the API server. The defaults are from docs/decisions/0031-limits-and-fair-queues.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests that end by themselves, and what runs long until it has begun; 1 to [`REQUESTS_MAX`].
+    /// Most requests at a time, 1 to [`REQUESTS_MAX`]. A long-running one counts until it has begun.
     pub requests: usize,
-    /// Those that wait for one of these to end; 0 to [`QUEUE_MAX`].
+    /// Most requests that wait for one of these to end, 0 to [`QUEUE_MAX`].
     pub queue: usize,
-    /// For how long they do; 0 to [`QUEUE_SECONDS_MAX`].
+    /// Longest wait of these, 0 to [`QUEUE_SECONDS_MAX`] seconds.
     pub queue_wait: Duration,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Written {
+pub(super) struct RawLimits {
     requests: Option<usize>,
     queue: Option<usize>,
     queue_seconds: Option<u64>,
@@ -37,8 +38,8 @@ impl Default for Limits {
     }
 }
 
-pub(super) fn valid(written: Written) -> Result<Limits, KeyError> {
-    let Written { requests, queue, queue_seconds } = written;
+pub(super) fn valid(raw: RawLimits) -> Result<Limits, KeyError> {
+    let RawLimits { requests, queue, queue_seconds } = raw;
     let default = Limits::default();
     let queue_seconds = queue_seconds.unwrap_or(default.queue_wait.as_secs());
     Ok(Limits {

@@ -1,31 +1,32 @@
-//! Where API servers of tenants are looked for.
+//! The configured searches for API servers of tenants: raw form and validation.
 
 use daemon::config::{KeyError, bounded};
 use proto::cluster::is_dns_label;
 use serde::Deserialize;
 
-use super::TENANTS_MAX;
+/// Most entries of the list of tenants.
+pub const TENANTS_MAX: usize = 16;
 
-/// Longest selector.
+/// Longest label selector, in bytes.
 const SELECTOR_BYTES_MAX: usize = 512;
 
-/// One search.
+/// One search for API servers of tenants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenants {
-    /// Among what.
+    /// The kind of object to search.
     pub kind: TenantKind,
-    /// In this namespace; in all of them, if `None`.
+    /// The namespace to search. `None` means all of them.
     pub namespace: Option<String>,
-    /// With labels that this selects, as kubectl's `--selector` has it; with any, if `None`.
+    /// The labels to select, in the form of kubectl's `--selector`. `None` means any labels.
     pub label_selector: Option<String>,
-    /// The port that is the API.
+    /// The port of the API.
     pub port: u16,
 }
 
-/// What is looked for.
+/// The kind of object that a search looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum TenantKind {
-    /// Pods that are ready, by their addresses.
+    /// Pods that are ready, by address.
     Pod,
     /// Services, by address and name.
     Service,
@@ -33,20 +34,20 @@ pub enum TenantKind {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Written {
+pub(super) struct RawTenants {
     kind: TenantKind,
     namespace: Option<String>,
     label_selector: Option<String>,
     port: u16,
 }
 
-pub(super) fn valid(written: Vec<Written>) -> Result<Vec<Tenants>, KeyError> {
-    bounded("tenants", written.len(), 0..=TENANTS_MAX)?;
-    written.into_iter().map(tenants).collect()
+pub(super) fn valid(raw: Vec<RawTenants>) -> Result<Vec<Tenants>, KeyError> {
+    bounded("tenants", raw.len(), 0..=TENANTS_MAX)?;
+    raw.into_iter().map(tenants).collect()
 }
 
-fn tenants(written: Written) -> Result<Tenants, KeyError> {
-    let Written { kind, namespace, label_selector, port } = written;
+fn tenants(raw: RawTenants) -> Result<Tenants, KeyError> {
+    let RawTenants { kind, namespace, label_selector, port } = raw;
     if let Some(name) = namespace.as_ref().filter(|name| !is_dns_label(name)) {
         return Err(KeyError::new("tenants.namespace", name, "the name of a namespace"));
     }
@@ -56,7 +57,9 @@ fn tenants(written: Written) -> Result<Tenants, KeyError> {
             && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
     };
     if let Some(text) = label_selector.as_ref().filter(|text| !fits(text)) {
-        let allowed = format!("labels as kubectl selects by them, at most {SELECTOR_BYTES_MAX} characters");
+        let allowed = format!(
+            "a selector in the form of kubectl's --selector, at most {SELECTOR_BYTES_MAX} characters"
+        );
         return Err(KeyError::new("tenants.labelSelector", text, allowed));
     }
     if namespace.is_none() && label_selector.is_none() {

@@ -1,8 +1,8 @@
-//! Configurations that are taken, and the words for those that are not.
+//! Configurations that are valid, and the errors of others.
 
 use clap::CommandFactory;
 
-use super::written::Written;
+use super::raw::RawConfig;
 use super::*;
 
 const WHOLE: &str = "
@@ -46,7 +46,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.carrier, CarrierChoice::Only(Carrier::Http2));
     let proxy = config.proxies.to("gateway.example", 8443).map(ToString::to_string);
     assert_eq!(proxy.as_deref(), Some("http://proxy.example:3128"));
-    assert!(!format!("{config:?} {:?}", written(WHOLE)).contains("secret"));
+    assert!(!format!("{config:?} {:?}", raw(WHOLE)).contains("secret"));
     assert_eq!(config.outage_limit, Some(Duration::from_secs(120)));
     let CredentialSource::Files(tls) = &config.credential else { panic!("{:?}", config.credential) };
     assert_eq!(tls.certificate, Path::new("/etc/tombolo/agent.crt"));
@@ -57,7 +57,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.impersonation.system_names(), ["system:serviceaccount:ci:deployer"]);
     assert!(config.pass_through);
     assert_eq!(config.advertise, ["192.168.1.10:6443"]);
-    let dialed: Vec<String> = config.dialed().iter().map(ToString::to_string).collect();
+    let dialed: Vec<String> = config.targets_to_dial().iter().map(ToString::to_string).collect();
     assert_eq!(dialed, ["192.168.1.10:6443", "10.96.0.0/12:443", "db.shop.svc:5432"]);
     let networks: Vec<_> = config.service_networks.iter().map(Network::to_string).collect();
     assert_eq!(networks, ["10.42.0.0/16", "fd00:42::/32"]);
@@ -68,7 +68,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
 }
 
 #[test]
-fn the_least_that_can_be_said_is_enough_in_a_pod() {
+fn the_smallest_configuration_is_enough_in_a_pod() {
     let config = valid(LEAST, &Flags::default()).unwrap();
 
     let in_cluster = ApiServerSource::InCluster {
@@ -88,7 +88,7 @@ fn the_least_that_can_be_said_is_enough_in_a_pod() {
 }
 
 #[test]
-fn as_many_api_servers_as_may_be_are_read_and_not_one_more() {
+fn api_servers_are_read_up_to_their_limit() {
     let with = |count: usize| {
         let addresses: Vec<String> = (0..count).map(|last| format!("'10.0.0.{last}:6443'")).collect();
         valid(&format!("{LEAST}apiServer: {{endpoints: [{}]}}\n", addresses.join(", ")), &Flags::default())
@@ -101,7 +101,7 @@ fn as_many_api_servers_as_may_be_are_read_and_not_one_more() {
 }
 
 #[test]
-fn api_servers_are_looked_for_in_a_pod_and_where_that_is_said() {
+fn api_servers_are_looked_for_in_a_pod_and_where_configured() {
     for (api_server, expected) in [
         ("{}", ApiServers::Found),
         ("{discoverEndpoints: false}", ApiServers::One),
@@ -117,7 +117,7 @@ fn api_servers_are_looked_for_in_a_pod_and_where_that_is_said() {
 }
 
 #[test]
-fn as_many_searches_for_tenants_as_may_be_are_read_and_not_one_more() {
+fn searches_for_tenants_are_read_up_to_their_limit() {
     let with = |count: usize| {
         let one = "{kind: Pod, namespace: tenant-a, labelSelector: 'app in (a,b)', port: 6443}";
         valid(&format!("{LEAST}tenants: [{}]\n", vec![one; count].join(", ")), &Flags::default())
@@ -136,7 +136,7 @@ fn as_many_searches_for_tenants_as_may_be_are_read_and_not_one_more() {
 }
 
 #[test]
-fn a_search_for_tenants_says_where_and_by_what() {
+fn a_search_for_tenants_needs_a_namespace_or_a_selector() {
     for (entry, key) in [
         ("{kind: Service, port: 6443}", "tenants"),
         ("{kind: Pod, namespace: 'a/b', port: 6443}", "tenants.namespace"),
@@ -149,7 +149,7 @@ fn a_search_for_tenants_says_where_and_by_what() {
 }
 
 #[test]
-fn as_many_networks_of_services_as_may_be_are_read_and_not_one_more() {
+fn networks_of_services_are_read_up_to_their_limit() {
     let with = |network: &str, count: usize| {
         let networks = vec![format!("'{network}'"); count].join(", ");
         valid(&format!("{LEAST}serviceNetworks: [{networks}]\n"), &Flags::default())
@@ -164,7 +164,7 @@ fn as_many_networks_of_services_as_may_be_are_read_and_not_one_more() {
 }
 
 #[test]
-fn as_many_targets_as_may_be_are_read_and_not_one_more() {
+fn targets_are_read_up_to_their_limit() {
     let with = |count: usize| {
         let targets: Vec<String> = (1..=count).map(|port| format!("'10.0.0.1:{port}'")).collect();
         valid(&format!("{LEAST}targets: [{}]\n", targets.join(", ")), &Flags::default())
@@ -200,7 +200,7 @@ fn a_flag_wins_over_the_file() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_key_and_value() {
+fn a_wrong_value_is_reported_with_its_key() {
     for (line, key, value) in [
         ("cluster: Edge", "cluster", "Edge"),
         ("servers: []", "servers", "a list of 0"),
@@ -243,7 +243,7 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
 }
 
 #[test]
-fn an_agent_that_enrolls_needs_where_by_which_pin_and_with_which_token_and_no_certificate() {
+fn enrollment_needs_a_server_a_pin_and_a_token_and_no_certificate() {
     let pin = format!("sha256:{}", "0".repeat(64));
     let enrollment =
         format!("enrollment: {{ server: \"gateway.example:8444\", pin: \"{pin}\", tokenFile: token }}");
@@ -276,7 +276,7 @@ fn an_agent_that_enrolls_needs_where_by_which_pin_and_with_which_token_and_no_ce
 
 #[test]
 fn outside_of_a_pod_the_api_server_must_be_named() {
-    let error = valid::config(written(LEAST), &Flags::default(), Path::new("/"), &|_| None).unwrap_err();
+    let error = validate::config(raw(LEAST), &Flags::default(), Path::new("/"), &|_| None).unwrap_err();
 
     assert_eq!(error.key, "apiServer.inCluster.host");
     assert!(error.allowed.contains("apiServer.kubeconfig"), "{error}");
@@ -294,7 +294,7 @@ fn unknown_keys_are_refused_on_every_level() {
         "log: {file: a}",
     ] {
         let text = headed(&format!("{line}\n"));
-        assert!(daemon::config::parse::<Written>(&text, Path::new("agent.yaml"), KIND).is_err(), "{line}");
+        assert!(daemon::config::parse::<RawConfig>(&text, Path::new("agent.yaml"), KIND).is_err(), "{line}");
     }
 }
 
@@ -315,7 +315,7 @@ fn headed(rest: &str) -> String {
 }
 
 #[test]
-fn the_help_teaches_with_examples_and_exit_codes() {
+fn the_help_has_examples_and_exit_codes() {
     let help = <Flags as CommandFactory>::command().render_long_help().to_string();
 
     for words in ["Examples:", "tunnel-agent --config", "Exit codes:", "  3  the grace period passed"] {
@@ -324,8 +324,8 @@ fn the_help_teaches_with_examples_and_exit_codes() {
 }
 
 #[test]
-fn what_help_and_examples_show_is_a_configuration() {
-    let (_, least) = help::AFTER.split_once("has to say:\n").unwrap();
+fn the_configurations_in_help_and_examples_are_valid() {
+    let (_, least) = help::AFTER.split_once("has to contain:\n").unwrap();
     let (least, _) = least.split_once("\n\n").unwrap();
     let least: Vec<&str> = least.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
     let examples = [
@@ -333,16 +333,16 @@ fn what_help_and_examples_show_is_a_configuration() {
         include_str!("../../../deploy/examples/edge-a/agent.yaml"),
     ];
     for text in examples.map(str::to_owned).into_iter().chain([least.join("\n")]) {
-        let written = daemon::config::parse::<Written>(&text, Path::new("agent.yaml"), KIND);
-        assert!(written.is_ok(), "{}: {text}", written.unwrap_err());
+        let raw = daemon::config::parse::<RawConfig>(&text, Path::new("agent.yaml"), KIND);
+        assert!(raw.is_ok(), "{}: {text}", raw.unwrap_err());
     }
 }
 
 fn valid(text: &str, flags: &Flags) -> Result<Config, KeyError> {
     let environment = |name: &str| (name == "KUBERNETES_SERVICE_HOST").then(|| "10.0.0.1".to_owned());
-    valid::config(written(text), flags, Path::new("/etc/tombolo"), &environment)
+    validate::config(raw(text), flags, Path::new("/etc/tombolo"), &environment)
 }
 
-fn written(text: &str) -> Written {
+fn raw(text: &str) -> RawConfig {
     daemon::config::parse(&headed(text), Path::new("agent.yaml"), KIND).unwrap()
 }

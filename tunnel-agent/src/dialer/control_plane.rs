@@ -1,9 +1,10 @@
-//! What servers are told of the cluster's control plane, as it changes.
+//! The description of the cluster's control plane that servers receive, as it changes.
 
 use proto::wire::{Endpoints, ServedCertificate};
 use tokio::sync::watch;
 
-/// Where the control plane answers, and what its API servers show there. Clones hear of every change themselves.
+/// The control plane's addresses, and the serving certificates of its API servers. Each clone sees every
+/// change.
 #[derive(Debug, Clone)]
 pub struct ControlPlane {
     endpoints: watch::Receiver<Vec<String>>,
@@ -11,7 +12,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Of both, as they are said elsewhere.
+    /// Joins both sources, whose senders are elsewhere in the agent.
     #[must_use]
     pub fn new(
         endpoints: watch::Receiver<Vec<String>>,
@@ -20,13 +21,14 @@ impl ControlPlane {
         Self { endpoints, certificates }
     }
 
-    /// What is to be said now.
-    pub(super) fn now(&self) -> Endpoints {
+    /// The description as it is now.
+    pub(super) fn current(&self) -> Endpoints {
         let (addresses, certificates) = (self.endpoints.borrow().clone(), self.certificates.borrow().clone());
         Endpoints { addresses, certificates }
     }
 
-    /// What is to be said, once it is something else; never, where nobody can change it any more. Cancel-safe.
+    /// Waits for a change and returns the new description. Waits for ever once both senders are gone.
+    /// Cancel-safe.
     pub(super) async fn changed(&mut self) -> Endpoints {
         // Both arms are cancel-safe: a change that came is kept.
         tokio::select! {
@@ -34,6 +36,6 @@ impl ControlPlane {
             Ok(()) = self.certificates.changed() => {}
             else => std::future::pending().await,
         }
-        self.now()
+        self.current()
     }
 }

@@ -1,4 +1,4 @@
-//! One dial: a socket of its own, the handshake, the greeting, and what became of it.
+//! One dial of one address by one carrier: a socket of its own, the handshake, and the greeting.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,41 +11,41 @@ use transport::{
     Carrier, DialError, Dialed, Driver, Endpoint, HANDSHAKE_MAX, Proxy, ProxyError, Tunnel, Way, dial_tcp,
 };
 
-use super::patience::Setback;
-use super::{Attendants, Kit, Named};
-use crate::metrics;
+use super::backoff::DialFailure;
+use super::dependencies::{ConfiguredServer, SharedDialer};
+use crate::metrics::{self, DialFailureReason};
 
-/// A handshake over QUIC takes no longer than this, but every third: Initials go out after 0 and 1 s, and whoever is not
-/// answered begins anew with a socket that no NAT and no server remembers.
+/// Longest handshake over QUIC, except every third one. Initials are sent after 0 and 1 s. Without an answer,
+/// the next attempt uses a new socket, which no NAT and no server remembers.
 const QUIC_HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 
-/// One handshake of so many has the time that a link of seconds needs.
-const PATIENT_EVERY: u32 = 3;
+/// One of so many handshakes has the time that a link with a delay of seconds needs.
+const LONG_HANDSHAKE_EVERY: u32 = 3;
 
-/// How to come to a server.
+/// The route to one address of a server.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
-    pub(super) server: Named,
-    /// One of its addresses; `None` where only a proxy may know one.
+    pub(super) server: ConfiguredServer,
+    /// One of its addresses. `None` where only a proxy can resolve the name.
     pub(super) address: Option<SocketAddr>,
-    /// The proxy on the way, for TCP.
+    /// The proxy to go through, for TCP.
     pub(super) proxy: Option<Proxy>,
-    /// What the proxy is asked for: the server's name, or one of several addresses.
+    /// The host in the request to the proxy: the server's name, or one of its several addresses.
     pub(super) target: String,
 }
 
-/// A tunnel that was greeted.
+/// A tunnel after its greeting.
 pub(super) struct Greeted {
     pub(super) tunnel: Tunnel,
     pub(super) driver: Driver,
     pub(super) welcome: Welcome,
-    /// Its socket, where it is one of UDP.
+    /// Its UDP socket, if it has one.
     pub(super) endpoint: Option<Endpoint>,
 }
 
-/// Why a dial came to no tunnel.
+/// A dial that led to no tunnel.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Vain {
+pub(super) enum TunnelDialError {
     #[error("no UDP socket for the tunnel")]
     Socket(#[from] transport::EndpointError),
     #[error("the server has no address")]
@@ -54,41 +54,41 @@ pub(super) enum Vain {
     Dial(#[from] DialError),
 }
 
-/// Dials by this carrier. Dropped, it leaves nothing behind.
+/// Dials by this carrier. A dial that is dropped leaves nothing behind.
 pub(super) async fn dial(
-    kit: Arc<Kit>,
+    shared: Arc<SharedDialer>,
     route: Arc<Route>,
     carrier: Carrier,
     attempt: u32,
-) -> Result<Greeted, Vain> {
+) -> Result<Greeted, TunnelDialError> {
     match carrier {
-        Carrier::Quic => quic(&kit, &route, attempt).await,
-        Carrier::Http2 => http2(&kit, &route).await,
+        Carrier::Quic => quic(&shared, &route, attempt).await,
+        Carrier::Http2 => http2(&shared, &route).await,
     }
 }
 
-async fn quic(kit: &Kit, route: &Route, attempt: u32) -> Result<Greeted, Vain> {
-    let address = route.address.ok_or(Vain::NoAddress)?;
-    // A socket of its own for each tunnel, so that a change of one concerns no other.
-    let endpoint = Endpoint::dialing(address, &kit.keys, Arc::new(Attendants(kit.scope.clone())))?;
-    let patient = attempt % PATIENT_EVERY == PATIENT_EVERY - 1;
-    let handshake_max = if patient { HANDSHAKE_MAX } else { QUIC_HANDSHAKE_MAX };
+async fn quic(shared: &SharedDialer, route: &Route, attempt: u32) -> Result<Greeted, TunnelDialError> {
+    let address = route.address.ok_or(TunnelDialError::NoAddress)?;
+    // Each tunnel has a socket of its own, so that replacing one affects no other.
+    let endpoint = Endpoint::dialing(address, &shared.dependencies.keys, Arc::new(shared.background()))?;
+    let is_long = attempt % LONG_HANDSHAKE_EVERY == LONG_HANDSHAKE_EVERY - 1;
+    let handshake_max = if is_long { HANDSHAKE_MAX } else { QUIC_HANDSHAKE_MAX };
     let name = &route.server.certificate_name;
-    let dialed = endpoint.dial(address, name, &kit.trusted.tls(), kit.hello(), handshake_max).await?;
+    let dialed = endpoint.dial(address, name, &shared.trust.tls(), shared.hello(), handshake_max).await?;
     let Dialed { tunnel, driver, welcome } = dialed;
     Ok(Greeted { tunnel, driver, welcome, endpoint: Some(endpoint) })
 }
 
-async fn http2(kit: &Kit, route: &Route) -> Result<Greeted, Vain> {
+async fn http2(shared: &SharedDialer, route: &Route) -> Result<Greeted, TunnelDialError> {
     let way = match (&route.proxy, route.address) {
         (Some(proxy), _) => {
             Way::Through { proxy: proxy.clone(), host: route.target.clone(), port: route.server.address.port }
         }
         (None, Some(address)) => Way::Direct(address),
-        (None, None) => return Err(Vain::NoAddress),
+        (None, None) => return Err(TunnelDialError::NoAddress),
     };
-    let (name, spawn) = (&route.server.certificate_name, Attendants(kit.scope.clone()));
-    let dialed = dial_tcp(&way, name, &kit.trusted.tls(), kit.hello(), HANDSHAKE_MAX, &spawn).await?;
+    let (name, spawn) = (&route.server.certificate_name, shared.background());
+    let dialed = dial_tcp(&way, name, &shared.trust.tls(), shared.hello(), HANDSHAKE_MAX, &spawn).await?;
     let Dialed { tunnel, driver, welcome } = dialed;
     Ok(Greeted { tunnel, driver, welcome, endpoint: None })
 }
@@ -103,57 +103,57 @@ impl fmt::Display for Route {
     }
 }
 
-impl Vain {
-    /// What it means for the next dial.
-    pub(super) fn setback(&self) -> Setback {
+impl TunnelDialError {
+    /// The kind of failure, which decides when the next dial begins.
+    pub(super) fn failure(&self) -> DialFailure {
         match self {
-            Self::Socket(_) | Self::NoAddress => Setback::Unanswered,
-            Self::Dial(error) => setback(error),
+            Self::Socket(_) | Self::NoAddress => DialFailure::Unanswered,
+            Self::Dial(error) => failure_of(error),
         }
     }
 
-    /// Counts it.
+    /// Counts it in the metrics, by reason.
     pub(super) fn count(&self) {
         match self {
-            Self::Socket(_) => metrics::dial_in_vain("socket"),
-            Self::NoAddress => metrics::dial_in_vain("no_address"),
-            Self::Dial(error) => metrics::dial_failed(error),
+            Self::Socket(_) => metrics::dial_failed(DialFailureReason::Socket),
+            Self::NoAddress => metrics::dial_failed(DialFailureReason::NoAddress),
+            Self::Dial(error) => metrics::dial_failed(error.into()),
         }
     }
 }
 
-fn setback(error: &DialError) -> Setback {
+fn failure_of(error: &DialError) -> DialFailure {
     match error {
         DialError::Name(_)
         | DialError::Rejected(_)
         | DialError::Untrusted(_)
         | DialError::TurnedAway(_)
-        | DialError::NotAWelcome => Setback::Refused,
+        | DialError::NotAWelcome => DialFailure::Refused,
         DialError::Refused(refused) if refused.retry_after_ms > 0 => {
-            Setback::Told(Duration::from_millis(refused.retry_after_ms.into()))
+            DialFailure::RetryAfter(Duration::from_millis(refused.retry_after_ms.into()))
         }
         DialError::Refused(refused) => match refused.reason() {
-            // From a server that does not say for how long.
-            Reason::Draining | Reason::Limit => Setback::Crowded,
+            // From a server that does not send for how long.
+            Reason::Draining | Reason::Limit => DialFailure::Overloaded,
             Reason::Unspecified | Reason::Version | Reason::Cluster | Reason::Greeting | Reason::Revoked => {
-                Setback::Refused
+                DialFailure::Refused
             }
         },
-        DialError::NotNow | DialError::Handshake(_) | DialError::TooSlow => Setback::Crowded,
-        DialError::Proxy(error) => proxy_setback(error),
+        DialError::NotNow | DialError::Handshake(_) | DialError::TooSlow => DialFailure::Overloaded,
+        DialError::Proxy(error) => proxy_failure(error),
         DialError::NoAnswer | DialError::Tcp(_) | DialError::Broke(_) | DialError::Local(_) => {
-            Setback::Unanswered
+            DialFailure::Unanswered
         }
     }
 }
 
-fn proxy_setback(error: &ProxyError) -> Setback {
+fn proxy_failure(error: &ProxyError) -> DialFailure {
     match error {
-        ProxyError::Credentials(_) | ProxyError::NotHttp(_) => Setback::Refused,
-        // It could not reach the server, which may be away.
-        ProxyError::Refused { status: 500.., .. } => Setback::Unanswered,
-        ProxyError::Refused { .. } => Setback::Refused,
-        ProxyError::Unreachable(..) | ProxyError::Broke(..) => Setback::Unanswered,
+        ProxyError::Credentials(_) | ProxyError::NotHttp(_) => DialFailure::Refused,
+        // The proxy could not reach the server, which may be down.
+        ProxyError::Refused { status: 500.., .. } => DialFailure::Unanswered,
+        ProxyError::Refused { .. } => DialFailure::Refused,
+        ProxyError::Unreachable(..) | ProxyError::Broke(..) => DialFailure::Unanswered,
     }
 }
 
@@ -164,22 +164,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_decides_when_it_is_dialed_again() {
-        let refused = |reason| setback(&DialError::Refused(refuse(reason, String::new())));
-        assert!(matches!(refused(Reason::Draining), Setback::Told(_)));
-        assert!(matches!(refused(Reason::Limit), Setback::Told(_)));
-        assert_eq!(refused(Reason::Version), Setback::Refused);
-        assert_eq!(setback(&DialError::Rejected("expired".to_owned())), Setback::Refused);
-        assert_eq!(setback(&DialError::NotNow), Setback::Crowded);
-        assert_eq!(setback(&DialError::NoAnswer), Setback::Unanswered);
+    fn a_servers_refusal_decides_when_it_is_dialed_again() {
+        let refused = |reason| failure_of(&DialError::Refused(refuse(reason, String::new())));
+        assert!(matches!(refused(Reason::Draining), DialFailure::RetryAfter(_)));
+        assert!(matches!(refused(Reason::Limit), DialFailure::RetryAfter(_)));
+        assert_eq!(refused(Reason::Version), DialFailure::Refused);
+        assert_eq!(failure_of(&DialError::Rejected("expired".to_owned())), DialFailure::Refused);
+        assert_eq!(failure_of(&DialError::NotNow), DialFailure::Overloaded);
+        assert_eq!(failure_of(&DialError::NoAnswer), DialFailure::Unanswered);
     }
 
     #[test]
-    fn a_proxy_that_says_no_is_not_a_server_that_is_away() {
+    fn a_refusal_of_the_proxy_is_not_an_unanswered_dial() {
         let answered = |status| {
             let (proxy, target) = ("http://p:1".parse().unwrap(), "gateway.test:8443".to_owned());
-            setback(&DialError::Proxy(ProxyError::Refused { proxy, target, status }))
+            failure_of(&DialError::Proxy(ProxyError::Refused { proxy, target, status }))
         };
-        assert_eq!((answered(403), answered(503)), (Setback::Refused, Setback::Unanswered));
+        assert_eq!((answered(403), answered(503)), (DialFailure::Refused, DialFailure::Unanswered));
     }
 }

@@ -1,15 +1,16 @@
-//! The address that kubeadm gives to everybody for the control plane, which is what stands in an admin.conf: in the ConfigMaps
-//! `cluster-info` and `kubeadm-config`.
+//! The control plane's address in kubeadm's ConfigMaps `cluster-info` and `kubeadm-config`, which is also the
+//! one in an admin.conf.
 
 use http::Uri;
 use http::uri::Scheme;
 use policy::Target;
 use serde::Deserialize;
 
-/// The port of a server in a kubeconfig that names none.
+/// Port of a server in a kubeconfig without one.
 const HTTPS_PORT: u16 = 443;
 
-/// The port of a `controlPlaneEndpoint` that names none, unless its nodes bind another, which is not said there.
+/// Port of a `controlPlaneEndpoint` without one. Nodes may bind another one, which the ConfigMap does not
+/// tell.
 const BIND_PORT: u16 = 6443;
 
 #[derive(Deserialize)]
@@ -23,18 +24,18 @@ struct ClusterInfo {
 }
 
 #[derive(Deserialize)]
-struct Kubeconfig {
+struct ClusterInfoKubeconfig {
     #[serde(default)]
-    clusters: Vec<Named>,
+    clusters: Vec<ClusterInfoEntry>,
 }
 
 #[derive(Deserialize)]
-struct Named {
-    cluster: Cluster,
+struct ClusterInfoEntry {
+    cluster: ClusterInfoServer,
 }
 
 #[derive(Deserialize)]
-struct Cluster {
+struct ClusterInfoServer {
     server: Option<String>,
 }
 
@@ -50,17 +51,17 @@ struct ClusterConfiguration {
     control_plane_endpoint: Option<String>,
 }
 
-/// The servers of the kubeconfig in `cluster-info`, `host:port` each. What cannot be read there says nothing: the document is the
-/// cluster's own affair.
+/// The servers of the kubeconfig in `cluster-info`, `host:port` each. Content that cannot be parsed gives
+/// none: the cluster may write what it likes there.
 pub(super) fn servers(answer: &[u8]) -> Result<Vec<String>, serde_json::Error> {
     let ConfigMap::<ClusterInfo> { data } = serde_json::from_slice(answer)?;
     let kubeconfig = data.and_then(|data| data.kubeconfig);
-    let parsed = kubeconfig.and_then(|text| serde_saphyr::from_str::<Kubeconfig>(&text).ok());
+    let parsed = kubeconfig.and_then(|text| serde_saphyr::from_str::<ClusterInfoKubeconfig>(&text).ok());
     let clusters = parsed.map(|parsed| parsed.clusters).unwrap_or_default();
     Ok(clusters.iter().filter_map(|named| server(named.cluster.server.as_deref()?)).collect())
 }
 
-/// The `controlPlaneEndpoint` in `kubeadm-config`, if it has one.
+/// The `controlPlaneEndpoint` in `kubeadm-config`, as `host:port`, if there is one.
 pub(super) fn control_plane_endpoint(answer: &[u8]) -> Result<Vec<String>, serde_json::Error> {
     let ConfigMap::<KubeadmConfig> { data } = serde_json::from_slice(answer)?;
     let configuration = data.and_then(|data| data.cluster_configuration);
@@ -75,10 +76,10 @@ fn server(url: &str) -> Option<String> {
     target(authority.as_str(), HTTPS_PORT)
 }
 
-/// `host:port`, where the text has no port with this one.
+/// `host:port` of a text, with this port where it has none.
 fn target(text: &str, port: u16) -> Option<String> {
     let with_port = format!("{text}:{port}");
-    // An address of IPv6 without brackets is no target either way.
+    // An IPv6 address without brackets is no target either way.
     let parsed: Result<Target, _> = text.parse().or_else(|_| with_port.parse());
     parsed.ok().map(|target| target.to_string())
 }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_that_stands_in_an_admin_conf_is_found_by_name_or_address() {
+    fn the_server_of_an_admin_conf_is_found_by_name_or_address() {
         for (server, expected) in [
             ("https://192.168.1.10:6443", "192.168.1.10:6443"),
             ("https://api.site.example:6443", "api.site.example:6443"),
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_is_nothing_and_no_error() {
+    fn a_text_that_is_no_server_gives_nothing_and_no_error() {
         for server in
             ["http://192.168.1.10:6443", "https://user@api.example:6443", "''", "{}", "https://127.1:6443"]
         {
@@ -146,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_cluster_writes_there_is_a_target_or_nothing(text in ".{0,64}") {
+        fn any_text_of_a_cluster_gives_a_target_or_nothing(text in ".{0,64}") {
             for found in info(&text).into_iter().chain(endpoint(&text)) {
                 prop_assert!(found.parse::<Target>().is_ok(), "{found}");
             }

@@ -1,4 +1,5 @@
-//! Where Services lead that the agent's file names: each is watched beside its EndpointSlices.
+//! The endpoints of Services that the agent's file names. Each Service is watched together with its
+//! EndpointSlices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,48 +11,49 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::bell::{self, Bell};
-use super::source::{versioned, watched};
-use super::{ANSWER_BYTES_MAX, DiscoveryError, Failing, RETRY_EVERY, pause_after, slices};
+use super::error::{DiscoveryError, FailureLog};
+use super::refresh::{self, ANSWER_BYTES_MAX, RETRY_EVERY, WatchOutcome, pause_after};
+use super::slices;
+use super::source::{list_version, watch_path};
 use crate::apiserver::{ApiServer, DocumentError};
 use crate::guard::services::{Backends, Services};
-use crate::metrics;
+use crate::metrics::{self, DiscoveryOutcome};
 
-/// What an agent does about it where it may not ask.
+/// Advice for an agent that may not read Services.
 const ADVICE: &str = "let the agent list and watch the services and endpointslices that targets in its configuration \
-                      names; `tombolo rbac` says how";
+                      names; `tombolo rbac` prints the rules";
 
-/// The type of a Service that is another name of something elsewhere.
+/// The type of a Service that is an alias for a DNS name.
 const EXTERNAL_NAME: &str = "ExternalName";
 
 #[derive(Deserialize)]
-struct List {
-    items: Vec<Service>,
+struct ServiceList {
+    items: Vec<ServiceItem>,
 }
 
 #[derive(Deserialize)]
-struct Service {
+struct ServiceItem {
     #[serde(default)]
-    spec: Spec,
+    spec: ServiceItemSpec,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Spec {
+struct ServiceItemSpec {
     #[serde(rename = "type")]
     kind: Option<String>,
-    ports: Option<Vec<Port>>,
+    ports: Option<Vec<ServiceItemPort>>,
 }
 
 #[derive(Deserialize)]
-struct Port {
+struct ServiceItemPort {
     name: Option<String>,
     protocol: Option<String>,
     port: u16,
 }
 
-/// The Services among what may be dialed, each with the ports that are wanted of it.
-pub(super) fn wanted<'a>(targets: impl Iterator<Item = &'a Target>) -> BTreeMap<ServiceName, BTreeSet<u16>> {
+/// The Services among the targets, each with its ports that may be dialed.
+pub(super) fn named<'a>(targets: impl Iterator<Item = &'a Target>) -> BTreeMap<ServiceName, BTreeSet<u16>> {
     let mut wanted: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
     for target in targets {
         if let Some(name) = target.service() {
@@ -61,30 +63,30 @@ pub(super) fn wanted<'a>(targets: impl Iterator<Item = &'a Target>) -> BTreeMap<
     wanted
 }
 
-/// Asks where a Service leads, and again whenever that may have changed. What was said last holds while nobody answers, and is
-/// forgotten where the agent may ask no more.
+/// Follows the endpoints of a Service. While the API server does not answer, its last answer holds. The
+/// Service is forgotten once the agent may no longer read it.
 pub(super) async fn follow(
     api_server: &ApiServer,
     (name, ports): (&ServiceName, &BTreeSet<u16>),
     services: &watch::Sender<Services>,
 ) {
     let paths = paths(name);
-    let mut failing = Failing::default();
+    let mut failures = FailureLog::default();
     loop {
         let pause = match ask(api_server, &paths, ports).await {
             Ok((backends, versions)) => {
-                metrics::discovered(true);
-                failing.settle();
-                learn(name, backends, services);
-                rung(api_server, &paths, &versions).await
+                metrics::discovered(DiscoveryOutcome::Answered);
+                failures.reset();
+                publish(name, backends, services);
+                wait(api_server, &paths, &versions).await
             }
             Err(error) => {
-                metrics::discovered(false);
+                metrics::discovered(DiscoveryOutcome::Failed);
                 if is_refused(&error) {
                     services.send_if_modified(|known| known.forget(name));
                 }
-                failing.tell(&error, |said| {
-                    warn!(service = %name, error = said, "where a Service leads is not known");
+                failures.log_if_new(&error, |message| {
+                    warn!(service = %name, error = message, "the endpoints of a Service are not known");
                 });
                 RETRY_EVERY
             }
@@ -93,16 +95,17 @@ pub(super) async fn follow(
     }
 }
 
-fn learn(name: &ServiceName, backends: Backends, services: &watch::Sender<Services>) {
-    debug!(service = %name, ?backends, "where a Service leads");
-    services.send_if_modified(|known| known.learn(name, backends));
+fn publish(name: &ServiceName, backends: Backends, services: &watch::Sender<Services>) {
+    debug!(service = %name, ?backends, "the endpoints of a Service");
+    services.send_if_modified(|known| known.set_named(name, backends));
 }
 
 fn is_refused(error: &DiscoveryError) -> bool {
     matches!(error, DiscoveryError::Document(DocumentError::Status(status), _) if status.is_client_error())
 }
 
-/// The lists of the Service, by its name alone so that RBAC can name it, and of its EndpointSlices, whose names nobody knows.
+/// The paths of two lists: of the Service, by its name alone so that RBAC can name it, and of its
+/// EndpointSlices, whose names are not known.
 fn paths(name: &ServiceName) -> [String; 2] {
     let (name, namespace) = (name.name(), name.namespace());
     [
@@ -123,54 +126,54 @@ async fn ask(
         let answer = api_server.document(path, ANSWER_BYTES_MAX).await;
         answer.map_err(|error| DiscoveryError::Document(error, ADVICE))
     };
-    // The slices last: a port that the Service has gained is in them by then, or rings.
+    // The slices last: a new port of the Service is in them by then, or changes them later.
     let service = document(&paths[0]).await?;
     let slices = document(&paths[1]).await?;
     let backends = backends(&service, &slices, ports).map_err(DiscoveryError::Unreadable)?;
-    Ok((backends, [versioned(&service), versioned(&slices)]))
+    Ok((backends, [list_version(&service), list_version(&slices)]))
 }
 
-/// Waits until either may have changed, and says for how long not to ask even so.
-async fn rung(api_server: &ApiServer, paths: &[String; 2], versions: &[String; 2]) -> Duration {
-    let bell = |place: usize| async move {
-        match versions[place].as_str() {
-            // What keeps no versions has no watches.
-            "" => Bell::None,
+/// Waits until either list may have changed, and returns the pause before the next request.
+async fn wait(api_server: &ApiServer, paths: &[String; 2], versions: &[String; 2]) -> Duration {
+    let watch = |index: usize| async move {
+        match versions[index].as_str() {
+            // A list without a version cannot be watched.
+            "" => WatchOutcome::Unavailable,
             version => {
-                let path = watched(&paths[place], version, bell::WATCH_FOR.as_secs());
-                bell::wait(api_server, Some(path.as_str())).await
+                let path = watch_path(&paths[index], version, refresh::WATCH_FOR.as_secs());
+                refresh::wait(api_server, Some(path.as_str())).await
             }
         }
     };
     // Both arms are cancel-safe: a watch that is dropped is cancelled.
     tokio::select! {
-        bell = bell(0) => pause_after(&bell),
-        bell = bell(1) => pause_after(&bell),
+        outcome = watch(0) => pause_after(&outcome),
+        outcome = watch(1) => pause_after(&outcome),
     }
 }
 
-/// What a list of one Service and one of its slices say of these of its ports. A slice has the number that a port has at its
-/// endpoints, whatever the Service calls that (`targetPort`), under the port's name.
+/// The backends of a Service at these ports, from the list of the Service and the list of its slices. A slice
+/// has a port's number at the endpoints under the port's name, whatever the Service's `targetPort` is.
 fn backends(service: &[u8], slices: &[u8], ports: &BTreeSet<u16>) -> Result<Backends, serde_json::Error> {
-    let List { items } = serde_json::from_slice(service)?;
-    let Some(Service { spec }) = items.into_iter().next() else {
+    let ServiceList { items } = serde_json::from_slice(service)?;
+    let Some(ServiceItem { spec }) = items.into_iter().next() else {
         return Ok(Backends::Absent);
     };
     if spec.kind.as_deref() == Some(EXTERNAL_NAME) {
-        return Ok(Backends::Elsewhere);
+        return Ok(Backends::ExternalName);
     }
-    let slices = slices::of(slices)?;
-    let found = spec
+    let slices = slices::parse(slices)?;
+    let wanted = spec
         .ports
         .iter()
         .flatten()
         .filter(|port| ports.contains(&port.port) && slices::is_tcp(port.protocol.as_deref()));
-    let led = found.map(|port| {
+    let backends = wanted.map(|port| {
         let ready: BTreeSet<SocketAddr> =
             slices.iter().flat_map(|slice| slice.ready(port.name.as_deref().unwrap_or_default())).collect();
         (port.port, ready.into_iter().collect())
     });
-    Ok(Backends::Ports(led.collect()))
+    Ok(Backends::Ports(backends.collect()))
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! The addresses of the cluster's API servers, which these keep in the EndpointSlices of the Service `kubernetes` themselves.
+//! EndpointSlices: the addresses of a Service, and those of API servers, which keep the slices of
+//! `kubernetes` themselves.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use serde::Deserialize;
 
-/// The port of a slice that is the API.
+/// Name of the API server's port in a slice.
 const PORT_NAME: &str = "https";
 
 #[derive(Deserialize)]
-struct Slices {
+struct SliceList {
     items: Vec<Slice>,
 }
 
@@ -20,7 +21,7 @@ pub(super) struct Slice {
     #[serde(default)]
     endpoints: Option<Vec<Endpoint>>,
     #[serde(default)]
-    ports: Option<Vec<Port>>,
+    ports: Option<Vec<SlicePort>>,
 }
 
 #[derive(Deserialize)]
@@ -32,36 +33,37 @@ struct Endpoint {
 
 #[derive(Default, Deserialize)]
 struct Conditions {
-    /// Absent means ready, says the API.
+    /// Absent means ready, by the API's definition.
     ready: Option<bool>,
 }
 
 #[derive(Deserialize)]
-struct Port {
+struct SlicePort {
     name: Option<String>,
     protocol: Option<String>,
     port: Option<u16>,
 }
 
-/// The slices of an answer.
-pub(super) fn of(answer: &[u8]) -> Result<Vec<Slice>, serde_json::Error> {
-    serde_json::from_slice(answer).map(|Slices { items }| items)
+/// Parses a list of slices.
+pub(super) fn parse(answer: &[u8]) -> Result<Vec<Slice>, serde_json::Error> {
+    serde_json::from_slice(answer).map(|SliceList { items }| items)
 }
 
-/// Whether a port of a Service or a slice is one of TCP; absent means that it is, says the API.
+/// Whether a port of a Service or a slice is a TCP port. An absent protocol means TCP, by the API's
+/// definition.
 pub(super) fn is_tcp(protocol: Option<&str>) -> bool {
     protocol.is_none_or(|protocol| protocol == "TCP")
 }
 
 impl Slice {
-    /// The addresses of what is ready, with the number that the TCP port `name` has there. Of an endpoint only the first address
-    /// counts, and of a slice none that is a name.
+    /// The addresses of ready endpoints, with the number that the TCP port `name` has there. Only the first
+    /// address of an endpoint counts. A slice of DNS names gives none.
     pub(super) fn ready(&self, name: &str) -> impl Iterator<Item = SocketAddr> {
-        let is_it = |port: &&Port| {
+        let is_named = |port: &&SlicePort| {
             port.name.as_deref().unwrap_or_default() == name && is_tcp(port.protocol.as_deref())
         };
         let port =
-            self.ports.iter().flatten().find(is_it).and_then(|port| port.port).filter(|port| *port > 0);
+            self.ports.iter().flatten().find(is_named).and_then(|port| port.port).filter(|port| *port > 0);
         let port = port.filter(|_| ["IPv4", "IPv6"].contains(&self.address_type.as_str()));
         let ready =
             self.endpoints.iter().flatten().filter(|endpoint| endpoint.conditions.ready != Some(false));
@@ -70,16 +72,17 @@ impl Slice {
     }
 }
 
-/// `host:port` of every endpoint that is ready.
+/// `host:port` of every ready endpoint, sorted and without duplicates.
 pub(super) fn endpoints(answer: &[u8]) -> Result<Vec<String>, serde_json::Error> {
-    let mut endpoints: Vec<String> = of(answer)?.iter().flat_map(of_slice).collect();
+    let mut endpoints: Vec<String> = parse(answer)?.iter().flat_map(slice_endpoints).collect();
     endpoints.sort_unstable();
     endpoints.dedup();
     Ok(endpoints)
 }
 
-fn of_slice(slice: &Slice) -> Vec<String> {
-    let named = |port: &&Port| port.name.as_deref().is_none_or(|name| name.is_empty() || name == PORT_NAME);
+fn slice_endpoints(slice: &Slice) -> Vec<String> {
+    let named =
+        |port: &&SlicePort| port.name.as_deref().is_none_or(|name| name.is_empty() || name == PORT_NAME);
     let port = slice.ports.iter().flatten().find(named).and_then(|port| port.port);
     let (Some(port), "IPv4" | "IPv6" | "FQDN") = (port, slice.address_type.as_str()) else {
         return Vec::new();
@@ -88,6 +91,7 @@ fn of_slice(slice: &Slice) -> Vec<String> {
     ready.flat_map(|endpoint| &endpoint.addresses).map(|address| joined(address, port)).collect()
 }
 
+/// `host:port`, with an IPv6 address in brackets.
 pub(super) fn joined(address: &str, port: u16) -> String {
     match address.parse::<Ipv6Addr>() {
         Ok(address) => format!("[{address}]:{port}"),
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_without_endpoints_or_ports_say_nothing() {
+    fn slices_without_endpoints_or_ports_give_nothing() {
         let answer = r#"{"items":[{"addressType":"IPv4","endpoints":null,"ports":[{"port":6443}]},
             {"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"]}],"ports":null}]}"#;
 

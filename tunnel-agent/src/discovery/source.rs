@@ -1,50 +1,52 @@
-//! The questions that an agent asks its cluster, and how to read the answers.
+//! The sources of endpoints in the cluster: paths to request, and parsing of the answers.
 
 use std::collections::BTreeMap;
 
 use policy::ServiceName;
 use serde::Deserialize;
 
-use super::{DiscoveryError, kubeadm, slices, tenants};
+use super::error::DiscoveryError;
+use super::{kubeadm, slices, tenants};
 use crate::config::{TenantKind, Tenants};
 use crate::guard::services::Backends;
 
-/// The EndpointSlice of the Service `kubernetes`, which every apiserver keeps itself, alone, so that RBAC can name it.
+/// Only the EndpointSlice of the Service `kubernetes`, which API servers keep themselves, so that RBAC can
+/// name it.
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
                       ?fieldSelector=metadata.name%3Dkubernetes";
 
-/// What kubeadm tells everybody who joins.
+/// The ConfigMap that kubeadm shows to every node that joins.
 const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 
-/// How kubeadm made the cluster.
+/// The ConfigMap with the configuration by which kubeadm made the cluster.
 const KUBEADM_CONFIG: &str = "/api/v1/namespaces/kube-system/configmaps/kubeadm-config";
 
-/// A question.
+/// A source of endpoints, requested by its path.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    /// Where each API server is.
+    /// The EndpointSlice of the cluster's API servers.
     Slices,
-    /// What stands in an admin.conf, if kubeadm made the cluster.
+    /// The endpoint in an admin.conf, if kubeadm made the cluster.
     ClusterInfo,
-    /// The same.
+    /// The same, from kubeadm's own configuration.
     KubeadmConfig,
-    /// Where those of tenants are.
+    /// API servers of tenants in this cluster.
     Tenants(Tenants),
 }
 
 #[derive(Deserialize)]
-struct Versioned {
-    metadata: Option<Metadata>,
+struct VersionedList {
+    metadata: Option<ListMetadata>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct ListMetadata {
     resource_version: Option<String>,
 }
 
 impl Source {
-    /// The path that is asked for, with its query.
+    /// The path to request, with its query.
     pub(super) fn path(&self) -> String {
         match self {
             Self::Slices => SLICES.to_owned(),
@@ -58,20 +60,21 @@ impl Source {
                 let within =
                     namespace.as_ref().map_or_else(String::new, |name| format!("namespaces/{name}/"));
                 let selector = label_selector.as_deref().unwrap_or_default();
-                format!("/api/v1/{within}{kind}?labelSelector={}", escaped(selector))
+                format!("/api/v1/{within}{kind}?labelSelector={}", percent_encoded(selector))
             }
         }
     }
 
-    /// The path of a watch of the same, from this version on and for so many seconds; `None` for what is asked again instead.
+    /// The path of a watch from this version on, for so many seconds. `None` for a source that is not
+    /// watched.
     pub(super) fn watch(&self, version: &str, seconds: u64) -> Option<String> {
         match self {
-            Self::Slices | Self::Tenants(_) => Some(watched(&self.path(), version, seconds)),
+            Self::Slices | Self::Tenants(_) => Some(watch_path(&self.path(), version, seconds)),
             Self::ClusterInfo | Self::KubeadmConfig => None,
         }
     }
 
-    /// Whether many clusters have nothing there, or let nobody read it.
+    /// Whether many clusters do not have it, or do not let it be read.
     pub(super) fn is_optional(&self) -> bool {
         match self {
             Self::ClusterInfo | Self::KubeadmConfig => true,
@@ -79,7 +82,7 @@ impl Source {
         }
     }
 
-    /// What an agent does about it where it may not ask.
+    /// Advice for an agent that may not read it.
     pub(super) fn advice(&self) -> &'static str {
         match self {
             Self::Slices => {
@@ -89,25 +92,30 @@ impl Source {
             Self::KubeadmConfig => {
                 "let the agent get the configmap kubeadm-config in the namespace kube-system"
             }
-            Self::Tenants(_) => "let the agent list and watch what tenants in its configuration says",
+            Self::Tenants(_) => {
+                "let the agent list and watch the pods or services that tenants in its configuration selects"
+            }
         }
     }
 
-    /// `host:port` of everything that an answer names.
+    /// `host:port` of every endpoint in an answer.
     pub(super) fn read(&self, answer: &[u8]) -> Result<Vec<String>, DiscoveryError> {
         let read = match self {
             Self::Slices => slices::endpoints(answer),
             Self::ClusterInfo => kubeadm::servers(answer),
             Self::KubeadmConfig => kubeadm::control_plane_endpoint(answer),
-            Self::Tenants(Tenants { kind: TenantKind::Pod, port, .. }) => tenants::of_pods(answer, *port),
+            Self::Tenants(Tenants { kind: TenantKind::Pod, port, .. }) => {
+                tenants::pod_endpoints(answer, *port)
+            }
             Self::Tenants(Tenants { kind: TenantKind::Service, port, .. }) => {
-                tenants::of_services(answer, *port)
+                tenants::service_endpoints(answer, *port)
             }
         };
         read.map_err(DiscoveryError::Unreadable)
     }
 
-    /// Where the Services lead that an answer names, by their own addresses; `None` for what names no Services.
+    /// The backends of the Services in an answer, by their own addresses. `None` for a source without
+    /// Services.
     pub(super) fn services(
         &self,
         answer: &[u8],
@@ -115,24 +123,24 @@ impl Source {
         let Self::Tenants(Tenants { kind: TenantKind::Service, port, .. }) = self else {
             return Ok(None);
         };
-        tenants::led(answer, *port).map(Some).map_err(DiscoveryError::Unreadable)
+        tenants::backends(answer, *port).map(Some).map_err(DiscoveryError::Unreadable)
     }
 }
 
-/// The path of a watch of what is listed at `path`, which has a query.
-pub(super) fn watched(path: &str, version: &str, seconds: u64) -> String {
-    let version = escaped(version);
+/// The path of a watch of the list at `path`, which has a query.
+pub(super) fn watch_path(path: &str, version: &str, seconds: u64) -> String {
+    let version = percent_encoded(version);
     format!("{path}&watch=true&resourceVersion={version}&timeoutSeconds={seconds}")
 }
 
-/// The version of a list; empty, which is any, if it says none.
-pub(super) fn versioned(answer: &[u8]) -> String {
-    let versioned: Option<Versioned> = serde_json::from_slice(answer).ok();
+/// The version of a list. Empty, which means any version, if it has none.
+pub(super) fn list_version(answer: &[u8]) -> String {
+    let versioned: Option<VersionedList> = serde_json::from_slice(answer).ok();
     versioned.and_then(|versioned| versioned.metadata?.resource_version).unwrap_or_default()
 }
 
-/// A text as it stands in a query: all but what needs no escape there (RFC 3986, section 2.3).
-fn escaped(text: &str) -> String {
+/// Encodes a text for a query. Only unreserved characters stay (RFC 3986, section 2.3).
+fn percent_encoded(text: &str) -> String {
     let escape = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
         _ => format!("%{byte:02X}"),
@@ -163,8 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn a_list_says_its_version() {
-        assert_eq!(versioned(br#"{"metadata":{"resourceVersion":"17"},"items":[]}"#), "17");
-        assert_eq!(versioned(b"{}"), "");
+    fn a_list_has_a_version() {
+        assert_eq!(list_version(br#"{"metadata":{"resourceVersion":"17"},"items":[]}"#), "17");
+        assert_eq!(list_version(b"{}"), "");
     }
 }

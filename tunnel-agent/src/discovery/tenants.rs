@@ -1,4 +1,4 @@
-//! API servers of tenants whose control planes run in this cluster: as pods, or behind Services.
+//! API servers of tenants whose control planes run in this cluster, as pods or behind Services.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use super::slices::joined;
 use crate::guard::services::Backends;
 
 #[derive(Deserialize)]
-struct List<T> {
+struct ItemList<T> {
     items: Vec<T>,
 }
 
@@ -49,14 +49,14 @@ struct Condition {
 }
 
 #[derive(Deserialize)]
-struct Service {
-    metadata: Metadata,
+struct TenantService {
+    metadata: ObjectMetadata,
     #[serde(default)]
     spec: ServiceSpec,
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct ObjectMetadata {
     name: String,
     namespace: String,
 }
@@ -74,9 +74,10 @@ struct ServicePort {
     port: u16,
 }
 
-/// The addresses of pods that are ready. One in the network of its node has the node's address, which is no tenant's.
-pub(super) fn of_pods(answer: &[u8], port: u16) -> Result<Vec<String>, serde_json::Error> {
-    let List::<Pod> { items } = serde_json::from_slice(answer)?;
+/// The addresses of pods that are ready. A pod in its node's network is left out, because it has the node's
+/// address.
+pub(super) fn pod_endpoints(answer: &[u8], port: u16) -> Result<Vec<String>, serde_json::Error> {
+    let ItemList::<Pod> { items } = serde_json::from_slice(answer)?;
     let is_ready = |pod: &&Pod| {
         pod.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
     };
@@ -84,31 +85,35 @@ pub(super) fn of_pods(answer: &[u8], port: u16) -> Result<Vec<String>, serde_jso
     Ok(targets(own.flat_map(|pod| &pod.status.pod_ips).map(|ip| joined(&ip.ip, port))))
 }
 
-/// The addresses and names of Services that have an address and this port. What is headless leads wherever somebody says.
-pub(super) fn of_services(answer: &[u8], port: u16) -> Result<Vec<String>, serde_json::Error> {
-    let List::<Service> { items } = serde_json::from_slice(answer)?;
+/// The addresses and names of Services with an address and this port. Headless ones are left out: anybody can
+/// choose their endpoints.
+pub(super) fn service_endpoints(answer: &[u8], port: u16) -> Result<Vec<String>, serde_json::Error> {
+    let ItemList::<TenantService> { items } = serde_json::from_slice(answer)?;
     Ok(targets(items.iter().filter(|service| service.fits(port)).flat_map(
-        |Service { metadata: Metadata { name, namespace }, spec }| {
+        |TenantService { metadata: ObjectMetadata { name, namespace }, spec }| {
             let addresses = spec.cluster_ips.iter().map(|address| joined(address, port));
             addresses.chain([format!("{name}.{namespace}.svc:{port}")])
         },
     )))
 }
 
-/// The same Services by name, each with its own addresses: their slices are not read for this.
-pub(super) fn led(answer: &[u8], port: u16) -> Result<BTreeMap<ServiceName, Backends>, serde_json::Error> {
-    let List::<Service> { items } = serde_json::from_slice(answer)?;
-    let led = items.iter().filter(|service| service.fits(port)).filter_map(|service| {
+/// The backends of the same Services by name: each has its own addresses, and no slices are read.
+pub(super) fn backends(
+    answer: &[u8],
+    port: u16,
+) -> Result<BTreeMap<ServiceName, Backends>, serde_json::Error> {
+    let ItemList::<TenantService> { items } = serde_json::from_slice(answer)?;
+    let backends = items.iter().filter(|service| service.fits(port)).filter_map(|service| {
         let name = ServiceName::new(&service.metadata.name, &service.metadata.namespace)?;
         let addresses = service.spec.cluster_ips.iter().filter_map(|address| address.parse::<IpAddr>().ok());
         let addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
         Some((name, Backends::Ports([(port, addresses)].into())))
     });
-    Ok(led.collect())
+    Ok(backends.collect())
 }
 
-impl Service {
-    /// Whether it has an address, and this port.
+impl TenantService {
+    /// Whether the Service has an address and this port.
     fn fits(&self, port: u16) -> bool {
         let addressed = self.spec.cluster_ips.iter().any(|address| address != "None");
         addressed && self.spec.ports.iter().any(|found| found.port == port)
@@ -139,7 +144,7 @@ mod tests {
             r#"{"metadata":{},"spec":{},"status":{}}"#.to_owned(),
         ];
 
-        let found = of_pods(format!(r#"{{"items":[{}]}}"#, pods.join(",")).as_bytes(), 6443).unwrap();
+        let found = pod_endpoints(format!(r#"{{"items":[{}]}}"#, pods.join(",")).as_bytes(), 6443).unwrap();
 
         assert_eq!(found, ["10.0.0.1:6443", "[fd00::1]:6443"]);
     }
@@ -161,18 +166,18 @@ mod tests {
         ];
 
         let answer = format!(r#"{{"items":[{}]}}"#, services.join(","));
-        let found = of_services(answer.as_bytes(), 6443).unwrap();
+        let found = service_endpoints(answer.as_bytes(), 6443).unwrap();
 
         assert_eq!(found, ["10.96.0.7:6443", "api.tenant-a.svc:6443"]);
         let addresses = vec!["10.96.0.7:6443".parse().unwrap()];
         let api = ServiceName::new("api", "tenant-a").unwrap();
         let expected = [(api, Backends::Ports([(6443, addresses)].into()))];
-        assert_eq!(led(answer.as_bytes(), 6443).unwrap(), expected.into());
+        assert_eq!(backends(answer.as_bytes(), 6443).unwrap(), expected.into());
     }
 
     #[test]
     fn a_status_is_no_list() {
-        assert!(of_pods(b"{\"kind\":\"Status\"}", 1).is_err());
-        assert!(of_services(b"{\"kind\":\"Status\"}", 1).is_err());
+        assert!(pod_endpoints(b"{\"kind\":\"Status\"}", 1).is_err());
+        assert!(service_endpoints(b"{\"kind\":\"Status\"}", 1).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The time, which is never before that of the certificate that was written down: a machine may wake in 1970.
+//! A clock that is never before the begin of the stored certificate, because a machine may wake in 1970.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,23 +10,24 @@ use rustls_pki_types::UnixTime;
 /// The system's clock with a floor. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Clock {
-    /// Seconds since 1970.
+    /// The earliest time, in seconds since 1970.
     floor: Arc<AtomicU64>,
 }
 
 impl Clock {
-    /// A clock that begins at `floor` at the earliest, in seconds since 1970.
-    pub(super) fn from(floor: u64) -> Self {
+    /// A clock that is never before `floor`, in seconds since 1970.
+    pub(super) fn not_before(floor: u64) -> Self {
         Self { floor: Arc::new(AtomicU64::new(floor)) }
     }
 
-    /// Seconds since 1970.
+    /// The time in seconds since 1970.
     #[must_use]
     pub fn seconds(&self) -> u64 {
         self.seconds_at(SystemTime::now())
     }
 
-    /// Notes a time that has certainly come: the beginning of a certificate that a server has just made.
+    /// Raises the floor to a time that is certainly past: the begin of a certificate that a server has just
+    /// issued.
     pub(super) fn raise(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::Relaxed);
     }
@@ -49,7 +50,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_wakes_in_1970_goes_on_where_it_was() {
-        let clock = Clock::from(1_700_000_000);
+        let clock = Clock::not_before(1_700_000_000);
         assert_eq!(clock.seconds_at(SystemTime::UNIX_EPOCH), 1_700_000_000);
         let later = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_001);
         assert_eq!(clock.seconds_at(later), 1_700_000_001);

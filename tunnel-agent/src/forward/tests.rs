@@ -1,17 +1,17 @@
-//! The second wall, and how an identity is rendered.
+//! Targets and headers that are refused, and the headers of an identity.
 
 use super::*;
 use proto::AllowList;
 use proto::wire::Assert;
 
 #[test]
-fn the_identity_replaces_whatever_is_there() {
+fn the_identity_replaces_every_other_one() {
     let mut headers = HeaderMap::new();
     headers.append(IMPERSONATE_USER, HeaderValue::from_static("root"));
     headers.append(IMPERSONATE_GROUP, HeaderValue::from_static("system:masters"));
     headers.append(AUDIT_ID, HeaderValue::from_static("forged"));
 
-    name(&mut headers, "id-1").unwrap();
+    set_audit_id(&mut headers, "id-1").unwrap();
     assert_identity(&mut headers, &ann()).unwrap();
 
     assert_eq!(values(&headers, "impersonate-user"), ["ann"]);
@@ -20,7 +20,7 @@ fn the_identity_replaces_whatever_is_there() {
 }
 
 #[test]
-fn what_would_add_to_the_identity_stops_the_request() {
+fn a_header_that_adds_to_the_identity_stops_the_request() {
     for name in ["impersonate-uid", "impersonate-extra-scopes", "impersonate_group", "impersonate-users"] {
         let mut headers = HeaderMap::new();
         headers.append(name, HeaderValue::from_static("x"));
@@ -34,10 +34,10 @@ fn what_would_add_to_the_identity_stops_the_request() {
 #[test]
 fn an_audit_id_that_kubernetes_would_change_is_refused() {
     for audit_id in ["", "a b", "ä", "a\r\nb", &"x".repeat(65)] {
-        let refused = name(&mut HeaderMap::new(), audit_id);
+        let refused = set_audit_id(&mut HeaderMap::new(), audit_id);
         assert!(matches!(refused, Err(ForwardError::AuditId)), "{audit_id:?}");
     }
-    assert!(name(&mut HeaderMap::new(), &"x".repeat(64)).is_ok());
+    assert!(set_audit_id(&mut HeaderMap::new(), &"x".repeat(64)).is_ok());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Fuzz targets: what an agent's list of targets lets be dialed.
+//! Fuzz target: an agent's list of targets permits no address that it should not.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,11 +9,12 @@ use policy::TargetEntry;
 
 use super::targets::{NotDialed, Targets};
 
-/// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
+/// Random inputs that `make test` tries beside the corpus. `make fuzz` sets another number by the
+/// environment.
 const ITERATIONS: usize = 2_000;
 
-/// The first line is a target, the second an address to which its name resolves, the others are the list. What is dialed is
-/// what was resolved, and is special only where the list has its address in full.
+/// The first line is a target, the second an address to which its name resolves, the others are the list. The
+/// dialed address is the resolved one, and it is special only where the list has it in full.
 #[test]
 fn targets() {
     let own: SocketAddr = "10.1.1.1:9091".parse().unwrap();

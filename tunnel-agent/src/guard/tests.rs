@@ -1,4 +1,4 @@
-//! On whose behalf a request is made, and what a refusal is called.
+//! Requests that the guard clears, and the reasons for which it refuses others.
 
 use proto::wire::{Assert, PassThrough};
 
@@ -11,7 +11,7 @@ fn assert_user(user: &str) -> Identity {
 }
 
 #[test]
-fn callers_own_credentials_pass_where_the_agents_file_says_so_and_nowhere_else() {
+fn callers_own_credentials_pass_only_where_the_agents_file_says_so() {
     let closed = Guard::new(AllowList::default(), false);
     let open = Guard::new(AllowList::default(), true);
 
@@ -20,7 +20,7 @@ fn callers_own_credentials_pass_where_the_agents_file_says_so_and_nowhere_else()
 }
 
 #[test]
-fn whom_the_list_has_not_is_refused_whether_credentials_pass_or_not() {
+fn an_unlisted_user_is_refused_whether_credentials_pass_or_not() {
     for passes_through in [false, true] {
         let guard = Guard::new(AllowList::default(), passes_through);
         let Ok(Cleared::Assert(_)) = guard.check(&assert_user("tombolo:ann")) else {
@@ -32,11 +32,11 @@ fn whom_the_list_has_not_is_refused_whether_credentials_pass_or_not() {
 }
 
 #[test]
-fn a_refusal_is_called_by_its_cause_and_names_nobody() {
+fn the_reason_of_a_refusal_names_nobody() {
     let guard = Guard::new(AllowList::default(), false);
     let refused = |identity: &Identity| {
         let refused = guard.check(identity).expect_err("it may not");
-        (refused.reason(), refused.code())
+        (refused.reason().as_str(), refused.code())
     };
 
     assert_eq!(refused(&THROUGH), ("pass_through", AbortCode::NoPassThrough));

@@ -1,4 +1,4 @@
-//! Certificates that an agent takes for its own, and those that it does not.
+//! Certificates that an agent accepts as its own, and others that it refuses.
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::*;
 const AGENT: &str = "spiffe://tombolo/cluster/edge-a/agent/0f3c";
 
 #[test]
-fn a_good_certificate_says_who_the_agent_is() {
+fn a_good_certificate_names_the_agent() {
     let files = Files::with_uris(&[AGENT]);
 
     let identity = files.load("edge-a").unwrap();
@@ -71,7 +71,7 @@ fn anothers_key_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_with_its_key_and_file() {
+fn an_unusable_file_is_reported_with_its_key_and_path() {
     for (name, key) in [
         ("agent.crt", "tls.certificateFile"),
         ("agent.key", "tls.keyFile"),
@@ -91,7 +91,7 @@ fn what_cannot_be_used_is_named_with_its_key_and_file() {
 
 struct Files {
     home: tempfile::TempDir,
-    /// Unix seconds.
+    /// The end of its validity, in Unix seconds.
     not_after: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is connected and what is not, and why.
+//! Targets that are connected, and the reasons for which others are not.
 
 use std::net::SocketAddr;
 
@@ -18,11 +18,11 @@ async fn reason(relay: &Relay, target: &str) -> Option<Reason> {
 }
 
 #[tokio::test]
-async fn as_many_targets_are_connected_as_may_be_and_not_one_more() {
+async fn targets_are_connected_up_to_the_limit() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap();
     let relay = relay(target);
-    let _others = relay.0.places.clone().acquire_many_owned(CONNECTIONS_MAX as u32 - 1).await.unwrap();
+    let _others = relay.0.slots.clone().acquire_many_owned(CONNECTIONS_MAX as u32 - 1).await.unwrap();
 
     let last = relay.connect(&target.to_string()).await.unwrap();
     assert_eq!(reason(&relay, &target.to_string()).await, Some(Reason::Limit));
@@ -32,7 +32,7 @@ async fn as_many_targets_are_connected_as_may_be_and_not_one_more() {
 }
 
 #[tokio::test]
-async fn what_is_not_dialed_says_why() {
+async fn a_target_that_is_not_connected_has_its_reason() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap();
     let relay = relay(target);
@@ -50,14 +50,14 @@ async fn what_is_not_dialed_says_why() {
 
 #[tokio::test(start_paused = true)]
 async fn a_target_that_does_not_answer_is_given_up() {
-    let (target, _held) = silent().await;
+    let (target, _guard) = silent().await;
 
     assert_eq!(reason(&relay(target), &target.to_string()).await, Some(Reason::Timeout));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_address_that_does_not_answer_is_passed_over_where_others_wait() {
-    let (silent, _held) = silent().await;
+    let (silent, _guard) = silent().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let answers = listener.local_addr().unwrap();
     let both =
@@ -68,19 +68,20 @@ async fn an_address_that_does_not_answer_is_passed_over_where_others_wait() {
         checked.extend(targets.check(&address.to_string().parse().unwrap(), by_system).await.unwrap());
     }
 
-    let (_socket, address) = timeout(CONNECT_MAX, first(&checked)).await.expect("in time").unwrap();
+    let (_socket, address) = timeout(CONNECT_MAX, connect_first(&checked)).await.expect("in time").unwrap();
 
     assert_eq!(address.address(), answers);
 }
 
 #[tokio::test]
-async fn a_service_is_dialed_where_it_leads_and_another_endpoint_is_first_each_time() {
-    let (_tell, relay) = relay_of(&["hook.shop.svc:443"], leading(&["10.42.0.2:8443", "10.42.0.3:8443"]));
+async fn a_service_is_dialed_at_another_endpoint_first_each_time() {
+    let (_updates, relay) =
+        relay_of(&["hook.shop.svc:443"], services_with(&["10.42.0.2:8443", "10.42.0.3:8443"]));
     let target = "hook.shop.svc:443".parse().unwrap();
 
     let mut firsts = Vec::new();
     for _ in 0..4 {
-        let checked = relay.checked(&target).await.unwrap();
+        let checked = relay.addresses(&target).await.unwrap();
         assert_eq!(checked.len(), 2);
         firsts.push(checked[0].address().to_string());
     }
@@ -89,13 +90,13 @@ async fn a_service_is_dialed_where_it_leads_and_another_endpoint_is_first_each_t
 }
 
 #[tokio::test]
-async fn a_change_of_where_a_service_leads_holds_for_the_next_dial() {
-    let (tell, relay) = relay_of(&["hook.shop.svc:443"], leading(&["10.42.0.2:8443"]));
+async fn a_change_of_a_services_endpoints_holds_for_the_next_dial() {
+    let (updates, relay) = relay_of(&["hook.shop.svc:443"], services_with(&["10.42.0.2:8443"]));
     let target = "hook.shop.svc:443".parse().unwrap();
     for now in [&["10.42.0.2:8443"][..], &["10.42.0.2:8443", "10.42.0.3:8443"], &["10.42.0.3:8443"]] {
-        tell.send_replace(leading(now));
+        updates.send_replace(services_with(now));
 
-        let checked = relay.checked(&target).await.unwrap();
+        let checked = relay.addresses(&target).await.unwrap();
 
         let mut found: Vec<_> = checked.iter().map(|one| one.address().to_string()).collect();
         found.sort_unstable();
@@ -104,66 +105,67 @@ async fn a_change_of_where_a_service_leads_holds_for_the_next_dial() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_is_not_dialed_says_why() {
+async fn a_service_that_is_not_dialed_has_its_reason() {
     let name = ServiceName::new("hook", "shop").unwrap();
-    let known = |backends| {
+    let with = |backends| {
         let mut services = Services::default();
-        services.learn(&name, backends);
+        services.set_named(&name, backends);
         services
     };
     let listed = ["hook.shop.svc:443", "hook.shop.svc:80", "10.0.0.0/8:443"];
     for (services, target, expected) in [
         (Services::default(), "hook.shop.svc:443", Reason::Unread),
-        (known(Backends::Absent), "hook.shop.svc:443", Reason::NoService),
-        (known(Backends::Elsewhere), "hook.shop.svc:443", Reason::NoService),
-        (leading(&["10.42.0.2:8443"]), "hook.shop.svc:80", Reason::NoService),
-        (leading(&[]), "hook.shop.svc:443", Reason::NotReady),
-        (leading(&["127.0.0.1:8443"]), "hook.shop.svc:443", Reason::Special),
-        // Not named: nobody looks where it leads, and DNS is not asked.
-        (leading(&["10.42.0.2:443"]), "hook.shop.svc:8443", Reason::Unlisted),
-        (leading(&["10.42.0.2:443"]), "hook.other.svc:443", Reason::Unlisted),
+        (with(Backends::Absent), "hook.shop.svc:443", Reason::NoService),
+        (with(Backends::ExternalName), "hook.shop.svc:443", Reason::NoService),
+        (services_with(&["10.42.0.2:8443"]), "hook.shop.svc:80", Reason::NoService),
+        (services_with(&[]), "hook.shop.svc:443", Reason::NotReady),
+        (services_with(&["127.0.0.1:8443"]), "hook.shop.svc:443", Reason::Special),
+        // It is not listed: neither its endpoints nor DNS are asked.
+        (services_with(&["10.42.0.2:443"]), "hook.shop.svc:8443", Reason::Unlisted),
+        (services_with(&["10.42.0.2:443"]), "hook.other.svc:443", Reason::Unlisted),
     ] {
-        let (_tell, relay) = relay_of(&listed, services);
+        let (_updates, relay) = relay_of(&listed, services);
         assert_eq!(reason(&relay, target).await, Some(expected), "{target}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_is_waited_for_until_the_api_server_has_said_where_it_leads() {
-    let (tell, relay) = relay_of(&["hook.shop.svc:443"], Services::default());
+async fn a_dial_waits_until_the_api_server_names_a_services_endpoints() {
+    let (updates, relay) = relay_of(&["hook.shop.svc:443"], Services::default());
     let target = "hook.shop.svc:443".parse().unwrap();
 
-    let said = async {
+    let update = async {
         tokio::time::sleep(RESOLVE_MAX / 2).await;
-        tell.send_replace(leading(&["10.42.0.2:8443"]));
+        updates.send_replace(services_with(&["10.42.0.2:8443"]));
     };
-    let (checked, ()) = tokio::join!(relay.checked(&target), said);
+    let (checked, ()) = tokio::join!(relay.addresses(&target), update);
 
     assert_eq!(checked.unwrap()[0].address(), "10.42.0.2:8443".parse().unwrap());
 }
 
-/// A relay of an agent with this list, and what tells it of Services.
+/// A relay of an agent with this list, and the sender of its Services.
 fn relay_of(entries: &[&str], services: Services) -> (watch::Sender<Services>, Relay) {
     let entries: Vec<TargetEntry> = entries.iter().map(|entry| entry.parse().unwrap()).collect();
-    let (tell, services) = watch::channel(services);
-    (tell, Relay::beside(None, services, move || Targets::new(entries.clone(), Vec::new())))
+    let (updates, services) = watch::channel(services);
+    (updates, Relay::with_sources(None, services, move || Targets::new(entries.clone(), Vec::new())))
 }
 
 /// The port 443 of the Service `hook` in `shop`.
-fn leading(addresses: &[&str]) -> Services {
+fn services_with(addresses: &[&str]) -> Services {
     let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
     let mut services = Services::default();
-    services.learn(&ServiceName::new("hook", "shop").unwrap(), Backends::Ports([(443, addresses)].into()));
+    services
+        .set_named(&ServiceName::new("hook", "shop").unwrap(), Backends::Ports([(443, addresses)].into()));
     services
 }
 
-/// An address at which nobody answers, and what keeps it so.
+/// An address at which nobody answers, and the sockets that keep it so.
 async fn silent() -> (SocketAddr, (TcpListener, TcpStream)) {
     let full = TcpSocket::new_v4().unwrap();
     full.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let full = full.listen(0).unwrap();
     let target = full.local_addr().unwrap();
-    // Nobody accepts, and so the kernel answers no more than one.
+    // Nobody accepts, so the kernel answers only one connection.
     let first = TcpStream::connect(target).await.unwrap();
     (target, (full, first))
 }

@@ -1,4 +1,4 @@
-//! A TLS server that does what a test tells it, and the files of an agent that may speak to it.
+//! A TLS server whose behaviour a test defines, and the credential files of an agent for it.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -22,21 +22,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tunnel_agent::apiserver::{ApiServer, Limits};
+use tunnel_agent::apiserver::{ApiServer, Timeouts};
 use tunnel_agent::config::ApiServerSource;
 
-/// Nothing here takes longer, unless something hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest time of any step. After it the test has hung.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What kube-apiserver grants.
+/// Streams that kube-apiserver grants on a connection.
 pub(crate) const GRANTED: u32 = 100;
 
 pub(crate) type Connection = TlsStream<TcpStream>;
 
-/// A certificate authority.
+/// A certificate authority for the fake servers.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A server. Its tasks end with the scope.
+/// A fake server. Its tasks end with the scope.
 pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
     /// Connections accepted so far, TLS included.
@@ -121,7 +121,8 @@ impl Mounted {
         self.home.path().to_owned()
     }
 
-    /// Replaces both files at once, as the kubelet does: a new directory, and a link renamed over the old one.
+    /// Replaces both files at once, as the kubelet does: a new directory, and a link renamed over the old
+    /// one.
     pub(crate) fn swap(&mut self, token: &str, ca: &str) {
         self.version += 1;
         let directory = self.path().join(format!("..version_{}", self.version));
@@ -133,25 +134,25 @@ impl Mounted {
         std::fs::rename(link, self.path().join("..data")).unwrap();
     }
 
-    pub(crate) fn api_server(&self, address: SocketAddr, limits: Limits, scope: &Scope) -> ApiServer {
+    pub(crate) fn api_server(&self, address: SocketAddr, timeouts: Timeouts, scope: &Scope) -> ApiServer {
         let source = ApiServerSource::InCluster {
             directory: self.path(),
             host: address.ip().to_string(),
             port: address.port(),
         };
-        ApiServer::new(source, limits, scope).unwrap()
+        ApiServer::new(source, timeouts, scope).unwrap()
     }
 }
 
 /// A scope, a server and an API server in front of it, for tests that need no files of their own.
-pub(crate) async fn pair<F, S>(protocols: &[&str], limits: Limits, serve: F) -> (Scope, Fake, ApiServer)
+pub(crate) async fn pair<F, S>(protocols: &[&str], timeouts: Timeouts, serve: F) -> (Scope, Fake, ApiServer)
 where
     F: Fn(Connection, usize) -> S + Send + Sync + 'static,
     S: Future<Output = ()> + Send + 'static,
 {
     let (scope, authority) = (Scope::here(), Authority::new());
     let fake = Fake::start(&scope, authority.server(protocols), serve).await;
-    let api_server = Mounted::new("token-1", &authority.pem()).api_server(fake.address, limits, &scope);
+    let api_server = Mounted::new("token-1", &authority.pem()).api_server(fake.address, timeouts, &scope);
     (scope, fake, api_server)
 }
 
@@ -178,14 +179,14 @@ where
         let answered = answer(request);
         async move { Ok::<_, std::convert::Infallible>(answered.await) }
     });
-    // How a connection ends is seen by the other side, which is the one that is tested.
+    // The side under test sees how a connection ends.
     let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(granted)
         .serve_connection(TokioIo::new(connection), service)
         .await;
 }
 
-/// Serves HTTP/1.1.
+/// Serves HTTP/1.1 on one connection.
 pub(crate) async fn http1<A, R, B>(connection: Connection, answer: A)
 where
     A: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
@@ -197,7 +198,7 @@ where
         let answered = answer(request);
         async move { Ok::<_, std::convert::Infallible>(answered.await) }
     });
-    // As above.
+    // The side under test sees how a connection ends.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(connection), service)
         .with_upgrades()
@@ -226,7 +227,7 @@ pub(crate) fn get(path: &str) -> Request<Empty<Bytes>> {
     Request::get(path).body(Empty::new()).unwrap()
 }
 
-/// The whole of an answer.
+/// The complete body of an answer.
 pub(crate) async fn whole<B>(response: Response<B>) -> Result<String, B::Error>
 where
     B: Body<Data = Bytes>,
@@ -236,12 +237,12 @@ where
     Ok(String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-/// What `future` gives, if nothing hangs.
+/// The output of `future`. Fails the test if something hangs.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("something hangs")
+    tokio::time::timeout(TIMEOUT, future).await.expect("something hangs")
 }
 
-/// Sends so many requests at the same time, and gives their answers as they come.
+/// Sends so many requests at the same time, and returns their answers in the order of arrival.
 pub(crate) async fn all_at_once(requests: usize, scope: &Scope, api_server: &ApiServer) -> Vec<String> {
     let (done, mut answers) = mpsc::channel(requests);
     for _ in 0..requests {

@@ -1,4 +1,4 @@
-//! What of a stranger's request reaches the API server, and what of its answer comes back.
+//! The part of a caller's request that reaches the API server, and the part of the answer that comes back.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use hyper_util::rt::TokioIo;
 use proto::AllowList;
 use proto::wire::Assert;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-use tunnel_agent::apiserver::{ApiServer, Limits};
+use tunnel_agent::apiserver::{ApiServer, Timeouts};
 use tunnel_agent::config;
-use tunnel_agent::forward::{ForwardError, Forwarder, Turns};
+use tunnel_agent::forward::{FairQueue, ForwardError, Forwarder};
 use tunnel_agent::guard::{Cleared, Guard};
 
 use crate::fake::{Log, http1, http2, pair, soon};
@@ -88,8 +88,8 @@ async fn only_paths_are_passed_on() {
 }
 
 #[tokio::test]
-async fn the_answer_loses_what_concerns_one_hop_and_what_an_edge_may_not_set() {
-    let (scope, _fake, api_server) = pair(&["http/1.1"], Limits::default(), |connection, _| {
+async fn hop_by_hop_and_forbidden_headers_are_removed_from_the_answer() {
+    let (scope, _fake, api_server) = pair(&["http/1.1"], Timeouts::default(), |connection, _| {
         http1(connection, |_| async {
             let mut response = Response::new(Full::from("body"));
             let headers = response.headers_mut();
@@ -122,7 +122,7 @@ async fn the_answer_loses_what_concerns_one_hop_and_what_an_edge_may_not_set() {
 
 #[tokio::test]
 async fn a_body_travels_whole_both_ways() {
-    let (scope, _fake, api_server) = pair(&["h2"], Limits::default(), |connection, _| {
+    let (scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), |connection, _| {
         http2(connection, |request: Request<Incoming>| async { Response::new(request.into_body()) })
     })
     .await;
@@ -146,11 +146,12 @@ async fn a_body_travels_whole_both_ways() {
 
 /// The tunnel's stream, with the agent's side served as `streams` does: one exchange, and an error ends it.
 pub(crate) fn stream(scope: &Scope, api_server: ApiServer, errors: Log) -> DuplexStream {
-    let forwarder = Forwarder::new(api_server, None, Turns::new(config::Limits::default()), scope.clone());
+    let forwarder =
+        Forwarder::new(api_server, None, FairQueue::new(config::Limits::default()), scope.clone());
     stream_of(scope, forwarder, ("Łukasz", false), errors)
 }
 
-/// The same for this user, and what may run long or not.
+/// The same for this user, and for a request that is long-running or not.
 pub(crate) fn stream_of(
     scope: &Scope,
     forwarder: Forwarder,
@@ -170,7 +171,7 @@ pub(crate) fn stream_of(
         }
     });
     scope.spawn(async move {
-        // How it ended is seen at the other end.
+        // The other end sees how it ended.
         let _ = hyper::server::conn::http1::Builder::new()
             .keep_alive(false)
             .serve_connection(TokioIo::new(far), service)
@@ -180,11 +181,11 @@ pub(crate) fn stream_of(
     near
 }
 
-/// What the API server saw of a request: its first line, then its headers; or the code that refused it.
+/// The request that the API server received: its first line, then its headers. Or the code that refused it.
 async fn asked(protocol: &'static str, head: &str) -> Result<String, String> {
     let (log, errors) = (Log::default(), Log::default());
     let seen = log.clone();
-    let (scope, _fake, api_server) = pair(&[protocol], Limits::default(), move |connection, _| {
+    let (scope, _fake, api_server) = pair(&[protocol], Timeouts::default(), move |connection, _| {
         let log = seen.clone();
         async move {
             let answer = move |request: Request<Incoming>| {

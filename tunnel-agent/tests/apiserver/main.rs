@@ -1,15 +1,15 @@
-//! What the agent's API-server side does against servers that behave, misbehave, change their certificates and die.
+//! The client of the API server against servers that behave, misbehave, change their certificates and die.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-mod balancing;
-mod bearing;
-mod cancelling;
-mod discovering;
-mod dying;
+mod cancellation;
+mod connection_limits;
+mod credential_rotation;
+mod discovery;
+mod fair_queue;
 mod fake;
 mod forwarding;
-mod pooling;
-mod rotating;
-mod sharing;
-mod upgrading;
+mod load_balancing;
+mod pool;
+mod truncation;
+mod upgrade;

@@ -1,4 +1,4 @@
-//! What of a kubeconfig is read, and what is refused by name.
+//! Fields of a kubeconfig that are read, and others that are refused by name.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn a_kubeconfig_with_data_is_read() {
     assert_eq!((material.target.host.as_str(), material.target.port), ("10.0.0.1", 6443));
     assert_eq!(material.ca, b"CA");
     assert_eq!(material.authorization.unwrap(), "Bearer abc");
-    assert!(material.identity.is_none());
+    assert!(material.client_certificate.is_none());
 }
 
 #[test]
@@ -27,8 +27,8 @@ fn files_are_looked_for_beside_the_kubeconfig() {
     let material = read_with(&home, "", user).unwrap();
 
     assert_eq!(material.authorization.unwrap(), "Bearer from-file");
-    let identity = material.identity.unwrap();
-    assert_eq!((identity.chain.as_slice(), identity.key.as_slice()), (&b"CERT"[..], &b"KEY"[..]));
+    let certificate = material.client_certificate.unwrap();
+    assert_eq!((certificate.chain.as_slice(), certificate.key.as_slice()), (&b"CERT"[..], &b"KEY"[..]));
 }
 
 #[test]
@@ -59,13 +59,13 @@ fn every_field_that_cannot_be_honoured_is_refused_by_name() {
         let Err(CredentialError::Kubeconfig(error)) = read_with(&home, cluster, user) else {
             panic!("{field} was taken");
         };
-        let said = error.to_string();
-        assert!(said.contains(&format!(": {field} is not supported; ")), "{said}");
+        let message = error.to_string();
+        assert!(message.contains(&format!(": {field} is not supported; ")), "{message}");
     }
 }
 
 #[test]
-fn verifying_the_server_explicitly_is_no_fault() {
+fn verifying_the_server_explicitly_is_allowed() {
     let home = tempfile::tempdir().unwrap();
 
     assert!(read_with(&home, "insecure-skip-tls-verify: false", "{token: t}").is_ok());
@@ -110,7 +110,7 @@ fn a_configured_context_wins_over_the_current_one() {
 }
 
 #[test]
-fn what_is_incomplete_says_what_is_missing() {
+fn an_incomplete_kubeconfig_is_refused_by_the_missing_field() {
     let home = tempfile::tempdir().unwrap();
     for (ca, user, field) in [
         ("", "{token: t}", "certificate-authority"),

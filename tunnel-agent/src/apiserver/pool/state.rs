@@ -1,169 +1,227 @@
-//! The connections that a pool has now, and which of them is given away next.
+//! The connections that a pool has now, and the choice of the next slot and of the next destination to dial.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use daemon::Scope;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
-use super::{Inner, SingleSlot, Slot, StreamSlot, Waiter};
-use crate::apiserver::connection::{STREAMS_MAX, Single, Streams};
+use crate::apiserver::balancer::Balancer;
+use crate::apiserver::connection::{Http1Connection, Http2Sender, STREAMS_MAX};
 use crate::apiserver::credential::Snapshot;
-use crate::apiserver::endpoints::Place;
-use crate::apiserver::probing::Balance;
+use crate::apiserver::endpoints::Destination;
+use crate::apiserver::error::ApiServerError;
+use crate::apiserver::limits::Timeouts;
 
-/// What the pool holds.
-pub(super) struct State {
-    /// Whose connections these are; `None` before the first request.
+/// The pool, as its tasks and slots share it.
+pub(in crate::apiserver) struct SharedPool {
+    pub(super) scope: Scope,
+    pub(super) timeouts: Timeouts,
+    pub(super) balancer: Arc<Balancer>,
+    /// One permit for each connection that may be open.
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) state: Mutex<PoolState>,
+}
+
+/// The right to one exchange on a connection. Dropped, it is free again, or its connection is closed if it
+/// fits only one exchange.
+#[derive(Debug)]
+pub(in crate::apiserver) enum Slot {
+    Http2(Http2Slot),
+    Http1(Box<Http1Slot>),
+}
+
+/// A stream of an HTTP/2 connection.
+#[derive(Debug)]
+pub(in crate::apiserver) struct Http2Slot {
+    pub(super) pool: Weak<SharedPool>,
+    /// Number of the connection within the pool.
+    pub(super) connection: u64,
+    pub(super) sender: Http2Sender,
+}
+
+/// An HTTP/1.1 connection, which one exchange fills.
+#[derive(Debug)]
+pub(in crate::apiserver) struct Http1Slot {
+    pub(super) pool: Weak<SharedPool>,
+    pub(super) epoch: u64,
+    pub(super) destination: Destination,
+    pub(super) connection: Http1Connection,
+    /// Counts the connection among those of its destination.
+    pub(super) counted: Arc<()>,
+}
+
+/// A request that waits for a slot.
+pub(super) type Waiter = oneshot::Sender<Result<Slot, ApiServerError>>;
+
+/// The connections of the pool, and the requests that wait for one.
+pub(super) struct PoolState {
+    /// The credential of these connections. `None` before the first request.
     pub(super) snapshot: Option<Arc<Snapshot>>,
-    pub(super) shared: Vec<Shared>,
-    pub(super) idle: Vec<Idle>,
+    pub(super) http2: Vec<Http2Connection>,
+    pub(super) idle_http1: Vec<IdleHttp1>,
     pub(super) waiting: VecDeque<Waiter>,
-    pub(super) dialing: Vec<Place>,
-    /// What is known of the places where requests may go now, as they were last told.
-    pub(super) known: Vec<Known>,
-    /// The edition of that.
-    pub(super) edition: u64,
-    /// How many exchanges the last connection has room for.
-    pub(super) rooms: usize,
-    pub(super) next_connection: u64,
-    /// Counts slots that were given away.
-    pub(super) given: u64,
+    /// The destinations to which connections are being dialed.
+    pub(super) dialing: Vec<Destination>,
+    /// The destinations of requests, as the balancer last had them.
+    destinations: Vec<DestinationState>,
+    /// The balancer's version of these destinations.
+    version: u64,
+    /// Exchanges that fit on the connection that was opened last.
+    pub(super) exchanges_per_connection: usize,
+    connections_opened: u64,
+    /// Counts slots that were given out.
+    slots_given: u64,
 }
 
-/// A place where requests may go.
-pub(super) struct Known {
-    pub(super) place: Place,
-    /// When it was given a request last.
-    pub(super) given: u64,
-    /// Held by each of its HTTP/1.1 connections.
-    pub(super) singles: Arc<()>,
+/// One destination of requests, with its use.
+pub(super) struct DestinationState {
+    destination: Destination,
+    /// The count of slots at its last use, by which the least recently used destination is found.
+    last_used: u64,
+    /// Cloned by each of its HTTP/1.1 connections, which counts them.
+    pub(super) http1_connections: Arc<()>,
 }
 
-/// An HTTP/2 connection.
-pub(super) struct Shared {
+/// An HTTP/2 connection and its streams in use.
+pub(super) struct Http2Connection {
     pub(super) number: u64,
-    pub(super) place: Place,
-    pub(super) streams: Streams,
-    pub(super) granted: Arc<AtomicUsize>,
+    destination: Destination,
+    sender: Http2Sender,
+    granted: Arc<AtomicUsize>,
     pub(super) in_use: usize,
     pub(super) idle_since: Instant,
 }
 
 /// An HTTP/1.1 connection between two exchanges.
-pub(super) struct Idle {
-    pub(super) place: Place,
-    pub(super) single: Single,
+pub(super) struct IdleHttp1 {
+    pub(super) destination: Destination,
+    pub(super) connection: Http1Connection,
     pub(super) since: Instant,
     pub(super) counted: Arc<()>,
 }
 
-impl Default for State {
+impl Default for PoolState {
     fn default() -> Self {
         Self {
             snapshot: None,
-            shared: Vec::new(),
-            idle: Vec::new(),
+            http2: Vec::new(),
+            idle_http1: Vec::new(),
             waiting: VecDeque::new(),
             dialing: Vec::new(),
-            known: vec![Known::new(None)],
-            edition: 0,
-            rooms: STREAMS_MAX,
-            next_connection: 0,
-            given: 0,
+            destinations: vec![DestinationState::new(None)],
+            version: 0,
+            exchanges_per_connection: STREAMS_MAX,
+            connections_opened: 0,
+            slots_given: 0,
         }
     }
 }
 
-impl State {
-    /// Turns to a newer credential: what was connected with an older one is not used again, and closes when its
-    /// exchanges are over.
+impl PoolState {
+    /// Takes over a newer credential. Connections that were made with an older one get no more exchanges, and
+    /// close after the running ones.
     pub(super) fn adopt(&mut self, snapshot: &Arc<Snapshot>) {
         match &self.snapshot {
-            Some(known) if known.epoch >= snapshot.epoch => return,
+            Some(current) if current.epoch >= snapshot.epoch => return,
             Some(_) | None => {}
         }
         self.snapshot = Some(snapshot.clone());
-        self.shared.clear();
-        self.idle.clear();
+        self.http2.clear();
+        self.idle_http1.clear();
     }
 
-    pub(super) fn is_of(&self, epoch: u64) -> bool {
+    /// Whether this is the epoch of the credential in use.
+    pub(super) fn is_current(&self, epoch: u64) -> bool {
         self.snapshot.as_ref().is_some_and(|snapshot| snapshot.epoch == epoch)
     }
 
-    /// Turns to other API servers. What is connected to others is not used again, and closes when its exchanges are over: whoever
-    /// comes back is dialed anew.
-    pub(super) fn move_with(&mut self, balance: &Balance) {
-        // Before the places, so that what changes in between is seen next time.
-        let edition = balance.edition();
-        if self.edition != edition {
-            self.move_to(&balance.places());
-            self.edition = edition;
+    /// Takes over the balancer's destinations. Connections to others get no more exchanges, and close after
+    /// the running ones. A destination that comes back is dialed anew.
+    pub(super) fn follow(&mut self, balancer: &Balancer) {
+        // The version first, so that a change in between is seen next time.
+        let version = balancer.version();
+        if self.version != version {
+            self.set_destinations(&balancer.destinations());
+            self.version = version;
         }
     }
 
-    fn move_to(&mut self, places: &[Place]) {
-        self.known.retain(|known| places.contains(&known.place));
-        for place in places {
-            if self.known(*place).is_none() {
-                self.known.push(Known::new(*place));
+    fn set_destinations(&mut self, destinations: &[Destination]) {
+        self.destinations.retain(|state| destinations.contains(&state.destination));
+        for destination in destinations {
+            if self.destination(*destination).is_none() {
+                self.destinations.push(DestinationState::new(*destination));
             }
         }
-        self.shared.retain(|shared| places.contains(&shared.place));
-        self.idle.retain(|idle| places.contains(&idle.place));
+        self.http2.retain(|connection| destinations.contains(&connection.destination));
+        self.idle_http1.retain(|idle| destinations.contains(&idle.destination));
     }
 
-    pub(super) fn known(&self, place: Place) -> Option<&Known> {
-        self.known.iter().find(|known| known.place == place)
+    /// The state of a destination, if requests may still go there.
+    pub(super) fn destination(&self, destination: Destination) -> Option<&DestinationState> {
+        self.destinations.iter().find(|state| state.destination == destination)
     }
 
-    /// On the API server that has the least to do; there the fullest connection that is not full, so that the emptiest become
-    /// idle.
-    pub(super) fn free_slot(&mut self, pool: &Weak<Inner>) -> Option<Slot> {
-        self.shared.retain(|shared| !shared.streams.is_closed());
-        self.idle.retain(|idle| !idle.single.is_closed());
-        let has_room = |place: Place| {
-            self.shared.iter().any(|shared| shared.place == place && shared.in_use < shared.room())
-                || self.idle.iter().any(|idle| idle.place == place && idle.single.is_ready())
+    /// A slot at the API server with the fewest exchanges. Of its connections the fullest one with a free
+    /// slot is used, so that the emptiest become idle.
+    pub(super) fn free_slot(&mut self, pool: &Weak<SharedPool>) -> Option<Slot> {
+        self.http2.retain(|connection| !connection.sender.is_closed());
+        self.idle_http1.retain(|idle| !idle.connection.is_closed());
+        let has_slot = |destination: Destination| {
+            self.http2.iter().any(|connection| connection.destination == destination && connection.has_slot())
+                || self
+                    .idle_http1
+                    .iter()
+                    .any(|idle| idle.destination == destination && idle.connection.is_ready())
         };
-        let free = self.known.iter().filter(|known| has_room(known.place));
-        let place = free.min_by_key(|known| (self.in_use(known), known.given))?.place;
-        self.given += 1;
-        let given = self.given;
-        self.known.iter_mut().filter(|known| known.place == place).for_each(|known| known.given = given);
-        let there = self.shared.iter_mut().filter(|shared| shared.place == place);
-        let fullest = there.filter(|shared| shared.in_use < shared.room()).max_by_key(|shared| shared.in_use);
-        if let Some(shared) = fullest {
-            shared.in_use += 1;
-            let (connection, streams) = (shared.number, shared.streams.clone());
-            return Some(Slot::Stream(StreamSlot { pool: pool.clone(), connection, streams }));
+        let free = self.destinations.iter().filter(|state| has_slot(state.destination));
+        let destination = free.min_by_key(|state| (self.exchanges(state), state.last_used))?.destination;
+        self.slots_given += 1;
+        let last_used = self.slots_given;
+        let used = self.destinations.iter_mut().filter(|state| state.destination == destination);
+        used.for_each(|state| state.last_used = last_used);
+        let connections = self.http2.iter_mut().filter(|connection| connection.destination == destination);
+        let with_slot = connections.filter(|connection| connection.has_slot());
+        if let Some(fullest) = with_slot.max_by_key(|connection| connection.in_use) {
+            fullest.in_use += 1;
+            let (connection, sender) = (fullest.number, fullest.sender.clone());
+            return Some(Slot::Http2(Http2Slot { pool: pool.clone(), connection, sender }));
         }
-        let latest = self.idle.iter().rposition(|idle| idle.place == place && idle.single.is_ready())?;
-        let Idle { place, single, since: _, counted } = self.idle.remove(latest);
+        let is_free = |idle: &IdleHttp1| idle.destination == destination && idle.connection.is_ready();
+        let latest = self.idle_http1.iter().rposition(is_free)?;
+        let IdleHttp1 { destination, connection, since: _, counted } = self.idle_http1.remove(latest);
         let epoch = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.epoch);
-        Some(Slot::Single(Box::new(SingleSlot { pool: pool.clone(), epoch, place, single, counted })))
+        Some(Slot::Http1(Box::new(Http1Slot { pool: pool.clone(), epoch, destination, connection, counted })))
     }
 
-    /// Exchanges at an API server.
-    pub(super) fn in_use(&self, known: &Known) -> usize {
-        let shared: usize =
-            self.shared.iter().filter(|shared| shared.place == known.place).map(|shared| shared.in_use).sum();
-        let idle = self.idle.iter().filter(|idle| idle.place == known.place).count();
-        // One is the place's own.
-        shared + Arc::strong_count(&known.singles).saturating_sub(1 + idle)
+    /// The number of exchanges at one destination.
+    fn exchanges(&self, state: &DestinationState) -> usize {
+        let http2 = self.http2.iter().filter(|connection| connection.destination == state.destination);
+        let streams: usize = http2.map(|connection| connection.in_use).sum();
+        let idle = self.idle_http1.iter().filter(|idle| idle.destination == state.destination).count();
+        // One reference is the destination's own.
+        streams + Arc::strong_count(&state.http1_connections).saturating_sub(1 + idle)
     }
 
-    pub(super) fn add_shared(&mut self, place: Place, streams: Streams, granted: Arc<AtomicUsize>) {
-        self.next_connection += 1;
-        let number = self.next_connection;
-        let shared = Shared { number, place, streams, granted, in_use: 0, idle_since: Instant::now() };
-        self.rooms = shared.room().max(1);
-        self.shared.push(shared);
+    /// Adds an HTTP/2 connection that was dialed.
+    pub(super) fn add_http2(
+        &mut self,
+        destination: Destination,
+        sender: Http2Sender,
+        granted: Arc<AtomicUsize>,
+    ) {
+        self.connections_opened += 1;
+        let (number, idle_since) = (self.connections_opened, Instant::now());
+        let connection = Http2Connection { number, destination, sender, granted, in_use: 0, idle_since };
+        self.exchanges_per_connection = connection.streams_max().max(1);
+        self.http2.push(connection);
     }
 
-    /// Gives free places to those who wait, first come, first served.
-    pub(super) fn serve(&mut self, pool: &Weak<Inner>) {
+    /// Gives free slots to the requests that wait, first come, first served.
+    pub(super) fn serve_waiting(&mut self, pool: &Weak<SharedPool>) {
         let mut spare = None;
         while !self.waiting.is_empty() {
             let Some(slot) = spare.take().or_else(|| self.free_slot(pool)) else {
@@ -175,63 +233,79 @@ impl State {
             spare = waiter.send(Ok(slot)).err().and_then(Result::ok);
         }
         if let Some(slot) = spare {
-            self.take_back(slot);
+            self.free(slot);
         }
     }
 
-    /// Frees a slot while the state is locked, where its `Drop` would lock again.
-    pub(super) fn take_back(&mut self, slot: Slot) {
+    /// Frees a slot while the state is locked, because its `Drop` would lock it again.
+    fn free(&mut self, slot: Slot) {
         match slot {
-            Slot::Stream(mut slot) => {
+            Slot::Http2(mut slot) => {
                 slot.pool = Weak::new();
-                let shared = self.shared.iter_mut().find(|shared| shared.number == slot.connection);
-                if let Some(shared) = shared {
-                    shared.in_use -= 1;
+                let connection =
+                    self.http2.iter_mut().find(|connection| connection.number == slot.connection);
+                if let Some(connection) = connection {
+                    connection.in_use -= 1;
                 }
             }
-            Slot::Single(slot) => self.idle.push(slot.into_idle()),
+            Slot::Http1(slot) => self.idle_http1.push(slot.into_idle()),
         }
     }
 
-    /// Where a connection is to be made, if one is: until every waiter will have a place, and so that every API server is
-    /// asked. Where there are the fewest.
-    pub(super) fn place_to_dial(&self) -> Option<Place> {
-        let bare = self.bare_place();
-        let under_way = self.dialing.iter().filter(|place| self.known(**place).is_some()).count();
-        if bare.is_none() && under_way >= self.waiting.len().div_ceil(self.rooms) {
+    /// The destination to dial next, if a connection is needed: so that every waiting request will have a
+    /// slot, and every API server a connection. It is the one with the fewest connections.
+    pub(super) fn destination_to_dial(&self) -> Option<Destination> {
+        let unconnected = self.unconnected_destination();
+        let dials =
+            self.dialing.iter().filter(|destination| self.destination(**destination).is_some()).count();
+        if unconnected.is_none() && dials >= self.waiting.len().div_ceil(self.exchanges_per_connection) {
             return None;
         }
-        let fewest = self.known.iter().min_by_key(|known| (self.connections(known), known.given));
-        bare.or_else(|| fewest.map(|known| known.place))
+        let fewest = self.destinations.iter().min_by_key(|state| (self.connections(state), state.last_used));
+        unconnected.or_else(|| fewest.map(|state| state.destination))
     }
 
-    /// An API server without any connection, where there are several.
-    pub(super) fn bare_place(&self) -> Option<Place> {
-        let bare = |known: &&Known| self.connections(known) == 0;
-        if self.known.len() > 1 { self.known.iter().find(bare).map(|known| known.place) } else { None }
+    /// A destination without any connection, where there are several destinations.
+    pub(super) fn unconnected_destination(&self) -> Option<Destination> {
+        if self.destinations.len() < 2 {
+            return None;
+        }
+        self.destinations.iter().find(|state| self.connections(state) == 0).map(|state| state.destination)
     }
 
-    /// Connections to a place, those that are being dialed included.
-    pub(super) fn connections(&self, known: &Known) -> usize {
-        let dialing = self.dialing.iter().filter(|place| **place == known.place).count();
-        let shared = self.shared.iter().filter(|shared| shared.place == known.place).count();
-        dialing + shared + Arc::strong_count(&known.singles) - 1
+    /// The number of connections to a destination, those that are being dialed included.
+    fn connections(&self, state: &DestinationState) -> usize {
+        let dialing = self.dialing.iter().filter(|destination| **destination == state.destination).count();
+        let http2 =
+            self.http2.iter().filter(|connection| connection.destination == state.destination).count();
+        dialing + http2 + Arc::strong_count(&state.http1_connections) - 1
     }
 
-    /// Whether a dial is under way that somebody may wait for.
+    /// Whether a dial is under way whose connection a waiting request can use.
     pub(super) fn is_dialing(&self) -> bool {
-        self.dialing.iter().any(|place| self.known(*place).is_some())
+        self.dialing.iter().any(|destination| self.destination(*destination).is_some())
     }
 }
 
-impl Known {
-    pub(super) fn new(place: Place) -> Self {
-        Self { place, given: 0, singles: Arc::default() }
+impl DestinationState {
+    fn new(destination: Destination) -> Self {
+        Self { destination, last_used: 0, http1_connections: Arc::default() }
     }
 }
 
-impl Shared {
-    pub(super) fn room(&self) -> usize {
+impl Http2Connection {
+    fn streams_max(&self) -> usize {
         self.granted.load(Ordering::Relaxed).min(STREAMS_MAX)
+    }
+
+    fn has_slot(&self) -> bool {
+        self.in_use < self.streams_max()
+    }
+}
+
+impl Http1Slot {
+    pub(super) fn into_idle(self) -> IdleHttp1 {
+        let Self { pool: _, epoch: _, destination, connection, counted } = self;
+        IdleHttp1 { destination, connection, since: Instant::now(), counted }
     }
 }

@@ -1,4 +1,4 @@
-//! What Services and EndpointSlices say together.
+//! The backends that Services and their EndpointSlices give together.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn ports(expected: &[(u16, &[&str])]) -> Backends {
 }
 
 #[test]
-fn a_port_leads_to_what_is_ready_under_its_name_whatever_its_number_is_there() {
+fn a_port_has_the_ready_endpoints_of_its_name_with_their_number() {
     let service = service(
         "ClusterIP",
         &json!([
@@ -46,7 +46,7 @@ fn a_port_leads_to_what_is_ready_under_its_name_whatever_its_number_is_there() {
             &[("10.42.0.2", json!(true)), ("10.42.0.3", json!(false)), ("10.42.0.4", Value::Null)],
             &both,
         ),
-        // Pods that call the same port by another number stand in a slice of their own.
+        // Pods that have another number for the same port are in a slice of their own.
         slice("IPv4", &[("10.42.0.9", json!(true))], &json!([{ "name": "https", "port": 9443 }])),
         slice("IPv6", &[("fd00:42::2", json!(true))], &both),
     ];
@@ -59,7 +59,7 @@ fn a_port_leads_to_what_is_ready_under_its_name_whatever_its_number_is_there() {
 }
 
 #[test]
-fn a_headless_service_and_one_without_names_lead_to_their_endpoints_too() {
+fn a_headless_service_and_one_without_names_have_endpoints_too() {
     let headless =
         list(&[json!({ "spec": { "type": "ClusterIP", "clusterIP": "None", "ports": [{ "port": 443 }] } })]);
     for name in [Value::Null, json!("")] {
@@ -91,21 +91,21 @@ fn a_name_in_a_slice_is_never_followed_nor_is_an_external_name() {
     let to = |kind: &str, address: &str| {
         [slice(kind, &[(address, json!(true))], &json!([{ "name": "a", "port": 80 }]))]
     };
-    assert_eq!(of(&external, &to("IPv4", "10.42.0.2"), &[80]), Backends::Elsewhere);
+    assert_eq!(of(&external, &to("IPv4", "10.42.0.2"), &[80]), Backends::ExternalName);
     let service = service("ClusterIP", &json!([{ "name": "a", "port": 80 }]));
     for (kind, address) in
         [("FQDN", "metadata.internal"), ("IPv4", "metadata.internal"), ("FQDN", "10.42.0.2")]
     {
         assert_eq!(of(&service, &to(kind, address), &[80]), ports(&[(80, &[])]), "{kind} {address}");
     }
-    // Of several addresses of one endpoint only the first is one, says the API.
+    // Only the first address of an endpoint counts, by the API's definition.
     let many = json!({ "addressType": "IPv4", "endpoints": [{ "addresses": ["10.42.0.2", "10.42.0.3"] }],
         "ports": [{ "name": "a", "port": 80 }] });
     assert_eq!(of(&service, &[many], &[80]), ports(&[(80, &["10.42.0.2:80"])]));
 }
 
 #[test]
-fn what_is_not_there_is_said_and_what_is_no_list_is_an_error() {
+fn a_missing_service_is_reported_and_no_list_is_an_error() {
     assert_eq!(of(&list(&[]), &[], &[443]), Backends::Absent);
     let bare = json!({ "addressType": "IPv4", "endpoints": null, "ports": null });
     let portless = service("ClusterIP", &Value::Null);
@@ -121,15 +121,15 @@ fn what_is_not_there_is_said_and_what_is_no_list_is_an_error() {
 }
 
 #[test]
-fn a_service_is_asked_for_by_its_own_name_and_each_once_whatever_its_ports() {
+fn each_service_is_requested_once_by_its_own_name() {
     let texts = ["hook.shop.svc:443", "hook.shop.svc:80", "db.shop.svc:5432", "db.example:1", "10.0.0.1:443"];
     let targets: Vec<Target> = texts.iter().map(|text| text.parse().unwrap()).collect();
 
-    let wanted = wanted(targets.iter());
+    let named = named(targets.iter());
 
-    let said: Vec<_> = wanted.iter().map(|(name, ports)| (name.to_string(), ports.len())).collect();
-    assert_eq!(said, [("db.shop.svc".to_owned(), 1), ("hook.shop.svc".to_owned(), 2)]);
-    let (hook, _) = wanted.last_key_value().unwrap();
+    let counts: Vec<_> = named.iter().map(|(name, ports)| (name.to_string(), ports.len())).collect();
+    assert_eq!(counts, [("db.shop.svc".to_owned(), 1), ("hook.shop.svc".to_owned(), 2)]);
+    let (hook, _) = named.last_key_value().unwrap();
     assert_eq!(
         paths(hook),
         [

@@ -1,4 +1,5 @@
-//! What is dialed and what is not, by a table that another implementation of addresses has written, and by properties.
+//! Targets that are dialed and others that are not, by a table from another implementation of addresses and
+//! by properties.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use policy::NotATargetEntry;
 
 use super::*;
 
-/// Targets and what becomes of them with [`list`] and [`dns`]. Python's `ipaddress` has said which address is which.
+/// Targets with their outcome for [`list`] and [`dns`]. Python's `ipaddress` has classified the addresses.
 const TABLE: &str = include_str!("tests/table.tsv");
 
 #[test]
@@ -18,7 +19,7 @@ fn the_table_holds() {
     let mut rows = 0;
     let mut wrong = Vec::new();
     for (text, expected) in TABLE.lines().map(|line| line.split_once('\t').unwrap()) {
-        let found = verdict_of(&list, &dns, text);
+        let found = outcome_of(&list, &dns, text);
         if found != expected {
             wrong.push(format!("{text}: {found}, not {expected}"));
         }
@@ -74,17 +75,17 @@ fn a_name_is_resolved_once_and_a_second_answer_is_never_seen() {
 }
 
 #[test]
-fn nothing_is_dialed_that_cannot_be_resolved_and_without_a_list_nothing_at_all() {
+fn an_unresolved_name_is_not_dialed_and_without_a_list_nothing_is() {
     let target: Target = "db.example:5432".parse().unwrap();
     let fails = at_once(list().check(&target, async |_: &str| Err(io::Error::other("no resolver"))));
     assert!(matches!(fails, Err(NotDialed::Unresolved(..))));
     for text in ["1.2.3.4:443", "127.0.0.1:6443", "db.example:5432"] {
-        assert_eq!(verdict_of(&Targets::default(), &dns(), text), "unlisted", "{text}");
+        assert_eq!(outcome_of(&Targets::default(), &dns(), text), "unlisted", "{text}");
     }
 }
 
 #[test]
-fn a_name_has_as_many_addresses_as_are_looked_at_and_not_one_more() {
+fn a_names_addresses_are_checked_up_to_their_limit() {
     let target: Target = "db2.example:5432".parse().unwrap();
     for (before, dialed) in [(ADDRESSES_MAX - 1, true), (ADDRESSES_MAX, false)] {
         let mut found = vec![IpAddr::from([9, 9, 9, 9]); before];
@@ -95,7 +96,7 @@ fn a_name_has_as_many_addresses_as_are_looked_at_and_not_one_more() {
 }
 
 #[tokio::test]
-async fn what_was_checked_is_what_is_dialed() {
+async fn the_address_that_was_checked_is_dialed() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let target: Target = address.to_string().parse().unwrap();
@@ -106,16 +107,17 @@ async fn what_was_checked_is_what_is_dialed() {
 
     assert_eq!((checked.len(), stream.unwrap().peer_addr().unwrap()), (1, address));
     accepted.unwrap();
-    // The resolver of this machine is asked, and what it says of itself is special.
+    // The machine's own resolver returns a loopback address, which is special.
     let target = format!("localhost:{}", address.port()).parse().unwrap();
     let within = format!("127.0.0.0/8:{}", address.port()).parse().unwrap();
     let list = Targets::new(vec![within], Vec::new());
     assert!(matches!(list.check(&target, by_system).await, Err(NotDialed::Special(_))));
 }
 
-/// Whoever may write EndpointSlices may write any of these into one.
+/// Anybody who can write EndpointSlices can write any of these into one. Another entry may even name it in
+/// full.
 #[test]
-fn no_service_leads_to_what_is_refused_as_an_address_not_even_where_an_entry_names_that_in_full() {
+fn a_services_special_endpoint_is_never_dialed() {
     let target: Target = "hook.shop.svc:443".parse().unwrap();
     let named =
         ["hook.shop.svc:443", "0.0.0.0/0:8080", "127.0.0.1:8080", "[::1]:8080", "169.254.169.254:8080"];
@@ -140,64 +142,65 @@ fn no_service_leads_to_what_is_refused_as_an_address_not_even_where_an_entry_nam
         "10.0.0.9:9091",
         "10.42.0.2:9443",
     ] {
-        let led = |more: &[&str]| {
+        let endpoints = |more: &[&str]| {
             let all = [[special].as_slice(), more].concat();
-            list.check_led(&target, Ok(all.iter().map(|address| address.parse().unwrap()).collect()))
+            list.check_endpoints(&target, Ok(all.iter().map(|address| address.parse().unwrap()).collect()))
         };
-        assert!(matches!(led(&[]), Err(NotDialed::Special(_))), "{special}");
-        // It takes nothing from endpoints beside it.
-        let beside = led(&["10.42.0.2:8443"]).unwrap();
+        assert!(matches!(endpoints(&[]), Err(NotDialed::Special(_))), "{special}");
+        // Ordinary endpoints of the same Service are still dialed.
+        let beside = endpoints(&["10.42.0.2:8443"]).unwrap();
         assert_eq!(beside, [Checked("10.42.0.2:8443".parse().unwrap())], "{special}");
     }
 }
 
 #[test]
-fn a_service_leads_where_its_networks_are_and_only_if_it_is_listed_itself() {
+fn a_listed_services_endpoints_are_dialed_within_its_networks() {
     let listed: Target = "hook.shop.svc:443".parse().unwrap();
     let list = Targets::new(vec![TargetEntry::Exactly(listed.clone())], Vec::new());
     let within = list.clone().with_service_networks(vec!["10.42.0.0/16".parse().unwrap()]);
-    let led = |list: &Targets, target: &Target, address: &str| {
-        let checked = list.check_led(target, Ok(vec![address.parse().unwrap()]));
+    let endpoints = |list: &Targets, target: &Target, address: &str| {
+        let checked = list.check_endpoints(target, Ok(vec![address.parse().unwrap()]));
         checked
             .map(|checked| checked[0].address().to_string())
             .map_err(|why| matches!(why, NotDialed::Unlisted(_)))
     };
     for (address, elsewhere) in [("10.42.7.7:1", Ok("10.42.7.7:1".to_owned())), ("10.43.0.1:1", Err(true))] {
-        assert_eq!(led(&within, &listed, address), elsewhere);
-        assert_eq!(led(&list, &listed, address).as_deref(), Ok(address));
+        assert_eq!(endpoints(&within, &listed, address), elsewhere);
+        assert_eq!(endpoints(&list, &listed, address).as_deref(), Ok(address));
         // A network among the targets names no Service, and neither does another port.
         let networks = list.and(["10.0.0.0/8:1".parse().unwrap(), "10.0.0.0/8:443".parse().unwrap()]);
         for other in ["hook.shop.svc:1", "other.shop.svc:443"] {
-            assert_eq!(led(&networks, &other.parse().unwrap(), address), Err(true), "{other}");
+            assert_eq!(endpoints(&networks, &other.parse().unwrap(), address), Err(true), "{other}");
         }
     }
 }
 
 #[test]
-fn of_a_services_endpoints_as_many_are_tried_as_may_be_and_not_one_more() {
+fn a_services_endpoints_are_tried_up_to_their_limit() {
     let target: Target = "hook.shop.svc:443".parse().unwrap();
     let list = Targets::new(vec![TargetEntry::Exactly(target.clone())], Vec::new());
-    let led = (0..=ADDRESSES_MAX).map(|last| SocketAddr::from(([10, 42, 0, last as u8], 443))).collect();
-    assert_eq!(list.check_led(&target, Ok(led)).unwrap().len(), ADDRESSES_MAX);
+    let endpoints =
+        (0..=ADDRESSES_MAX).map(|last| SocketAddr::from(([10, 42, 0, last as u8], 443))).collect();
+    assert_eq!(list.check_endpoints(&target, Ok(endpoints)).unwrap().len(), ADDRESSES_MAX);
 }
 
 proptest! {
-    /// Whatever stands in a slice.
+    /// The addresses of a slice are arbitrary.
     #[test]
-    fn what_a_service_leads_to_is_never_special(found in prop::collection::vec(address(), 0..6), port in 1_u16..4) {
+    fn a_services_dialed_endpoints_are_never_special(found in prop::collection::vec(address(), 0..6), port in 1_u16..4) {
         let target: Target = "hook.shop.svc:443".parse().unwrap();
         let mut entries = list().entries;
         entries.push(TargetEntry::Exactly(target.clone()));
-        let led = found.iter().map(|address| SocketAddr::new(*address, port)).collect();
-        let checked = Targets::new(entries, Vec::new()).check_led(&target, Ok(led)).unwrap_or_default();
+        let endpoints = found.iter().map(|address| SocketAddr::new(*address, port)).collect();
+        let checked = Targets::new(entries, Vec::new()).check_endpoints(&target, Ok(endpoints)).unwrap_or_default();
         let ordinary = found.iter().filter(|address| !is_special(unmapped(**address))).count();
         prop_assert_eq!(checked.len(), ordinary);
         prop_assert!(checked.iter().all(|one| !is_special(one.address().ip()) && one.address().port() == port));
     }
 
-    /// Whatever the networks, what is special is dialed only where it is named in full.
+    /// A special address is dialed only where the list names it in full, whatever networks the list has.
     #[test]
-    fn no_network_means_what_is_special(address in address(), port in 1_u16..4) {
+    fn no_network_permits_a_special_address(address in address(), port in 1_u16..4) {
         let everything = ["0.0.0.0/0", "[::/0"].map(|network| {
             let end = if network.starts_with('[') { "]" } else { "" };
             format!("{network}{end}:{port}").parse().unwrap()
@@ -211,14 +214,14 @@ proptest! {
     }
 
     #[test]
-    fn a_mapped_address_means_what_it_maps(address: [u8; 4], port in prop::sample::select(vec![443_u16, 5432, 6443])) {
+    fn a_mapped_address_counts_as_the_address_that_it_maps(address: [u8; 4], port in prop::sample::select(vec![443_u16, 5432, 6443])) {
         let address = Ipv4Addr::from(address);
         let (list, mapped) = (list(), IpAddr::V6(address.to_ipv6_mapped()));
         prop_assert_eq!(addresses_of(&list, mapped, port), addresses_of(&list, address.into(), port));
     }
 
     #[test]
-    fn one_more_entry_never_refuses_more_and_one_more_own_address_never_dials_more(
+    fn an_added_entry_refuses_no_more_and_an_own_address_dials_no_more(
         address in address(),
         port in prop::sample::select(vec![443_u16, 5432, 6443]),
         index in 0_usize..11,
@@ -234,9 +237,9 @@ proptest! {
         prop_assert!(dials(&whole) || !dials(&own));
     }
 
-    /// Names give nothing that their addresses would not, but where the name itself is listed.
+    /// A name permits only what its addresses permit, unless the name itself is listed.
     #[test]
-    fn what_is_dialed_is_one_of_the_addresses_and_is_not_special(found in prop::collection::vec(address(), 0..6)) {
+    fn a_dialed_address_is_one_of_the_names_and_not_special(found in prop::collection::vec(address(), 0..6)) {
         let answer = found.clone();
         let target: Target = "db.example:5432".parse().unwrap();
         let checked = at_once(list().check(&target, async move |_: &str| Ok(answer)));
@@ -248,17 +251,17 @@ proptest! {
 }
 
 #[test]
-fn a_list_with_more_entries_has_its_own_too_and_what_is_closed_stays_closed() {
+fn added_entries_keep_the_others_and_open_no_special_address() {
     let before = list();
     let more = before.and(["192.0.2.0/24:8080".parse().unwrap(), "0.0.0.0/0:5432".parse().unwrap()]);
-    let dialed = |list: &Targets, text: &str| verdict_of(list, &dns(), text).starts_with("dial");
+    let dialed = |list: &Targets, text: &str| outcome_of(list, &dns(), text).starts_with("dial");
 
     for (target, was, is) in [
         ("10.9.8.7:5432", true, true),
         ("db.example:5432", true, true),
         ("192.0.2.7:8080", false, true),
         ("198.51.100.7:5432", false, true),
-        // The agent's own.
+        // An address of the agent itself.
         ("10.0.0.9:5432", false, false),
         ("127.0.0.1:5432", false, false),
         ("192.0.2.7:8081", false, false),
@@ -267,9 +270,9 @@ fn a_list_with_more_entries_has_its_own_too_and_what_is_closed_stays_closed() {
     }
 }
 
-/// What a future has that waits for nothing.
+/// The output of a future that never waits.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
-    future.now_or_never().expect("nothing is waited for")
+    future.now_or_never().expect("it never waits")
 }
 
 /// The list of the table.
@@ -316,7 +319,7 @@ fn dns() -> BTreeMap<&'static str, Vec<IpAddr>> {
         .into()
 }
 
-fn verdict_of(list: &Targets, dns: &BTreeMap<&str, Vec<IpAddr>>, text: &str) -> String {
+fn outcome_of(list: &Targets, dns: &BTreeMap<&str, Vec<IpAddr>>, text: &str) -> String {
     let Ok(target) = text.parse::<Target>() else {
         return "not a target".to_owned();
     };
@@ -328,7 +331,7 @@ fn verdict_of(list: &Targets, dns: &BTreeMap<&str, Vec<IpAddr>>, text: &str) -> 
         Err(NotDialed::Special(_)) => "special".to_owned(),
         Err(NotDialed::NoAddress(_)) => "no address".to_owned(),
         Err(NotDialed::Unresolved(..)) => "unresolved".to_owned(),
-        Err(NotDialed::Nowhere(..)) => "nowhere".to_owned(),
+        Err(NotDialed::NoBackend(..)) => "nowhere".to_owned(),
     }
 }
 
@@ -338,7 +341,7 @@ fn addresses_of(list: &Targets, address: IpAddr, port: u16) -> Vec<SocketAddr> {
     checked.unwrap_or_default().into_iter().map(Checked::address).collect()
 }
 
-/// Any address, and often one that is special or nearly so.
+/// Any address, and often one that is special or close to one.
 fn address() -> impl Strategy<Value = IpAddr> {
     let near = prop::sample::select(vec![
         "0.0.0.0",

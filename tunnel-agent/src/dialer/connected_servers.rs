@@ -1,0 +1,247 @@
+//! The servers to which there are tunnels: a server that is found by two addresses gets one tunnel.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use proto::wire::Welcome;
+use tokio::sync::watch;
+
+/// All tunnels to servers. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct ConnectedServers(Arc<ConnectedShared>);
+
+#[derive(Default)]
+struct ConnectedShared {
+    tunnels: Mutex<Vec<ServerTunnel>>,
+    next: std::sync::atomic::AtomicU64,
+    changed: watch::Sender<()>,
+}
+
+/// A tunnel, by its server and the supervisor that has it.
+struct ServerTunnel {
+    number: u64,
+    server: ServerProcess,
+    /// Number of the supervisor, whose address reaches the server.
+    supervisor: u64,
+    /// Whether the server was heard lately and the tunnel takes new streams.
+    serves: Box<dyn Fn() -> bool + Send>,
+}
+
+/// The identity of a server process, as its Welcome has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ServerProcess {
+    id: String,
+    /// Names the process. Empty from a server that does not send it.
+    boot: Vec<u8>,
+    /// Names its keys. Empty from a server that does not send it.
+    keys: Vec<u8>,
+}
+
+/// The registration of a tunnel, which ends when this is dropped.
+#[must_use = "the tunnel is unregistered when this is dropped"]
+pub(super) struct Registration {
+    connected: ConnectedServers,
+    number: u64,
+}
+
+/// Two servers share something that each needs for itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ServerConflict {
+    #[error("two servers call themselves {0}: give each a serverId of its own")]
+    Id(String),
+    #[error(
+        "servers {0} and {1} have the same keys, so that one ends tunnels of the other: give each a state directory of \
+         its own, and no copy"
+    )]
+    Keys(String, String),
+}
+
+impl ConnectedServers {
+    /// Registers a tunnel of `supervisor` to `server`. `None` if another supervisor has one to the same
+    /// process that serves. A silent tunnel does not count: its address may lead nowhere any more, as where
+    /// IPv6 is broken and IPv4 is not.
+    pub(super) fn register(
+        &self,
+        supervisor: u64,
+        server: ServerProcess,
+        serves: impl Fn() -> bool + Send + 'static,
+    ) -> Option<Registration> {
+        let mut tunnels = self.tunnels();
+        let is_double = |other: &ServerTunnel| {
+            other.supervisor != supervisor && other.server.is(&server) && (other.serves)()
+        };
+        if tunnels.iter().any(is_double) {
+            return None;
+        }
+        let number = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        tunnels.push(ServerTunnel { number, server, supervisor, serves: Box::new(serves) });
+        Some(Registration { connected: self.clone(), number })
+    }
+
+    /// Whether a tunnel to this server serves.
+    pub(super) fn reaches(&self, server: &ServerProcess) -> bool {
+        self.tunnels().iter().any(|tunnel| tunnel.server.is(server) && (tunnel.serves)())
+    }
+
+    /// The server to which `supervisor` and another one have a tunnel, if both serve and the other's is
+    /// younger. The younger one was opened while the elder was silent, and stays.
+    pub(super) fn superseded(&self, supervisor: u64) -> Option<ServerProcess> {
+        let tunnels = self.tunnels();
+        let mine = tunnels.iter().filter(|tunnel| tunnel.supervisor == supervisor && (tunnel.serves)());
+        let is_younger = |other: &ServerTunnel, mine: &ServerTunnel| {
+            other.supervisor != supervisor && other.number > mine.number && other.server.is(&mine.server)
+        };
+        let mut elder =
+            mine.filter(|mine| tunnels.iter().any(|other| is_younger(other, mine) && (other.serves)()));
+        elder.next().map(|mine| mine.server.clone())
+    }
+
+    /// Notifies subscribers that a tunnel serves, or serves no longer.
+    pub(super) fn notify(&self) {
+        self.0.changed.send_replace(());
+    }
+
+    /// Changes whenever a tunnel has ended, serves, or serves no longer.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
+    fn tunnels(&self) -> MutexGuard<'_, Vec<ServerTunnel>> {
+        // Every change is a single push or retain, so a poisoned lock does no harm.
+        self.0.tunnels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServerProcess {
+    /// The server that has sent this Welcome.
+    pub(super) fn from_welcome(welcome: &Welcome) -> Self {
+        Self {
+            id: welcome.server_id.clone(),
+            boot: welcome.boot_nonce.clone(),
+            keys: welcome.keys_mark.clone(),
+        }
+    }
+
+    /// Whether both are the same process, by the fields that servers send.
+    fn is(&self, other: &Self) -> bool {
+        self.id == other.id && self.boot == other.boot
+    }
+
+    fn conflict(&self, other: &Self) -> Option<ServerConflict> {
+        if self.is(other) {
+            None
+        } else if self.id == other.id {
+            Some(ServerConflict::Id(self.id.clone()))
+        } else if !self.keys.is_empty() && self.keys == other.keys {
+            Some(ServerConflict::Keys(self.id.clone(), other.id.clone()))
+        } else {
+            None
+        }
+    }
+}
+
+impl Registration {
+    /// A conflict of this tunnel's server with another one that is connected. Asked once a tunnel is stable:
+    /// just after a restart the tunnel of the process before may still look alive.
+    pub(super) fn conflict(&self) -> Option<ServerConflict> {
+        let tunnels = self.connected.tunnels();
+        let mine = tunnels.iter().find(|tunnel| tunnel.number == self.number)?;
+        let others = tunnels.iter().filter(|other| other.supervisor != mine.supervisor && (other.serves)());
+        others.filter_map(|other| mine.server.conflict(&other.server)).next()
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.connected.tunnels().retain(|tunnel| tunnel.number != self.number);
+        self.connected.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_server_found_by_two_addresses_is_registered_once() {
+        let connected = ConnectedServers::default();
+        let mut changed = connected.subscribe();
+        let first = connected.register(1, server("a", 1, 1), || true).unwrap();
+        assert!(connected.register(2, server("a", 1, 1), || true).is_none());
+
+        drop(first);
+
+        assert!(changed.has_changed().unwrap());
+        changed.mark_unchanged();
+        assert!(connected.register(2, server("a", 1, 1), || true).is_some());
+    }
+
+    #[test]
+    fn a_silent_tunnel_blocks_no_other_address_and_is_superseded() {
+        let (connected, serves) = (ConnectedServers::default(), Arc::new(AtomicBool::new(true)));
+        let asked = Arc::clone(&serves);
+        let _elder = connected.register(1, server("a", 1, 1), move || asked.load(Ordering::Relaxed)).unwrap();
+        assert!(connected.reaches(&server("a", 1, 1)));
+
+        serves.store(false, Ordering::Relaxed);
+        assert!(!connected.reaches(&server("a", 1, 1)));
+        let _younger = connected.register(2, server("a", 1, 1), || true).unwrap();
+        assert_eq!(
+            (connected.superseded(1), connected.superseded(2)),
+            (None, None),
+            "a silent tunnel is kept"
+        );
+
+        serves.store(true, Ordering::Relaxed);
+        assert_eq!((connected.superseded(1), connected.superseded(2)), (Some(server("a", 1, 1)), None));
+    }
+
+    #[test]
+    fn a_second_tunnel_by_the_same_address_is_registered() {
+        let connected = ConnectedServers::default();
+        let _first = connected.register(1, server("a", 1, 1), || true).unwrap();
+        assert!(connected.register(1, server("a", 1, 1), || true).is_some());
+    }
+
+    #[test]
+    fn two_processes_of_one_name_are_two_servers_in_conflict() {
+        let connected = ConnectedServers::default();
+        let _one = connected.register(1, server("a", 1, 1), || true).unwrap();
+        let other = connected.register(2, server("a", 2, 2), || true).unwrap();
+        assert_eq!(other.conflict(), Some(ServerConflict::Id("a".to_owned())));
+    }
+
+    #[test]
+    fn two_servers_with_one_state_directory_are_in_conflict() {
+        let connected = ConnectedServers::default();
+        let _one = connected.register(1, server("a", 1, 7), || true).unwrap();
+        let other = connected.register(2, server("b", 2, 7), || true).unwrap();
+        assert_eq!(other.conflict(), Some(ServerConflict::Keys("b".to_owned(), "a".to_owned())));
+    }
+
+    #[test]
+    fn a_restarted_server_is_in_no_conflict_with_itself() {
+        let connected = ConnectedServers::default();
+        let _before = connected.register(1, server("a", 1, 1), || false).unwrap();
+        let by_another_address = connected.register(2, server("a", 2, 1), || true).unwrap();
+        let by_the_same = connected.register(1, server("a", 3, 1), || false).unwrap();
+        assert_eq!(by_another_address.conflict(), None);
+        drop(by_another_address);
+        assert_eq!(by_the_same.conflict(), None);
+    }
+
+    #[test]
+    fn servers_that_say_nothing_of_their_keys_have_none_in_common() {
+        let connected = ConnectedServers::default();
+        let silent = |id: &str| ServerProcess { id: id.to_owned(), boot: Vec::new(), keys: Vec::new() };
+        let _one = connected.register(1, silent("a"), || true).unwrap();
+        let other = connected.register(2, silent("b"), || true).unwrap();
+        assert_eq!(other.conflict(), None);
+        assert!(connected.register(3, silent("a"), || true).is_none());
+    }
+
+    fn server(id: &str, boot: u8, keys: u8) -> ServerProcess {
+        ServerProcess { id: id.to_owned(), boot: vec![boot; 16], keys: vec![keys; 8] }
+    }
+}

@@ -1,0 +1,381 @@
+//! Happy eyeballs over networks that fail in every manner, in virtual time.
+
+use transport::Carrier::{Http2, Quic};
+
+use super::*;
+
+const RTT: Duration = Duration::from_millis(40);
+const QUIC_DIAL_MAX: Duration = Duration::from_secs(3);
+const SUSPECT_AFTER: Duration = Duration::from_millis(2500);
+const TICK: Duration = Duration::from_millis(10);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The network's treatment of UDP packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Udp {
+    Passes,
+    Dropped,
+    /// Handshake and greeting pass, and no packet after them.
+    DroppedAfterTheGreeting,
+}
+
+#[test]
+fn where_udp_passes_nothing_else_is_dialed() {
+    let mut world = World::new(&[Quic, Http2]);
+    world.run(100 * SECOND);
+    assert_eq!(world.dialed, [Quic]);
+    assert_eq!(world.reachability(), Reachability::Preferred);
+}
+
+#[test]
+fn a_tunnel_works_within_5_s_of_the_start_whatever_udp_does() {
+    for udp in [Udp::Passes, Udp::Dropped, Udp::DroppedAfterTheGreeting] {
+        let mut world = World::new(&[Quic, Http2]);
+        world.udp = udp;
+        let took = world.run_until(World::is_working);
+        assert!(took <= 5 * SECOND, "{udp:?}: {took:?}");
+    }
+}
+
+#[test]
+fn a_silent_tunnel_is_kept_and_has_a_working_one_within_5_s() {
+    for udp in [Udp::Dropped, Udp::DroppedAfterTheGreeting] {
+        let mut world = World::new(&[Quic, Http2]);
+        world.run(30 * SECOND);
+        world.udp = udp;
+        world.tunnels[0].passes = false;
+        world.run_until(|world| world.reachability() == Reachability::Silent);
+        let took = world.run_until(World::is_working);
+        assert!(took <= 5 * SECOND, "{udp:?}: {took:?}");
+        assert!(world.tunnels.iter().any(|tunnel| tunnel.number == 1 && !tunnel.is_draining), "{udp:?}");
+    }
+}
+
+#[test]
+fn quic_is_used_within_60_s_of_udps_return_and_http2_drained_later() {
+    for away in [5, 20, 45, 300] {
+        let mut world = World::new(&[Quic, Http2]);
+        world.udp = Udp::Dropped;
+        world.run(away * SECOND);
+        assert_eq!(world.reachability(), Reachability::Fallback);
+        world.udp = Udp::Passes;
+
+        let took = world.run_until(|world| world.reachability() == Reachability::Preferred);
+        assert!(took <= 60 * SECOND, "{took:?}");
+        let is_draining =
+            |world: &World| world.tunnels.iter().any(|tunnel| tunnel.carrier == Http2 && tunnel.is_draining);
+        assert!(!is_draining(&world));
+        let took = world.run_until(is_draining);
+        assert!(took >= STABLE_AFTER - SECOND && took <= STABLE_AFTER + SECOND, "{took:?}");
+    }
+}
+
+#[test]
+fn a_silent_tunnel_that_is_heard_again_ends_the_dials() {
+    let mut world = World::new(&[Quic, Http2]);
+    world.run(30 * SECOND);
+    world.tunnels[0].passes = false;
+    world.udp = Udp::Dropped;
+    world.run_until(|world| world.dialed.len() > 1);
+    world.tunnels[0].passes = true;
+    world.run(60 * SECOND);
+    assert_eq!((world.reachability(), world.tunnels.len()), (Reachability::Preferred, 1));
+}
+
+#[test]
+fn the_successor_of_a_silent_tunnel_has_it_drained_and_not_closed() {
+    let mut world = World::new(&[Quic]);
+    world.run(30 * SECOND);
+    // The old connection's path is dead, as behind a NAT that has forgotten it; a new one's is_working.
+    world.tunnels[0].passes = false;
+    world.run_until(|world| world.tunnels.len() > 1);
+    world.run(SECOND);
+    assert!(world.tunnels[0].is_draining && !world.tunnels[1].is_draining);
+    assert_eq!(world.closed, 0);
+}
+
+#[test]
+fn a_restarted_server_is_dialed_anew_at_once_although_a_dial_is_under_way() {
+    let mut world = World::new(&[Quic]);
+    world.run(30 * SECOND);
+    world.tunnels[0].passes = false;
+    world.udp = Udp::Dropped;
+    world.run_until(|world| world.dialed.len() > 1);
+    world.udp = Udp::Passes;
+
+    world.end(0, true);
+
+    let took = world.run_until(World::is_working);
+    assert!(took < SECOND, "{took:?}");
+}
+
+#[test]
+fn a_server_that_drains_is_dialed_again_before_its_tunnel_ends() {
+    let mut world = World::new(&[Quic]);
+    world.run(30 * SECOND);
+    world.tunnels[0].is_draining = true;
+    world.run_until(|world| world.tunnels.len() > 1);
+    assert_eq!(world.reachability(), Reachability::Preferred);
+}
+
+#[test]
+fn a_refused_certificate_is_dialed_twice_a_minute_at_most() {
+    let mut world = World::new(&[Quic]);
+    world.failure = Some(DialFailure::Refused);
+    world.run(120 * SECOND);
+    assert!((2..=5).contains(&world.dialed.len()), "{}", world.dialed.len());
+}
+
+#[test]
+fn until_a_servers_retry_after_it_is_dialed_by_no_carrier() {
+    let mut world = World::new(&[Quic, Http2]);
+    world.failure = Some(DialFailure::RetryAfter(20 * SECOND));
+    world.run(20 * SECOND);
+    assert_eq!(world.dialed, [Quic]);
+}
+
+#[test]
+fn a_replaced_process_does_not_come_back_at_once_by_any_carrier() {
+    let now = Instant::now();
+    for held in [SECOND, 3600 * SECOND] {
+        let mut happy_eyeballs = HappyEyeballs::new(now, &[Quic, Http2]);
+        assert_eq!(happy_eyeballs.poll_step(), Some(Step::Dial(Quic)));
+        let number = happy_eyeballs.greeted(now, Quic);
+        happy_eyeballs.ended(now + held, number, CloseReason::Replaced, 0);
+        let before = now + held + 29 * SECOND;
+        happy_eyeballs.handle_timeout(before);
+        assert_eq!(happy_eyeballs.poll_step(), None);
+        happy_eyeballs.handle_timeout(before + SECOND);
+        assert_eq!(happy_eyeballs.poll_step(), Some(Step::Dial(Quic)));
+    }
+}
+
+#[test]
+fn a_duplicate_is_not_dialed_until_the_other_address_is_gone() {
+    let now = Instant::now();
+    let mut happy_eyeballs = HappyEyeballs::new(now, &[Quic]);
+    assert_eq!(happy_eyeballs.poll_step(), Some(Step::Dial(Quic)));
+    let number = happy_eyeballs.found_duplicate(now, Quic);
+    happy_eyeballs.ended(now, number, CloseReason::Other, u64::MAX);
+    let later = now + DUPLICATE_RECHECK_AFTER - SECOND;
+    happy_eyeballs.handle_timeout(later);
+    assert_eq!(
+        (happy_eyeballs.poll_step(), happy_eyeballs.poll_timeout()),
+        (None, Some(now + DUPLICATE_RECHECK_AFTER))
+    );
+
+    happy_eyeballs.duplicate_gone(later);
+    assert_eq!(happy_eyeballs.poll_step(), Some(Step::Dial(Quic)));
+}
+
+#[test]
+fn a_superseded_tunnel_is_drained_once_and_a_silent_one_kept() {
+    let now = Instant::now();
+    let mut happy_eyeballs = HappyEyeballs::new(now, &[Quic, Http2]);
+    let silent = happy_eyeballs.greeted(now, Quic);
+    happy_eyeballs.observe(now, silent, Health::Suspect, false);
+    let serves = happy_eyeballs.greeted(now, Quic);
+    while happy_eyeballs.poll_step().is_some() {}
+
+    happy_eyeballs.yield_to_duplicate(now);
+    happy_eyeballs.yield_to_duplicate(now);
+
+    assert_eq!((happy_eyeballs.poll_step(), happy_eyeballs.poll_step()), (Some(Step::Drain(serves)), None));
+    assert_eq!(happy_eyeballs.poll_timeout(), Some(now + DUPLICATE_RECHECK_AFTER));
+    happy_eyeballs.observe(now, silent, Health::Live, false);
+    happy_eyeballs.yield_to_duplicate(now);
+    assert_eq!(happy_eyeballs.poll_step(), Some(Step::Drain(silent)));
+}
+
+#[test]
+fn an_address_that_is_gone_is_left_once_its_tunnel_has_ended() {
+    let mut world = World::new(&[Quic]);
+    world.run(SECOND);
+    world.happy_eyeballs.stop(world.now);
+    world.run(SECOND);
+    assert!(!world.happy_eyeballs.is_finished());
+    world.end(0, false);
+    assert!(world.happy_eyeballs.is_finished());
+    world.run(60 * SECOND);
+    assert_eq!(world.dialed, [Quic]);
+}
+
+#[test]
+fn no_carrier_is_dialed_twice_at_once_and_tunnels_are_bounded() {
+    for seed in 0..30 {
+        let mut world = World::new(&[Quic, Http2]);
+        let mut rng_state = seed;
+        for _ in 0..40 {
+            rng_state = next_random(rng_state);
+            match rng_state % 6 {
+                0 => world.udp = Udp::Passes,
+                1 => world.udp = Udp::Dropped,
+                2 => world.udp = Udp::DroppedAfterTheGreeting,
+                3 => world.tcp = !world.tcp,
+                4 => world.tunnels.iter_mut().for_each(|tunnel| tunnel.passes = rng_state & 64 == 0),
+                _ => world.end(0, rng_state & 64 == 0),
+            }
+            world.run(TICK * ((rng_state >> 32) as u32 % 1500));
+            assert!(world.tunnels.len() <= TUNNELS_MAX, "seed {seed}");
+        }
+        (world.udp, world.tcp) = (Udp::Passes, true);
+        world.tunnels.iter_mut().for_each(|tunnel| tunnel.passes = true);
+        world.run(90 * SECOND);
+        assert_eq!(world.reachability(), Reachability::Preferred, "seed {seed}");
+    }
+}
+
+/// A simulated agent, a server, and the network between them.
+struct World {
+    happy_eyeballs: HappyEyeballs,
+    now: Instant,
+    udp: Udp,
+    tcp: bool,
+    /// The failure that every dial ends with, if any.
+    failure: Option<DialFailure>,
+    /// Dials under way: when each ends, and whether with a tunnel.
+    dials: Vec<(Carrier, Instant, bool)>,
+    tunnels: Vec<SimTunnel>,
+    dialed: Vec<Carrier>,
+    closed: usize,
+    rng_state: u64,
+}
+
+struct SimTunnel {
+    number: u64,
+    carrier: Carrier,
+    greeted: Instant,
+    heard: Instant,
+    passes: bool,
+    is_draining: bool,
+}
+
+impl World {
+    fn new(carriers: &[Carrier]) -> Self {
+        let now = Instant::now();
+        Self {
+            happy_eyeballs: HappyEyeballs::new(now, carriers),
+            now,
+            udp: Udp::Passes,
+            tcp: true,
+            failure: None,
+            dials: Vec::new(),
+            tunnels: Vec::new(),
+            dialed: Vec::new(),
+            closed: 0,
+            rng_state: 1,
+        }
+    }
+
+    fn reachability(&self) -> Reachability {
+        self.happy_eyeballs.reachability()
+    }
+
+    /// Whether a tunnel takes new streams and its packets pass.
+    fn is_working(&self) -> bool {
+        self.tunnels.iter().any(|tunnel| tunnel.passes && !tunnel.is_draining)
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.tick();
+        }
+    }
+
+    /// Runs until this is so, and returns how long that took.
+    fn run_until(&mut self, is_so: impl Fn(&Self) -> bool) -> Duration {
+        let began = self.now;
+        while !is_so(self) {
+            assert!(self.now < began + 600 * SECOND, "never");
+            self.tick();
+        }
+        self.now - began
+    }
+
+    fn end(&mut self, index: usize, restarted: bool) {
+        if index < self.tunnels.len() {
+            let tunnel = self.tunnels.remove(index);
+            let ending = if restarted { CloseReason::Restarted } else { CloseReason::Other };
+            self.happy_eyeballs.ended(self.now, tunnel.number, ending, next_random(self.rng_state));
+        }
+    }
+
+    fn tick(&mut self) {
+        self.now += TICK;
+        self.rng_state = next_random(self.rng_state);
+        self.end_dials();
+        self.look_at_tunnels();
+        if self.happy_eyeballs.poll_timeout().is_some_and(|due| due <= self.now) {
+            self.happy_eyeballs.handle_timeout(self.now);
+        }
+        while let Some(step) = self.happy_eyeballs.poll_step() {
+            self.take(step);
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Dial(carrier) => {
+                assert!(self.dials.iter().all(|(other, ..)| *other != carrier), "twice at once");
+                self.dialed.push(carrier);
+                let passes = if carrier == Quic { self.udp != Udp::Dropped } else { self.tcp };
+                let takes = if passes { RTT * 3 } else { QUIC_DIAL_MAX };
+                self.dials.push((carrier, self.now + takes, passes));
+            }
+            Step::Abandon(carrier) => self.dials.retain(|(other, ..)| *other != carrier),
+            Step::Drain(number) => {
+                let tunnel = self.tunnels.iter_mut().find(|tunnel| tunnel.number == number);
+                tunnel.expect("a tunnel that is there").is_draining = true;
+            }
+            Step::Close(number) => {
+                self.closed += 1;
+                let index = self.tunnels.iter().position(|tunnel| tunnel.number == number);
+                self.end(index.expect("a tunnel that is there"), false);
+            }
+        }
+    }
+
+    fn end_dials(&mut self) {
+        let now = self.now;
+        let ended: Vec<_> = self.dials.extract_if(.., |(_, at, _)| *at <= now).collect();
+        for (carrier, _, passes) in ended {
+            if let Some(failure) = self.failure.or_else(|| (!passes).then_some(DialFailure::Unanswered)) {
+                self.happy_eyeballs.failed(now, carrier, failure, self.rng_state);
+                continue;
+            }
+            let number = self.happy_eyeballs.greeted(now, carrier);
+            let passes = carrier == Http2 || self.udp == Udp::Passes;
+            self.tunnels.push(SimTunnel {
+                number,
+                carrier,
+                greeted: now,
+                heard: now,
+                passes,
+                is_draining: false,
+            });
+        }
+    }
+
+    fn look_at_tunnels(&mut self) {
+        for tunnel in &mut self.tunnels {
+            if tunnel.passes {
+                tunnel.heard = self.now;
+            }
+            if tunnel.passes && self.now >= tunnel.greeted + RTT * 3 {
+                self.happy_eyeballs.proven(self.now, tunnel.number);
+            }
+            let silence = self.now - tunnel.heard;
+            let health = if silence < SUSPECT_AFTER { Health::Live } else { Health::Suspect };
+            self.happy_eyeballs.observe(self.now, tunnel.number, health, tunnel.is_draining);
+        }
+    }
+}
+
+fn next_random(rng_state: u64) -> u64 {
+    // SplitMix64.
+    let mixed = rng_state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

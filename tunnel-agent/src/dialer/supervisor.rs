@@ -1,0 +1,287 @@
+//! Supervises the tunnels to one address of a server: carries out the steps of happy eyeballs, and reports
+//! back.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use daemon::chain;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use proto::CloseCode;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+use transport::{Carrier, Tunnel, TunnelEnded};
+
+use super::connected_servers::{Registration, ServerProcess};
+use super::dependencies::SharedDialer;
+use super::dial::{Greeted, Route, TunnelDialError, dial};
+use super::happy_eyeballs::{CloseReason, HappyEyeballs, Step};
+use super::log_throttle::LogThrottle;
+use super::readiness::AddressReadiness;
+use super::tunnel_task::{passes_packets, run_tunnel};
+use crate::metrics::{self, TunnelEnd};
+use crate::random::random;
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The result of a dial by a carrier. `None` if it was abandoned.
+type DialResult = (Carrier, Option<Result<Greeted, TunnelDialError>>);
+
+/// The tunnels to one address of a server, and the dials under way.
+pub(super) struct Supervisor {
+    shared: Arc<SharedDialer>,
+    route: Arc<Route>,
+    /// Names this supervisor within the process.
+    number: u64,
+    /// Whether DNS still lists the address for the server.
+    is_listed: watch::Receiver<bool>,
+    /// Notified before each dial, because the server's addresses may have changed.
+    redials: Arc<Notify>,
+    happy_eyeballs: HappyEyeballs,
+    readiness: AddressReadiness,
+    /// The dials under way, each by its own carrier.
+    dials: FuturesUnordered<Boxed<DialResult>>,
+    /// Cancels the dial by a carrier.
+    cancel: Vec<(Carrier, CancellationToken)>,
+    attempts: u32,
+    tunnels: Vec<(u64, Tunnel)>,
+    /// The tasks of the tunnels, by number.
+    tunnel_tasks: FuturesUnordered<Boxed<(u64, TunnelEnded)>>,
+    /// Probes that resolve to a tunnel's number once packets pass on it.
+    probes: FuturesUnordered<Boxed<Option<u64>>>,
+    /// Notified when a tunnel's health or draining changes.
+    changed: Arc<Notify>,
+    /// The server that is reached by another address.
+    duplicate_of: Option<ServerProcess>,
+    /// The end of the last tunnel, until the next one is greeted.
+    ended: Option<TunnelEnd>,
+    /// Failed dials over QUIC, and over HTTP/2.
+    log_throttles: [LogThrottle; 2],
+}
+
+impl Supervisor {
+    /// Supervises this address. No other supervisor has this number.
+    pub(super) fn new(
+        shared: Arc<SharedDialer>,
+        route: Route,
+        number: u64,
+        is_listed: watch::Receiver<bool>,
+        redials: Arc<Notify>,
+    ) -> Self {
+        let carriers = shared.dependencies.carriers.iter().copied();
+        // Without an address, no datagram can be sent.
+        let carriers = carriers.filter(|carrier| route.address.is_some() || *carrier == Carrier::Http2);
+        let happy_eyeballs = HappyEyeballs::new(Instant::now(), &carriers.collect::<Vec<_>>());
+        Self {
+            readiness: shared.readiness.address(number),
+            shared,
+            route: Arc::new(route),
+            number,
+            is_listed,
+            redials,
+            happy_eyeballs,
+            dials: FuturesUnordered::new(),
+            cancel: Vec::new(),
+            attempts: 0,
+            tunnels: Vec::new(),
+            tunnel_tasks: FuturesUnordered::new(),
+            probes: FuturesUnordered::new(),
+            changed: Arc::new(Notify::new()),
+            duplicate_of: None,
+            ended: None,
+            log_throttles: [LogThrottle::default(), LogThrottle::default()],
+        }
+    }
+
+    /// Runs until the agent stops or DNS no longer lists the address, and then until every tunnel has ended.
+    pub(super) async fn run(mut self) {
+        let (draining, mut is_draining) = (self.shared.scope.draining(), false);
+        tokio::pin!(draining);
+        let mut connected_changes = self.shared.connected.subscribe();
+        loop {
+            self.take_steps();
+            self.readiness.set(self.happy_eyeballs.reachability());
+            if self.happy_eyeballs.is_finished() && self.tunnel_tasks.is_empty() {
+                return;
+            }
+            let due = self.happy_eyeballs.poll_timeout();
+            // All arms are cancel-safe: futures stay in their sets, a notification and a change that came are
+            // kept, and a sleep has nothing to lose.
+            tokio::select! {
+                Some((carrier, dialed)) = self.dials.next() => self.dialed(carrier, dialed),
+                Some((number, ended)) = self.tunnel_tasks.next() => self.tunnel_ended(number, &ended),
+                Some(proven) = self.probes.next() => if let Some(number) = proven {
+                    self.happy_eyeballs.proven(Instant::now(), number);
+                },
+                () = self.changed.notified() => self.observe(),
+                () = until(due) => self.happy_eyeballs.handle_timeout(Instant::now()),
+                Ok(()) = self.is_listed.changed(), if !is_draining => self.listing_changed(),
+                Ok(()) = connected_changes.changed() => self.look_for_duplicates(),
+                () = &mut draining, if !is_draining => {
+                    is_draining = true;
+                    self.happy_eyeballs.stop(Instant::now());
+                }
+            }
+        }
+    }
+
+    fn take_steps(&mut self) {
+        while let Some(step) = self.happy_eyeballs.poll_step() {
+            match step {
+                Step::Dial(carrier) => self.dial(carrier),
+                Step::Abandon(carrier) => {
+                    let abandoned = self.cancel.extract_if(.., |(of, _)| *of == carrier);
+                    abandoned.for_each(|(_, token)| token.cancel());
+                }
+                Step::Drain(number) => self.tunnel(number).into_iter().for_each(Tunnel::begin_drain),
+                Step::Close(number) => {
+                    let tunnel = self.tunnel(number);
+                    tunnel.into_iter().for_each(|tunnel| tunnel.close(CloseCode::Lost));
+                }
+            }
+        }
+    }
+
+    fn dial(&mut self, carrier: Carrier) {
+        self.redials.notify_one();
+        let token = CancellationToken::new();
+        self.cancel.push((carrier, token.clone()));
+        let dialing = dial(Arc::clone(&self.shared), Arc::clone(&self.route), carrier, self.attempts);
+        self.attempts = self.attempts.wrapping_add(u32::from(carrier == Carrier::Quic));
+        let dialing = async move { (carrier, token.run_until_cancelled_owned(dialing).await) };
+        self.dials.push(Box::pin(dialing));
+    }
+
+    fn dialed(&mut self, carrier: Carrier, dialed: Option<Result<Greeted, TunnelDialError>>) {
+        let Some(dialed) = dialed else { return };
+        self.cancel.retain(|(of, _)| *of != carrier);
+        match dialed {
+            Ok(greeted) => self.greeted(carrier, greeted),
+            Err(error) => self.failed(carrier, &error),
+        }
+    }
+
+    fn greeted(&mut self, carrier: Carrier, greeted: Greeted) {
+        self.attempts = 0;
+        self.log_throttles[usize::from(carrier != Carrier::Quic)].reset();
+        if let Some(ended) = self.ended.take() {
+            metrics::reconnected(ended);
+        }
+        let (now, server) = (Instant::now(), ServerProcess::from_welcome(&greeted.welcome));
+        let tunnel = greeted.tunnel.clone();
+        let asked = tunnel.clone();
+        let serves = move || asked.health() == proto::session::Health::Live && !asked.is_draining();
+        let number = match self.shared.connected.register(self.number, server.clone(), serves) {
+            Some(registration) => {
+                let number = self.happy_eyeballs.greeted(now, carrier);
+                self.probe(number, carrier, &tunnel);
+                self.run_tunnel(number, greeted, Some(registration));
+                number
+            }
+            None => {
+                let (name, address) = (&self.route.server.address, &self.route);
+                info!(server = %name, %address, server_id = greeted.welcome.server_id, "reached by another address already");
+                self.duplicate_of = Some(server);
+                let number = self.happy_eyeballs.found_duplicate(now, carrier);
+                tunnel.begin_drain();
+                self.run_tunnel(number, greeted, None);
+                number
+            }
+        };
+        self.tunnels.push((number, tunnel));
+    }
+
+    fn probe(&mut self, number: u64, carrier: Carrier, tunnel: &Tunnel) {
+        match carrier {
+            Carrier::Quic => {
+                let control_plane = self.shared.dependencies.control_plane.clone();
+                let probe = passes_packets(tunnel.clone(), control_plane);
+                self.probes.push(Box::pin(async move { probe.await.then_some(number) }));
+            }
+            // A path that carries the handshakes of TCP and TLS carries everything.
+            Carrier::Http2 => self.happy_eyeballs.proven(Instant::now(), number),
+        }
+    }
+
+    fn run_tunnel(&mut self, number: u64, greeted: Greeted, registration: Option<Registration>) {
+        let (shared, route, changed) =
+            (Arc::clone(&self.shared), Arc::clone(&self.route), Arc::clone(&self.changed));
+        let running = run_tunnel(shared, route, greeted, registration, changed);
+        self.tunnel_tasks.push(Box::pin(async move { (number, running.await) }));
+    }
+
+    fn failed(&mut self, carrier: Carrier, error: &TunnelDialError) {
+        error.count();
+        let now = Instant::now();
+        let wait = self.happy_eyeballs.failed(now, carrier, error.failure(), random());
+        let (server, address, error) = (&self.route.server.address, &self.route, chain(error).to_string());
+        let throttle = &mut self.log_throttles[usize::from(carrier != Carrier::Quic)];
+        let carrier = carrier.as_str();
+        if throttle.should_log(now, &error) {
+            warn!(%server, %address, carrier, error, next = ?wait, "no tunnel");
+        } else {
+            debug!(%server, %address, carrier, error, next = ?wait, "no tunnel");
+        }
+    }
+
+    fn tunnel_ended(&mut self, number: u64, ended: &TunnelEnded) {
+        self.tunnels.retain(|(of, _)| *of != number);
+        self.ended = Some(metrics::tunnel_ended(ended));
+        let reason = if *ended == TunnelEnded::Restarted {
+            CloseReason::Restarted
+        } else if *ended == TunnelEnded::ClosedByPeer(CloseCode::Replaced) {
+            CloseReason::Replaced
+        } else {
+            CloseReason::Other
+        };
+        self.happy_eyeballs.ended(Instant::now(), number, reason, random());
+    }
+
+    fn observe(&mut self) {
+        let now = Instant::now();
+        for (number, tunnel) in &self.tunnels {
+            self.happy_eyeballs.observe(now, *number, tunnel.health(), tunnel.is_draining());
+        }
+        self.shared.connected.notify();
+    }
+
+    fn listing_changed(&mut self) {
+        let now = Instant::now();
+        if *self.is_listed.borrow_and_update() {
+            self.happy_eyeballs.resume(now);
+        } else {
+            info!(server = %self.route.server.address, address = %self.route, "DNS no longer lists an address of the server");
+            self.happy_eyeballs.stop(now);
+        }
+    }
+
+    /// The tunnel by another address may have ended or turned silent. Or ours was silent, and one by another
+    /// address was opened.
+    fn look_for_duplicates(&mut self) {
+        let (now, connected) = (Instant::now(), &self.shared.connected);
+        if let Some(server) = connected.superseded(self.number) {
+            info!(server = %self.route.server.address, address = %self.route, "reached by another address meanwhile");
+            self.duplicate_of = Some(server);
+            self.happy_eyeballs.yield_to_duplicate(now);
+        } else if let Some(server) = &self.duplicate_of
+            && !connected.reaches(server)
+        {
+            self.duplicate_of = None;
+            self.happy_eyeballs.duplicate_gone(now);
+        }
+    }
+
+    fn tunnel(&self, number: u64) -> Option<&Tunnel> {
+        self.tunnels.iter().find(|(of, _)| *of == number).map(|(_, tunnel)| tunnel)
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}

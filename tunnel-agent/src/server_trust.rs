@@ -1,0 +1,210 @@
+//! The agent's trust in its servers: the roots of its configuration, or those of the newest trust bundle that
+//! they have signed.
+//!
+//! So roots are exchanged without touching a site. The old root signs a bundle that contains the new one, the
+//! agent stores the bundle, and the old root can be retired.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use daemon::{StateDir, StateError};
+use proto::wire::Extension;
+use rcgen::KeyPair;
+use rustls::time_provider::TimeProvider;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::watch;
+use transport::DialTls;
+use transport::tls::{Material, MeantServers, TlsError};
+use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, BundleError, TrustBundle};
+use trust::names::{NotATrustDomain, TrustDomain};
+use trust::proof::{EXPORTER_BYTES, Proof, Purpose};
+use trust::{Pin, Role, Serial};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// The file in the state directory with the newest bundle, after the mark of the anchors that led to it.
+const BUNDLE_FILE: &str = "trust.bundle";
+
+/// Length of that mark, in bytes.
+const MARK_BYTES: usize = 32;
+
+/// The trust in the agent's servers, and the certificate that it shows them. Clones share it.
+#[derive(Clone)]
+pub struct ServerTrust(Arc<SharedTrust>);
+
+struct SharedTrust {
+    expected: MeantServers,
+    /// The clock by which certificates are verified.
+    clock: Arc<dyn TimeProvider>,
+    /// The roots of the configuration.
+    anchors: Anchors,
+    state: StateDir,
+    current: Mutex<CurrentTrust>,
+    /// Counts replacements of the agent's certificate.
+    replacements: watch::Sender<u64>,
+}
+
+struct CurrentTrust {
+    /// The agent's own certificate, and intermediates after it.
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    bundle: Option<TrustBundle>,
+    /// The roots of the bundle, or else those of the configuration.
+    roots: Vec<CertificateDer<'static>>,
+    tls: DialTls,
+}
+
+/// No server can be dialed.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerTrustError {
+    /// The configured trust domain is not valid.
+    #[error("trustDomain is not a trust domain")]
+    Domain(#[from] NotATrustDomain),
+    /// The stored bundle cannot be read.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The roots or the agent's own certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// A trust bundle was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustBundleError {
+    /// Its signature, its version, or its form is not valid.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// It could not be stored, so the next start would not know it.
+    #[error("the trust bundle could not be stored")]
+    State(#[from] StateError),
+    /// Its roots cannot be used.
+    #[error("the trust bundle's roots cannot be used")]
+    Tls(#[from] TlsError),
+}
+
+impl ServerTrust {
+    /// Trusts servers below `roots`, or below those of the bundle that was stored in `state` because of the
+    /// same `roots`. The agent shows them `chain`.
+    ///
+    /// # Errors
+    /// [`ServerTrustError`] names the cause.
+    pub fn new(
+        (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+        roots: &[CertificateDer<'static>],
+        expected: MeantServers,
+        state: StateDir,
+        clock: Arc<dyn TimeProvider>,
+    ) -> Result<Self, ServerTrustError> {
+        let domain: TrustDomain = expected.trust_domain.parse()?;
+        let anchors = Anchors::new(domain).and_roots(roots);
+        let bundle = stored_bundle(&state, &anchors)?;
+        let roots = bundle.as_ref().map_or(roots, |bundle| bundle.roots(Role::Server)).to_vec();
+        let tls = tls(&chain, &key, roots.clone(), &expected, &clock)?;
+        let current = Mutex::new(CurrentTrust { chain, key, bundle, roots, tls });
+        Ok(Self(Arc::new(SharedTrust {
+            expected,
+            clock,
+            anchors,
+            state,
+            current,
+            replacements: watch::Sender::new(0),
+        })))
+    }
+
+    /// The TLS configuration of the next dial.
+    #[must_use]
+    pub fn tls(&self) -> DialTls {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).tls.clone()
+    }
+
+    /// The roots to which servers' certificates have to chain now.
+    #[must_use]
+    pub fn roots(&self) -> Vec<CertificateDer<'static>> {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).roots.clone()
+    }
+
+    /// Shows another certificate of the agent's from now on.
+    ///
+    /// # Errors
+    /// `TlsError`. The old certificate stays in use then.
+    pub fn replace_certificate(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), TlsError> {
+        let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.tls = tls(&chain, &key, current.roots.clone(), &self.0.expected, &self.0.clock)?;
+        (current.chain, current.key) = (chain, key);
+        drop(current);
+        self.0.replacements.send_modify(|times| *times += 1);
+        Ok(())
+    }
+
+    /// Changes whenever the agent's certificate is replaced. Counts as changed at once if it ever was
+    /// replaced.
+    #[must_use]
+    pub fn renewals(&self) -> watch::Receiver<u64> {
+        let mut renewals = self.0.replacements.subscribe();
+        if *renewals.borrow_and_update() > 0 {
+            renewals.mark_changed();
+        }
+        renewals
+    }
+
+    /// Proves the current certificate on a tunnel that may have been opened with an earlier one.
+    #[must_use]
+    pub fn extension(&self, exporter: &[u8; EXPORTER_BYTES]) -> Option<Extension> {
+        let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, leaf) = X509Certificate::from_der(current.chain.first()?).ok()?;
+        let (serial, key) = (Serial::of(&leaf)?, KeyPair::try_from(&current.key).ok()?);
+        let proof = Proof { purpose: Purpose::Extension, exporter, serial, spki: leaf.public_key().raw };
+        Some(Extension { serial: serial.to_bytes().to_vec(), proof: proof.sign(&key)? })
+    }
+
+    /// Accepts the bundle that a server has sent: stores it, and uses it for dials from now on. Returns its
+    /// version, or `None` if it is not newer. Blocks.
+    ///
+    /// # Errors
+    /// [`TrustBundleError`]. The old trust stays in use then.
+    pub fn accept_bundle(&self, bytes: &[u8]) -> Result<Option<u64>, TrustBundleError> {
+        let shared = &*self.0;
+        let mut current = shared.current.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only the current roots: one that a bundle has dropped signs no bundles any more.
+        let anchors = shared.anchors.replaced_by(&current.roots);
+        let Some(bundle) = anchors.accept(bytes, current.bundle.as_ref())? else {
+            return Ok(None);
+        };
+        let roots = bundle.roots(Role::Server).to_vec();
+        let tls = tls(&current.chain, &current.key, roots.clone(), &shared.expected, &shared.clock)?;
+        // Stored before it is used, so that a restart does not return to an older one.
+        shared.state.write(BUNDLE_FILE, &[shared.anchors.mark().as_bytes().as_slice(), bytes].concat())?;
+        let version = bundle.version();
+        (current.bundle, current.roots, current.tls) = (Some(bundle), roots, tls);
+        Ok(Some(version))
+    }
+}
+
+/// The stored bundle, unless other anchors have led to it: then the agent's configuration has changed.
+fn stored_bundle(state: &StateDir, anchors: &Anchors) -> Result<Option<TrustBundle>, StateError> {
+    let Some(bytes) = state.read(BUNDLE_FILE, (MARK_BYTES + BUNDLE_BYTES_MAX) as u64)? else {
+        return Ok(None);
+    };
+    let Some((mark, bundle)) = bytes.split_first_chunk::<MARK_BYTES>() else {
+        return Ok(None);
+    };
+    // It was verified when it was accepted, and nobody else can write here.
+    let bundle = TrustBundle::look(bundle).ok();
+    Ok(bundle.filter(|_| Pin::from(*mark) == anchors.mark()))
+}
+
+fn tls(
+    chain: &[CertificateDer<'static>],
+    key: &PrivateKeyDer<'static>,
+    roots: Vec<CertificateDer<'static>>,
+    expected: &MeantServers,
+    clock: &Arc<dyn TimeProvider>,
+) -> Result<DialTls, TlsError> {
+    let material = Material { chain: chain.to_vec(), key: key.clone_key(), peer_roots: roots };
+    DialTls::by_clock(material, expected.clone(), Arc::clone(clock))
+}
+
+#[cfg(test)]
+mod tests;

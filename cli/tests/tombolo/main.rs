@@ -7,7 +7,6 @@
 )]
 
 mod audit;
-mod bench;
 mod ca_init;
 mod ca_intermediate;
 mod ca_issue;
@@ -19,4 +18,5 @@ mod kubeconfig;
 mod policy;
 mod rbac;
 mod settings;
-mod users;
+mod user_tokens;
+mod workdir;

@@ -1,4 +1,4 @@
-//! The kubeconfig's form (`v1`, `Config` of client-go's `clientcmd`).
+//! Writes kubeconfigs (`v1`, `Config` of client-go's `clientcmd`) for clusters behind the gateway.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,10 +8,10 @@ use serde_saphyr::{SerializeError, ser_options};
 
 use crate::names::{GatewayUrl, HostSuffix};
 
-/// A whole kubeconfig.
+/// A complete kubeconfig.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct Document {
+pub(super) struct KubeconfigDocument {
     #[serde(rename = "apiVersion")]
     api_version: &'static str,
     kind: &'static str,
@@ -21,16 +21,16 @@ pub(super) struct Document {
     users: Vec<NamedUser>,
 }
 
-/// What vouches for the gateway.
-pub(super) enum Authority {
+/// The CA certificates of the gateway.
+pub(super) enum GatewayCa {
     Embedded(String),
     File(String),
 }
 
-/// How the person proves who they are; what is not used is left out.
+/// The credential of the user. Keys that are not used are left out.
 #[derive(Serialize, Default)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct User {
+pub(super) struct UserBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) client_certificate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,12 +48,12 @@ pub(super) struct User {
 #[derive(Serialize)]
 struct NamedCluster {
     name: String,
-    cluster: Cluster,
+    cluster: ClusterBody,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Cluster {
+struct ClusterBody {
     server: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     certificate_authority: Option<String>,
@@ -64,11 +64,11 @@ struct Cluster {
 #[derive(Serialize)]
 struct NamedContext {
     name: String,
-    context: Context,
+    context: ContextBody,
 }
 
 #[derive(Serialize)]
-struct Context {
+struct ContextBody {
     cluster: String,
     user: String,
 }
@@ -76,35 +76,35 @@ struct Context {
 #[derive(Serialize)]
 struct NamedUser {
     name: String,
-    user: User,
+    user: UserBody,
 }
 
-impl Document {
-    /// One context per cluster; the first is the current one.
-    pub(super) fn of(
+impl KubeconfigDocument {
+    /// A kubeconfig with one context per cluster. The first context is the current one.
+    pub(super) fn new(
         gateway: &GatewayUrl,
         clusters: &[ClusterId],
         suffix: Option<&HostSuffix>,
-        authority: &Authority,
-        user: User,
+        ca: &GatewayCa,
+        user: UserBody,
     ) -> Self {
-        // The host in the name, so that two such files merge without one credential hiding the other.
+        // The gateway's host is part of the name, so that files for two gateways can be merged.
         let user_name = format!("tombolo@{}", gateway.host());
-        let cluster = |name: &ClusterId| Cluster {
+        let cluster = |name: &ClusterId| ClusterBody {
             server: match suffix {
-                Some(suffix) => gateway.by_host_name(name, suffix),
-                None => gateway.by_path(name),
+                Some(suffix) => gateway.cluster_url_by_host_name(name, suffix),
+                None => gateway.cluster_url_by_path(name),
             },
-            certificate_authority: match authority {
-                Authority::File(path) => Some(path.clone()),
-                Authority::Embedded(_) => None,
+            certificate_authority: match ca {
+                GatewayCa::File(path) => Some(path.clone()),
+                GatewayCa::Embedded(_) => None,
             },
-            certificate_authority_data: match authority {
-                Authority::Embedded(text) => Some(base64(text)),
-                Authority::File(_) => None,
+            certificate_authority_data: match ca {
+                GatewayCa::Embedded(text) => Some(base64(text)),
+                GatewayCa::File(_) => None,
             },
         };
-        let context = |name: &ClusterId| Context { cluster: name.to_string(), user: user_name.clone() };
+        let context = |name: &ClusterId| ContextBody { cluster: name.to_string(), user: user_name.clone() };
         Self {
             api_version: "v1",
             kind: "Config",
@@ -121,13 +121,13 @@ impl Document {
         }
     }
 
-    /// The document, one line for each value, however long: people search kubeconfigs with line tools.
+    /// Formats the kubeconfig with each value on one line, because people search kubeconfigs with line tools.
     pub(super) fn to_yaml(&self) -> Result<String, SerializeError> {
         serde_saphyr::to_string_with_options(self, ser_options! { prefer_block_scalars: false })
     }
 }
 
-/// As kubeconfigs spell the contents of a file.
+/// Encodes the contents of a file for a key that ends in `-data`.
 pub(super) fn base64(text: &str) -> String {
     BASE64.encode(text)
 }

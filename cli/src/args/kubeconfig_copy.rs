@@ -1,27 +1,27 @@
-//! The words of every command that writes a copy of a cluster's own kubeconfig.
+//! The flags of every command that writes a copy of a cluster's own kubeconfig.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// What is copied.
+/// The kubeconfig that is copied, and its context.
 #[derive(Args)]
-pub(crate) struct OwnKubeconfig {
+pub(crate) struct ClusterKubeconfig {
     /// The cluster's own kubeconfig, which is not changed
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
-    /// Its context to use [default: its current-context]
+    /// The context to use [default: its current-context]
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
 }
 
-/// Where the copy goes.
+/// The file that the copy is written to.
 #[derive(Args)]
-pub(crate) struct CopyPlace {
-    /// Where to write the copy, with mode 0600
+pub(crate) struct CopyOutput {
+    /// The file to write the copy to, with mode 0600
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: PathBuf,
-    /// Replace the output file if it is already there
+    /// Replace the output file if it exists
     #[arg(long)]
     pub(crate) force: bool,
 }

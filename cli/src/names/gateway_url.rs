@@ -1,4 +1,4 @@
-//! Where the gateway is.
+//! The URL of the gateway, `https://HOST[:PORT]`.
 
 use std::str::FromStr;
 
@@ -7,10 +7,10 @@ use url::Url;
 
 use super::HostSuffix;
 
-/// The longest URL of a gateway, in bytes: a DNS name with scheme and port is shorter.
+/// Longest URL of a gateway, in bytes. A DNS name with scheme and port is shorter.
 const URL_BYTES_MAX: usize = 512;
 
-/// `https://HOST[:PORT]` and nothing more.
+/// An https URL without path, query, fragment or login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GatewayUrl(Url);
 
@@ -30,47 +30,47 @@ pub(crate) enum NotAGatewayUrl {
     #[error(
         "the gateway's URL may have no {0}; use https://HOST[:PORT], the path of a cluster is added to it"
     )]
-    Surplus(&'static str),
+    NotAllowed(&'static str),
 }
 
 impl GatewayUrl {
-    /// The host as it stands in the URL, an IPv6 address in brackets.
+    /// The host as it is in the URL, an IPv6 address in brackets.
     pub(crate) fn host(&self) -> &str {
         self.0.host_str().unwrap_or_default()
     }
 
-    /// The URL, without a slash behind it.
-    pub(crate) fn bare(&self) -> &str {
+    /// The URL without a slash at its end.
+    pub(crate) fn as_str(&self) -> &str {
         self.0.as_str().trim_end_matches('/')
     }
 
-    /// The same with user and password in it, each so that it means what it says.
+    /// The URL with user and password, percent-encoded.
     pub(crate) fn with_login(&self, user: &str, password: &str) -> String {
         let mut url = self.0.clone();
-        // Only a URL without a host refuses them.
+        // This fails only for a URL without a host.
         let _ = url.set_username(user).and_then(|()| url.set_password(Some(password)));
         url.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// Where to connect: the host without brackets, and the port.
+    /// The host without brackets, and the port, for a connection.
     pub(crate) fn address(&self) -> (&str, u16) {
         let host = self.host();
         let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         (host, self.0.port_or_known_default().unwrap_or_default())
     }
 
-    /// Where this cluster is found below the gateway's own name.
-    pub(crate) fn by_path(&self, cluster: &ClusterId) -> String {
-        format!("https://{}{}/clusters/{cluster}", self.host(), self.port())
+    /// The URL of a cluster below the gateway's own host name.
+    pub(crate) fn cluster_url_by_path(&self, cluster: &ClusterId) -> String {
+        format!("https://{}{}/clusters/{cluster}", self.host(), self.port_suffix())
     }
 
-    /// Where this cluster is found by a host name of its own.
-    pub(crate) fn by_host_name(&self, cluster: &ClusterId, suffix: &HostSuffix) -> String {
-        format!("https://{cluster}.{suffix}{}", self.port())
+    /// The URL of a cluster by a host name of its own, `CLUSTER.SUFFIX`.
+    pub(crate) fn cluster_url_by_host_name(&self, cluster: &ClusterId, suffix: &HostSuffix) -> String {
+        format!("https://{cluster}.{suffix}{}", self.port_suffix())
     }
 
-    /// `:PORT`, or nothing where it is the port of https.
-    fn port(&self) -> String {
+    /// `:PORT`, or nothing for the default port of https.
+    fn port_suffix(&self) -> String {
         self.0.port().map(|port| format!(":{port}")).unwrap_or_default()
     }
 }
@@ -87,18 +87,18 @@ impl FromStr for GatewayUrl {
         if url.scheme() != "https" {
             return Err(NotAGatewayUrl::Scheme(url.scheme().to_owned()));
         }
-        // Asked of the text: the parser forgets an empty user name.
+        // Checked in the text, because the parser drops an empty user name.
         if text.split(['?', '#']).next().is_some_and(|before| before.contains('@')) {
             return Err(NotAGatewayUrl::UserInfo);
         }
         if url.query().is_some() {
-            return Err(NotAGatewayUrl::Surplus("query"));
+            return Err(NotAGatewayUrl::NotAllowed("query"));
         }
         if url.fragment().is_some() {
-            return Err(NotAGatewayUrl::Surplus("fragment"));
+            return Err(NotAGatewayUrl::NotAllowed("fragment"));
         }
         if url.path() != "/" {
-            return Err(NotAGatewayUrl::Surplus("path"));
+            return Err(NotAGatewayUrl::NotAllowed("path"));
         }
         Ok(Self(url))
     }

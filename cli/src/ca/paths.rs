@@ -1,42 +1,41 @@
-//! Where each file of an authority is, and where it belongs: the one room that knows how the daemons' configurations speak of
-//! certificates.
+//! The paths of a certificate authority's files, and the configuration keys of the daemons that take them.
 
 use std::path::{Path, PathBuf};
 
 use trust::Role;
 
-/// The certificate of a root.
+/// `ROLE-ca.crt`: the certificate of a root.
 pub(super) fn root_certificate(directory: &Path, role: Role) -> PathBuf {
     directory.join(format!("{role}-ca.crt"))
 }
 
-/// The key of a root.
+/// `ROLE-ca.key`: the key of a root.
 pub(super) fn root_key(directory: &Path, role: Role) -> PathBuf {
     directory.join(format!("{role}-ca.key"))
 }
 
-/// The key of the root before the present one, while the two are exchanged.
+/// `ROLE-ca.old.key`: the key of the previous root during a rotation.
 pub(super) fn old_root_key(directory: &Path, role: Role) -> PathBuf {
     directory.join(format!("{role}-ca.old.key"))
 }
 
-/// Every role's roots, signed.
+/// `trust.bundle`: the roots of every role, signed.
 pub(super) fn bundle(directory: &Path) -> PathBuf {
     directory.join("trust.bundle")
 }
 
-/// An intermediate, sealed.
+/// `ROLE-intermediate.sealed`: an intermediate, encrypted with the sealing key.
 pub(super) fn intermediate(directory: &Path, role: Role) -> PathBuf {
     directory.join(format!("{role}-intermediate.sealed"))
 }
 
-/// What opens the intermediates.
+/// `sealing.key`: the key that decrypts the intermediates.
 pub(super) fn sealing_key(directory: &Path) -> PathBuf {
     directory.join("sealing.key")
 }
 
-/// Who trusts the root of this role, and where it is told to.
-pub(super) fn of_root(role: Role) -> &'static str {
+/// The configuration key or flag that takes the root of this role.
+pub(super) fn root_use(role: Role) -> &'static str {
     match role {
         Role::Server => "tls.serverCAFile in agent.yaml, and `tombolo kubeconfig --ca`",
         Role::Agent => "tunnel.agentCAFile in server.yaml",
@@ -45,8 +44,8 @@ pub(super) fn of_root(role: Role) -> &'static str {
     }
 }
 
-/// Where a certificate of this role is presented.
-pub(super) fn of_certificate(role: Role) -> &'static str {
+/// The configuration key or flag that takes a certificate of this role.
+pub(super) fn certificate_use(role: Role) -> &'static str {
     match role {
         Role::Server => "tls.certificateFile in server.yaml",
         Role::Agent => "tls.certificateFile in agent.yaml",
@@ -55,8 +54,8 @@ pub(super) fn of_certificate(role: Role) -> &'static str {
     }
 }
 
-/// Where the key of such a certificate is used.
-pub(super) fn of_key(role: Role) -> &'static str {
+/// The configuration key or flag that takes the key of such a certificate.
+pub(super) fn key_use(role: Role) -> &'static str {
     match role {
         Role::Server => "tls.keyFile in server.yaml",
         Role::Agent => "tls.keyFile in agent.yaml",

@@ -12,25 +12,25 @@ use tempfile::TempDir;
 const RUN_MAX: Duration = Duration::from_secs(60);
 
 /// A temporary directory, in which no setting of the person who runs the tests is seen.
-pub(crate) struct Bench(TempDir);
+pub(crate) struct WorkDir(TempDir);
 
-impl Bench {
+impl WorkDir {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
     /// With the roots in `pki`.
     pub(crate) fn with_authority() -> Self {
-        let bench = Self::new();
-        bench.done("ca init --dir pki");
-        bench
+        let workdir = Self::new();
+        workdir.succeeds("ca init --dir pki");
+        workdir
     }
 
     /// With the roots in `pki` and a certificate for the user `alice`.
     pub(crate) fn with_caller() -> Self {
-        let bench = Self::with_authority();
-        bench.done("ca issue caller --dir pki --user alice --group dev");
-        bench
+        let workdir = Self::with_authority();
+        workdir.succeeds("ca issue caller --dir pki --user alice --group dev");
+        workdir
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -84,17 +84,17 @@ impl Bench {
     }
 
     /// Standard output of a run that must succeed.
-    pub(crate) fn done(&self, line: &str) -> String {
+    pub(crate) fn succeeds(&self, line: &str) -> String {
         stdout(self.run(line).success())
     }
 
     /// Standard error of a run that must fail with exit code 1.
-    pub(crate) fn failed(&self, line: &str) -> String {
+    pub(crate) fn fails(&self, line: &str) -> String {
         stderr(self.run(line).code(1))
     }
 
     /// Standard error of a run that must fail with exit code 2, as wrong usage.
-    pub(crate) fn misused(&self, line: &str) -> String {
+    pub(crate) fn usage_error(&self, line: &str) -> String {
         stderr(self.run(line).code(2))
     }
 }

@@ -1,4 +1,4 @@
-//! What may be said of clusters and agents at a server's admin API.
+//! The arguments of `tombolo cluster`, `agent` and `token`, which use a server's admin API.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,60 +6,60 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use proto::ClusterId;
 
-use super::at_server::AtServer;
-use super::{Clusters, examples};
+use super::admin_endpoint::AdminServerArgs;
+use super::{ClustersArgs, examples};
 use crate::names::{Label as DnsLabel, Validity};
 
 #[derive(Subcommand)]
-pub(crate) enum Cluster {
-    /// Make a cluster, so that its agents may come
+pub(crate) enum ClusterCommand {
+    /// Create a cluster, so that its agents may connect
     #[command(after_long_help = examples::CLUSTER_CREATE)]
     Create(ClusterCreate),
-    /// Show the clusters: the same as `tombolo clusters`
+    /// Show the clusters, like `tombolo clusters`
     #[command(after_long_help = examples::CLUSTER_LIST)]
-    List(Clusters),
-    /// Set a cluster's labels, or take them away
+    List(ClustersArgs),
+    /// Set or remove a cluster's labels
     #[command(after_long_help = examples::CLUSTER_LABEL)]
     Label(ClusterLabel),
-    /// Change a cluster's networks and what it may advertise
+    /// Change a cluster's networks, and the addresses that its agents may advertise
     ///
-    /// What is given replaces all that was there; what is not given stays.
+    /// A list that is given replaces the whole present list; a list that is not given stays.
     #[command(after_long_help = examples::CLUSTER_UPDATE)]
     Update(ClusterUpdate),
-    /// Check whether a kubeconfig of the cluster's own, kubeadm's admin.conf for one, reaches it by its control-plane IP
+    /// Check whether the cluster's own kubeconfig, such as kubeadm's admin.conf, reaches it by its control-plane address
     ///
-    /// Says which list lacks the address or name that the kubeconfig asks for, and what mends it. Policy is asked beside these: see
-    /// `tombolo policy explain`. The exit code is 1 if it is not reached.
+    /// Names the list in which the kubeconfig's address or name is missing, and how to add it. Does not check the policy: see
+    /// `tombolo policy explain`. The exit code is 1 if the cluster is not reached.
     #[command(after_long_help = examples::CLUSTER_CHECK)]
     Check(ClusterCheck),
     /// Delete a cluster: its tunnels end, its agents are refused, and its name stays reserved
     #[command(after_long_help = examples::CLUSTER_DELETE)]
     Delete(ClusterDelete),
-    /// Show and change by what further pods of a cluster's agents prove themselves
+    /// Show and change the attestation by which further pods of an agent enroll without a token
     ///
     /// The first agent that enrolls with a token in a pod records its ServiceAccount and the keys of its issuer. Further pods of
     /// that account then need no token.
     #[command(subcommand, after_long_help = examples::CLUSTER_ATTESTATION)]
-    Attestation(Attestation),
+    Attestation(AttestationCommand),
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Attestation {
-    /// Show what is recorded
+pub(crate) enum AttestationCommand {
+    /// Show the recorded ServiceAccount and issuer keys
     #[command(after_long_help = examples::ATTESTATION_SHOW)]
     Show(AttestationOf),
-    /// Record the keys of the issuer, in place of those that are recorded
+    /// Replace the recorded issuer keys
     ///
-    /// Where keys are replaced one after the other, agents bring the new one along themselves, at their next renewal. Where all are
-    /// exchanged at once, nobody can tell whose they are but you.
+    /// If keys are rotated one by one, agents report each new key by themselves at their next renewal. If all keys were replaced at
+    /// once, the server cannot verify the new ones, and you have to record them.
     #[command(after_long_help = examples::ATTESTATION_SET_KEYS)]
     SetKeys(AttestationSetKeys),
-    /// Forget account, issuer and keys; the next agent that enrolls with a token records its own
+    /// Forget the recorded account, issuer and keys; the next agent that enrolls with a token records its own
     #[command(after_long_help = examples::ATTESTATION_FORGET)]
     Forget(AttestationOf),
-    /// Let pods prove themselves again, after `tombolo agent revoke --cluster` has put an end to it
+    /// Let pods enroll by their ServiceAccount again, after `tombolo agent revoke --cluster` has stopped that
     ///
-    /// Pods that were put out by it come back when they are made anew (`kubectl rollout restart`), or at their next renewal.
+    /// Pods that were disconnected by it come back when they are recreated (`kubectl rollout restart`), or at their next renewal.
     #[command(after_long_help = examples::ATTESTATION_REOPEN)]
     Reopen(AttestationOf),
 }
@@ -70,7 +70,7 @@ pub(crate) struct AttestationOf {
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
@@ -78,29 +78,29 @@ pub(crate) struct AttestationSetKeys {
     /// The cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
-    /// A file with a JSON Web Key Set: what `kubectl get --raw /openid/v1/jwks` prints there
+    /// A file with a JSON Web Key Set, as `kubectl get --raw /openid/v1/jwks` prints it in that cluster
     #[arg(long, value_name = "FILE")]
     pub(crate) keys: PathBuf,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
 pub(crate) struct ClusterCreate {
-    /// Its name, a DNS label
+    /// The name of the cluster, a DNS label
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
-    /// A label, as Kubernetes labels things; repeat for more
+    /// A label in the form of Kubernetes' labels; repeat for more
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     pub(crate) labels: Vec<(String, String)>,
-    /// A network in which its addresses mean something, a DNS label; repeat for more
+    /// A network to which its addresses belong, a DNS label; repeat for more
     #[arg(long = "network", value_name = "NETWORK")]
     pub(crate) networks: Vec<DnsLabel>,
-    /// What its agents may advertise: HOST:PORT, or addresses as CIDR; repeat for more
+    /// An address that its agents may advertise: HOST:PORT, or a CIDR; repeat for more
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Vec<String>,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
@@ -108,11 +108,11 @@ pub(crate) struct ClusterLabel {
     /// The cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
-    /// A label to set, or with a '-' behind its name one to take away
+    /// A label to set, or the name of a label to remove with a '-' after it
     #[arg(value_name = "NAME=VALUE|NAME-", required = true)]
     pub(crate) labels: Vec<LabelChange>,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
@@ -120,14 +120,14 @@ pub(crate) struct ClusterUpdate {
     /// The cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
-    /// A network in which its addresses mean something; repeat for more, empty for none
+    /// A network to which its addresses belong; repeat for more, empty for none
     #[arg(long = "network", value_name = "NETWORK", required_unless_present = "advertise")]
     pub(crate) networks: Option<Vec<String>>,
-    /// What its agents may advertise: HOST:PORT, or addresses as CIDR; repeat for more, empty for nothing
+    /// An address that its agents may advertise: HOST:PORT, or a CIDR; repeat for more, empty for none
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<Vec<String>>,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
@@ -138,11 +138,11 @@ pub(crate) struct ClusterCheck {
     /// The kubeconfig
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
-    /// A context of it [default: its current-context]
+    /// The context to use [default: its current-context]
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
@@ -151,56 +151,56 @@ pub(crate) struct ClusterDelete {
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Agent {
-    /// Show the agents that were enrolled
+pub(crate) enum AgentCommand {
+    /// List the enrolled agents
     #[command(after_long_help = examples::AGENT_LIST)]
     List(AgentList),
-    /// Refuse an agent from now on, and end its tunnels
+    /// Revoke an agent: refuse it from now on, and end its tunnels
     #[command(after_long_help = examples::AGENT_REVOKE)]
     Revoke(AgentRevoke),
 }
 
 #[derive(Args)]
 pub(crate) struct AgentList {
-    /// Only of this cluster
+    /// List only agents of this cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: Option<ClusterId>,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Token {
-    /// Make a token that enrolls one agent of a cluster, once
+pub(crate) enum TokenCommand {
+    /// Create a token with which one agent of a cluster enrolls, once
     ///
-    /// It is shown once. Whoever has it becomes an agent of the cluster: carry it in a file, never on a command line.
+    /// The token is shown once. Its holder can become an agent of the cluster: carry it in a file, never on a command line.
     #[command(after_long_help = examples::TOKEN_CREATE)]
     Create(TokenCreate),
-    /// Show the tokens that are kept, without what makes them tokens
+    /// List the tokens, without their secrets
     #[command(after_long_help = examples::TOKEN_LIST)]
     List(TokenList),
-    /// Take a token away
+    /// Revoke a token
     #[command(after_long_help = examples::TOKEN_REVOKE)]
     Revoke(TokenRevoke),
 }
 
 #[derive(Args)]
 pub(crate) struct TokenCreate {
-    /// The cluster that the agent will speak for; it must be there (tombolo cluster create)
+    /// The agent's cluster, which must exist (tombolo cluster create)
     #[arg(long, value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
-    /// How long the token holds, from 1m to 1h
+    /// How long the token is valid, from 1m to 1h
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub(crate) ttl: Validity,
-    /// Print the token alone, or a Secret for `kubectl apply`, in place of what to do with it
+    /// Print only the token, or a Secret for `kubectl apply`, in place of instructions
     #[arg(long, short, value_name = "FORMAT")]
     pub(crate) output: Option<TokenOutput>,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ pub(crate) enum TokenOutput {
 #[derive(Args)]
 pub(crate) struct TokenList {
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
@@ -221,24 +221,24 @@ pub(crate) struct TokenRevoke {
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
 #[group(id = "whom", required = true, multiple = false)]
 pub(crate) struct AgentRevoke {
-    /// One agent
+    /// An agent, as `tombolo clusters --output wide` shows it
     #[arg(value_name = "CLUSTER/AGENT", group = "whom")]
     pub(crate) agent: Option<OneAgent>,
-    /// All agents of a cluster whose certificates were issued before now; no further pod of it proves itself until `tombolo cluster
-    /// attestation reopen`
+    /// All agents of a cluster whose certificates were issued before now; no pod enrolls by its ServiceAccount until `tombolo
+    /// cluster attestation reopen`
     #[arg(long, value_name = "CLUSTER", group = "whom")]
     pub(crate) cluster: Option<ClusterId>,
     /// One certificate, by its serial number in hexadecimal
     #[arg(long, value_name = "SERIAL", group = "whom")]
     pub(crate) serial: Option<String>,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 /// A change of one label.
@@ -255,39 +255,40 @@ pub(crate) struct OneAgent {
     pub(crate) instance: String,
 }
 
+/// An argument that could not be parsed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotSaid {
+pub(crate) enum ArgumentError {
     #[error("use NAME=VALUE")]
     Pair,
-    #[error("use NAME=VALUE to set a label, or NAME- to take it away")]
+    #[error("use NAME=VALUE to set a label, or NAME- to remove it")]
     LabelChange,
     #[error("use CLUSTER/AGENT, as `tombolo clusters --output wide` shows them")]
     Agent,
 }
 
-fn pair(text: &str) -> Result<(String, String), NotSaid> {
-    let (name, value) = text.split_once('=').ok_or(NotSaid::Pair)?;
+fn pair(text: &str) -> Result<(String, String), ArgumentError> {
+    let (name, value) = text.split_once('=').ok_or(ArgumentError::Pair)?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
 impl FromStr for LabelChange {
-    type Err = NotSaid;
+    type Err = ArgumentError;
 
-    fn from_str(text: &str) -> Result<Self, NotSaid> {
+    fn from_str(text: &str) -> Result<Self, ArgumentError> {
         if let Ok((name, value)) = pair(text) {
             return Ok(Self::Set(name, value));
         }
-        let name = text.strip_suffix('-').ok_or(NotSaid::LabelChange)?;
+        let name = text.strip_suffix('-').ok_or(ArgumentError::LabelChange)?;
         Ok(Self::Remove(name.to_owned()))
     }
 }
 
 impl FromStr for OneAgent {
-    type Err = NotSaid;
+    type Err = ArgumentError;
 
-    fn from_str(text: &str) -> Result<Self, NotSaid> {
-        let (cluster, instance) = text.split_once('/').ok_or(NotSaid::Agent)?;
-        let cluster = cluster.parse().map_err(|_| NotSaid::Agent)?;
+    fn from_str(text: &str) -> Result<Self, ArgumentError> {
+        let (cluster, instance) = text.split_once('/').ok_or(ArgumentError::Agent)?;
+        let cluster = cluster.parse().map_err(|_| ArgumentError::Agent)?;
         Ok(Self { cluster, instance: instance.to_owned() })
     }
 }

@@ -1,12 +1,12 @@
-//! RBAC as YAML.
+//! Formats roles, their bindings and the ServiceAccount of an agent as YAML.
 
 use crate::args::Profile;
 
-/// What can be done with resources, and with other paths.
+/// All verbs for resources, and all verbs for non-resource paths.
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 const METHODS: [&str; 7] = ["get", "head", "options", "post", "put", "patch", "delete"];
 
-/// A role, in one namespace or in all, and what binds the agent to it.
+/// A Role or ClusterRole, with the binding that gives it to the agent.
 #[derive(Debug)]
 pub(super) struct Role<'a> {
     pub(super) name: &'static str,
@@ -14,12 +14,12 @@ pub(super) struct Role<'a> {
     pub(super) rules: Rules,
 }
 
-/// The rules of one role.
+/// The rules of one role, as YAML.
 #[derive(Debug, Default)]
 pub(super) struct Rules(String);
 
 impl Rules {
-    /// A rule with its reason. None at all where no name is listed: to RBAC a list without names is one of all names.
+    /// Adds a rule with its reason. Adds none for an empty list of names, which RBAC would take for all names.
     pub(super) fn add(
         &mut self,
         reason: &str,
@@ -39,7 +39,7 @@ impl Rules {
         }
     }
 
-    /// Everything that can be done by this mode of constrained impersonation.
+    /// Adds the rules for every action in this mode of constrained impersonation (KEP-5284).
     pub(super) fn add_acts(&mut self, reason: &str, mode: &str) {
         let acts = |verbs: &[&str]| {
             let acts: Vec<_> = verbs.iter().map(|verb| format!("impersonate-on:{mode}:{verb}")).collect();
@@ -61,17 +61,17 @@ impl Rules {
     }
 }
 
-/// All documents.
+/// The manifest: namespace, ServiceAccount, roles and bindings.
 pub(super) fn manifest(profile: Profile, roles: &[Role<'_>]) -> String {
-    let what = match profile {
-        Profile::Named => "named: assert the names that its own file lists",
-        Profile::Open => "open: assert anybody, which is as much as cluster-admin may",
+    let description = match profile {
+        Profile::Named => "named: impersonate the names that its own file lists",
+        Profile::Open => "open: impersonate anybody, which is as much as cluster-admin may",
         Profile::Constrained => {
-            "constrained: assert the names that its own file lists, by constrained impersonation"
+            "constrained: impersonate the names that its own file lists, by constrained impersonation"
         }
     };
     let mut text = format!(
-        "# What a tunnel-agent may do in its cluster. Profile {what}; read where the\n# control plane is, and its own \
+        "# What a tunnel-agent may do in its cluster. Profile {description}; read where the\n# control plane is, and its own \
          Secret. Nothing else. Written by `tombolo rbac` from the agent's configuration.\n\
          apiVersion: v1\nkind: Namespace\nmetadata:\n  name: tombolo\n---\n\
          apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: tunnel-agent\n  namespace: tombolo\n"
@@ -97,12 +97,12 @@ impl std::fmt::Display for Role<'_> {
     }
 }
 
-/// Names for a list of YAML, whatever is in them.
+/// A YAML list of quoted names, without its brackets.
 fn listed(names: &[&str]) -> String {
     names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")
 }
 
-/// JSON's strings are YAML's, too.
+/// A quoted YAML string, which has the form of a JSON string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

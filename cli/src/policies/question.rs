@@ -1,4 +1,4 @@
-//! What is asked of a policy: who wants what of which cluster.
+//! A question to a policy: whether a user may do something in a cluster.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::args::PolicyExplain;
 
-/// Who wants what of which cluster.
+/// A user, and the request that a policy is asked about.
 pub(super) struct Question {
     method: String,
     pub(super) user: String,
@@ -26,24 +26,24 @@ enum Wanted {
     Identity(Assert),
 }
 
-/// What no request can want.
+/// A question about a request that no gateway would accept.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotAQuestion {
+pub(crate) enum QuestionError {
     #[error("--path: the gateway refuses such a request")]
     Path(#[source] ActionFault),
     #[error("no request is {0} of {1}: {advice}", advice = advice(*.0))]
-    Never(Verb, String),
+    Impossible(Verb, String),
 }
 
 impl Question {
-    pub(super) fn of(order: PolicyExplain) -> Result<Self, NotAQuestion> {
-        let PolicyExplain { method, user, groups, cluster, labels, asked, .. } = order;
+    pub(super) fn from_args(args: PolicyExplain) -> Result<Self, QuestionError> {
+        let PolicyExplain { method, user, groups, cluster, labels, asked, .. } = args;
         let wanted = match (asked.resource, asked.path, asked.target, asked.as_user) {
             (_, _, _, Some(user)) => Wanted::Identity(Assert { user, groups: asked.as_groups }),
             (_, _, Some(target), None) => Wanted::Dial(target),
             (_, Some(path), None, None) => {
                 let action = Action::of_cluster(cluster.clone(), &asked.http_method, &path, None)
-                    .map_err(NotAQuestion::Path)?;
+                    .map_err(QuestionError::Path)?;
                 Wanted::KubeApi(action.verb(), action.object().clone())
             }
             (resource, None, None, None) => {
@@ -57,10 +57,10 @@ impl Question {
                     namespace: asked.namespace,
                     name: None,
                 });
-                // clap has seen to it that a resource has a verb.
+                // clap requires --verb with --resource.
                 let verb = asked.verb.unwrap_or(Verb::Get);
                 if !verb.may_be_asked_of(&object) {
-                    return Err(NotAQuestion::Never(verb, text));
+                    return Err(QuestionError::Impossible(verb, text));
                 }
                 Wanted::KubeApi(verb, object)
             }
@@ -69,7 +69,7 @@ impl Question {
         Ok(Self { method, user, groups, cluster, facts, wanted })
     }
 
-    pub(super) fn put_to<'a>(&self, rules: &'a Rules) -> Verdict<'a> {
+    pub(super) fn decide<'a>(&self, rules: &'a Rules) -> Verdict<'a> {
         let who = Who { method: &self.method, user: &self.user, groups: &self.groups };
         let decide = |request| rules.decide(who, &self.cluster, &self.facts, request);
         match &self.wanted {
@@ -79,7 +79,7 @@ impl Question {
         }
     }
 
-    /// What was understood of it, for programs.
+    /// The request as it was understood, in JSON.
     pub(super) fn asked(&self) -> Value {
         match &self.wanted {
             Wanted::KubeApi(verb, Object::Resource(asked)) => {
@@ -115,7 +115,7 @@ fn advice(verb: Verb) -> &'static str {
     if verb == Verb::Connect {
         "connect is for exec, attach, portforward, proxy and ephemeralcontainers"
     } else {
-        "what reaches into a workload (exec, attach, portforward, proxy, ephemeralcontainers) is connect, and head, post and \
-         put are of paths that are no resource"
+        "everything that reaches into a workload (exec, attach, portforward, proxy, ephemeralcontainers) is connect, and head, \
+         post and put are for paths that are no resource"
     }
 }

@@ -1,4 +1,4 @@
-//! `tombolo user`: the tokens with which callers come in, and of which a server knows the digests alone.
+//! `tombolo user token`: bearer tokens of callers. The server's token file holds only their digests.
 
 use trust::user_token::{TokenDigest, draw};
 
@@ -6,7 +6,7 @@ use crate::args::{UserTokenCreate, UserTokenHash};
 use crate::files::{self, ReadError, WriteError};
 use crate::names::NoRandomness;
 
-/// Why there is no token, or no file of digests.
+/// Why no token was created, or no file was converted to digests.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UserTokenError {
     #[error(transparent)]
@@ -15,23 +15,23 @@ pub(crate) enum UserTokenError {
     Write(#[from] WriteError),
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
-    #[error("the group {0} has a comma in it, which a token file takes for two groups; choose another name")]
+    #[error("the group {0} has a comma in it, which splits groups in a token file; choose another name")]
     Comma(String),
-    #[error("line {0} does not begin with a token and a comma: token,user,uid,\"group1,group2\"")]
+    #[error("line {0} does not begin with a token and a comma; write token,user,uid,\"group1,group2\"")]
     Line(usize),
     #[error(
-        "the token in line {line} has fewer than {TOKEN_BYTES_MIN} characters, so that it could be found from its digest; make \
+        "the token in line {line} has fewer than {TOKEN_BYTES_MIN} characters, so it could be guessed from its digest; make \
          another by `tombolo user token create`"
     )]
     Weak { line: usize },
 }
 
-/// Shortest token of which a digest is made: 128 random bits in base64.
+/// Shortest token that is hashed: 128 random bits in base64.
 const TOKEN_BYTES_MIN: usize = 22;
 
-/// Writes a new token to a file of its own, and returns the line for the server's token file.
-pub(crate) fn create(order: &UserTokenCreate) -> Result<String, UserTokenError> {
-    let UserTokenCreate { user, groups, out, force } = order;
+/// Writes a new token to a private file, and returns the line for the server's token file.
+pub(crate) fn create(args: &UserTokenCreate) -> Result<String, UserTokenError> {
+    let UserTokenCreate { user, groups, out, force } = args;
     if let Some(group) = groups.iter().find(|group| group.as_str().contains(',')) {
         return Err(UserTokenError::Comma(group.as_str().to_owned()));
     }
@@ -42,13 +42,13 @@ pub(crate) fn create(order: &UserTokenCreate) -> Result<String, UserTokenError> 
     Ok(format!("{},{},{groups}", TokenDigest::of(token.as_bytes()), quoted(user.as_str())))
 }
 
-/// A server's token file with digests in place of the tokens that stand there in plain text.
-pub(crate) fn hash(order: &UserTokenHash) -> Result<Vec<String>, UserTokenError> {
-    let text = files::read(&order.file)?;
-    text.lines().enumerate().map(|(index, line)| hashed(line, index + 1)).collect()
+/// Converts a server's token file: each plain token is replaced by its digest.
+pub(crate) fn hash(args: &UserTokenHash) -> Result<Vec<String>, UserTokenError> {
+    let text = files::read(&args.file)?;
+    text.lines().enumerate().map(|(index, line)| hash_line(line, index + 1)).collect()
 }
 
-fn hashed(line: &str, number: usize) -> Result<String, UserTokenError> {
+fn hash_line(line: &str, number: usize) -> Result<String, UserTokenError> {
     if line.is_empty() {
         return Ok(String::new());
     }
@@ -65,7 +65,7 @@ fn hashed(line: &str, number: usize) -> Result<String, UserTokenError> {
     Ok(format!("{},{rest}", TokenDigest::of(token.as_bytes())))
 }
 
-/// A column of CSV (RFC 4180, section 2).
+/// Quotes a column of CSV (RFC 4180, section 2).
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }

@@ -1,4 +1,4 @@
-//! How an agent enrolls, and whether the token of its ServiceAccount is what the enrollment door takes.
+//! Checks an agent's enrollment: whether the enrollment listener would accept the token of its ServiceAccount.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -9,17 +9,17 @@ use proto::enrollment::audience;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use serde_json::Value;
 
-use super::configuration::{AgentConfig, Enrollment};
+use super::configuration::{RawAgentConfig, RawEnrollment};
 use super::kubeconfig;
 use super::report::Report;
 
-/// How old a token may be at the enrollment door, in seconds, and so how long Kubernetes is asked to let it hold.
+/// Largest age of a token that the enrollment listener accepts, in seconds, and so the lifetime that Kubernetes is asked for.
 const AGE_SECONDS_MAX: u64 = 600;
 
 const CHECK: &str = "enrollment";
 
-/// Looks at what an agent that sees to its certificate itself needs for that.
-pub(super) fn examine(config: &AgentConfig, at: &Enrollment, base: &Path, report: &mut Report) {
+/// Checks what an agent needs that enrolls and renews its certificate by itself.
+pub(super) fn check_all(config: &RawAgentConfig, at: &RawEnrollment, base: &Path, report: &mut Report) {
     let Some(file) = &at.service_account_token_file else {
         report.warn(
             CHECK,
@@ -44,25 +44,27 @@ pub(super) fn examine(config: &AgentConfig, at: &Enrollment, base: &Path, report
     }
 }
 
-/// What is wrong with a token, and what to do. Whether its signature holds only the server knows.
+/// The problem of a token, and the advice. Only the server can verify the signature.
 fn fault(token: &str, audience: &str, now: u64) -> Option<(String, String)> {
     let volume = |what: &str| format!("let the projected volume's serviceAccountToken have {what}");
     let Some(claims) = claims(token) else {
         let found = "the ServiceAccount's token is no JWT".to_owned();
         return Some((found, "mount a projected volume with a serviceAccountToken".to_owned()));
     };
-    let said = &claims["aud"];
-    let is_meant =
-        said == audience || said.as_array().is_some_and(|all| all.iter().any(|one| one == audience));
-    if !is_meant {
-        let found = format!("the ServiceAccount's token is not meant for the enrollment door: {said}");
+    let claimed = &claims["aud"];
+    let has_audience =
+        claimed == audience || claimed.as_array().is_some_and(|all| all.iter().any(|one| one == audience));
+    if !has_audience {
+        let found = format!(
+            "the ServiceAccount's token is not for the enrollment listener, but for the audience {claimed}"
+        );
         return Some((found, volume(&format!("`audience: {audience}`"))));
     }
     if claims["kubernetes.io"]["pod"]["uid"].as_str().is_none() {
         let found = "the ServiceAccount's token is not bound to a pod".to_owned();
         return Some((
             found,
-            "mount it by a projected volume; one of `kubectl create token` is anybody's".to_owned(),
+            "mount it by a projected volume; a token of `kubectl create token` is bound to no pod".to_owned(),
         ));
     }
     match claims["iat"].as_u64() {
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thing_that_keeps_a_pod_out_has_its_own_words() {
+    fn each_problem_of_a_token_has_its_own_message() {
         let good = json!({
             "aud": ["tombolo:tombolo:edge-a"], "iat": 1_000, "kubernetes.io": { "pod": { "uid": "x" } },
         });
@@ -95,18 +97,18 @@ mod tests {
             claims[name] = value;
             token(&claims)
         };
-        let said = |token: &str, now| fault(token, "tombolo:tombolo:edge-a", now);
+        let problem = |token: &str, now| fault(token, "tombolo:tombolo:edge-a", now);
 
-        assert_eq!(said(&token(&good), 1_600), None);
-        assert_eq!(said(&with("aud", json!("tombolo:tombolo:edge-a")), 1_600), None);
+        assert_eq!(problem(&token(&good), 1_600), None);
+        assert_eq!(problem(&with("aud", json!("tombolo:tombolo:edge-a")), 1_600), None);
         for (token, words) in [
-            ("nonsense".to_owned(), "no JWT"),
-            (with("aud", json!(["https://kubernetes.default.svc"])), "not meant for the enrollment door"),
+            ("no-jwt".to_owned(), "no JWT"),
+            (with("aud", json!(["https://kubernetes.default.svc"])), "not for the enrollment listener"),
             (with("kubernetes.io", json!({})), "not bound to a pod"),
             (with("iat", json!(999)), "older than 10 minutes"),
             (with("iat", json!("1000")), "older than 10 minutes"),
         ] {
-            let (found, _) = said(&token, 1_600).expect(words);
+            let (found, _) = problem(&token, 1_600).expect(words);
             assert!(found.contains(words), "{found}");
         }
     }

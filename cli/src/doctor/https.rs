@@ -1,4 +1,4 @@
-//! Reaches an HTTPS server as a caller would, and tells apart why it cannot.
+//! An HTTPS client for the checks: it resolves, connects, shakes hands and sends requests, and reports each step.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -17,45 +17,45 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::report::Report;
-use crate::tls::{self, ALPN_HTTP1, Identity};
+use crate::tls::{self, ALPN_HTTP1, ClientIdentity};
 
-/// How long a name, a connection or a handshake may take.
+/// Longest wait for a DNS lookup, a connection or a handshake.
 const STEP_MAX: Duration = Duration::from_secs(5);
 
-/// How long an answer may take: an agent waits for its API server's head.
-const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Longest wait for a response. The gateway waits for the agent, and the agent for its API server.
+const RESPONSE_MAX: Duration = Duration::from_secs(20);
 
-/// Most of an answer that is looked at.
-const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Longest response body that is read.
+const BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// Who is asked, and as whom.
-pub(super) struct Target {
-    /// For messages: `the gateway`.
+/// A server, and the credential that the requests carry.
+pub(super) struct HttpsTarget {
+    /// The server in messages, such as `the gateway`.
     pub(super) whose: &'static str,
     pub(super) host: String,
     pub(super) port: u16,
-    /// What its certificate must name, if not the host.
+    /// The name that its certificate must have, if that is not the host.
     pub(super) server_name: Option<String>,
     pub(super) roots: Vec<CertificateDer<'static>>,
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<ClientIdentity>,
     pub(super) token: Option<String>,
 }
 
-/// A connection over which questions may be asked.
-pub(super) struct Reached {
+/// An open connection for requests.
+pub(super) struct HttpsConnection {
     requests: SendRequest<Full<Bytes>>,
     host: String,
     token: Option<String>,
 }
 
-/// An answer, read as far as is of interest.
-pub(super) struct Answer {
+/// The parts of a response that the checks need.
+pub(super) struct HttpsResponse {
     pub(super) status: u16,
     pub(super) date: Option<SystemTime>,
     pub(super) body: Vec<u8>,
 }
 
-/// The addresses of a host; where there is none, the report says so.
+/// The addresses of a host. `None` if there are none; the report says why.
 pub(super) async fn resolve(report: &mut Report, host: &str, port: u16) -> Option<Vec<SocketAddr>> {
     match timeout(STEP_MAX, lookup_host((host, port))).await {
         Ok(Ok(found)) => {
@@ -68,14 +68,14 @@ pub(super) async fn resolve(report: &mut Report, host: &str, port: u16) -> Optio
         Ok(Err(error)) => {
             report.fail("name", format!("{host} has no address ({error})"), "check the name and your DNS");
         }
-        Err(_) => report.fail("name", format!("nobody says where {host} is"), "check that your DNS answers"),
+        Err(_) => report.fail("name", format!("no DNS response for {host}"), "check that your DNS answers"),
     }
     None
 }
 
-impl Target {
-    /// Connects and shakes hands, and reports each.
-    pub(super) async fn reach(self, report: &mut Report, scope: &Scope) -> Option<Reached> {
+impl HttpsTarget {
+    /// Resolves the host, connects and shakes hands. `None` at the first failure; the report says why.
+    pub(super) async fn reach(self, report: &mut Report, scope: &Scope) -> Option<HttpsConnection> {
         let Self { whose, host, port, server_name, roots, identity, token } = self;
         let addresses = resolve(report, &host, port).await?;
         let stream = connect(report, whose, &addresses).await?;
@@ -88,33 +88,30 @@ impl Target {
             }
         };
         let Ok(parsed) = ServerName::try_from(name.clone()) else {
-            report.fail(
-                "TLS",
-                format!("{name} is no name that a certificate could bear"),
-                "correct the name",
-            );
+            report.fail("TLS", format!("{name} is no name that a certificate can have"), "correct the name");
             return None;
         };
-        let shaken = match timeout(STEP_MAX, TlsConnector::from(config).connect(parsed, stream)).await {
-            Ok(Ok(shaken)) => shaken,
+        let stream = match timeout(STEP_MAX, TlsConnector::from(config).connect(parsed, stream)).await {
+            Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                distrust(report, whose, &name, &error);
+                report_tls_error(report, whose, &name, &error);
                 return None;
             }
             Err(_) => {
-                let advice = format!("check that {host}:{port} is {whose}, and what stands in between");
-                report.fail("TLS", format!("{whose} does not shake hands"), advice);
+                let advice =
+                    format!("check that {host}:{port} is {whose}, and proxies and firewalls on the way");
+                report.fail("TLS", format!("{whose} does not response the TLS handshake"), advice);
                 return None;
             }
         };
-        report.ok("TLS", format!("{whose} shows a certificate of the CA for {name}"));
-        match http1::handshake(TokioIo::new(shaken)).await {
+        report.ok("TLS", format!("{whose} has a valid certificate for {name}"));
+        match http1::handshake(TokioIo::new(stream)).await {
             Ok((requests, connection)) => {
                 scope.attend(async move {
-                    // How it ended is told to whoever waits for an answer.
+                    // The pending request gets the error.
                     let _ = connection.await;
                 });
-                Some(Reached { requests, host: format!("{host}:{port}"), token })
+                Some(HttpsConnection { requests, host: format!("{host}:{port}"), token })
             }
             Err(error) => {
                 report.fail_by("HTTP", &error);
@@ -124,15 +121,15 @@ impl Target {
     }
 }
 
-impl Reached {
-    /// One request with the credential.
-    pub(super) async fn ask(
+impl HttpsConnection {
+    /// Sends one request with the credential.
+    pub(super) async fn send(
         &mut self,
         method: Method,
         path: &str,
         body: Option<String>,
-    ) -> Result<Answer, String> {
-        let asked = async {
+    ) -> Result<HttpsResponse, String> {
+        let exchange = async {
             let mut request = Request::builder().method(method).uri(path);
             request = request.header(HOST, &self.host).header(ACCEPT, "application/json");
             if let Some(token) = &self.token {
@@ -147,17 +144,17 @@ impl Reached {
             let request =
                 request.body(Full::from(body.unwrap_or_default())).map_err(|error| error.to_string())?;
             self.requests.ready().await.map_err(|error| chained(&error))?;
-            let answer = self.requests.send_request(request).await.map_err(|error| chained(&error))?;
-            let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+            let response = self.requests.send_request(request).await.map_err(|error| chained(&error))?;
+            let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
             let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-            let status = answer.status().as_u16();
-            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let status = response.status().as_u16();
+            let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
             let body = body.map_err(|error| error.to_string())?.to_bytes().to_vec();
-            Ok(Answer { status, date, body })
+            Ok(HttpsResponse { status, date, body })
         };
-        match timeout(ANSWER_MAX, asked).await {
-            Ok(answered) => answered,
-            Err(_) => Err(format!("no answer within {} s", ANSWER_MAX.as_secs())),
+        match timeout(RESPONSE_MAX, exchange).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("no answer within {} s", RESPONSE_MAX.as_secs())),
         }
     }
 }
@@ -180,19 +177,19 @@ async fn connect(report: &mut Report, whose: &str, addresses: &[SocketAddr]) -> 
     }
     let (address, error) = last?;
     let advice = format!("check that {whose} runs, that the port is right, and firewalls on the way (TCP)");
-    report.fail("TCP", format!("{whose} is not reached at {address} ({error})"), advice);
+    report.fail("TCP", format!("{whose} cannot be reached at {address} ({error})"), advice);
     None
 }
 
-/// Why a certificate was not accepted, each reason with its own way out.
+/// Reports why the handshake failed, with advice for each reason.
 #[expect(clippy::wildcard_enum_match_arm, reason = "rustls' errors are foreign and non-exhaustive")]
-fn distrust(report: &mut Report, whose: &str, name: &str, error: &std::io::Error) {
-    let found = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-    let (said, advice) = match found {
+fn report_tls_error(report: &mut Report, whose: &str, name: &str, error: &std::io::Error) {
+    let cause = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    let (problem, advice) = match cause {
         Some(rustls::Error::InvalidCertificate(reason)) => match reason {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => (
                 format!("{whose}'s certificate is not of the CA that is trusted here"),
-                "take the CA certificate of that server's authority; if it is right, somebody else answers there"
+                "use the CA certificate of that server's authority; if it is the right one, another server answers there"
                     .to_owned(),
             ),
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
@@ -205,7 +202,7 @@ fn distrust(report: &mut Report, whose: &str, name: &str, error: &std::io::Error
             ),
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => (
                 format!("{whose}'s certificate is not valid yet"),
-                "correct this machine's clock, or that of whoever issued it".to_owned(),
+                "correct this machine's clock, or the clock of the machine that issued it".to_owned(),
             ),
             other => (format!("{whose}'s certificate cannot be used: {other}"), "have it issued again".to_owned()),
         },
@@ -214,5 +211,5 @@ fn distrust(report: &mut Report, whose: &str, name: &str, error: &std::io::Error
             "check that the port is the right one and speaks TLS".to_owned(),
         ),
     };
-    report.fail("TLS", said, advice);
+    report.fail("TLS", problem, advice);
 }

@@ -1,4 +1,4 @@
-//! What a kubeconfig becomes with a proxy or with another server, and which are refused.
+//! Checks that a rewritten kubeconfig differs only in its proxy or server, and that unsuitable kubeconfigs are refused.
 
 use super::*;
 
@@ -22,13 +22,13 @@ users:
 ";
 
 fn rewritten(context: Option<&str>) -> (Value, String) {
-    let Rewritten { text, target } =
+    let ProxiedKubeconfig { text, target } =
         with_proxy(ADMIN_CONF, Path::new("/here"), context, "http://u:s@127.0.0.1:1", None).unwrap();
     (serde_saphyr::from_str(&text).unwrap(), target.to_string())
 }
 
 #[test]
-fn nothing_changes_but_the_proxy_of_the_contexts_cluster_and_how_files_are_named() {
+fn only_the_proxy_of_the_selected_cluster_and_relative_paths_change() {
     let (document, target) = rewritten(None);
 
     let mut expected: Value = serde_saphyr::from_str(ADMIN_CONF).unwrap();
@@ -39,7 +39,7 @@ fn nothing_changes_but_the_proxy_of_the_contexts_cluster_and_how_files_are_named
 }
 
 #[test]
-fn the_name_to_verify_is_the_servers_own_unless_another_is_given_or_nobody_looks() {
+fn the_name_to_verify_is_the_host_or_the_given_server_name() {
     let with = |more: &str| ADMIN_CONF.replace("pki/ca.crt", &format!("pki/ca.crt, {more}"));
     for (text, context, expected) in [
         (ADMIN_CONF.to_owned(), None, Some("192.168.1.10")),
@@ -48,12 +48,12 @@ fn the_name_to_verify_is_the_servers_own_unless_another_is_given_or_nobody_looks
         (with("tls-server-name: ''"), None, Some("192.168.1.10")),
         (with("insecure-skip-tls-verify: true"), None, None),
     ] {
-        assert_eq!(verified(&text, context).unwrap().as_deref(), expected, "{text}");
+        assert_eq!(verified_name(&text, context).unwrap().as_deref(), expected, "{text}");
     }
 }
 
 #[test]
-fn a_context_that_is_named_becomes_the_current_one() {
+fn a_named_context_becomes_the_current_one() {
     let (document, target) = rewritten(Some("other"));
 
     assert_eq!(document["current-context"], "other");
@@ -63,12 +63,12 @@ fn a_context_that_is_named_becomes_the_current_one() {
 }
 
 #[test]
-fn for_a_network_every_cluster_that_https_protects_comes_by_the_proxy_and_none_loses_its_own() {
+fn for_a_network_every_https_cluster_without_a_proxy_gets_one() {
     let more = "- name: plain\n  cluster: { server: 'http://192.168.1.12' }\n\
                 - name: proxied\n  cluster: { server: 'https://192.168.1.13', proxy-url: 'http://other' }\ncontexts:";
     let text = ADMIN_CONF.replacen("contexts:", more, 1);
 
-    let Rewritten { text: written, target } =
+    let ProxiedKubeconfig { text: written, target } =
         with_proxy_for_all(&text, Path::new("/here"), Some("other"), "http://u:s@127.0.0.1:1").unwrap();
 
     let mut expected = parsed(&text);
@@ -103,32 +103,32 @@ fn what_cannot_be_used_is_refused_with_its_reason() {
     }
 }
 
-fn with_https_proxy(text: &str, vouching: &Vouching) -> Result<String, NotRewritten> {
+fn with_https_proxy(text: &str, trust: &ProxyTrust) -> Result<String, RewriteError> {
     let proxy = "https://u:t@gateway.example:8445";
-    with_proxy(text, Path::new(""), None, proxy, Some(vouching)).map(|rewritten| rewritten.text)
+    with_proxy(text, Path::new(""), None, proxy, Some(trust)).map(|rewritten| rewritten.text)
 }
 
 fn parsed(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-fn constrained() -> Vouching {
-    Vouching::Constrained(Constrained {
-        text: "PROXY\n".to_owned(),
+fn constrained() -> ProxyTrust {
+    ProxyTrust::Constrained(ConstrainedCa {
+        pem: "PROXY\n".to_owned(),
         names: vec!["gateway.example".to_owned()],
     })
 }
 
 #[test]
-fn nothing_changes_but_the_server_where_tls_passes_through() {
+fn only_the_server_changes_for_a_passthrough() {
     let own = ADMIN_CONF.replace("certificate-authority: pki/ca.crt", "certificate-authority-data: T1dOCg==");
     let with = |text: &str| with_server(text, Path::new("/here"), None, "https://api.edge-a.example:6443");
 
-    let Readdressed { text, authority } = with(&own).unwrap();
+    let ReaddressedKubeconfig { text, ca_pem } = with(&own).unwrap();
 
     let mut expected = parsed(&own);
     expected["clusters"][0]["cluster"]["server"] = "https://api.edge-a.example:6443".into();
-    assert_eq!((parsed(&text), authority.as_str()), (expected, "OWN\n"));
+    assert_eq!((parsed(&text), ca_pem.as_str()), (expected, "OWN\n"));
     let more = |more: &str| own.replace("T1dOCg==", &format!("T1dOCg==, {more}"));
     for (text, expected) in [
         (more("tls-server-name: kubernetes"), "take it out"),
@@ -142,9 +142,10 @@ fn nothing_changes_but_the_server_where_tls_passes_through() {
 }
 
 #[test]
-fn at_an_address_of_the_servers_the_api_server_proves_to_be_who_it_was_and_nothing_else_changes() {
+fn at_a_vip_the_old_name_is_verified_and_only_the_server_changes() {
     let own = ADMIN_CONF.replace("certificate-authority: pki/ca.crt", "certificate-authority-data: T1dOCg==");
-    let with = |text: &str| with_server_named(text, Path::new("/here"), None, "https://edge-a.tombolo.svc");
+    let with =
+        |text: &str| with_server_and_old_name(text, Path::new("/here"), None, "https://edge-a.tombolo.svc");
     for (old, name) in [
         ("https://192.168.1.10:6443", "192.168.1.10"),
         ("https://[2001:db8::7]:6443", "2001:db8::7"),
@@ -158,12 +159,12 @@ fn at_an_address_of_the_servers_the_api_server_proves_to_be_who_it_was_and_nothi
         expected["clusters"][0]["cluster"]["server"] = "https://edge-a.tombolo.svc".into();
         expected["clusters"][0]["cluster"]["tls-server-name"] = name.into();
         assert_eq!((parsed(&renamed.text), renamed.name.as_str()), (expected, name));
-        assert_eq!(renamed.authority, "OWN\n");
+        assert_eq!(renamed.ca_pem, "OWN\n");
     }
     let more = |more: &str| own.replace("T1dOCg==", &format!("T1dOCg==, {more}"));
-    let kept = with(&more("tls-server-name: kubernetes")).unwrap();
-    assert_eq!(parsed(&kept.text)["clusters"][0]["cluster"]["tls-server-name"], "kubernetes");
-    assert_eq!(kept.name, "kubernetes");
+    let named = with(&more("tls-server-name: kubernetes")).unwrap();
+    assert_eq!(parsed(&named.text)["clusters"][0]["cluster"]["tls-server-name"], "kubernetes");
+    assert_eq!(named.name, "kubernetes");
     for (text, expected) in [
         (more("insecure-skip-tls-verify: true"), "add its certificate-authority"),
         (more("proxy-url: 'http://p'"), "a proxy-url already"),
@@ -177,7 +178,7 @@ fn at_an_address_of_the_servers_the_api_server_proves_to_be_who_it_was_and_nothi
 }
 
 #[test]
-fn what_vouches_for_the_proxy_is_put_beside_the_clusters_own() {
+fn the_ca_of_the_proxy_is_added_to_that_of_the_cluster() {
     let embedded =
         ADMIN_CONF.replace("certificate-authority: pki/ca.crt", "certificate-authority-data: T1dOCg==");
     let document = parsed(&with_https_proxy(&embedded, &constrained()).unwrap());
@@ -188,26 +189,26 @@ fn what_vouches_for_the_proxy_is_put_beside_the_clusters_own() {
     assert!(document["clusters"][1]["cluster"].get("certificate-authority-data").is_none());
 
     let public = ADMIN_CONF.replace(", certificate-authority: pki/ca.crt", "");
-    let document = parsed(&with_https_proxy(&public, &Vouching::Public).unwrap());
+    let document = parsed(&with_https_proxy(&public, &ProxyTrust::System).unwrap());
     assert!(document["clusters"][0]["cluster"].get("certificate-authority-data").is_none());
 }
 
 #[test]
-fn an_https_proxy_is_refused_where_it_would_be_known_by_the_wrong_thing() {
+fn an_https_proxy_is_refused_where_the_wrong_ca_could_sign_for_it() {
     let own = ADMIN_CONF.replace("certificate-authority: pki/ca.crt", "certificate-authority-data: T1dOCg==");
     let with = |more: &str| own.replace("T1dOCg==", &format!("T1dOCg==, {more}"));
     let named = own.replace("192.168.1.10", "api.gateway.example");
     let public = ADMIN_CONF.replace(", certificate-authority: pki/ca.crt", "");
-    for (text, vouching, expected) in [
+    for (text, trust, expected) in [
         (with("tls-server-name: kubernetes").as_str(), constrained(), "a tls-server-name"),
         (&with("insecure-skip-tls-verify: true"), constrained(), "insecure-skip-tls-verify"),
-        (&own, Vouching::Public, "by --ca"),
+        (&own, ProxyTrust::System, "by --ca"),
         (&public, constrained(), "leave --ca out"),
         (&named, constrained(), "below a name"),
         (&own.replace("T1dOCg==", "'!'"), constrained(), "not PEM"),
         (ADMIN_CONF, constrained(), "pki/ca.crt"),
     ] {
-        let refused = with_https_proxy(text, &vouching).unwrap_err().to_string();
+        let refused = with_https_proxy(text, &trust).unwrap_err().to_string();
         assert!(refused.contains(expected), "{refused} {expected}");
     }
     assert!(

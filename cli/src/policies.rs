@@ -1,4 +1,4 @@
-//! `tombolo policy`: whether a policy is one, and what it decides.
+//! `tombolo policy`: checks a policy file, and explains its decisions.
 
 mod question;
 
@@ -14,19 +14,19 @@ use serde_json::json;
 use crate::args::{PolicyCheck, PolicyExplain, PolicyOutput};
 use crate::files::{self, ReadError};
 use crate::print;
-use question::{NotAQuestion, Question};
+use question::{Question, QuestionError};
 
-/// The exit code of an explanation that ends with a denial.
+/// The exit code of `explain` for a denied request.
 const DENIED: u8 = 1;
 
-/// The exit code where nothing could be decided.
+/// The exit code of `explain` if nothing was decided.
 const NOT_DECIDED: u8 = 2;
 
-/// What a policy by itself cannot know.
+/// A limit of every explanation: the policy file does not know the answer of the delegated cluster.
 const MAY_STILL_REFUSE: &str =
     "A server with policy.delegation in its configuration asks that cluster too, which may still refuse.";
 
-/// Why a policy does not decide.
+/// Why a policy could not be used for a decision.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PolicyError {
     #[error(transparent)]
@@ -36,21 +36,21 @@ pub(crate) enum PolicyError {
     #[error("{0}:{1}")]
     Fault(String, PolicyFault),
     #[error(transparent)]
-    Question(#[from] NotAQuestion),
+    Question(#[from] QuestionError),
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
 
-/// Says that nothing is wrong in a policy.
-pub(crate) fn check(order: &PolicyCheck) -> Result<(), PolicyError> {
-    let rules = read(&order.file)?;
-    print::lines(&[format!("{}: {} rules, and nothing wrong in them", order.file.display(), rules.count())])?;
+/// Checks a policy, and prints how many rules it has.
+pub(crate) fn check(args: &PolicyCheck) -> Result<(), PolicyError> {
+    let rules = read(&args.file)?;
+    print::lines(&[format!("{}: {} rules, and nothing wrong in them", args.file.display(), rules.count())])?;
     Ok(())
 }
 
-/// Says what a policy decides, and by which rule. Never fails: the exit code says that nothing was decided.
-pub(crate) fn explain(order: PolicyExplain) -> ExitCode {
-    match decided(order) {
+/// Prints the decision of a policy with its rule. The exit code tells allowed, denied and undecided apart.
+pub(crate) fn explain(args: PolicyExplain) -> ExitCode {
+    match print_decision(args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => DENIED.into(),
         Err(error) => {
@@ -60,29 +60,29 @@ pub(crate) fn explain(order: PolicyExplain) -> ExitCode {
     }
 }
 
-fn decided(order: PolicyExplain) -> Result<bool, PolicyError> {
-    let (rules, output) = (read(&order.policy)?, order.output);
-    let question = Question::of(order)?;
-    let verdict = question.put_to(&rules);
+fn print_decision(args: PolicyExplain) -> Result<bool, PolicyError> {
+    let (rules, output) = (read(&args.policy)?, args.output);
+    let question = Question::from_args(args)?;
+    let verdict = question.decide(&rules);
     let allowed = verdict.is_allowed();
     match output {
         None => {
             let may = if allowed { "may" } else { "may not" };
-            let said = format!("{:?} {may} {question}: {}", question.user, reason(verdict));
+            let line = format!("{:?} {may} {question}: {}", question.user, reason(verdict));
             let more = allowed.then(|| MAY_STILL_REFUSE.to_owned());
-            print::lines(&[said].into_iter().chain(more).collect::<Vec<_>>())?;
+            print::lines(&[line].into_iter().chain(more).collect::<Vec<_>>())?;
         }
         Some(PolicyOutput::Json) => {
             let rule = verdict.rule().map(AsRef::<str>::as_ref);
-            let said = json!({ "allowed": allowed, "rule": rule, "reason": reason(verdict).to_string(),
+            let object = json!({ "allowed": allowed, "rule": rule, "reason": reason(verdict).to_string(),
                 "cluster": question.cluster.as_str(), "asked": question.asked(), "delegationMayRefuse": allowed });
-            print::lines(&[said.to_string()])?;
+            print::lines(&[object.to_string()])?;
         }
     }
     Ok(allowed)
 }
 
-/// The rules in a file, if a server would take them.
+/// Reads the rules of a policy file. Refuses every file that a server would refuse.
 pub(crate) fn read(path: &Path) -> Result<Rules, PolicyError> {
     let document: Document = config::parse(&files::read(path)?, path, KIND)?;
     Rules::of(&document).map_err(|fault| PolicyError::Fault(path.display().to_string(), fault))

@@ -46,7 +46,7 @@ pub(crate) struct ClusterWatch {
     endpoint: AdminEndpoint,
 }
 
-/// Why a request to the admin API failed.
+/// The error if a request to the admin API failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdminError {
     #[error(
@@ -176,7 +176,7 @@ impl Admin {
         Ok(in_time(&self.endpoint, response).await?.into_inner().tokens)
     }
 
-    /// Deletes an enrollment token.
+    /// Revokes an enrollment token that was not used yet.
     pub(crate) async fn revoke_token(&mut self, id: String) -> Result<(), AdminError> {
         let response = self.client.revoke_token(RevokeTokenRequest { id });
         in_time(&self.endpoint, response).await.map(drop)
@@ -213,7 +213,7 @@ impl Admin {
         Ok(in_time(&self.endpoint, response).await?.into_inner().tokens)
     }
 
-    /// Deletes a dial token, and ends the connections that it opened.
+    /// Revokes a dial token, and ends the connections that it opened.
     pub(crate) async fn revoke_dial_token(&mut self, id: String) -> Result<(), AdminError> {
         let response = self.client.revoke_dial_token(RevokeDialTokenRequest { id });
         in_time(&self.endpoint, response).await.map(drop)

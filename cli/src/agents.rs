@@ -8,7 +8,7 @@ use crate::args::{AgentList, AgentRevoke};
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 
-/// Why no agents were listed or revoked.
+/// The error if no agents were listed or revoked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentsError {
     #[error(transparent)]

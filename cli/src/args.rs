@@ -152,14 +152,14 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     #[command(after_long_help = examples::COMPLETION)]
     Completion(CompletionArgs),
-    /// Print the version
+    /// Print the version of this program
     #[command(after_long_help = examples::VERSION)]
     Version,
 }
 
 #[derive(Args)]
 pub(crate) struct ClustersArgs {
-    /// Show only these clusters
+    /// Show only the clusters of these names
     #[arg(value_name = "CLUSTER")]
     pub(crate) names: Vec<ClusterId>,
     /// Show a cluster again whenever it changes, until Ctrl-C
@@ -182,7 +182,7 @@ pub(crate) enum ClustersOutput {
 
 #[derive(Args)]
 pub(crate) struct RbacArgs {
-    /// The agent's configuration
+    /// The configuration file of the agent
     #[arg(long, value_name = "FILE", default_value = "/etc/tombolo/agent.yaml")]
     pub(crate) agent_config: PathBuf,
     /// The users and groups that the agent may impersonate
@@ -226,7 +226,7 @@ pub(crate) struct AuditVerify {
     /// The public key of the checkpoints: a copy of the server's audit.pub
     #[arg(long, value_name = "FILE")]
     pub(crate) public_key: Option<PathBuf>,
-    /// The output format
+    /// The output format, in place of lines for people
     #[arg(long, short, value_name = "FORMAT")]
     pub(crate) output: Option<AuditOutput>,
 }

@@ -10,7 +10,7 @@ use crate::files::{self, ReadError};
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 
-/// Why the attestation was not shown or changed.
+/// The error if the attestation was not shown or changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AttestationError {
     #[error(transparent)]

@@ -18,7 +18,7 @@ const CHANGED: u8 = 1;
 /// The exit code if the log could not be verified.
 const NOT_VERIFIED: u8 = 2;
 
-/// Why a log could not be verified.
+/// The error if a log could not be verified.
 #[derive(Debug, thiserror::Error)]
 enum AuditVerifyError {
     #[error(transparent)]

@@ -1,8 +1,8 @@
-//! Whether an API server's certificate covers a name, and how to add a name that is missing.
+//! Checks whether an API server's certificate covers a name, and how to add a name that is missing.
 
 use std::net::IpAddr;
 
-/// Whether a certificate with these names is valid for `name`, a DNS name or an address without brackets.
+/// Tells whether a certificate with these names is valid for `name`, a DNS name or an address without brackets.
 pub(crate) fn covers(names: &[String], name: &str) -> bool {
     if let Ok(address) = name.parse::<IpAddr>() {
         return names.iter().any(|one| one.parse() == Ok(address));
@@ -16,7 +16,7 @@ pub(crate) fn covers(names: &[String], name: &str) -> bool {
     })
 }
 
-/// How to add `name` to the certificate, for kubeadm, k3s, RKE2 and any other kube-apiserver.
+/// Advice on how to add `name` to the certificate, for kubeadm, k3s, RKE2 and any other kube-apiserver.
 pub(crate) fn how_to_add(name: &str) -> String {
     let flags = if name.parse::<IpAddr>().is_ok() {
         "--tls-cert-file"
@@ -33,6 +33,7 @@ pub(crate) fn how_to_add(name: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Other names and addresses cover themselves alone, in any spelling.
     #[test]
     fn a_wildcard_covers_one_label_and_no_address() {
         let names = ["kubernetes", "*.edge.example", "192.168.1.10", "fd00::1"].map(str::to_owned);

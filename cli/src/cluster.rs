@@ -10,7 +10,7 @@ use crate::runtime::{self, RuntimeError};
 
 pub(crate) use check::check;
 
-/// Why no cluster was changed.
+/// The error if no cluster was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
     #[error(transparent)]

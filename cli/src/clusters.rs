@@ -18,7 +18,7 @@ use crate::print;
 use crate::runtime::{self, RuntimeError};
 use table::{Shape, Table};
 
-/// Why not all clusters were shown.
+/// The error if not all clusters were shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClustersError {
     #[error(transparent)]

@@ -4,7 +4,7 @@ use clap_complete::{Generator, Shell};
 
 use crate::args::{self, Program};
 
-/// Why no completion script was generated.
+/// The error if no completion script was generated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompletionError {
     #[error("the completion script could not be generated")]

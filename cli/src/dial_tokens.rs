@@ -10,7 +10,7 @@ use crate::files::{self, WriteError};
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 
-/// Why no dial token was created, listed or revoked.
+/// The error if no dial token was created, listed or revoked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialTokensError {
     #[error(transparent)]
@@ -60,7 +60,7 @@ pub(crate) fn list(args: &DialTokenList) -> Result<Vec<String>, DialTokensError>
     Ok(print::columns(&rows))
 }
 
-/// Revokes a dial token.
+/// Revokes a dial token by its id.
 pub(crate) fn revoke(args: &DialTokenRevoke) -> Result<Vec<String>, DialTokensError> {
     let id = args.id.clone();
     runtime::run(async |scope| {

@@ -19,7 +19,7 @@ pub(crate) struct NewFile {
     mode: u32,
 }
 
-/// Whether a file that is already there is kept or replaced.
+/// Tells whether a file that is already there is kept or replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Existing {
     Keep,
@@ -32,7 +32,7 @@ struct StagedFile {
     path: PathBuf,
 }
 
-/// Why a file could not be read.
+/// The error if a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     // The path may be a secret that somebody passed instead of the file that holds it.
@@ -44,7 +44,7 @@ pub(crate) enum ReadError {
     NotText(PathBuf),
 }
 
-/// Why a file or directory could not be written.
+/// The error if a file or directory could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     #[error(
@@ -149,7 +149,7 @@ impl StagedFile {
     }
 }
 
-/// Whether the mode of `directory` grants anything to group or others.
+/// Tells whether the mode of `directory` grants anything to group or others.
 pub(crate) fn is_open_to_others(directory: &Path) -> io::Result<bool> {
     Ok(fs::metadata(directory)?.permissions().mode() & 0o077 != 0)
 }

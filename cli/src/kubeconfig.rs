@@ -22,7 +22,7 @@ pub(crate) enum KubeconfigOutput {
     File(Vec<String>),
 }
 
-/// Why no kubeconfig was written.
+/// The error if no kubeconfig was written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
     #[error(transparent)]

@@ -24,7 +24,7 @@ use crate::tls::{self, ALPN_HTTP1};
 /// server.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(60);
 
-/// Why no kubeconfig was written.
+/// The error if no kubeconfig was written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PassthroughError {
     #[error(transparent)]
@@ -47,7 +47,7 @@ pub(crate) enum PassthroughError {
     Write(#[from] WriteError),
 }
 
-/// Why the TLS handshake through the passthrough did not prove that the kubeconfig's API server answers.
+/// The error if the TLS handshake through the passthrough did not prove that the kubeconfig's API server answers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error(

@@ -34,7 +34,7 @@ pub(crate) struct KeyFile {
     pub(crate) pair: KeyPair,
 }
 
-/// Why a file is not the PEM file that was expected.
+/// The error if a file is not the PEM file that was expected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PemError {
     #[error(transparent)]
@@ -123,7 +123,7 @@ pub(crate) fn parse_x509<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certific
     rest.is_empty().then_some(certificate)
 }
 
-/// Whether the certificate was issued for this key.
+/// Tells whether the certificate was issued for this key.
 pub(crate) fn is_for_key(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
     certificate.public_key().raw == key.subject_public_key_info()
 }

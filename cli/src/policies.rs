@@ -26,7 +26,7 @@ const NOT_DECIDED: u8 = 2;
 const MAY_STILL_REFUSE: &str =
     "A server with policy.delegation in its configuration asks that cluster too, which may still refuse.";
 
-/// Why a policy could not be used for a decision.
+/// The error if a policy could not be used for a decision.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PolicyError {
     #[error(transparent)]

@@ -30,7 +30,7 @@ use local_listener::{LocalListener, USER};
 /// Random bytes in the password of the local proxy, which is new for each run.
 const SECRET_BYTES: usize = 32;
 
-/// Why the proxy did not start.
+/// The error if the proxy did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProxyError {
     #[error(transparent)]

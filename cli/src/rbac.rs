@@ -60,7 +60,7 @@ struct RbacImpersonation {
 #[derive(Debug, Default)]
 struct Services(BTreeMap<String, BTreeSet<String>>);
 
-/// Why no manifest was generated.
+/// The error if no manifest was generated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RbacError {
     #[error(transparent)]

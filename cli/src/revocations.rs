@@ -9,7 +9,7 @@ use crate::args::{UserList, UserRestore, UserRevoke};
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 
-/// Why no revocation was shown or changed.
+/// The error if no revocation was shown or changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RevocationsError {
     #[error(transparent)]
@@ -32,7 +32,7 @@ pub(crate) fn revoke(args: UserRevoke) -> Result<Vec<String>, RevocationsError> 
     Ok(vec![message])
 }
 
-/// Takes a revocation back.
+/// Withdraws a revocation of a user, a certificate, or everyone.
 pub(crate) fn restore(args: UserRestore) -> Result<Vec<String>, RevocationsError> {
     let UserRestore { name, serial, everyone: _, server } = args;
     let selection = selection(name, serial);

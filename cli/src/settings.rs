@@ -60,7 +60,7 @@ struct KeyNames {
     host_suffix: &'static str,
 }
 
-/// Why the settings cannot be used.
+/// The error if the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
     #[error("the configuration cannot be read")]

@@ -9,7 +9,7 @@ use crate::args::{TokenCreate, TokenList, TokenOutput, TokenRevoke};
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 
-/// Why no token was created, listed or revoked.
+/// The error if no token was created, listed or revoked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokensError {
     #[error(transparent)]

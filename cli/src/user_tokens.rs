@@ -6,7 +6,7 @@ use crate::args::{UserTokenCreate, UserTokenHash};
 use crate::files::{self, ReadError, WriteError};
 use crate::names::NoRandomness;
 
-/// Why no token was created, or no file was converted to digests.
+/// The error if no token was created, or no file was converted to digests.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UserTokenError {
     #[error(transparent)]

@@ -8,7 +8,7 @@ use crate::files::{self, ReadError, WriteError};
 use crate::kubeconfig::rewrite::{self, PinnedNameKubeconfig, RewriteError};
 use crate::pem::{self, PemError};
 
-/// Why no kubeconfig was written.
+/// The error if no kubeconfig was written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VipError {
     #[error(transparent)]

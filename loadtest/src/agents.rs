@@ -43,7 +43,7 @@ pub struct Held {
     driver: JoinHandle<()>,
 }
 
-/// Why an agent has no tunnel.
+/// The error if an agent has no tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// Its certificate.

@@ -42,7 +42,7 @@ enum Sender {
 #[derive(Debug)]
 struct Driver(AbortHandle);
 
-/// Why a request has no answer, or not the one that was asked for.
+/// The error if a request has no answer, or not the one that was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// TCP or TLS.
@@ -146,7 +146,7 @@ impl Caller {
         }
     }
 
-    /// Whether the connection has ended.
+    /// Tells whether the connection has ended.
     pub fn is_over(&self) -> bool {
         self.driver.0.is_finished()
     }

@@ -38,7 +38,7 @@ struct Door {
 /// What they do now.
 #[derive(Debug, Default)]
 struct State {
-    /// Whether tunnels are closed; else they are held.
+    /// Tells whether tunnels are closed; else they are held.
     flaps: AtomicBool,
     /// Told when that changes.
     changed: Notify,
@@ -76,7 +76,7 @@ impl Flappers {
         &self.addresses
     }
 
-    /// Whether tunnels are closed from now on.
+    /// Tells whether tunnels are closed from now on.
     pub fn flap(&self, flaps: bool) {
         self.state.flaps.store(flaps, Ordering::Relaxed);
         self.state.changed.notify_waiters();

@@ -49,7 +49,7 @@ const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX * STREAM_WINDOW_BYTES;
 const START_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// Why it cannot serve.
+/// The error if it cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// A file or a socket.

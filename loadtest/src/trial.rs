@@ -142,7 +142,7 @@ pub struct Ledger {
     pub rounds: Vec<Vec<Vec<Figures>>>,
 }
 
-/// Why there are no figures.
+/// The error if there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     /// A request failed.
@@ -173,7 +173,7 @@ pub enum TrialError {
     },
 }
 
-/// Why one turn failed, before it is known whose turn it was.
+/// The error if one turn failed, before it is known whose turn it was.
 #[derive(Debug, thiserror::Error)]
 enum Failed {
     #[error(transparent)]
@@ -222,7 +222,7 @@ impl Load {
         }
     }
 
-    /// Whether it is bulk.
+    /// Tells whether it is bulk.
     pub fn is_bulk(self) -> bool {
         matches!(self, Self::Bulk { .. })
     }

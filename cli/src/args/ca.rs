@@ -70,7 +70,7 @@ pub(crate) struct CaIntermediate {
     /// The file with the key that decrypts it [default: sealing.key in the authority's directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) sealing_key: Option<PathBuf>,
-    /// Replace an existing intermediate
+    /// Replace the file if it exists
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -130,10 +130,10 @@ pub(crate) struct Placement {
     /// The directory to write to, created if it is missing [default: the authority's directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// How long the certificate is valid, in m, h or d [default: server and agent 90d, caller and admin 30d; at most 365d, server 824d]
+    /// The lifetime of the certificate, in m, h or d [default: server and agent 90d, caller and admin 30d; at most 365d, server 824d]
     #[arg(long, value_name = "TIME")]
     pub(crate) validity: Option<Validity>,
-    /// Replace existing files
+    /// Replace the files if they exist
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -66,7 +66,7 @@ pub(crate) enum AttestationCommand {
 
 #[derive(Args)]
 pub(crate) struct AttestationOf {
-    /// The cluster
+    /// The name of the cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub(crate) struct AttestationOf {
 
 #[derive(Args)]
 pub(crate) struct AttestationSetKeys {
-    /// The cluster
+    /// The name of the cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
     /// A file with a JSON Web Key Set, as `kubectl get --raw /openid/v1/jwks` prints it in that cluster
@@ -105,7 +105,7 @@ pub(crate) struct ClusterCreate {
 
 #[derive(Args)]
 pub(crate) struct ClusterLabel {
-    /// The cluster
+    /// The name of the cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
     /// A label to set, or the name of a label to remove with a '-' after it
@@ -117,7 +117,7 @@ pub(crate) struct ClusterLabel {
 
 #[derive(Args)]
 pub(crate) struct ClusterUpdate {
-    /// The cluster
+    /// The name of the cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
     /// A network to which its addresses belong; repeat for more, empty for none
@@ -132,10 +132,10 @@ pub(crate) struct ClusterUpdate {
 
 #[derive(Args)]
 pub(crate) struct ClusterCheck {
-    /// The cluster
+    /// The name of the cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
-    /// The kubeconfig
+    /// The cluster's own kubeconfig, which is not changed
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
     /// The context to use [default: its current-context]
@@ -147,7 +147,7 @@ pub(crate) struct ClusterCheck {
 
 #[derive(Args)]
 pub(crate) struct ClusterDelete {
-    /// The cluster
+    /// The name of the cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
     #[command(flatten)]
@@ -156,7 +156,7 @@ pub(crate) struct ClusterDelete {
 
 #[derive(Subcommand)]
 pub(crate) enum AgentCommand {
-    /// List the enrolled agents
+    /// List the enrolled agents of all clusters, or of one
     #[command(after_long_help = examples::AGENT_LIST)]
     List(AgentList),
     /// Revoke an agent: refuse it from now on, and end its tunnels
@@ -183,7 +183,7 @@ pub(crate) enum TokenCommand {
     /// List the tokens, without their secrets
     #[command(after_long_help = examples::TOKEN_LIST)]
     List(TokenList),
-    /// Revoke a token
+    /// Revoke a token that was not used yet
     #[command(after_long_help = examples::TOKEN_REVOKE)]
     Revoke(TokenRevoke),
 }
@@ -193,7 +193,7 @@ pub(crate) struct TokenCreate {
     /// The agent's cluster, which must exist (tombolo cluster create)
     #[arg(long, value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
-    /// How long the token is valid, from 1m to 1h
+    /// The lifetime of the token, from 1m to 1h
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub(crate) ttl: Validity,
     /// Print only the token, or a Secret for `kubectl apply`, in place of instructions

@@ -13,7 +13,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) command: Option<DoctorCommand>,
     #[command(flatten)]
     pub(crate) caller: DoctorCaller,
-    /// How to print the results
+    /// The output format, in place of lines for people
     #[arg(long, short, value_name = "FORMAT", global = true)]
     pub(crate) output: Option<DoctorOutput>,
 }
@@ -47,14 +47,14 @@ pub(crate) enum DoctorCommand {
 
 #[derive(Args)]
 pub(crate) struct DoctorServer {
-    /// The server's configuration
+    /// The configuration file of the server
     #[arg(long, value_name = "FILE", default_value = "/etc/tombolo/server.yaml")]
     pub(crate) config: PathBuf,
 }
 
 #[derive(Args)]
 pub(crate) struct DoctorAgent {
-    /// The agent's configuration
+    /// The configuration file of the agent
     #[arg(long, value_name = "FILE", default_value = "/etc/tombolo/agent.yaml")]
     pub(crate) config: PathBuf,
 }

@@ -14,7 +14,7 @@ pub(crate) struct KubeconfigArgs {
     /// The CA certificates of the gateway (server-ca.crt)
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// Your certificate
+    /// Your certificate for the gateway
     #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "token_file")]
     pub(crate) cert: Option<PathBuf>,
     /// The key of your certificate

@@ -27,17 +27,17 @@ pub(crate) enum PolicyCommand {
 
 #[derive(Args)]
 pub(crate) struct PolicyCheck {
-    /// The policy file
+    /// The policy file to read
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }
 
 #[derive(Args)]
 pub(crate) struct PolicyExplain {
-    /// The policy file
+    /// The policy file to read
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
-    /// How the caller authenticated: client-certificate, token, dial-token, oidc:NAME, token-review:NAME or entry-point:NAME
+    /// The method by which the caller authenticated: client-certificate, token, dial-token, oidc:NAME, token-review:NAME or entry-point:NAME
     #[arg(long, value_name = "METHOD", value_parser = policy::method)]
     pub(crate) method: String,
     /// The caller's user name, with the prefix of the method
@@ -54,7 +54,7 @@ pub(crate) struct PolicyExplain {
     pub(crate) labels: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) asked: PolicyAsked,
-    /// The output format
+    /// The output format, in place of lines for people
     #[arg(long, short, value_name = "FORMAT")]
     pub(crate) output: Option<PolicyOutput>,
 }

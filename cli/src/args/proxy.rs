@@ -24,7 +24,7 @@ pub(crate) struct ProxyArgs {
     /// A file with your bearer token for the gateway, in place of a certificate
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// The cluster to reach
+    /// The cluster to which connections go
     #[arg(long, value_name = "CLUSTER", required_unless_present = "network")]
     pub(crate) cluster: Option<ClusterId>,
     /// The network to reach, in place of one cluster; an address leads to the cluster of the network that has it

@@ -29,7 +29,7 @@ pub(crate) enum UserCommand {
     /// List the revocations of callers
     #[command(after_long_help = examples::USER_LIST)]
     List(UserList),
-    /// Withdraw a revocation
+    /// Withdraw a revocation of callers
     #[command(after_long_help = examples::USER_RESTORE)]
     Restore(UserRestore),
 }
@@ -58,7 +58,7 @@ pub(crate) struct UserTokenCreate {
     /// The file to write the token to
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Replace an existing file
+    /// Replace the file if it exists
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -72,7 +72,7 @@ pub(crate) struct UserTokenHash {
 
 #[derive(Subcommand)]
 pub(crate) enum DialTokenCommand {
-    /// Create a dial token
+    /// Create a dial token for a user
     ///
     /// The token is written to a file that only you can read, and is not printed. It authenticates its user at the server's proxy
     /// listener and at no other listener. The policy has to allow that user to dial by the method dial-token.
@@ -104,13 +104,13 @@ pub(crate) struct DialTokenCreate {
     /// A network in whose clusters it may dial, as they are when it is used; repeat for more
     #[arg(long = "network", value_name = "NETWORK")]
     pub(crate) networks: Vec<Label>,
-    /// How long it is valid, from 1m to 30d
+    /// The lifetime of the token, from 1m to 30d
     #[arg(long, value_name = "TIME", default_value = "24h")]
     pub(crate) ttl: Validity,
     /// The file to write it to
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Replace an existing file
+    /// Replace the file if it exists
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use trust::{Role, Root};
 use super::paths;
 use crate::files::{self, ReadError};
 
-/// Why no new trust bundle was made.
+/// The error if no new trust bundle was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BundleFileError {
     #[error(transparent)]

@@ -13,7 +13,7 @@ use crate::args::CaInit;
 use crate::files::{self, Existing, NewFile, WriteError};
 use crate::pem;
 
-/// Why no certificate authority was made.
+/// The error if no certificate authority was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InitError {
     #[error(

@@ -12,7 +12,7 @@ use super::root::{self, RootError};
 use crate::args::CaIntermediate;
 use crate::files::{self, Existing, NewFile, WriteError};
 
-/// Why no intermediate was made.
+/// The error if no intermediate was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IntermediateError {
     #[error(transparent)]

@@ -10,7 +10,7 @@ use crate::args::{IssueAdmin, IssueAgent, IssueCaller, IssueServer, Placement};
 use crate::files::{Existing, WriteError};
 use crate::names::{Label, NoRandomness, ServerName, User, Validity};
 
-/// Why no certificate was issued.
+/// The error if no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IssueError {
     #[error(

@@ -25,7 +25,7 @@ pub(super) struct PairPaths {
     pub(super) key: PathBuf,
 }
 
-/// Why no certificate was issued.
+/// The error if no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeafError {
     #[error(

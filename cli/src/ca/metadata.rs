@@ -18,7 +18,7 @@ struct RawMetadata {
     trust_domain: String,
 }
 
-/// Why the file cannot be used.
+/// The error if `ca.yaml` is missing or cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MetadataError {
     #[error("{0} holds no finished authority; make one with `tombolo ca init --dir {0}`")]

@@ -24,10 +24,10 @@ use crate::pem::{self, PemError};
 /// Validity of the CA, which outlives the certificates that it issues.
 const CA_VALIDITY: Duration = Duration::days(10 * 365);
 
-/// How far each certificate is dated back, because clocks differ.
+/// The time by which each certificate is dated back, because clocks differ.
 const BACKDATED: Duration = Duration::minutes(5);
 
-/// Why no certificate was issued for the proxy listener.
+/// The error if no certificate was issued for the proxy listener.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IssueProxyError {
     #[error("{0} is an address, for which the CA of a proxy must not sign; use a DNS name")]

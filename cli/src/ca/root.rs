@@ -8,7 +8,7 @@ use trust::{NotACa, Role, Root};
 use super::paths;
 use crate::pem::{self, PemError};
 
-/// Why a root cannot be used.
+/// The error if a root cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RootError {
     #[error(transparent)]

@@ -22,7 +22,7 @@ use crate::pem::{self, PemError};
 /// days, and learn the new root then.
 const OVERLAP_DAYS_MIN: u64 = 90;
 
-/// Why a root was not rotated.
+/// The error if a root was not rotated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RotateError {
     #[error(
@@ -113,7 +113,7 @@ fn begin(directory: &Path, role: Role, domain: TrustDomain) -> Result<Vec<String
     Ok(lines)
 }
 
-/// Whether an agent may still come back that trusts only the old root. Only server roots are learned by agents; the others
+/// Tells whether an agent may still come back that trusts only the old root. Only server roots are learned by agents; the others
 /// are handed out by people.
 fn is_early(role: Role, roots: &[CertificateDer<'_>], now: SystemTime) -> bool {
     // The first is the new root. One that cannot be parsed is reported when it is loaded.

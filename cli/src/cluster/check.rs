@@ -1,4 +1,4 @@
-//! `tombolo cluster check`: whether a cluster's own kubeconfig reaches it by its control-plane address. The server's store, the
+//! `tombolo cluster check`: checks whether a cluster's own kubeconfig reaches it by its control-plane address. The server's store, the
 //! agents and the API server's certificate have to agree on it.
 
 use policy::{NotATarget, Target, TargetEntry, may_advertise};
@@ -11,7 +11,7 @@ use crate::files::{self, ReadError};
 use crate::kubeconfig::rewrite::{self, RewriteError};
 use crate::runtime::{self, RuntimeError};
 
-/// Why the check could not be made.
+/// The error if the check could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
     #[error(transparent)]
@@ -171,6 +171,7 @@ mod tests {
         }
     }
 
+    /// An agent that has seen no certificate, or not all of its names, is reported as unknown.
     #[test]
     fn a_name_missing_from_the_certificate_is_named_with_its_fix() {
         let target: Target = "192.168.1.10:6443".parse().unwrap();

@@ -189,7 +189,7 @@ pub(super) fn round_trip(measured: &Measurements) -> Option<Duration> {
     measured.round_trip.and_then(|round_trip| round_trip.try_into().ok())
 }
 
-/// Whole seconds since 1970.
+/// The time in whole seconds since 1970.
 pub(super) fn time(time: Option<prost_types::Timestamp>) -> Option<i64> {
     time.map(|time| time.seconds)
 }

@@ -8,7 +8,7 @@ use crate::files::{self, ReadError, WriteError};
 use crate::kubeconfig::rewrite::{self, ProxiedKubeconfig, ProxyTrust, RewriteError};
 use crate::pem::{self, PemError};
 
-/// Why no kubeconfig was written.
+/// The error if no kubeconfig was written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialKubeconfigError {
     #[error(transparent)]

@@ -21,7 +21,7 @@ const ADVICE: Advice = Advice {
     rights: "apply the output of `tombolo rbac` for the agent's configuration to the cluster",
 };
 
-/// What to do if the API server does not allow something.
+/// Advice for an API server that does not allow something.
 pub(super) struct Advice {
     /// Advice if the API server does not accept the credential.
     pub(super) credential: &'static str,
@@ -35,7 +35,7 @@ struct RequiredRight {
     alternative: Option<(&'static str, &'static str)>,
     resource: &'static str,
     namespace: String,
-    /// Empty for all names.
+    /// The name of the resource; empty for all names.
     name: String,
     purpose: &'static str,
 }

@@ -24,7 +24,7 @@ struct HostClusterCheck<'a> {
     at: &'a RawHostCluster,
     whose: &'static str,
     verbs: &'static [&'static str],
-    /// API groups and resources.
+    /// Pairs of API group and resource.
     resources: &'static [(&'static str, &'static str)],
     /// Empty for resources without a namespace.
     namespace: &'a str,

@@ -14,7 +14,7 @@ struct Finding {
     check: &'static str,
     verdict: Verdict,
     found: String,
-    /// How to fix it; absent if nothing is wrong.
+    /// Advice on how to fix it; absent if nothing is wrong.
     advice: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Report {
         });
     }
 
-    /// Whether any check failed.
+    /// Tells whether at least one check failed.
     pub(crate) fn is_failed(&self) -> bool {
         self.0.iter().any(|finding| finding.verdict == Verdict::Failed)
     }

@@ -27,7 +27,7 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIF
 /// The default address of the probes.
 const PROBES_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
-/// The default state directory.
+/// The default directory of the server's state.
 const STATE_DEFAULT: &str = "/var/lib/tombolo/server";
 
 /// Longest wait for the readiness probe.

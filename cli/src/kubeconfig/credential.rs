@@ -12,7 +12,7 @@ use crate::settings::GatewayCredential;
 /// Longest bearer token. A request head with it still fits the limits of common servers.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// Why a credential cannot be used.
+/// The error if a credential cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialError {
     #[error(transparent)]

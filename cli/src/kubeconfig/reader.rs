@@ -100,7 +100,7 @@ pub(crate) struct KubeconfigSyntaxError {
     pub(crate) column: u64,
 }
 
-/// Why no context can be used.
+/// The error if no context can be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SelectContextError {
     #[error("the kubeconfig names no current-context; name a context with --context")]

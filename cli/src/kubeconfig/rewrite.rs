@@ -42,7 +42,7 @@ pub(crate) struct PinnedNameKubeconfig {
     pub(crate) name: String,
 }
 
-/// How programs verify a proxy that is reached by https. A kubeconfig has one CA bundle for the API server and its proxy.
+/// The CAs by which programs verify a proxy that is reached by https. A kubeconfig has one CA bundle for the API server and its proxy.
 #[derive(Debug)]
 pub(crate) enum ProxyTrust {
     /// By the CAs that the system trusts.
@@ -69,7 +69,7 @@ struct Draft {
     cluster: ClusterEntry,
 }
 
-/// Why a kubeconfig cannot be rewritten.
+/// The error if a kubeconfig cannot be rewritten.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RewriteError {
     #[error(transparent)]
@@ -328,7 +328,7 @@ fn ca_pem(cluster: &ClusterEntry, cluster_name: &str) -> Result<Option<String>, 
     }
 }
 
-/// Whether `host` is `name`, or a name below it.
+/// Tells whether `host` is `name`, or a name below it.
 pub(crate) fn is_within(host: &str, name: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     host == name || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'))

@@ -8,7 +8,7 @@ use serde_saphyr::{SerializeError, ser_options};
 
 use crate::names::{GatewayUrl, HostSuffix};
 
-/// A complete kubeconfig.
+/// A complete kubeconfig, as it is written.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct KubeconfigDocument {

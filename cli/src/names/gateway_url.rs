@@ -14,7 +14,7 @@ const URL_BYTES_MAX: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GatewayUrl(Url);
 
-/// Why a text is not the URL of a gateway.
+/// The error if a text is not the URL of a gateway.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotAGatewayUrl {
     #[error("the gateway's URL is https://HOST[:PORT], such as https://gateway.example:8443")]

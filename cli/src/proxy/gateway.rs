@@ -58,7 +58,7 @@ pub(super) struct GatewayClient {
     pub(super) within: TargetScope,
 }
 
-/// Why a target could not be connected to.
+/// The error if no connection to a target could be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error("the credential for the gateway cannot be read")]
@@ -73,7 +73,7 @@ pub(super) enum ConnectError {
     Broken(#[source] hyper::Error),
     #[error("the gateway did not answer in time")]
     Timeout,
-    /// The gateway's own message.
+    /// The gateway refused, with this message.
     #[error("{1}")]
     Refused(StatusCode, String),
 }

@@ -74,7 +74,7 @@ impl LocalListener {
         }
     }
 
-    /// Whether this is the expected `Proxy-Authorization` value. The comparison takes constant time.
+    /// Tells whether this is the expected `Proxy-Authorization` value. The comparison takes constant time.
     fn is_authorized(&self, authorization: &[u8]) -> bool {
         verify_slices_are_equal(authorization, self.authorization.as_bytes()).is_ok()
     }

@@ -1,16 +1,16 @@
-//! `tombolo audit verify`: what it says of a log, and with which exit code.
+//! Tests of `tombolo audit verify`: its messages and exit codes for good, changed and unverifiable logs.
 
 use audit::{ChainKey, Completion, EndReason, Event, Log, Settings, SigningKey, Sync, Target, User};
 
 use crate::workdir::{WorkDir, assert_says, stdout};
 
-/// The log's one file.
+/// The only file of the log.
 const FILE: &str = "log/audit-00000000000000000001.log";
 
 #[test]
-fn a_log_as_it_was_written_is_said_to_be_so_and_one_that_was_changed_is_not() {
+fn an_unchanged_log_is_verified_and_a_changed_one_is_reported() {
     let workdir = WorkDir::new();
-    written(&workdir);
+    write_log(&workdir);
 
     let said = workdir.succeeds("audit verify log --key chain.key --public-key log/audit.pub");
     assert_says(&said, "as they were written");
@@ -27,9 +27,9 @@ fn a_log_as_it_was_written_is_said_to_be_so_and_one_that_was_changed_is_not() {
 }
 
 #[test]
-fn where_nothing_can_be_said_the_exit_code_is_2_and_the_words_say_why() {
+fn an_unverifiable_log_ends_with_exit_code_2_and_the_reason() {
     let workdir = WorkDir::new();
-    written(&workdir);
+    write_log(&workdir);
     for (command, words) in [
         ("audit verify log", "name the chain's key"),
         ("audit verify log --key log/audit.pub", "not a key of an audit log"),
@@ -40,8 +40,8 @@ fn where_nothing_can_be_said_the_exit_code_is_2_and_the_words_say_why() {
     }
 }
 
-/// A log of two exchanges in `log`, and its key in `chain.key`.
-fn written(workdir: &WorkDir) {
+/// Writes a log of two requests to `log`, and its key in `chain.key`.
+fn write_log(workdir: &WorkDir) {
     let (chain, signing) = (ChainKey::generate().unwrap(), SigningKey::generate().unwrap());
     workdir.write("chain.key", chain.to_bytes());
     let settings = Settings {

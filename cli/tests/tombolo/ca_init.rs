@@ -1,4 +1,4 @@
-//! `tombolo ca init`.
+//! Tests of `tombolo ca init`: the files, their modes, and refusals.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -115,7 +115,7 @@ fn a_directory_that_cannot_be_made_is_named() {
 }
 
 #[test]
-fn the_trust_domain_is_remembered_and_checked() {
+fn the_trust_domain_is_stored_and_checked() {
     let workdir = WorkDir::new();
     workdir.succeeds("ca init --dir pki --trust-domain edge.example.org");
     assert_eq!(workdir.text("pki/ca.yaml"), "trustDomain: edge.example.org\n");
@@ -127,7 +127,7 @@ fn the_trust_domain_is_remembered_and_checked() {
 }
 
 #[test]
-fn a_damaged_record_is_refused() {
+fn a_damaged_ca_yaml_is_refused() {
     let workdir = WorkDir::with_authority();
     workdir.write("pki/ca.yaml", "trustDomain: tombolo\ntrustDomian: x\n");
     let said = workdir.fails("ca issue agent --dir pki --cluster c");

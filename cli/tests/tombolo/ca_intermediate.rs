@@ -1,4 +1,4 @@
-//! `tombolo ca intermediate`.
+//! Tests of `tombolo ca intermediate` and of issuing without root keys.
 
 use crate::certificate::{accepted_as_client, all, fields, only};
 use crate::workdir::{WorkDir, assert_says};
@@ -23,7 +23,7 @@ fn roots_go_offline_and_certificates_are_issued_without_them() {
 }
 
 #[test]
-fn what_issues_can_sign_no_ca_and_only_for_its_role() {
+fn an_intermediate_signs_no_ca_and_only_for_its_role() {
     let workdir = WorkDir::with_authority();
     workdir.succeeds("ca issue server --dir pki --name h.example");
     let chain = all(&workdir, "pki/server.crt");
@@ -35,7 +35,7 @@ fn what_issues_can_sign_no_ca_and_only_for_its_role() {
 }
 
 #[test]
-fn a_new_intermediate_leaves_what_the_old_one_issued() {
+fn certificates_of_the_old_intermediate_stay_valid() {
     let workdir = WorkDir::with_authority();
     workdir.succeeds("ca issue agent --dir pki --cluster old");
     assert_says(&workdir.fails("ca intermediate --dir pki --role agent"), "pass --force to replace it");
@@ -50,7 +50,7 @@ fn a_new_intermediate_leaves_what_the_old_one_issued() {
 }
 
 #[test]
-fn it_goes_where_it_is_told_to_under_a_key_of_its_own() {
+fn out_and_sealing_key_name_the_files() {
     let workdir = WorkDir::with_authority();
     workdir.succeeds("ca intermediate --dir pki --role agent --out a.sealed --sealing-key a.key");
     assert_eq!((workdir.mode("a.sealed"), workdir.mode("a.key")), (0o600, 0o600));

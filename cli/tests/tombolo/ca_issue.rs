@@ -1,4 +1,4 @@
-//! `tombolo ca issue`.
+//! Tests of `tombolo ca issue`: names, validity, files, and refusals.
 
 use proto::spiffe::{AgentId, parse_server};
 
@@ -8,8 +8,9 @@ use crate::workdir::{WorkDir, assert_says, stderr};
 /// Four roots with their keys, four intermediates with theirs, the bundle, and the record.
 const AUTHORITY_FILES: usize = 4 * 2 + 4 + 1 + 1 + 1;
 
+/// It has no other names, and each name is given once.
 #[test]
-fn a_server_certificate_has_exactly_the_names_asked_for_and_the_uri_that_agents_require() {
+fn a_server_certificate_has_the_given_names_and_the_uri_for_agents() {
     let workdir = WorkDir::with_authority();
     workdir.succeeds(
         "ca issue server --dir pki --name Gateway.example --name 127.0.0.1 --name gateway.example --name ::1 \
@@ -143,8 +144,9 @@ fn what_is_no_cluster_name_is_refused() {
     }
 }
 
+/// Its common name is the user, and its URI names the role of callers.
 #[test]
-fn a_caller_certificate_names_the_user_and_each_group_in_an_organization_of_its_own() {
+fn a_caller_certificate_has_one_organization_for_each_group() {
     let workdir = WorkDir::with_authority();
     let order =
         ["ca", "issue", "caller", "--dir", "pki", "--user", "zoë@example.org", "--group", "dev", "--group"];
@@ -218,7 +220,7 @@ fn a_users_name_cannot_lead_out_of_the_directory_or_onto_a_root() {
 }
 
 #[test]
-fn a_certificate_is_for_the_key_beside_it_and_only_the_owner_reads_the_key() {
+fn a_certificate_matches_its_key_file_which_is_private() {
     let workdir = WorkDir::with_authority();
     let said = workdir.succeeds("ca issue agent --dir pki --cluster c");
     let key = rcgen::KeyPair::from_pem(&workdir.text("pki/c-agent.key")).unwrap();
@@ -322,7 +324,7 @@ fn nothing_is_issued_without_an_intermediate_or_with_another_sealing_key() {
     assert!(!workdir.path("pki/c-agent.key").exists());
 }
 
-/// Whether a certificate's extended key usage has (server, client) authentication; it must have nothing else.
+/// Tells whether a certificate's extended key usage has (server, client) authentication; it must have nothing else.
 fn uses(workdir: &WorkDir, file: &str) -> (bool, bool) {
     let der = leaf(workdir, file);
     let certificate = fields(&der);

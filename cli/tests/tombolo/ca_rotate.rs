@@ -1,4 +1,4 @@
-//! `tombolo ca rotate`.
+//! Tests of `tombolo ca rotate`: both roots during a rotation, and the new one after it.
 
 use trust::bundle::{Anchors, TrustBundle};
 use trust::{Pin, Role};
@@ -6,8 +6,9 @@ use trust::{Pin, Role};
 use crate::certificate::{accepted_as_server, all, fields, only};
 use crate::workdir::{WorkDir, assert_says};
 
+/// Peers that know the old root and peers that know the new one; after the rotation only the latter.
 #[test]
-fn during_an_exchange_a_server_is_accepted_by_who_knows_the_old_root_and_by_who_knows_the_new() {
+fn during_a_rotation_both_roots_accept_a_server() {
     let workdir = WorkDir::with_authority();
     workdir.write("old.crt", workdir.text("pki/server-ca.crt"));
 
@@ -24,7 +25,7 @@ fn during_an_exchange_a_server_is_accepted_by_who_knows_the_old_root_and_by_who_
     assert_eq!(workdir.mode("pki/server-ca.old.key"), 0o600);
 
     let early = workdir.fails("ca rotate --dir pki --role server --finish");
-    assert_says(&early, "this exchange began less than 90 days ago");
+    assert_says(&early, "this rotation began less than 90 days ago");
     workdir.succeeds("ca rotate --dir pki --role server --finish --early");
     workdir.succeeds("ca issue server --dir pki --name h.example --force");
     assert_eq!(only(&workdir, "pki/server-ca.crt"), only(&workdir, "new.crt"));
@@ -33,7 +34,7 @@ fn during_an_exchange_a_server_is_accepted_by_who_knows_the_old_root_and_by_who_
 }
 
 #[test]
-fn who_pins_the_old_root_learns_the_new_one_by_the_bundle() {
+fn a_pin_of_the_old_root_accepts_the_new_root_by_the_bundle() {
     let workdir = WorkDir::with_authority();
     let old = pin(&workdir, "pki/server-ca.crt");
     let pinned = Anchors::new("tombolo".parse().unwrap()).and_pin(old);
@@ -57,7 +58,7 @@ fn who_pins_the_old_root_learns_the_new_one_by_the_bundle() {
 }
 
 #[test]
-fn the_root_of_another_role_is_exchanged_under_the_servers_signature() {
+fn the_root_of_another_role_is_rotated_under_the_servers_signature() {
     let workdir = WorkDir::with_authority();
     workdir.succeeds("ca rotate --dir pki --role agent");
     let bundle = TrustBundle::look(&std::fs::read(workdir.path("pki/trust.bundle")).unwrap()).unwrap();
@@ -73,12 +74,12 @@ fn steps_out_of_order_are_refused() {
     let begin = "ca rotate --dir pki --role caller";
     assert_says(
         &workdir.fails(&format!("{begin} --finish")),
-        "no exchange of the caller root has begun; begin it without --finish",
+        "no rotation of the caller root has begun; begin it without --finish",
     );
     workdir.succeeds(begin);
     assert_says(
         &workdir.fails(begin),
-        "the exchange of the caller root has begun already; end it with --finish",
+        "the rotation of the caller root has begun already; end it with --finish",
     );
 }
 

@@ -1,4 +1,4 @@
-//! `tombolo ca show`.
+//! Tests of `tombolo ca show` for certificates, bundles and other files.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
@@ -6,7 +6,7 @@ use crate::certificate::{fields, leaf, only};
 use crate::workdir::{WorkDir, assert_says};
 
 #[test]
-fn show_answers_who_how_long_and_which() {
+fn show_prints_names_dates_and_fingerprint() {
     let workdir = WorkDir::with_authority();
     workdir.succeeds("ca issue server --dir pki --name h.example --name 10.0.0.1 --validity 30d");
 
@@ -47,7 +47,7 @@ fn show_shows_every_certificate_of_a_bundle() {
 }
 
 #[test]
-fn show_says_that_a_certificate_has_expired_and_shows_no_control_characters() {
+fn show_names_an_expired_certificate_without_control_characters() {
     let workdir = WorkDir::new();
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name.push(rcgen::DnType::CommonName, "a\u{1b}[2Jb");

@@ -1,4 +1,4 @@
-//! What a peer that trusts a root thinks of a certificate.
+//! Verifies certificates as a peer would that trusts one root.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(crate) fn fields<'a>(der: &'a CertificateDer<'_>) -> X509Certificate<'a> {
     x509_parser::parse_x509_certificate(der).unwrap().1
 }
 
-/// Whether a caller that trusts `root` accepts `leaf` of the server `name`.
+/// Tells whether a caller that trusts `root` accepts `leaf` of the server `name`.
 pub(crate) fn accepted_as_server(workdir: &WorkDir, root: &str, leaf: &str, name: &str) -> Result<(), Error> {
     let verifier =
         WebPkiServerVerifier::builder_with_provider(roots(workdir, root), provider()).build().unwrap();
@@ -48,7 +48,7 @@ pub(crate) fn accepted_as_server(workdir: &WorkDir, root: &str, leaf: &str, name
     verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], UnixTime::now()).map(|_| ())
 }
 
-/// Whether a server that trusts `root` accepts `leaf` of whoever dials it.
+/// Tells whether a server that trusts `root` accepts `leaf` of a client.
 pub(crate) fn accepted_as_client(workdir: &WorkDir, root: &str, leaf: &str) -> Result<(), Error> {
     let verifier =
         WebPkiClientVerifier::builder_with_provider(roots(workdir, root), provider()).build().unwrap();

@@ -1,4 +1,4 @@
-//! Help, completion, and the two names of the command.
+//! Tests of help, completion, and the two names of the command.
 
 use std::path::Path;
 
@@ -113,7 +113,7 @@ fn no_command_is_missing_from_these_tests() {
 }
 
 #[test]
-fn as_a_plugin_the_command_speaks_of_itself_as_kubectl_tombolo() {
+fn as_a_plugin_help_names_kubectl_tombolo() {
     let workdir = WorkDir::new();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tombolo"), workdir.path("kubectl-tombolo")).unwrap();
     let plugin = |arguments: &[&str]| {
@@ -166,7 +166,7 @@ fn the_version_is_printed() {
 }
 
 #[test]
-fn wrong_usage_is_told_from_failure_by_the_exit_code() {
+fn wrong_usage_and_failure_have_different_exit_codes() {
     let workdir = WorkDir::new();
     assert_says(&workdir.usage_error("frob"), "unrecognized subcommand 'frob'");
     assert_says(&workdir.usage_error("ca init"), "--dir <DIR>");

@@ -1,4 +1,4 @@
-//! `tombolo kubeconfig`.
+//! Tests of `tombolo kubeconfig`: contents, file modes, and refusals.
 
 use std::path::{Path, PathBuf};
 

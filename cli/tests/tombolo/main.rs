@@ -1,4 +1,4 @@
-//! The real binary, as a person uses it.
+//! Tests of the `tombolo` binary as a person uses it.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! `tombolo policy`.
+//! Tests of `tombolo policy check` and `tombolo policy explain`.
 
 use std::path::Path;
 
@@ -132,7 +132,7 @@ fn what_cannot_be_decided_ends_with_2_and_says_why() {
 }
 
 #[test]
-fn programs_read_what_was_understood_and_what_was_decided() {
+fn json_has_the_request_and_the_decision() {
     let workdir = workdir();
     let asked = format!("{ALICE} --path /apis/apps/v1/namespaces/shop/deployments/d/scale -o json");
 

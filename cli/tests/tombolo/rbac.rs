@@ -1,11 +1,11 @@
-//! What `tombolo rbac` lets an agent do, and what of its configuration it refuses.
+//! Tests of `tombolo rbac`: the rules for an agent, and the configurations that it refuses.
 
 use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says};
 
 #[test]
-fn the_profiles_that_ship_are_those_that_the_command_makes_of_the_examples() {
+fn the_shipped_profiles_are_generated_from_the_examples() {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
     for (example, profile, file) in [
         ("agent.yaml", "named", "rbac/named.yaml"),
@@ -22,7 +22,7 @@ fn the_profiles_that_ship_are_those_that_the_command_makes_of_the_examples() {
 }
 
 #[test]
-fn a_pattern_is_an_error_but_where_anybody_may_be_asserted() {
+fn a_pattern_is_an_error_unless_the_profile_is_open() {
     let workdir = WorkDir::new();
     for list in ["users: ['*']", "groups: ['team:*', ops]", "systemNames: []"] {
         workdir.write("agent.yaml", agent(list));
@@ -47,7 +47,7 @@ fn a_list_without_names_makes_no_rule_at_all() {
 }
 
 #[test]
-fn where_tenants_are_looked_for_is_read_and_their_secrets_are_not() {
+fn pods_and_services_of_tenants_are_read_and_their_secrets_are_not() {
     let workdir = WorkDir::new();
     let tenants = "tenants: [{ kind: Service, namespace: tenant-a, port: 6443 }, { kind: Pod, namespace: tenant-a, port: 1 }, \
                    { kind: Pod, labelSelector: app, port: 1 }]\n";
@@ -94,7 +94,7 @@ fn services_are_read_by_name_where_the_agent_dials_them_and_nowhere_else() {
 }
 
 #[test]
-fn names_of_kubernetes_own_get_rules_of_their_sort() {
+fn system_names_get_rules_for_their_kind() {
     let workdir = WorkDir::new();
     let names = "users: [ann], groups: [ops], systemNames: ['system:serviceaccount:ci:deployer', 'system:monitoring']";
     workdir.write("agent.yaml", agent(names));
@@ -113,7 +113,7 @@ fn names_of_kubernetes_own_get_rules_of_their_sort() {
 }
 
 #[test]
-fn what_is_wrong_in_the_agents_file_is_said() {
+fn errors_in_the_agents_file_are_named() {
     let workdir = WorkDir::new();
     for (list, words) in [
         ("users: ['system:admin']", "impersonation.users: system:admin"),

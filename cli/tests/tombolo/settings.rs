@@ -1,4 +1,4 @@
-//! Defaults of `tombolo kubeconfig` from the environment and from `config.yaml`.
+//! Tests of the defaults of `tombolo kubeconfig` from the environment and from `config.yaml`.
 
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ fn a_flag_wins_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
-fn a_credential_is_never_put_together_from_two_places() {
+fn a_credential_is_never_combined_from_two_sources() {
     let workdir = WorkDir::with_caller();
     workdir.write(FILE, COMPLETE);
     workdir.write("token", "secret");
@@ -86,7 +86,7 @@ fn the_file_is_found_where_the_environment_says() {
 }
 
 #[test]
-fn a_file_that_says_nothing_is_as_good_as_none() {
+fn an_empty_file_counts_as_none() {
     let workdir = WorkDir::with_caller();
     for text in ["", "# nothing yet\n", "{}\n"] {
         workdir.write(FILE, text);
@@ -98,7 +98,7 @@ fn a_file_that_says_nothing_is_as_good_as_none() {
 }
 
 #[test]
-fn what_is_missing_is_asked_for_by_flag_variable_and_key() {
+fn a_missing_setting_is_named_by_flag_variable_and_key() {
     let workdir = WorkDir::with_caller();
     let gateway = ("TOMBOLO_GATEWAY", "https://g.example");
     let authority = ("TOMBOLO_CERTIFICATE_AUTHORITY", "pki/server-ca.crt");

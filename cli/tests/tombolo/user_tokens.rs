@@ -1,4 +1,4 @@
-//! Tokens of callers, and what of them a server's file holds.
+//! Tests of `tombolo user token`: the token, and its digest in the server's file.
 
 use trust::user_token::TokenDigest;
 

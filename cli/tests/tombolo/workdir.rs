@@ -1,4 +1,4 @@
-//! A directory of its own for each test, and the command run in it.
+//! A temporary directory for each test, in which the command is run.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use assert_cmd::Command;
 use assert_cmd::assert::Assert;
 use tempfile::TempDir;
 
-/// Nothing that is run here takes a second; what hangs is ended.
+/// Longest run of the command. Each takes less than a second.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
-/// A temporary directory, in which no setting of the person who runs the tests is seen.
+/// A temporary directory. Commands in it see no setting of the user who runs the tests.
 pub(crate) struct WorkDir(TempDir);
 
 impl WorkDir {
@@ -83,17 +83,17 @@ impl WorkDir {
         self.command(line.split_whitespace()).assert()
     }
 
-    /// Standard output of a run that must succeed.
+    /// Runs the command, which must succeed, and returns its standard output.
     pub(crate) fn succeeds(&self, line: &str) -> String {
         stdout(self.run(line).success())
     }
 
-    /// Standard error of a run that must fail with exit code 1.
+    /// Runs the command, which must end with exit code 1, and returns its standard error.
     pub(crate) fn fails(&self, line: &str) -> String {
         stderr(self.run(line).code(1))
     }
 
-    /// Standard error of a run that must fail with exit code 2, as wrong usage.
+    /// Runs the command, which must end with exit code 2, and returns its standard error.
     pub(crate) fn usage_error(&self, line: &str) -> String {
         stderr(self.run(line).code(2))
     }

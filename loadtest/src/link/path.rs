@@ -59,7 +59,7 @@ pub struct Path {
     _linksim: Process,
 }
 
-/// Why there is no link.
+/// The error if there is no link.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     #[error(transparent)]

@@ -38,6 +38,7 @@ fn only_the_proxy_of_the_selected_cluster_and_relative_paths_change() {
     assert_eq!(target, "192.168.1.10:6443");
 }
 
+/// There is none if the kubeconfig skips verification.
 #[test]
 fn the_name_to_verify_is_the_host_or_the_given_server_name() {
     let with = |more: &str| ADMIN_CONF.replace("pki/ca.crt", &format!("pki/ca.crt, {more}"));
@@ -62,6 +63,7 @@ fn a_named_context_becomes_the_current_one() {
     assert_eq!(target, "[2001:db8::1]:443");
 }
 
+/// A cluster that has a proxy keeps it, and a cluster without https gets none.
 #[test]
 fn for_a_network_every_https_cluster_without_a_proxy_gets_one() {
     let more = "- name: plain\n  cluster: { server: 'http://192.168.1.12' }\n\
@@ -141,6 +143,7 @@ fn only_the_server_changes_for_a_passthrough() {
     }
 }
 
+/// The API server has to prove the name that it had before: its tls-server-name, or its old host.
 #[test]
 fn at_a_vip_the_old_name_is_verified_and_only_the_server_changes() {
     let own = ADMIN_CONF.replace("certificate-authority: pki/ca.crt", "certificate-authority-data: T1dOCg==");

@@ -37,7 +37,7 @@ pub struct Agent {
 }
 
 /// A tunnel that is held open; the connection breaks off when this is dropped.
-pub struct Held {
+pub struct OpenTunnel {
     endpoint: Endpoint,
     tunnel: Tunnel,
     driver: JoinHandle<()>,
@@ -76,7 +76,7 @@ pub async fn issue(rig: &Rig, prefix: &str, count: u32, seed: u64) -> Result<Vec
 }
 
 impl Agent {
-    async fn issue(rig: &Rig, cluster: String, mut dice: Dice) -> Result<Self, AgentError> {
+    async fn issue(rig: &Rig, cluster: String, mut rng: Dice) -> Result<Self, AgentError> {
         rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", &cluster]).await;
         let file = |end: &str| rig.path().join(format!("pki/{cluster}-agent.{end}"));
         let pem = |error| AgentError::Pem(cluster.clone(), error);
@@ -91,7 +91,7 @@ impl Agent {
         let servers = Servers::new(own, &roots, meant, state, Arc::new(DefaultTimeProvider))?;
         let keys = EndpointKeys::generate().expect("the system has chance");
         let mut agent = Self { cluster, servers, keys, boot: [0; 16], dialed: 0 };
-        agent.restart(&mut dice);
+        agent.restart(&mut rng);
         Ok(agent)
     }
 
@@ -102,9 +102,9 @@ impl Agent {
     }
 
     /// Is another process of the same agent from now on.
-    pub fn restart(&mut self, dice: &mut Dice) {
-        self.boot[..8].copy_from_slice(&dice.number().to_be_bytes());
-        self.boot[8..].copy_from_slice(&dice.number().to_be_bytes());
+    pub fn restart(&mut self, rng: &mut Dice) {
+        self.boot[..8].copy_from_slice(&rng.number().to_be_bytes());
+        self.boot[8..].copy_from_slice(&rng.number().to_be_bytes());
         self.dialed = 0;
     }
 
@@ -112,7 +112,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentError`].
-    pub async fn connect(&mut self, server: SocketAddr) -> Result<Held, AgentError> {
+    pub async fn connect(&mut self, server: SocketAddr) -> Result<OpenTunnel, AgentError> {
         self.dialed += 1;
         let endpoint = Endpoint::dialing(server, &self.keys, spawner())?;
         let hello = Hello {
@@ -129,11 +129,11 @@ impl Agent {
         let Dialed { tunnel, driver, .. } =
             dialed.map_err(|error| AgentError::Dial(self.cluster.clone(), error))?;
         let driver = tokio::spawn(async move { drop(driver.run(|_| {}).await) });
-        Ok(Held { endpoint, tunnel, driver })
+        Ok(OpenTunnel { endpoint, tunnel, driver })
     }
 }
 
-impl Held {
+impl OpenTunnel {
     /// Ends the tunnel and waits until the server was told.
     pub async fn leave(self) {
         self.tunnel.close(CloseCode::Stopping);
@@ -141,7 +141,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for OpenTunnel {
     fn drop(&mut self) {
         self.driver.abort();
     }

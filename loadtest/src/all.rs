@@ -6,21 +6,21 @@ use clap::{Args, Command};
 use serde::Serialize;
 
 use crate::report::Report;
-use crate::{bulk, get, idle, leak, stalled, watches};
+use crate::{bulk, get, idle, leak, slow_readers, watches};
 
 /// What `--quick` says to each scenario: enough to see that all is well, too little to quote.
 const QUICK: [(&str, &str); 6] = [
     ("get", "--rounds 3 --seconds 0.5 --callers 1,64 --half-load 64"),
     ("bulk", "--rounds 3 --mib 64"),
     ("watches", "--watches 200 --events 3"),
-    ("stalled", "--rounds 1 --seconds 1 --stalled 13"),
+    ("slow-readers", "--rounds 1 --seconds 1 --slow-readers 13"),
     ("idle", "--agents 200 --seconds 5"),
     ("leak", "--requests 5000 --reconnects 50 --memory-mib 64"),
 ];
 
-/// Flags of `loadtest all`.
+/// AllFlags of `loadtest all`.
 #[derive(Debug, Clone, Args, Serialize)]
-pub struct Flags {
+pub struct AllFlags {
     /// Everything in miniature: minutes instead of half an hour, for a look and not for a record
     #[arg(long)]
     pub quick: bool,
@@ -34,7 +34,7 @@ pub struct Flags {
 ///
 /// # Errors
 /// The first that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Vec<Report>, Box<dyn Error>> {
+pub async fn run(flags: &AllFlags, seed: u64) -> Result<Vec<Report>, Box<dyn Error>> {
     let mut reports = Vec::new();
     for (name, quick) in QUICK {
         if !flags.scenarios.iter().any(|wanted| wanted == name) {
@@ -45,7 +45,7 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Vec<Report>, Box<dyn Error>
             "get" => get::run(&of(words)?, seed).await?,
             "bulk" => bulk::run(&of(words)?, seed).await?,
             "watches" => watches::run(&of(words)?, seed).await?,
-            "stalled" => stalled::run(&of(words)?, seed).await?,
+            "slow-readers" => slow_readers::run(&of(words)?, seed).await?,
             "idle" => idle::run(&of(words)?, seed).await?,
             _ => leak::run(&of(words)?, seed).await?,
         });
@@ -72,12 +72,12 @@ mod tests {
         for (name, words) in QUICK {
             for words in [words, ""] {
                 let understood = match name {
-                    "get" => of::<get::Flags>(words).map(drop),
-                    "bulk" => of::<bulk::Flags>(words).map(drop),
-                    "watches" => of::<watches::Flags>(words).map(drop),
-                    "stalled" => of::<stalled::Flags>(words).map(drop),
-                    "idle" => of::<idle::Flags>(words).map(drop),
-                    _ => of::<leak::Flags>(words).map(drop),
+                    "get" => of::<get::GetFlags>(words).map(drop),
+                    "bulk" => of::<bulk::BulkFlags>(words).map(drop),
+                    "watches" => of::<watches::WatchesFlags>(words).map(drop),
+                    "slow-readers" => of::<slow_readers::SlowReadersFlags>(words).map(drop),
+                    "idle" => of::<idle::IdleFlags>(words).map(drop),
+                    _ => of::<leak::LeakFlags>(words).map(drop),
                 };
                 understood.unwrap_or_else(|error| panic!("{name} {words}: {error}"));
             }

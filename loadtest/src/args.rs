@@ -4,7 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::report::Output;
 use crate::{
-    all, bulk, fairness, get, idle, keystrokes, layout, leak, link, outage, restart, stalled, target, watches,
+    all, bulk, fairness, get, idle, keystrokes, layout, leak, link, outage, restart, slow_readers, target,
+    watches,
 };
 
 const EXAMPLES: &str = "\
@@ -12,7 +13,7 @@ Build everything in release first, in one go; loadtest runs what lies beside it:
   cargo build --release -p tunnel-server -p tunnel-agent -p cli -p loadtest
 
 Examples:
-  What a small GET pays on its way to a real API server, for 1 to 1,000 callers, and at half load:
+  What a small GET pays on its route to a real API server, for 1 to 1,000 callers, and at half load:
   target/release/loadtest get --json get.json --plots plots
   What an idle tunnel costs the server, and whether anything is leaked (exit code 1 if so):
   target/release/loadtest idle
@@ -30,12 +31,12 @@ Examples:
   How long what is typed takes to come back beside downloads and uploads through the same tunnel:
   target/release/loadtest keystrokes
 
-All ways take turns within each round, in an order drawn anew, so that what else the
+All routes take turns within each round, in an order drawn anew, so that what else the
 machine does meets all of them alike. Believe ratios of one run and medians over rounds,
 never one timing, and no figure that was not taken beside the one it is compared with.
 docs/measuring.md says what each scenario measures, and what not to conclude from it.
 
-Exit codes: 0 all bounds hold; 1 a bound was missed, or something stood in the way; 2 usage;
+Exit codes: 0 all bounds hold; 1 a bound was missed, or something stood in the route; 2 usage;
 130 interrupted. However it ends, everything that it has started ends with it.";
 
 /// Callers through gateway and tunnel beside callers who go direct
@@ -56,34 +57,35 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
     /// Run all the following but `fairness`, `keystrokes`, `layout`, `link`, `outage` and `restart`, one after the other
-    All(all::Flags),
+    All(all::AllFlags),
     /// Compare a small GET through gateway and tunnel with the same GET at the same real kube-apiserver
-    Get(get::Flags),
+    Get(get::GetFlags),
     /// Compare downloads and uploads through gateway and tunnel with the same at the same plain TLS server
-    Bulk(bulk::Flags),
+    Bulk(bulk::BulkFlags),
     /// Hold many idle watches at a real kube-apiserver: memory of both daemons for each, and when events arrive
-    Watches(watches::Flags),
+    Watches(watches::WatchesFlags),
     /// Compare small GETs beside callers who do not read a large answer with the same without them; memory of both daemons
-    Stalled(stalled::Flags),
+    #[command(alias = "stalled")]
+    SlowReaders(slow_readers::SlowReadersFlags),
     /// Ask modestly beside a caller who asks for far too much, does not read, and fails to log in: p99 with and without it
-    Fairness(fairness::Flags),
+    Fairness(fairness::FairnessFlags),
     /// Hold many idle tunnels: memory and CPU of the server for each
-    Idle(idle::Flags),
+    Idle(idle::IdleFlags),
     /// Give requests up at any moment and lose tunnels, many times, and see what is not given back
-    Leak(leak::Flags),
+    Leak(leak::LeakFlags),
     /// Compare runtime layouts of both daemons on the thinnest path: gateway, tunnel, an API server that does nothing
-    Layout(layout::Flags),
+    Layout(layout::LayoutFlags),
     /// Let links go dark while everything flows: who notices, who goes on, how soon the first byte comes (root; `make chaos`)
-    Outage(outage::Flags),
+    Outage(outage::OutageFlags),
     /// Compare congestion controllers and carriers on a link that loses packets: bulk, and small requests beside it (takes root)
-    Link(link::Flags),
+    Link(link::LinkScenarioFlags),
     /// Type in twenty shells beside bulk out of the cluster and into it, over one tunnel: p50 and p99 of the echo (takes root)
-    Keystrokes(keystrokes::Flags),
+    Keystrokes(keystrokes::KeystrokesFlags),
     /// Kill the server of many idle agents, start it again, and see how soon all are back
-    Restart(restart::Flags),
+    Restart(restart::RestartFlags),
     /// Serve as the API server of the others, by itself, until killed
     #[command(hide = true)]
-    Target(target::Flags),
+    Target(target::TargetFlags),
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::error::Error;
 use ::tests::kube::EdgeCluster;
 use ::tests::rig::{ApiServer, GROUP};
 
-use crate::rig::{Tunneled, USER};
-use crate::way::{DIRECT, Door, Http, Way};
+use crate::rig::{TunnelRig, USER};
+use crate::route::{DIRECT, Destination, Http, Route};
 
 /// What lets the callers' group do everything in the cluster.
 const ADMINS: &str = "apiVersion: rbac.authorization.k8s.io/v1
@@ -18,13 +18,13 @@ subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: Group, name: \"tombolo:a
 
 /// A cluster that is reached both ways by the same user of the same group.
 #[derive(Debug)]
-pub struct Reached {
+pub struct TestCluster {
     cluster: EdgeCluster,
     /// The server and the agent before it.
-    pub tunneled: Tunneled,
+    pub tunneled: TunnelRig,
 }
 
-impl Reached {
+impl TestCluster {
     /// Starts all of it.
     ///
     /// # Errors
@@ -35,14 +35,14 @@ impl Reached {
         let admins = cluster.directory().join("admins.yaml");
         std::fs::write(&admins, ADMINS)?;
         cluster.admin().stdout(&["apply", "-f", &admins.display().to_string()]).await;
-        let tunneled = Tunneled::start(&ApiServer::of(&cluster, &account), 1, "").await;
+        let tunneled = TunnelRig::start(&ApiServer::of(&cluster, &account), 1, "").await;
         Ok(Self { cluster, tunneled })
     }
 
     /// To this path: straight, and through the tunnel.
-    pub async fn ways(&mut self, small: &str) -> [Way; 2] {
+    pub async fn routes(&mut self, small: &str) -> [Route; 2] {
         let target = self.cluster.process_ids()[0];
-        let tunnel = self.tunneled.way("tunnel", Http::Two, small, None, target).await;
+        let tunnel = self.tunneled.route("tunnel", Http::Two, small, None, target).await;
         [self.direct(small), tunnel]
     }
 
@@ -56,15 +56,15 @@ impl Reached {
     }
 
     /// By a certificate of the cluster's own authority.
-    fn direct(&self, small: &str) -> Way {
-        let door = Door {
+    fn direct(&self, small: &str) -> Route {
+        let destination = Destination {
             address: self.cluster.address(),
             ca_pem: self.cluster.ca_pem().to_owned(),
             identity: Some(self.cluster.issue_user(USER, &[GROUP])),
             http: Http::Two,
-            through: None,
+            via: None,
         };
-        let (small, target) = (vec![door.uri(small)], self.cluster.process_ids()[0]);
-        Way { name: DIRECT.to_owned(), door, small, bulk: None, daemons: None, target }
+        let (small, target) = (vec![destination.uri(small)], self.cluster.process_ids()[0]);
+        Route { name: DIRECT.to_owned(), destination, small, bulk: None, daemons: None, target }
     }
 }

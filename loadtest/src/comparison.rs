@@ -2,17 +2,18 @@
 
 use serde::Serialize;
 
+use crate::rounds::{Figures, Latency, Load, Measurements};
 use crate::spread::Spread;
-use crate::svg::{Line, Plot, Words, bars, lines};
+use crate::svg::{Labels, Line, Plot, bars, lines};
 use crate::table::Table;
-use crate::trial::{Figures, Latency, Ledger, Load};
 
 /// One way under one load.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
+pub struct ComparisonRow {
     load: Load,
-    way: String,
+    #[serde(rename = "way")]
+    route: String,
     /// Requests or millions of bytes in a second.
     rate: Option<Spread>,
     /// The same divided by the first way's in the same round.
@@ -30,53 +31,56 @@ pub struct Row {
 }
 
 /// A row for each way under each load.
-pub fn rows(ledger: &Ledger) -> Vec<Row> {
-    let all = (0..ledger.loads.len()).flat_map(|load| (0..ledger.ways.len()).map(move |way| (load, way)));
-    all.map(|(load, way)| Row::new(ledger, load, way)).collect()
+pub fn rows(ledger: &Measurements) -> Vec<ComparisonRow> {
+    let all =
+        (0..ledger.loads.len()).flat_map(|load| (0..ledger.routes.len()).map(move |route| (load, route)));
+    all.map(|(load, route)| ComparisonRow::new(ledger, load, route)).collect()
 }
 
 /// A table for each load, with its title.
-pub fn tables(rows: &[Row]) -> Vec<(String, Table)> {
+pub fn tables(rows: &[ComparisonRow]) -> Vec<(String, Table)> {
     rows.chunk_by(|one, next| one.load == next.load).map(|rows| (rows[0].load.words(), table(rows))).collect()
 }
 
 /// Latency by callers, and bulk as bars, as far as there is any.
-pub fn plots(name: &str, rows: &[Row]) -> Vec<Plot> {
+pub fn plots(name: &str, rows: &[ComparisonRow]) -> Vec<Plot> {
     let mut plots = Vec::new();
-    let small: Vec<&Row> = rows.iter().filter(|row| matches!(row.load, Load::Small { .. })).collect();
+    let small: Vec<&ComparisonRow> =
+        rows.iter().filter(|row| matches!(row.load, Load::Small { .. })).collect();
     if !small.is_empty() {
         let words =
-            Words { title: "Latency of a small GET, median of rounds", x: "callers at once", y: "ms" };
+            Labels { title: "Latency of a small GET, median of rounds", x: "callers at once", y: "ms" };
         plots.push(lines(&format!("{name}-latency"), words, &latency_lines(&small), true, true));
         let words =
-            Words { title: "Small GETs, median of rounds", x: "callers at once", y: "answers a second" };
+            Labels { title: "Small GETs, median of rounds", x: "callers at once", y: "answers a second" };
         plots.push(lines(&format!("{name}-rate"), words, &lines_of(&small, "", |row| row.rate), true, false));
     }
-    let bulk: Vec<&Row> = rows.iter().filter(|row| row.load.is_bulk()).collect();
+    let bulk: Vec<&ComparisonRow> = rows.iter().filter(|row| row.load.is_bulk()).collect();
     if !bulk.is_empty() {
         let mut groups: Vec<String> = bulk.iter().map(|row| row.load.words()).collect();
         groups.dedup();
         let heights = by_way(&bulk, |row| row.rate.map_or(0.0, |rate| rate.median));
-        let words = Words { title: "Bulk, median of rounds", x: "", y: "MB/s" };
+        let words = Labels { title: "Bulk, median of rounds", x: "", y: "MB/s" };
         plots.push(bars(&format!("{name}-bulk"), words, &groups, &heights));
     }
     plots
 }
 
-impl Row {
-    fn new(ledger: &Ledger, load: usize, way: usize) -> Self {
-        let of = |way: usize| ledger.rounds.iter().map(move |round| round[load][way]);
-        let spread = |figure: fn(&Figures) -> Option<f64>| Spread::of(of(way).filter_map(|one| figure(&one)));
+impl ComparisonRow {
+    fn new(ledger: &Measurements, load: usize, route: usize) -> Self {
+        let of = |route: usize| ledger.rounds.iter().map(move |round| round[load][route]);
+        let spread =
+            |figure: fn(&Figures) -> Option<f64>| Spread::of(of(route).filter_map(|one| figure(&one)));
         // Round by round, so that whatever else the machine did then cancels out.
         let beside = |figure: fn(&Figures) -> Option<f64>, compare: fn(f64, f64) -> f64| {
-            let pairs = of(way).zip(of(0));
+            let pairs = of(route).zip(of(0));
             Spread::of(pairs.filter_map(|(one, first)| Some(compare(figure(&one)?, figure(&first)?))))
         };
         let p50 = |figures: &Figures| figures.latency.map(|Latency { p50_ms, .. }| p50_ms);
         let p99 = |figures: &Figures| figures.latency.map(|Latency { p99_ms, .. }| p99_ms);
         Self {
             load: ledger.loads[load],
-            way: ledger.ways[way].clone(),
+            route: ledger.routes[route].clone(),
             rate: spread(|figures| Some(figures.rate)),
             rate_to_first: beside(|figures| Some(figures.rate), |one, first| one / first),
             p50_ms: spread(p50),
@@ -86,13 +90,13 @@ impl Row {
             server_cpu: spread(|figures| Some(figures.server_cpu)),
             agent_cpu: spread(|figures| Some(figures.agent_cpu)),
             target_cpu: spread(|figures| Some(figures.target_cpu)),
-            figures: of(way).collect(),
+            figures: of(route).collect(),
         }
     }
 }
 
 /// The rows of one load.
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[ComparisonRow]) -> Table {
     let is_bulk = rows[0].load.is_bulk();
     let mut table = if is_bulk {
         Table::new(&["", "MB/s", "x first", "CPU s/GB: server", "agent", "target"])
@@ -113,7 +117,7 @@ fn table(rows: &[Row]) -> Table {
     let cpu_digits = if is_bulk { 2 } else { 0 };
     for row in rows {
         let mut cells = vec![
-            row.way.clone(),
+            row.route.clone(),
             cell(row.rate, 0),
             cell(row.rate_to_first, 2),
             cell(row.server_cpu, cpu_digits),
@@ -137,31 +141,35 @@ pub fn cell(spread: Option<Spread>, digits: usize) -> String {
     )
 }
 
-fn latency_lines(rows: &[&Row]) -> Vec<Line> {
+fn latency_lines(rows: &[&ComparisonRow]) -> Vec<Line> {
     let mut lines = lines_of(rows, " p50", |row| row.p50_ms);
     lines.extend(lines_of(rows, " p99", |row| row.p99_ms));
     lines
 }
 
 /// A line for each way, over the number of callers.
-fn lines_of(rows: &[&Row], suffix: &str, figure: fn(&Row) -> Option<Spread>) -> Vec<Line> {
+fn lines_of(
+    rows: &[&ComparisonRow],
+    suffix: &str,
+    figure: fn(&ComparisonRow) -> Option<Spread>,
+) -> Vec<Line> {
     let points = by_way(rows, |row| {
         let Load::Small { callers } = row.load else { return (0.0, 0.0) };
         (f64::from(callers), figure(row).map_or(0.0, |spread| spread.median))
     });
-    points.into_iter().map(|(way, points)| Line { name: format!("{way}{suffix}"), points }).collect()
+    points.into_iter().map(|(route, points)| Line { name: format!("{route}{suffix}"), points }).collect()
 }
 
 /// What each way's rows have, in the order of the ways.
-fn by_way<T>(rows: &[&Row], figure: impl Fn(&Row) -> T) -> Vec<(String, Vec<T>)> {
-    let mut ways: Vec<(String, Vec<T>)> = Vec::new();
+fn by_way<T>(rows: &[&ComparisonRow], figure: impl Fn(&ComparisonRow) -> T) -> Vec<(String, Vec<T>)> {
+    let mut routes: Vec<(String, Vec<T>)> = Vec::new();
     for row in rows {
-        match ways.iter_mut().find(|(way, _)| *way == row.way) {
+        match routes.iter_mut().find(|(route, _)| *route == row.route) {
             Some((_, figures)) => figures.push(figure(row)),
-            None => ways.push((row.way.clone(), vec![figure(row)])),
+            None => routes.push((row.route.clone(), vec![figure(row)])),
         }
     }
-    ways
+    routes
 }
 
 #[cfg(test)]
@@ -183,13 +191,13 @@ mod tests {
             }
         };
         let round = |slowness: f64| vec![vec![figures(100.0 / slowness), figures(50.0 / slowness)]];
-        let ledger = Ledger {
+        let ledger = Measurements {
             loads: vec![Load::Small { callers: 1 }],
-            ways: vec!["direct".to_owned(), "tunnel".to_owned()],
+            routes: vec!["direct".to_owned(), "tunnel".to_owned()],
             warm_up: round(5.0),
             rounds: vec![round(1.0), round(10.0), round(3.0)],
         };
-        let row = Row::new(&ledger, 0, 1);
+        let row = ComparisonRow::new(&ledger, 0, 1);
         assert_eq!(row.rate_to_first, Some(Spread { median: 0.5, min: 0.5, max: 0.5 }));
         assert_eq!(row.p50_added_ms.map(|added| added.median.round()), Some(30.0));
         assert_eq!(plots("x", &rows(&ledger)).len(), 2);

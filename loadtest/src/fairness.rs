@@ -10,20 +10,20 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::caller::CallError;
+use crate::caller_pool::{CallerPool, histogram};
 use crate::comparison::cell;
-use crate::crowd::{Crowd, histogram};
 use crate::order::Order;
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
-use crate::rig::{Tunneled, cluster};
+use crate::rig::{TunnelRig, cluster};
+use crate::route::{Destination, Http, Route};
 use crate::spread::Spread;
 use crate::table::Table;
 use crate::target::{SMALL, Target};
-use crate::way::{Door, Http, Way};
 
-use greed::{Greed, Met, Wants};
+use greedy_caller::{GreedyCaller, GreedyFigures, GreedyFlags};
 
-mod greed;
+mod greedy_caller;
 
 /// The modest caller's p99 beside the greedy one, in those of the same run without it.
 const RATIO_MAX: f64 = 2.0;
@@ -37,10 +37,10 @@ const CONNECTIONS: u32 = 4;
 /// How large the answers are of which the greedy caller reads nothing.
 const BULK_MIB: u32 = 1024;
 
-/// Flags of `loadtest fairness`.
+/// FairnessFlags of `loadtest fairness`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct FairnessFlags {
     /// How long the modest caller is measured beside the greedy one, in all; as long alone, and as long beside its noise
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
@@ -50,21 +50,22 @@ pub struct Flags {
     pub rounds: u32,
 
     /// Whose limits hold the greedy caller back, one after the other
-    #[arg(long, value_name = "WHOSE,WHOSE", value_enum, value_delimiter = ',', default_values_t = [Held::Caller, Held::Server, Held::Agent])]
-    pub held: Vec<Held>,
+    #[serde(rename = "held")]
+    #[arg(long, alias = "held", value_name = "WHOSE,WHOSE", value_enum, value_delimiter = ',', default_values_t = [LimitedBy::Caller, LimitedBy::Server, LimitedBy::Agent])]
+    pub limited_by: Vec<LimitedBy>,
 
     /// How often the modest caller asks for something small, at times drawn before
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10000))]
     pub per_second: u32,
 
     #[command(flatten)]
-    pub wants: Wants,
+    pub wants: GreedyFlags,
 }
 
 /// Whose limits hold the greedy caller back: the others are lifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
-pub enum Held {
+pub enum LimitedBy {
     /// What one caller may have at the gateway: the limits as they are where nobody says anything.
     Caller,
     /// The seats and queues of the cluster at the server.
@@ -76,30 +77,31 @@ pub enum Held {
 /// What stands beside the modest caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Beside {
+enum Background {
     Nothing,
     /// The greedy caller with all that it does, at a server of its own that does nothing: so much of the machine it takes itself.
     Noise,
     /// The greedy caller.
-    Greed,
+    Greedy,
 }
 
-const BESIDE: [Beside; 3] = [Beside::Nothing, Beside::Noise, Beside::Greed];
+const BACKGROUNDS: [Background; 3] = [Background::Nothing, Background::Noise, Background::Greedy];
 
 /// What was found under one set of limits.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
-    held: Held,
+struct FairnessResult {
+    #[serde(rename = "held")]
+    limited_by: LimitedBy,
     /// Alone, beside the noise, beside the greedy caller.
-    modest: [Latency; 3],
+    modest: [ModestLatency; 3],
     /// p99 beside the greedy caller in that alone, and in that beside the noise; over the whole time.
     ratio: f64,
     ratio_to_noise: f64,
     /// The same for each round.
     ratios: Option<Spread>,
     ratios_to_noise: Option<Spread>,
-    greed: Met,
+    greed: GreedyFigures,
     /// What the modest caller was answered where it was no success.
     refused: Option<String>,
 }
@@ -107,7 +109,7 @@ struct Found {
 /// Of the modest caller's requests.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Latency {
+struct ModestLatency {
     answers: u64,
     p50_ms: f64,
     p99_ms: f64,
@@ -117,11 +119,11 @@ struct Latency {
 ///
 /// # Errors
 /// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+pub async fn run(flags: &FairnessFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("fairness", seed, flags)?;
     let mut found = Vec::new();
-    for &held in &flags.held {
-        found.push(measure(flags, held, seed).await?);
+    for &limited_by in &flags.limited_by {
+        found.push(measure(flags, limited_by, seed).await?);
     }
     let missed: Vec<String> = found.iter().flat_map(|found| found.missed(flags)).collect();
     let report = Report::new(heading, &found)?;
@@ -131,7 +133,11 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
         .missed(missed))
 }
 
-async fn measure(flags: &Flags, held: Held, seed: u64) -> Result<Found, Box<dyn Error>> {
+async fn measure(
+    flags: &FairnessFlags,
+    limited_by: LimitedBy,
+    seed: u64,
+) -> Result<FairnessResult, Box<dyn Error>> {
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let [served, peer] = ["served", "peer"].map(|name| scratch.path().join(name));
     std::fs::create_dir(&served)?;
@@ -139,16 +145,25 @@ async fn measure(flags: &Flags, held: Held, seed: u64) -> Result<Found, Box<dyn 
     let (target, peer) = (Target::start(&served, BULK_MIB).await, Target::start(&peer, BULK_MIB).await);
     let kubeconfig = scratch.path().join("target.kubeconfig");
     target.write_kubeconfig(&kubeconfig)?;
-    let mut tunneled =
-        Tunneled::start_with(&ApiServer::Kubeconfig(kubeconfig), 1, held.server(), "limits: {}").await;
-    let way = tunneled.way("tunnel", Http::Two, SMALL, None, target.id()).await;
+    let mut tunneled = TunnelRig::start_with(
+        &ApiServer::Kubeconfig(kubeconfig),
+        1,
+        limited_by.server_limits(),
+        "limits: {}",
+    )
+    .await;
+    let route = tunneled.route("tunnel", Http::Two, SMALL, None, target.id()).await;
     let gus = tunneled.rig().caller("gus", &[GROUP]).await;
-    let at_gateway = Greed {
-        door: Door { identity: Some(gus), ..way.door.clone() },
+    let at_gateway = GreedyCaller {
+        destination: Destination { identity: Some(gus), ..route.destination.clone() },
         prefix: format!("/clusters/{}", cluster(0)),
         wants: flags.wants.clone(),
     };
-    let at_peer = Greed { door: peer.door.clone(), prefix: String::new(), wants: flags.wants.clone() };
+    let at_peer = GreedyCaller {
+        destination: peer.destination.clone(),
+        prefix: String::new(),
+        wants: flags.wants.clone(),
+    };
 
     let each = Duration::from_secs(flags.seconds.into()) / flags.rounds;
     let (mut order, progress) = (Order::new(seed), Progress::new());
@@ -156,20 +171,25 @@ async fn measure(flags: &Flags, held: Held, seed: u64) -> Result<Found, Box<dyn 
     let (mut ratios, mut ratios_to_noise, mut met, mut refused) = (Vec::new(), Vec::new(), Vec::new(), None);
     for round in 0..flags.rounds {
         let mut of_round = [histogram(), histogram(), histogram()];
-        for turn in order.draw(BESIDE.len()) {
-            progress.say(&format!("{held:?}: round {} of {}, {:?}", round + 1, flags.rounds, BESIDE[turn]));
-            let greed = match BESIDE[turn] {
-                Beside::Nothing => None,
-                Beside::Noise => Some(at_peer.clone()),
-                Beside::Greed => Some(at_gateway.clone()),
+        for turn in order.draw(BACKGROUNDS.len()) {
+            progress.say(&format!(
+                "{limited_by:?}: round {} of {}, {:?}",
+                round + 1,
+                flags.rounds,
+                BACKGROUNDS[turn]
+            ));
+            let greed = match BACKGROUNDS[turn] {
+                Background::Nothing => None,
+                Background::Noise => Some(at_peer.clone()),
+                Background::Greedy => Some(at_gateway.clone()),
             };
             let at_work = match greed {
                 None => None,
                 Some(greed) => Some(greed.begin().await?),
             };
-            let asked = ask(&way, flags.per_second, each, seed + u64::from(round)).await;
+            let asked = ask(&route, flags.per_second, each, seed + u64::from(round)).await;
             let what_it_met = at_work.map(|at_work| at_work.end()).transpose()?;
-            if BESIDE[turn] == Beside::Greed {
+            if BACKGROUNDS[turn] == Background::Greedy {
                 met.extend(what_it_met);
             }
             match asked {
@@ -184,29 +204,29 @@ async fn measure(flags: &Flags, held: Held, seed: u64) -> Result<Found, Box<dyn 
             all.add(of_round)?;
         }
     }
-    let modest = all.each_ref().map(Latency::of);
+    let modest = all.each_ref().map(ModestLatency::of);
     let [nothing, noise, greed] = modest.map(|latency| latency.p99_ms);
-    Ok(Found {
-        held,
+    Ok(FairnessResult {
+        limited_by,
         modest,
         ratio: greed / nothing,
         ratio_to_noise: greed / noise,
         ratios: Spread::of(ratios),
         ratios_to_noise: Spread::of(ratios_to_noise),
-        greed: Met::sum(&met),
+        greed: GreedyFigures::sum(&met),
         refused,
     })
 }
 
 /// The modest caller's turn: the same times for whatever stands beside it.
-async fn ask(way: &Way, per_second: u32, each: Duration, seed: u64) -> Result<Histogram<u64>, CallError> {
-    let crowd = Crowd::gather(way, CONNECTIONS).await?;
-    Ok(crowd.ask_at(per_second.into(), each, seed).await?.latency)
+async fn ask(route: &Route, per_second: u32, each: Duration, seed: u64) -> Result<Histogram<u64>, CallError> {
+    let crowd = CallerPool::connect(route, CONNECTIONS).await?;
+    Ok(crowd.open_loop(per_second.into(), each, seed).await?.latency)
 }
 
-impl Held {
+impl LimitedBy {
     /// What the server's configuration says of limits; the agent's says nothing.
-    fn server(self) -> &'static str {
+    fn server_limits(self) -> &'static str {
         match self {
             Self::Caller => "limits: {}",
             Self::Server => "limits: { caller: { requests: 10000, requestsPerSecond: 100000 } }",
@@ -216,7 +236,7 @@ impl Held {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Caller => "its own limits",
             Self::Server => "the server's seats",
@@ -225,21 +245,21 @@ impl Held {
     }
 }
 
-impl Latency {
+impl ModestLatency {
     fn of(latency: &Histogram<u64>) -> Self {
         let p50_ms = latency.value_at_quantile(0.5) as f64 / 1000.0;
         Self { answers: latency.len(), p50_ms, p99_ms: p99_ms(latency) }
     }
 }
 
-impl Found {
-    fn missed(&self, flags: &Flags) -> Vec<String> {
-        let held = self.held.words();
+impl FairnessResult {
+    fn missed(&self, flags: &FairnessFlags) -> Vec<String> {
+        let limits = self.limited_by.description();
         let mut missed = Vec::new();
         // Without the machine's other half it is the noise that is compared with; never is it better than that.
         if self.ratio_to_noise > RATIO_MAX {
             missed.push(format!(
-                "held back by {held}, the greedy caller makes the modest one's p99 {:.2} times what it is beside the same \
+                "held back by {limits}, the greedy caller makes the modest one's p99 {:.2} times what it is beside the same \
                  noise, more than {RATIO_MAX}",
                 self.ratio_to_noise
             ));
@@ -247,7 +267,7 @@ impl Found {
         missed.extend(
             self.refused
                 .as_ref()
-                .map(|why| format!("held back by {held}: the modest caller was not answered: {why}")),
+                .map(|why| format!("held back by {limits}: the modest caller was not answered: {why}")),
         );
         let (came, wanted) = (self.greed.failed_logins_per_second, f64::from(flags.wants.failures));
         if came < wanted * FAILURES_SHARE_MIN {
@@ -262,7 +282,7 @@ fn p99_ms(latency: &Histogram<u64>) -> f64 {
     latency.value_at_quantile(0.99) as f64 / 1000.0
 }
 
-fn modest_table(found: &[Found]) -> Table {
+fn modest_table(found: &[FairnessResult]) -> Table {
     let mut table = Table::new(&[
         "the other is held back by",
         "answers",
@@ -278,7 +298,7 @@ fn modest_table(found: &[Found]) -> Table {
         "by round",
     ]);
     for found in found {
-        let mut cells = vec![found.held.words().to_owned(), found.modest[2].answers.to_string()];
+        let mut cells = vec![found.limited_by.description().to_owned(), found.modest[2].answers.to_string()];
         cells.extend(found.modest.iter().map(|latency| format!("{:.2}", latency.p50_ms)));
         cells.extend(found.modest.iter().map(|latency| format!("{:.2}", latency.p99_ms)));
         cells.extend([format!("{:.2}", found.ratio), cell(found.ratios, 2)]);
@@ -288,7 +308,7 @@ fn modest_table(found: &[Found]) -> Table {
     table
 }
 
-fn greed_table(found: &[Found]) -> Table {
+fn greed_table(found: &[FairnessResult]) -> Table {
     let heading = [
         "held back by",
         "answered/s",
@@ -299,9 +319,9 @@ fn greed_table(found: &[Found]) -> Table {
         "failed logins/s",
     ];
     let mut table = Table::new(&heading);
-    for Found { held, greed, .. } in found {
+    for FairnessResult { limited_by, greed, .. } in found {
         table.row(vec![
-            held.words().to_owned(),
+            limited_by.description().to_owned(),
             format!("{:.0}", greed.answered_per_second),
             format!("{:.0}", greed.refused_per_second),
             greed.under_way_max.to_string(),
@@ -319,10 +339,11 @@ mod tests {
 
     #[test]
     fn a_slow_answer_a_refusal_and_too_little_noise_are_each_missed() {
-        let latency = Latency { answers: 1, p50_ms: 1.0, p99_ms: 1.0 };
-        let greed = |failed_logins_per_second| Met { failed_logins_per_second, ..Met::default() };
-        let found = |ratio_to_noise, failures, refused: Option<&str>| Found {
-            held: Held::Agent,
+        let latency = ModestLatency { answers: 1, p50_ms: 1.0, p99_ms: 1.0 };
+        let greed =
+            |failed_logins_per_second| GreedyFigures { failed_logins_per_second, ..GreedyFigures::default() };
+        let found = |ratio_to_noise, failures, refused: Option<&str>| FairnessResult {
+            limited_by: LimitedBy::Agent,
             modest: [latency; 3],
             ratio: 9.0,
             ratio_to_noise,
@@ -331,8 +352,9 @@ mod tests {
             greed: greed(failures),
             refused: refused.map(str::to_owned),
         };
-        let wants = Wants { concurrent: 1, unread: 0, failures: 100 };
-        let flags = Flags { seconds: 1, rounds: 1, held: vec![Held::Agent], per_second: 1, wants };
+        let wants = GreedyFlags { concurrent: 1, unread: 0, failures: 100 };
+        let flags =
+            FairnessFlags { seconds: 1, rounds: 1, limited_by: vec![LimitedBy::Agent], per_second: 1, wants };
         assert!(found(2.0, 90.0, None).missed(&flags).is_empty());
         for found in [found(2.01, 90.0, None), found(2.0, 89.0, None), found(2.0, 90.0, Some("429"))] {
             assert_eq!(found.missed(&flags).len(), 1, "{found:?}");

@@ -6,19 +6,19 @@ use ::tests::kube::assets::pinned_kubernetes;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cluster::Reached;
+use crate::cluster::TestCluster;
 use crate::comparison::{plots, rows, tables};
 use crate::report::{Heading, Report};
+use crate::rounds::{Load, Measurements, Rounds, compare};
 use crate::spread::Spread;
-use crate::trial::{Ledger, Load, Rounds, compare};
 
 /// What is asked for, by both ways.
 const SMALL: &str = "/api/v1/namespaces/default";
 
-/// Flags of `loadtest get`.
+/// GetFlags of `loadtest get`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct GetFlags {
     #[command(flatten)]
     pub rounds: Rounds,
 
@@ -41,20 +41,20 @@ pub fn callers() -> clap::builder::RangedI64ValueParser<u32> {
 ///
 /// # Errors
 /// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+pub async fn run(flags: &GetFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("get", seed, flags)?.with_kubernetes(pinned_kubernetes());
-    let mut cluster = Reached::start().await?;
-    let ways = cluster.ways(SMALL).await;
+    let mut cluster = TestCluster::start().await?;
+    let routes = cluster.routes(SMALL).await;
 
     let mut callers = flags.callers.clone();
     if flags.half_load > 0 && !callers.contains(&flags.half_load) {
         callers.push(flags.half_load);
     }
     let loads: Vec<Load> = callers.into_iter().map(|callers| Load::Small { callers }).collect();
-    let saturated = compare(&ways, &loads, &flags.rounds, seed).await?;
+    let saturated = compare(&routes, &loads, &flags.rounds, seed).await?;
     let mut rows = rows(&saturated);
     if let Some(load) = half(&saturated, flags.half_load) {
-        rows.extend(crate::comparison::rows(&compare(&ways, &[load], &flags.rounds, seed).await?));
+        rows.extend(crate::comparison::rows(&compare(&routes, &[load], &flags.rounds, seed).await?));
     }
     cluster.stop().await?;
     let report = Report::new(heading, &rows)?.plots(plots("get", &rows));
@@ -62,10 +62,10 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
 }
 
 /// Half of the slowest way's median rate, so that every way meets the same requests at the same times.
-fn half(saturated: &Ledger, callers: u32) -> Option<Load> {
+fn half(saturated: &Measurements, callers: u32) -> Option<Load> {
     let load = saturated.loads.iter().position(|load| *load == Load::Small { callers })?;
-    let medians = (0..saturated.ways.len())
-        .filter_map(|way| Spread::of(saturated.rounds.iter().map(|round| round[load][way].rate)))
+    let medians = (0..saturated.routes.len())
+        .filter_map(|route| Spread::of(saturated.rounds.iter().map(|round| round[load][route].rate)))
         .map(|spread| spread.median);
     let slowest = medians.min_by(f64::total_cmp)?;
     Some(Load::Open { callers, per_second: slowest / 2.0 })

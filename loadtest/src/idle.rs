@@ -10,17 +10,17 @@ use clap::Args;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::agents::{Agent, AgentError, Held, issue};
+use crate::agents::{Agent, AgentError, OpenTunnel, issue};
 use crate::caller::Caller;
-use crate::process::{cpu_time, rested_bytes};
+use crate::process::{cpu_time, settled_bytes};
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
+use crate::rounds::seconds;
+use crate::route::Http;
 use crate::scrape::Gauges;
-use crate::svg::{Line, Words, lines};
+use crate::svg::{Labels, Line, lines};
 use crate::table::{Table, megabytes};
 use crate::target::Target;
-use crate::trial::seconds;
-use crate::way::Http;
 
 /// What an idle tunnel may cost the server.
 const TUNNEL_KIB_MAX: f64 = 60.0;
@@ -32,10 +32,10 @@ const STEPS: u32 = 4;
 const COUNTED_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Flags of `loadtest idle`.
+/// IdleFlags of `loadtest idle`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct IdleFlags {
     /// Agents, each with a certificate, a socket and a tunnel of its own
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub agents: u32,
@@ -52,7 +52,7 @@ pub struct Flags {
 /// What is reported.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Results {
+struct IdleResults {
     tunnels: u32,
     issue_seconds: f64,
     connect_seconds: f64,
@@ -74,7 +74,7 @@ struct Results {
 ///
 /// # Errors
 /// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+pub async fn run(flags: &IdleFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("idle", seed, flags)?;
     let progress = Progress::new();
     let mut rig = Rig::start_logging("info", "").await;
@@ -83,10 +83,10 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     progress.say(&format!("issuing {} certificates", flags.agents));
     let began = Instant::now();
     let mut agents = issue(&rig, "idle", flags.agents, seed).await?;
-    let mut results = Results { tunnels: flags.agents, ..Results::default() };
+    let mut results = IdleResults { tunnels: flags.agents, ..IdleResults::default() };
     results.issue_seconds = began.elapsed().as_secs_f64();
 
-    results.memory.push((0, rested_bytes(server).await?));
+    results.memory.push((0, settled_bytes(server).await?));
     let mut held = Vec::new();
     let step = flags.agents.div_ceil(STEPS) as usize;
     for agents in agents.chunks_mut(step) {
@@ -98,7 +98,7 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
         counted(&rig, held.len()).await?;
         results.connect_seconds += began.elapsed().as_secs_f64();
         progress.say(&format!("{} tunnels: waiting until the server's memory rests", held.len()));
-        results.memory.push((held.len() as u32, rested_bytes(server).await?));
+        results.memory.push((held.len() as u32, settled_bytes(server).await?));
     }
 
     progress.say(&format!("{} tunnels at rest for {} s", held.len(), flags.seconds));
@@ -108,12 +108,12 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let used = (cpu_time(server)? - before).as_secs_f64() / began.elapsed().as_secs_f64();
     results.cpu_us_per_tunnel_second = used * 1e6 / f64::from(flags.agents);
     counted(&rig, held.len()).await?;
-    results.memory.push((flags.agents, rested_bytes(server).await?));
+    results.memory.push((flags.agents, settled_bytes(server).await?));
 
     progress.say("all leave");
-    futures::future::join_all(held.into_iter().map(Held::leave)).await;
+    futures::future::join_all(held.into_iter().map(OpenTunnel::leave)).await;
     counted(&rig, 0).await?;
-    results.bytes_left = rested_bytes(server).await?;
+    results.bytes_left = settled_bytes(server).await?;
     results.reckon();
     progress.say(&format!("{} idle connections at a plain TLS server", flags.agents));
     results.direct_kib_per_connection = direct(flags.agents).await?;
@@ -121,7 +121,7 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
 }
 
 /// Lets all agents of a batch dial at once.
-async fn connect(rig: &Rig, batch: &mut [Agent]) -> Result<Vec<Held>, AgentError> {
+async fn connect(rig: &Rig, batch: &mut [Agent]) -> Result<Vec<OpenTunnel>, AgentError> {
     futures::future::try_join_all(batch.iter_mut().map(|agent| agent.connect(rig.gateway()))).await
 }
 
@@ -146,17 +146,17 @@ async fn counted(rig: &Rig, tunnels: usize) -> io::Result<()> {
 async fn direct(connections: u32) -> Result<f64, Box<dyn Error>> {
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), 1).await;
-    let way = target.direct(Http::Two);
-    let before = rested_bytes(target.id()).await?;
+    let route = target.direct(Http::Two);
+    let before = settled_bytes(target.id()).await?;
     let mut callers = Vec::new();
     for _ in 0..connections {
-        callers.push(Caller::connect(&way.door).await?);
+        callers.push(Caller::connect(&route.destination).await?);
     }
-    let after = rested_bytes(target.id()).await?;
+    let after = settled_bytes(target.id()).await?;
     Ok(kib(before, after) / f64::from(connections))
 }
 
-impl Results {
+impl IdleResults {
     fn reckon(&mut self) {
         let (first, middle) = (self.memory[0], self.memory[self.memory.len() / 2]);
         let last = self.memory[self.memory.len() - 1];
@@ -190,7 +190,7 @@ impl Results {
         let missed = (self.tunnels >= JUDGED_FROM && worst > TUNNEL_KIB_MAX)
             .then(|| format!("an idle tunnel costs the server {worst:.1} KiB, more than {TUNNEL_KIB_MAX}"));
         let points = self.memory.iter().map(|&(tunnels, bytes)| (f64::from(tunnels), bytes as f64 / 1e6));
-        let words = Words { title: "The server's memory by idle tunnels", x: "tunnels", y: "MB resident" };
+        let words = Labels { title: "The server's memory by idle tunnels", x: "tunnels", y: "MB resident" };
         let line = Line { name: "tunnel-server".to_owned(), points: points.collect() };
         let report = Report::new(heading, self)?.table(format!("{} idle tunnels", self.tunnels), table);
         Ok(report.missed(missed).plots([lines("idle-memory", words, &[line], false, false)]))

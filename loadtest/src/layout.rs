@@ -13,19 +13,19 @@ use tokio::time::sleep;
 use crate::comparison::{plots, rows, tables};
 use crate::get::callers;
 use crate::report::{Heading, Report};
-use crate::rig::Tunneled;
+use crate::rig::TunnelRig;
+use crate::rounds::{Direction, Load, Rounds, compare};
+use crate::route::{Http, Route};
 use crate::table::{Table, megabytes};
 use crate::target::{BULK, SMALL, Target};
-use crate::trial::{Direction, Load, Rounds, compare};
-use crate::way::{Http, Way};
 
 /// How long daemons that have just started are left alone before their memory is looked at.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Flags of `loadtest layout`.
+/// LayoutFlags of `loadtest layout`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct LayoutFlags {
     #[command(flatten)]
     pub rounds: Rounds,
 
@@ -62,7 +62,7 @@ pub struct Layout {
 ///
 /// # Errors
 /// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+pub async fn run(flags: &LayoutFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("layout", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), flags.bulk_mib).await;
@@ -70,35 +70,35 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     target.write_kubeconfig(&kubeconfig)?;
     let api_server = ApiServer::Kubeconfig(kubeconfig);
 
-    let mut ways = vec![target.direct(Http::Two)];
+    let mut routes = vec![target.direct(Http::Two)];
     // Kept until the end: a rig that is dropped is stopped.
     let mut rigs = Vec::new();
     for layout in &flags.layouts {
-        let mut rig = Tunneled::start(&api_server, flags.clusters, &layout.yaml()).await;
-        ways.push(rig.way(&layout.to_string(), Http::Two, SMALL, Some(BULK), target.id()).await);
+        let mut rig = TunnelRig::start(&api_server, flags.clusters, &layout.yaml()).await;
+        routes.push(rig.route(&layout.to_string(), Http::Two, SMALL, Some(BULK), target.id()).await);
         rigs.push(rig);
     }
-    let memory = idle_memory(&ways).await?;
-    let rows = rows(&compare(&ways, &loads(flags), &flags.rounds, seed).await?);
+    let memory = idle_memory(&routes).await?;
+    let rows = rows(&compare(&routes, &loads(flags), &flags.rounds, seed).await?);
     let report = Report::new(heading, &rows)?.plots(plots("layout", &rows));
     let report = tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table));
     Ok(report.table("resident before anybody asked, MB", memory))
 }
 
 /// What the daemons of each way hold with their tunnels up, before anybody asks.
-async fn idle_memory(ways: &[Way]) -> io::Result<Table> {
+async fn idle_memory(routes: &[Route]) -> io::Result<Table> {
     sleep(SETTLE).await;
     let mut table = Table::new(&["", "server", "agent"]);
-    for way in ways {
-        if let Some(daemons) = &way.daemons {
+    for route in routes {
+        if let Some(daemons) = &route.daemons {
             let (server, agent) = daemons.resident_bytes()?;
-            table.row(vec![way.name.clone(), megabytes(server), megabytes(agent)]);
+            table.row(vec![route.name.clone(), megabytes(server), megabytes(agent)]);
         }
     }
     Ok(table)
 }
 
-fn loads(flags: &Flags) -> Vec<Load> {
+fn loads(flags: &LayoutFlags) -> Vec<Load> {
     let small = flags.callers.iter().map(|&callers| Load::Small { callers });
     let bytes_each = u64::from(flags.bulk_mib) << 20;
     let bulk = Load::Bulk { direction: Direction::Down, streams: 1, bytes_each };

@@ -13,16 +13,16 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::agents::{Agent, AgentError, issue};
-use crate::flapper::Flappers;
-use crate::process::{open_files, resident_bytes, rested_bytes};
+use crate::canceling_callers::{CancelingCallers, RequestCounts, RequestMix};
+use crate::flapping_servers::FlappingServers;
+use crate::process::{open_files, resident_bytes, settled_bytes};
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
-use crate::restless::{Menu, Restless, Tally};
-use crate::rig::{Tunneled, cluster};
-use crate::svg::{Line, Words, lines};
+use crate::rig::{TunnelRig, cluster};
+use crate::route::{Daemons, Http};
+use crate::svg::{Labels, Line, lines};
 use crate::table::{Table, megabytes};
 use crate::target::{BULK, SMALL, Target};
-use crate::way::{Daemons, Http};
 use linksim::dice::Dice;
 
 /// How long everything may take to be given back: the agent keeps an idle connection to its API server for 60 s, and
@@ -42,10 +42,10 @@ const THREADS_MORE_MAX: f64 = 2.0;
 /// What may fail of the requests that nobody gave up: a caller who resets much is sent away by HTTP/2's own limits.
 const FAILED_PERCENT_MAX: f64 = 1.0;
 
-/// Flags of `loadtest leak`.
+/// LeakFlags of `loadtest leak`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct LeakFlags {
     /// Requests in all
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     pub requests: u64,
@@ -71,7 +71,7 @@ pub struct Flags {
 /// What a daemon holds.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Held {
+struct DaemonUsage {
     resident_bytes: u64,
     open_files: usize,
     /// Gauges of what is held, summed over their labels.
@@ -81,33 +81,33 @@ struct Held {
 /// One daemon, before and after.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Daemon {
+struct DaemonChange {
     name: &'static str,
-    before: Held,
-    after: Held,
+    before: DaemonUsage,
+    after: DaemonUsage,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Results {
-    requests: Tally,
+struct LeakResults {
+    requests: RequestCounts,
     /// One of the requests that failed.
     failure: Option<String>,
     server_reconnects: u64,
     agent_reconnects: u64,
-    daemons: [Daemon; 2],
+    daemons: [DaemonChange; 2],
     seconds_to_return: f64,
     /// Seconds and resident bytes of server and agent.
     memory: Vec<(f64, u64, u64)>,
 }
 
 /// Everything that is kept busy.
-struct Stage {
-    tunneled: Tunneled,
+struct LeakTest {
+    tunneled: TunnelRig,
     daemons: Daemons,
-    flappers: Flappers,
+    flappers: FlappingServers,
     agents: Vec<Agent>,
-    menu: Menu,
+    menu: RequestMix,
     began: Instant,
     memory: Vec<(f64, u64, u64)>,
     progress: Progress,
@@ -117,13 +117,13 @@ struct Stage {
 ///
 /// # Errors
 /// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+pub async fn run(flags: &LeakFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("leak", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), 8).await;
     let kubeconfig = scratch.path().join("target.kubeconfig");
     target.write_kubeconfig(&kubeconfig)?;
-    let mut stage = Stage::set(flags, &ApiServer::Kubeconfig(kubeconfig), seed).await?;
+    let mut stage = LeakTest::set(flags, &ApiServer::Kubeconfig(kubeconfig), seed).await?;
 
     // Every agent comes once at least, because the server remembers every cluster that it has met.
     let reconnects = (flags.reconnects / WARM_UP_SHARE).max(flags.reconnects.min(u64::from(RECONNECTING)));
@@ -135,14 +135,14 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let after = stage.returned(&before).await?;
     let [server, agent] =
         before.into_iter().zip(after).collect::<Vec<_>>().try_into().map_err(|_| "two daemons")?;
-    let results = Results {
+    let results = LeakResults {
         requests,
         failure,
         server_reconnects: flags.reconnects,
         agent_reconnects: stage.flappers.closed() - warm_up,
         daemons: [
-            Daemon { name: "server", before: server.0, after: server.1 },
-            Daemon { name: "agent", before: agent.0, after: agent.1 },
+            DaemonChange { name: "server", before: server.0, after: server.1 },
+            DaemonChange { name: "agent", before: agent.0, after: agent.1 },
         ],
         seconds_to_return: began.elapsed().as_secs_f64(),
         memory: stage.memory,
@@ -150,18 +150,18 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     Ok(results.report(heading, flags)?)
 }
 
-impl Stage {
-    async fn set(flags: &Flags, api_server: &ApiServer, seed: u64) -> Result<Self, Box<dyn Error>> {
+impl LeakTest {
+    async fn set(flags: &LeakFlags, api_server: &ApiServer, seed: u64) -> Result<Self, Box<dyn Error>> {
         let progress = Progress::new();
         progress.say("starting");
-        let mut tunneled = Tunneled::start(api_server, 0, "").await;
-        let flappers = Flappers::start(tunneled.rig(), &cluster(0), FLAPPERS, seed)?;
+        let mut tunneled = TunnelRig::start(api_server, 0, "").await;
+        let flappers = FlappingServers::start(tunneled.rig(), &cluster(0), FLAPPERS, seed)?;
         tunneled.add_agent(api_server, flappers.addresses()).await;
         let agents = issue(tunneled.rig(), "leak", RECONNECTING, seed).await?;
-        let door = tunneled.door(Http::Two).await;
-        let uri = |path: &str| door.uri(&format!("/clusters/{}{path}", cluster(0)));
+        let destination = tunneled.destination(Http::Two).await;
+        let uri = |path: &str| destination.uri(&format!("/clusters/{}{path}", cluster(0)));
         let (small, bulk) = (uri(SMALL), uri(BULK));
-        let menu = Menu { door, small, bulk, cancel_percent: flags.cancel_percent };
+        let menu = RequestMix { destination, small, bulk, cancel_percent: flags.cancel_percent };
         let (daemons, memory) = (tunneled.daemons(), Vec::new());
         Ok(Self { tunneled, daemons, flappers, agents, menu, began: Instant::now(), memory, progress })
     }
@@ -169,20 +169,20 @@ impl Stage {
     /// Requests and reconnects at once, until there were so many of each.
     async fn churn(
         &mut self,
-        flags: &Flags,
+        flags: &LeakFlags,
         requests: u64,
         reconnects: u64,
         seed: u64,
-    ) -> Result<(Tally, Option<String>), Box<dyn Error>> {
-        let asking = Restless::begin(&self.menu, flags.callers, requests, seed);
+    ) -> Result<(RequestCounts, Option<String>), Box<dyn Error>> {
+        let asking = CancelingCallers::begin(&self.menu, flags.callers, requests, seed);
         let gateway = self.tunneled.rig().gateway();
         let mut coming = JoinSet::new();
         let share = reconnects.div_ceil(u64::from(RECONNECTING));
         let mut left = reconnects;
         for (number, agent) in std::mem::take(&mut self.agents).into_iter().enumerate() {
-            let (count, dice) = (share.min(left), Dice::new(seed.wrapping_add(number as u64)));
+            let (count, rng) = (share.min(left), Dice::new(seed.wrapping_add(number as u64)));
             left -= count;
-            coming.spawn(come_and_go(agent, gateway, count, dice));
+            coming.spawn(come_and_go(agent, gateway, count, rng));
         }
         let closed = self.flappers.closed();
         self.flappers.flap(reconnects > 0);
@@ -211,24 +211,24 @@ impl Stage {
         Ok(())
     }
 
-    async fn held(&self) -> io::Result<[Held; 2]> {
+    async fn held(&self) -> io::Result<[DaemonUsage; 2]> {
         let (server, agent) = self.tunneled.gauges().await;
         let of = |process, gauges: BTreeMap<String, f64>| {
             let (resident_bytes, open_files) = (resident_bytes(process)?, open_files(process)?);
-            Ok::<_, io::Error>(Held { resident_bytes, open_files, gauges })
+            Ok::<_, io::Error>(DaemonUsage { resident_bytes, open_files, gauges })
         };
         let agents = self.daemons.agents[0];
         Ok([of(self.daemons.server, server.held())?, of(agents, agent.held())?])
     }
 
     /// What is held once all tunnels are up, nothing is being served, and memory rests.
-    async fn rested(&mut self) -> io::Result<[Held; 2]> {
+    async fn rested(&mut self) -> io::Result<[DaemonUsage; 2]> {
         self.progress.say("waiting until everything rests");
         let deadline = Instant::now() + RETURN_MAX;
         loop {
             let held = self.held().await?;
             let [server, agent] = &held;
-            let gauge = |held: &Held, name: &str| held.gauges.get(name).copied().unwrap_or_default();
+            let gauge = |held: &DaemonUsage, name: &str| held.gauges.get(name).copied().unwrap_or_default();
             let is_quiet = gauge(server, "tombolo_server_exchanges_active") == 0.0
                 && gauge(agent, "tombolo_agent_exchanges_active") == 0.0
                 && gauge(server, "tombolo_server_agents_connected") == 1.0
@@ -238,13 +238,13 @@ impl Stage {
             }
             sleep(LOOK_EVERY).await;
         }
-        rested_bytes(self.daemons.server).await?;
-        rested_bytes(self.daemons.agents[0]).await?;
+        settled_bytes(self.daemons.server).await?;
+        settled_bytes(self.daemons.agents[0]).await?;
         self.held().await
     }
 
     /// What is held when no more is held than before, or when that has taken too long.
-    async fn returned(&mut self, before: &[Held; 2]) -> io::Result<[Held; 2]> {
+    async fn returned(&mut self, before: &[DaemonUsage; 2]) -> io::Result<[DaemonUsage; 2]> {
         let deadline = Instant::now() + RETURN_MAX;
         self.rested().await?;
         loop {
@@ -266,15 +266,15 @@ async fn come_and_go(
     mut agent: Agent,
     server: std::net::SocketAddr,
     count: u64,
-    mut dice: Dice,
+    mut rng: Dice,
 ) -> Result<Agent, AgentError> {
     for _ in 0..count {
-        if dice.below(2) == 0 {
-            agent.restart(&mut dice);
+        if rng.below(2) == 0 {
+            agent.restart(&mut rng);
         }
         let tunnel = agent.connect(server).await?;
-        sleep(Duration::from_millis(dice.below(STAYS_MAX_MS))).await;
-        match dice.below(2) {
+        sleep(Duration::from_millis(rng.below(STAYS_MAX_MS))).await;
+        match rng.below(2) {
             0 => tunnel.leave().await,
             _ => drop(tunnel),
         }
@@ -283,7 +283,7 @@ async fn come_and_go(
 }
 
 /// What is held beyond what was held before, in words. Memory is another matter: allocators keep some.
-fn left(before: &Held, after: &Held) -> Vec<String> {
+fn left(before: &DaemonUsage, after: &DaemonUsage) -> Vec<String> {
     let mut left = Vec::new();
     if after.open_files > before.open_files {
         left.push(format!("open files {} instead of {}", after.open_files, before.open_files));
@@ -298,11 +298,11 @@ fn left(before: &Held, after: &Held) -> Vec<String> {
     left
 }
 
-impl Results {
-    fn report(&self, heading: Heading, flags: &Flags) -> io::Result<Report> {
-        let Tally { answered, given_up, failed } = self.requests;
+impl LeakResults {
+    fn report(&self, heading: Heading, flags: &LeakFlags) -> io::Result<Report> {
+        let RequestCounts { answered, given_up, failed } = self.requests;
         let mut table = Table::new(&["", "before", "after"]);
-        for Daemon { name, before, after } in &self.daemons {
+        for DaemonChange { name, before, after } in &self.daemons {
             let memory = [before, after].map(|held| megabytes(held.resident_bytes));
             let files = [before, after].map(|held| held.open_files.to_string());
             let mut row =
@@ -324,15 +324,15 @@ impl Results {
             points: self.memory.iter().map(|look| (look.0, of(look) as f64 / 1e6)).collect(),
         };
         let words =
-            Words { title: "Memory under requests, cancels and reconnects", x: "seconds", y: "MB resident" };
+            Labels { title: "Memory under requests, cancels and reconnects", x: "seconds", y: "MB resident" };
         let both = [line("tunnel-server", |look| look.1), line("tunnel-agent", |look| look.2)];
         let report = Report::new(heading, self)?.table(title, table).missed(self.missed(flags));
         Ok(report.plots([lines("leak-memory", words, &both, false, false)]))
     }
 
-    fn missed(&self, flags: &Flags) -> Vec<String> {
+    fn missed(&self, flags: &LeakFlags) -> Vec<String> {
         let mut missed = Vec::new();
-        for Daemon { name, before, after } in &self.daemons {
+        for DaemonChange { name, before, after } in &self.daemons {
             missed.extend(left(before, after).into_iter().map(|left| format!("{name}: {left}")));
             let grew = after.resident_bytes.saturating_sub(before.resident_bytes);
             if grew > flags.memory_mib << 20 {
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn less_than_before_is_returned_and_one_more_is_left() {
-        let held = |files, active| Held {
+        let held = |files, active| DaemonUsage {
             resident_bytes: 0,
             open_files: files,
             gauges: BTreeMap::from([("exchanges_active".to_owned(), active)]),

@@ -18,16 +18,16 @@ use crate::report::{Heading, Report};
 use crate::spread::Spread;
 use crate::table::Table;
 
-mod beside;
 pub mod path;
 mod quic;
+mod small_requests;
 mod tcp;
 mod tunnel;
 
-/// Flags of `loadtest link`.
+/// LinkScenarioFlags of `loadtest link`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct LinkScenarioFlags {
     /// Parts of the packets that are lost, each by its own chance, in both directions
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_values_t = [0.0, 1.0, 5.0], value_parser = percent)]
     pub loss: Vec<f64>,
@@ -56,7 +56,7 @@ pub struct Flags {
 /// What sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Sender {
+enum TrafficSender {
     Quic(Controller),
     /// The kernel's TCP without TLS, with the controller of this name; bulk only, because what is small needs a connection
     /// of its own there, or waits behind the bulk.
@@ -65,20 +65,20 @@ enum Sender {
     Tunnel(Carrier),
 }
 
-const SENDERS: [Sender; 7] = [
-    Sender::Quic(Controller::LossTolerant),
-    Sender::Quic(Controller::Cubic),
-    Sender::Quic(Controller::Bbr),
-    Sender::Tcp("cubic"),
-    Sender::Tcp("bbr"),
-    Sender::Tunnel(Carrier::Quic),
-    Sender::Tunnel(Carrier::Http2),
+const SENDERS: [TrafficSender; 7] = [
+    TrafficSender::Quic(Controller::LossTolerant),
+    TrafficSender::Quic(Controller::Cubic),
+    TrafficSender::Quic(Controller::Bbr),
+    TrafficSender::Tcp("cubic"),
+    TrafficSender::Tcp("bbr"),
+    TrafficSender::Tunnel(Carrier::Quic),
+    TrafficSender::Tunnel(Carrier::Http2),
 ];
 
 /// What one turn showed.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Turn {
+struct LinkTurn {
     goodput_mbit: f64,
     /// Of small requests beside the bulk.
     p50_ms: Option<f64>,
@@ -90,24 +90,24 @@ struct Turn {
 /// All turns of one sender at one loss.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct LinkRow {
     loss_percent: f64,
     sender: String,
-    turns: Vec<Turn>,
+    turns: Vec<LinkTurn>,
 }
 
 /// Measures.
 ///
 /// # Errors
 /// Any that stands in the way of a report: it takes root, or a user namespace of one's own.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+pub async fn run(flags: &LinkScenarioFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::of("link", seed, flags, &["linksim"])?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let progress = Progress::new();
     let mut order = Order::new(seed);
-    let combinations: Vec<(f64, Sender)> =
+    let combinations: Vec<(f64, TrafficSender)> =
         flags.loss.iter().flat_map(|&loss| SENDERS.map(|sender| (loss, sender))).collect();
-    let mut turns: Vec<Vec<Turn>> = vec![Vec::new(); combinations.len()];
+    let mut turns: Vec<Vec<LinkTurn>> = vec![Vec::new(); combinations.len()];
     for round in 0..flags.rounds {
         for index in order.draw(combinations.len()) {
             let (loss, sender) = combinations[index];
@@ -117,10 +117,10 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
             turns[index].push(turn(&scratch, impairments, sender, flags).await?);
         }
     }
-    let rows: Vec<Row> = combinations
+    let rows: Vec<LinkRow> = combinations
         .iter()
         .zip(turns)
-        .map(|((loss_percent, sender), turns)| Row {
+        .map(|((loss_percent, sender), turns)| LinkRow {
             loss_percent: *loss_percent,
             sender: sender.to_string(),
             turns,
@@ -133,29 +133,29 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
 async fn turn(
     scratch: &Scratch,
     impairments: Impairments,
-    sender: Sender,
-    flags: &Flags,
-) -> Result<Turn, Box<dyn Error>> {
+    sender: TrafficSender,
+    flags: &LinkScenarioFlags,
+) -> Result<LinkTurn, Box<dyn Error>> {
     let [warm_up, lasts] = [flags.warm_up, flags.seconds].map(Duration::from_secs_f64);
     let path = async || Path::lay(scratch, &impairments).await;
     Ok(match sender {
-        Sender::Quic(controller) => {
+        TrafficSender::Quic(controller) => {
             quic::turn(&path().await?, controller, flags.stream_window, warm_up, lasts).await?
         }
-        Sender::Tcp(controller) => tcp::turn(&path().await?, controller, warm_up, lasts).await?,
-        Sender::Tunnel(carrier) => tunnel::turn(impairments, carrier, warm_up, lasts).await?,
+        TrafficSender::Tcp(controller) => tcp::turn(&path().await?, controller, warm_up, lasts).await?,
+        TrafficSender::Tunnel(carrier) => tunnel::turn(impairments, carrier, warm_up, lasts).await?,
     })
 }
 
 /// A table for each loss.
-fn tables(rows: &[Row]) -> Vec<(String, Table)> {
+fn tables(rows: &[LinkRow]) -> Vec<(String, Table)> {
     let of_loss = rows.chunk_by(|one, next| one.loss_percent.total_cmp(&next.loss_percent).is_eq());
     of_loss
         .map(|rows| {
             let mut table = Table::new(&["", "Mbit/s", "p50 ms", "p99 ms"]);
             for row in rows {
                 let spread =
-                    |figure: fn(&Turn) -> Option<f64>| Spread::of(row.turns.iter().filter_map(figure));
+                    |figure: fn(&LinkTurn) -> Option<f64>| Spread::of(row.turns.iter().filter_map(figure));
                 table.row(vec![
                     row.sender.clone(),
                     cell(spread(|turn| Some(turn.goodput_mbit)), 1),
@@ -168,7 +168,7 @@ fn tables(rows: &[Row]) -> Vec<(String, Table)> {
         .collect()
 }
 
-impl fmt::Display for Sender {
+impl fmt::Display for TrafficSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quic(Controller::LossTolerant) => f.write_str("QUIC, ours"),

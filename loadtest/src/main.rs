@@ -16,11 +16,12 @@ mod all;
 mod args;
 mod bulk;
 mod caller;
+mod caller_pool;
+mod canceling_callers;
 mod cluster;
 mod comparison;
-mod crowd;
 mod fairness;
-mod flapper;
+mod flapping_servers;
 mod get;
 mod idle;
 mod keystrokes;
@@ -32,20 +33,19 @@ mod order;
 mod outage;
 mod process;
 mod progress;
-mod repeated;
+mod repeated_body;
 mod report;
 mod restart;
-mod restless;
 mod rig;
+mod rounds;
+mod route;
 mod scrape;
+mod slow_readers;
 mod spread;
-mod stalled;
 mod svg;
 mod table;
 mod target;
-mod trial;
 mod watches;
-mod way;
 
 /// What a shell says of a process that ended at Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -86,7 +86,7 @@ async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dy
         Scenario::Get(flags) => vec![get::run(flags, seed).await?],
         Scenario::Bulk(flags) => vec![bulk::run(flags, seed).await?],
         Scenario::Watches(flags) => vec![watches::run(flags, seed).await?],
-        Scenario::Stalled(flags) => vec![stalled::run(flags, seed).await?],
+        Scenario::SlowReaders(flags) => vec![slow_readers::run(flags, seed).await?],
         Scenario::Fairness(flags) => vec![fairness::run(flags, seed).await?],
         Scenario::Idle(flags) => vec![idle::run(flags, seed).await?],
         Scenario::Leak(flags) => vec![leak::run(flags, seed).await?],

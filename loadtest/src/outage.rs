@@ -13,23 +13,23 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::sleep_until;
 
-use crate::outage::judge::tables;
+use crate::outage::bounds::tables;
 use crate::outage::plots::plots;
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
 
-mod judge;
+mod bounds;
+mod docs_section;
 mod memory;
-mod page;
 mod plots;
 
 /// Sites that are built at once: most of it is waiting for other programs.
 const BUILT_AT_ONCE: usize = 4;
 
-/// Flags of `loadtest outage`.
+/// OutageFlags of `loadtest outage`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct OutageFlags {
     /// How long the links are dark, in seconds: each of these
     #[arg(long, value_name = "SECONDS,…", value_delimiter = ',', default_value = "3,30,120,290,310",
         value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -66,14 +66,14 @@ pub struct Flags {
     pub write: Option<PathBuf>,
 }
 
-impl Flags {
+impl OutageFlags {
     fn is_over_tcp(&self) -> bool {
         Carrier::named(&self.carrier) == Some(Carrier::Http2)
     }
 }
 
 /// Runs all outages, most of them at once, each at a site of its own.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+pub async fn run(flags: &OutageFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("outage", seed, flags)?;
     let plans = plans(flags, seed);
     let conditions = flags.clone();
@@ -88,15 +88,15 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
         report = report.table(title, table);
     }
     let report =
-        report.plots(plots(&outcomes, limit)).missed(judge::missed(&outcomes, limit, flags.is_over_tcp()));
+        report.plots(plots(&outcomes, limit)).missed(bounds::missed(&outcomes, limit, flags.is_over_tcp()));
     if let Some(page) = &flags.write {
-        page::write(page, flags, &report)?;
+        docs_section::write(page, flags, &report)?;
     }
     Ok(report)
 }
 
 // The longest first: none begins any more when these return.
-fn plans(flags: &Flags, seed: u64) -> Vec<Plan> {
+fn plans(flags: &OutageFlags, seed: u64) -> Vec<Plan> {
     let mut lengths = flags.lengths.clone();
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     lengths.dedup();
@@ -112,7 +112,7 @@ fn plans(flags: &Flags, seed: u64) -> Vec<Plan> {
     (0..).zip(lengths.into_iter().flat_map(of)).map(number).collect()
 }
 
-async fn trials(lab: &Lab, plans: Vec<Plan>, flags: &Flags) -> Vec<Outcome> {
+async fn trials(lab: &Lab, plans: Vec<Plan>, flags: &OutageFlags) -> Vec<Outcome> {
     let (every, link) = (Duration::from_millis(flags.every), &flags.link);
     let more = format!("tunnel: {{ outageLimitSeconds: {} }}\ncarrier: {}", flags.limit, flags.carrier);
     let rig = lab.rig_logging("info", "").await;

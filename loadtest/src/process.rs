@@ -37,7 +37,7 @@ pub fn resident_bytes(process: u32) -> io::Result<u64> {
 ///
 /// # Errors
 /// Where the process has ended.
-pub async fn rested_bytes(process: u32) -> io::Result<u64> {
+pub async fn settled_bytes(process: u32) -> io::Result<u64> {
     let deadline = Instant::now() + REST_MAX;
     let mut last = vec![resident_bytes(process)?];
     loop {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ::tests::caller::{Http2Caller, read_to_end};
 use ::tests::fake_api::{Answer, Behaviour, FakeApi, WatchFeed};
-use ::tests::rig::{ApiServer as Written, Rig};
+use ::tests::rig::{ApiServer as RigApiServer, Rig};
 use clap::Args;
 use daemon::metrics::links::Links;
 use daemon::{Readiness, Scope};
@@ -31,7 +31,7 @@ use crate::agents::{Agent, issue};
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
 use crate::scrape::Gauges;
-use crate::svg::{Line, Words, lines};
+use crate::svg::{Labels, Line, lines};
 use crate::table::Table;
 
 /// How soon all of a thousand idle agents have to be back.
@@ -54,10 +54,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Agents that begin to dial in one go.
 const BATCH: usize = 50;
 
-/// Flags of `loadtest restart`.
+/// RestartFlags of `loadtest restart`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct RestartFlags {
     /// Agents, each with a certificate, a socket and a tunnel of its own; they dial as real ones do
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub agents: u32,
@@ -90,7 +90,7 @@ struct Round {
 }
 
 /// Seconds since an instant, and how many agents were there: the idle ones, and those that hold streams.
-struct Returns {
+struct ReconnectCurves {
     idle: Vec<(f64, f64)>,
     holding: Vec<(f64, f64)>,
 }
@@ -99,7 +99,7 @@ struct Returns {
 ///
 /// # Errors
 /// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+pub async fn run(flags: &RestartFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("restart", seed, flags)?;
     let progress = Progress::new();
     let mut rig = Rig::start_logging("info", "").await;
@@ -131,7 +131,7 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
         let started = Instant::now();
         rig.start_server().await;
         let ready_seconds = started.elapsed().as_secs_f64();
-        let Returns { idle, holding } = returns(&rig, flags, Instant::now()).await?;
+        let ReconnectCurves { idle, holding } = returns(&rig, flags, Instant::now()).await?;
         let share = |share: f64| enough(&idle, f64::from(flags.agents) * share);
         rounds.push(Round {
             outage_seconds: *outage,
@@ -149,8 +149,8 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
 }
 
 /// How many agents the server counts, from now until it counts all of them.
-async fn returns(rig: &Rig, flags: &Flags, from: Instant) -> io::Result<Returns> {
-    let mut returns = Returns { idle: Vec::new(), holding: Vec::new() };
+async fn returns(rig: &Rig, flags: &RestartFlags, from: Instant) -> io::Result<ReconnectCurves> {
+    let mut returns = ReconnectCurves { idle: Vec::new(), holding: Vec::new() };
     loop {
         let gauges = Gauges::parse(&rig.metrics(rig.probes()).await);
         let at = from.elapsed().as_secs_f64();
@@ -208,7 +208,7 @@ async fn hold(rig: &Rig, holding: u32) -> Result<JoinSet<()>, Box<dyn Error>> {
 
 /// One set of streams for all.
 fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn Error>> {
-    let Written::Kubeconfig(path) = Written::of_fake(rig, fake) else {
+    let RigApiServer::Kubeconfig(path) = RigApiServer::of_fake(rig, fake) else {
         return Err("a fake has a kubeconfig".into());
     };
     let source = ApiServerSource::Kubeconfig { path, context: None };
@@ -268,7 +268,7 @@ fn report(heading: Heading, rounds: &[Round]) -> Result<Report, Box<dyn Error>> 
         )
     });
     let words =
-        Words { title: "Idle agents that are back", x: "seconds since the server is ready", y: "agents" };
+        Labels { title: "Idle agents that are back", x: "seconds since the server is ready", y: "agents" };
     let all: Vec<Line> = rounds
         .iter()
         .map(|round| Line {

@@ -8,8 +8,8 @@ use ::tests::rig::policy::{may_dial, usual};
 use ::tests::rig::{Agent, ApiServer, GROUP, Rig};
 use http::Uri;
 
+use crate::route::{ConnectVia, Daemons, Destination, Http, Route};
 use crate::scrape::Gauges;
-use crate::way::{Daemons, Door, Http, Through, Way};
 
 /// Who asks.
 pub const USER: &str = "alice";
@@ -19,13 +19,13 @@ const IMPERSONATION: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }"
 
 /// A server, its agents, and their files.
 #[derive(Debug)]
-pub struct Tunneled {
+pub struct TunnelRig {
     rig: Rig,
     agents: Vec<Agent>,
 }
 
-impl Tunneled {
-    /// Starts a server, and an agent for each cluster; the configuration of all ends with `more`. Returns when all are
+impl TunnelRig {
+    /// Starts a server, and an agent for each cluster; the configuration of all ends with `more`. ReconnectCurves when all are
     /// connected.
     pub async fn start(api_server: &ApiServer, clusters: u32, more: &str) -> Self {
         Self::start_with(api_server, clusters, more, more).await
@@ -43,7 +43,7 @@ impl Tunneled {
         Self { rig, agents: started }
     }
 
-    /// Starts an agent of the next cluster that keeps a tunnel to these servers as well. Returns when it is connected.
+    /// Starts an agent of the next cluster that keeps a tunnel to these servers as well. ReconnectCurves when it is connected.
     pub async fn add_agent(&mut self, api_server: &ApiServer, further: &[SocketAddr]) {
         let cluster = cluster(self.agents.len() as u32);
         let servers = std::iter::once(self.rig.gateway()).chain(further.iter().copied());
@@ -59,32 +59,42 @@ impl Tunneled {
     }
 
     /// The way through them, to these paths of each cluster of an API server whose process is `target`.
-    pub async fn way(&mut self, name: &str, http: Http, small: &str, bulk: Option<&str>, target: u32) -> Way {
-        let door = self.door(http).await;
-        let uri = |number, path| door.uri(&format!("/clusters/{}{path}", cluster(number)));
+    pub async fn route(
+        &mut self,
+        name: &str,
+        http: Http,
+        small: &str,
+        bulk: Option<&str>,
+        target: u32,
+    ) -> Route {
+        let destination = self.destination(http).await;
+        let uri = |number, path| destination.uri(&format!("/clusters/{}{path}", cluster(number)));
         let small: Vec<Uri> = (0..).take(self.agents.len()).map(|number| uri(number, small)).collect();
         let bulk = bulk.map(|path| uri(0, path));
         let daemons = Some(self.daemons());
-        Way { name: name.to_owned(), door, small, bulk, daemons, target }
+        Route { name: name.to_owned(), destination, small, bulk, daemons, target }
     }
 
     /// The way through them by the address of an API server that callers else reach `direct`ly: their TLS ends there. Its address has
     /// to stand in the agent's configuration.
-    pub async fn way_by_address(&mut self, direct: &Way) -> Way {
+    pub async fn way_by_address(&mut self, direct: &Route) -> Route {
         let cluster = cluster(0);
         let identity = self.rig.caller(USER, &[GROUP]).await;
-        at(&self.rig, &["cluster", "update", &cluster, "--advertise", &direct.door.address.to_string()])
-            .await;
+        at(
+            &self.rig,
+            &["cluster", "update", &cluster, "--advertise", &direct.destination.address.to_string()],
+        )
+        .await;
         self.rig
             .put_policy(&[&usual()[..], &[may_dial("dials", ("client-certificate", GROUP), &["*"])]].concat())
             .await;
         let (gateway, ca_pem) = (self.rig.gateway(), self.rig.server_ca());
-        let through = Some(Arc::new(Through { gateway, ca_pem, identity, cluster }));
-        let door = Door { through, ..direct.door.clone() };
+        let via = Some(Arc::new(ConnectVia { gateway, ca_pem, identity, cluster }));
+        let destination = Destination { via, ..direct.destination.clone() };
         let (name, daemons) = ("by address".to_owned(), Some(self.daemons()));
-        Way {
+        Route {
             name,
-            door,
+            destination,
             small: direct.small.clone(),
             bulk: direct.bulk.clone(),
             daemons,
@@ -93,10 +103,10 @@ impl Tunneled {
     }
 
     /// Where callers come.
-    pub async fn door(&self, http: Http) -> Door {
+    pub async fn destination(&self, http: Http) -> Destination {
         let identity = self.rig.caller(USER, &[GROUP]).await;
         let (address, ca_pem) = (self.rig.gateway(), self.rig.server_ca());
-        Door { address, ca_pem, identity: Some(identity), http, through: None }
+        Destination { address, ca_pem, identity: Some(identity), http, via: None }
     }
 
     /// The processes.

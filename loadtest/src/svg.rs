@@ -31,7 +31,7 @@ pub struct Line {
 
 /// What stands at the axes.
 #[derive(Debug, Clone, Copy)]
-pub struct Words<'a> {
+pub struct Labels<'a> {
     /// Above all.
     pub title: &'a str,
     /// Below.
@@ -51,7 +51,7 @@ struct Axis {
 }
 
 /// Lines over numbers; `log_x` and `log_y` give each power of ten the same room.
-pub fn lines(file: &str, words: Words<'_>, lines: &[Line], log_x: bool, log_y: bool) -> Plot {
+pub fn lines(file: &str, words: Labels<'_>, lines: &[Line], log_x: bool, log_y: bool) -> Plot {
     let all = || lines.iter().flat_map(|line| &line.points);
     let x = Axis::over(all().map(|point| point.0), log_x, LEFT, WIDTH - RIGHT);
     let y = Axis::over(all().map(|point| point.1), log_y, HEIGHT - BOTTOM, TOP);
@@ -84,7 +84,7 @@ pub fn lines(file: &str, words: Words<'_>, lines: &[Line], log_x: bool, log_y: b
 }
 
 /// Groups of bars: `groups` name the places below, and each of `bars` has one height for each group.
-pub fn bars(file: &str, words: Words<'_>, groups: &[String], bars: &[(String, Vec<f64>)]) -> Plot {
+pub fn bars(file: &str, words: Labels<'_>, groups: &[String], bars: &[(String, Vec<f64>)]) -> Plot {
     let heights = bars.iter().flat_map(|(_, heights)| heights.iter().copied());
     let y = Axis::over(heights.chain([0.0]), false, HEIGHT - BOTTOM, TOP);
     let mut svg = frame(words);
@@ -150,7 +150,7 @@ impl Axis {
     }
 }
 
-fn frame(words: Words<'_>) -> String {
+fn frame(words: Labels<'_>) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
@@ -215,7 +215,7 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const WORDS: Words<'_> = Words { title: "a < b", x: "x", y: "y" };
+    const WORDS: Labels<'_> = Labels { title: "a < b", x: "x", y: "y" };
 
     #[test]
     fn every_line_and_every_bar_is_drawn_and_words_are_escaped() {

@@ -26,8 +26,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 
-use crate::repeated::Repeated;
-use crate::way::{DIRECT, Door, Http, Way};
+use crate::repeated_body::RepeatedBody;
+use crate::route::{DIRECT, Destination, Http, Route};
 
 /// The path of the small answer, of [`SMALL_BYTES`].
 pub const SMALL: &str = "/api/v1/namespaces/default/configmaps/small";
@@ -63,9 +63,9 @@ pub enum TargetError {
     Tls(#[from] rustls::Error),
 }
 
-/// Flags of `loadtest target`.
+/// TargetFlags of `loadtest target`.
 #[derive(Debug, Args)]
-pub struct Flags {
+pub struct TargetFlags {
     /// Its certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub certificate: PathBuf,
@@ -84,7 +84,7 @@ pub struct Flags {
 pub struct Target {
     process: Process,
     /// Where callers reach it without a tunnel.
-    pub door: Door,
+    pub destination: Destination,
 }
 
 impl Target {
@@ -118,14 +118,14 @@ impl Target {
             assert!(Instant::now() < deadline, "the target did not start: {said}");
             sleep(LOOK_EVERY).await;
         };
-        let door = Door {
+        let destination = Destination {
             address,
             ca_pem: authority.certificate_pem().to_owned(),
             identity: None,
             http: Http::Two,
-            through: None,
+            via: None,
         };
-        Self { process, door }
+        Self { process, destination }
     }
 
     /// Its process id.
@@ -134,10 +134,10 @@ impl Target {
     }
 
     /// The way to it without a tunnel.
-    pub fn direct(&self, http: Http) -> Way {
-        let door = Door { http, ..self.door.clone() };
-        let (small, bulk) = (vec![door.uri(SMALL)], Some(door.uri(BULK)));
-        Way { name: DIRECT.to_owned(), door, small, bulk, daemons: None, target: self.id() }
+    pub fn direct(&self, http: Http) -> Route {
+        let destination = Destination { http, ..self.destination.clone() };
+        let (small, bulk) = (vec![destination.uri(SMALL)], Some(destination.uri(BULK)));
+        Route { name: DIRECT.to_owned(), destination, small, bulk, daemons: None, target: self.id() }
     }
 
     /// Writes a kubeconfig for agents.
@@ -146,8 +146,8 @@ impl Target {
     /// Where the file cannot be written.
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         let (server, credential) =
-            (format!("https://{}", self.door.address), Credential::Token("anybody".to_owned()));
-        Kubeconfig { server: &server, ca_pem: &self.door.ca_pem, credential: &credential }.write(path)
+            (format!("https://{}", self.destination.address), Credential::Token("anybody".to_owned()));
+        Kubeconfig { server: &server, ca_pem: &self.destination.ca_pem, credential: &credential }.write(path)
     }
 }
 
@@ -155,7 +155,7 @@ impl Target {
 ///
 /// # Errors
 /// [`TargetError`].
-pub async fn serve(flags: &Flags) -> Result<(), TargetError> {
+pub async fn serve(flags: &TargetFlags) -> Result<(), TargetError> {
     let acceptor = TlsAcceptor::from(Arc::new(tls(flags)?));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
@@ -166,7 +166,7 @@ pub async fn serve(flags: &Flags) -> Result<(), TargetError> {
     }
 }
 
-fn tls(flags: &Flags) -> Result<ServerConfig, TargetError> {
+fn tls(flags: &TargetFlags) -> Result<ServerConfig, TargetError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&flags.certificate)?.collect();
     let key = PrivateKeyDer::from_pem_file(&flags.key)?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -213,14 +213,16 @@ impl Answers {
         Self { small: Bytes::from(format!("{head}{filling}{tail}")), bulk_bytes }
     }
 
-    async fn answer<B: hyper::body::Body + Unpin>(&self, request: Request<B>) -> Response<Repeated> {
+    async fn answer<B: hyper::body::Body + Unpin>(&self, request: Request<B>) -> Response<RepeatedBody> {
         if request.uri().path() == SLOW {
             sleep(SLOW_TAKES).await;
         }
         let body = match (request.method(), request.uri().path()) {
-            (&Method::PUT, _) => Repeated::once(Bytes::from(taken(request.into_body()).await.to_string())),
-            (_, BULK) => Repeated::bytes(self.bulk_bytes),
-            _ => Repeated::once(self.small.clone()),
+            (&Method::PUT, _) => {
+                RepeatedBody::once(Bytes::from(taken(request.into_body()).await.to_string()))
+            }
+            (_, BULK) => RepeatedBody::with_size(self.bulk_bytes),
+            _ => RepeatedBody::once(self.small.clone()),
         };
         let mut response = Response::new(body);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -248,10 +250,10 @@ mod tests {
             let request = Request::builder().method(method).uri(path).body(body).expect("a request");
             answers.answer(request).await.into_body().collect().await.expect("a body").to_bytes()
         };
-        let small = ask(Method::GET, SMALL, Repeated::nothing()).await;
+        let small = ask(Method::GET, SMALL, RepeatedBody::empty()).await;
         assert_eq!(small.len(), SMALL_BYTES);
         serde_json::from_slice::<serde_json::Value>(&small).expect("JSON");
-        assert_eq!(ask(Method::GET, BULK, Repeated::nothing()).await.len(), 200_001);
-        assert_eq!(ask(Method::PUT, BULK, Repeated::bytes(123_456)).await, "123456");
+        assert_eq!(ask(Method::GET, BULK, RepeatedBody::empty()).await.len(), 200_001);
+        assert_eq!(ask(Method::PUT, BULK, RepeatedBody::with_size(123_456)).await, "123456");
     }
 }

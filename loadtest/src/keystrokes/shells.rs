@@ -26,12 +26,12 @@ struct Shell {
 
 impl Shells {
     pub(super) async fn open(rig: &Rig, path: &str, count: u32, seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
+        let mut rng = Dice::new(seed);
         let mut shells = Vec::new();
         for _ in 0..count {
             let (reader, writer, first) = upgrade(rig, path).await;
             assert!(first.is_empty(), "a shell that says something by itself");
-            let offset = Duration::from_micros(dice.below(TYPED_EVERY.as_micros() as u64));
+            let offset = Duration::from_micros(rng.below(TYPED_EVERY.as_micros() as u64));
             shells.push(Shell { reader, writer, offset });
         }
         Self(shells)

@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A link that is forgotten ends by itself.
 const LINK_MAX: &str = "30m";
 
-/// Flags of whatever measures over such a link.
+/// LinkScenarioFlags of whatever measures over such a link.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkFlags {

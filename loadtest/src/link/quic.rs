@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::path::{Path, SENDER};
-use super::{Turn, beside};
+use super::{LinkTurn, small_requests};
 
 const NAME: &str = "sender.test";
 /// As in `transport`: what all streams may have unacknowledged.
@@ -72,7 +72,7 @@ pub async fn turn(
     stream_window: u32,
     warm_up: Duration,
     lasts: Duration,
-) -> Result<Turn, Box<dyn Error>> {
+) -> Result<LinkTurn, Box<dyn Error>> {
     let authority = Authority::new("link");
     let transport = controller.transport(stream_window);
     let server = server(&authority, Arc::clone(&transport))?;
@@ -166,7 +166,7 @@ async fn measure(
     address: SocketAddr,
     warm_up: Duration,
     lasts: Duration,
-) -> Result<Turn, Box<dyn Error>> {
+) -> Result<LinkTurn, Box<dyn Error>> {
     let endpoint = endpoint(None)?;
     let connection = endpoint.connect_with(config, address, NAME)?.await?;
     let received = Arc::new(AtomicU64::new(0));
@@ -174,7 +174,7 @@ async fn measure(
     sleep(warm_up).await;
 
     let asked = connection.clone();
-    let turn = beside::measure(lasts, &received, || ask(asked.clone())).await;
+    let turn = small_requests::measure(lasts, &received, || ask(asked.clone())).await;
     bulk.abort();
     connection.close(VarInt::from_u32(0), b"");
     endpoint.wait_idle().await;

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::Turn;
+use super::LinkTurn;
 use super::path::{Path, SENDER};
 
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -22,7 +22,7 @@ pub async fn turn(
     controller: &'static str,
     warm_up: Duration,
     lasts: Duration,
-) -> Result<Turn, Box<dyn Error>> {
+) -> Result<LinkTurn, Box<dyn Error>> {
     let (listening, listens) = oneshot::channel();
     let serving = path.at_sender(move || serve(controller, listening))?;
     let Ok(address) = listens.await else {
@@ -30,7 +30,7 @@ pub async fn turn(
     };
     let goodput_mbit = path.at_receiver(move || measure(address, warm_up, lasts))?.await??;
     serving.await??;
-    Ok(Turn { goodput_mbit, p50_ms: None, p99_ms: None, answered: 0 })
+    Ok(LinkTurn { goodput_mbit, p50_ms: None, p99_ms: None, answered: 0 })
 }
 
 /// Sends until the receiver hangs up.

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::path::Impairments;
 use super::quic::SMALL_BYTES;
-use super::{Turn, beside};
+use super::{LinkTurn, small_requests};
 
 /// What is small, and what is asked for without an end.
 const SMALL: &str = "/api/v1/namespaces/default/configmaps/small";
@@ -30,7 +30,7 @@ pub async fn turn(
     carrier: Carrier,
     warm_up: Duration,
     lasts: Duration,
-) -> Result<Turn, Box<dyn Error>> {
+) -> Result<LinkTurn, Box<dyn Error>> {
     // A lab blocks the thread that it runs on.
     let turn = tokio::task::spawn_blocking(move || {
         lab::run(async |lab: &Lab| in_lab(lab, impairments, carrier, warm_up, lasts).await)
@@ -44,7 +44,7 @@ async fn in_lab(
     carrier: Carrier,
     warm_up: Duration,
     lasts: Duration,
-) -> Turn {
+) -> LinkTurn {
     let rig = lab.rig_logging("info", "").await;
     let seed = impairments.seed.to_string();
     let uplink = Uplink::simulated(&impairments.words()).with(&["--seed", &seed]);
@@ -64,7 +64,7 @@ async fn in_lab(
     let downloading = tokio::spawn(download(body, Arc::clone(&received)));
     let mut small = Http2Caller::dial(&rig).await;
     sleep(warm_up).await;
-    let turn = beside::measure(lasts, &received, || {
+    let turn = small_requests::measure(lasts, &received, || {
         let (answer, _) = small.send("GET", &at(SMALL), &[], true);
         async move {
             let (_, end) = read_to_end(answer.await.ok()?.into_body()).await;

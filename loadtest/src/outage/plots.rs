@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ::tests::outage::Outcome;
 
-use super::judge::by_direction_max;
-use crate::svg::{Line, Plot, Words, bars, lines};
+use super::bounds::by_direction_max;
+use crate::svg::{Labels, Line, Plot, bars, lines};
 
 /// The outage whose delivery is drawn, or else the longest that is shorter than the limit.
 const DRAWN: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ pub fn plots(outcomes: &[Outcome], limit: Duration) -> Vec<Plot> {
     let delivered = DELIVERED.map(|(file, what, direction)| {
         let drawn: Vec<Line> = drawn.iter().filter_map(|outcome| line(outcome, direction)).collect();
         let title = format!("Delivered of {what}, the link dark from 0 to {} s", length.as_secs());
-        let words = Words { title: &title, x: "seconds since the link went dark", y: "KiB since then" };
+        let words = Labels { title: &title, x: "seconds since the link went dark", y: "KiB since then" };
         lines(file, words, &drawn, false, false)
     });
     let below: Vec<Outcome> = lived().cloned().collect();
@@ -77,7 +77,7 @@ fn resumed(outcomes: &[Outcome]) -> Plot {
             (name.to_owned(), heights.collect())
         })
         .collect();
-    let words = Words {
+    let words = Labels {
         title: "First byte after the link's return, longest of all trials",
         x: "how long the link was dark, and whether the agent then had a new source port",
         y: "seconds",

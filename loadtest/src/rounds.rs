@@ -10,12 +10,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::caller::{CallError, Caller};
-use crate::crowd::{Crowd, Sample};
+use crate::caller_pool::{CallerPool, Sample};
 use crate::order::Order;
-use crate::process::rested_bytes;
+use crate::process::settled_bytes;
 use crate::progress::Progress;
-use crate::repeated::Repeated;
-use crate::way::{CpuTime, Http, Way};
+use crate::repeated_body::RepeatedBody;
+use crate::route::{CpuTime, Http, Route};
 
 /// What one turn may take beyond its time: connecting, and the last answers.
 const TURN_EXTRA_MAX: Duration = Duration::from_secs(120);
@@ -56,10 +56,11 @@ pub enum Load {
         per_second: f64,
     },
     /// Small GETs by so many callers, beside others who have asked for much and do not read it.
-    #[serde(rename_all = "camelCase")]
-    Beside {
-        /// How many do not read, each over a connection of its own.
-        stalled: u32,
+    #[serde(rename = "beside", rename_all = "camelCase")]
+    BesideSlowReaders {
+        /// Callers that do not read, each over a connection of its own.
+        #[serde(rename = "stalled")]
+        slow_readers: u32,
         /// How many ask.
         callers: u32,
     },
@@ -131,11 +132,11 @@ pub struct Latency {
 
 /// Everything that was measured.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Measurements {
     /// What was asked, in the order of the report.
     pub loads: Vec<Load>,
     /// The ways' names; the first is the one that the others are compared with.
-    pub ways: Vec<String>,
+    pub routes: Vec<String>,
     /// By load and way, in the round that does not count: what happened here for the first time.
     pub warm_up: Vec<Vec<Figures>>,
     /// By round, load and way.
@@ -146,27 +147,27 @@ pub struct Ledger {
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     /// A request failed.
-    #[error("{way}: a request failed, so the figures would say nothing")]
+    #[error("{route}: a request failed, so the figures would say nothing")]
     Call {
         /// The way.
-        way: String,
+        route: String,
         /// Why.
         #[source]
         source: CallError,
     },
     /// A way did not come to an end.
-    #[error("{way} did not end its turn within {} s", .limit.as_secs())]
+    #[error("{route} did not end its turn within {} s", .limit.as_secs())]
     Stuck {
         /// The way.
-        way: String,
+        route: String,
         /// What it had.
         limit: Duration,
     },
     /// A process is gone.
-    #[error("{way}: the CPU time of a process cannot be read")]
+    #[error("{route}: the CPU time of a process cannot be read")]
     Process {
         /// The way.
-        way: String,
+        route: String,
         /// Why.
         #[source]
         source: io::Error,
@@ -175,7 +176,7 @@ pub enum TrialError {
 
 /// The error if one turn failed, before it is known whose turn it was.
 #[derive(Debug, thiserror::Error)]
-enum Failed {
+enum TurnError {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error(transparent)]
@@ -207,8 +208,8 @@ impl Load {
             Self::Open { callers, per_second } => {
                 format!("half load: {per_second:.0} requests a second over {callers} connections")
             }
-            Self::Beside { stalled, callers } => {
-                format!("{} beside {stalled} who do not read", people(callers))
+            Self::BesideSlowReaders { slow_readers, callers } => {
+                format!("{} beside {slow_readers} who do not read", people(callers))
             }
             Self::Bulk { direction, streams, bytes_each } => {
                 let direction = match direction {
@@ -232,25 +233,30 @@ impl Load {
 ///
 /// # Errors
 /// [`TrialError`], at the first request that fails.
-pub async fn compare(ways: &[Way], loads: &[Load], rounds: &Rounds, seed: u64) -> Result<Ledger, TrialError> {
+pub async fn compare(
+    routes: &[Route],
+    loads: &[Load],
+    rounds: &Rounds,
+    seed: u64,
+) -> Result<Measurements, TrialError> {
     let (progress, mut order) = (Progress::new(), Order::new(seed));
     let end = Instant::now() + Duration::from_secs(rounds.limit_minutes * 60);
-    let mut ledger = Ledger {
+    let mut ledger = Measurements {
         loads: loads.to_vec(),
-        ways: ways.iter().map(|way| way.name.clone()).collect(),
+        routes: routes.iter().map(|route| route.name.clone()).collect(),
         warm_up: Vec::new(),
         rounds: Vec::new(),
     };
     for round in 0..=rounds.rounds {
         let mut by_load = Vec::new();
         for &load in loads {
-            let mut figures = vec![None; ways.len()];
+            let mut figures = vec![None; routes.len()];
             // Every way meets the same times in a round, and others in the next.
             let seed = seed.wrapping_add(u64::from(round));
-            for turn in order.draw(ways.len()) {
-                let way = &ways[turn];
-                progress.say(&format!("round {round}/{}: {}, {}", rounds.rounds, load.words(), way.name));
-                figures[turn] = Some(turn_of(way, load, rounds.turn(), seed).await?);
+            for turn in order.draw(routes.len()) {
+                let route = &routes[turn];
+                progress.say(&format!("round {round}/{}: {}, {}", rounds.rounds, load.words(), route.name));
+                figures[turn] = Some(turn_of(route, load, rounds.turn(), seed).await?);
             }
             by_load.push(figures.into_iter().flatten().collect());
         }
@@ -266,82 +272,96 @@ pub async fn compare(ways: &[Way], loads: &[Load], rounds: &Rounds, seed: u64) -
     Ok(ledger)
 }
 
-async fn turn_of(way: &Way, load: Load, duration: Duration, seed: u64) -> Result<Figures, TrialError> {
+async fn turn_of(route: &Route, load: Load, duration: Duration, seed: u64) -> Result<Figures, TrialError> {
     let limit = duration + TURN_EXTRA_MAX;
     let turn = async {
         match load {
             Load::Small { callers } => {
-                let crowd = Crowd::gather(way, callers).await?;
-                small(way, crowd.ask_for(duration)).await
+                let crowd = CallerPool::connect(route, callers).await?;
+                small(route, crowd.closed_loop(duration)).await
             }
             Load::Open { callers, per_second } => {
-                let crowd = Crowd::gather(way, callers).await?;
-                small(way, crowd.ask_at(per_second, duration, seed)).await
+                let crowd = CallerPool::connect(route, callers).await?;
+                small(route, crowd.open_loop(per_second, duration, seed)).await
             }
-            Load::Beside { stalled, callers } => beside(way, stalled, callers, duration).await,
-            Load::Bulk { direction, streams, bytes_each } => bulk(way, direction, streams, bytes_each).await,
+            Load::BesideSlowReaders { slow_readers, callers } => {
+                beside_slow_readers(route, slow_readers, callers, duration).await
+            }
+            Load::Bulk { direction, streams, bytes_each } => {
+                bulk(route, direction, streams, bytes_each).await
+            }
         }
     };
-    let name = || way.name.clone();
+    let name = || route.name.clone();
     match timeout(limit, turn).await {
         Ok(Ok(figures)) => Ok(figures),
-        Ok(Err(Failed::Call(source))) => Err(TrialError::Call { way: name(), source }),
-        Ok(Err(Failed::Process(source))) => Err(TrialError::Process { way: name(), source }),
-        Err(_) => Err(TrialError::Stuck { way: name(), limit }),
+        Ok(Err(TurnError::Call(source))) => Err(TrialError::Call { route: name(), source }),
+        Ok(Err(TurnError::Process(source))) => Err(TrialError::Process { route: name(), source }),
+        Err(_) => Err(TrialError::Stuck { route: name(), limit }),
     }
 }
 
 async fn small(
-    way: &Way,
+    route: &Route,
     asking: impl Future<Output = Result<Sample, CallError>>,
-) -> Result<Figures, Failed> {
-    let before = way.cpu_time()?;
+) -> Result<Figures, TurnError> {
+    let before = route.cpu_time()?;
     let sample = asking.await?;
-    let used = way.cpu_time()?.since(before);
+    let used = route.cpu_time()?.since(before);
     let each_us = |time: Duration| time.as_secs_f64() * 1e6 / sample.latency.len().max(1) as f64;
     Ok(Figures::new(sample.per_second(), Some(Latency::of(&sample)), used, each_us))
 }
 
 /// The small GETs begin when everything that can be buffered for those who do not read has been.
-async fn beside(way: &Way, stalled: u32, callers: u32, duration: Duration) -> Result<Figures, Failed> {
-    let crowd = Crowd::gather(way, callers).await?;
-    let uri = way.bulk.as_ref().expect("a way whose bulk is asked for has one");
+async fn beside_slow_readers(
+    route: &Route,
+    slow_readers: u32,
+    callers: u32,
+    duration: Duration,
+) -> Result<Figures, TurnError> {
+    let crowd = CallerPool::connect(route, callers).await?;
+    let uri = route.bulk.as_ref().expect("a route whose bulk is asked for has one");
     let mut unread = Vec::new();
-    for _ in 0..stalled {
-        let mut caller = Caller::connect(&way.door).await?;
-        unread.push((caller.ask(Method::GET, uri, Repeated::nothing()).await?, caller));
+    for _ in 0..slow_readers {
+        let mut caller = Caller::connect(&route.destination).await?;
+        unread.push((caller.ask(Method::GET, uri, RepeatedBody::empty()).await?, caller));
     }
-    let memory = match &way.daemons {
+    let memory = match &route.daemons {
         Some(daemons) => {
-            let agent_bytes = rested_bytes(daemons.agents[0]).await?;
-            Some(Memory { server_bytes: rested_bytes(daemons.server).await?, agent_bytes })
+            let agent_bytes = settled_bytes(daemons.agents[0]).await?;
+            Some(Memory { server_bytes: settled_bytes(daemons.server).await?, agent_bytes })
         }
         None => {
-            rested_bytes(way.target).await?;
+            settled_bytes(route.target).await?;
             None
         }
     };
-    let figures = small(way, crowd.ask_for(duration)).await?;
+    let figures = small(route, crowd.closed_loop(duration)).await?;
     drop(unread);
     Ok(Figures { memory, ..figures })
 }
 
-async fn bulk(way: &Way, direction: Direction, streams: u32, bytes_each: u64) -> Result<Figures, Failed> {
-    let uri = way.bulk.as_ref().expect("a way whose bulk is asked for has one");
+async fn bulk(
+    route: &Route,
+    direction: Direction,
+    streams: u32,
+    bytes_each: u64,
+) -> Result<Figures, TurnError> {
+    let uri = route.bulk.as_ref().expect("a route whose bulk is asked for has one");
     let mut lanes = Vec::new();
-    let mut first = Caller::connect(&way.door).await?;
-    first.get(&way.small[0]).await?;
-    match way.door.http {
+    let mut first = Caller::connect(&route.destination).await?;
+    first.get(&route.small[0]).await?;
+    match route.destination.http {
         Http::Two => lanes.extend((1..streams).map(|_| first.share().expect("HTTP/2 is shared"))),
         Http::One => {
             for _ in 1..streams {
-                lanes.push(Caller::connect(&way.door).await?);
+                lanes.push(Caller::connect(&route.destination).await?);
             }
         }
     }
     lanes.push(first);
 
-    let before = way.cpu_time()?;
+    let before = route.cpu_time()?;
     let began = Instant::now();
     let mut moving = JoinSet::new();
     for mut lane in lanes {
@@ -359,7 +379,7 @@ async fn bulk(way: &Way, direction: Direction, streams: u32, bytes_each: u64) ->
         kept.push(moved.expect("a caller does not panic")?);
     }
     let elapsed = began.elapsed();
-    let used = way.cpu_time()?.since(before);
+    let used = route.cpu_time()?.since(before);
     let bytes = bytes_each as f64 * f64::from(streams);
     let per_gb = |time: Duration| time.as_secs_f64() * 1e9 / bytes;
     Ok(Figures::new(bytes / 1e6 / elapsed.as_secs_f64(), None, used, per_gb))

@@ -13,14 +13,14 @@ static PIECE: [u8; PIECE_BYTES] = [b'x'; PIECE_BYTES];
 
 /// A piece of bytes until so many were sent.
 #[derive(Debug)]
-pub struct Repeated {
+pub struct RepeatedBody {
     piece: Bytes,
     left: u64,
 }
 
-impl Repeated {
+impl RepeatedBody {
     /// Nothing.
-    pub fn nothing() -> Self {
+    pub fn empty() -> Self {
         Self { piece: Bytes::new(), left: 0 }
     }
 
@@ -30,12 +30,12 @@ impl Repeated {
     }
 
     /// So many bytes.
-    pub fn bytes(count: u64) -> Self {
+    pub fn with_size(count: u64) -> Self {
         Self { piece: Bytes::from_static(&PIECE), left: count }
     }
 }
 
-impl Body for Repeated {
+impl Body for RepeatedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -69,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_has_exactly_its_size() {
         for count in [0, 1, PIECE_BYTES as u64, 3 * PIECE_BYTES as u64 + 1] {
-            let body = Repeated::bytes(count);
+            let body = RepeatedBody::with_size(count);
             assert_eq!(body.is_end_stream(), count == 0);
             assert_eq!(body.collect().await.expect("a body").to_bytes().len() as u64, count);
         }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::caller::{CallError, Caller};
-use crate::way::Way;
+use crate::route::Route;
 use linksim::dice::Dice;
 
 /// Longest latency that is told apart from longer ones.
@@ -24,7 +24,7 @@ const WARM_UP: usize = 2;
 
 /// Callers who are connected and have asked before.
 #[derive(Debug)]
-pub struct Crowd(Vec<(Caller, Uri)>);
+pub struct CallerPool(Vec<(Caller, Uri)>);
 
 /// What callers met.
 #[derive(Debug)]
@@ -37,16 +37,16 @@ pub struct Sample {
 
 type Shared = Arc<Mutex<Histogram<u64>>>;
 
-impl Crowd {
+impl CallerPool {
     /// Connects so many callers and lets each ask before it counts.
     ///
     /// # Errors
     /// The first [`CallError`].
-    pub async fn gather(way: &Way, callers: u32) -> Result<Self, CallError> {
+    pub async fn connect(route: &Route, callers: u32) -> Result<Self, CallError> {
         let mut crowd = Vec::new();
         for turn in 0..callers as usize {
-            let uri = way.small[turn % way.small.len()].clone();
-            let mut caller = Caller::connect(&way.door).await?;
+            let uri = route.small[turn % route.small.len()].clone();
+            let mut caller = Caller::connect(&route.destination).await?;
             for _ in 0..WARM_UP {
                 caller.get(&uri).await?;
             }
@@ -59,7 +59,7 @@ impl Crowd {
     ///
     /// # Errors
     /// The first [`CallError`].
-    pub async fn ask_for(self, duration: Duration) -> Result<Sample, CallError> {
+    pub async fn closed_loop(self, duration: Duration) -> Result<Sample, CallError> {
         let latency = shared();
         let began = Instant::now();
         let end = began + duration;
@@ -84,7 +84,12 @@ impl Crowd {
     ///
     /// # Panics
     /// With callers on HTTP/1.1.
-    pub async fn ask_at(self, per_second: f64, duration: Duration, seed: u64) -> Result<Sample, CallError> {
+    pub async fn open_loop(
+        self,
+        per_second: f64,
+        duration: Duration,
+        seed: u64,
+    ) -> Result<Sample, CallError> {
         let latency = shared();
         let times = times(per_second, duration, seed);
         let (send, mut due) = mpsc::channel(times.len().max(1));
@@ -143,9 +148,9 @@ async fn ask_until(end: Instant, mut caller: Caller, uri: Uri, latency: Shared) 
 
 /// When requests begin, counted from the start: with exponential gaps, as independent people ask.
 fn times(per_second: f64, duration: Duration, seed: u64) -> Vec<Duration> {
-    let (mut dice, mut at, mut times) = (Dice::new(seed), 0.0, Vec::new());
+    let (mut rng, mut at, mut times) = (Dice::new(seed), 0.0, Vec::new());
     loop {
-        at += -(1.0 - dice.share()).ln() / per_second;
+        at += -(1.0 - rng.share()).ln() / per_second;
         if at >= duration.as_secs_f64() {
             return times;
         }

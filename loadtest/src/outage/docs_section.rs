@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::Flags;
+use super::OutageFlags;
 use crate::report::Report;
 
 /// What the section begins with; it ends before the next heading of its kind.
@@ -14,7 +14,7 @@ const HEADING: &str = "## An outage, as it was measured\n";
 ///
 /// # Errors
 /// The page cannot be read or written, or has no such section.
-pub fn write(page: &Path, flags: &Flags, report: &Report) -> io::Result<()> {
+pub fn write(page: &Path, flags: &OutageFlags, report: &Report) -> io::Result<()> {
     let text = fs::read_to_string(page)?;
     let text = replaced(&text, &section(flags, report)).ok_or_else(|| {
         io::Error::other(format!("{} has no section {:?}", page.display(), HEADING.trim_end()))
@@ -28,8 +28,8 @@ fn replaced(page: &str, section: &str) -> Option<String> {
     Some(format!("{before}{HEADING}\n{section}{after}"))
 }
 
-fn section(flags: &Flags, report: &Report) -> String {
-    let Flags { lengths, trials, trials_beyond, limit, link, every, .. } = flags;
+fn section(flags: &OutageFlags, report: &Report) -> String {
+    let OutageFlags { lengths, trials, trials_beyond, limit, link, every, .. } = flags;
     let lengths = lengths.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     format!(
         "Written by `make chaos CHAOS_FLAGS=\"outage --lengths {lengths} --trials {trials} --trials-beyond {trials_beyond} \

@@ -22,22 +22,22 @@ const HELD_MAX_MS: u64 = 200;
 
 /// So many servers, each at a port of its own.
 #[derive(Debug)]
-pub struct Flappers {
+pub struct FlappingServers {
     addresses: Vec<SocketAddr>,
-    doors: Vec<AbortHandle>,
-    state: Arc<State>,
+    tasks: Vec<AbortHandle>,
+    state: Arc<FlapState>,
 }
 
 /// One of them, and whom it takes every caller for.
-struct Door {
+struct FlappingServer {
     host: Host,
     agent: AgentId,
-    state: Arc<State>,
+    state: Arc<FlapState>,
 }
 
 /// What they do now.
 #[derive(Debug, Default)]
-struct State {
+struct FlapState {
     /// Tells whether tunnels are closed; else they are held.
     flaps: AtomicBool,
     /// Told when that changes.
@@ -45,7 +45,7 @@ struct State {
     closed: AtomicU64,
 }
 
-impl Flappers {
+impl FlappingServers {
     /// Starts them, with the rig's certificates, for the agent of one cluster. They hold what comes until they are told.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ impl Flappers {
     /// # Panics
     /// Without the rig's certificates.
     pub fn start(rig: &Rig, cluster: &str, count: u32, seed: u64) -> Result<Self, EndpointError> {
-        let state = Arc::new(State::default());
-        let (mut addresses, mut doors) = (Vec::new(), Vec::new());
+        let state = Arc::new(FlapState::default());
+        let (mut addresses, mut tasks) = (Vec::new(), Vec::new());
         for number in 0..count {
             let keys = EndpointKeys::generate().expect("the system has chance");
             let (free, server) = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ServerNumber(number as u16));
@@ -63,12 +63,12 @@ impl Flappers {
             addresses.push(endpoint.address().expect("a bound socket has an address"));
             let agent = AgentId::parse(&format!("spiffe://tombolo/cluster/{cluster}/agent/any"), "tombolo");
             let agent = agent.expect("a cluster's name");
-            let dice = Dice::new(seed.wrapping_add(u64::from(number)));
+            let rng = Dice::new(seed.wrapping_add(u64::from(number)));
             let host = host(&format!("flapper-{number}"), &keys);
-            let door = Arc::new(Door { host, agent, state: Arc::clone(&state) });
-            doors.push(tokio::spawn(open(endpoint, door, dice)).abort_handle());
+            let server = Arc::new(FlappingServer { host, agent, state: Arc::clone(&state) });
+            tasks.push(tokio::spawn(open(endpoint, server, rng)).abort_handle());
         }
-        Ok(Self { addresses, doors, state })
+        Ok(Self { addresses, tasks, state })
     }
 
     /// Where they are.
@@ -88,33 +88,33 @@ impl Flappers {
     }
 }
 
-impl Drop for Flappers {
+impl Drop for FlappingServers {
     fn drop(&mut self) {
-        self.doors.iter().for_each(AbortHandle::abort);
+        self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
-async fn open(endpoint: Endpoint, door: Arc<Door>, mut dice: Dice) {
+async fn open(endpoint: Endpoint, server: Arc<FlappingServer>, mut rng: Dice) {
     while let Some(arriving) = endpoint.accept().await {
-        let hold = Duration::from_millis(dice.below(HELD_MAX_MS));
-        let code = [CloseCode::Stopping, CloseCode::Lost, CloseCode::Drained][dice.below(3) as usize];
-        tokio::spawn(serve(arriving, Arc::clone(&door), hold, code));
+        let hold = Duration::from_millis(rng.below(HELD_MAX_MS));
+        let code = [CloseCode::Stopping, CloseCode::Lost, CloseCode::Drained][rng.below(3) as usize];
+        tokio::spawn(serve(arriving, Arc::clone(&server), hold, code));
     }
 }
 
-async fn serve(arriving: Arriving, door: Arc<Door>, hold: Duration, code: CloseCode) {
+async fn serve(arriving: Arriving, server: Arc<FlappingServer>, hold: Duration, code: CloseCode) {
     // An agent that does not come as far dials again.
     let Ok(arrived) = arriving.shake_hands().await else { return };
-    let greeted = arrived.greet(&door.agent, &door.host, |_| Ok(())).await;
+    let greeted = arrived.greet(&server.agent, &server.host, |_| Ok(())).await;
     let Ok((tunnel, driver, _)) = greeted else { return };
     tokio::select! {
         _ = driver.run(|_| {}) => {}
-        () = flap(&tunnel, &door.state, hold, code) => {}
+        () = flap(&tunnel, &server.state, hold, code) => {}
     }
 }
 
 /// Closes a tunnel when its time has come and tunnels are to be closed.
-async fn flap(tunnel: &Tunnel, state: &State, hold: Duration, code: CloseCode) {
+async fn flap(tunnel: &Tunnel, state: &FlapState, hold: Duration, code: CloseCode) {
     sleep(hold).await;
     loop {
         let changed = state.changed.notified();

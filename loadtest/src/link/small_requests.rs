@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
-use super::Turn;
+use super::LinkTurn;
 
 /// 20 callers, each of whom asks once a second.
 const SMALL_EVERY: Duration = Duration::from_millis(50);
@@ -15,7 +15,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Asks for so long while the bulk, of which `received` counts the bytes, goes on. `exchange` makes a request that resolves
 /// to nothing where it failed.
-pub(super) async fn measure<F>(lasts: Duration, received: &AtomicU64, mut exchange: impl FnMut() -> F) -> Turn
+pub(super) async fn measure<F>(
+    lasts: Duration,
+    received: &AtomicU64,
+    mut exchange: impl FnMut() -> F,
+) -> LinkTurn
 where
     F: Future<Output = Option<()>> + Send + 'static,
 {
@@ -35,7 +39,7 @@ where
         took.iter().map(|took| took.unwrap_or(ANSWER_MAX).as_secs_f64() * 1e3).collect();
     milliseconds.sort_by(f64::total_cmp);
     let part = |part: f64| milliseconds.get((milliseconds.len() as f64 * part) as usize).copied();
-    Turn { goodput_mbit, p50_ms: part(0.5), p99_ms: part(0.99), answered: took.iter().flatten().count() }
+    LinkTurn { goodput_mbit, p50_ms: part(0.5), p99_ms: part(0.99), answered: took.iter().flatten().count() }
 }
 
 /// How long one small request took; nothing where it was not answered in time.

@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 use tokio::time::{error::Elapsed, timeout};
 
 use crate::caller::{CallError, Caller};
-use crate::repeated::Repeated;
-use crate::way::{Door, Http};
+use crate::repeated_body::RepeatedBody;
+use crate::route::{Destination, Http};
 use linksim::dice::Dice;
 
 /// A request that is not given up is answered by then, or it has failed.
@@ -27,9 +27,9 @@ const HANG_UP_IN: u64 = 20;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
-pub struct Menu {
+pub struct RequestMix {
     /// Whom.
-    pub door: Door,
+    pub destination: Destination,
     /// Little.
     pub small: Uri,
     /// Much.
@@ -41,7 +41,7 @@ pub struct Menu {
 /// What became of the requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Tally {
+pub struct RequestCounts {
     /// Answered to the last byte.
     pub answered: u64,
     /// Given up by the caller.
@@ -51,7 +51,7 @@ pub struct Tally {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct SharedCounts {
     left: AtomicU64,
     answered: AtomicU64,
     given_up: AtomicU64,
@@ -59,36 +59,36 @@ struct Counts {
 }
 
 /// How one request went.
-enum Went {
+enum RequestOutcome {
     Answered,
     GivenUp,
 }
 
 /// Requests in progress.
 #[derive(Debug)]
-pub struct Restless {
-    counts: Arc<Counts>,
+pub struct CancelingCallers {
+    counts: Arc<SharedCounts>,
     callers: JoinSet<Option<String>>,
 }
 
-impl Restless {
+impl CancelingCallers {
     /// Lets so many callers begin so many requests in all; every second caller speaks HTTP/1.1.
-    pub fn begin(menu: &Menu, callers: u32, requests: u64, seed: u64) -> Self {
-        let counts = Arc::new(Counts { left: AtomicU64::new(requests), ..Counts::default() });
+    pub fn begin(menu: &RequestMix, callers: u32, requests: u64, seed: u64) -> Self {
+        let counts = Arc::new(SharedCounts { left: AtomicU64::new(requests), ..SharedCounts::default() });
         let mut running = JoinSet::new();
         for number in 0..callers {
             let http = if number % 2 == 0 { Http::Two } else { Http::One };
-            let door = Door { http, ..menu.door.clone() };
-            let dice = Dice::new(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
-            running.spawn(ask(Menu { door, ..menu.clone() }, Arc::clone(&counts), dice));
+            let destination = Destination { http, ..menu.destination.clone() };
+            let rng = Dice::new(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
+            running.spawn(ask(RequestMix { destination, ..menu.clone() }, Arc::clone(&counts), rng));
         }
         Self { counts, callers: running }
     }
 
     /// So far.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> RequestCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Tally {
+        RequestCounts {
             answered: read(&self.counts.answered),
             given_up: read(&self.counts.given_up),
             failed: read(&self.counts.failed),
@@ -96,7 +96,7 @@ impl Restless {
     }
 
     /// Waits for all, and returns how they went, with one of the failures.
-    pub async fn end(mut self) -> (Tally, Option<String>) {
+    pub async fn end(mut self) -> (RequestCounts, Option<String>) {
         let mut failure = None;
         while let Some(ended) = self.callers.join_next().await {
             failure = ended.expect("a caller does not panic").or(failure);
@@ -106,14 +106,14 @@ impl Restless {
 }
 
 /// Asks as long as requests are left; returns a failure, if there was one.
-async fn ask(menu: Menu, counts: Arc<Counts>, mut dice: Dice) -> Option<String> {
+async fn ask(menu: RequestMix, counts: Arc<SharedCounts>, mut rng: Dice) -> Option<String> {
     let (mut caller, mut failure) = (None, None);
     let take = |left: u64| left.checked_sub(1);
     while counts.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
-        let went = timeout(ANSWER_MAX, one(&menu, &mut caller, &mut dice)).await;
+        let went = timeout(ANSWER_MAX, one(&menu, &mut caller, &mut rng)).await;
         let count = match went {
-            Ok(Ok(Went::Answered)) => &counts.answered,
-            Ok(Ok(Went::GivenUp)) => &counts.given_up,
+            Ok(Ok(RequestOutcome::Answered)) => &counts.answered,
+            Ok(Ok(RequestOutcome::GivenUp)) => &counts.given_up,
             Ok(Err(error)) => {
                 failure = Some(crate::chain(&error));
                 caller = None;
@@ -130,32 +130,36 @@ async fn ask(menu: Menu, counts: Arc<Counts>, mut dice: Dice) -> Option<String> 
     failure
 }
 
-async fn one(menu: &Menu, kept: &mut Option<Caller>, dice: &mut Dice) -> Result<Went, CallError> {
+async fn one(
+    menu: &RequestMix,
+    kept: &mut Option<Caller>,
+    rng: &mut Dice,
+) -> Result<RequestOutcome, CallError> {
     let mut caller = match kept.take() {
         Some(caller) if !caller.is_over() => caller,
-        _ => Caller::connect(&menu.door).await?,
+        _ => Caller::connect(&menu.destination).await?,
     };
-    if dice.below(100) >= menu.cancel_percent {
+    if rng.below(100) >= menu.cancel_percent {
         caller.get(&menu.small).await?;
         *kept = Some(caller);
-        return Ok(Went::Answered);
+        return Ok(RequestOutcome::Answered);
     }
-    let patience = Duration::from_micros(dice.below(PATIENCE_MAX_US));
-    let part = dice.below(PART_BYTES_MAX);
-    let went = match dice.below(3) {
+    let patience = Duration::from_micros(rng.below(PATIENCE_MAX_US));
+    let part = rng.below(PART_BYTES_MAX);
+    let went = match rng.below(3) {
         // Before the answer, or in it.
         0 => within(patience, caller.get(&menu.small)).await?,
         // In the middle of much.
         1 => {
-            let answer = caller.ask(Method::GET, &menu.bulk, Repeated::nothing()).await?;
+            let answer = caller.ask(Method::GET, &menu.bulk, RepeatedBody::empty()).await?;
             read_part(answer.into_body(), part).await;
-            Went::GivenUp
+            RequestOutcome::GivenUp
         }
         // In the middle of an upload.
         _ => within(patience, caller.put_sized(&menu.bulk, part)).await?,
     };
     // On HTTP/1.1 a request is given up by hanging up; on HTTP/2 its stream is reset, and some hang up as well.
-    if menu.door.http == Http::Two && dice.below(HANG_UP_IN) > 0 {
+    if menu.destination.http == Http::Two && rng.below(HANG_UP_IN) > 0 {
         *kept = Some(caller);
     }
     Ok(went)
@@ -165,10 +169,10 @@ async fn one(menu: &Menu, kept: &mut Option<Caller>, dice: &mut Dice) -> Result<
 async fn within<T>(
     patience: Duration,
     asking: impl Future<Output = Result<T, CallError>>,
-) -> Result<Went, CallError> {
+) -> Result<RequestOutcome, CallError> {
     match timeout(patience, asking).await {
-        Ok(asked) => asked.map(|_| Went::Answered),
-        Err(Elapsed { .. }) => Ok(Went::GivenUp),
+        Ok(asked) => asked.map(|_| RequestOutcome::Answered),
+        Err(Elapsed { .. }) => Ok(RequestOutcome::GivenUp),
     }
 }
 

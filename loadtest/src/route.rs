@@ -17,11 +17,11 @@ pub const DIRECT: &str = "direct";
 
 /// One of the ways that are compared.
 #[derive(Debug)]
-pub struct Way {
+pub struct Route {
     /// What tables call it.
     pub name: String,
     /// Where its callers come.
-    pub door: Door,
+    pub destination: Destination,
     /// The small request, once for each cluster; callers take them in turn.
     pub small: Vec<Uri>,
     /// What is large, if there is such a thing: a GET answers with much, a PUT takes much.
@@ -34,7 +34,7 @@ pub struct Way {
 
 /// How callers connect.
 #[derive(Debug, Clone)]
-pub struct Door {
+pub struct Destination {
     /// Where.
     pub address: SocketAddr,
     /// Whom they trust, PEM.
@@ -44,12 +44,12 @@ pub struct Door {
     /// What they speak.
     pub http: Http,
     /// By whom they are connected to it, if not by themselves.
-    pub through: Option<Arc<Through>>,
+    pub via: Option<Arc<ConnectVia>>,
 }
 
 /// A gateway that connects callers to an address of a cluster, by CONNECT.
 #[derive(Debug)]
-pub struct Through {
+pub struct ConnectVia {
     /// Where it is.
     pub gateway: SocketAddr,
     /// Whom callers trust there, PEM.
@@ -91,14 +91,14 @@ pub struct CpuTime {
     pub target: Duration,
 }
 
-impl Door {
+impl Destination {
     /// The URI of a path here.
     pub fn uri(&self, path: &str) -> Uri {
         format!("https://{}{path}", self.address).parse().expect("a path makes a URI")
     }
 }
 
-impl Way {
+impl Route {
     /// What its processes have used so far.
     ///
     /// # Errors

@@ -14,18 +14,18 @@ use tokio::time::sleep;
 
 use super::bulk::{self, Bulk};
 use super::shells::Shells;
-use super::{Beside, Flags, Turn};
+use super::{BulkTraffic, KeystrokeTurn, KeystrokesFlags};
 use crate::link::path::Impairments;
 
 const SHELL: &str = "/api/v1/namespaces/default/pods/shell/exec";
 
 /// One round: its turns in this order.
-pub(super) async fn round(
+pub(super) async fn run(
     impairments: Impairments,
     carrier: Carrier,
-    flags: Flags,
-    order: Vec<Beside>,
-) -> Result<Vec<Turn>, Box<dyn Error>> {
+    flags: KeystrokesFlags,
+    order: Vec<BulkTraffic>,
+) -> Result<Vec<KeystrokeTurn>, Box<dyn Error>> {
     // A lab blocks the thread that it runs on.
     let round = tokio::task::spawn_blocking(move || {
         lab::run(async |lab: &Lab| in_lab(lab, impairments, carrier, &flags, &order).await)
@@ -37,9 +37,9 @@ async fn in_lab(
     lab: &Lab,
     impairments: Impairments,
     carrier: Carrier,
-    flags: &Flags,
-    order: &[Beside],
-) -> Vec<Turn> {
+    flags: &KeystrokesFlags,
+    order: &[BulkTraffic],
+) -> Vec<KeystrokeTurn> {
     let rig = lab.rig_logging("info", "").await;
     let seed = impairments.seed.to_string();
     let uplink = Uplink::simulated(&impairments.words()).with(&["--seed", &seed]);
@@ -68,9 +68,9 @@ async fn in_lab(
     turns
 }
 
-fn turn(Took { lines, p50, p99, longest }: Took, out_mbit: f64, in_mbit: f64) -> Turn {
+fn turn(Took { lines, p50, p99, longest }: Took, out_mbit: f64, in_mbit: f64) -> KeystrokeTurn {
     let [p50_ms, p99_ms, max_ms] = [p50, p99, longest].map(|took| took.as_secs_f64() * 1e3);
-    Turn { lines, p50_ms, p99_ms, max_ms, out_mbit, in_mbit }
+    KeystrokeTurn { lines, p50_ms, p99_ms, max_ms, out_mbit, in_mbit }
 }
 
 fn read(count: &Arc<AtomicU64>) -> u64 {

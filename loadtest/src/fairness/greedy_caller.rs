@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::caller::{CallError, Caller};
-use crate::repeated::Repeated;
+use crate::repeated_body::RepeatedBody;
+use crate::route::Destination;
 use crate::target::{BULK, SLOW};
-use crate::way::Door;
 
 /// Requests at once on a connection; the gateway grants 250.
 const STREAMS: u32 = 90;
@@ -37,7 +37,7 @@ const UNREAD_WINDOW_BYTES: u32 = 64 * 1024;
 /// What who fails to log in asks for.
 const LOGIN: &str = "/api/v1/namespaces";
 
-/// Failed logins go out in bunches, so many times a second, over so many connections.
+/// TurnError logins go out in bunches, so many times a second, over so many connections.
 const BUNCHES_PER_SECOND: u32 = 500;
 const STRANGERS: u32 = 4;
 
@@ -47,7 +47,7 @@ const WARM_UP: Duration = Duration::from_secs(2);
 /// How much it wants.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Wants {
+pub struct GreedyFlags {
     /// How many requests the greedy caller has under way, those that it does not read among them
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10000))]
     pub concurrent: u32,
@@ -63,19 +63,19 @@ pub struct Wants {
 
 /// Whom it asks for what.
 #[derive(Debug, Clone)]
-pub struct Greed {
+pub struct GreedyCaller {
     /// Where, and who it is there; who fails to log in shows no certificate.
-    pub door: Door,
+    pub destination: Destination,
     /// What stands before each path.
     pub prefix: String,
     /// How much.
-    pub wants: Wants,
+    pub wants: GreedyFlags,
 }
 
 /// One that goes on until it is told to end, in a thread of its own: it takes no turn of those who are measured.
 #[derive(Debug)]
-pub struct AtWork {
-    counts: Arc<Counts>,
+pub struct RunningGreedyCaller {
+    counts: Arc<GreedyCounts>,
     began: Instant,
     thread: JoinHandle<Result<(), CallError>>,
 }
@@ -83,7 +83,7 @@ pub struct AtWork {
 /// What it met.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Met {
+pub struct GreedyFigures {
     /// Small answers.
     pub answered_per_second: f64,
     /// Answers with 429 or 503.
@@ -99,7 +99,7 @@ pub struct Met {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct GreedyCounts {
     is_over: AtomicBool,
     answered: AtomicU64,
     refused: AtomicU64,
@@ -110,13 +110,13 @@ struct Counts {
     failed: AtomicU64,
 }
 
-impl Greed {
+impl GreedyCaller {
     /// Begins, and returns when all of it is under way.
     ///
     /// # Errors
     /// The first [`CallError`] on the way there.
-    pub async fn begin(self) -> Result<AtWork, CallError> {
-        let counts = Arc::new(Counts::default());
+    pub async fn begin(self) -> Result<RunningGreedyCaller, CallError> {
+        let counts = Arc::new(GreedyCounts::default());
         let (ready, is_ready) = oneshot::channel();
         let thread = std::thread::spawn({
             let counts = Arc::clone(&counts);
@@ -131,30 +131,30 @@ impl Greed {
         for count in [&counts.answered, &counts.refused, &counts.unread, &counts.broken, &counts.failed] {
             count.store(0, Ordering::Relaxed);
         }
-        Ok(AtWork { counts, began: Instant::now(), thread })
+        Ok(RunningGreedyCaller { counts, began: Instant::now(), thread })
     }
 
-    async fn work(&self, counts: &Arc<Counts>, ready: oneshot::Sender<()>) -> Result<(), CallError> {
+    async fn work(&self, counts: &Arc<GreedyCounts>, ready: oneshot::Sender<()>) -> Result<(), CallError> {
         let small = self.wants.concurrent.saturating_sub(self.wants.unread);
         let connected =
-            try_join_all((0..small.div_ceil(STREAMS)).map(|_| Caller::connect(&self.door))).await?;
-        let careless = Caller::connect_windowed(&self.door, UNREAD_WINDOW_BYTES).await?;
-        let stranger = Door { identity: None, ..self.door.clone() };
+            try_join_all((0..small.div_ceil(STREAMS)).map(|_| Caller::connect(&self.destination))).await?;
+        let careless = Caller::connect_windowed(&self.destination, UNREAD_WINDOW_BYTES).await?;
+        let stranger = Destination { identity: None, ..self.destination.clone() };
         let strangers = try_join_all((0..STRANGERS).map(|_| Caller::connect(&stranger))).await?;
 
         let mut tasks = JoinSet::new();
-        let slow = self.door.uri(&format!("{}{SLOW}", self.prefix));
+        let slow = self.destination.uri(&format!("{}{SLOW}", self.prefix));
         for number in 0..small {
             let caller = shared(&connected[(number / STREAMS) as usize]);
-            let dice = Dice::new(u64::from(number));
-            tasks.spawn(ask_again(caller, slow.clone(), dice, Arc::clone(counts)));
+            let rng = Dice::new(u64::from(number));
+            tasks.spawn(ask_again(caller, slow.clone(), rng, Arc::clone(counts)));
         }
-        let bulk = self.door.uri(&format!("{}{BULK}", self.prefix));
+        let bulk = self.destination.uri(&format!("{}{BULK}", self.prefix));
         for number in 0..self.wants.unread {
-            let dice = Dice::new(u64::from(number));
-            tasks.spawn(read_nothing(shared(&careless), bulk.clone(), dice, Arc::clone(counts)));
+            let rng = Dice::new(u64::from(number));
+            tasks.spawn(read_nothing(shared(&careless), bulk.clone(), rng, Arc::clone(counts)));
         }
-        let login = self.door.uri(&format!("{}{LOGIN}", self.prefix));
+        let login = self.destination.uri(&format!("{}{LOGIN}", self.prefix));
         for (number, caller) in strangers.into_iter().enumerate() {
             let wrong = HeaderValue::from_str(&format!("Bearer wrong-{number}")).expect("a header");
             let caller = caller.with_authorization(wrong);
@@ -172,7 +172,7 @@ impl Greed {
     }
 }
 
-impl AtWork {
+impl RunningGreedyCaller {
     /// Ends it.
     ///
     /// # Errors
@@ -180,11 +180,11 @@ impl AtWork {
     ///
     /// # Panics
     /// If it has.
-    pub fn end(self) -> Result<Met, CallError> {
+    pub fn end(self) -> Result<GreedyFigures, CallError> {
         let seconds = self.began.elapsed().as_secs_f64();
-        let Counts { answered, refused, under_way_max, unread, broken, failed, .. } = &*self.counts;
+        let GreedyCounts { answered, refused, under_way_max, unread, broken, failed, .. } = &*self.counts;
         let rate = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / seconds;
-        let met = Met {
+        let met = GreedyFigures {
             answered_per_second: rate(answered),
             refused_per_second: rate(refused),
             under_way_max: under_way_max.load(Ordering::Relaxed),
@@ -197,7 +197,7 @@ impl AtWork {
     }
 }
 
-impl Met {
+impl GreedyFigures {
     /// Of turns of the same length.
     pub fn sum(turns: &[Self]) -> Self {
         let mean =
@@ -213,7 +213,7 @@ impl Met {
     }
 }
 
-impl Counts {
+impl GreedyCounts {
     fn begun(&self) {
         let now = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
         self.under_way_max.fetch_max(now, Ordering::Relaxed);
@@ -234,15 +234,15 @@ fn is_no(status: StatusCode) -> bool {
 }
 
 /// Half of it to one and a half.
-fn about(span: Duration, dice: &mut Dice) -> Duration {
-    span.mul_f64(0.5 + dice.share())
+fn about(span: Duration, rng: &mut Dice) -> Duration {
+    span.mul_f64(0.5 + rng.share())
 }
 
 async fn ask_again(
     mut caller: Caller,
     uri: Uri,
-    mut dice: Dice,
-    counts: Arc<Counts>,
+    mut rng: Dice,
+    counts: Arc<GreedyCounts>,
 ) -> Result<(), CallError> {
     loop {
         counts.begun();
@@ -250,12 +250,12 @@ async fn ask_again(
             Ok(_) => counts.ended(&counts.answered),
             Err(CallError::Refused { status, .. }) if is_no(status) => {
                 counts.ended(&counts.refused);
-                sleep(about(AGAIN, &mut dice)).await;
+                sleep(about(AGAIN, &mut rng)).await;
             }
             // Whoever reads nothing is cut off, and one of its other answers may be taken for such a one.
             Err(CallError::Http(_)) if !caller.is_over() => {
                 counts.ended(&counts.broken);
-                sleep(about(AGAIN, &mut dice)).await;
+                sleep(about(AGAIN, &mut rng)).await;
             }
             Err(error) => return Err(error),
         }
@@ -265,27 +265,27 @@ async fn ask_again(
 async fn read_nothing(
     mut caller: Caller,
     uri: Uri,
-    mut dice: Dice,
-    counts: Arc<Counts>,
+    mut rng: Dice,
+    counts: Arc<GreedyCounts>,
 ) -> Result<(), CallError> {
     loop {
         counts.begun();
-        match caller.ask(Method::GET, &uri, Repeated::nothing()).await {
+        match caller.ask(Method::GET, &uri, RepeatedBody::empty()).await {
             Ok(unread) => {
-                sleep(about(UNREAD, &mut dice)).await;
+                sleep(about(UNREAD, &mut rng)).await;
                 drop(unread);
                 counts.ended(&counts.unread);
             }
             Err(CallError::Refused { status, .. }) if is_no(status) => {
                 counts.ended(&counts.refused);
-                sleep(about(AGAIN, &mut dice)).await;
+                sleep(about(AGAIN, &mut rng)).await;
             }
             Err(error) => return Err(error),
         }
     }
 }
 
-async fn fail(caller: Caller, uri: Uri, per_second: u32, counts: Arc<Counts>) -> Result<(), CallError> {
+async fn fail(caller: Caller, uri: Uri, per_second: u32, counts: Arc<GreedyCounts>) -> Result<(), CallError> {
     let mut bunches = interval(Duration::from_secs(1) / BUNCHES_PER_SECOND);
     bunches.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut begun = 0_u64;
@@ -302,7 +302,7 @@ async fn fail(caller: Caller, uri: Uri, per_second: u32, counts: Arc<Counts>) ->
 
 /// One that fails: at a server that does nothing it is answered 200.
 async fn log_in(mut caller: Caller, uri: Uri) -> Result<(), CallError> {
-    match caller.ask(Method::GET, &uri, Repeated::nothing()).await {
+    match caller.ask(Method::GET, &uri, RepeatedBody::empty()).await {
         Ok(answer) => answer.into_body().collect().await.map(drop).map_err(CallError::Http),
         Err(CallError::Refused { .. }) => Ok(()),
         Err(error) => Err(error),

@@ -1,4 +1,5 @@
-//! Agents without an API server, many in one process: each greets as a real one does and then only keeps its tunnel.
+//! Agents without an API server, many in one process. Each makes the handshake of a real agent, and then only
+//! keeps its tunnel.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use tunnel_agent::servers::{Servers, ServersError};
 
 use linksim::dice::Dice;
 
-/// The name that the server's certificate bears in a rig.
+/// The name in the server's certificate in a rig.
 const SERVER_NAME: &str = "127.0.0.1";
 
-/// Certificates that are issued at once: each is a process that mostly reckons.
+/// Certificates that are issued at once. Each is a process that needs mostly CPU time.
 const ISSUED_AT_ONCE: usize = 4;
 
-/// An agent that may dial as often as it likes.
+/// An agent that can dial any number of times.
 pub struct Agent {
     cluster: String,
     servers: Servers,
@@ -36,7 +37,7 @@ pub struct Agent {
     dialed: u64,
 }
 
-/// A tunnel that is held open; the connection breaks off when this is dropped.
+/// An open tunnel. A drop breaks off its connection without a close.
 pub struct OpenTunnel {
     endpoint: Endpoint,
     tunnel: Tunnel,
@@ -46,19 +47,19 @@ pub struct OpenTunnel {
 /// The error if an agent has no tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Its certificate.
+    /// The certificate or key is no valid PEM.
     #[error("the certificate of {0} cannot be read")]
     Pem(String, #[source] rustls_pki_types::pem::Error),
-    /// Where it keeps whom it trusts.
+    /// The state directory, which holds the trusted roots, cannot be opened.
     #[error("an agent has no state directory")]
     State(#[from] StateError),
-    /// TLS.
+    /// The TLS configuration of the agent is invalid.
     #[error("TLS of an agent cannot be set up")]
     Servers(#[from] ServersError),
-    /// Its socket; with many agents most likely the limit of open files.
+    /// The agent got no socket. With many agents, the limit of open files is the likely cause.
     #[error("an agent has no UDP socket; is the limit of open files (ulimit -n) high enough?")]
     Socket(#[from] EndpointError),
-    /// The greeting.
+    /// The dial or the tunnel handshake failed.
     #[error("{0} came to no tunnel")]
     Dial(String, #[source] DialError),
 }
@@ -66,7 +67,7 @@ pub enum AgentError {
 /// Issues certificates by `tombolo ca`, one for each of the clusters `PREFIX-0`, `PREFIX-1`, …
 ///
 /// # Errors
-/// [`AgentError`].
+/// Every variant of [`AgentError`].
 pub async fn issue(rig: &Rig, prefix: &str, count: u32, seed: u64) -> Result<Vec<Agent>, AgentError> {
     let agents = (0..count).map(|number| {
         let boot = Dice::new(seed ^ u64::from(number));
@@ -95,23 +96,23 @@ impl Agent {
         Ok(agent)
     }
 
-    /// What a dialer of the real agent needs of it.
+    /// The identity, boot nonce, keys and trusted servers for a `Dialer` of the real agent.
     pub fn parts(&self) -> (AgentId, BootNonce, EndpointKeys, Servers) {
         let id = AgentId::parse(&format!("spiffe://tombolo/cluster/{}/agent/any", self.cluster), "tombolo");
         (id.expect("a cluster's name"), BootNonce(self.boot), self.keys.clone(), self.servers.clone())
     }
 
-    /// Is another process of the same agent from now on.
+    /// Becomes another process of the same agent: its boot nonce changes.
     pub fn restart(&mut self, rng: &mut Dice) {
         self.boot[..8].copy_from_slice(&rng.number().to_be_bytes());
         self.boot[8..].copy_from_slice(&rng.number().to_be_bytes());
         self.dialed = 0;
     }
 
-    /// Dials, greets, and keeps the tunnel.
+    /// Dials the server, makes the tunnel handshake, and keeps the tunnel open.
     ///
     /// # Errors
-    /// [`AgentError`].
+    /// Every variant of [`AgentError`].
     pub async fn connect(&mut self, server: SocketAddr) -> Result<OpenTunnel, AgentError> {
         self.dialed += 1;
         let endpoint = Endpoint::dialing(server, &self.keys, spawner())?;
@@ -122,7 +123,7 @@ impl Agent {
             sequence: self.dialed,
             software: concat!("loadtest/", env!("CARGO_PKG_VERSION")).to_owned(),
             endpoints: None,
-            // Whatever the server bears.
+            // The longest silence that the server allows.
             silence_max_ms: 0,
         };
         let dialed = endpoint.dial(server, SERVER_NAME, &self.servers.tls(), hello, HANDSHAKE_MAX).await;
@@ -134,7 +135,7 @@ impl Agent {
 }
 
 impl OpenTunnel {
-    /// Ends the tunnel and waits until the server was told.
+    /// Closes the tunnel, and waits until the server has got the close.
     pub async fn leave(self) {
         self.tunnel.close(CloseCode::Stopping);
         self.endpoint.close(CloseCode::Stopping).await;

@@ -1,4 +1,4 @@
-//! `loadtest bulk`: what much at once pays on its way through gateway and tunnel, down and up.
+//! `loadtest bulk`: the throughput of large transfers through gateway and tunnel, down and up.
 
 use std::error::Error;
 
@@ -14,30 +14,30 @@ use crate::rounds::{Direction, Load, Rounds, compare};
 use crate::route::Http;
 use crate::target::{BULK, SMALL, Target};
 
-/// BulkFlags of `loadtest bulk`.
+/// The flags of `loadtest bulk`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BulkFlags {
     #[command(flatten)]
     pub rounds: Rounds,
 
-    /// How many streams at once: of one connection on HTTP/2, each on a connection of its own on HTTP/1.1
+    /// Streams at once: of one connection on HTTP/2, each on a connection of its own on HTTP/1.1
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 8], value_parser = clap::value_parser!(u32).range(1..=200))]
     pub streams: Vec<u32>,
 
-    /// What each stream carries
+    /// Size of the transfer on each stream
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub mib: u32,
 
-    /// What callers speak
+    /// The version of HTTP that callers use
     #[arg(long, value_name = "VERSION", value_enum, default_value_t = Http::Two)]
     pub http: Http,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
+/// Every error that prevents a report.
 pub async fn run(flags: &BulkFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("bulk", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;

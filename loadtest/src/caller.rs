@@ -1,4 +1,4 @@
-//! One caller: a connection that is kept, and requests over it.
+//! A caller: one connection, and requests over it.
 
 use std::io;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use tokio_util::either::Either;
 use crate::repeated_body::RepeatedBody;
 use crate::route::{Destination, Http};
 
-/// What Go's HTTP/2 client grants a server, and so kubectl and client-go.
+/// The receive windows of Go's HTTP/2 client, and so of kubectl and client-go.
 /// <https://github.com/golang/net/blob/v0.47.0/http2/transport.go> (`transportDefaultStreamFlow`,
 /// `transportDefaultConnFlow`)
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 
-/// A connection to a destination; it is closed when this and all that share it are dropped.
+/// A connection to a destination. It is closed when all callers that share it are dropped.
 #[derive(Debug)]
 pub struct Caller {
     sender: HttpSender,
@@ -38,42 +38,42 @@ enum HttpSender {
     Http2(http2::SendRequest<RepeatedBody>),
 }
 
-/// The task that moves a connection's bytes; the connection is closed with it.
+/// The task that drives a connection. A drop aborts it, which closes the connection.
 #[derive(Debug)]
 struct Driver(AbortHandle);
 
-/// The error if a request has no answer, or not the one that was asked for.
+/// The error if a request has no response, or an unexpected one.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// TCP or TLS.
+    /// The TCP connection or the TLS handshake failed.
     #[error("no connection to {0}")]
     Connect(std::net::SocketAddr, #[source] io::Error),
-    /// HTTP.
+    /// The HTTP connection broke during a request.
     #[error("the HTTP connection broke")]
     Http(#[from] hyper::Error),
-    /// An answer, but no success.
+    /// The response has a status other than success.
     #[error("{uri} was answered with {status}: {body}")]
     Refused {
-        /// What was asked for.
+        /// The URI of the request.
         uri: Uri,
-        /// The status.
+        /// The status of the response.
         status: StatusCode,
-        /// The answer's body.
+        /// The body of the response.
         body: String,
     },
-    /// More or fewer bytes than the answer should have.
+    /// The response has more or fewer bytes than expected.
     #[error("{uri} has {got} bytes and not {expected}")]
     Size {
-        /// What was asked for.
+        /// The URI of the request.
         uri: Uri,
-        /// How many came.
+        /// The number of bytes that arrived.
         got: u64,
-        /// How many there are.
+        /// The number of bytes that were expected.
         expected: u64,
     },
 }
 
-/// TLS that ends at the destination, whoever is between.
+/// Connects with TLS that ends at the destination, also through a gateway in between.
 async fn secured(
     destination: &Destination,
     protocol: &str,
@@ -90,18 +90,18 @@ async fn secured(
 }
 
 impl Caller {
-    /// Connects by the version of HTTP that the destination names.
+    /// Connects with the HTTP version of the destination.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// Every variant of [`CallError`].
     pub async fn connect(destination: &Destination) -> Result<Self, CallError> {
         Self::connect_windowed(destination, STREAM_WINDOW_BYTES).await
     }
 
-    /// The same, where so much may come unread on each stream of HTTP/2.
+    /// Connects with this receive window for each HTTP/2 stream.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// Every variant of [`CallError`].
     pub async fn connect_windowed(
         destination: &Destination,
         stream_window_bytes: u32,
@@ -114,7 +114,7 @@ impl Caller {
             .await
             .map_err(|error| CallError::Connect(destination.address, error))?;
         let io = TokioIo::new(stream);
-        // How a connection ends, its requests tell.
+        // Errors of the connection reach its requests.
         let (sender, driver): (HttpSender, JoinHandle<()>) = match destination.http {
             Http::One => {
                 let (sender, connection) = http1::handshake(io).await?;
@@ -132,13 +132,13 @@ impl Caller {
         Ok(Self { sender, authorization: None, driver: Arc::new(Driver(driver.abort_handle())) })
     }
 
-    /// The same with these credentials in each request.
+    /// Adds this Authorization header to each request.
     #[must_use]
     pub fn with_authorization(self, authorization: HeaderValue) -> Self {
         Self { authorization: Some(authorization), ..self }
     }
 
-    /// Another caller on the same connection, for requests at the same time; `None` on HTTP/1.1.
+    /// Another caller on the same connection, for concurrent requests. `None` on HTTP/1.1.
     pub fn share(&self) -> Option<Self> {
         match &self.sender {
             HttpSender::Http1(_) => None,
@@ -155,7 +155,7 @@ impl Caller {
         self.driver.0.is_finished()
     }
 
-    /// Asks, and returns the head of a success with its body unread.
+    /// Sends a request, and returns a successful response with its body unread.
     ///
     /// # Errors
     /// [`CallError`], for any answer but 200, too.
@@ -177,7 +177,7 @@ impl Caller {
         success(uri, response).await
     }
 
-    /// Asks, reads the answer to its last byte, and returns how many there were.
+    /// Sends a GET, reads the response to its last byte, and returns the number of bytes.
     ///
     /// # Errors
     /// As [`Caller::ask`].
@@ -185,7 +185,7 @@ impl Caller {
         count(self.ask(Method::GET, uri, RepeatedBody::empty()).await?.into_body()).await
     }
 
-    /// The same, where the number of bytes is known.
+    /// Sends a GET, and checks the number of bytes in the response.
     ///
     /// # Errors
     /// As [`Caller::ask`].
@@ -193,7 +193,7 @@ impl Caller {
         sized(uri, self.get(uri).await?, expected)
     }
 
-    /// Sends so many bytes, and checks that the answer says that as many came.
+    /// Sends this many bytes with a PUT, and checks that the target has counted as many.
     ///
     /// # Errors
     /// As [`Caller::ask`].
@@ -211,7 +211,7 @@ impl Drop for Driver {
     }
 }
 
-/// HTTP/1.1 asks for a path of a host, HTTP/2 for a whole URI.
+/// Builds a request: with a path and a Host header for HTTP/1.1, with the complete URI for HTTP/2.
 fn request(sender: &HttpSender, method: Method, uri: &Uri, body: RepeatedBody) -> Request<RepeatedBody> {
     let builder = Request::builder().method(method);
     let builder = match sender {

@@ -1,4 +1,5 @@
-//! Many callers at once: each asks again when it has its answer, or all ask at times that were drawn before.
+//! Many callers at once, in a closed loop (each sends its next request after a response) or in an open loop
+//! (at random times).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -13,32 +14,32 @@ use crate::caller::{CallError, Caller};
 use crate::route::Route;
 use linksim::dice::Dice;
 
-/// Longest latency that is told apart from longer ones.
+/// Longest latency that the histogram resolves.
 const LATENCY_MAX: Duration = Duration::from_secs(60);
 
-/// Figures of a latency that are kept.
+/// Significant digits of a latency in the histogram.
 const DIGITS: u8 = 3;
 
-/// Requests over each connection before anything counts.
+/// Requests over each connection before the measurement.
 const WARM_UP: usize = 2;
 
-/// Callers who are connected and have asked before.
+/// Connected callers that have sent their warm-up requests.
 #[derive(Debug)]
 pub struct CallerPool(Vec<(Caller, Uri)>);
 
-/// What callers met.
+/// The latencies of all requests of a measurement.
 #[derive(Debug)]
 pub struct Sample {
-    /// From the first request to the last answer.
+    /// The time from the first request to the last response.
     pub elapsed: Duration,
-    /// Of each request to the last byte of its answer, in microseconds.
+    /// The latency of each request to the last byte of its response, in microseconds.
     pub latency: Histogram<u64>,
 }
 
 type Shared = Arc<Mutex<Histogram<u64>>>;
 
 impl CallerPool {
-    /// Connects so many callers and lets each ask before it counts.
+    /// Connects this many callers, and sends the warm-up requests of each.
     ///
     /// # Errors
     /// The first [`CallError`].
@@ -55,7 +56,8 @@ impl CallerPool {
         Ok(Self(crowd))
     }
 
-    /// Lets each caller ask again as soon as it has its answer, until the time is over.
+    /// Closed loop: each caller sends its next request as soon as it has its response, until the time is
+    /// over.
     ///
     /// # Errors
     /// The first [`CallError`].
@@ -67,7 +69,7 @@ impl CallerPool {
         for (caller, uri) in self.0 {
             callers.spawn(ask_until(end, caller, uri, Arc::clone(&latency)));
         }
-        // Kept until all have ended: closing a connection is no part of what is measured.
+        // Kept until all have ended, so that closing connections is not measured.
         let mut kept = Vec::new();
         while let Some(ended) = callers.join_next().await {
             kept.push(ended.expect("a caller does not panic")?);
@@ -75,9 +77,9 @@ impl CallerPool {
         Ok(Sample::of(began.elapsed(), &latency))
     }
 
-    /// Lets requests begin at times drawn from the seed, `per_second` of them on average, whether or not those before
-    /// them have been answered. A latency begins when its request should have: who waits for the slow ones before it is
-    /// counted as waiting, so that nothing is left out where the answers are slow (coordinated omission).
+    /// Open loop: requests begin at times drawn from the seed, `per_second` on average, even if earlier ones
+    /// have no response yet. A latency counts from the drawn time, so that the wait behind slow responses is
+    /// included (no coordinated omission).
     ///
     /// # Errors
     /// The first [`CallError`].
@@ -124,12 +126,12 @@ impl Sample {
         Self { elapsed, latency: latency.lock().unwrap_or_else(PoisonError::into_inner).clone() }
     }
 
-    /// Requests in a second.
+    /// Requests per second over the whole measurement.
     pub fn per_second(&self) -> f64 {
         self.latency.len() as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// The latency that this share of all requests did not exceed, in milliseconds.
+    /// The latency quantile in milliseconds; 0.99 for p99.
     pub fn quantile_ms(&self, share: f64) -> f64 {
         self.latency.value_at_quantile(share) as f64 / 1000.0
     }
@@ -146,7 +148,8 @@ async fn ask_until(end: Instant, mut caller: Caller, uri: Uri, latency: Shared) 
     Ok(caller)
 }
 
-/// When requests begin, counted from the start: with exponential gaps, as independent people ask.
+/// The begin of each request, counted from the start, with exponential gaps as of independent callers (a
+/// Poisson process).
 fn times(per_second: f64, duration: Duration, seed: u64) -> Vec<Duration> {
     let (mut rng, mut at, mut times) = (Dice::new(seed), 0.0, Vec::new());
     loop {
@@ -158,12 +161,13 @@ fn times(per_second: f64, duration: Duration, seed: u64) -> Vec<Duration> {
     }
 }
 
-/// A thread of its own, because tokio's timers know milliseconds only.
+/// Sends each begin at its time. Runs on a thread of its own, because Tokio's timers have a resolution of 1
+/// ms.
 fn keep_time(began: Instant, times: Vec<Duration>, due: &mpsc::Sender<Instant>) {
     for time in times {
         let at = began + time;
         thread::sleep(at.saturating_duration_since(Instant::now()));
-        // There is room for all; nobody listens any more only where a request has failed.
+        // The channel has room for all. It is closed only if a request has failed.
         if due.try_send(at).is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Callers who ask for all sorts of things and often do not wait for the answer.
+//! Callers that send a mix of requests, and cancel many of them before the response is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,37 +16,37 @@ use crate::repeated_body::RepeatedBody;
 use crate::route::{Destination, Http};
 use linksim::dice::Dice;
 
-/// A request that is not given up is answered by then, or it has failed.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// The longest that one waits who gives up.
-const PATIENCE_MAX_US: u64 = 5_000;
-/// The most of a large answer that is read before it is given up, and the most of an upload.
+/// Longest wait for a response. A request without one has failed.
+const RESPONSE_MAX: Duration = Duration::from_secs(60);
+/// Longest wait of a caller before it cancels, in microseconds.
+const CANCEL_AFTER_MAX_US: u64 = 5_000;
+/// Most bytes of a large response that are read before it is cancelled, and largest upload.
 const PART_BYTES_MAX: u64 = 4 << 20;
-/// One in so many hangs up instead of giving up the request alone.
-const HANG_UP_IN: u64 = 20;
+/// One in this many cancellations closes the connection instead of resetting the stream.
+const CLOSE_ONE_IN: u64 = 20;
 
-/// What is asked for.
+/// The requests that callers choose from.
 #[derive(Debug, Clone)]
 pub struct RequestMix {
-    /// Whom.
+    /// The server that callers connect to.
     pub destination: Destination,
-    /// Little.
+    /// The URI of a small response.
     pub small: Uri,
-    /// Much.
+    /// The URI of large downloads and uploads.
     pub bulk: Uri,
-    /// Of 100 requests, how many are given up.
+    /// The percentage of requests that are cancelled.
     pub cancel_percent: u64,
 }
 
-/// What became of the requests.
+/// The number of requests by their outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestCounts {
-    /// Answered to the last byte.
+    /// Requests whose response was read to its last byte.
     pub answered: u64,
-    /// Given up by the caller.
+    /// Requests that the caller cancelled.
     pub given_up: u64,
-    /// Neither.
+    /// Requests that failed otherwise.
     pub failed: u64,
 }
 
@@ -58,13 +58,13 @@ struct SharedCounts {
     failed: AtomicU64,
 }
 
-/// How one request went.
+/// The outcome of one request without an error.
 enum RequestOutcome {
     Answered,
     GivenUp,
 }
 
-/// Requests in progress.
+/// A running set of callers, with their counts.
 #[derive(Debug)]
 pub struct CancelingCallers {
     counts: Arc<SharedCounts>,
@@ -72,21 +72,21 @@ pub struct CancelingCallers {
 }
 
 impl CancelingCallers {
-    /// Lets so many callers begin so many requests in all; every second caller speaks HTTP/1.1.
-    pub fn begin(menu: &RequestMix, callers: u32, requests: u64, seed: u64) -> Self {
+    /// Starts this many callers, which send `requests` requests in total. Every second caller uses HTTP/1.1.
+    pub fn start(mix: &RequestMix, callers: u32, requests: u64, seed: u64) -> Self {
         let counts = Arc::new(SharedCounts { left: AtomicU64::new(requests), ..SharedCounts::default() });
         let mut running = JoinSet::new();
         for number in 0..callers {
             let http = if number % 2 == 0 { Http::Two } else { Http::One };
-            let destination = Destination { http, ..menu.destination.clone() };
+            let destination = Destination { http, ..mix.destination.clone() };
             let rng = Dice::new(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
-            running.spawn(ask(RequestMix { destination, ..menu.clone() }, Arc::clone(&counts), rng));
+            running.spawn(ask(RequestMix { destination, ..mix.clone() }, Arc::clone(&counts), rng));
         }
         Self { counts, callers: running }
     }
 
-    /// So far.
-    pub fn tally(&self) -> RequestCounts {
+    /// The counts up to now.
+    pub fn counts(&self) -> RequestCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         RequestCounts {
             answered: read(&self.counts.answered),
@@ -95,23 +95,23 @@ impl CancelingCallers {
         }
     }
 
-    /// Waits for all, and returns how they went, with one of the failures.
+    /// Waits for all callers, and returns the counts with one of the failures.
     pub async fn end(mut self) -> (RequestCounts, Option<String>) {
         let mut failure = None;
         while let Some(ended) = self.callers.join_next().await {
             failure = ended.expect("a caller does not panic").or(failure);
         }
-        (self.tally(), failure)
+        (self.counts(), failure)
     }
 }
 
-/// Asks as long as requests are left; returns a failure, if there was one.
-async fn ask(menu: RequestMix, counts: Arc<SharedCounts>, mut rng: Dice) -> Option<String> {
+/// Sends requests as long as any are left. Returns a failure if there was one.
+async fn ask(mix: RequestMix, counts: Arc<SharedCounts>, mut rng: Dice) -> Option<String> {
     let (mut caller, mut failure) = (None, None);
     let take = |left: u64| left.checked_sub(1);
     while counts.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
-        let went = timeout(ANSWER_MAX, one(&menu, &mut caller, &mut rng)).await;
-        let count = match went {
+        let outcome = timeout(RESPONSE_MAX, send_one(&mix, &mut caller, &mut rng)).await;
+        let count = match outcome {
             Ok(Ok(RequestOutcome::Answered)) => &counts.answered,
             Ok(Ok(RequestOutcome::GivenUp)) => &counts.given_up,
             Ok(Err(error)) => {
@@ -120,7 +120,7 @@ async fn ask(menu: RequestMix, counts: Arc<SharedCounts>, mut rng: Dice) -> Opti
                 &counts.failed
             }
             Err(Elapsed { .. }) => {
-                failure = Some(format!("no answer within {} s", ANSWER_MAX.as_secs()));
+                failure = Some(format!("no answer within {} s", RESPONSE_MAX.as_secs()));
                 caller = None;
                 &counts.failed
             }
@@ -130,47 +130,48 @@ async fn ask(menu: RequestMix, counts: Arc<SharedCounts>, mut rng: Dice) -> Opti
     failure
 }
 
-async fn one(
-    menu: &RequestMix,
+async fn send_one(
+    mix: &RequestMix,
     kept: &mut Option<Caller>,
     rng: &mut Dice,
 ) -> Result<RequestOutcome, CallError> {
     let mut caller = match kept.take() {
         Some(caller) if !caller.is_over() => caller,
-        _ => Caller::connect(&menu.destination).await?,
+        _ => Caller::connect(&mix.destination).await?,
     };
-    if rng.below(100) >= menu.cancel_percent {
-        caller.get(&menu.small).await?;
+    if rng.below(100) >= mix.cancel_percent {
+        caller.get(&mix.small).await?;
         *kept = Some(caller);
         return Ok(RequestOutcome::Answered);
     }
-    let patience = Duration::from_micros(rng.below(PATIENCE_MAX_US));
+    let cancel_after = Duration::from_micros(rng.below(CANCEL_AFTER_MAX_US));
     let part = rng.below(PART_BYTES_MAX);
-    let went = match rng.below(3) {
-        // Before the answer, or in it.
-        0 => within(patience, caller.get(&menu.small)).await?,
-        // In the middle of much.
+    let outcome = match rng.below(3) {
+        // Cancel before the response, or in it.
+        0 => within(cancel_after, caller.get(&mix.small)).await?,
+        // Cancel in the middle of a large response.
         1 => {
-            let answer = caller.ask(Method::GET, &menu.bulk, RepeatedBody::empty()).await?;
+            let answer = caller.ask(Method::GET, &mix.bulk, RepeatedBody::empty()).await?;
             read_part(answer.into_body(), part).await;
             RequestOutcome::GivenUp
         }
-        // In the middle of an upload.
-        _ => within(patience, caller.put_sized(&menu.bulk, part)).await?,
+        // Cancel in the middle of an upload.
+        _ => within(cancel_after, caller.put_sized(&mix.bulk, part)).await?,
     };
-    // On HTTP/1.1 a request is given up by hanging up; on HTTP/2 its stream is reset, and some hang up as well.
-    if menu.destination.http == Http::Two && rng.below(HANG_UP_IN) > 0 {
+    // On HTTP/1.1 a request is cancelled by closing the connection. On HTTP/2 its stream is reset, and some
+    // callers also close the connection.
+    if mix.destination.http == Http::Two && rng.below(CLOSE_ONE_IN) > 0 {
         *kept = Some(caller);
     }
-    Ok(went)
+    Ok(outcome)
 }
 
-/// Waits so long and no longer.
+/// Waits this long for the request, and cancels it then.
 async fn within<T>(
-    patience: Duration,
+    cancel_after: Duration,
     asking: impl Future<Output = Result<T, CallError>>,
 ) -> Result<RequestOutcome, CallError> {
-    match timeout(patience, asking).await {
+    match timeout(cancel_after, asking).await {
         Ok(asked) => asked.map(|_| RequestOutcome::Answered),
         Err(Elapsed { .. }) => Ok(RequestOutcome::GivenUp),
     }

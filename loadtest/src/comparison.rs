@@ -1,4 +1,4 @@
-//! Ways beside each other: medians and spreads over rounds, and what each adds to the first.
+//! Compares routes: medians and ranges over the rounds, and what each route adds to the first.
 
 use serde::Serialize;
 
@@ -7,71 +7,79 @@ use crate::spread::Spread;
 use crate::svg::{Labels, Line, Plot, bars, lines};
 use crate::table::Table;
 
-/// One way under one load.
+/// The figures of one route under one load.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ComparisonRow {
     load: Load,
     #[serde(rename = "way")]
     route: String,
-    /// Requests or millions of bytes in a second.
+    /// Requests per second, or millions of bytes per second.
     rate: Option<Spread>,
-    /// The same divided by the first way's in the same round.
+    /// The rate divided by that of the first route in the same round.
     rate_to_first: Option<Spread>,
     p50_ms: Option<Spread>,
     p99_ms: Option<Spread>,
-    /// Milliseconds on top of the first way's in the same round.
+    /// Milliseconds more than the first route in the same round.
     p50_added_ms: Option<Spread>,
     p99_added_ms: Option<Spread>,
-    /// Microseconds a request, or seconds for 10^9 bytes; 0 where there is no such process.
+    /// CPU time in microseconds per request, or in seconds per 10^9 bytes; 0 if there is no such process.
     server_cpu: Option<Spread>,
     agent_cpu: Option<Spread>,
     target_cpu: Option<Spread>,
     figures: Vec<Figures>,
 }
 
-/// A row for each way under each load.
-pub fn rows(ledger: &Measurements) -> Vec<ComparisonRow> {
-    let all =
-        (0..ledger.loads.len()).flat_map(|load| (0..ledger.routes.len()).map(move |route| (load, route)));
-    all.map(|(load, route)| ComparisonRow::new(ledger, load, route)).collect()
+/// One row for each route under each load.
+pub fn rows(measurements: &Measurements) -> Vec<ComparisonRow> {
+    let all = (0..measurements.loads.len())
+        .flat_map(|load| (0..measurements.routes.len()).map(move |route| (load, route)));
+    all.map(|(load, route)| ComparisonRow::new(measurements, load, route)).collect()
 }
 
-/// A table for each load, with its title.
+/// One table for each load, with its title.
 pub fn tables(rows: &[ComparisonRow]) -> Vec<(String, Table)> {
-    rows.chunk_by(|one, next| one.load == next.load).map(|rows| (rows[0].load.words(), table(rows))).collect()
+    rows.chunk_by(|one, next| one.load == next.load)
+        .map(|rows| (rows[0].load.description(), table(rows)))
+        .collect()
 }
 
-/// Latency by callers, and bulk as bars, as far as there is any.
+/// Plots of latency and rate over the number of callers, and of bulk throughput as bars.
 pub fn plots(name: &str, rows: &[ComparisonRow]) -> Vec<Plot> {
     let mut plots = Vec::new();
     let small: Vec<&ComparisonRow> =
         rows.iter().filter(|row| matches!(row.load, Load::Small { .. })).collect();
     if !small.is_empty() {
-        let words =
+        let labels =
             Labels { title: "Latency of a small GET, median of rounds", x: "callers at once", y: "ms" };
-        plots.push(lines(&format!("{name}-latency"), words, &latency_lines(&small), true, true));
-        let words =
+        plots.push(lines(&format!("{name}-latency"), labels, &latency_lines(&small), true, true));
+        let labels =
             Labels { title: "Small GETs, median of rounds", x: "callers at once", y: "answers a second" };
-        plots.push(lines(&format!("{name}-rate"), words, &lines_of(&small, "", |row| row.rate), true, false));
+        plots.push(lines(
+            &format!("{name}-rate"),
+            labels,
+            &lines_of(&small, "", |row| row.rate),
+            true,
+            false,
+        ));
     }
     let bulk: Vec<&ComparisonRow> = rows.iter().filter(|row| row.load.is_bulk()).collect();
     if !bulk.is_empty() {
-        let mut groups: Vec<String> = bulk.iter().map(|row| row.load.words()).collect();
+        let mut groups: Vec<String> = bulk.iter().map(|row| row.load.description()).collect();
         groups.dedup();
-        let heights = by_way(&bulk, |row| row.rate.map_or(0.0, |rate| rate.median));
-        let words = Labels { title: "Bulk, median of rounds", x: "", y: "MB/s" };
-        plots.push(bars(&format!("{name}-bulk"), words, &groups, &heights));
+        let heights = by_route(&bulk, |row| row.rate.map_or(0.0, |rate| rate.median));
+        let labels = Labels { title: "Bulk, median of rounds", x: "", y: "MB/s" };
+        plots.push(bars(&format!("{name}-bulk"), labels, &groups, &heights));
     }
     plots
 }
 
 impl ComparisonRow {
-    fn new(ledger: &Measurements, load: usize, route: usize) -> Self {
-        let of = |route: usize| ledger.rounds.iter().map(move |round| round[load][route]);
+    fn new(measurements: &Measurements, load: usize, route: usize) -> Self {
+        let of = |route: usize| measurements.rounds.iter().map(move |round| round[load][route]);
         let spread =
             |figure: fn(&Figures) -> Option<f64>| Spread::of(of(route).filter_map(|one| figure(&one)));
-        // Round by round, so that whatever else the machine did then cancels out.
+        // Within each round, so that other load of the machine cancels out.
         let beside = |figure: fn(&Figures) -> Option<f64>, compare: fn(f64, f64) -> f64| {
             let pairs = of(route).zip(of(0));
             Spread::of(pairs.filter_map(|(one, first)| Some(compare(figure(&one)?, figure(&first)?))))
@@ -79,8 +87,8 @@ impl ComparisonRow {
         let p50 = |figures: &Figures| figures.latency.map(|Latency { p50_ms, .. }| p50_ms);
         let p99 = |figures: &Figures| figures.latency.map(|Latency { p99_ms, .. }| p99_ms);
         Self {
-            load: ledger.loads[load],
-            route: ledger.routes[route].clone(),
+            load: measurements.loads[load],
+            route: measurements.routes[route].clone(),
             rate: spread(|figures| Some(figures.rate)),
             rate_to_first: beside(|figures| Some(figures.rate), |one, first| one / first),
             p50_ms: spread(p50),
@@ -95,7 +103,7 @@ impl ComparisonRow {
     }
 }
 
-/// The rows of one load.
+/// Formats the rows of one load.
 fn table(rows: &[ComparisonRow]) -> Table {
     let is_bulk = rows[0].load.is_bulk();
     let mut table = if is_bulk {
@@ -133,7 +141,7 @@ fn table(rows: &[ComparisonRow]) -> Table {
     table
 }
 
-/// A median with its lowest and highest.
+/// Formats a median with the lowest and the highest value.
 pub fn cell(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(
         || "-".to_owned(),
@@ -147,21 +155,21 @@ fn latency_lines(rows: &[&ComparisonRow]) -> Vec<Line> {
     lines
 }
 
-/// A line for each way, over the number of callers.
+/// One line for each route, over the number of callers.
 fn lines_of(
     rows: &[&ComparisonRow],
     suffix: &str,
     figure: fn(&ComparisonRow) -> Option<Spread>,
 ) -> Vec<Line> {
-    let points = by_way(rows, |row| {
+    let points = by_route(rows, |row| {
         let Load::Small { callers } = row.load else { return (0.0, 0.0) };
         (f64::from(callers), figure(row).map_or(0.0, |spread| spread.median))
     });
     points.into_iter().map(|(route, points)| Line { name: format!("{route}{suffix}"), points }).collect()
 }
 
-/// What each way's rows have, in the order of the ways.
-fn by_way<T>(rows: &[&ComparisonRow], figure: impl Fn(&ComparisonRow) -> T) -> Vec<(String, Vec<T>)> {
+/// The figures of each route's rows, in the order of the routes.
+fn by_route<T>(rows: &[&ComparisonRow], figure: impl Fn(&ComparisonRow) -> T) -> Vec<(String, Vec<T>)> {
     let mut routes: Vec<(String, Vec<T>)> = Vec::new();
     for row in rows {
         match routes.iter_mut().find(|(route, _)| *route == row.route) {
@@ -177,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_taken_within_each_round_so_that_a_slow_minute_does_not_show() {
+    fn ratios_are_taken_within_each_round() {
         let figures = |rate: f64| {
             let ms = 1000.0 / rate;
             let latency = Latency { p50_ms: ms, p90_ms: ms, p99_ms: ms, p999_ms: ms };
@@ -191,15 +199,15 @@ mod tests {
             }
         };
         let round = |slowness: f64| vec![vec![figures(100.0 / slowness), figures(50.0 / slowness)]];
-        let ledger = Measurements {
+        let measurements = Measurements {
             loads: vec![Load::Small { callers: 1 }],
             routes: vec!["direct".to_owned(), "tunnel".to_owned()],
             warm_up: round(5.0),
             rounds: vec![round(1.0), round(10.0), round(3.0)],
         };
-        let row = ComparisonRow::new(&ledger, 0, 1);
+        let row = ComparisonRow::new(&measurements, 0, 1);
         assert_eq!(row.rate_to_first, Some(Spread { median: 0.5, min: 0.5, max: 0.5 }));
         assert_eq!(row.p50_added_ms.map(|added| added.median.round()), Some(30.0));
-        assert_eq!(plots("x", &rows(&ledger)).len(), 2);
+        assert_eq!(plots("x", &rows(&measurements)).len(), 2);
     }
 }

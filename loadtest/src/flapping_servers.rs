@@ -1,4 +1,5 @@
-//! Servers that greet an agent and soon close its tunnel, so that one process of it reconnects again and again.
+//! Servers that accept an agent and soon close its tunnel, so that one agent process reconnects again and
+//! again.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use transport::{Arriving, Endpoint, EndpointError, EndpointKeys, ServerNumber, T
 
 use linksim::dice::Dice;
 
-/// The longest that a tunnel is held.
-const HELD_MAX_MS: u64 = 200;
+/// Longest life of a tunnel before it is closed, in milliseconds.
+const TUNNEL_LIFE_MAX_MS: u64 = 200;
 
-/// So many servers, each at a port of its own.
+/// Several flapping servers, each at a port of its own.
 #[derive(Debug)]
 pub struct FlappingServers {
     addresses: Vec<SocketAddr>,
@@ -28,31 +29,32 @@ pub struct FlappingServers {
     state: Arc<FlapState>,
 }
 
-/// One of them, and whom it takes every caller for.
+/// One server. It takes every client for the same agent.
 struct FlappingServer {
     host: Host,
     agent: AgentId,
     state: Arc<FlapState>,
 }
 
-/// What they do now.
+/// The present behaviour of all servers.
 #[derive(Debug, Default)]
 struct FlapState {
-    /// Tells whether tunnels are closed; else they are held.
+    /// Tells whether tunnels are closed; otherwise they stay open.
     flaps: AtomicBool,
-    /// Told when that changes.
+    /// Notified when `flaps` changes.
     changed: Notify,
     closed: AtomicU64,
 }
 
 impl FlappingServers {
-    /// Starts them, with the rig's certificates, for the agent of one cluster. They hold what comes until they are told.
+    /// Starts the servers with the rig's certificates, for the agent of one cluster. Tunnels stay open until
+    /// [`Self::flap`].
     ///
     /// # Errors
-    /// Where a port cannot be had.
+    /// A port cannot be bound.
     ///
     /// # Panics
-    /// Without the rig's certificates.
+    /// The rig has no certificates.
     pub fn start(rig: &Rig, cluster: &str, count: u32, seed: u64) -> Result<Self, EndpointError> {
         let state = Arc::new(FlapState::default());
         let (mut addresses, mut tasks) = (Vec::new(), Vec::new());
@@ -66,23 +68,23 @@ impl FlappingServers {
             let rng = Dice::new(seed.wrapping_add(u64::from(number)));
             let host = host(&format!("flapper-{number}"), &keys);
             let server = Arc::new(FlappingServer { host, agent, state: Arc::clone(&state) });
-            tasks.push(tokio::spawn(open(endpoint, server, rng)).abort_handle());
+            tasks.push(tokio::spawn(accept_all(endpoint, server, rng)).abort_handle());
         }
         Ok(Self { addresses, tasks, state })
     }
 
-    /// Where they are.
+    /// The addresses of the servers.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Tells whether tunnels are closed from now on.
+    /// Switches whether tunnels are closed from now on.
     pub fn flap(&self, flaps: bool) {
         self.state.flaps.store(flaps, Ordering::Relaxed);
         self.state.changed.notify_waiters();
     }
 
-    /// How many tunnels they have closed.
+    /// The number of tunnels that were closed.
     pub fn closed(&self) -> u64 {
         self.state.closed.load(Ordering::Relaxed)
     }
@@ -94,28 +96,28 @@ impl Drop for FlappingServers {
     }
 }
 
-async fn open(endpoint: Endpoint, server: Arc<FlappingServer>, mut rng: Dice) {
-    while let Some(arriving) = endpoint.accept().await {
-        let hold = Duration::from_millis(rng.below(HELD_MAX_MS));
+async fn accept_all(endpoint: Endpoint, server: Arc<FlappingServer>, mut rng: Dice) {
+    while let Some(incoming) = endpoint.accept().await {
+        let life = Duration::from_millis(rng.below(TUNNEL_LIFE_MAX_MS));
         let code = [CloseCode::Stopping, CloseCode::Lost, CloseCode::Drained][rng.below(3) as usize];
-        tokio::spawn(serve(arriving, Arc::clone(&server), hold, code));
+        tokio::spawn(serve(incoming, Arc::clone(&server), life, code));
     }
 }
 
-async fn serve(arriving: Arriving, server: Arc<FlappingServer>, hold: Duration, code: CloseCode) {
-    // An agent that does not come as far dials again.
-    let Ok(arrived) = arriving.shake_hands().await else { return };
-    let greeted = arrived.greet(&server.agent, &server.host, |_| Ok(())).await;
+async fn serve(incoming: Arriving, server: Arc<FlappingServer>, life: Duration, code: CloseCode) {
+    // An agent whose handshake fails dials again.
+    let Ok(accepted) = incoming.shake_hands().await else { return };
+    let greeted = accepted.greet(&server.agent, &server.host, |_| Ok(())).await;
     let Ok((tunnel, driver, _)) = greeted else { return };
     tokio::select! {
         _ = driver.run(|_| {}) => {}
-        () = flap(&tunnel, &server.state, hold, code) => {}
+        () = flap(&tunnel, &server.state, life, code) => {}
     }
 }
 
-/// Closes a tunnel when its time has come and tunnels are to be closed.
-async fn flap(tunnel: &Tunnel, state: &FlapState, hold: Duration, code: CloseCode) {
-    sleep(hold).await;
+/// Closes a tunnel when its life is over and flapping is on.
+async fn flap(tunnel: &Tunnel, state: &FlapState, life: Duration, code: CloseCode) {
+    sleep(life).await;
     loop {
         let changed = state.changed.notified();
         if state.flaps.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! `loadtest get`: what a small GET pays on its way through gateway and tunnel to a real kube-apiserver.
+//! `loadtest get`: the cost of a small GET through gateway and tunnel to a real kube-apiserver.
 
 use std::error::Error;
 
@@ -12,35 +12,36 @@ use crate::report::{Heading, Report};
 use crate::rounds::{Load, Measurements, Rounds, compare};
 use crate::spread::Spread;
 
-/// What is asked for, by both ways.
+/// The path of the request, on both routes.
 const SMALL: &str = "/api/v1/namespaces/default";
 
-/// GetFlags of `loadtest get`.
+/// The flags of `loadtest get`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GetFlags {
     #[command(flatten)]
     pub rounds: Rounds,
 
-    /// How many callers ask at once, each over an HTTP/2 connection of its own, again as soon as they are answered
+    /// Callers at once, each with an HTTP/2 connection of its own; each sends its next request as soon as it
+    /// has its response
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 8, 64, 256, 1000], value_parser = callers())]
     pub callers: Vec<u32>,
 
-    /// Then, at half of what the tunnel answered in a second to so many callers: requests that begin at times of their
-    /// own over as many connections; 0 leaves that out
+    /// Measure an open loop, too, over this many connections, at half of the rate that the tunnel reached
+    /// with as many callers; 0 for none
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=4000))]
     pub half_load: u32,
 }
 
-/// How many callers may be asked for.
+/// Parses a number of callers.
 pub fn callers() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=4000)
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
+/// Every error that prevents a report.
 pub async fn run(flags: &GetFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("get", seed, flags)?.with_kubernetes(pinned_kubernetes());
     let mut cluster = TestCluster::start().await?;
@@ -61,7 +62,7 @@ pub async fn run(flags: &GetFlags, seed: u64) -> Result<Report, Box<dyn Error>> 
     Ok(tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table)))
 }
 
-/// Half of the slowest way's median rate, so that every way meets the same requests at the same times.
+/// Half of the slowest route's median rate, so that every route gets the same requests at the same times.
 fn half(saturated: &Measurements, callers: u32) -> Option<Load> {
     let load = saturated.loads.iter().position(|load| *load == Load::Small { callers })?;
     let medians = (0..saturated.routes.len())

@@ -1,4 +1,5 @@
-//! `loadtest keystrokes`: how long what is typed takes to come back, alone and beside bulk on the same tunnel.
+//! `loadtest keystrokes`: the echo time of typed lines, alone and beside bulk transfers through the same
+//! tunnel.
 
 use std::error::Error;
 use std::fmt;
@@ -19,11 +20,11 @@ mod bulk;
 mod round;
 mod shells;
 
-/// What a keystroke may take beside bulk, over QUIC: so many round trips, and so many milliseconds.
+/// Longest p99 of a keystroke beside bulk, over QUIC: this many round trips plus this many milliseconds.
 const ROUND_TRIPS_MAX: f64 = 1.2;
 const BEYOND_MS_MAX: f64 = 20.0;
 
-/// KeystrokesFlags of `loadtest keystrokes`.
+/// The flags of `loadtest keystrokes`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeystrokesFlags {
@@ -39,24 +40,24 @@ pub struct KeystrokesFlags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub transfers: u32,
 
-    /// What carries the tunnel, one after the other
+    /// The carriers of the tunnel, one after the other
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', default_values_t = ["quic".to_owned(), "http2".to_owned()], value_parser = ["quic", "http2"])]
     pub carriers: Vec<String>,
 
-    /// Rounds, in each of which there is a turn alone and one beside each kind of bulk, in an order drawn anew
+    /// Rounds; each has a turn alone and one beside each kind of bulk, in a random order
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
 
-    /// How long a turn is measured
+    /// Time for which a turn is measured
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub seconds: u32,
 
-    /// How long the bulk runs before that
+    /// Time for which the bulk transfers run before that
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub warm_up: u32,
 }
 
-/// What is beside the shells.
+/// The bulk transfers beside the shells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum BulkTraffic {
@@ -70,7 +71,7 @@ enum BulkTraffic {
 const BULK_TRAFFIC: [BulkTraffic; 4] =
     [BulkTraffic::Nothing, BulkTraffic::Out, BulkTraffic::In, BulkTraffic::Both];
 
-/// What one turn showed.
+/// The figures of one turn.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct KeystrokeTurn {
@@ -82,31 +83,32 @@ struct KeystrokeTurn {
     in_mbit: f64,
 }
 
-/// All turns over one carrier beside one kind of bulk, a turn for each round.
+/// All turns over one carrier beside one kind of bulk, one for each round.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct KeystrokeRow {
     carrier: Carrier,
-    beside: BulkTraffic,
+    #[serde(rename = "beside")]
+    bulk: BulkTraffic,
     turns: Vec<KeystrokeTurn>,
-    /// p99 in that alone, of the same round.
+    /// p99 as a multiple of p99 alone in the same round.
     p99_to_alone: Option<Spread>,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report: it takes root, or a user namespace of one's own.
+/// Every error that prevents a report. The scenario needs root, or a user namespace of its own.
 pub async fn run(flags: &KeystrokesFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let programs = ["linksim", "tunnel-server", "tunnel-agent", "tombolo"];
-    let heading = Heading::of("keystrokes", seed, flags, &programs)?;
+    let heading = Heading::of_programs("keystrokes", seed, flags, &programs)?;
     let progress = Progress::new();
     let mut order = Order::new(seed);
     let mut rows = Vec::new();
     for carrier in flags.carriers.iter().filter_map(|name| Carrier::named(name)) {
         let mut turns: [Vec<KeystrokeTurn>; BULK_TRAFFIC.len()] = Default::default();
         for round in 0..flags.rounds {
-            progress.say(&format!("{}: round {} of {}", carrier.as_str(), round + 1, flags.rounds));
+            progress.show(&format!("{}: round {} of {}", carrier.as_str(), round + 1, flags.rounds));
             let order = order.draw(BULK_TRAFFIC.len());
             let impairments = flags.link.impairments(0.0, seed + u64::from(round));
             let drawn = order.iter().map(|&index| BULK_TRAFFIC[index]).collect();
@@ -124,9 +126,9 @@ pub async fn run(flags: &KeystrokesFlags, seed: u64) -> Result<Report, Box<dyn E
 
 fn of_carrier(carrier: Carrier, turns: [Vec<KeystrokeTurn>; BULK_TRAFFIC.len()]) -> Vec<KeystrokeRow> {
     let alone = turns[0].clone();
-    let rows = BULK_TRAFFIC.into_iter().zip(turns).map(|(beside, turns)| {
+    let rows = BULK_TRAFFIC.into_iter().zip(turns).map(|(bulk, turns)| {
         let ratios = turns.iter().zip(&alone).map(|(turn, alone)| turn.p99_ms / alone.p99_ms);
-        KeystrokeRow { carrier, beside, p99_to_alone: Spread::of(ratios), turns }
+        KeystrokeRow { carrier, bulk, p99_to_alone: Spread::of(ratios), turns }
     });
     rows.collect()
 }
@@ -136,12 +138,13 @@ impl KeystrokeRow {
         Spread::of(self.turns.iter().map(figure))
     }
 
-    /// The bound that does not hold. What TCP's own congestion control queues in the link is not ours to bound.
+    /// The missed bound, if any. TCP has no bound, because the kernel's congestion control decides how much
+    /// is queued in the link.
     fn missed(&self, flags: &KeystrokesFlags) -> Option<String> {
         let most = ROUND_TRIPS_MAX * f64::from(flags.link.round_trip) + BEYOND_MS_MAX;
         let p99 = self.spread(|turn| turn.p99_ms)?.median;
         (self.carrier == Carrier::Quic && p99 > most)
-            .then(|| format!("over QUIC, beside {}, p99 is {p99:.0} ms, more than {most:.0}", self.beside))
+            .then(|| format!("over QUIC, beside {}, p99 is {p99:.0} ms, more than {most:.0}", self.bulk))
     }
 }
 
@@ -166,7 +169,7 @@ fn table(rows: &[KeystrokeRow]) -> Table {
     for row in rows {
         table.row(vec![
             row.carrier.as_str().to_owned(),
-            row.beside.to_string(),
+            row.bulk.to_string(),
             cell(row.spread(|turn| turn.p50_ms), 1),
             cell(row.spread(|turn| turn.p99_ms), 1),
             cell(row.spread(|turn| turn.max_ms), 1),

@@ -1,4 +1,4 @@
-//! A body of one piece again and again, so that whoever sends much holds little.
+//! A body that repeats one piece of bytes, so that a large body needs little memory.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// What large bodies are made of.
+/// The piece that large bodies repeat.
 const PIECE_BYTES: usize = 64 * 1024;
 static PIECE: [u8; PIECE_BYTES] = [b'x'; PIECE_BYTES];
 
-/// A piece of bytes until so many were sent.
+/// A body that repeats its piece until it has its full size.
 #[derive(Debug)]
 pub struct RepeatedBody {
     piece: Bytes,
@@ -19,17 +19,17 @@ pub struct RepeatedBody {
 }
 
 impl RepeatedBody {
-    /// Nothing.
+    /// A body without any bytes.
     pub fn empty() -> Self {
         Self { piece: Bytes::new(), left: 0 }
     }
 
-    /// These bytes, once.
+    /// A body of these bytes, sent once.
     pub fn once(bytes: Bytes) -> Self {
         Self { left: bytes.len() as u64, piece: bytes }
     }
 
-    /// So many bytes.
+    /// A body of this size in bytes.
     pub fn with_size(count: u64) -> Self {
         Self { piece: Bytes::from_static(&PIECE), left: count }
     }

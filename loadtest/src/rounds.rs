@@ -1,4 +1,4 @@
-//! Ways compared: round after round, each way once in each round, in an order drawn anew.
+//! Compares routes in rounds. Each round has one turn of each route, in a random order.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,164 +17,165 @@ use crate::progress::Progress;
 use crate::repeated_body::RepeatedBody;
 use crate::route::{CpuTime, Http, Route};
 
-/// What one turn may take beyond its time: connecting, and the last answers.
+/// Time that a turn may take beyond its measurement, for connecting and for the last responses.
 const TURN_EXTRA_MAX: Duration = Duration::from_secs(120);
 
-/// How long everything goes on.
+/// The number and the length of rounds.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rounds {
-    /// Rounds that count; one more warms up
+    /// Measured rounds; one more warms up
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
 
-    /// How long each way is asked in each round, per number of callers
+    /// Time for which each route is measured in each round, for each number of callers
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
 
-    /// Begin no further round after so long, and report those that are done
+    /// Begin no further round after this time, and report the completed rounds
     #[arg(long, value_name = "MINUTES", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub limit_minutes: u64,
 }
 
-/// What is asked of a way.
+/// The load on a route.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Load {
-    /// Small GETs, by so many callers at once, each of whom asks again when it has its answer.
+    /// Small GETs in a closed loop: each caller sends its next request after its response.
     #[serde(rename_all = "camelCase")]
     Small {
-        /// How many.
+        /// The number of callers.
         callers: u32,
     },
-    /// Small GETs over so many connections that begin at times of their own, whoever was answered.
+    /// Small GETs in an open loop: requests begin at random times.
     #[serde(rename_all = "camelCase")]
     Open {
-        /// How many connections.
+        /// The number of connections.
         callers: u32,
-        /// How many requests begin in a second.
+        /// The average number of requests per second.
         per_second: f64,
     },
-    /// Small GETs by so many callers, beside others who have asked for much and do not read it.
+    /// Small GETs in a closed loop, beside slow readers of large responses.
     #[serde(rename = "beside", rename_all = "camelCase")]
     BesideSlowReaders {
-        /// Callers that do not read, each over a connection of its own.
+        /// The number of callers that read nothing, each over a connection of its own.
         #[serde(rename = "stalled")]
         slow_readers: u32,
-        /// How many ask.
+        /// The number of callers that send small GETs.
         callers: u32,
     },
-    /// So many bytes in all, over so many streams at once: of one connection on HTTP/2, of as many on HTTP/1.1.
+    /// Large transfers over several streams: of one connection on HTTP/2, of a connection each on HTTP/1.1.
     #[serde(rename_all = "camelCase")]
     Bulk {
-        /// Which way.
+        /// The direction of the transfers.
         direction: Direction,
-        /// How many at once.
+        /// The number of concurrent streams.
         streams: u32,
-        /// How many on each.
+        /// The number of bytes on each stream.
         bytes_each: u64,
     },
 }
 
-/// Where bulk goes.
+/// The direction of a large transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Direction {
-    /// To the caller.
+    /// A download to the caller.
     Down,
-    /// To the API server.
+    /// An upload to the API server.
     Up,
 }
 
-/// What one way did in one round.
+/// The figures of one route in one round.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Figures {
-    /// Answers, or millions of bytes, in a second.
+    /// Responses, or millions of bytes, per second.
     pub rate: f64,
-    /// Of small requests.
+    /// The latency of small requests.
     #[serde(flatten)]
     pub latency: Option<Latency>,
-    /// The server's CPU time: microseconds a request, or seconds for 10^9 bytes; 0 on the direct way.
+    /// CPU time of the server: microseconds per request, or seconds per 10^9 bytes; 0 on the direct route.
     pub server_cpu: f64,
-    /// All agents'.
+    /// CPU time of all agents, in the same unit.
     pub agent_cpu: f64,
-    /// The API server's.
+    /// CPU time of the API server, in the same unit.
     pub target_cpu: f64,
-    /// While others stalled.
+    /// Memory of the daemons beside slow readers.
     #[serde(flatten)]
     pub memory: Option<Memory>,
 }
 
-/// Resident bytes of daemons.
+/// Resident memory of the daemons.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
-    /// The server's.
+    /// Resident bytes of the server.
     pub server_bytes: u64,
-    /// The first agent's.
+    /// Resident bytes of the first agent.
     pub agent_bytes: u64,
 }
 
-/// How long requests took, to the last byte of the answer, in milliseconds.
+/// Latency quantiles of requests to the last byte of the response, in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Latency {
-    /// Half were quicker.
+    /// Half of the requests were faster.
     pub p50_ms: f64,
-    /// Nine in ten.
+    /// Nine of ten requests were faster.
     pub p90_ms: f64,
-    /// All but one in a hundred.
+    /// 99 of 100 requests were faster.
     pub p99_ms: f64,
-    /// All but one in a thousand.
+    /// 999 of 1,000 requests were faster.
     pub p999_ms: f64,
 }
 
-/// Everything that was measured.
+/// The figures of all rounds.
 #[derive(Debug)]
 pub struct Measurements {
-    /// What was asked, in the order of the report.
+    /// The loads, in the order of the report.
     pub loads: Vec<Load>,
-    /// The ways' names; the first is the one that the others are compared with.
+    /// The names of the routes. The others are compared with the first.
     pub routes: Vec<String>,
-    /// By load and way, in the round that does not count: what happened here for the first time.
+    /// The figures of the warm-up round by load and route. Memory is taken from here, because later rounds
+    /// reuse it.
     pub warm_up: Vec<Vec<Figures>>,
-    /// By round, load and way.
+    /// The figures by round, load and route.
     pub rounds: Vec<Vec<Vec<Figures>>>,
 }
 
-/// The error if there are no figures.
+/// The error if a comparison failed.
 #[derive(Debug, thiserror::Error)]
-pub enum TrialError {
-    /// A request failed.
+pub enum CompareError {
+    /// A request of the route failed.
     #[error("{route}: a request failed, so the figures would say nothing")]
     Call {
-        /// The way.
+        /// The name of the route.
         route: String,
-        /// Why.
+        /// The cause of the failure.
         #[source]
         source: CallError,
     },
-    /// A way did not come to an end.
+    /// A turn did not end in time.
     #[error("{route} did not end its turn within {} s", .limit.as_secs())]
-    Stuck {
-        /// The way.
+    Timeout {
+        /// The name of the route.
         route: String,
-        /// What it had.
+        /// The time limit of the turn.
         limit: Duration,
     },
-    /// A process is gone.
+    /// A process of the route has ended.
     #[error("{route}: the CPU time of a process cannot be read")]
     Process {
-        /// The way.
+        /// The name of the route.
         route: String,
-        /// Why.
+        /// The cause of the failure.
         #[source]
         source: io::Error,
     },
 }
 
-/// The error if one turn failed, before it is known whose turn it was.
+/// The error if one turn failed, without the name of the route.
 #[derive(Debug, thiserror::Error)]
 enum TurnError {
     #[error(transparent)]
@@ -183,25 +184,25 @@ enum TurnError {
     Process(#[from] io::Error),
 }
 
-/// A flag's seconds.
+/// Parses a flag in seconds.
 ///
 /// # Errors
-/// What to write instead.
+/// The text is not a number in the range.
 pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.05..=600.0).contains(seconds));
     seconds.ok_or_else(|| "write seconds, from 0.05 to 600".to_owned())
 }
 
 impl Rounds {
-    /// How long each turn takes.
+    /// The length of each turn.
     pub fn turn(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
 }
 
 impl Load {
-    /// In words.
-    pub fn words(self) -> String {
+    /// Describes the load for tables and progress.
+    pub fn description(self) -> String {
         let people = |count: u32| if count == 1 { "1 caller".to_owned() } else { format!("{count} callers") };
         match self {
             Self::Small { callers } => people(callers),
@@ -223,25 +224,25 @@ impl Load {
         }
     }
 
-    /// Tells whether it is bulk.
+    /// Tells whether it is a large transfer.
     pub fn is_bulk(self) -> bool {
         matches!(self, Self::Bulk { .. })
     }
 }
 
-/// Compares the ways under each load; the first round warms up and does not count.
+/// Compares the routes under each load. The first round warms up and does not count.
 ///
 /// # Errors
-/// [`TrialError`], at the first request that fails.
+/// [`CompareError`], at the first request that fails.
 pub async fn compare(
     routes: &[Route],
     loads: &[Load],
     rounds: &Rounds,
     seed: u64,
-) -> Result<Measurements, TrialError> {
+) -> Result<Measurements, CompareError> {
     let (progress, mut order) = (Progress::new(), Order::new(seed));
     let end = Instant::now() + Duration::from_secs(rounds.limit_minutes * 60);
-    let mut ledger = Measurements {
+    let mut measurements = Measurements {
         loads: loads.to_vec(),
         routes: routes.iter().map(|route| route.name.clone()).collect(),
         warm_up: Vec::new(),
@@ -251,28 +252,33 @@ pub async fn compare(
         let mut by_load = Vec::new();
         for &load in loads {
             let mut figures = vec![None; routes.len()];
-            // Every way meets the same times in a round, and others in the next.
+            // Every route gets the same random times in a round, and other times in the next.
             let seed = seed.wrapping_add(u64::from(round));
             for turn in order.draw(routes.len()) {
                 let route = &routes[turn];
-                progress.say(&format!("round {round}/{}: {}, {}", rounds.rounds, load.words(), route.name));
+                progress.show(&format!(
+                    "round {round}/{}: {}, {}",
+                    rounds.rounds,
+                    load.description(),
+                    route.name
+                ));
                 figures[turn] = Some(turn_of(route, load, rounds.turn(), seed).await?);
             }
             by_load.push(figures.into_iter().flatten().collect());
         }
         if round == 0 {
-            ledger.warm_up = by_load;
+            measurements.warm_up = by_load;
         } else {
-            ledger.rounds.push(by_load);
+            measurements.rounds.push(by_load);
         }
-        if Instant::now() >= end && !ledger.rounds.is_empty() {
+        if Instant::now() >= end && !measurements.rounds.is_empty() {
             break;
         }
     }
-    Ok(ledger)
+    Ok(measurements)
 }
 
-async fn turn_of(route: &Route, load: Load, duration: Duration, seed: u64) -> Result<Figures, TrialError> {
+async fn turn_of(route: &Route, load: Load, duration: Duration, seed: u64) -> Result<Figures, CompareError> {
     let limit = duration + TURN_EXTRA_MAX;
     let turn = async {
         match load {
@@ -295,9 +301,9 @@ async fn turn_of(route: &Route, load: Load, duration: Duration, seed: u64) -> Re
     let name = || route.name.clone();
     match timeout(limit, turn).await {
         Ok(Ok(figures)) => Ok(figures),
-        Ok(Err(TurnError::Call(source))) => Err(TrialError::Call { route: name(), source }),
-        Ok(Err(TurnError::Process(source))) => Err(TrialError::Process { route: name(), source }),
-        Err(_) => Err(TrialError::Stuck { route: name(), limit }),
+        Ok(Err(TurnError::Call(source))) => Err(CompareError::Call { route: name(), source }),
+        Ok(Err(TurnError::Process(source))) => Err(CompareError::Process { route: name(), source }),
+        Err(_) => Err(CompareError::Timeout { route: name(), limit }),
     }
 }
 
@@ -309,10 +315,10 @@ async fn small(
     let sample = asking.await?;
     let used = route.cpu_time()?.since(before);
     let each_us = |time: Duration| time.as_secs_f64() * 1e6 / sample.latency.len().max(1) as f64;
-    Ok(Figures::new(sample.per_second(), Some(Latency::of(&sample)), used, each_us))
+    Ok(Figures::new(sample.per_second(), Some(Latency::from_sample(&sample)), used, each_us))
 }
 
-/// The small GETs begin when everything that can be buffered for those who do not read has been.
+/// Measures small GETs beside slow readers. They begin when all buffers of the slow readers are full.
 async fn beside_slow_readers(
     route: &Route,
     slow_readers: u32,
@@ -320,7 +326,7 @@ async fn beside_slow_readers(
     duration: Duration,
 ) -> Result<Figures, TurnError> {
     let crowd = CallerPool::connect(route, callers).await?;
-    let uri = route.bulk.as_ref().expect("a route whose bulk is asked for has one");
+    let uri = route.bulk.as_ref().expect("the route has a bulk path");
     let mut unread = Vec::new();
     for _ in 0..slow_readers {
         let mut caller = Caller::connect(&route.destination).await?;
@@ -347,31 +353,31 @@ async fn bulk(
     streams: u32,
     bytes_each: u64,
 ) -> Result<Figures, TurnError> {
-    let uri = route.bulk.as_ref().expect("a route whose bulk is asked for has one");
-    let mut lanes = Vec::new();
+    let uri = route.bulk.as_ref().expect("the route has a bulk path");
+    let mut callers = Vec::new();
     let mut first = Caller::connect(&route.destination).await?;
     first.get(&route.small[0]).await?;
     match route.destination.http {
-        Http::Two => lanes.extend((1..streams).map(|_| first.share().expect("HTTP/2 is shared"))),
+        Http::Two => callers.extend((1..streams).map(|_| first.share().expect("HTTP/2 is shared"))),
         Http::One => {
             for _ in 1..streams {
-                lanes.push(Caller::connect(&route.destination).await?);
+                callers.push(Caller::connect(&route.destination).await?);
             }
         }
     }
-    lanes.push(first);
+    callers.push(first);
 
     let before = route.cpu_time()?;
     let began = Instant::now();
     let mut moving = JoinSet::new();
-    for mut lane in lanes {
+    for mut caller in callers {
         let uri = uri.clone();
         moving.spawn(async move {
             match direction {
-                Direction::Down => lane.get_sized(&uri, bytes_each).await?,
-                Direction::Up => lane.put_sized(&uri, bytes_each).await?,
+                Direction::Down => caller.get_sized(&uri, bytes_each).await?,
+                Direction::Up => caller.put_sized(&uri, bytes_each).await?,
             }
-            Ok::<_, CallError>(lane)
+            Ok::<_, CallError>(caller)
         });
     }
     let mut kept = Vec::new();
@@ -399,8 +405,8 @@ impl Figures {
 }
 
 impl Latency {
-    /// Of a sample.
-    pub fn of(sample: &Sample) -> Self {
+    /// The quantiles of a sample.
+    pub fn from_sample(sample: &Sample) -> Self {
         let [p50_ms, p90_ms, p99_ms, p999_ms] =
             [0.5, 0.9, 0.99, 0.999].map(|share| sample.quantile_ms(share));
         Self { p50_ms, p90_ms, p99_ms, p999_ms }

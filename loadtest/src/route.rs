@@ -1,4 +1,4 @@
-//! A way to an API server: where callers come, what they ask for, and which processes do the work.
+//! A route to an API server: the destination of callers, their requests, and the processes on the route.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,97 +12,97 @@ use serde::Serialize;
 
 use crate::process::{cpu_time, resident_bytes};
 
-/// The way without a tunnel.
+/// The name of the route without a tunnel.
 pub const DIRECT: &str = "direct";
 
-/// One of the ways that are compared.
+/// One of the routes that are compared.
 #[derive(Debug)]
 pub struct Route {
-    /// What tables call it.
+    /// The name of the route in tables.
     pub name: String,
-    /// Where its callers come.
+    /// The server that callers connect to.
     pub destination: Destination,
-    /// The small request, once for each cluster; callers take them in turn.
+    /// The URI of the small request for each cluster. Callers use them in turn.
     pub small: Vec<Uri>,
-    /// What is large, if there is such a thing: a GET answers with much, a PUT takes much.
+    /// The URI of large transfers, if there is one: GET downloads, PUT uploads.
     pub bulk: Option<Uri>,
-    /// The processes between callers and API server; none on the direct way.
+    /// The processes between callers and API server; none on the direct route.
     pub daemons: Option<Daemons>,
-    /// The process of the API server.
+    /// The process id of the API server.
     pub target: u32,
 }
 
-/// How callers connect.
+/// A server, and the way in which callers connect to it.
 #[derive(Debug, Clone)]
 pub struct Destination {
-    /// Where.
+    /// The address of the server.
     pub address: SocketAddr,
-    /// Whom they trust, PEM.
+    /// The CA certificate that callers trust, PEM.
     pub ca_pem: String,
-    /// Who they are, if they are asked.
+    /// The callers' client certificate, if they have one.
     pub identity: Option<Issued>,
-    /// What they speak.
+    /// The version of HTTP that callers use.
     pub http: Http,
-    /// By whom they are connected to it, if not by themselves.
+    /// The gateway through which callers connect by CONNECT; `None` for a direct connection.
     pub via: Option<Arc<ConnectVia>>,
 }
 
-/// A gateway that connects callers to an address of a cluster, by CONNECT.
+/// A gateway that connects callers to an address in a cluster, by CONNECT.
 #[derive(Debug)]
 pub struct ConnectVia {
-    /// Where it is.
+    /// The address of the gateway.
     pub gateway: SocketAddr,
-    /// Whom callers trust there, PEM.
+    /// The CA certificate that callers trust for the gateway, PEM.
     pub ca_pem: String,
-    /// Who they are there.
+    /// The callers' client certificate for the gateway.
     pub identity: Issued,
-    /// The cluster.
+    /// The cluster that has the address.
     pub cluster: String,
 }
 
-/// A version of HTTP.
+/// A version of HTTP that callers use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 pub enum Http {
-    /// HTTP/1.1: a connection for each exchange at a time.
+    /// HTTP/1.1: a connection carries one exchange at a time.
     #[value(name = "1")]
     One,
-    /// HTTP/2.
+    /// HTTP/2: a connection carries many exchanges.
     #[value(name = "2")]
     Two,
 }
 
-/// Process ids.
+/// The process ids of the daemons.
 #[derive(Debug, Clone)]
 pub struct Daemons {
-    /// The server's.
+    /// The process id of the server.
     pub server: u32,
-    /// The agents', one for each cluster.
+    /// The process ids of the agents, one for each cluster.
     pub agents: Vec<u32>,
 }
 
 /// CPU time that processes have used since they started, user and system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// The server.
+    /// The CPU time of the server.
     pub server: Duration,
-    /// All agents together.
+    /// The CPU time of all agents together.
     pub agents: Duration,
-    /// The API server.
+    /// The CPU time of the API server.
     pub target: Duration,
 }
 
 impl Destination {
-    /// The URI of a path here.
+    /// The URI of a path at this server.
     pub fn uri(&self, path: &str) -> Uri {
         format!("https://{}{path}", self.address).parse().expect("a path makes a URI")
     }
 }
 
 impl Route {
-    /// What its processes have used so far.
+    /// The CPU time that its processes have used so far.
     ///
     /// # Errors
-    /// Where one has ended.
+    /// A process has ended.
     pub fn cpu_time(&self) -> io::Result<CpuTime> {
         let target = cpu_time(self.target)?;
         let Some(daemons) = &self.daemons else { return Ok(CpuTime { target, ..CpuTime::default() }) };
@@ -115,14 +115,14 @@ impl Daemons {
     /// The resident memory of the server and of the first agent, in bytes.
     ///
     /// # Errors
-    /// Where one has ended.
+    /// A process has ended.
     pub fn resident_bytes(&self) -> io::Result<(u64, u64)> {
         Ok((resident_bytes(self.server)?, resident_bytes(self.agents[0])?))
     }
 }
 
 impl CpuTime {
-    /// What was used between an earlier time and this one.
+    /// The CPU time that was used since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             server: self.server - earlier.server,

@@ -1,4 +1,5 @@
-//! `loadtest stalled`: whether callers who never read a large answer cost others their time, or the daemons their memory.
+//! `loadtest slow-readers`: measures whether callers that never read a large response delay others, or cost
+//! the daemons memory.
 
 use std::error::Error;
 use std::ops::{Div, Sub};
@@ -18,42 +19,44 @@ use crate::spread::Spread;
 use crate::table::Table;
 use crate::target::{BULK, SMALL, Target};
 
-/// What the server may hold for each caller who does not read: a window of the tunnel (1.25 MB) in whole batches of packets,
-/// and the caller's connection. Past a budget of its own it ends the longest-stalled, but those who begin at once fill first.
+/// Most memory of the server for each slow reader: a window of the tunnel (1.25 MB) in complete batches of
+/// packets, and the caller's connection. Beyond its budget the server ends the slowest readers, but readers
+/// that begin at once fill their windows first.
 const SERVER_MIB_EACH_MAX: f64 = 4.0;
-/// What the agent may: a stream's window towards the API server (256 KiB), and what is on its way into the tunnel.
+/// Most memory of the agent for each slow reader: a stream's window towards the API server (256 KiB), and
+/// bytes on their way into the tunnel.
 const AGENT_MIB_EACH_MAX: f64 = 2.0;
-/// What either may grow by whoever asks: small requests, allocators.
-const MIB_BESIDE_MAX: f64 = 32.0;
-/// How much longer the slowest hundredth of the others' requests may take than without those who do not read.
+/// Growth of either daemon that small requests and allocators explain.
+const MIB_OTHER_MAX: f64 = 32.0;
+/// Largest p99 of the other callers, as a multiple of their p99 without slow readers.
 const P99_RATIO_MAX: f64 = 2.0;
 
-/// SlowReadersFlags of `loadtest stalled`.
+/// The flags of `loadtest stalled`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SlowReadersFlags {
     #[command(flatten)]
     pub rounds: Rounds,
 
-    /// How many callers do not read, each over a connection of its own; 0 is always measured beside
+    /// Callers that do not read, each over a connection of its own; 0 is always measured, too
     #[serde(rename = "stalled")]
     #[arg(long, alias = "stalled", value_name = "N,N", value_delimiter = ',', default_values_t = [1, 13, 100, 500], value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub slow_readers: Vec<u32>,
 
-    /// How many ask for little beside them
+    /// Callers that send small requests beside them
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub callers: u32,
 
-    /// What is not read
+    /// Size of the responses that are not read
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub mib: u32,
 
-    /// What callers speak
+    /// The version of HTTP that callers use
     #[arg(long, value_name = "VERSION", value_enum, default_value_t = Http::Two)]
     pub http: Http,
 }
 
-/// What those who do not read cost on one way.
+/// The cost of slow readers on one route.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SlowReaderCost {
@@ -61,21 +64,21 @@ struct SlowReaderCost {
     route: String,
     #[serde(rename = "stalled")]
     slow_readers: u32,
-    /// Milliseconds on top of the same round without them.
+    /// Milliseconds more than without them in the same round.
     p50_added_ms: Option<Spread>,
     p99_added_ms: Option<Spread>,
-    /// How many times what it is without them.
+    /// p99 as a multiple of p99 without them.
     p99_ratio: Option<Spread>,
-    /// What a daemon held above what it held before anybody asked, when so many stalled for the first time: allocators
-    /// keep what more of them have needed before.
+    /// Growth of a daemon's memory with this many slow readers in the warm-up round. Later rounds do not
+    /// count, because allocators keep freed memory.
     server_grew_mib: Option<f64>,
     agent_grew_mib: Option<f64>,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
+/// Every error that prevents a report.
 pub async fn run(flags: &SlowReadersFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("slow-readers", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
@@ -87,7 +90,7 @@ pub async fn run(flags: &SlowReadersFlags, seed: u64) -> Result<Report, Box<dyn 
     let mut tunneled = TunnelRig::start_with(&ApiServer::Kubeconfig(kubeconfig), 1, "", &agents).await;
     let tunnel = tunneled.route("tunnel", flags.http, SMALL, Some(BULK), target.id()).await;
     let direct = target.direct(flags.http);
-    let by_address = tunneled.way_by_address(&direct).await;
+    let by_address = tunneled.route_by_address(&direct).await;
     let routes = [direct, tunnel, by_address];
 
     let daemons = tunneled.daemons();
@@ -95,40 +98,40 @@ pub async fn run(flags: &SlowReadersFlags, seed: u64) -> Result<Report, Box<dyn 
         server_bytes: settled_bytes(daemons.server).await?,
         agent_bytes: settled_bytes(daemons.agents[0]).await?,
     };
-    // Fewer before more, because of what allocators keep.
+    // In ascending order, because allocators keep freed memory.
     let mut slow_readers = flags.slow_readers.clone();
     slow_readers.sort_unstable();
     let loads: Vec<Load> = std::iter::once(0)
         .chain(slow_readers)
         .map(|slow_readers| Load::BesideSlowReaders { slow_readers, callers: flags.callers })
         .collect();
-    let ledger = compare(&routes, &loads, &flags.rounds, seed).await?;
+    let measurements = compare(&routes, &loads, &flags.rounds, seed).await?;
 
-    let costs = costs(&ledger, at_first);
-    let rows = rows(&ledger);
+    let costs = costs(&measurements, at_first);
+    let rows = rows(&measurements);
     let report = Report::new(heading, &serde_json::json!({ "costs": costs, "rows": rows }))?;
     let report = tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table));
     let missed: Vec<String> = costs.iter().flat_map(SlowReaderCost::missed).collect();
-    Ok(report.table("what those who do not read cost", table(&costs)).missed(missed))
+    Ok(report.table("the cost of slow readers", table(&costs)).missed(missed))
 }
 
-fn costs(ledger: &Measurements, at_first: Memory) -> Vec<SlowReaderCost> {
+fn costs(measurements: &Measurements, at_first: Memory) -> Vec<SlowReaderCost> {
     let mut costs = Vec::new();
-    for (load, route) in
-        (1..ledger.loads.len()).flat_map(|load| (0..ledger.routes.len()).map(move |route| (load, route)))
+    for (load, route) in (1..measurements.loads.len())
+        .flat_map(|load| (0..measurements.routes.len()).map(move |route| (load, route)))
     {
-        let Load::BesideSlowReaders { slow_readers, .. } = ledger.loads[load] else { continue };
+        let Load::BesideSlowReaders { slow_readers, .. } = measurements.loads[load] else { continue };
         let beside = |figure: fn(f64, f64) -> f64, of: fn(Latency) -> f64| {
-            Spread::of(ledger.rounds.iter().filter_map(|round| {
+            Spread::of(measurements.rounds.iter().filter_map(|round| {
                 Some(figure(of(round[load][route].latency?), of(round[0][route].latency?)))
             }))
         };
         let grew = |figure: fn(Memory) -> u64| {
-            let held = ledger.warm_up[load][route].memory.map(figure)?;
+            let held = measurements.warm_up[load][route].memory.map(figure)?;
             Some((held as f64 - figure(at_first) as f64) / f64::from(1 << 20))
         };
         costs.push(SlowReaderCost {
-            route: ledger.routes[route].clone(),
+            route: measurements.routes[route].clone(),
             slow_readers,
             p50_added_ms: beside(Sub::sub, |latency| latency.p50_ms),
             p99_added_ms: beside(Sub::sub, |latency| latency.p99_ms),
@@ -160,21 +163,21 @@ fn table(costs: &[SlowReaderCost]) -> Table {
 
 impl SlowReaderCost {
     fn missed(&self) -> Vec<String> {
-        let judged = [
+        let bounded = [
             ("server", self.server_grew_mib, SERVER_MIB_EACH_MAX),
             ("agent", self.agent_grew_mib, AGENT_MIB_EACH_MAX),
         ];
-        let budget = |each: f64| each * f64::from(self.slow_readers) + MIB_BESIDE_MAX;
-        let over = judged.into_iter().filter_map(|(name, grew, each)| Some((name, grew?, budget(each))));
+        let budget = |each: f64| each * f64::from(self.slow_readers) + MIB_OTHER_MAX;
+        let over = bounded.into_iter().filter_map(|(name, grew, each)| Some((name, grew?, budget(each))));
         let over = over.filter(|(_, grew, budget)| grew > budget).map(|(name, grew, budget)| {
             format!(
                 "with {} slow readers the {name} grew by {grew:.0} MiB, more than {budget:.0}",
                 self.slow_readers
             )
         });
-        // What the direct way shows is the machine's.
-        let judged = self.p99_ratio.filter(|_| self.route != DIRECT);
-        let slow = judged.map(|ratio| ratio.median).filter(|ratio| *ratio > P99_RATIO_MAX);
+        // The direct route has no bound, because it shows the machine's own effect.
+        let ratio = self.p99_ratio.filter(|_| self.route != DIRECT);
+        let slow = ratio.map(|ratio| ratio.median).filter(|ratio| *ratio > P99_RATIO_MAX);
         let slow = slow.map(|ratio| {
             format!(
                 "with {} slow readers the p99 of others, {}, was {ratio:.2} times what it is without them",
@@ -190,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_read_may_cost_others_as_much_again_and_no_more() {
+    fn slow_readers_may_at_most_double_the_p99_of_others() {
         let cost = |ratio| SlowReaderCost {
             route: "tunnel".to_owned(),
             slow_readers: 1,
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_judged_by_how_many_do_not_read() {
+    fn the_memory_bound_grows_with_the_number_of_slow_readers() {
         let cost = |slow_readers, mib| SlowReaderCost {
             route: "tunnel".to_owned(),
             slow_readers,

@@ -1,4 +1,4 @@
-//! `loadtest watches`: what an idle watch costs server and agent, and when its events arrive.
+//! `loadtest watches`: memory of server and agent for each idle watch, and the latency of its events.
 
 use std::error::Error;
 use std::io;
@@ -27,29 +27,29 @@ use crate::report::{Heading, Report};
 use crate::route::Route;
 use crate::table::Table;
 
-/// What is watched, and where events are made.
+/// The collection that is watched, and in which objects are created.
 const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
-/// An event has reached every watch by then, or it is missed.
+/// Longest wait until an event has reached every watch.
 const EVENT_MAX: Duration = Duration::from_secs(60);
 
-/// WatchesFlags of `loadtest watches`.
+/// The flags of `loadtest watches`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WatchesFlags {
-    /// Watches at once on each way
+    /// Watches at once on each route
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4000))]
     pub watches: u32,
 
-    /// Watches of one caller, who has one HTTP/2 connection; its memory is counted with them
+    /// Watches of one caller with one HTTP/2 connection, whose memory is counted with them
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub per_caller: u32,
 
-    /// Objects that are made while all watch
+    /// Objects that are created while all watches are open
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub events: u32,
 }
 
-/// What one way showed.
+/// The figures of one route.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WatchResult {
@@ -58,7 +58,7 @@ struct WatchResult {
     watches: u32,
     events_expected: u64,
     events_arrived: u64,
-    /// From the request that made an object to the event at a watch.
+    /// Latency from the request that created an object to the event at a watch.
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
@@ -66,16 +66,16 @@ struct WatchResult {
     agent_kib_per_watch: Option<f64>,
 }
 
-/// An event at a watch.
+/// An event that arrived at a watch.
 struct ArrivedEvent {
     event: u32,
     at: Instant,
 }
 
-/// Measures one way after the other, in an order drawn from the seed.
+/// Measures one route after the other, in an order drawn from the seed.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
+/// Every error that prevents a report.
 pub async fn run(flags: &WatchesFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("watches", seed, flags)?.with_kubernetes(pinned_kubernetes());
     let mut cluster = TestCluster::start().await?;
@@ -109,7 +109,7 @@ async fn measure(
     };
     let before = memory().await?;
 
-    progress.say(&format!("{}: opening {} watches", route.name, flags.watches));
+    progress.show(&format!("{}: opening {} watches", route.name, flags.watches));
     let (send, mut arrived) = mpsc::channel(flags.watches as usize * flags.events as usize);
     let (mut watches, mut caller) = (JoinSet::new(), Caller::connect(&route.destination).await?);
     for number in 0..flags.watches {
@@ -118,14 +118,14 @@ async fn measure(
         }
         let mut caller = caller.share().expect("HTTP/2 is shared");
         let body = caller.ask(Method::GET, &route.small[0], RepeatedBody::empty()).await?.into_body();
-        // The caller goes along: the connection ends with the last of them.
+        // Each task keeps the caller, so that the connection ends with the last watch.
         watches.spawn(watch(body, caller, prefix.to_owned(), send.clone()));
     }
     let after = memory().await?;
 
     let mut latency = histogram();
     for event in 0..flags.events {
-        progress.say(&format!("{}: event {event} of {}", route.name, flags.events));
+        progress.show(&format!("{}: event {event} of {}", route.name, flags.events));
         let began = Instant::now();
         make(maker, collection, &format!("{prefix}-{event}")).await?;
         collect(flags.watches, event, began, &mut arrived, &mut latency).await;
@@ -146,7 +146,7 @@ async fn measure(
     })
 }
 
-/// Makes an object.
+/// Creates an object in the collection.
 async fn make(maker: &mut Caller, collection: &Uri, name: &str) -> Result<(), CallError> {
     let object = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}"#);
     let body = RepeatedBody::once(Bytes::from(object));
@@ -154,7 +154,7 @@ async fn make(maker: &mut Caller, collection: &Uri, name: &str) -> Result<(), Ca
     Ok(())
 }
 
-/// Waits until an event has arrived at all watches.
+/// Waits until an event has arrived at all watches, and adds its latencies.
 async fn collect(
     watches: u32,
     event: u32,
@@ -173,11 +173,11 @@ async fn collect(
             }
         }
     };
-    // What is missing then is missing in the count.
+    // Missing events are missing in the count of latencies.
     let _ = timeout(EVENT_MAX, all).await;
 }
 
-/// Reads a watch, line by line, and tells of the objects whose names begin with `prefix`.
+/// Reads a watch line by line, and reports events of objects whose names begin with `prefix`.
 async fn watch(mut body: Incoming, caller: Caller, prefix: String, arrived: mpsc::Sender<ArrivedEvent>) {
     let mut line = Vec::new();
     let marker = format!("\"name\":\"{prefix}-");
@@ -190,7 +190,7 @@ async fn watch(mut body: Incoming, caller: Caller, prefix: String, arrived: mpsc
             let event = event_of(&String::from_utf8_lossy(&line), &marker);
             line.clear();
             if let Some(event) = event {
-                // There is room for all.
+                // The channel has room for all events.
                 let _ = arrived.try_send(ArrivedEvent { event, at: Instant::now() });
             }
         }
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_known_by_the_name_of_its_object_and_not_by_another_way() {
+    fn an_event_is_recognized_by_the_name_of_its_object() {
         let line = r#"{"type":"ADDED","object":{"metadata":{"name":"seen-1-12","namespace":"default"}}}"#;
         assert_eq!(event_of(line, "\"name\":\"seen-1-"), Some(12));
         assert_eq!(event_of(line, "\"name\":\"seen-0-"), None);

@@ -1,4 +1,5 @@
-//! A caller who asks for far too much at once, reads not all of it, and beside whom logins fail, from one address.
+//! The greedy caller: too many requests at once, responses that it does not read, and failing logins, all
+//! from one address.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,59 +21,60 @@ use crate::repeated_body::RepeatedBody;
 use crate::route::Destination;
 use crate::target::{BULK, SLOW};
 
-/// Requests at once on a connection; the gateway grants 250.
+/// Concurrent requests on a connection. The gateway allows 250.
 const STREAMS: u32 = 90;
 
-/// After a refusal it asks again when it was told to, on average: each in its own time, or all of them would come at once for
-/// ever after.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Average pause after a refusal, as its Retry-After says. The pause is random, or all requests would come at
+/// the same time from then on.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// An answer that it does not read it holds for so long, on average: longer than the gateway's patience, so that there is always
-/// one that was cut off; and asks again.
-const UNREAD: Duration = Duration::from_secs(10);
+/// Average time for which a response stays unread. It is longer than the gateway's slow-reader limit, so that
+/// some are always cut off.
+const UNREAD_FOR: Duration = Duration::from_secs(10);
 
-/// What of such an answer comes as far as its connection.
+/// The receive window of an unread response, in bytes.
 const UNREAD_WINDOW_BYTES: u32 = 64 * 1024;
 
-/// What who fails to log in asks for.
+/// The path of the requests with a wrong token.
 const LOGIN: &str = "/api/v1/namespaces";
 
-/// TurnError logins go out in bunches, so many times a second, over so many connections.
-const BUNCHES_PER_SECOND: u32 = 500;
-const STRANGERS: u32 = 4;
+/// Failed logins are sent in this many batches per second, over `LOGIN_CONNECTIONS` connections.
+const BATCHES_PER_SECOND: u32 = 500;
+const LOGIN_CONNECTIONS: u32 = 4;
 
-/// It is at work once it has been at it for so long: whatever is to fill has filled.
+/// Time after which every queue that it can fill is full.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// How much it wants.
+/// The load of the greedy caller.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GreedyFlags {
-    /// How many requests the greedy caller has under way, those that it does not read among them
+    /// Concurrent requests of the greedy caller, with those that it does not read
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10000))]
     pub concurrent: u32,
 
-    /// Of how many large answers it reads nothing
+    /// Large responses that it does not read
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub unread: u32,
 
-    /// How many logins fail in a second, from its address
+    /// Failing logins per second from its address
     #[arg(long, value_name = "N", default_value_t = 10000, value_parser = clap::value_parser!(u32).range(0..=100000))]
     pub failures: u32,
 }
 
-/// Whom it asks for what.
+/// A greedy caller that was not started yet.
 #[derive(Debug, Clone)]
 pub struct GreedyCaller {
-    /// Where, and who it is there; who fails to log in shows no certificate.
+    /// The destination, with its client certificate. The failing logins use none.
     pub destination: Destination,
-    /// What stands before each path.
+    /// The prefix of each path.
     pub prefix: String,
-    /// How much.
-    pub wants: GreedyFlags,
+    /// The load that it produces.
+    pub load: GreedyFlags,
 }
 
-/// One that goes on until it is told to end, in a thread of its own: it takes no turn of those who are measured.
+/// A greedy caller that runs until it is ended. It has a thread of its own, so that it does not delay the
+/// measured callers' runtime.
 #[derive(Debug)]
 pub struct RunningGreedyCaller {
     counts: Arc<GreedyCounts>,
@@ -80,21 +82,21 @@ pub struct RunningGreedyCaller {
     thread: JoinHandle<Result<(), CallError>>,
 }
 
-/// What it met.
+/// The responses that the greedy caller got.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GreedyFigures {
-    /// Small answers.
+    /// Small responses.
     pub answered_per_second: f64,
-    /// Answers with 429 or 503.
+    /// Responses with status 429 or 503.
     pub refused_per_second: f64,
-    /// The most that were asked for and not yet answered, unread ones included.
+    /// Most requests at once that were pending or unread.
     pub under_way_max: u64,
-    /// Large answers that it was given and did not read.
+    /// Large responses that it got and did not read.
     pub unread_per_second: f64,
-    /// Answers that broke off.
+    /// Responses that were cut off.
     pub broken_per_second: f64,
-    /// Answers with 401 or 429 to who is nobody.
+    /// Responses with status 401 or 429 to requests with a wrong token.
     pub failed_logins_per_second: f64,
 }
 
@@ -111,21 +113,21 @@ struct GreedyCounts {
 }
 
 impl GreedyCaller {
-    /// Begins, and returns when all of it is under way.
+    /// Starts it, and returns when its full load runs.
     ///
     /// # Errors
-    /// The first [`CallError`] on the way there.
-    pub async fn begin(self) -> Result<RunningGreedyCaller, CallError> {
+    /// The first [`CallError`] of a connection.
+    pub async fn start(self) -> Result<RunningGreedyCaller, CallError> {
         let counts = Arc::new(GreedyCounts::default());
         let (ready, is_ready) = oneshot::channel();
         let thread = std::thread::spawn({
             let counts = Arc::clone(&counts);
             move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                runtime.expect("a runtime can be built").block_on(self.work(&counts, ready))
+                runtime.expect("a runtime can be built").block_on(self.run(&counts, ready))
             }
         });
-        // Where it ended before, `end` says why.
+        // If it has ended already, `end` returns the reason.
         let _ = is_ready.await;
         sleep(WARM_UP).await;
         for count in [&counts.answered, &counts.refused, &counts.unread, &counts.broken, &counts.failed] {
@@ -134,13 +136,14 @@ impl GreedyCaller {
         Ok(RunningGreedyCaller { counts, began: Instant::now(), thread })
     }
 
-    async fn work(&self, counts: &Arc<GreedyCounts>, ready: oneshot::Sender<()>) -> Result<(), CallError> {
-        let small = self.wants.concurrent.saturating_sub(self.wants.unread);
+    async fn run(&self, counts: &Arc<GreedyCounts>, ready: oneshot::Sender<()>) -> Result<(), CallError> {
+        let small = self.load.concurrent.saturating_sub(self.load.unread);
         let connected =
             try_join_all((0..small.div_ceil(STREAMS)).map(|_| Caller::connect(&self.destination))).await?;
-        let careless = Caller::connect_windowed(&self.destination, UNREAD_WINDOW_BYTES).await?;
-        let stranger = Destination { identity: None, ..self.destination.clone() };
-        let strangers = try_join_all((0..STRANGERS).map(|_| Caller::connect(&stranger))).await?;
+        let slow_reader = Caller::connect_windowed(&self.destination, UNREAD_WINDOW_BYTES).await?;
+        let unauthenticated = Destination { identity: None, ..self.destination.clone() };
+        let login_callers =
+            try_join_all((0..LOGIN_CONNECTIONS).map(|_| Caller::connect(&unauthenticated))).await?;
 
         let mut tasks = JoinSet::new();
         let slow = self.destination.uri(&format!("{}{SLOW}", self.prefix));
@@ -150,17 +153,22 @@ impl GreedyCaller {
             tasks.spawn(ask_again(caller, slow.clone(), rng, Arc::clone(counts)));
         }
         let bulk = self.destination.uri(&format!("{}{BULK}", self.prefix));
-        for number in 0..self.wants.unread {
+        for number in 0..self.load.unread {
             let rng = Dice::new(u64::from(number));
-            tasks.spawn(read_nothing(shared(&careless), bulk.clone(), rng, Arc::clone(counts)));
+            tasks.spawn(read_nothing(shared(&slow_reader), bulk.clone(), rng, Arc::clone(counts)));
         }
         let login = self.destination.uri(&format!("{}{LOGIN}", self.prefix));
-        for (number, caller) in strangers.into_iter().enumerate() {
+        for (number, caller) in login_callers.into_iter().enumerate() {
             let wrong = HeaderValue::from_str(&format!("Bearer wrong-{number}")).expect("a header");
             let caller = caller.with_authorization(wrong);
-            tasks.spawn(fail(caller, login.clone(), self.wants.failures / STRANGERS, Arc::clone(counts)));
+            tasks.spawn(fail_logins(
+                caller,
+                login.clone(),
+                self.load.failures / LOGIN_CONNECTIONS,
+                Arc::clone(counts),
+            ));
         }
-        let _ = ready.send(()); // Whoever waits for it waits until then.
+        let _ = ready.send(()); // `start` waits for it.
         let mut tick = interval(Duration::from_millis(20));
         while !counts.is_over.load(Ordering::Relaxed) {
             tick.tick().await;
@@ -173,13 +181,13 @@ impl GreedyCaller {
 }
 
 impl RunningGreedyCaller {
-    /// Ends it.
+    /// Ends it, and returns its figures.
     ///
     /// # Errors
-    /// The first [`CallError`] that was none of its making.
+    /// The first [`CallError`] that its load does not explain.
     ///
     /// # Panics
-    /// If it has.
+    /// Its thread has panicked.
     pub fn end(self) -> Result<GreedyFigures, CallError> {
         let seconds = self.began.elapsed().as_secs_f64();
         let GreedyCounts { answered, refused, under_way_max, unread, broken, failed, .. } = &*self.counts;
@@ -198,8 +206,8 @@ impl RunningGreedyCaller {
 }
 
 impl GreedyFigures {
-    /// Of turns of the same length.
-    pub fn sum(turns: &[Self]) -> Self {
+    /// The mean of several turns of the same length.
+    pub fn mean(turns: &[Self]) -> Self {
         let mean =
             |figure: fn(&Self) -> f64| turns.iter().map(figure).sum::<f64>() / turns.len().max(1) as f64;
         Self {
@@ -229,11 +237,11 @@ fn shared(caller: &Caller) -> Caller {
     caller.share().expect("it speaks HTTP/2")
 }
 
-fn is_no(status: StatusCode) -> bool {
+fn is_refusal(status: StatusCode) -> bool {
     [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status)
 }
 
-/// Half of it to one and a half.
+/// A random duration between half of `span` and one and a half times `span`.
 fn about(span: Duration, rng: &mut Dice) -> Duration {
     span.mul_f64(0.5 + rng.share())
 }
@@ -248,14 +256,14 @@ async fn ask_again(
         counts.begun();
         match caller.get(&uri).await {
             Ok(_) => counts.ended(&counts.answered),
-            Err(CallError::Refused { status, .. }) if is_no(status) => {
+            Err(CallError::Refused { status, .. }) if is_refusal(status) => {
                 counts.ended(&counts.refused);
-                sleep(about(AGAIN, &mut rng)).await;
+                sleep(about(RETRY_PAUSE, &mut rng)).await;
             }
-            // Whoever reads nothing is cut off, and one of its other answers may be taken for such a one.
+            // The gateway ends slow readers, and may take another response of this caller for one.
             Err(CallError::Http(_)) if !caller.is_over() => {
                 counts.ended(&counts.broken);
-                sleep(about(AGAIN, &mut rng)).await;
+                sleep(about(RETRY_PAUSE, &mut rng)).await;
             }
             Err(error) => return Err(error),
         }
@@ -272,35 +280,40 @@ async fn read_nothing(
         counts.begun();
         match caller.ask(Method::GET, &uri, RepeatedBody::empty()).await {
             Ok(unread) => {
-                sleep(about(UNREAD, &mut rng)).await;
+                sleep(about(UNREAD_FOR, &mut rng)).await;
                 drop(unread);
                 counts.ended(&counts.unread);
             }
-            Err(CallError::Refused { status, .. }) if is_no(status) => {
+            Err(CallError::Refused { status, .. }) if is_refusal(status) => {
                 counts.ended(&counts.refused);
-                sleep(about(AGAIN, &mut rng)).await;
+                sleep(about(RETRY_PAUSE, &mut rng)).await;
             }
             Err(error) => return Err(error),
         }
     }
 }
 
-async fn fail(caller: Caller, uri: Uri, per_second: u32, counts: Arc<GreedyCounts>) -> Result<(), CallError> {
-    let mut bunches = interval(Duration::from_secs(1) / BUNCHES_PER_SECOND);
-    bunches.set_missed_tick_behavior(MissedTickBehavior::Skip);
+async fn fail_logins(
+    caller: Caller,
+    uri: Uri,
+    per_second: u32,
+    counts: Arc<GreedyCounts>,
+) -> Result<(), CallError> {
+    let mut batches = interval(Duration::from_secs(1) / BATCHES_PER_SECOND);
+    batches.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut begun = 0_u64;
     let since = Instant::now();
     loop {
-        bunches.tick().await;
+        batches.tick().await;
         let due = (since.elapsed().as_secs_f64() * f64::from(per_second)) as u64;
-        let bunch = (begun..due).take(STREAMS as usize).map(|_| log_in(shared(&caller), uri.clone()));
-        let failed = try_join_all(bunch).await?.len() as u64;
+        let batch = (begun..due).take(STREAMS as usize).map(|_| log_in(shared(&caller), uri.clone()));
+        let failed = try_join_all(batch).await?.len() as u64;
         begun += failed;
         counts.failed.fetch_add(failed, Ordering::Relaxed);
     }
 }
 
-/// One that fails: at a server that does nothing it is answered 200.
+/// Sends one request with a wrong token. A target without authentication answers it with 200.
 async fn log_in(mut caller: Caller, uri: Uri) -> Result<(), CallError> {
     match caller.ask(Method::GET, &uri, RepeatedBody::empty()).await {
         Ok(answer) => answer.into_body().collect().await.map(drop).map_err(CallError::Http),

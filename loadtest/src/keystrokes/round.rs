@@ -1,4 +1,4 @@
-//! A site of its own behind the link, with the daemons as people run them, and the turns of one round there.
+//! One round: a site behind the link with real daemons, and the turns there.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::link::path::Impairments;
 
 const SHELL: &str = "/api/v1/namespaces/default/pods/shell/exec";
 
-/// One round: its turns in this order.
+/// Runs one round, with its turns in this order.
 pub(super) async fn run(
     impairments: Impairments,
     carrier: Carrier,
@@ -42,7 +42,7 @@ async fn in_lab(
 ) -> Vec<KeystrokeTurn> {
     let rig = lab.rig_logging("info", "").await;
     let seed = impairments.seed.to_string();
-    let uplink = Uplink::simulated(&impairments.words()).with(&["--seed", &seed]);
+    let uplink = Uplink::simulated(&impairments.to_linksim()).with(&["--seed", &seed]);
     let site = lab.site("edge", uplink).await;
     let api = site.fake_api(FakeApiOptions::default()).await;
     api.on(SHELL, Behaviour::Upgrade { pause: Duration::ZERO, first: Bytes::new() });
@@ -59,7 +59,7 @@ async fn in_lab(
         sleep(warm_up).await;
         let counts = [&bulk.out_bytes, &bulk.in_bytes];
         let (began, before) = (Instant::now(), counts.map(read));
-        let took = shells.typed(lasts).await;
+        let took = shells.type_for(lasts).await;
         let seconds = began.elapsed().as_secs_f64();
         let [out, into] = [0, 1].map(|way| (read(counts[way]) - before[way]) as f64 * 8.0 / 1e6 / seconds);
         bulk.end();

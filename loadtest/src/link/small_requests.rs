@@ -1,4 +1,4 @@
-//! Small requests beside a bulk transfer: one every 50 ms, and how long each took.
+//! Sends a small request every 50 ms beside a bulk transfer, and measures the latency of each.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use tokio::time::{interval, timeout};
 
 use super::LinkTurn;
 
-/// 20 callers, each of whom asks once a second.
+/// Interval of small requests, as of 20 callers with one request per second each.
 const SMALL_EVERY: Duration = Duration::from_millis(50);
-/// An answer that has not come by then counts as having taken so long.
+/// Longest wait for a response. A missing response counts with this latency.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Asks for so long while the bulk, of which `received` counts the bytes, goes on. `exchange` makes a request that resolves
-/// to nothing where it failed.
+/// Measures for this long beside the bulk transfer, whose bytes `received` counts. `exchange` makes a
+/// request, which resolves to `None` if it fails.
 pub(super) async fn measure<F>(
     lasts: Duration,
     received: &AtomicU64,
@@ -32,7 +32,7 @@ where
     }
     let bytes = received.load(Relaxed) - before;
     let goodput_mbit = bytes as f64 * 8.0 / 1e6 / began.elapsed().as_secs_f64();
-    // The bulk goes on meanwhile: the last ones are asked beside it like the first.
+    // The bulk transfer runs on, so that the last requests run beside it like the first.
     let took: Vec<Option<Duration>> = asked.join_all().await;
 
     let mut milliseconds: Vec<f64> =
@@ -42,7 +42,7 @@ where
     LinkTurn { goodput_mbit, p50_ms: part(0.5), p99_ms: part(0.99), answered: took.iter().flatten().count() }
 }
 
-/// How long one small request took; nothing where it was not answered in time.
+/// The latency of one small request. `None` if it failed or got no response in time.
 async fn took(exchange: impl Future<Output = Option<()>>) -> Option<Duration> {
     let began = Instant::now();
     timeout(ANSWER_MAX, exchange).await.ok()??;

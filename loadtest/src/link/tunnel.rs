@@ -1,4 +1,4 @@
-//! A download through gateway and tunnel and small GETs beside it, over one carrier or the other.
+//! A download through gateway and tunnel and small GETs beside it, over a given carrier.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -17,14 +17,15 @@ use super::path::Impairments;
 use super::quic::SMALL_BYTES;
 use super::{LinkTurn, small_requests};
 
-/// What is small, and what is asked for without an end.
+/// The path of a small response, and that of an endless one.
 const SMALL: &str = "/api/v1/namespaces/default/configmaps/small";
 const BULK: &str = "/api/v1/namespaces/default/pods/bulk/log";
 const PIECE_BYTES: usize = 64 * 1024;
-/// What the caller of the download lets come unread: more than the link holds, so that the caller bounds nothing.
+/// The receive window of the download. It is larger than the link's bandwidth-delay product, so that it
+/// limits nothing.
 const CALLER_WINDOW_BYTES: u32 = 16 << 20;
 
-/// One turn: a site of its own behind the link, with the daemons as people run them.
+/// Runs one turn at a new site behind the link, with the real daemons.
 pub async fn turn(
     impairments: Impairments,
     carrier: Carrier,
@@ -47,7 +48,7 @@ async fn in_lab(
 ) -> LinkTurn {
     let rig = lab.rig_logging("info", "").await;
     let seed = impairments.seed.to_string();
-    let uplink = Uplink::simulated(&impairments.words()).with(&["--seed", &seed]);
+    let uplink = Uplink::simulated(&impairments.to_linksim()).with(&["--seed", &seed]);
     let site = lab.site("edge", uplink).await;
     let api = site.fake_api(FakeApiOptions::default()).await;
     api.on(SMALL, Behaviour::Answer(Answer::json(200, " ".repeat(SMALL_BYTES))));

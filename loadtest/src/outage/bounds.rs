@@ -1,4 +1,4 @@
-//! What is asked of an outage, and what came of it.
+//! The bounds on outages, and the tables of their results.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,49 +7,51 @@ use ::tests::outage::{Direction, Outcome};
 
 use crate::table::Table;
 
-/// From the link's return to the first byte of everything that was under way.
+/// Longest time from the link's return to the first byte of each transfer.
 const RESUMED_MAX: Duration = Duration::from_secs(1);
-/// The same over TCP: the kernel pauses for a second between two attempts, and needs a second one where it runs BBR.
+/// The same bound over TCP. The kernel pauses for a second between two attempts, and with BBR needs a second
+/// attempt.
 const RESUMED_OVER_TCP_MAX: Duration = Duration::from_secs(3);
-/// Until a dark path is noticed: under a tunnel in use, and under one that only beats.
+/// Longest time until an outage is noticed, by a tunnel in use and by an idle one.
 const NOTICED_MAX: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(8)];
-/// Misses of one kind that are written out; the rest is counted.
-const TOLD_MAX: usize = 5;
+/// Misses of one kind that are listed. The rest is counted.
+const LISTED_MAX: usize = 5;
 
-/// A direction's name, and its longest time to the first byte for each length and kind; `None` where a byte never came.
+/// The name of a direction, with its longest time to the first byte for each length and kind of outage.
+/// `None` if a byte never arrived.
 pub type Slowest = (&'static str, Vec<(String, Option<Duration>)>);
 
-/// Outages of one length and kind.
+/// Outages grouped by length and by whether the port was new.
 type Groups<'a> = BTreeMap<(Duration, bool), Vec<&'a Outcome>>;
 
-/// What did not hold, as sentences.
+/// The missed bounds, as sentences.
 pub fn missed(outcomes: &[Outcome], limit: Duration, is_over_tcp: bool) -> Vec<String> {
     let resumed_max = if is_over_tcp { RESUMED_OVER_TCP_MAX } else { RESUMED_MAX };
     let mut missed = Vec::new();
     for ((length, new_port), group) in groups(outcomes) {
-        let mut said: Vec<String> = Vec::new();
+        let mut sentences: Vec<String> = Vec::new();
         for outcome in group {
             let seed = outcome.plan.seed;
             let wrongs = if length < limit { wrongs(outcome, resumed_max) } else { outcome.wrongs_beyond() };
-            said.extend(wrongs.into_iter().map(|wrong| format!("trial {seed}: {wrong}")));
+            sentences.extend(wrongs.into_iter().map(|wrong| format!("trial {seed}: {wrong}")));
         }
-        let more = said.len().saturating_sub(TOLD_MAX);
-        said.truncate(TOLD_MAX);
+        let more = sentences.len().saturating_sub(LISTED_MAX);
+        sentences.truncate(LISTED_MAX);
         let kind = kind(length, new_port);
-        missed.extend(said.into_iter().map(|wrong| format!("{kind}: {wrong}")));
+        missed.extend(sentences.into_iter().map(|wrong| format!("{kind}: {wrong}")));
         missed.extend((more > 0).then(|| format!("{kind}: and {more} more")));
     }
     missed
 }
 
-/// What people read.
+/// The tables of the report.
 pub fn tables(outcomes: &[Outcome], limit: Duration) -> Vec<(String, Table)> {
     let groups = groups(outcomes);
     let mut over = Table::new(&[
         "dark for",
         "trials",
         "ended with an error",
-        "ended as if whole",
+        "truncated without error",
         "bytes wrong",
         "busy suspect, max s",
         "idle suspect, max s",
@@ -61,7 +63,7 @@ pub fn tables(outcomes: &[Outcome], limit: Duration) -> Vec<(String, Table)> {
         let directions = || group.iter().flat_map(|outcome| &outcome.directions);
         let broken = directions().filter(|it| it.broken.is_some()).count();
         let truncated = directions().filter(|it| it.truncated).count();
-        let is_held = *length < limit;
+        let is_resumed = *length < limit;
         let wrong = directions().filter(|it| it.fault.is_some()).count();
         let noticed = [0, 1].map(|which| longest(group.iter().map(|outcome| outcome.noticed[which])));
         let slowest = directions().max_by_key(|it| it.resumed.unwrap_or(Duration::MAX));
@@ -76,20 +78,20 @@ pub fn tables(outcomes: &[Outcome], limit: Duration) -> Vec<(String, Table)> {
             noticed[0].clone(),
             noticed[1].clone(),
             resumed.get(resumed.len() / 2).map_or_else(|| "never".to_owned(), seconds),
-            if is_held { longest(directions().map(|it| it.resumed)) } else { String::new() },
-            slowest.filter(|_| is_held).map_or_else(String::new, |it| it.name.to_owned()),
+            if is_resumed { longest(directions().map(|it| it.resumed)) } else { String::new() },
+            slowest.filter(|_| is_resumed).map_or_else(String::new, |it| it.name.to_owned()),
         ]);
     }
     vec![
-        ("From the link's going dark and from its reopening".to_owned(), over),
+        ("Times since the link was interrupted and since it returned".to_owned(), over),
         (
-            "First byte after the reopening, longest of all trials, in seconds".to_owned(),
+            "First byte after the link's return, longest of all trials, in seconds".to_owned(),
             by_direction(&groups),
         ),
     ]
 }
 
-/// How slow each direction was at most.
+/// The longest time to the first byte of each direction.
 pub fn by_direction_max(outcomes: &[Outcome]) -> Vec<Slowest> {
     let groups = groups(outcomes);
     names(outcomes)
@@ -125,13 +127,17 @@ fn wrongs(outcome: &Outcome, resumed_max: Duration) -> Vec<String> {
         match it.resumed {
             Some(resumed) if resumed <= resumed_max => {}
             Some(resumed) => {
-                wrongs.push(format!("{}: first byte {} s after the reopening", it.name, seconds(&resumed)));
+                wrongs.push(format!(
+                    "{}: first byte {} s after the link's return",
+                    it.name,
+                    seconds(&resumed)
+                ));
             }
-            None => wrongs.push(format!("{}: no byte after the reopening", it.name)),
+            None => wrongs.push(format!("{}: no byte after the link's return", it.name)),
         }
     }
     for ((which, noticed), max) in ["busy", "idle"].into_iter().zip(outcome.noticed).zip(NOTICED_MAX) {
-        // Shorter outages than that need not be noticed.
+        // Shorter outages need not be noticed.
         if outcome.dark > max && noticed.is_none_or(|noticed| noticed > max) {
             wrongs.push(format!(
                 "the {which} tunnel was suspect after {}, not within {max:?}",
@@ -186,7 +192,7 @@ mod tests {
         Outcome { plan, dark: length, noticed, directions: vec![direction], memory: Memory::default() }
     }
 
-    fn well() -> Direction {
+    fn good() -> Direction {
         Direction {
             name: "download",
             resumed: Some(Duration::from_millis(300)),
@@ -198,38 +204,38 @@ mod tests {
     }
 
     #[test]
-    fn what_is_well_is_not_missed_and_what_is_not_is_said_with_its_trial() {
-        assert_eq!(missed(&[outcome(30, well())], LIMIT, false), Vec::<String>::new());
+    fn every_missed_bound_is_named_with_its_trial() {
+        assert_eq!(missed(&[outcome(30, good())], LIMIT, false), Vec::<String>::new());
         let broken = Some((Duration::from_secs(9), "reset".to_owned()));
-        for (wrong, says) in [
-            (Direction { resumed: Some(Duration::from_millis(1001)), ..well() }, "1.001 s after"),
-            (Direction { resumed: None, ..well() }, "no byte after"),
-            (Direction { truncated: true, ..well() }, "as if it were whole"),
-            (Direction { fault: Some("3 bytes are missing".to_owned()), ..well() }, "3 bytes are missing"),
-            (Direction { broken, ..well() }, "reset"),
+        for (wrong, part) in [
+            (Direction { resumed: Some(Duration::from_millis(1001)), ..good() }, "1.001 s after"),
+            (Direction { resumed: None, ..good() }, "no byte after"),
+            (Direction { truncated: true, ..good() }, "as if it were whole"),
+            (Direction { fault: Some("3 bytes are missing".to_owned()), ..good() }, "3 bytes are missing"),
+            (Direction { broken, ..good() }, "reset"),
         ] {
             let missed = missed(&[outcome(30, wrong)], LIMIT, false);
-            assert!(missed.iter().any(|it| it.contains(says) && it.contains("trial 7")), "{missed:?}");
+            assert!(missed.iter().any(|it| it.contains(part) && it.contains("trial 7")), "{missed:?}");
         }
-        let late = Outcome { noticed: [None, None], ..outcome(30, well()) };
+        let late = Outcome { noticed: [None, None], ..outcome(30, good()) };
         assert_eq!(missed(&[late], LIMIT, false).len(), 2);
     }
 
     #[test]
-    fn beyond_the_limit_only_an_error_is_well() {
-        assert!(missed(&[outcome(310, well())], LIMIT, false)[0].contains("no error"));
+    fn beyond_the_limit_only_an_error_is_accepted() {
+        assert!(missed(&[outcome(310, good())], LIMIT, false)[0].contains("no error"));
         let broken = Some((Duration::from_secs(301), "reset".to_owned()));
-        assert!(missed(&[outcome(310, Direction { broken, ..well() })], LIMIT, false).is_empty());
+        assert!(missed(&[outcome(310, Direction { broken, ..good() })], LIMIT, false).is_empty());
         assert!(
-            missed(&[outcome(310, Direction { truncated: true, ..well() })], LIMIT, false)[0]
+            missed(&[outcome(310, Direction { truncated: true, ..good() })], LIMIT, false)[0]
                 .contains("whole")
         );
     }
 
     #[test]
-    fn many_misses_are_counted_and_not_all_told() {
-        let outcomes = vec![outcome(30, Direction { resumed: None, ..well() }); 9];
+    fn many_misses_are_counted_and_not_all_listed() {
+        let outcomes = vec![outcome(30, Direction { resumed: None, ..good() }); 9];
         let missed = missed(&outcomes, LIMIT, false);
-        assert_eq!((missed.len(), missed[TOLD_MAX].contains("4 more")), (TOLD_MAX + 1, true));
+        assert_eq!((missed.len(), missed[LISTED_MAX].contains("4 more")), (LISTED_MAX + 1, true));
     }
 }

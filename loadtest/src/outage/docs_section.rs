@@ -1,4 +1,4 @@
-//! The section of `docs/measuring.md` that a run fills.
+//! Writes the results of a run into its section of `docs/measuring.md`.
 
 use std::fs;
 use std::io;
@@ -7,22 +7,22 @@ use std::path::Path;
 use super::OutageFlags;
 use crate::report::Report;
 
-/// What the section begins with; it ends before the next heading of its kind.
+/// The heading of the section, which ends before the next heading of the same level.
 const HEADING: &str = "## An outage, as it was measured\n";
 
-/// Puts a run into the place of the section.
+/// Replaces the section of the page with the results of a run.
 ///
 /// # Errors
 /// The page cannot be read or written, or has no such section.
 pub fn write(page: &Path, flags: &OutageFlags, report: &Report) -> io::Result<()> {
     let text = fs::read_to_string(page)?;
-    let text = replaced(&text, &section(flags, report)).ok_or_else(|| {
+    let text = replace_section(&text, &section(flags, report)).ok_or_else(|| {
         io::Error::other(format!("{} has no section {:?}", page.display(), HEADING.trim_end()))
     })?;
     fs::write(page, text)
 }
 
-fn replaced(page: &str, section: &str) -> Option<String> {
+fn replace_section(page: &str, section: &str) -> Option<String> {
     let (before, old) = page.split_once(HEADING)?;
     let after = old.find("\n## ").map_or("", |at| &old[at..]);
     Some(format!("{before}{HEADING}\n{section}{after}"))
@@ -51,10 +51,10 @@ mod tests {
         for after in ["", "\n## More\n\nText.\n"] {
             let page = format!("# Page\n\n{HEADING}\nOld\n\n### Part\n{after}");
 
-            let page = replaced(&page, "New\n").unwrap();
+            let page = replace_section(&page, "New\n").unwrap();
 
             assert_eq!(page, format!("# Page\n\n{HEADING}\nNew\n{after}"));
         }
-        assert_eq!(replaced("# Page\n", "New\n"), None);
+        assert_eq!(replace_section("# Page\n", "New\n"), None);
     }
 }

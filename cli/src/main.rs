@@ -50,15 +50,7 @@ fn main() -> ExitCode {
 
 fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
     match invocation.command {
-        Command::Ca(CaCommand::Init(args)) => print::lines(&ca::init(&args)?)?,
-        Command::Ca(CaCommand::Intermediate(args)) => print::lines(&ca::intermediate(&args)?)?,
-        Command::Ca(CaCommand::Rotate(args)) => print::lines(&ca::rotate(&args)?)?,
-        Command::Ca(CaCommand::Issue(IssueCommand::Server(args))) => print::lines(&ca::issue_server(&args)?)?,
-        Command::Ca(CaCommand::Issue(IssueCommand::Agent(args))) => print::lines(&ca::issue_agent(&args)?)?,
-        Command::Ca(CaCommand::Issue(IssueCommand::Caller(args))) => print::lines(&ca::issue_caller(&args)?)?,
-        Command::Ca(CaCommand::Issue(IssueCommand::Proxy(args))) => print::lines(&ca::issue_proxy(&args)?)?,
-        Command::Ca(CaCommand::Issue(IssueCommand::Admin(args))) => print::lines(&ca::issue_admin(&args)?)?,
-        Command::Ca(CaCommand::Show(args)) => print::lines(&ca::show(&args)?)?,
+        Command::Ca(command) => print::lines(&run_ca(&command)?)?,
         Command::Kubeconfig(args) => match kubeconfig::write(args)? {
             kubeconfig::KubeconfigOutput::Text(text) => print::document(&text)?,
             kubeconfig::KubeconfigOutput::File(lines) => print::lines(&lines)?,
@@ -99,29 +91,37 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Token(TokenCommand::Create(args)) => print::document(&tokens::create(&args)?)?,
         Command::Token(TokenCommand::List(args)) => print::lines(&tokens::list(&args)?)?,
         Command::Token(TokenCommand::Revoke(args)) => print::lines(&tokens::revoke(&args)?)?,
-        Command::User(UserCommand::Token(UserTokenCommand::Create(args))) => {
-            print::lines(&[user_tokens::create(&args)?])?
-        }
-        Command::User(UserCommand::Token(UserTokenCommand::Hash(args))) => {
-            print::lines(&user_tokens::hash(&args)?)?
-        }
-        Command::User(UserCommand::DialToken(DialTokenCommand::Create(args))) => {
-            print::lines(&dial_tokens::create(args)?)?;
-        }
-        Command::User(UserCommand::DialToken(DialTokenCommand::Kubeconfig(args))) => {
-            print::lines(&dial_tokens::kubeconfig::write(&args)?)?;
-        }
-        Command::User(UserCommand::DialToken(DialTokenCommand::List(args))) => {
-            print::lines(&dial_tokens::list(&args)?)?
-        }
-        Command::User(UserCommand::DialToken(DialTokenCommand::Revoke(args))) => {
-            print::lines(&dial_tokens::revoke(&args)?)?;
-        }
-        Command::User(UserCommand::Revoke(args)) => print::lines(&revocations::revoke(args)?)?,
-        Command::User(UserCommand::List(args)) => print::lines(&revocations::list(&args)?)?,
-        Command::User(UserCommand::Restore(args)) => print::lines(&revocations::restore(args)?)?,
+        Command::User(command) => print::lines(&run_user(command)?)?,
         Command::Completion(args) => print::document(&completion::script(args.shell, invocation.program)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn run_ca(command: &CaCommand) -> Result<Vec<String>, Box<dyn Error>> {
+    Ok(match command {
+        CaCommand::Init(args) => ca::init(args)?,
+        CaCommand::Intermediate(args) => ca::intermediate(args)?,
+        CaCommand::Rotate(args) => ca::rotate(args)?,
+        CaCommand::Issue(IssueCommand::Server(args)) => ca::issue_server(args)?,
+        CaCommand::Issue(IssueCommand::Agent(args)) => ca::issue_agent(args)?,
+        CaCommand::Issue(IssueCommand::Caller(args)) => ca::issue_caller(args)?,
+        CaCommand::Issue(IssueCommand::Proxy(args)) => ca::issue_proxy(args)?,
+        CaCommand::Issue(IssueCommand::Admin(args)) => ca::issue_admin(args)?,
+        CaCommand::Show(args) => ca::show(args)?,
+    })
+}
+
+fn run_user(command: UserCommand) -> Result<Vec<String>, Box<dyn Error>> {
+    Ok(match command {
+        UserCommand::Token(UserTokenCommand::Create(args)) => vec![user_tokens::create(&args)?],
+        UserCommand::Token(UserTokenCommand::Hash(args)) => user_tokens::hash(&args)?,
+        UserCommand::DialToken(DialTokenCommand::Create(args)) => dial_tokens::create(args)?,
+        UserCommand::DialToken(DialTokenCommand::Kubeconfig(args)) => dial_tokens::kubeconfig::write(&args)?,
+        UserCommand::DialToken(DialTokenCommand::List(args)) => dial_tokens::list(&args)?,
+        UserCommand::DialToken(DialTokenCommand::Revoke(args)) => dial_tokens::revoke(&args)?,
+        UserCommand::Revoke(args) => revocations::revoke(args)?,
+        UserCommand::List(args) => revocations::list(&args)?,
+        UserCommand::Restore(args) => revocations::restore(args)?,
+    })
 }

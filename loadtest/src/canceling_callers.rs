@@ -46,7 +46,7 @@ pub struct RequestCounts {
     pub answered: u64,
     /// Requests that the caller cancelled.
     pub given_up: u64,
-    /// Requests that failed otherwise.
+    /// Requests that failed by themselves.
     pub failed: u64,
 }
 
@@ -132,16 +132,16 @@ async fn ask(mix: RequestMix, counts: Arc<SharedCounts>, mut rng: Dice) -> Optio
 
 async fn send_one(
     mix: &RequestMix,
-    kept: &mut Option<Caller>,
+    open: &mut Option<Caller>,
     rng: &mut Dice,
 ) -> Result<RequestOutcome, CallError> {
-    let mut caller = match kept.take() {
+    let mut caller = match open.take() {
         Some(caller) if !caller.is_over() => caller,
         _ => Caller::connect(&mix.destination).await?,
     };
     if rng.below(100) >= mix.cancel_percent {
         caller.get(&mix.small).await?;
-        *kept = Some(caller);
+        *open = Some(caller);
         return Ok(RequestOutcome::Answered);
     }
     let cancel_after = Duration::from_micros(rng.below(CANCEL_AFTER_MAX_US));
@@ -161,7 +161,7 @@ async fn send_one(
     // On HTTP/1.1 a request is cancelled by closing the connection. On HTTP/2 its stream is reset, and some
     // callers also close the connection.
     if mix.destination.http == Http::Two && rng.below(CLOSE_ONE_IN) > 0 {
-        *kept = Some(caller);
+        *open = Some(caller);
     }
     Ok(outcome)
 }

@@ -41,7 +41,7 @@ struct FlappingServer {
 struct FlapState {
     /// Tells whether tunnels are closed; otherwise they stay open.
     flaps: AtomicBool,
-    /// Notified when `flaps` changes.
+    /// Notified whenever `flaps` has changed.
     changed: Notify,
     closed: AtomicU64,
 }

@@ -62,7 +62,7 @@ pub struct KeystrokesFlags {
 #[serde(rename_all = "camelCase")]
 enum BulkTraffic {
     Nothing,
-    /// Out of the cluster.
+    /// Downloads out of the cluster.
     Out,
     In,
     Both,

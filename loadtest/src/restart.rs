@@ -122,7 +122,7 @@ pub async fn run(flags: &RestartFlags, seed: u64) -> Result<Report, Box<dyn Erro
     wait_for_agents(&rig, flags, Instant::now()).await?;
     let mut rounds = Vec::new();
     for outage in &flags.outages {
-        progress.show(&format!("{} agents hold their tunnels", agents.len()));
+        progress.show(&format!("{} agents keep their tunnels open", agents.len()));
         let open = open_streams(&rig, flags.holding).await?;
         sleep(TUNNEL_AGE).await;
         rig.kill_server();

@@ -44,13 +44,13 @@ pub enum Load {
     /// Small GETs in a closed loop: each caller sends its next request after its response.
     #[serde(rename_all = "camelCase")]
     Small {
-        /// The number of callers.
+        /// The number of concurrent callers.
         callers: u32,
     },
     /// Small GETs in an open loop: requests begin at random times.
     #[serde(rename_all = "camelCase")]
     Open {
-        /// The number of connections.
+        /// The number of open connections.
         callers: u32,
         /// The average number of requests per second.
         per_second: f64,

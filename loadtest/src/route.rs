@@ -32,7 +32,7 @@ pub struct Route {
     pub target: u32,
 }
 
-/// A server, and the way in which callers connect to it.
+/// A server, and the credentials and protocol with which callers connect to it.
 #[derive(Debug, Clone)]
 pub struct Destination {
     /// The address of the server.

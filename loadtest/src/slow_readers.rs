@@ -31,7 +31,7 @@ const MIB_OTHER_MAX: f64 = 32.0;
 /// Largest p99 of the other callers, as a multiple of their p99 without slow readers.
 const P99_RATIO_MAX: f64 = 2.0;
 
-/// The flags of `loadtest stalled`.
+/// The flags of `loadtest slow-readers`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SlowReadersFlags {
@@ -127,8 +127,8 @@ fn costs(measurements: &Measurements, at_first: Memory) -> Vec<SlowReaderCost> {
             }))
         };
         let grew = |figure: fn(Memory) -> u64| {
-            let held = measurements.warm_up[load][route].memory.map(figure)?;
-            Some((held as f64 - figure(at_first) as f64) / f64::from(1 << 20))
+            let resident = measurements.warm_up[load][route].memory.map(figure)?;
+            Some((resident as f64 - figure(at_first) as f64) / f64::from(1 << 20))
         };
         costs.push(SlowReaderCost {
             route: measurements.routes[route].clone(),

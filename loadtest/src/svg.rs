@@ -194,8 +194,8 @@ fn legend<'a>(svg: &mut String, names: impl Iterator<Item = &'a str>) {
     }
 }
 
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
-    let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{}</text>"#, escaped(words));
+fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
+    let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{}</text>"#, escaped(text));
 }
 
 fn escaped(text: &str) -> String {

@@ -30,7 +30,7 @@ impl Table {
         text
     }
 
-    /// The table in Markdown.
+    /// The table in Markdown's syntax.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule = format!("|{}\n", "---|".repeat(self.0[0].len()));

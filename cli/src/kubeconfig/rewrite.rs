@@ -93,33 +93,33 @@ pub(crate) enum RewriteError {
     )]
     Insecure(String),
     #[error(
-        "the cluster {0:?} of the kubeconfig trusts certificates of its own alone, and programs verify the proxy by those too: name \
-         the proxy's by --ca"
+        "the cluster {0:?} of the kubeconfig trusts only its own CA, and programs verify the proxy by that too: name the proxy's \
+         CA by --ca"
     )]
     OwnCaOnly(String),
     #[error(
-        "the cluster {0:?} of the kubeconfig trusts what the system does, which --ca would take away: leave --ca out, and have the \
-         proxy show a publicly trusted certificate"
+        "the cluster {0:?} of the kubeconfig trusts the CAs of the system, which --ca would replace: leave --ca out, and give the \
+         proxy a publicly trusted certificate"
     )]
     SystemCas(String),
     #[error(
-        "the server {0:?} of the kubeconfig is below a name for which the proxy's CA vouches too: use `tombolo proxy`"
+        "the server {0:?} of the kubeconfig is below a name for which the proxy's CA may sign too: use `tombolo proxy`"
     )]
     NameOverlap(String),
     #[error(
-        "the cluster {0:?} of the kubeconfig has a tls-server-name, which would be asked for in place of the server's name: take it out"
+        "the cluster {0:?} of the kubeconfig has a tls-server-name, which would be verified in place of the server's name: take it out"
     )]
     HasServerName(String),
     #[error(
-        "the cluster {0:?} of the kubeconfig names nothing by which its API server is known: add its certificate-authority"
+        "the cluster {0:?} of the kubeconfig has no CA by which its API server is verified: add its certificate-authority"
     )]
     NoCa(String),
     #[error(
-        "the server {0:?} of the kubeconfig has a path, so it is a gateway of some kind, and not an API server that could be reached at \
-         another address: use the cluster's own kubeconfig"
+        "the server {0:?} of the kubeconfig has a path, so it is a gateway and not an API server that could be reached at another \
+         address: use the cluster's own kubeconfig"
     )]
     ServerPath(String),
-    #[error("the certificate-authority-data of the cluster {0:?} are not PEM in base64")]
+    #[error("the certificate-authority-data of the cluster {0:?} is not PEM in base64")]
     CaData(String),
     #[error(transparent)]
     Read(#[from] ReadError),

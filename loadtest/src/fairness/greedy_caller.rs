@@ -86,7 +86,7 @@ pub struct RunningGreedyCaller {
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GreedyFigures {
-    /// Small responses.
+    /// Small responses that succeeded.
     pub answered_per_second: f64,
     /// Responses with status 429 or 503.
     pub refused_per_second: f64,

@@ -47,14 +47,14 @@ pub fn table(outcomes: &[Outcome]) -> (String, Table) {
 
 fn row(name: String, trials: &[Memory], resident: [f64; 3], growth: f64) -> Vec<String> {
     let streams: u32 = trials.iter().map(|it| it.streams).sum();
-    let held = trials.iter().map(|it| it.held_bytes).max().unwrap_or_default();
+    let buffered = trials.iter().map(|it| it.held_bytes).max().unwrap_or_default();
     let [before, dark, after] = resident.map(|bytes| format!("{:.1}", bytes / f64::from(1 << 20)));
     let kib = |bytes: f64| format!("{:.0}", bytes / 1024.0);
     vec![
         name,
         trials.len().to_string(),
         streams.to_string(),
-        kib(held as f64),
+        kib(buffered as f64),
         before,
         dark,
         after,

@@ -39,7 +39,7 @@ pub(crate) struct MissingSetting {
     file: String,
 }
 
-/// The settings of one source as they were raw.
+/// The settings of one source as they were written.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawSettings {

@@ -35,7 +35,7 @@ async fn ready(connection: &mut HttpsConnection, prefix: &str, report: &mut Repo
         Ok(response) => response,
         Err(error) => {
             let advice = "see the gateway's log; it may not accept this certificate";
-            report.fail(CHECK, format!("the gateway does not response a request ({error})"), advice);
+            report.fail(CHECK, format!("the gateway does not answer a request ({error})"), advice);
             return;
         }
     };

@@ -68,7 +68,7 @@ pub(super) async fn resolve(report: &mut Report, host: &str, port: u16) -> Optio
         Ok(Err(error)) => {
             report.fail("name", format!("{host} has no address ({error})"), "check the name and your DNS");
         }
-        Err(_) => report.fail("name", format!("no DNS response for {host}"), "check that your DNS answers"),
+        Err(_) => report.fail("name", format!("no DNS answer for {host}"), "check that your DNS answers"),
     }
     None
 }
@@ -100,7 +100,7 @@ impl HttpsTarget {
             Err(_) => {
                 let advice =
                     format!("check that {host}:{port} is {whose}, and proxies and firewalls on the way");
-                report.fail("TLS", format!("{whose} does not response the TLS handshake"), advice);
+                report.fail("TLS", format!("{whose} does not answer the TLS handshake"), advice);
                 return None;
             }
         };

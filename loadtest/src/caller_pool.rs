@@ -44,16 +44,16 @@ impl CallerPool {
     /// # Errors
     /// The first [`CallError`].
     pub async fn connect(route: &Route, callers: u32) -> Result<Self, CallError> {
-        let mut crowd = Vec::new();
+        let mut pool = Vec::new();
         for turn in 0..callers as usize {
             let uri = route.small[turn % route.small.len()].clone();
             let mut caller = Caller::connect(&route.destination).await?;
             for _ in 0..WARM_UP {
                 caller.get(&uri).await?;
             }
-            crowd.push((caller, uri));
+            pool.push((caller, uri));
         }
-        Ok(Self(crowd))
+        Ok(Self(pool))
     }
 
     /// Closed loop: each caller sends its next request as soon as it has its response, until the time is

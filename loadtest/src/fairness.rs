@@ -171,7 +171,8 @@ async fn measure(
     let each = Duration::from_secs(flags.seconds.into()) / flags.rounds;
     let (mut order, progress) = (Order::new(seed), Progress::new());
     let mut all = [histogram(), histogram(), histogram()];
-    let (mut ratios, mut ratios_to_noise, mut met, mut refused) = (Vec::new(), Vec::new(), Vec::new(), None);
+    let (mut ratios, mut ratios_to_noise, mut figures, mut refused) =
+        (Vec::new(), Vec::new(), Vec::new(), None);
     for round in 0..flags.rounds {
         let mut of_round = [histogram(), histogram(), histogram()];
         for turn in order.draw(BACKGROUNDS.len()) {
@@ -193,7 +194,7 @@ async fn measure(
             let asked = ask(&route, flags.per_second, each, seed + u64::from(round)).await;
             let greedy_figures = running.map(|running| running.end()).transpose()?;
             if BACKGROUNDS[turn] == Background::Greedy {
-                met.extend(greedy_figures);
+                figures.extend(greedy_figures);
             }
             match asked {
                 Ok(latency) => of_round[turn] = latency,
@@ -216,15 +217,15 @@ async fn measure(
         ratio_to_noise: greed / noise,
         ratios: Spread::of(ratios),
         ratios_to_noise: Spread::of(ratios_to_noise),
-        greed: GreedyFigures::mean(&met),
+        greed: GreedyFigures::mean(&figures),
         refused,
     })
 }
 
 /// One turn of the modest caller. Its request times are the same beside every load.
 async fn ask(route: &Route, per_second: u32, each: Duration, seed: u64) -> Result<Histogram<u64>, CallError> {
-    let crowd = CallerPool::connect(route, CONNECTIONS).await?;
-    Ok(crowd.open_loop(per_second.into(), each, seed).await?.latency)
+    let pool = CallerPool::connect(route, CONNECTIONS).await?;
+    Ok(pool.open_loop(per_second.into(), each, seed).await?.latency)
 }
 
 impl LimitedBy {

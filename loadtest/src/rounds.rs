@@ -283,12 +283,12 @@ async fn turn_of(route: &Route, load: Load, duration: Duration, seed: u64) -> Re
     let turn = async {
         match load {
             Load::Small { callers } => {
-                let crowd = CallerPool::connect(route, callers).await?;
-                small(route, crowd.closed_loop(duration)).await
+                let pool = CallerPool::connect(route, callers).await?;
+                small(route, pool.closed_loop(duration)).await
             }
             Load::Open { callers, per_second } => {
-                let crowd = CallerPool::connect(route, callers).await?;
-                small(route, crowd.open_loop(per_second, duration, seed)).await
+                let pool = CallerPool::connect(route, callers).await?;
+                small(route, pool.open_loop(per_second, duration, seed)).await
             }
             Load::BesideSlowReaders { slow_readers, callers } => {
                 beside_slow_readers(route, slow_readers, callers, duration).await
@@ -325,7 +325,7 @@ async fn beside_slow_readers(
     callers: u32,
     duration: Duration,
 ) -> Result<Figures, TurnError> {
-    let crowd = CallerPool::connect(route, callers).await?;
+    let pool = CallerPool::connect(route, callers).await?;
     let uri = route.bulk.as_ref().expect("the route has a bulk path");
     let mut unread = Vec::new();
     for _ in 0..slow_readers {
@@ -342,7 +342,7 @@ async fn beside_slow_readers(
             None
         }
     };
-    let figures = small(route, crowd.closed_loop(duration)).await?;
+    let figures = small(route, pool.closed_loop(duration)).await?;
     drop(unread);
     Ok(Figures { memory, ..figures })
 }

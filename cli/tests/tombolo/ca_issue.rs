@@ -319,7 +319,7 @@ fn nothing_is_issued_without_an_intermediate_or_with_another_sealing_key() {
 
     std::fs::remove_file(workdir.path("pki/agent-intermediate.sealed")).unwrap();
     let said = workdir.fails(order);
-    assert_says(&said, "pki has nothing that issues certificates for the role agent; make it with");
+    assert_says(&said, "pki has no intermediate that issues certificates for the role agent; make it with");
     assert_says(&said, "`tombolo ca intermediate --dir pki --role agent`");
     assert!(!workdir.path("pki/c-agent.key").exists());
 }

@@ -192,7 +192,7 @@ impl RunningGreedyCaller {
         let seconds = self.began.elapsed().as_secs_f64();
         let GreedyCounts { answered, refused, under_way_max, unread, broken, failed, .. } = &*self.counts;
         let rate = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / seconds;
-        let met = GreedyFigures {
+        let figures = GreedyFigures {
             answered_per_second: rate(answered),
             refused_per_second: rate(refused),
             under_way_max: under_way_max.load(Ordering::Relaxed),
@@ -201,7 +201,7 @@ impl RunningGreedyCaller {
             failed_logins_per_second: rate(failed),
         };
         self.counts.is_over.store(true, Ordering::Relaxed);
-        self.thread.join().expect("it does not panic").map(|()| met)
+        self.thread.join().expect("it does not panic").map(|()| figures)
     }
 }
 
@@ -211,12 +211,12 @@ impl GreedyFigures {
         let mean =
             |figure: fn(&Self) -> f64| turns.iter().map(figure).sum::<f64>() / turns.len().max(1) as f64;
         Self {
-            answered_per_second: mean(|met| met.answered_per_second),
-            refused_per_second: mean(|met| met.refused_per_second),
-            under_way_max: turns.iter().map(|met| met.under_way_max).max().unwrap_or_default(),
-            unread_per_second: mean(|met| met.unread_per_second),
-            broken_per_second: mean(|met| met.broken_per_second),
-            failed_logins_per_second: mean(|met| met.failed_logins_per_second),
+            answered_per_second: mean(|figures| figures.answered_per_second),
+            refused_per_second: mean(|figures| figures.refused_per_second),
+            under_way_max: turns.iter().map(|figures| figures.under_way_max).max().unwrap_or_default(),
+            unread_per_second: mean(|figures| figures.unread_per_second),
+            broken_per_second: mean(|figures| figures.broken_per_second),
+            failed_logins_per_second: mean(|figures| figures.failed_logins_per_second),
         }
     }
 }

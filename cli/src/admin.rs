@@ -1,6 +1,6 @@
-//! The way to the admin API of a server, on this machine or another.
+//! A client of a server's admin API, on this machine or on another.
 
-mod wire;
+mod channel;
 
 use std::future::Future;
 use std::io;
@@ -23,30 +23,30 @@ use proto::admin::{
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
 
-use crate::args::{Place, Remote};
-use crate::names::ServerUrl;
+use crate::args::{AdminEndpoint, RemoteAdmin};
+use crate::names::AdminUrl;
 use crate::pem::PemError;
-use wire::Wire;
+use channel::Channel;
 
-/// How long a server may take to answer.
+/// Longest wait for a connection, and for the response to each request.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// What gRPC wants to stand in front of a path. Nobody looks at it: who is asked stands in the connection.
+/// The origin that gRPC puts before each path. The server ignores it.
 const ORIGIN: &str = "http://admin";
 
 /// A connection to a server's admin API.
 pub(crate) struct Admin {
-    client: AdminClient<Wire>,
-    place: Place,
+    client: AdminClient<Channel>,
+    endpoint: AdminEndpoint,
 }
 
-/// What a watch says next.
-pub(crate) struct Watching {
+/// A stream of changes to clusters.
+pub(crate) struct ClusterWatch {
     events: Streaming<WatchClustersResponse>,
-    place: Place,
+    endpoint: AdminEndpoint,
 }
 
-/// Why the admin API did not answer.
+/// The error if a request to the admin API failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdminError {
     #[error(
@@ -55,182 +55,185 @@ pub(crate) enum AdminError {
     NoSocket(PathBuf),
     #[error("{0} may not be opened by you; run this as root or as the user whose server it is")]
     Denied(PathBuf),
-    #[error("nobody answers at {0}; the server that made it is gone, start it again")]
-    NobodyThere(PathBuf),
+    #[error("nobody answers at {0}; the server that made this socket has stopped, start it again")]
+    NotListening(PathBuf),
     #[error("cannot connect to {0}")]
     Connect(PathBuf, #[source] io::Error),
-    #[error("{0} is not reached; check the address, that admin.tcp is set there, and what stands in between")]
-    Unreachable(ServerUrl, #[source] io::Error),
+    #[error(
+        "{0} cannot be reached; check the address, that the server's configuration has admin.tcp, and firewalls on the way"
+    )]
+    Unreachable(AdminUrl, #[source] io::Error),
     #[error("a certificate for the admin API cannot be used")]
     Pem(#[from] PemError),
     #[error("{} and {} cannot be used together; pass a certificate and its own key", .0.certificate.display(), .0.key.display())]
-    Pair(Box<Remote>, #[source] rustls::Error),
+    KeyMismatch(Box<RemoteAdmin>, #[source] rustls::Error),
     #[error(
         "{0} did not agree on TLS; check that --ca is the root of that server's certificate, which must name the host, and that the port is that of admin.tcp"
     )]
-    Tls(ServerUrl, #[source] io::Error),
+    Tls(AdminUrl, #[source] io::Error),
     #[error(
         "{0} does not speak the admin API; check that it is the admin.socket or the admin.tcp of a tunnel-server"
     )]
-    NotAdmin(Place, #[source] hyper::Error),
+    NotAdminApi(AdminEndpoint, #[source] hyper::Error),
     #[error("no answer from {0} within {max} s", max = ANSWER_MAX.as_secs())]
-    TooSlow(Place),
+    Timeout(AdminEndpoint),
     #[error("refused: {0}")]
     Refused(String),
-    #[error("the server at {0} does not know this request; use the tombolo of its version")]
-    Unknown(Place),
+    #[error("the server at {0} does not know this request; use the tombolo of the server's version")]
+    Unimplemented(AdminEndpoint),
     #[error("the server at {0} ended the connection: {1}")]
-    Ended(Place, String),
+    ConnectionEnded(AdminEndpoint, String),
     #[error(
-        "the server at {0} ended the connection: {1}; if it does so at once, it does not take this certificate: have one issued by the administrators' CA that it trusts"
+        "the server at {0} ended the connection: {1}; if that happens at once, the server does not accept this certificate: have one issued by the administrators' CA that it trusts"
     )]
-    Dismissed(ServerUrl, String),
+    RemoteConnectionEnded(AdminUrl, String),
 }
 
 impl Admin {
-    /// Connects, and shows there who asks.
-    pub(crate) async fn connect(place: Place, scope: &Scope) -> Result<Self, AdminError> {
-        let wire = match timeout(ANSWER_MAX, Wire::to(&place, scope)).await {
+    /// Connects within 10 s, to a remote server with the administrator's certificate.
+    pub(crate) async fn connect(endpoint: AdminEndpoint, scope: &Scope) -> Result<Self, AdminError> {
+        let channel = match timeout(ANSWER_MAX, Channel::connect(&endpoint, scope)).await {
             Ok(connected) => connected?,
-            Err(_) => return Err(AdminError::TooSlow(place)),
+            Err(_) => return Err(AdminError::Timeout(endpoint)),
         };
-        let client = AdminClient::with_origin(wire, Uri::from_static(ORIGIN))
+        let client = AdminClient::with_origin(channel, Uri::from_static(ORIGIN))
             .max_decoding_message_size(ANSWER_BYTES_MAX);
-        Ok(Self { client, place })
+        Ok(Self { client, endpoint })
     }
 
-    /// What is known of these clusters; of all, if none is named.
+    /// Lists the clusters of these names, or all clusters if no name is given.
     pub(crate) async fn list(&mut self, names: Vec<String>) -> Result<Vec<Cluster>, AdminError> {
-        let answer = self.client.list_clusters(ListClustersRequest { names });
-        Ok(answered(&self.place, answer).await?.into_inner().clusters)
+        let response = self.client.list_clusters(ListClustersRequest { names });
+        Ok(in_time(&self.endpoint, response).await?.into_inner().clusters)
     }
 
-    /// The same, then each again when it has changed.
+    /// Watches the clusters of these names: first all of them, then each again whenever it changes.
     pub(crate) async fn watch(
         &mut self,
         names: Vec<String>,
         measurements: bool,
-    ) -> Result<Watching, AdminError> {
-        let answer = self.client.watch_clusters(WatchClustersRequest { names, measurements });
-        let events = answered(&self.place, answer).await?.into_inner();
-        Ok(Watching { events, place: self.place.clone() })
+    ) -> Result<ClusterWatch, AdminError> {
+        let response = self.client.watch_clusters(WatchClustersRequest { names, measurements });
+        let events = in_time(&self.endpoint, response).await?.into_inner();
+        Ok(ClusterWatch { events, endpoint: self.endpoint.clone() })
     }
 
-    /// Makes a cluster.
+    /// Creates a cluster; its agents may connect then.
     pub(crate) async fn create_cluster(&mut self, request: CreateClusterRequest) -> Result<(), AdminError> {
-        answered(&self.place, self.client.create_cluster(request)).await.map(drop)
+        in_time(&self.endpoint, self.client.create_cluster(request)).await.map(drop)
     }
 
-    /// Changes what is said of a cluster.
+    /// Changes the labels, networks or advertised addresses of a cluster.
     pub(crate) async fn update_cluster(&mut self, request: UpdateClusterRequest) -> Result<(), AdminError> {
-        answered(&self.place, self.client.update_cluster(request)).await.map(drop)
+        in_time(&self.endpoint, self.client.update_cluster(request)).await.map(drop)
     }
 
-    /// Deletes a cluster.
+    /// Deletes a cluster. Its name stays reserved.
     pub(crate) async fn delete_cluster(&mut self, name: String) -> Result<DeleteClusterResponse, AdminError> {
-        let answer = self.client.delete_cluster(DeleteClusterRequest { name });
-        Ok(answered(&self.place, answer).await?.into_inner())
+        let response = self.client.delete_cluster(DeleteClusterRequest { name });
+        Ok(in_time(&self.endpoint, response).await?.into_inner())
     }
 
-    /// Refuses agents from now on.
+    /// Refuses agents from now on, and ends their tunnels.
     pub(crate) async fn revoke_agent(&mut self, request: RevokeAgentRequest) -> Result<(), AdminError> {
-        answered(&self.place, self.client.revoke_agent(request)).await.map(drop)
+        in_time(&self.endpoint, self.client.revoke_agent(request)).await.map(drop)
     }
 
-    /// By what further pods of a cluster prove themselves.
+    /// The attestation of a cluster: how further pods prove that they are its agents.
     pub(crate) async fn attestation(
         &mut self,
         cluster: String,
     ) -> Result<GetAttestationResponse, AdminError> {
-        let answer = self.client.get_attestation(GetAttestationRequest { cluster });
-        Ok(answered(&self.place, answer).await?.into_inner())
+        let response = self.client.get_attestation(GetAttestationRequest { cluster });
+        Ok(in_time(&self.endpoint, response).await?.into_inner())
     }
 
-    /// Changes that.
+    /// Changes the attestation of a cluster.
     pub(crate) async fn change_attestation(
         &mut self,
         request: ChangeAttestationRequest,
     ) -> Result<(), AdminError> {
-        answered(&self.place, self.client.change_attestation(request)).await.map(drop)
+        in_time(&self.endpoint, self.client.change_attestation(request)).await.map(drop)
     }
 
-    /// The agents that were enrolled; of all clusters, if none is named.
+    /// Lists the enrolled agents of a cluster, or of all clusters if the name is empty.
     pub(crate) async fn agents(&mut self, cluster: String) -> Result<Vec<EnrolledAgent>, AdminError> {
-        let answer = self.client.list_agents(ListAgentsRequest { cluster });
-        Ok(answered(&self.place, answer).await?.into_inner().agents)
+        let response = self.client.list_agents(ListAgentsRequest { cluster });
+        Ok(in_time(&self.endpoint, response).await?.into_inner().agents)
     }
 
-    /// Makes a token.
+    /// Creates an enrollment token for one agent.
     pub(crate) async fn create_token(
         &mut self,
         request: CreateTokenRequest,
     ) -> Result<CreateTokenResponse, AdminError> {
-        Ok(answered(&self.place, self.client.create_token(request)).await?.into_inner())
+        Ok(in_time(&self.endpoint, self.client.create_token(request)).await?.into_inner())
     }
 
-    /// The tokens that are kept.
+    /// Lists the enrollment tokens, without their secrets.
     pub(crate) async fn tokens(&mut self) -> Result<Vec<Token>, AdminError> {
-        let answer = self.client.list_tokens(ListTokensRequest {});
-        Ok(answered(&self.place, answer).await?.into_inner().tokens)
+        let response = self.client.list_tokens(ListTokensRequest {});
+        Ok(in_time(&self.endpoint, response).await?.into_inner().tokens)
     }
 
-    /// Takes a token away.
+    /// Revokes an enrollment token that was not used yet.
     pub(crate) async fn revoke_token(&mut self, id: String) -> Result<(), AdminError> {
-        let answer = self.client.revoke_token(RevokeTokenRequest { id });
-        answered(&self.place, answer).await.map(drop)
+        let response = self.client.revoke_token(RevokeTokenRequest { id });
+        in_time(&self.endpoint, response).await.map(drop)
     }
 
-    /// Refuses callers from now on.
+    /// Refuses callers from now on, and ends their requests.
     pub(crate) async fn revoke_user(&mut self, request: RevokeUserRequest) -> Result<(), AdminError> {
-        answered(&self.place, self.client.revoke_user(request)).await.map(drop)
+        in_time(&self.endpoint, self.client.revoke_user(request)).await.map(drop)
     }
 
-    /// Takes a revocation of callers back.
+    /// Withdraws a revocation of callers.
     pub(crate) async fn restore_user(&mut self, users: Users) -> Result<(), AdminError> {
-        let answer = self.client.restore_user(RestoreUserRequest { users: Some(users) });
-        answered(&self.place, answer).await.map(drop)
+        let response = self.client.restore_user(RestoreUserRequest { users: Some(users) });
+        in_time(&self.endpoint, response).await.map(drop)
     }
 
-    /// The revocations of callers.
+    /// Lists the revocations of callers.
     pub(crate) async fn revoked_users(&mut self) -> Result<Vec<RevokedUsers>, AdminError> {
-        let answer = self.client.list_revoked_users(ListRevokedUsersRequest {});
-        Ok(answered(&self.place, answer).await?.into_inner().revoked)
+        let response = self.client.list_revoked_users(ListRevokedUsersRequest {});
+        Ok(in_time(&self.endpoint, response).await?.into_inner().revoked)
     }
 
-    /// Makes a dial token.
+    /// Creates a dial token for a user.
     pub(crate) async fn create_dial_token(
         &mut self,
         request: CreateDialTokenRequest,
     ) -> Result<CreateDialTokenResponse, AdminError> {
-        Ok(answered(&self.place, self.client.create_dial_token(request)).await?.into_inner())
+        Ok(in_time(&self.endpoint, self.client.create_dial_token(request)).await?.into_inner())
     }
 
-    /// The dial tokens that are kept.
+    /// Lists the dial tokens, without their secrets.
     pub(crate) async fn dial_tokens(&mut self) -> Result<Vec<DialToken>, AdminError> {
-        let answer = self.client.list_dial_tokens(ListDialTokensRequest {});
-        Ok(answered(&self.place, answer).await?.into_inner().tokens)
+        let response = self.client.list_dial_tokens(ListDialTokensRequest {});
+        Ok(in_time(&self.endpoint, response).await?.into_inner().tokens)
     }
 
-    /// Takes a dial token away.
+    /// Revokes a dial token, and ends the connections that it opened.
     pub(crate) async fn revoke_dial_token(&mut self, id: String) -> Result<(), AdminError> {
-        let answer = self.client.revoke_dial_token(RevokeDialTokenRequest { id });
-        answered(&self.place, answer).await.map(drop)
+        let response = self.client.revoke_dial_token(RevokeDialTokenRequest { id });
+        in_time(&self.endpoint, response).await.map(drop)
     }
 
-    /// What the server is.
+    /// The server's version, addresses and counts.
     pub(crate) async fn server_info(&mut self) -> Result<GetServerInfoResponse, AdminError> {
-        let answer = self.client.get_server_info(GetServerInfoRequest {});
-        Ok(answered(&self.place, answer).await?.into_inner())
+        let response = self.client.get_server_info(GetServerInfoRequest {});
+        Ok(in_time(&self.endpoint, response).await?.into_inner())
     }
 }
 
-impl Watching {
-    /// The next event; `None` where the server has no more to say.
+impl ClusterWatch {
+    /// The next event; `None` once the server has ended the watch.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, AdminError> {
         loop {
-            let response = self.events.message().await.map_err(|status| refused(&self.place, &status))?;
+            let response =
+                self.events.message().await.map_err(|status| admin_error(&self.endpoint, &status))?;
             match response {
-                // An event of a newer server, which this program does not know.
+                // A newer server sent an event that this program does not know.
                 Some(WatchClustersResponse { event: None }) => {}
                 Some(WatchClustersResponse { event }) => return Ok(event),
                 None => return Ok(None),
@@ -239,20 +242,20 @@ impl Watching {
     }
 }
 
-async fn answered<T>(
-    place: &Place,
-    answer: impl Future<Output = Result<T, Status>>,
+async fn in_time<T>(
+    endpoint: &AdminEndpoint,
+    response: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, AdminError> {
-    match timeout(ANSWER_MAX, answer).await {
-        Ok(answered) => answered.map_err(|status| refused(place, &status)),
-        Err(_) => Err(AdminError::TooSlow(place.clone())),
+    match timeout(ANSWER_MAX, response).await {
+        Ok(response) => response.map_err(|status| admin_error(endpoint, &status)),
+        Err(_) => Err(AdminError::Timeout(endpoint.clone())),
     }
 }
 
-fn refused(place: &Place, status: &Status) -> AdminError {
+fn admin_error(endpoint: &AdminEndpoint, status: &Status) -> AdminError {
     let message = || status.message().to_owned();
     match status.code() {
-        Code::Unimplemented => AdminError::Unknown(place.clone()),
+        Code::Unimplemented => AdminError::Unimplemented(endpoint.clone()),
         Code::PermissionDenied
         | Code::Unauthenticated
         | Code::InvalidArgument
@@ -261,16 +264,16 @@ fn refused(place: &Place, status: &Status) -> AdminError {
         | Code::ResourceExhausted
         | Code::FailedPrecondition
         | Code::OutOfRange => AdminError::Refused(message()),
-        Code::DeadlineExceeded => AdminError::TooSlow(place.clone()),
+        Code::DeadlineExceeded => AdminError::Timeout(endpoint.clone()),
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
         | Code::Aborted
         | Code::Internal
         | Code::Unavailable
-        | Code::DataLoss => match place {
-            Place::Socket(_) => AdminError::Ended(place.clone(), message()),
-            Place::Server(remote) => AdminError::Dismissed(remote.url.clone(), message()),
+        | Code::DataLoss => match endpoint {
+            AdminEndpoint::Socket(_) => AdminError::ConnectionEnded(endpoint.clone(), message()),
+            AdminEndpoint::Remote(remote) => AdminError::RemoteConnectionEnded(remote.url.clone(), message()),
         },
     }
 }

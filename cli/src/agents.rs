@@ -1,4 +1,4 @@
-//! `tombolo agent`: whose certificates the server of this machine takes.
+//! `tombolo agent`: lists the enrolled agents of a server, and revokes their certificates.
 
 use proto::admin::revoke_agent_request::Revoked;
 use proto::admin::{Agent, RevokeAgentRequest};
@@ -6,22 +6,22 @@ use proto::admin::{Agent, RevokeAgentRequest};
 use crate::admin::{Admin, AdminError};
 use crate::args::{AgentList, AgentRevoke};
 use crate::print;
-use crate::runtime::{self, NoRuntime};
+use crate::runtime::{self, RuntimeError};
 
-/// Why nothing was shown or revoked.
+/// The error if no agents were listed or revoked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentsError {
     #[error(transparent)]
-    Runtime(#[from] NoRuntime),
+    Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Admin(#[from] AdminError),
 }
 
-/// The agents that were enrolled, one line each.
-pub(crate) fn list(order: &AgentList) -> Result<Vec<String>, AgentsError> {
-    let cluster = order.cluster.as_ref().map(ToString::to_string).unwrap_or_default();
+/// A table of the enrolled agents.
+pub(crate) fn list(args: &AgentList) -> Result<Vec<String>, AgentsError> {
+    let cluster = args.cluster.as_ref().map(ToString::to_string).unwrap_or_default();
     let agents = runtime::run(async |scope| {
-        Admin::connect(order.server.place(), scope).await?.agents(cluster).await
+        Admin::connect(args.server.endpoint(), scope).await?.agents(cluster).await
     })??;
     if agents.is_empty() {
         return Ok(Vec::new());
@@ -36,26 +36,26 @@ pub(crate) fn list(order: &AgentList) -> Result<Vec<String>, AgentsError> {
     Ok(print::columns(&rows))
 }
 
-/// Refuses agents from now on.
-pub(crate) fn revoke(order: AgentRevoke) -> Result<Vec<String>, AgentsError> {
-    let AgentRevoke { agent, cluster, serial, server } = order;
-    let (revoked, told) = match (agent, cluster, serial) {
+/// Revokes one agent, all agents of a cluster, or one certificate.
+pub(crate) fn revoke(args: AgentRevoke) -> Result<Vec<String>, AgentsError> {
+    let AgentRevoke { agent, cluster, serial, server } = args;
+    let (revoked, message) = match (agent, cluster, serial) {
         (Some(agent), ..) => {
-            let told = format!("agent {}/{} is refused from now on", agent.cluster, agent.instance);
+            let message = format!("agent {}/{} is refused from now on", agent.cluster, agent.instance);
             let (cluster, instance) = (agent.cluster.to_string(), agent.instance);
-            (Some(Revoked::Agent(Agent { cluster, instance })), told)
+            (Some(Revoked::Agent(Agent { cluster, instance })), message)
         }
         (None, Some(cluster), _) => {
-            let told = format!("all agents that cluster {cluster} has had up to now are refused");
-            (Some(Revoked::Cluster(cluster.to_string())), told)
+            let message = format!("all agents that cluster {cluster} has had up to now are refused");
+            (Some(Revoked::Cluster(cluster.to_string())), message)
         }
-        // One of the three is there, or the server says what is missing.
+        // clap requires one of the three.
         (None, None, serial) => {
-            let told = "the certificate is refused from now on".to_owned();
-            (serial.map(Revoked::Serial), told)
+            let message = "the certificate is refused from now on".to_owned();
+            (serial.map(Revoked::Serial), message)
         }
     };
     let request = RevokeAgentRequest { revoked };
-    runtime::run(async |scope| Admin::connect(server.place(), scope).await?.revoke_agent(request).await)??;
-    Ok(vec![told])
+    runtime::run(async |scope| Admin::connect(server.endpoint(), scope).await?.revoke_agent(request).await)??;
+    Ok(vec![message])
 }

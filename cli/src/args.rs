@@ -1,12 +1,12 @@
-//! The command line: what may be said, and how help explains it.
+//! The command line of `tombolo`: its arguments and help texts.
 
-mod at_server;
+mod admin_endpoint;
 mod ca;
-mod copied;
+mod clusters;
 mod doctor;
 mod examples;
-mod fleet;
 mod kubeconfig;
+mod kubeconfig_copy;
 mod passthrough;
 mod policies;
 mod proxy;
@@ -20,42 +20,42 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use proto::ClusterId;
 
-pub(crate) use at_server::{AtServer, Place, Remote};
+pub(crate) use admin_endpoint::{AdminEndpoint, AdminServerArgs, RemoteAdmin};
 pub(crate) use ca::{
-    Ca, CaInit, CaIntermediate, CaRotate, CaShow, Issue, IssueAdmin, IssueAgent, IssueCaller, IssueProxy,
-    IssueServer, Placement,
+    CaCommand, CaInit, CaIntermediate, CaRotate, CaShow, IssueAdmin, IssueAgent, IssueCaller, IssueCommand,
+    IssueProxy, IssueServer, Placement,
 };
-pub(crate) use copied::{CopyPlace, OwnKubeconfig};
-pub(crate) use doctor::{Doctor, DoctorAgent, DoctorCaller, DoctorOutput, DoctorPart, DoctorServer};
-pub(crate) use fleet::{
-    Agent, AgentList, AgentRevoke, Attestation, AttestationOf, AttestationSetKeys, Cluster, ClusterCheck,
-    ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange, Token, TokenCreate, TokenList,
-    TokenOutput, TokenRevoke,
+pub(crate) use clusters::{
+    AgentCommand, AgentList, AgentRevoke, AttestationCommand, AttestationOf, AttestationSetKeys,
+    ClusterCheck, ClusterCommand, ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange,
+    TokenCommand, TokenCreate, TokenList, TokenOutput, TokenRevoke,
 };
-pub(crate) use kubeconfig::Kubeconfig;
-pub(crate) use passthrough::Passthrough;
-pub(crate) use policies::{Policy, PolicyCheck, PolicyExplain, PolicyOutput};
-pub(crate) use proxy::Proxy;
+pub(crate) use doctor::{DoctorAgent, DoctorArgs, DoctorCaller, DoctorCommand, DoctorOutput, DoctorServer};
+pub(crate) use kubeconfig::KubeconfigArgs;
+pub(crate) use kubeconfig_copy::{ClusterKubeconfig, CopyOutput};
+pub(crate) use passthrough::PassthroughArgs;
+pub(crate) use policies::{PolicyCheck, PolicyCommand, PolicyExplain, PolicyOutput};
+pub(crate) use proxy::ProxyArgs;
 pub(crate) use users::{
-    DialToken, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, User as Users, UserList,
-    UserRestore, UserRevoke, UserToken, UserTokenCreate, UserTokenHash,
+    DialTokenCommand, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, UserCommand,
+    UserList, UserRestore, UserRevoke, UserTokenCommand, UserTokenCreate, UserTokenHash,
 };
-pub(crate) use vip::Vip;
+pub(crate) use vip::VipArgs;
 
-/// What was asked for, and under which name.
+/// The command, and the name under which the program was started.
 pub(crate) struct Invocation {
     pub(crate) command: Command,
     pub(crate) program: Program,
 }
 
-/// The name under which this binary was started.
+/// The name under which this program was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     Tombolo,
     KubectlPlugin,
 }
 
-/// Certificates and kubeconfigs for Tombolo, which reaches edge Kubernetes clusters through tunnels.
+/// Administer Tombolo, which reaches Kubernetes clusters at the edge through tunnels, and connect to its clusters
 #[derive(Parser)]
 #[command(name = "tombolo", version, after_long_help = examples::TOMBOLO)]
 struct CommandLine {
@@ -67,108 +67,109 @@ struct CommandLine {
 pub(crate) enum Command {
     /// Make certificate authorities, issue certificates and look at them
     #[command(subcommand, after_long_help = examples::CA)]
-    Ca(Ca),
+    Ca(CaCommand),
     /// Write a kubeconfig that reaches clusters through the gateway
     ///
-    /// Works offline. One context per cluster, named as the cluster; the first becomes the current one.
+    /// Works offline. The kubeconfig has one context per cluster, with the cluster's name; the first becomes the current one.
     ///
-    /// --gateway, --ca, --cert with --key or --token-file, and --host-names may stand in
-    /// ~/.config/tombolo/config.yaml (in $XDG_CONFIG_HOME if set; another file with TOMBOLO_CONFIG) as gateway,
-    /// certificateAuthority, clientCertificate, clientKey, tokenFile, hostSuffix; paths there are relative to the
-    /// file. A TOMBOLO_ variable (TOMBOLO_CLIENT_KEY, ...) wins over the file, a flag over both; certificate, key and
-    /// token file are taken together from the first place that names one of them.
+    /// Defaults for --gateway, --ca, --cert, --key, --token-file and --host-names may be in
+    /// ~/.config/tombolo/config.yaml ($XDG_CONFIG_HOME/tombolo/config.yaml if that is set; TOMBOLO_CONFIG names another
+    /// file), with the keys gateway, certificateAuthority, clientCertificate, clientKey, tokenFile and hostSuffix. Paths in
+    /// the file are relative to it. A TOMBOLO_ variable (TOMBOLO_CLIENT_KEY, ...) overrides the file, and a flag overrides
+    /// both. Certificate, key and token file are taken together from the first source that names one of them.
     #[command(after_long_help = examples::KUBECONFIG)]
-    Kubeconfig(Kubeconfig),
-    /// Serve a cluster's own kubeconfig, by its control-plane IP, until Ctrl-C
+    Kubeconfig(KubeconfigArgs),
+    /// Serve a local proxy for a cluster's own kubeconfig, until Ctrl-C
     ///
-    /// For a kubeconfig of the cluster itself, such as kubeadm's admin.conf: prints where a copy of it is, in which
-    /// nothing is changed but proxy-url. TLS goes from kubectl to the cluster's own API server, which sees the kubeconfig's own
-    /// user. The copy is yours alone, and gone at the end; who has not read it is not let in.
+    /// For a kubeconfig of the cluster itself, such as kubeadm's admin.conf, with its control-plane address. Writes a copy of it
+    /// that differs only in proxy-url, and prints its path. TLS goes from kubectl to the cluster's own API server, which sees the
+    /// kubeconfig's own user. Only you can read the copy, which is removed at the end.
     ///
-    /// The policy must let you dial the API server's address, the server let the cluster advertise it (`tombolo cluster
-    /// update`), and its agent serve it. Where the gateway is and who you are is found as for `tombolo kubeconfig`.
+    /// The policy must allow you to dial the API server's address, the server must allow the cluster to advertise it (`tombolo
+    /// cluster update --advertise`), and the agent must serve it. The gateway's URL and your credential are found as for
+    /// `tombolo kubeconfig`.
     ///
-    /// The port answers HTTP CONNECT and SOCKS5, and lets in who says user and password of the copy's proxy-url. kubectl can do
-    /// both. Other programs may know one of them; SOCKS5 has no words for why it refuses, which is then printed here.
+    /// The port serves HTTP CONNECT and SOCKS5, to clients that send the user and password of the copy's proxy-url. kubectl
+    /// supports both; other programs may support one of them. SOCKS5 has no error texts, so they are printed here.
     ///
-    /// Clusters may have one address: give each its own KUBECACHEDIR, as is printed, because kubectl remembers what it has
-    /// discovered by the address alone.
+    /// Several clusters may have the same address. Use the KUBECACHEDIR that is printed for each, because kubectl keys its
+    /// discovery cache by the address alone.
     ///
-    /// With --network the port is for all clusters of that network (`tombolo cluster update --network`) and no other: an address
-    /// means the one of them that has it and where you may dial it. What several have is refused, with their names. The copy then
-    /// has the proxy for each of its clusters that https protects and that has none yet.
+    /// With --network, the port reaches all clusters of that network (`tombolo cluster update --network`) and no others. An
+    /// address leads to the one cluster that has it and in which you may dial it. An address that several clusters have is
+    /// refused, with their names. The copy then has the proxy for each https cluster that has no proxy yet.
     #[command(after_long_help = examples::PROXY)]
-    Proxy(Proxy),
-    /// Write a cluster's own kubeconfig for the server's passthrough, where TLS ends at the API server
+    Proxy(ProxyArgs),
+    /// Write a copy of a cluster's own kubeconfig for the server's passthrough, where TLS ends at the API server
     ///
-    /// Nothing is changed but the server's name. It is written only where it would work: this shakes hands through the passthrough,
-    /// and if the API server's certificate does not have the name, says which flag gives it one.
+    /// Only the server's name is changed. This command first connects through the passthrough, and writes the copy only if the
+    /// API server's certificate has the name. If not, it prints the flag that adds the name to the certificate.
     #[command(after_long_help = examples::PASSTHROUGH)]
-    Passthrough(Passthrough),
-    /// Write a cluster's own kubeconfig for an address that the server has for it (vip), or for the Service of that
+    Passthrough(PassthroughArgs),
+    /// Write a copy of a cluster's own kubeconfig for the virtual address (VIP) of the cluster, or for its Service
     ///
-    /// Nothing is changed but the server, and tls-server-name, by which the API server proves to be the same. Works offline:
-    /// the copy is for where the address is reached, such as pods of the cluster that has the Service.
+    /// Only the server is changed, and tls-server-name, so that the API server is verified by its old name. Works offline: the
+    /// copy is for machines that reach the address, such as pods of the cluster that has the Service.
     #[command(after_long_help = examples::VIP)]
-    Vip(Vip),
+    Vip(VipArgs),
     /// Show the clusters of a server
     ///
-    /// Asks the server's admin socket, so run it there, as root or as the server's user; or, with --server, from another
-    /// machine with an administrator's certificate. Ends with 1 if the server does
-    /// not answer or does not know a cluster that was named.
+    /// Uses the server's admin socket: run it on the server's machine, as root or as the server's user; or, with --server, from
+    /// another machine with an administrator's certificate. The exit code is 1 if the server does not answer or does not know
+    /// a cluster that was named.
     #[command(after_long_help = examples::CLUSTERS)]
-    Clusters(Clusters),
-    /// Print what an agent may do in its cluster, for kubectl apply
+    Clusters(ClustersArgs),
+    /// Print the RBAC of an agent in its cluster, for kubectl apply
     ///
-    /// A ServiceAccount and its RBAC, made from the agent's own configuration: whom it may assert, and what it may read,
-    /// with a reason for each rule. The agent needs the same names in its own file and in this.
+    /// Prints a ServiceAccount and its roles, generated from the agent's own configuration: which users and groups it may
+    /// impersonate and what it may read, with a reason for each rule. Generate it again when that configuration changes.
     #[command(after_long_help = examples::RBAC)]
-    Rbac(Rbac),
-    /// Make, describe and delete clusters at a server
+    Rbac(RbacArgs),
+    /// Create, update and delete clusters at a server
     #[command(subcommand, after_long_help = examples::CLUSTER)]
-    Cluster(Cluster),
-    /// Make tokens by which agents enroll at a server
+    Cluster(ClusterCommand),
+    /// Create tokens with which agents enroll at a server
     #[command(subcommand, after_long_help = examples::TOKEN)]
-    Token(Token),
-    /// Show and refuse agents at a server
+    Token(TokenCommand),
+    /// List and revoke agents at a server
     #[command(subcommand, after_long_help = examples::AGENT)]
-    Agent(Agent),
-    /// Make the tokens with which callers come in, and refuse callers at a server
+    Agent(AgentCommand),
+    /// Create tokens for callers, and revoke callers at a server
     #[command(subcommand, after_long_help = examples::USER)]
-    User(Users),
-    /// Check what stands between you and your cluster, or what a daemon needs, and say what to do
+    User(UserCommand),
+    /// Check your access to a cluster, or what a daemon needs, and advise how to fix it
     ///
-    /// Without a subcommand: your kubeconfig, certificate or token, and the way through the gateway to the cluster. One
-    /// line for each check: ok, warning or failed. Ends with 1 if a check failed.
+    /// Without a subcommand, checks your kubeconfig, your certificate or token, and the way through the gateway to the cluster.
+    /// Prints one line for each check: ok, warning or failed. The exit code is 1 if a check failed.
     #[command(after_long_help = examples::DOCTOR)]
-    Doctor(Doctor),
-    /// Check a policy, and ask what it decides
+    Doctor(DoctorArgs),
+    /// Check a policy file, and explain its decisions
     #[command(subcommand, after_long_help = examples::POLICY)]
-    Policy(Policy),
-    /// Look at a server's audit log
+    Policy(PolicyCommand),
+    /// Verify a server's audit log
     #[command(subcommand, after_long_help = examples::AUDIT)]
-    Audit(Audit),
-    /// Print a script that completes this command in a shell
+    Audit(AuditCommand),
+    /// Print a completion script for a shell
     #[command(after_long_help = examples::COMPLETION)]
-    Completion(Completion),
-    /// Print the version
+    Completion(CompletionArgs),
+    /// Print the version of this program
     #[command(after_long_help = examples::VERSION)]
     Version,
 }
 
 #[derive(Args)]
-pub(crate) struct Clusters {
-    /// Only these clusters
+pub(crate) struct ClustersArgs {
+    /// Show only the clusters of these names
     #[arg(value_name = "CLUSTER")]
     pub(crate) names: Vec<ClusterId>,
-    /// Go on: show a cluster again whenever it changes, until Ctrl-C
+    /// Show a cluster again whenever it changes, until Ctrl-C
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// How to show them; wide, json and yaml name each tunnel, and with --watch also show new measurements
+    /// The output format; wide, json and yaml have each tunnel, and with --watch also show new measurements
     #[arg(long, short, value_name = "FORMAT")]
     pub(crate) output: Option<ClustersOutput>,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,33 +181,33 @@ pub(crate) enum ClustersOutput {
 }
 
 #[derive(Args)]
-pub(crate) struct Rbac {
-    /// The agent's configuration
+pub(crate) struct RbacArgs {
+    /// The configuration file of the agent
     #[arg(long, value_name = "FILE", default_value = "/etc/tombolo/agent.yaml")]
     pub(crate) agent_config: PathBuf,
-    /// How far the agent's rights go
+    /// The users and groups that the agent may impersonate
     #[arg(long, value_name = "PROFILE", default_value = "named")]
     pub(crate) profile: Profile,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// The names that its configuration lists
+    /// The names in its configuration
     Named,
-    /// Anybody: its token is worth as much as cluster-admin
+    /// Anybody; the agent's token then has as much power as cluster-admin
     Open,
-    /// The names that its configuration lists, by constrained impersonation (Kubernetes 1.36)
+    /// The names in its configuration, by constrained impersonation (Kubernetes 1.36)
     Constrained,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Audit {
-    /// Say whether an audit log is as its server wrote it
+pub(crate) enum AuditCommand {
+    /// Verify that an audit log is as its server wrote it
     ///
-    /// With the chain's key, audit-chain.key in the server's state directory, every line is held against the one before it;
-    /// with the public key of its checkpoints, everything up to the last of them. Whether the end was cut off is seen by
-    /// checkpoints that were sent elsewhere in time. Ends with 0 if all is as it was written, 1 if it is not, and 2 if that
-    /// cannot be said.
+    /// With the key of the chain (audit-chain.key in the server's state directory), every line is verified against the line
+    /// before it. With the public key of the checkpoints, every line up to the last checkpoint is verified. Lines that were cut
+    /// off at the end are noticed only by checkpoints that were copied elsewhere before. The exit code is 0 if the log is
+    /// unchanged, 1 if it was changed, and 2 if it could not be verified.
     #[command(after_long_help = examples::AUDIT_VERIFY)]
     Verify(AuditVerify),
 }
@@ -216,7 +217,7 @@ pub(crate) struct AuditVerify {
     /// The log's directory, or its files in the order of their lines
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// The key of the chain
+    /// The key of the chain: the server's audit-chain.key
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// The checkpoints [default: checkpoints.jsonl in DIR]
@@ -225,7 +226,7 @@ pub(crate) struct AuditVerify {
     /// The public key of the checkpoints: a copy of the server's audit.pub
     #[arg(long, value_name = "FILE")]
     pub(crate) public_key: Option<PathBuf>,
-    /// How to say it
+    /// The output format, in place of lines for people
     #[arg(long, short, value_name = "FORMAT")]
     pub(crate) output: Option<AuditOutput>,
 }
@@ -236,14 +237,14 @@ pub(crate) enum AuditOutput {
 }
 
 #[derive(Args)]
-pub(crate) struct Completion {
+pub(crate) struct CompletionArgs {
     pub(crate) shell: Shell,
 }
 
-/// Reads the command line of this process; prints help or a usage error and exits where that is the answer.
+/// Parses the command line of this process. Prints help or a usage error and exits if that is the result.
 pub(crate) fn parse() -> Invocation {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let program = Program::of(arguments.first().map(OsString::as_os_str).map(Path::new));
+    let program = Program::from_path(arguments.first().map(OsString::as_os_str).map(Path::new));
     let mut command = command(program);
     let parsed = command
         .try_get_matches_from_mut(arguments)
@@ -255,24 +256,24 @@ pub(crate) fn parse() -> Invocation {
     }
 }
 
-/// The whole command, its usage and examples in the words of `program`.
+/// The command with its usage and examples for the name `program`.
 pub(crate) fn command(program: Program) -> clap::Command {
     let command = CommandLine::command();
     match program {
         Program::Tombolo => command.bin_name("tombolo"),
-        Program::KubectlPlugin => spoken_by_kubectl(command).bin_name("kubectl tombolo"),
+        Program::KubectlPlugin => with_kubectl_examples(command).bin_name("kubectl tombolo"),
     }
 }
 
 impl Program {
-    fn of(started_as: Option<&Path>) -> Self {
+    fn from_path(started_as: Option<&Path>) -> Self {
         match started_as.and_then(Path::file_stem).and_then(|stem| stem.to_str()) {
             Some("kubectl-tombolo") => Self::KubectlPlugin,
             Some(_) | None => Self::Tombolo,
         }
     }
 
-    /// What a shell looks for on its path.
+    /// The file name of the program, by which a shell finds it.
     pub(crate) fn file_name(self) -> &'static str {
         match self {
             Self::Tombolo => "tombolo",
@@ -281,7 +282,7 @@ impl Program {
     }
 }
 
-fn spoken_by_kubectl(command: clap::Command) -> clap::Command {
+fn with_kubectl_examples(command: clap::Command) -> clap::Command {
     let examples = command
         .get_after_long_help()
         .map(|text| text.to_string().replace("  tombolo ", "  kubectl tombolo "));
@@ -289,5 +290,5 @@ fn spoken_by_kubectl(command: clap::Command) -> clap::Command {
         Some(examples) => command.after_long_help(examples),
         None => command,
     };
-    command.mut_subcommands(spoken_by_kubectl)
+    command.mut_subcommands(with_kubectl_examples)
 }

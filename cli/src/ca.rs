@@ -1,13 +1,13 @@
-//! Certificates: four roots, the intermediates below them, what those issue, and what a certificate says.
+//! `tombolo ca`: a certificate authority of four roots with an intermediate each, and the certificates that they issue.
 
 mod bundle;
 mod init;
 mod intermediate;
 mod issue;
 mod leaf;
-mod place;
+mod metadata;
+mod paths;
 mod proxy;
-mod record;
 mod root;
 mod rotate;
 mod show;

@@ -1,4 +1,4 @@
-//! `tombolo cluster`: makes, describes and deletes clusters at the server of this machine.
+//! `tombolo cluster`: creates, labels, updates and deletes clusters at a server.
 
 mod check;
 
@@ -6,32 +6,34 @@ use proto::admin::{CreateClusterRequest, Description, Texts, UpdateClusterReques
 
 use crate::admin::{Admin, AdminError};
 use crate::args::{ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange};
-use crate::runtime::{self, NoRuntime};
+use crate::runtime::{self, RuntimeError};
 
 pub(crate) use check::check;
 
-/// Why nothing was changed.
+/// The error if no cluster was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
     #[error(transparent)]
-    Runtime(#[from] NoRuntime),
+    Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Admin(#[from] AdminError),
 }
 
-/// Makes a cluster.
-pub(crate) fn create(order: ClusterCreate) -> Result<Vec<String>, ClusterError> {
-    let ClusterCreate { cluster, labels, networks, advertise, server } = order;
+/// Creates a cluster, so that its agents may connect.
+pub(crate) fn create(args: ClusterCreate) -> Result<Vec<String>, ClusterError> {
+    let ClusterCreate { cluster, labels, networks, advertise, server } = args;
     let networks = networks.iter().map(ToString::to_string).collect();
     let description = Some(Description { labels: labels.into_iter().collect(), networks, advertise });
     let request = CreateClusterRequest { name: cluster.to_string(), description };
-    runtime::run(async |scope| Admin::connect(server.place(), scope).await?.create_cluster(request).await)??;
-    Ok(vec![format!("cluster {cluster} is there")])
+    runtime::run(async |scope| {
+        Admin::connect(server.endpoint(), scope).await?.create_cluster(request).await
+    })??;
+    Ok(vec![format!("cluster {cluster} is created")])
 }
 
-/// Sets labels, and takes some away.
-pub(crate) fn label(order: ClusterLabel) -> Result<Vec<String>, ClusterError> {
-    let ClusterLabel { cluster, labels, server } = order;
+/// Sets and removes labels of a cluster.
+pub(crate) fn label(args: ClusterLabel) -> Result<Vec<String>, ClusterError> {
+    let ClusterLabel { cluster, labels, server } = args;
     let mut request = UpdateClusterRequest { name: cluster.to_string(), ..UpdateClusterRequest::default() };
     for change in labels {
         match change {
@@ -41,13 +43,15 @@ pub(crate) fn label(order: ClusterLabel) -> Result<Vec<String>, ClusterError> {
             LabelChange::Remove(name) => request.remove_labels.push(name),
         }
     }
-    runtime::run(async |scope| Admin::connect(server.place(), scope).await?.update_cluster(request).await)??;
+    runtime::run(async |scope| {
+        Admin::connect(server.endpoint(), scope).await?.update_cluster(request).await
+    })??;
     Ok(vec![format!("cluster {cluster} is labelled")])
 }
 
-/// Changes networks and what may be advertised.
-pub(crate) fn update(order: ClusterUpdate) -> Result<Vec<String>, ClusterError> {
-    let ClusterUpdate { cluster, networks, advertise, server } = order;
+/// Replaces the networks of a cluster, or the addresses that its agents may advertise.
+pub(crate) fn update(args: ClusterUpdate) -> Result<Vec<String>, ClusterError> {
+    let ClusterUpdate { cluster, networks, advertise, server } = args;
     let texts = |texts: Option<Vec<String>>| {
         texts.map(|texts| Texts { texts: texts.into_iter().filter(|text| !text.is_empty()).collect() })
     };
@@ -57,17 +61,19 @@ pub(crate) fn update(order: ClusterUpdate) -> Result<Vec<String>, ClusterError> 
         advertise: texts(advertise),
         ..UpdateClusterRequest::default()
     };
-    runtime::run(async |scope| Admin::connect(server.place(), scope).await?.update_cluster(request).await)??;
+    runtime::run(async |scope| {
+        Admin::connect(server.endpoint(), scope).await?.update_cluster(request).await
+    })??;
     Ok(vec![format!("cluster {cluster} is updated")])
 }
 
-/// Deletes a cluster.
-pub(crate) fn delete(order: &ClusterDelete) -> Result<Vec<String>, ClusterError> {
-    let name = order.cluster.to_string();
+/// Deletes a cluster, whose name stays reserved.
+pub(crate) fn delete(args: &ClusterDelete) -> Result<Vec<String>, ClusterError> {
+    let name = args.cluster.to_string();
     let deleted = runtime::run(async |scope| {
-        Admin::connect(order.server.place(), scope).await?.delete_cluster(name).await
+        Admin::connect(args.server.endpoint(), scope).await?.delete_cluster(name).await
     })??;
-    let cluster = &order.cluster;
+    let cluster = &args.cluster;
     let until = deleted.reserved_until.map_or_else(String::new, |until| format!(" until {until}"));
-    Ok(vec![format!("cluster {cluster} is deleted; no other gets its name{until}")])
+    Ok(vec![format!("cluster {cluster} is deleted; its name stays reserved{until}")])
 }

@@ -1,4 +1,4 @@
-//! `tombolo clusters`: what the server of this machine knows of its clusters.
+//! `tombolo clusters`: shows the clusters of a server with their tunnels, once or whenever they change.
 
 mod objects;
 mod table;
@@ -15,18 +15,18 @@ use serde_saphyr::SerializeError;
 use crate::admin::{Admin, AdminError};
 use crate::args::{self, ClustersOutput};
 use crate::print;
-use crate::runtime::{self, NoRuntime};
+use crate::runtime::{self, RuntimeError};
 use table::{Shape, Table};
 
-/// Why clusters are not shown, or not all.
+/// The error if not all clusters were shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClustersError {
     #[error(transparent)]
-    Runtime(#[from] NoRuntime),
+    Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Admin(#[from] AdminError),
     #[error("this server knows no cluster {0}; check the name, or the agent's `cluster`")]
-    NeverSeen(String),
+    UnknownCluster(String),
     #[error("the clusters could not be written as JSON")]
     Json(#[from] serde_json::Error),
     #[error("the clusters could not be written as YAML")]
@@ -36,18 +36,18 @@ pub(crate) enum ClustersError {
 }
 
 /// Prints the clusters, and with `--watch` each again when it has changed.
-pub(crate) fn show(order: &args::Clusters) -> Result<(), ClustersError> {
+pub(crate) fn show(args: &args::ClustersArgs) -> Result<(), ClustersError> {
     runtime::run(async |scope| {
-        let mut admin = Admin::connect(order.server.place(), scope).await?;
-        if order.watch { watch(&mut admin, order).await } else { list(&mut admin, order).await }
+        let mut admin = Admin::connect(args.server.endpoint(), scope).await?;
+        if args.watch { watch(&mut admin, args).await } else { list(&mut admin, args).await }
     })?
 }
 
-async fn list(admin: &mut Admin, order: &args::Clusters) -> Result<(), ClustersError> {
-    let clusters = admin.list(names(order)).await?;
+async fn list(admin: &mut Admin, args: &args::ClustersArgs) -> Result<(), ClustersError> {
+    let clusters = admin.list(names(args)).await?;
     let now = SystemTime::now();
-    match order.output {
-        None if clusters.is_empty() && order.names.is_empty() => {
+    match args.output {
+        None if clusters.is_empty() && args.names.is_empty() => {
             print::note(
                 "this server knows no cluster; make one with `tombolo cluster create`, or start an agent in one",
             )?;
@@ -63,19 +63,19 @@ async fn list(admin: &mut Admin, order: &args::Clusters) -> Result<(), ClustersE
             print::lines(&names)?;
         }
     }
-    never_seen(&order.names, &clusters)
+    all_found(&args.names, &clusters)
 }
 
-/// Prints until the reader hangs up or the server ends it.
-async fn watch(admin: &mut Admin, order: &args::Clusters) -> Result<(), ClustersError> {
-    // In the usual table a row for every new round-trip time would drown what matters.
+/// Prints changes until standard output is closed or the server ends the watch.
+async fn watch(admin: &mut Admin, args: &args::ClustersArgs) -> Result<(), ClustersError> {
+    // The usual table leaves measurements out: a row for each new round-trip time would hide the other changes.
     let measurements =
-        matches!(order.output, Some(ClustersOutput::Wide | ClustersOutput::Json | ClustersOutput::Yaml));
-    let mut watching = admin.watch(names(order), measurements).await?;
-    let shape = if order.output == Some(ClustersOutput::Wide) { Shape::Wide } else { Shape::Usual };
+        matches!(args.output, Some(ClustersOutput::Wide | ClustersOutput::Json | ClustersOutput::Yaml));
+    let mut changes = admin.watch(names(args), measurements).await?;
+    let shape = if args.output == Some(ClustersOutput::Wide) { Shape::Wide } else { Shape::Usual };
     let mut table = Table::new(shape);
     let mut initial = Some(Vec::new());
-    while let Some(event) = watching.next().await? {
+    while let Some(event) = changes.next().await? {
         let clusters = match (event, &mut initial) {
             (Event::Cluster(cluster), Some(initial)) => {
                 initial.push(cluster);
@@ -86,10 +86,10 @@ async fn watch(admin: &mut Admin, order: &args::Clusters) -> Result<(), Clusters
                 print::note(&format!("cluster {name} was deleted"))?;
                 continue;
             }
-            // Together, so that one width fits all of them.
+            // All rows of the first table are printed together, so that they share column widths.
             (Event::InitialEnd(_), _) => initial.take().unwrap_or_default(),
         };
-        let lines = match order.output {
+        let lines = match args.output {
             None | Some(ClustersOutput::Wide) => table.rows(&clusters, SystemTime::now()),
             Some(ClustersOutput::Json) => {
                 let line = |cluster| serde_json::to_string(&objects::object(cluster));
@@ -108,13 +108,13 @@ async fn watch(admin: &mut Admin, order: &args::Clusters) -> Result<(), Clusters
     Ok(())
 }
 
-fn names(order: &args::Clusters) -> Vec<String> {
-    order.names.iter().map(ClusterId::to_string).collect()
+fn names(args: &args::ClustersArgs) -> Vec<String> {
+    args.names.iter().map(ClusterId::to_string).collect()
 }
 
-fn never_seen(asked_for: &[ClusterId], found: &[Cluster]) -> Result<(), ClustersError> {
+fn all_found(asked_for: &[ClusterId], found: &[Cluster]) -> Result<(), ClustersError> {
     let found: BTreeSet<&str> = found.iter().map(|cluster| cluster.name.as_str()).collect();
     let missing: Vec<&str> =
         asked_for.iter().map(ClusterId::as_str).filter(|name| !found.contains(name)).collect();
-    if missing.is_empty() { Ok(()) } else { Err(ClustersError::NeverSeen(missing.join(", "))) }
+    if missing.is_empty() { Ok(()) } else { Err(ClustersError::UnknownCluster(missing.join(", "))) }
 }

@@ -1,10 +1,10 @@
-//! Completion scripts for shells.
+//! `tombolo completion`: completion scripts for shells.
 
 use clap_complete::{Generator, Shell};
 
 use crate::args::{self, Program};
 
-/// Why no completion script could be made.
+/// The error if no completion script was generated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompletionError {
     #[error("the completion script could not be generated")]
@@ -13,13 +13,13 @@ pub(crate) enum CompletionError {
     NotText(#[source] std::string::FromUtf8Error),
 }
 
-/// The script that teaches `shell` to complete this command.
+/// Generates the script with which `shell` completes this command.
 pub(crate) fn script(shell: Shell, program: Program) -> Result<String, CompletionError> {
     let mut command = args::command(program);
     command.set_bin_name(program.file_name());
     command.build();
     let mut script = Vec::new();
-    // Not `clap_complete::generate`: that one panics where writing fails.
+    // Not `clap_complete::generate`, which panics if writing fails.
     shell.try_generate(&command, &mut script).map_err(CompletionError::Generate)?;
     String::from_utf8(script).map_err(CompletionError::NotText)
 }

@@ -1,4 +1,4 @@
-//! `tombolo user dial-token`: what connects callers without a certificate to targets of clusters.
+//! `tombolo user dial-token`: tokens with which callers without a certificate dial targets in clusters.
 
 pub(crate) mod kubeconfig;
 
@@ -8,24 +8,24 @@ use crate::admin::{Admin, AdminError};
 use crate::args::{DialTokenCreate, DialTokenList, DialTokenRevoke};
 use crate::files::{self, WriteError};
 use crate::print;
-use crate::runtime::{self, NoRuntime};
+use crate::runtime::{self, RuntimeError};
 
-/// Why there is no dial token, or none less.
+/// The error if no dial token was created, listed or revoked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialTokensError {
     #[error(transparent)]
-    Runtime(#[from] NoRuntime),
+    Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Admin(#[from] AdminError),
     #[error(
-        "the token {id} was made and could not be kept: take it away by `tombolo user dial-token revoke {id}`"
+        "the token {id} was created, but it could not be written: revoke it by `tombolo user dial-token revoke {id}`"
     )]
-    NotKept { id: String, source: WriteError },
+    NotWritten { id: String, source: WriteError },
 }
 
-/// Makes a dial token, and writes it where only this user reads it.
-pub(crate) fn create(order: DialTokenCreate) -> Result<Vec<String>, DialTokensError> {
-    let DialTokenCreate { user, clusters, networks, ttl, out, force, server } = order;
+/// Creates a dial token, and writes it to a file of mode 0600.
+pub(crate) fn create(args: DialTokenCreate) -> Result<Vec<String>, DialTokensError> {
+    let DialTokenCreate { user, clusters, networks, ttl, out, force, server } = args;
     let ttl = prost_types::Duration { seconds: ttl.duration().whole_seconds(), nanos: 0 };
     let request = CreateDialTokenRequest {
         user: user.as_str().to_owned(),
@@ -34,19 +34,20 @@ pub(crate) fn create(order: DialTokenCreate) -> Result<Vec<String>, DialTokensEr
         networks: networks.iter().map(ToString::to_string).collect(),
     };
     let made = runtime::run(async |scope| {
-        Admin::connect(server.place(), scope).await?.create_dial_token(request).await
+        Admin::connect(server.endpoint(), scope).await?.create_dial_token(request).await
     })??;
     let CreateDialTokenResponse { token, id, expires } = made;
     files::write_private(&out, &format!("{token}\n"), force)
-        .map_err(|source| DialTokensError::NotKept { id: id.clone(), source })?;
-    let expires = expires.map_or_else(String::new, |expires| format!(" and holds until {expires}"));
+        .map_err(|source| DialTokensError::NotWritten { id: id.clone(), source })?;
+    let expires = expires.map_or_else(String::new, |expires| format!(" and is valid until {expires}"));
     Ok(vec![format!("dial token {id} of {} is in {}{expires}", user.as_str(), out.display())])
 }
 
-/// The dial tokens that are kept, one line each.
-pub(crate) fn list(order: &DialTokenList) -> Result<Vec<String>, DialTokensError> {
-    let tokens =
-        runtime::run(async |scope| Admin::connect(order.server.place(), scope).await?.dial_tokens().await)??;
+/// A table of the dial tokens, without their secrets.
+pub(crate) fn list(args: &DialTokenList) -> Result<Vec<String>, DialTokensError> {
+    let tokens = runtime::run(async |scope| {
+        Admin::connect(args.server.endpoint(), scope).await?.dial_tokens().await
+    })??;
     if tokens.is_empty() {
         return Ok(Vec::new());
     }
@@ -59,11 +60,11 @@ pub(crate) fn list(order: &DialTokenList) -> Result<Vec<String>, DialTokensError
     Ok(print::columns(&rows))
 }
 
-/// Takes a dial token away.
-pub(crate) fn revoke(order: &DialTokenRevoke) -> Result<Vec<String>, DialTokensError> {
-    let id = order.id.clone();
+/// Revokes a dial token by its id.
+pub(crate) fn revoke(args: &DialTokenRevoke) -> Result<Vec<String>, DialTokensError> {
+    let id = args.id.clone();
     runtime::run(async |scope| {
-        Admin::connect(order.server.place(), scope).await?.revoke_dial_token(id).await
+        Admin::connect(args.server.endpoint(), scope).await?.revoke_dial_token(id).await
     })??;
-    Ok(vec![format!("dial token {} is of no use any more, and what ran by it is ended", order.id)])
+    Ok(vec![format!("dial token {} is revoked, and the connections that it opened are ended", args.id)])
 }

@@ -1,30 +1,30 @@
-//! `tombolo doctor`: checks what a person would check, and says what to do.
+//! `tombolo doctor`: checks a caller's access, or what a daemon needs on its machine, and advises what to do.
 
+mod access_review;
 mod agent;
 mod caller;
 mod certificate;
 mod clock;
 mod configuration;
-mod host;
+mod enrollment;
+mod host_cluster;
+mod https;
 mod kubeconfig;
-mod reach;
 mod report;
-mod rights;
 mod server;
-mod workload;
 
-use crate::args::{Doctor, DoctorPart};
-use crate::runtime::{self, NoRuntime};
+use crate::args::{DoctorArgs, DoctorCommand};
+use crate::runtime::{self, RuntimeError};
 pub(crate) use report::Report;
 
-/// Makes the checks that were asked for, and says what each has found.
-pub(crate) fn examine(order: Doctor) -> Result<Report, NoRuntime> {
+/// Runs the checks that the arguments select, and reports the result of each.
+pub(crate) fn examine(args: DoctorArgs) -> Result<Report, RuntimeError> {
     runtime::run(async |scope| {
         let mut report = Report::default();
-        match order.part {
-            None => caller::examine(&order.caller, scope, &mut report).await,
-            Some(DoctorPart::Server(order)) => server::examine(&order, scope, &mut report).await,
-            Some(DoctorPart::Agent(order)) => agent::examine(&order, scope, &mut report).await,
+        match args.command {
+            None => caller::check_all(&args.caller, scope, &mut report).await,
+            Some(DoctorCommand::Server(args)) => server::check_all(&args, scope, &mut report).await,
+            Some(DoctorCommand::Agent(args)) => agent::check_all(&args, scope, &mut report).await,
         }
         report
     })

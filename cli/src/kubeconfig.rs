@@ -1,48 +1,51 @@
-//! `tombolo kubeconfig`: one context per cluster, all through the gateway.
+//! `tombolo kubeconfig`: writes a kubeconfig with one context per cluster, all through the gateway. Its children read and rewrite
+//! kubeconfigs for the other commands.
 
 mod credential;
-mod document;
+pub(crate) mod reader;
+pub(crate) mod rewrite;
+mod writer;
 
 use crate::args;
-use crate::files::{self, NoAbsolutePath, WriteError};
+use crate::files::{self, AbsolutePathError, WriteError};
 use crate::pem::{self, PemError};
-use crate::settings::{self, Credential, Settings, SettingsError};
+use crate::settings::{self, GatewayCredential, Settings, SettingsError};
 
 pub(crate) use credential::{CredentialError, bearer_token};
-use document::{Authority, Document};
+use writer::{GatewayCa, KubeconfigDocument};
 
-/// Where the kubeconfig went.
-pub(crate) enum Written {
-    /// Nowhere yet: it is to be printed.
-    Document(String),
-    /// To a file, with what to say about it.
+/// The kubeconfig, or the file that it was written to.
+pub(crate) enum KubeconfigOutput {
+    /// The text, which the command prints.
+    Text(String),
+    /// Lines that name the file and the next command.
     File(Vec<String>),
 }
 
-/// Why no kubeconfig was written.
+/// The error if no kubeconfig was written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
     #[error(transparent)]
-    Missing(#[from] settings::Missing),
+    Missing(#[from] settings::MissingSetting),
     #[error("the cluster {0} is named twice")]
-    Twice(proto::ClusterId),
+    DuplicateCluster(proto::ClusterId),
     #[error(transparent)]
-    Authority(#[from] PemError),
+    CaCertificates(#[from] PemError),
     #[error(transparent)]
     Credential(#[from] CredentialError),
     #[error(transparent)]
-    Path(#[from] NoAbsolutePath),
+    Path(#[from] AbsolutePathError),
     #[error("the kubeconfig could not be written as YAML")]
     Yaml(#[source] serde_saphyr::SerializeError),
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// Checks everything that can be checked offline, then writes.
-pub(crate) fn write(order: args::Kubeconfig) -> Result<Written, KubeconfigError> {
-    let args::Kubeconfig {
+/// Checks the settings and files offline, then writes the kubeconfig.
+pub(crate) fn write(args: args::KubeconfigArgs) -> Result<KubeconfigOutput, KubeconfigError> {
+    let args::KubeconfigArgs {
         gateway,
         ca,
         cert,
@@ -53,31 +56,31 @@ pub(crate) fn write(order: args::Kubeconfig) -> Result<Written, KubeconfigError>
         embed_certs,
         output,
         force,
-    } = order;
-    let credential = Credential::of(cert, key, token_file);
+    } = args;
+    let credential = GatewayCredential::from_flags(cert, key, token_file);
     let flags = Settings { gateway, certificate_authority: ca, credential, host_suffix: host_names };
-    let settings = flags.or(Settings::of_environment()?).or(Settings::of_file()?);
+    let settings = flags.or(Settings::from_environment()?).or(Settings::from_file()?);
     if let Some(twice) = clusters.iter().enumerate().find(|(at, name)| clusters[..*at].contains(name)) {
-        return Err(KubeconfigError::Twice(twice.1.clone()));
+        return Err(KubeconfigError::DuplicateCluster(twice.1.clone()));
     }
 
-    let gateway = settings.the_gateway()?;
-    let authority_path = settings.the_authority()?;
-    let credential = settings.the_credential()?;
+    let gateway = settings.required_gateway()?;
+    let ca_path = settings.required_ca()?;
+    let credential = settings.required_credential()?;
     let user = credential::user(&credential, embed_certs)?;
-    let certificates = pem::certificates(&authority_path)?;
-    let authority = if embed_certs {
-        Authority::Embedded(certificates.text)
+    let certificates = pem::read_certificates(&ca_path)?;
+    let ca = if embed_certs {
+        GatewayCa::Embedded(certificates.text)
     } else {
-        Authority::File(files::absolute(&authority_path)?)
+        GatewayCa::File(files::absolute(&ca_path)?)
     };
-    let document = Document::of(&gateway, &clusters, settings.host_suffix.as_ref(), &authority, user);
+    let document = KubeconfigDocument::new(&gateway, &clusters, settings.host_suffix.as_ref(), &ca, user);
     let text = document.to_yaml().map_err(KubeconfigError::Yaml)?;
     let Some(output) = output else {
-        return Ok(Written::Document(text));
+        return Ok(KubeconfigOutput::Text(text));
     };
     files::write_private(&output, &text, force)?;
-    Ok(Written::File(vec![
+    Ok(KubeconfigOutput::File(vec![
         format!("wrote {} (private)", output.display()),
         format!("next: kubectl --kubeconfig {} --context {} get namespaces", output.display(), clusters[0]),
     ]))

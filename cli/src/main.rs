@@ -1,39 +1,40 @@
-//! The command `tombolo`: what a person types.
+//! `tombolo`, the command-line tool for administrators and callers.
 
 mod admin;
 mod agents;
 mod args;
 mod attestation;
+mod audit_verify;
 mod ca;
+mod certificate_names;
 mod cluster;
 mod clusters;
 mod completion;
 mod dial_tokens;
 mod doctor;
-mod explain;
 mod files;
 mod kubeconfig;
 mod names;
 mod passthrough;
 mod pem;
+mod policies;
 mod print;
 mod proxy;
 mod rbac;
 mod revocations;
 mod runtime;
-mod served;
 mod settings;
 mod tls;
 mod tokens;
-mod users;
-mod verification;
+mod user_tokens;
 mod vip;
 
 use std::error::Error;
 use std::process::ExitCode;
 
 use args::{
-    Agent, Audit, Ca, Cluster, Command, DialToken, DoctorOutput, Issue, Policy, Token, UserToken, Users,
+    AgentCommand, AuditCommand, CaCommand, ClusterCommand, Command, DialTokenCommand, DoctorOutput,
+    IssueCommand, PolicyCommand, TokenCommand, UserCommand, UserTokenCommand,
 };
 
 fn main() -> ExitCode {
@@ -49,41 +50,33 @@ fn main() -> ExitCode {
 
 fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
     match invocation.command {
-        Command::Ca(Ca::Init(order)) => print::lines(&ca::init(&order)?)?,
-        Command::Ca(Ca::Intermediate(order)) => print::lines(&ca::intermediate(&order)?)?,
-        Command::Ca(Ca::Rotate(order)) => print::lines(&ca::rotate(&order)?)?,
-        Command::Ca(Ca::Issue(Issue::Server(order))) => print::lines(&ca::issue_server(&order)?)?,
-        Command::Ca(Ca::Issue(Issue::Agent(order))) => print::lines(&ca::issue_agent(&order)?)?,
-        Command::Ca(Ca::Issue(Issue::Caller(order))) => print::lines(&ca::issue_caller(&order)?)?,
-        Command::Ca(Ca::Issue(Issue::Proxy(order))) => print::lines(&ca::issue_proxy(&order)?)?,
-        Command::Ca(Ca::Issue(Issue::Admin(order))) => print::lines(&ca::issue_admin(&order)?)?,
-        Command::Ca(Ca::Show(order)) => print::lines(&ca::show(&order)?)?,
-        Command::Kubeconfig(order) => match kubeconfig::write(order)? {
-            kubeconfig::Written::Document(text) => print::document(&text)?,
-            kubeconfig::Written::File(lines) => print::lines(&lines)?,
+        Command::Ca(command) => print::lines(&run_ca(&command)?)?,
+        Command::Kubeconfig(args) => match kubeconfig::write(args)? {
+            kubeconfig::KubeconfigOutput::Text(text) => print::document(&text)?,
+            kubeconfig::KubeconfigOutput::File(lines) => print::lines(&lines)?,
         },
-        Command::Proxy(order) => proxy::serve(order)?,
-        Command::Passthrough(order) => print::lines(&passthrough::write(&order)?)?,
-        Command::Vip(order) => print::lines(&vip::write(&order)?)?,
-        Command::Rbac(order) => print::document(&rbac::manifest(&order)?)?,
-        Command::Clusters(order) | Command::Cluster(Cluster::List(order)) => clusters::show(&order)?,
-        Command::Cluster(Cluster::Create(order)) => print::lines(&cluster::create(order)?)?,
-        Command::Cluster(Cluster::Label(order)) => print::lines(&cluster::label(order)?)?,
-        Command::Cluster(Cluster::Update(order)) => print::lines(&cluster::update(order)?)?,
-        Command::Cluster(Cluster::Delete(order)) => print::lines(&cluster::delete(&order)?)?,
-        Command::Cluster(Cluster::Check(order)) => {
-            let (lines, is_reached) = cluster::check(&order)?;
+        Command::Proxy(args) => proxy::serve(args)?,
+        Command::Passthrough(args) => print::lines(&passthrough::write(&args)?)?,
+        Command::Vip(args) => print::lines(&vip::write(&args)?)?,
+        Command::Rbac(args) => print::document(&rbac::manifest(&args)?)?,
+        Command::Clusters(args) | Command::Cluster(ClusterCommand::List(args)) => clusters::show(&args)?,
+        Command::Cluster(ClusterCommand::Create(args)) => print::lines(&cluster::create(args)?)?,
+        Command::Cluster(ClusterCommand::Label(args)) => print::lines(&cluster::label(args)?)?,
+        Command::Cluster(ClusterCommand::Update(args)) => print::lines(&cluster::update(args)?)?,
+        Command::Cluster(ClusterCommand::Delete(args)) => print::lines(&cluster::delete(&args)?)?,
+        Command::Cluster(ClusterCommand::Check(args)) => {
+            let (lines, is_reached) = cluster::check(&args)?;
             print::lines(&lines)?;
             if !is_reached {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        Command::Cluster(Cluster::Attestation(order)) => print::lines(&attestation::run(order)?)?,
-        Command::Agent(Agent::List(order)) => print::lines(&agents::list(&order)?)?,
-        Command::Agent(Agent::Revoke(order)) => print::lines(&agents::revoke(order)?)?,
-        Command::Doctor(order) => {
-            let output = order.output;
-            let report = doctor::examine(order)?;
+        Command::Cluster(ClusterCommand::Attestation(args)) => print::lines(&attestation::run(args)?)?,
+        Command::Agent(AgentCommand::List(args)) => print::lines(&agents::list(&args)?)?,
+        Command::Agent(AgentCommand::Revoke(args)) => print::lines(&agents::revoke(args)?)?,
+        Command::Doctor(args) => {
+            let output = args.output;
+            let report = doctor::examine(args)?;
             match output {
                 None => print::lines(&report.lines())?,
                 Some(DoctorOutput::Json) => print::lines(&[report.json()])?,
@@ -92,29 +85,43 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        Command::Policy(Policy::Check(order)) => explain::check(&order)?,
-        Command::Policy(Policy::Explain(order)) => return Ok(explain::explain(*order)),
-        Command::Audit(Audit::Verify(order)) => return Ok(verification::say(order)),
-        Command::Token(Token::Create(order)) => print::document(&tokens::create(&order)?)?,
-        Command::Token(Token::List(order)) => print::lines(&tokens::list(&order)?)?,
-        Command::Token(Token::Revoke(order)) => print::lines(&tokens::revoke(&order)?)?,
-        Command::User(Users::Token(UserToken::Create(order))) => print::lines(&[users::create(&order)?])?,
-        Command::User(Users::Token(UserToken::Hash(order))) => print::lines(&users::hash(&order)?)?,
-        Command::User(Users::DialToken(DialToken::Create(order))) => {
-            print::lines(&dial_tokens::create(order)?)?;
-        }
-        Command::User(Users::DialToken(DialToken::Kubeconfig(order))) => {
-            print::lines(&dial_tokens::kubeconfig::write(&order)?)?;
-        }
-        Command::User(Users::DialToken(DialToken::List(order))) => print::lines(&dial_tokens::list(&order)?)?,
-        Command::User(Users::DialToken(DialToken::Revoke(order))) => {
-            print::lines(&dial_tokens::revoke(&order)?)?;
-        }
-        Command::User(Users::Revoke(order)) => print::lines(&revocations::revoke(order)?)?,
-        Command::User(Users::List(order)) => print::lines(&revocations::list(&order)?)?,
-        Command::User(Users::Restore(order)) => print::lines(&revocations::restore(order)?)?,
-        Command::Completion(order) => print::document(&completion::script(order.shell, invocation.program)?)?,
+        Command::Policy(PolicyCommand::Check(args)) => policies::check(&args)?,
+        Command::Policy(PolicyCommand::Explain(args)) => return Ok(policies::explain(*args)),
+        Command::Audit(AuditCommand::Verify(args)) => return Ok(audit_verify::verify_and_print(args)),
+        Command::Token(TokenCommand::Create(args)) => print::document(&tokens::create(&args)?)?,
+        Command::Token(TokenCommand::List(args)) => print::lines(&tokens::list(&args)?)?,
+        Command::Token(TokenCommand::Revoke(args)) => print::lines(&tokens::revoke(&args)?)?,
+        Command::User(command) => print::lines(&run_user(command)?)?,
+        Command::Completion(args) => print::document(&completion::script(args.shell, invocation.program)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn run_ca(command: &CaCommand) -> Result<Vec<String>, Box<dyn Error>> {
+    Ok(match command {
+        CaCommand::Init(args) => ca::init(args)?,
+        CaCommand::Intermediate(args) => ca::intermediate(args)?,
+        CaCommand::Rotate(args) => ca::rotate(args)?,
+        CaCommand::Issue(IssueCommand::Server(args)) => ca::issue_server(args)?,
+        CaCommand::Issue(IssueCommand::Agent(args)) => ca::issue_agent(args)?,
+        CaCommand::Issue(IssueCommand::Caller(args)) => ca::issue_caller(args)?,
+        CaCommand::Issue(IssueCommand::Proxy(args)) => ca::issue_proxy(args)?,
+        CaCommand::Issue(IssueCommand::Admin(args)) => ca::issue_admin(args)?,
+        CaCommand::Show(args) => ca::show(args)?,
+    })
+}
+
+fn run_user(command: UserCommand) -> Result<Vec<String>, Box<dyn Error>> {
+    Ok(match command {
+        UserCommand::Token(UserTokenCommand::Create(args)) => vec![user_tokens::create(&args)?],
+        UserCommand::Token(UserTokenCommand::Hash(args)) => user_tokens::hash(&args)?,
+        UserCommand::DialToken(DialTokenCommand::Create(args)) => dial_tokens::create(args)?,
+        UserCommand::DialToken(DialTokenCommand::Kubeconfig(args)) => dial_tokens::kubeconfig::write(&args)?,
+        UserCommand::DialToken(DialTokenCommand::List(args)) => dial_tokens::list(&args)?,
+        UserCommand::DialToken(DialTokenCommand::Revoke(args)) => dial_tokens::revoke(&args)?,
+        UserCommand::Revoke(args) => revocations::revoke(args)?,
+        UserCommand::List(args) => revocations::list(&args)?,
+        UserCommand::Restore(args) => revocations::restore(args)?,
+    })
 }

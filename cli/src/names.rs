@@ -1,11 +1,11 @@
-//! The words a person gives on the command line, checked at the door.
+//! Types of command-line values, which are parsed and checked before a command runs.
 
-mod gateway;
-mod server;
+mod admin_url;
+mod gateway_url;
 mod validity;
 
-pub(crate) use gateway::{GatewayUrl, NotAGatewayUrl};
-pub(crate) use server::ServerUrl;
+pub(crate) use admin_url::AdminUrl;
+pub(crate) use gateway_url::{GatewayUrl, NotAGatewayUrl};
 pub(crate) use trust::names::{
     Group, HostSuffix, Label, NoRandomness, NotAHost, NotATrustDomain, ServerName, TrustDomain, User,
 };

@@ -1,4 +1,4 @@
-//! Certificates and keys out of PEM files, each problem named with its file.
+//! Reads certificates and keys from PEM files. Every error names the file.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,15 @@ use x509_parser::parse_x509_certificate;
 use x509_parser::prelude::{GeneralName, GeneralSubtree, X509Certificate};
 
 use crate::files::{self, ReadError};
+use crate::tls::ClientIdentity;
 
-/// A bundle of more is a mistake, such as a system's whole trust store.
+/// Most certificates in a file. More are a mistake, such as the whole trust store of a system.
 const CERTIFICATES_MAX: usize = 64;
-/// Characters of a full line (RFC 7468, section 2).
+/// Characters in a full line of PEM (RFC 7468, section 2).
 const LINE_CHARACTERS: usize = 64;
 
-/// A PEM file that holds certificates, all of which parse, and no private key.
-pub(crate) struct Certificates {
+/// A PEM file of certificates, all of which parse, without a private key.
+pub(crate) struct CertificateFile {
     /// The file's text, as it was read.
     pub(crate) text: String,
     /// At least one, in the order of the file.
@@ -26,13 +27,14 @@ pub(crate) struct Certificates {
 }
 
 /// A PEM file that holds one private key.
-pub(crate) struct Key {
+pub(crate) struct KeyFile {
     /// The file's text, as it was read.
     pub(crate) text: String,
+    pub(crate) der: PrivateKeyDer<'static>,
     pub(crate) pair: KeyPair,
 }
 
-/// Why a file is not the PEM file that was expected.
+/// The error if a file is not the PEM file that was expected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PemError {
     #[error(transparent)]
@@ -56,21 +58,27 @@ pub(crate) enum PemError {
 }
 
 impl PemError {
-    /// What is wrong, without a word of the file.
+    /// Describes the damage without quoting the file, which may hold a key.
     pub(crate) fn damaged(path: &Path, error: &rustls_pki_types::pem::Error) -> Self {
         Self::Damaged(path.to_owned(), daemon::config::pem_damage(error))
     }
 }
 
 /// Reads a file of certificates.
-pub(crate) fn certificates(path: &Path) -> Result<Certificates, PemError> {
+pub(crate) fn read_certificates(path: &Path) -> Result<CertificateFile, PemError> {
     let text = files::read(path)?;
-    let ders = ders(&text, path)?;
-    Ok(Certificates { text, ders })
+    let ders = parse_certificates(&text, path)?;
+    Ok(CertificateFile { text, ders })
 }
 
-/// The certificates in a text, which was found in the file `path`.
-pub(crate) fn ders(text: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
+/// Reads a certificate chain and its key, as a TLS client presents them. Does not check that they belong together.
+pub(crate) fn read_identity(certificate: &Path, key: &Path) -> Result<ClientIdentity, PemError> {
+    let chain = read_certificates(certificate)?.ders;
+    Ok(ClientIdentity { chain, key: read_key(key)?.der })
+}
+
+/// Parses the certificates in `text`, which came from the file `path`. There is at least one.
+pub(crate) fn parse_certificates(text: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let mut ders = Vec::new();
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(text.as_bytes()) {
         let (kind, der) = section.map_err(|error| PemError::damaged(path, &error))?;
@@ -84,7 +92,7 @@ pub(crate) fn ders(text: &str, path: &Path) -> Result<Vec<CertificateDer<'static
             return Err(PemError::TooMany(path.to_owned()));
         }
         let der = CertificateDer::from(der);
-        if parse(&der).is_none() {
+        if parse_x509(&der).is_none() {
             return Err(PemError::NotACertificate(path.to_owned(), ders.len() + 1));
         }
         ders.push(der);
@@ -95,8 +103,8 @@ pub(crate) fn ders(text: &str, path: &Path) -> Result<Vec<CertificateDer<'static
     Ok(ders)
 }
 
-/// Reads a file with a private key.
-pub(crate) fn key(path: &Path) -> Result<Key, PemError> {
+/// Reads a file with one unencrypted private key.
+pub(crate) fn read_key(path: &Path) -> Result<KeyFile, PemError> {
     let text = files::read(path)?;
     let der = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| {
         if matches!(error, rustls_pki_types::pem::Error::NoItemsFound) {
@@ -106,44 +114,45 @@ pub(crate) fn key(path: &Path) -> Result<Key, PemError> {
         }
     })?;
     let pair = KeyPair::try_from(&der).map_err(|error| PemError::UnusableKey(path.to_owned(), error))?;
-    Ok(Key { text, pair })
+    Ok(KeyFile { text, der, pair })
 }
 
-/// The certificate's fields, if these bytes are exactly one certificate.
-pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+/// The fields of a certificate. `None` unless the bytes are exactly one certificate.
+pub(crate) fn parse_x509<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
     let (rest, certificate) = parse_x509_certificate(der).ok()?;
     rest.is_empty().then_some(certificate)
 }
 
-/// Whether the certificate was made for this key.
-pub(crate) fn belongs_to(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
+/// Tells whether the certificate was issued for this key.
+pub(crate) fn is_for_key(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
     certificate.public_key().raw == key.subject_public_key_info()
 }
 
-/// The DNS names below which alone this CA vouches, if that is all that it vouches for: critically, and for no address.
-pub(crate) fn proxy_names(der: &CertificateDer<'_>) -> Option<Vec<String>> {
-    let certificate = parse(der)?;
+/// The DNS names to which this CA is limited by critical name constraints. `None` if it may sign for anything else, such as
+/// an address.
+pub(crate) fn constrained_dns_names(der: &CertificateDer<'_>) -> Option<Vec<String>> {
+    let certificate = parse_x509(der)?;
     let extension = certificate.name_constraints().ok().flatten().filter(|found| found.critical)?;
     let is_ca = certificate.basic_constraints().ok().flatten().is_some_and(|found| found.value.ca);
     let excluded = extension.value.excluded_subtrees.as_deref().unwrap_or_default();
-    // An address with its mask: all of them.
-    let has_none = |bytes: usize| {
+    // An address of zeros with a mask of zeros excludes all addresses.
+    let excludes_all = |bytes: usize| {
         excluded.iter().any(|subtree| {
-            matches!(subtree.base, GeneralName::IPAddress(all) if all.len() == bytes && all.iter().all(|byte| *byte == 0))
+            matches!(subtree.base, GeneralName::IPAddress(mask) if mask.len() == bytes && mask.iter().all(|byte| *byte == 0))
         })
     };
     let permitted = extension.value.permitted_subtrees.as_deref().unwrap_or_default();
     let name = |subtree: &GeneralSubtree<'_>| {
         let GeneralName::DNSName(name) = subtree.base else { return None };
-        // With a dot in front, or as nothing, it would mean other names, or all.
+        // With a leading dot it would exclude the name itself; empty, it would allow all names.
         (!name.is_empty() && !name.starts_with('.')).then(|| name.to_ascii_lowercase())
     };
     let names: Vec<String> = permitted.iter().map(name).collect::<Option<_>>()?;
-    (is_ca && has_none(2 * 4) && has_none(2 * 16) && !names.is_empty()).then_some(names)
+    (is_ca && excludes_all(2 * 4) && excludes_all(2 * 16) && !names.is_empty()).then_some(names)
 }
 
-/// A certificate as PEM.
-pub(crate) fn certificate_text(der: &CertificateDer<'_>) -> String {
+/// Encodes a certificate as PEM.
+pub(crate) fn encode_certificate(der: &CertificateDer<'_>) -> String {
     let encoded = BASE64.encode(der);
     let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
     let mut rest = encoded.as_str();

@@ -1,9 +1,9 @@
-//! The one room that prints.
+//! Prints to standard output and standard error. No other module prints.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
 
-/// Prints one line each; whoever stopped reading (`| head`) is no error.
+/// Prints the lines. A reader that has stopped (`| head`) is no error.
 pub(crate) fn lines(lines: &[String]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     forgive_hang_up(
@@ -11,7 +11,7 @@ pub(crate) fn lines(lines: &[String]) -> io::Result<()> {
     )
 }
 
-/// The same for what goes on: whether anybody still reads.
+/// Prints the lines of a watch. `false` if the reader has stopped.
 pub(crate) fn still_read(lines: &[String]) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match lines
@@ -25,18 +25,18 @@ pub(crate) fn still_read(lines: &[String]) -> io::Result<bool> {
     }
 }
 
-/// Says something to the person beside what is printed for programs, on standard error.
+/// Prints a note for people to standard error, apart from the output for programs.
 pub(crate) fn note(text: &str) -> io::Result<()> {
     forgive_hang_up(writeln!(io::stderr().lock(), "{}", visible_lines(text)))
 }
 
-/// Prints a document as it is, without adding a line end.
+/// Prints a document unchanged, without a further line end.
 pub(crate) fn document(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     forgive_hang_up(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Rows as lines whose columns stand below each other.
+/// Aligns the columns of the rows, and returns them as lines.
 pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible(cell))).collect();
     let mut widths = [0; N];
@@ -52,24 +52,25 @@ pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// What stands in a table where there is nothing.
+/// The text of an empty cell in a table.
 pub(crate) fn none() -> String {
     "<none>".to_owned()
 }
 
-/// Several in one cell of a table.
+/// A list in one cell of a table.
 pub(crate) fn listed(names: &[String]) -> String {
     if names.is_empty() { none() } else { names.join(",") }
 }
 
-/// What a stranger may have named, which must neither steer the terminal nor begin another line; JSON stays what it is.
+/// Escapes control characters of untrusted text, which must neither steer the terminal nor begin a line. Valid JSON stays
+/// unchanged.
 pub(crate) fn visible(text: &str) -> String {
     let escaped = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     let shown = |c: char| if escaped(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
     text.chars().map(shown).collect()
 }
 
-/// The same of text that has lines of its own.
+/// Escapes control characters in each line, and keeps the line ends.
 fn visible_lines(text: &str) -> String {
     text.split_inclusive('\n')
         .map(|line| match line.strip_suffix('\n') {
@@ -87,7 +88,7 @@ pub(crate) fn failure(error: &dyn Error) {
         text.push_str(&format!(": {error}"));
         cause = error.source();
     }
-    // Nobody is left to tell if standard error is closed; the exit code still says it.
+    // A closed standard error cannot be reported; the exit code still tells of the failure.
     let _ = writeln!(io::stderr().lock(), "{}", visible_lines(&text));
 }
 

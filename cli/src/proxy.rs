@@ -1,8 +1,7 @@
-//! `tombolo proxy`: a kubeconfig of a cluster's own works from here, through the gateway, with nothing in it changed but its proxy.
+//! `tombolo proxy`: serves a local proxy through the gateway, and writes a copy of a cluster's own kubeconfig that uses it.
 
-mod door;
 mod gateway;
-pub(crate) mod rewritten;
+mod local_listener;
 
 use std::env;
 use std::io;
@@ -21,33 +20,31 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args;
 use crate::files::{self, ReadError, WriteError};
 use crate::print;
-use crate::runtime::{self, NoRuntime};
-use crate::settings::{self, Credential, Settings, SettingsError};
+use crate::runtime::{self, RuntimeError};
+use crate::settings::{self, GatewayCredential, Settings, SettingsError};
 
-use door::{Door, USER};
-use gateway::{Gateway, Within};
-use rewritten::Rewritten;
+use crate::kubeconfig::rewrite::{self, ProxiedKubeconfig, RewriteError};
+use gateway::{GatewayClient, TargetScope};
+use local_listener::{LocalListener, USER};
 
-pub(crate) use rewritten::NotRewritten;
-
-/// Random bytes of a run's secret.
+/// Random bytes in the password of the local proxy, which is new for each run.
 const SECRET_BYTES: usize = 32;
 
-/// Why there is no proxy.
+/// The error if the proxy did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProxyError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
     #[error(transparent)]
-    Missing(#[from] settings::Missing),
+    Missing(#[from] settings::MissingSetting),
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
-    Kubeconfig(#[from] NotRewritten),
+    Kubeconfig(#[from] RewriteError),
     #[error("name the cluster to reach with --cluster, or its network with --network")]
-    Nowhere,
+    NoDestination,
     #[error("{0} is not an address of this machine alone: use 127.0.0.1:PORT or [::1]:PORT")]
-    NotLocal(SocketAddr),
+    NotLoopback(SocketAddr),
     #[error("cannot listen on {0}; choose another port with --listen, or 0 for a free one")]
     Listen(SocketAddr, #[source] io::Error),
     #[error("the system gave no random bytes")]
@@ -59,32 +56,22 @@ pub(crate) enum ProxyError {
     #[error("cannot print, or cannot wait for a signal")]
     Io(#[from] io::Error),
     #[error(transparent)]
-    NoRuntime(#[from] NoRuntime),
+    Runtime(#[from] RuntimeError),
 }
 
-/// Where the kubeconfig is; gone when this is dropped, because what stands in it is of no use then.
-struct Kept {
+/// The copy of the kubeconfig. A drop removes the file, because its password is useless once the proxy has ended.
+struct KubeconfigCopy {
     path: PathBuf,
     _directory: Option<tempfile::TempDir>,
 }
 
-/// `host:port` of the API server of a kubeconfig's context, or of its current one.
-pub(crate) fn asked(kubeconfig: &str, context: Option<&str>) -> Result<Authority, NotRewritten> {
-    rewritten::asked(kubeconfig, context)
+/// Serves until SIGINT or SIGTERM.
+pub(crate) fn serve(args: args::ProxyArgs) -> Result<(), ProxyError> {
+    runtime::run(async |scope| serve_in(args, scope).await)?
 }
 
-/// The name for which the API server of a kubeconfig's context, or of its current one, has to show a certificate, if anybody looks.
-pub(crate) fn verified(kubeconfig: &str, context: Option<&str>) -> Result<Option<String>, NotRewritten> {
-    rewritten::verified(kubeconfig, context)
-}
-
-/// Serves until a signal ends it.
-pub(crate) fn serve(order: args::Proxy) -> Result<(), ProxyError> {
-    runtime::run(async |scope| served(order, scope).await)?
-}
-
-async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
-    let args::Proxy {
+async fn serve_in(args: args::ProxyArgs, scope: &Scope) -> Result<(), ProxyError> {
+    let args::ProxyArgs {
         gateway,
         ca,
         cert,
@@ -98,24 +85,24 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
         socks5,
         output,
         force,
-    } = order;
+    } = args;
     let within = match (cluster, network) {
-        (Some(cluster), _) => Within::Cluster(cluster),
-        (None, Some(network)) => Within::Network(network),
-        (None, None) => return Err(ProxyError::Nowhere),
+        (Some(cluster), _) => TargetScope::Cluster(cluster),
+        (None, Some(network)) => TargetScope::Network(network),
+        (None, None) => return Err(ProxyError::NoDestination),
     };
-    let credential = Credential::of(cert, key, token_file);
+    let credential = GatewayCredential::from_flags(cert, key, token_file);
     let flags = Settings { gateway, certificate_authority: ca, credential, host_suffix: None };
-    let settings = flags.or(Settings::of_environment()?).or(Settings::of_file()?);
-    let gateway = Arc::new(Gateway {
-        url: settings.the_gateway()?,
-        authority: settings.the_authority()?,
-        credential: settings.the_credential()?,
+    let settings = flags.or(Settings::from_environment()?).or(Settings::from_file()?);
+    let gateway = Arc::new(GatewayClient {
+        url: settings.required_gateway()?,
+        ca: settings.required_ca()?,
+        credential: settings.required_credential()?,
         within: within.clone(),
     });
     let text = files::read(&kubeconfig)?;
     if !listen.ip().is_loopback() {
-        return Err(ProxyError::NotLocal(listen));
+        return Err(ProxyError::NotLoopback(listen));
     }
     let listener = TcpListener::bind(listen).await.map_err(|error| ProxyError::Listen(listen, error))?;
     let address = listener.local_addr()?;
@@ -124,36 +111,36 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
     let directory = kubeconfig.parent().unwrap_or_else(|| Path::new(""));
     let proxy = format!("{scheme}://{USER}:{secret}@{address}");
     let proxied = match &within {
-        Within::Cluster(_) => rewritten::with_proxy(&text, directory, context.as_deref(), &proxy, None),
-        Within::Network(_) => rewritten::with_proxy_for_all(&text, directory, context.as_deref(), &proxy),
+        TargetScope::Cluster(_) => rewrite::with_proxy(&text, directory, context.as_deref(), &proxy, None),
+        TargetScope::Network(_) => rewrite::with_proxy_for_all(&text, directory, context.as_deref(), &proxy),
     };
-    let Rewritten { text, target } = proxied?;
-    let kept = keep(&within, output, &text, force)?;
+    let ProxiedKubeconfig { text, target } = proxied?;
+    let copy = write_copy(&within, output, &text, force)?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
-    let told = [
-        format!("export KUBECONFIG={}", kept.path.display()),
-        format!("export KUBECACHEDIR={}", cache(&within).display()),
+    let exports = [
+        format!("export KUBECONFIG={}", copy.path.display()),
+        format!("export KUBECACHEDIR={}", kubectl_cache(&within).display()),
     ];
-    print::lines(&told)?;
+    print::lines(&exports)?;
     print::note(&format!("{within} is reached through {address} until Ctrl-C"))?;
-    scope.spawn(tried(Arc::clone(&gateway), target, scope.clone()));
-    let door = Arc::new(Door::new(&secret, gateway, scope.clone()));
-    // All arms are cancel-safe: what is accepted is served by a task of the scope.
+    scope.spawn(report_unreachable(Arc::clone(&gateway), target, scope.clone()));
+    let local = Arc::new(LocalListener::new(&secret, gateway, scope.clone()));
+    // All arms are cancel-safe: accepted connections are served by tasks of the scope.
     tokio::select! {
-        () = door.serve(listener) => {}
+        () = local.serve(listener) => {}
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
     }
-    drop(kept);
+    drop(copy);
     Ok(())
 }
 
-/// Says at once, and not by the first kubectl, if the cluster cannot be reached; it may as well come later.
-async fn tried(gateway: Arc<Gateway>, target: Authority, scope: Scope) {
-    if let Err(refused) = gateway.connect(&target, &scope).await {
-        // Who does not read does not want to know.
-        let _ = print::note(&format!("{target} cannot be reached now: {}", chain(&refused)));
+/// Dials the API server once, and prints why it cannot be reached. The proxy serves on, because the cluster may connect later.
+async fn report_unreachable(gateway: Arc<GatewayClient>, target: Authority, scope: Scope) {
+    if let Err(error) = gateway.connect(&target, &scope).await {
+        // A closed standard error is no reason to stop.
+        let _ = print::note(&format!("{target} cannot be reached now: {}", chain(&error)));
     }
 }
 
@@ -163,8 +150,13 @@ fn secret() -> Result<String, Unspecified> {
     Ok(BASE64.encode(bytes))
 }
 
-/// Writes the kubeconfig where only this user reads it.
-fn keep(within: &Within, output: Option<PathBuf>, text: &str, force: bool) -> Result<Kept, ProxyError> {
+/// Writes the copy with mode 0600, to `output` or to a temporary directory.
+fn write_copy(
+    within: &TargetScope,
+    output: Option<PathBuf>,
+    text: &str,
+    force: bool,
+) -> Result<KubeconfigCopy, ProxyError> {
     let (path, directory) = match output {
         Some(path) => (path, None),
         None => {
@@ -174,23 +166,23 @@ fn keep(within: &Within, output: Option<PathBuf>, text: &str, force: bool) -> Re
         }
     };
     files::write_private(&path, text, force)?;
-    Ok(Kept { path, _directory: directory })
+    Ok(KubeconfigCopy { path, _directory: directory })
 }
 
-/// A cache of the cluster's or the network's own: kubectl keys what it has discovered by the server's address alone, which clusters of
-/// other networks may share.
-fn cache(within: &Within) -> PathBuf {
+/// A cache directory for this cluster or network alone. kubectl keys its discovery cache by the server's address, which clusters
+/// of other networks may share.
+fn kubectl_cache(within: &TargetScope) -> PathBuf {
     let home = env::var_os("HOME").map_or_else(env::temp_dir, PathBuf::from);
     let folder = match within {
-        Within::Cluster(_) => "tombolo",
-        Within::Network(_) => "tombolo-networks",
+        TargetScope::Cluster(_) => "tombolo",
+        TargetScope::Network(_) => "tombolo-networks",
     };
     home.join(".kube/cache").join(folder).join(within.name())
 }
 
-impl Drop for Kept {
+impl Drop for KubeconfigCopy {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // An error cannot be reported any more.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent may do in its cluster: RBAC, generated from the agent's own allow-list, with a reason for each rule.
+//! `tombolo rbac`: the RBAC of an agent, generated from its own configuration, with a reason for each rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,24 +9,24 @@ use proto::AllowList;
 use proto::allow_list::AllowListFault;
 use serde::Deserialize;
 
-use crate::args::{Profile, Rbac};
+use crate::args::{Profile, RbacArgs};
 
 mod reasons;
-mod written;
+mod yaml;
 
-use written::{Role, Rules};
+use yaml::{Role, Rules};
 
-/// How the name begins that Kubernetes gives a service account; its namespace and its own name follow.
+/// The prefix of a service account's user name. Its namespace and its own name follow.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// How the name of a node begins.
+/// The prefix of a node's user name.
 const NODE: &str = "system:node:";
 
-/// The agent's configuration, as far as this wants to know. The agent itself refuses what is unknown in the rest.
+/// The keys of the agent's configuration that RBAC depends on. The agent itself refuses unknown keys.
 #[derive(Debug, Deserialize)]
-struct AgentConfig {
+struct RbacAgentConfig {
     #[serde(default)]
-    impersonation: Impersonation,
+    impersonation: RbacImpersonation,
     #[serde(default)]
     advertise: Vec<String>,
     #[serde(default)]
@@ -35,7 +35,7 @@ struct AgentConfig {
     tenants: Vec<Tenants>,
 }
 
-/// Where API servers of tenants are looked for.
+/// The Pods or Services among which API servers of tenants are found.
 #[derive(Debug, Deserialize)]
 struct Tenants {
     kind: TenantKind,
@@ -50,17 +50,17 @@ enum TenantKind {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Impersonation {
+struct RbacImpersonation {
     users: Option<Vec<String>>,
     groups: Option<Vec<String>>,
     system_names: Option<Vec<String>>,
 }
 
-/// The Services that the agent dials by name, by their namespace.
+/// The Services that the agent dials by name, grouped by namespace.
 #[derive(Debug, Default)]
 struct Services(BTreeMap<String, BTreeSet<String>>);
 
-/// Why there is no manifest.
+/// The error if no manifest was generated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RbacError {
     #[error(transparent)]
@@ -78,24 +78,24 @@ pub(crate) enum RbacError {
     Node(PathBuf, String),
 }
 
-/// The names of a list, sorted by how RBAC speaks of them.
+/// The names of an allow-list, grouped by the RBAC resource that stands for them.
 #[derive(Debug, Default)]
 struct Names<'a> {
     users: Vec<&'a str>,
     groups: Vec<&'a str>,
-    /// By their namespace.
+    /// Service account names, grouped by namespace.
     service_accounts: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
-/// The manifest for the agent with this configuration.
-pub(crate) fn manifest(order: &Rbac) -> Result<String, RbacError> {
-    let path = &order.agent_config;
-    let AgentConfig { impersonation, advertise, targets, tenants } =
+/// Generates the manifest for an agent with this configuration.
+pub(crate) fn manifest(args: &RbacArgs) -> Result<String, RbacError> {
+    let path = &args.agent_config;
+    let RbacAgentConfig { impersonation, advertise, targets, tenants } =
         daemon::config::load(path, "AgentConfig")?;
-    let Impersonation { users, groups, system_names } = impersonation;
+    let RbacImpersonation { users, groups, system_names } = impersonation;
     let list = AllowList::new(users, groups, system_names)
         .map_err(|fault| RbacError::AllowList(path.clone(), fault))?;
-    if order.profile != Profile::Open {
+    if args.profile != Profile::Open {
         for (name, entries) in [("users", list.users()), ("groups", list.groups())] {
             if let Some(pattern) = entries.iter().find(|entry| entry.contains('*')) {
                 let (path, pattern) = (path.clone(), pattern.clone());
@@ -104,15 +104,18 @@ pub(crate) fn manifest(order: &Rbac) -> Result<String, RbacError> {
         }
     }
     let node = list.system_names().iter().find(|name| name.starts_with(NODE));
-    if let (Profile::Constrained, Some(node)) = (order.profile, node) {
+    if let (Profile::Constrained, Some(node)) = (args.profile, node) {
         return Err(RbacError::Node(path.clone(), node.clone()));
     }
     let services = Services::by_namespace(ServiceName::among(advertise.iter().chain(&targets)));
-    Ok(written::manifest(order.profile, &roles(order.profile, &Names::of(&list), &tenants, &services)))
+    Ok(yaml::manifest(
+        args.profile,
+        &roles(args.profile, &Names::from_allow_list(&list), &tenants, &services),
+    ))
 }
 
 impl<'a> Names<'a> {
-    fn of(list: &'a AllowList) -> Self {
+    fn from_allow_list(list: &'a AllowList) -> Self {
         let texts = |names: &'a [String]| names.iter().map(String::as_str).collect();
         let mut names = Self {
             users: texts(list.users()),
@@ -124,7 +127,7 @@ impl<'a> Names<'a> {
                 Some((namespace, account)) => {
                     names.service_accounts.entry(namespace).or_default().push(account);
                 }
-                // The list does not say of which sort it is, and the agent lets it be either.
+                // The list does not tell users from groups, and the agent allows both.
                 None => {
                     names.users.push(name);
                     names.groups.push(name);
@@ -162,18 +165,19 @@ impl Services {
     }
 }
 
-/// Every role of the agent.
+/// All roles of the agent.
 fn roles<'a>(
     profile: Profile,
     names: &Names<'a>,
     tenants: &'a [Tenants],
     services: &'a Services,
 ) -> Vec<Role<'a>> {
-    let asserted = Role { name: "tunnel-agent", namespace: None, rules: asserted(profile, names) };
+    let impersonation =
+        Role { name: "tunnel-agent", namespace: None, rules: impersonation_rules(profile, names) };
     let accounts = names.service_accounts.iter().map(|(namespace, accounts)| Role {
         name: "tunnel-agent-accounts",
         namespace: Some(*namespace),
-        rules: of_accounts(profile, accounts),
+        rules: account_rules(profile, accounts),
     });
     let read = [
         (
@@ -193,12 +197,12 @@ fn roles<'a>(
         rules.add(reason, group, resources, verbs, Some(&[name]));
         Role { name: "tunnel-agent", namespace: Some(namespace), rules }
     });
-    let asserted = [asserted].into_iter().filter(|role| !role.rules.is_empty());
-    asserted.chain(accounts).chain(read).chain(of_tenants(tenants)).chain(services.roles()).collect()
+    let impersonation = [impersonation].into_iter().filter(|role| !role.rules.is_empty());
+    impersonation.chain(accounts).chain(read).chain(tenant_roles(tenants)).chain(services.roles()).collect()
 }
 
-/// Where API servers of tenants are read, a role for each namespace, or for all.
-fn of_tenants(tenants: &[Tenants]) -> impl Iterator<Item = Role<'_>> {
+/// The roles that read Pods and Services of tenants: one for each namespace, or one for all.
+fn tenant_roles(tenants: &[Tenants]) -> impl Iterator<Item = Role<'_>> {
     let mut kinds: BTreeMap<Option<&str>, BTreeSet<TenantKind>> = BTreeMap::new();
     for Tenants { kind, namespace } in tenants {
         kinds.entry(namespace.as_deref()).or_default().insert(*kind);
@@ -215,8 +219,8 @@ fn of_tenants(tenants: &[Tenants]) -> impl Iterator<Item = Role<'_>> {
     })
 }
 
-/// Whose names may be asserted in the whole cluster.
-fn asserted(profile: Profile, names: &Names<'_>) -> Rules {
+/// The rules that allow impersonation in the whole cluster.
+fn impersonation_rules(profile: Profile, names: &Names<'_>) -> Rules {
     let mut rules = Rules::default();
     let (users, groups) = (names.users.as_slice(), names.groups.as_slice());
     match profile {
@@ -238,8 +242,8 @@ fn asserted(profile: Profile, names: &Names<'_>) -> Rules {
     rules
 }
 
-/// Which service accounts of one namespace may be asserted.
-fn of_accounts(profile: Profile, accounts: &[&str]) -> Rules {
+/// The rules that allow impersonation of service accounts in one namespace.
+fn account_rules(profile: Profile, accounts: &[&str]) -> Rules {
     let mut rules = Rules::default();
     let (group, verb) = match profile {
         Profile::Named | Profile::Open => ("\"\"", "impersonate"),

@@ -1,51 +1,51 @@
-//! `tombolo user revoke`: whose credentials a server takes from callers.
+//! `tombolo user revoke`, `list` and `restore`: which callers and credentials a server refuses.
 
 use prost_types::Timestamp;
-use proto::admin::users::Users as Which;
+use proto::admin::users::Users as Selection;
 use proto::admin::{Everyone, RevokeUserRequest, RevokedUsers, Users};
 
 use crate::admin::{Admin, AdminError};
 use crate::args::{UserList, UserRestore, UserRevoke};
 use crate::print;
-use crate::runtime::{self, NoRuntime};
+use crate::runtime::{self, RuntimeError};
 
-/// Why nothing was shown or changed.
+/// The error if no revocation was shown or changed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum UsersError {
+pub(crate) enum RevocationsError {
     #[error(transparent)]
-    Runtime(#[from] NoRuntime),
+    Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Admin(#[from] AdminError),
 }
 
-/// Refuses callers from now on.
-pub(crate) fn revoke(order: UserRevoke) -> Result<Vec<String>, UsersError> {
-    let UserRevoke { name, serial, issued_before, server } = order;
-    let which = which(name, serial);
+/// Revokes a user, a certificate, or credentials that were issued before a time.
+pub(crate) fn revoke(args: UserRevoke) -> Result<Vec<String>, RevocationsError> {
+    let UserRevoke { name, serial, issued_before, server } = args;
+    let selection = selection(name, serial);
     let when = match issued_before {
         Some(before) => format!(", if it was issued before {before}"),
         None => String::new(),
     };
-    let told = format!("the credential of {} is refused from now on{when}", named(&which));
-    let request = RevokeUserRequest { users: Some(Users { users: Some(which) }), issued_before };
-    runtime::run(async |scope| Admin::connect(server.place(), scope).await?.revoke_user(request).await)??;
-    Ok(vec![told])
+    let message = format!("the credential of {} is refused from now on{when}", describe(&selection));
+    let request = RevokeUserRequest { users: Some(Users { users: Some(selection) }), issued_before };
+    runtime::run(async |scope| Admin::connect(server.endpoint(), scope).await?.revoke_user(request).await)??;
+    Ok(vec![message])
 }
 
-/// Takes a revocation back.
-pub(crate) fn restore(order: UserRestore) -> Result<Vec<String>, UsersError> {
-    let UserRestore { name, serial, everyone: _, server } = order;
-    let which = which(name, serial);
-    let told = format!("the revocation of {} is taken back", named(&which));
-    let users = Users { users: Some(which) };
-    runtime::run(async |scope| Admin::connect(server.place(), scope).await?.restore_user(users).await)??;
-    Ok(vec![told])
+/// Withdraws a revocation of a user, a certificate, or everyone.
+pub(crate) fn restore(args: UserRestore) -> Result<Vec<String>, RevocationsError> {
+    let UserRestore { name, serial, everyone: _, server } = args;
+    let selection = selection(name, serial);
+    let message = format!("the revocation of {} is withdrawn", describe(&selection));
+    let users = Users { users: Some(selection) };
+    runtime::run(async |scope| Admin::connect(server.endpoint(), scope).await?.restore_user(users).await)??;
+    Ok(vec![message])
 }
 
-/// The revocations of callers, one line each.
-pub(crate) fn list(order: &UserList) -> Result<Vec<String>, UsersError> {
+/// A table of the revocations.
+pub(crate) fn list(args: &UserList) -> Result<Vec<String>, RevocationsError> {
     let revoked = runtime::run(async |scope| {
-        Admin::connect(order.server.place(), scope).await?.revoked_users().await
+        Admin::connect(args.server.endpoint(), scope).await?.revoked_users().await
     })??;
     if revoked.is_empty() {
         return Ok(Vec::new());
@@ -53,9 +53,10 @@ pub(crate) fn list(order: &UserList) -> Result<Vec<String>, UsersError> {
     let mut rows = vec![["REVOKED", "ISSUED BEFORE", "SINCE"].map(str::to_owned)];
     rows.extend(revoked.into_iter().map(|revoked| {
         let RevokedUsers { users, issued_before, revoked_at } = revoked;
-        // Of a newer server, which this program does not know.
-        let whom =
-            users.and_then(|users| users.users).map_or_else(|| "<other>".to_owned(), |which| named(&which));
+        // A newer server may have kinds of revocations that this program does not know.
+        let whom = users
+            .and_then(|users| users.users)
+            .map_or_else(|| "<other>".to_owned(), |selection| describe(&selection));
         let time = |time: Option<Timestamp>, none: &str| {
             time.map_or_else(|| none.to_owned(), |time| time.to_string())
         };
@@ -64,19 +65,19 @@ pub(crate) fn list(order: &UserList) -> Result<Vec<String>, UsersError> {
     Ok(print::columns(&rows))
 }
 
-/// Everyone, where neither is named.
-fn which(name: Option<String>, serial: Option<String>) -> Which {
+/// The users that the flags name; everyone if they name none.
+fn selection(name: Option<String>, serial: Option<String>) -> Selection {
     match (name, serial) {
-        (Some(name), _) => Which::Name(name),
-        (None, Some(serial)) => Which::Serial(serial),
-        (None, None) => Which::Everyone(Everyone {}),
+        (Some(name), _) => Selection::Name(name),
+        (None, Some(serial)) => Selection::Serial(serial),
+        (None, None) => Selection::Everyone(Everyone {}),
     }
 }
 
-fn named(which: &Which) -> String {
-    match which {
-        Which::Name(name) => format!("user {}", print::visible(name)),
-        Which::Serial(serial) => format!("serial {serial}"),
-        Which::Everyone(Everyone {}) => "everyone".to_owned(),
+fn describe(selection: &Selection) -> String {
+    match selection {
+        Selection::Name(name) => format!("user {}", print::visible(name)),
+        Selection::Serial(serial) => format!("serial {serial}"),
+        Selection::Everyone(Everyone {}) => "everyone".to_owned(),
     }
 }

@@ -1,17 +1,17 @@
-//! One thread that waits for the network, for the commands that use it.
+//! A single-threaded Tokio runtime for the commands that use the network.
 
 use std::io;
 
 use daemon::Scope;
 use tokio::runtime::Builder;
 
-/// The system gave none.
+/// The operating system refused a runtime.
 #[derive(Debug, thiserror::Error)]
 #[error("the runtime for the network cannot be built")]
-pub(crate) struct NoRuntime(#[from] io::Error);
+pub(crate) struct RuntimeError(#[from] io::Error);
 
-/// Runs `command`; what it left in its scope ends with it.
-pub(crate) fn run<T>(command: impl AsyncFnOnce(&Scope) -> T) -> Result<T, NoRuntime> {
+/// Runs `command`. Tasks that it leaves in its scope are aborted.
+pub(crate) fn run<T>(command: impl AsyncFnOnce(&Scope) -> T) -> Result<T, RuntimeError> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {
         let scope = Scope::here();

@@ -1,4 +1,4 @@
-//! What a person keeps for all commands: in the environment, and in `config.yaml`.
+//! Defaults for the flags of several commands, from `TOMBOLO_…` variables and from `config.yaml`.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,26 +11,27 @@ use serde::Deserialize;
 use crate::files::{self, ReadError};
 use crate::names::{GatewayUrl, HostSuffix, NotAGatewayUrl, NotAHost};
 
-/// What one place says, or several with the first that speaks winning.
+/// The settings of one source, or of several sources merged by [`Settings::or`].
 #[derive(Default)]
 pub(crate) struct Settings {
     pub(crate) gateway: Option<GatewayUrl>,
     pub(crate) certificate_authority: Option<PathBuf>,
-    pub(crate) credential: Option<Credential>,
+    pub(crate) credential: Option<GatewayCredential>,
     pub(crate) host_suffix: Option<HostSuffix>,
 }
 
-/// How a person proves who they are. All of it comes from one place, so that no key meets another place's certificate.
+/// A caller's credential for the gateway. It comes from one source, so that a key is never combined with the certificate of
+/// another source.
 #[derive(Clone)]
-pub(crate) enum Credential {
+pub(crate) enum GatewayCredential {
     Certificate { certificate: PathBuf, key: PathBuf },
     TokenFile(PathBuf),
 }
 
-/// What nobody has said.
+/// A setting that no source has.
 #[derive(Debug, thiserror::Error)]
 #[error("no {what}: pass {flag}, set {variable}, or write {key} in {file}")]
-pub(crate) struct Missing {
+pub(crate) struct MissingSetting {
     what: &'static str,
     flag: &'static str,
     variable: &'static str,
@@ -38,10 +39,10 @@ pub(crate) struct Missing {
     file: String,
 }
 
-/// A place's settings as they were written.
+/// The settings of one source as they were written.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Written {
+struct RawSettings {
     gateway: Option<String>,
     certificate_authority: Option<PathBuf>,
     client_certificate: Option<PathBuf>,
@@ -50,8 +51,8 @@ struct Written {
     host_suffix: Option<String>,
 }
 
-/// How a place spells its keys, for its errors.
-struct Spelling {
+/// The key names of a source, for error messages.
+struct KeyNames {
     gateway: &'static str,
     client_certificate: &'static str,
     client_key: &'static str,
@@ -59,7 +60,7 @@ struct Spelling {
     host_suffix: &'static str,
 }
 
-/// Why the settings cannot be used.
+/// The error if the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
     #[error("the configuration cannot be read")]
@@ -70,17 +71,17 @@ pub(crate) enum SettingsError {
     Syntax(PathBuf, #[source] Box<LoadError>),
     #[error("{0} is not UTF-8 text")]
     NotText(&'static str),
-    #[error("{place}: {key} is {value:?}")]
-    Gateway { place: String, key: &'static str, value: String, source: NotAGatewayUrl },
-    #[error("{place}: {key} is {value:?}")]
-    HostSuffix { place: String, key: &'static str, value: String, source: NotAHost },
-    #[error("{place}: {present} needs {absent} beside it")]
-    Half { place: String, present: &'static str, absent: &'static str },
-    #[error("{place}: {one} and {other} exclude each other; keep one")]
-    TwoCredentials { place: String, one: &'static str, other: &'static str },
+    #[error("{source_name}: {key} is {value:?}")]
+    Gateway { source_name: String, key: &'static str, value: String, source: NotAGatewayUrl },
+    #[error("{source_name}: {key} is {value:?}")]
+    HostSuffix { source_name: String, key: &'static str, value: String, source: NotAHost },
+    #[error("{source_name}: {present} needs {absent} beside it")]
+    HalfPair { source_name: String, present: &'static str, absent: &'static str },
+    #[error("{source_name}: {one} and {other} exclude each other; keep one")]
+    TwoCredentials { source_name: String, one: &'static str, other: &'static str },
 }
 
-const IN_FILE: Spelling = Spelling {
+const IN_FILE: KeyNames = KeyNames {
     gateway: "gateway",
     client_certificate: "clientCertificate",
     client_key: "clientKey",
@@ -88,7 +89,7 @@ const IN_FILE: Spelling = Spelling {
     host_suffix: "hostSuffix",
 };
 
-const IN_ENVIRONMENT: Spelling = Spelling {
+const IN_ENVIRONMENT: KeyNames = KeyNames {
     gateway: "TOMBOLO_GATEWAY",
     client_certificate: "TOMBOLO_CLIENT_CERTIFICATE",
     client_key: "TOMBOLO_CLIENT_KEY",
@@ -96,9 +97,9 @@ const IN_ENVIRONMENT: Spelling = Spelling {
     host_suffix: "TOMBOLO_HOST_SUFFIX",
 };
 
-impl Credential {
-    /// What flags say, which go together or exclude each other.
-    pub(crate) fn of(
+impl GatewayCredential {
+    /// The credential of the flags. clap has checked which of them go together.
+    pub(crate) fn from_flags(
         certificate: Option<PathBuf>,
         key: Option<PathBuf>,
         token_file: Option<PathBuf>,
@@ -111,14 +112,14 @@ impl Credential {
 }
 
 impl Settings {
-    /// Where the gateway is.
-    pub(crate) fn the_gateway(&self) -> Result<GatewayUrl, Missing> {
+    /// The URL of the gateway, which has to be set.
+    pub(crate) fn required_gateway(&self) -> Result<GatewayUrl, MissingSetting> {
         let missing = || missing("gateway", "--gateway https://HOST:PORT", "TOMBOLO_GATEWAY", "gateway");
         self.gateway.clone().ok_or_else(missing)
     }
 
-    /// What vouches for it.
-    pub(crate) fn the_authority(&self) -> Result<PathBuf, Missing> {
+    /// The CA file of the gateway, which has to be set.
+    pub(crate) fn required_ca(&self) -> Result<PathBuf, MissingSetting> {
         let missing = || {
             missing(
                 "certificate authority for the gateway",
@@ -130,8 +131,8 @@ impl Settings {
         self.certificate_authority.clone().ok_or_else(missing)
     }
 
-    /// Who asks it.
-    pub(crate) fn the_credential(&self) -> Result<Credential, Missing> {
+    /// The credential for the gateway, which has to be set.
+    pub(crate) fn required_credential(&self) -> Result<GatewayCredential, MissingSetting> {
         let missing = || {
             missing(
                 "credential",
@@ -143,19 +144,19 @@ impl Settings {
         self.credential.clone().ok_or_else(missing)
     }
 
-    /// These settings, and where they say nothing, those.
-    pub(crate) fn or(self, those: Self) -> Self {
+    /// These settings. A value that is not set comes from `fallback`.
+    pub(crate) fn or(self, fallback: Self) -> Self {
         Self {
-            gateway: self.gateway.or(those.gateway),
-            certificate_authority: self.certificate_authority.or(those.certificate_authority),
-            credential: self.credential.or(those.credential),
-            host_suffix: self.host_suffix.or(those.host_suffix),
+            gateway: self.gateway.or(fallback.gateway),
+            certificate_authority: self.certificate_authority.or(fallback.certificate_authority),
+            credential: self.credential.or(fallback.credential),
+            host_suffix: self.host_suffix.or(fallback.host_suffix),
         }
     }
 
-    /// What the variables `TOMBOLO_…` say; an empty one says nothing.
-    pub(crate) fn of_environment() -> Result<Self, SettingsError> {
-        let written = Written {
+    /// The settings of the `TOMBOLO_…` variables. An empty variable counts as not set.
+    pub(crate) fn from_environment() -> Result<Self, SettingsError> {
+        let raw = RawSettings {
             gateway: text_variable(IN_ENVIRONMENT.gateway)?,
             certificate_authority: variable("TOMBOLO_CERTIFICATE_AUTHORITY").map(PathBuf::from),
             client_certificate: variable(IN_ENVIRONMENT.client_certificate).map(PathBuf::from),
@@ -163,41 +164,41 @@ impl Settings {
             token_file: variable(IN_ENVIRONMENT.token_file).map(PathBuf::from),
             host_suffix: text_variable(IN_ENVIRONMENT.host_suffix)?,
         };
-        written.checked("environment", &IN_ENVIRONMENT, Path::new(""))
+        raw.parse("environment", &IN_ENVIRONMENT, Path::new(""))
     }
 
-    /// What the configuration file says; nothing if there is none and `TOMBOLO_CONFIG` does not ask for one.
-    pub(crate) fn of_file() -> Result<Self, SettingsError> {
-        let asked_for = variable("TOMBOLO_CONFIG").map(PathBuf::from);
-        let is_asked_for = asked_for.is_some();
-        let Some(path) = asked_for.or_else(default_path) else {
+    /// The settings of the configuration file. The file may be missing unless `TOMBOLO_CONFIG` names it.
+    pub(crate) fn from_file() -> Result<Self, SettingsError> {
+        let named = variable("TOMBOLO_CONFIG").map(PathBuf::from);
+        let is_named = named.is_some();
+        let Some(path) = named.or_else(default_path) else {
             return Ok(Self::default());
         };
         let text = match files::read(&path) {
             Ok(text) => text,
-            Err(ReadError::Io(_, error)) if error.kind() == ErrorKind::NotFound && !is_asked_for => {
+            Err(ReadError::Io(_, error)) if error.kind() == ErrorKind::NotFound && !is_named => {
                 return Ok(Self::default());
             }
             Err(error) => return Err(SettingsError::Read(error)),
         };
-        let written: Option<Written> = parse_headless(&text, &path)
+        let raw: Option<RawSettings> = parse_headless(&text, &path)
             .map_err(|error| SettingsError::Syntax(path.clone(), Box::new(error)))?;
         let directory = path.parent().unwrap_or_else(|| Path::new(""));
-        written.unwrap_or_default().checked(&path.display().to_string(), &IN_FILE, directory)
+        raw.unwrap_or_default().parse(&path.display().to_string(), &IN_FILE, directory)
     }
 }
 
-impl Written {
-    /// The settings, paths relative to `directory`.
-    fn checked(self, place: &str, keys: &Spelling, directory: &Path) -> Result<Settings, SettingsError> {
+impl RawSettings {
+    /// Parses the settings. Relative paths start at `directory`.
+    fn parse(self, source_name: &str, keys: &KeyNames, directory: &Path) -> Result<Settings, SettingsError> {
         let Self { gateway, certificate_authority, client_certificate, client_key, token_file, host_suffix } =
             self;
         let at = |path: PathBuf| directory.join(path);
-        let place = || place.to_owned();
+        let source_name = || source_name.to_owned();
         let gateway = gateway
             .map(|value| {
                 value.parse().map_err(|source| SettingsError::Gateway {
-                    place: place(),
+                    source_name: source_name(),
                     key: keys.gateway,
                     value: shown(&value),
                     source,
@@ -207,20 +208,23 @@ impl Written {
         let host_suffix = host_suffix
             .map(|value| {
                 value.parse().map_err(|source| SettingsError::HostSuffix {
-                    place: place(),
+                    source_name: source_name(),
                     key: keys.host_suffix,
                     value: shown(&value),
                     source,
                 })
             })
             .transpose()?;
-        let half = |present, absent| Err(SettingsError::Half { place: place(), present, absent });
-        let two = |one| Err(SettingsError::TwoCredentials { place: place(), one, other: keys.token_file });
+        let half =
+            |present, absent| Err(SettingsError::HalfPair { source_name: source_name(), present, absent });
+        let two = |one| {
+            Err(SettingsError::TwoCredentials { source_name: source_name(), one, other: keys.token_file })
+        };
         let credential = match (client_certificate, client_key, token_file) {
             (None, None, None) => None,
-            (None, None, Some(file)) => Some(Credential::TokenFile(at(file))),
+            (None, None, Some(file)) => Some(GatewayCredential::TokenFile(at(file))),
             (Some(certificate), Some(key), None) => {
-                Some(Credential::Certificate { certificate: at(certificate), key: at(key) })
+                Some(GatewayCredential::Certificate { certificate: at(certificate), key: at(key) })
             }
             (Some(_), None, None) => return half(keys.client_certificate, keys.client_key),
             (None, Some(_), None) => return half(keys.client_key, keys.client_certificate),
@@ -236,9 +240,9 @@ impl Written {
     }
 }
 
-/// Where the configuration is looked for, whether or not it is there (XDG Base Directory Specification).
+/// The default path of the configuration (XDG Base Directory Specification). The file may be missing.
 pub(crate) fn default_path() -> Option<PathBuf> {
-    // The specification has relative paths ignored.
+    // The specification ignores relative paths.
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
     Some(base.join("tombolo/config.yaml"))
@@ -252,8 +256,13 @@ fn text_variable(name: &'static str) -> Result<Option<String>, SettingsError> {
     variable(name).map(|value| value.into_string().map_err(|_| SettingsError::NotText(name))).transpose()
 }
 
-fn missing(what: &'static str, flag: &'static str, variable: &'static str, key: &'static str) -> Missing {
+fn missing(
+    what: &'static str,
+    flag: &'static str,
+    variable: &'static str,
+    key: &'static str,
+) -> MissingSetting {
     let file = default_path()
         .map_or_else(|| "~/.config/tombolo/config.yaml".to_owned(), |path| path.display().to_string());
-    Missing { what, flag, variable, key, file }
+    MissingSetting { what, flag, variable, key, file }
 }

@@ -1,4 +1,4 @@
-//! `tombolo token`: what lets an agent enroll.
+//! `tombolo token`: tokens with which agents enroll.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -7,35 +7,35 @@ use proto::admin::{CreateTokenRequest, CreateTokenResponse, Token};
 use crate::admin::{Admin, AdminError};
 use crate::args::{TokenCreate, TokenList, TokenOutput, TokenRevoke};
 use crate::print;
-use crate::runtime::{self, NoRuntime};
+use crate::runtime::{self, RuntimeError};
 
-/// Why there is no token, or none less.
+/// The error if no token was created, listed or revoked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokensError {
     #[error(transparent)]
-    Runtime(#[from] NoRuntime),
+    Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Admin(#[from] AdminError),
 }
 
-/// Makes a token, and says what to do with it.
-pub(crate) fn create(order: &TokenCreate) -> Result<String, TokensError> {
-    let ttl = prost_types::Duration { seconds: order.ttl.duration().whole_seconds(), nanos: 0 };
-    let request = CreateTokenRequest { cluster: order.cluster.to_string(), ttl: Some(ttl) };
+/// Creates a token, and formats it as instructions, as bare text, or as a Secret.
+pub(crate) fn create(args: &TokenCreate) -> Result<String, TokensError> {
+    let ttl = prost_types::Duration { seconds: args.ttl.duration().whole_seconds(), nanos: 0 };
+    let request = CreateTokenRequest { cluster: args.cluster.to_string(), ttl: Some(ttl) };
     let made = runtime::run(async |scope| {
-        Admin::connect(order.server.place(), scope).await?.create_token(request).await
+        Admin::connect(args.server.endpoint(), scope).await?.create_token(request).await
     })??;
-    Ok(match order.output {
-        None => told(order, &made),
+    Ok(match args.output {
+        None => instructions(args, &made),
         Some(TokenOutput::Token) => format!("{}\n", made.token),
-        Some(TokenOutput::Manifest) => manifest(order, &made),
+        Some(TokenOutput::Manifest) => manifest(args, &made),
     })
 }
 
-/// The tokens that are kept, one line each.
-pub(crate) fn list(order: &TokenList) -> Result<Vec<String>, TokensError> {
+/// A table of the tokens, without their secrets.
+pub(crate) fn list(args: &TokenList) -> Result<Vec<String>, TokensError> {
     let tokens =
-        runtime::run(async |scope| Admin::connect(order.server.place(), scope).await?.tokens().await)??;
+        runtime::run(async |scope| Admin::connect(args.server.endpoint(), scope).await?.tokens().await)??;
     if tokens.is_empty() {
         return Ok(Vec::new());
     }
@@ -48,19 +48,19 @@ pub(crate) fn list(order: &TokenList) -> Result<Vec<String>, TokensError> {
     Ok(print::columns(&rows))
 }
 
-/// Takes a token away.
-pub(crate) fn revoke(order: &TokenRevoke) -> Result<Vec<String>, TokensError> {
-    let id = order.id.clone();
-    runtime::run(async |scope| Admin::connect(order.server.place(), scope).await?.revoke_token(id).await)??;
-    Ok(vec![format!("token {} is of no use any more", order.id)])
+/// Revokes a token that was not used yet.
+pub(crate) fn revoke(args: &TokenRevoke) -> Result<Vec<String>, TokensError> {
+    let id = args.id.clone();
+    runtime::run(async |scope| Admin::connect(args.server.endpoint(), scope).await?.revoke_token(id).await)??;
+    Ok(vec![format!("token {} is revoked", args.id)])
 }
 
-fn told(order: &TokenCreate, made: &CreateTokenResponse) -> String {
-    let (cluster, ttl) = (&order.cluster, order.ttl);
+fn instructions(args: &TokenCreate, made: &CreateTokenResponse) -> String {
+    let (cluster, ttl) = (&args.cluster, args.ttl);
     let CreateTokenResponse { token, enrollment_address, pins, .. } = made;
     let pin = pins.first().map_or("", String::as_str);
     format!(
-        "# A token for one agent of cluster {cluster}. It holds for {ttl} and is shown once.\n\
+        "# A token for one agent of cluster {cluster}. It is valid for {ttl} and is shown once.\n\
          # On the agent's machine, type `(umask 077; cat > token)`, paste this line and end with Ctrl-D:\n\
          {token}\n\
          # Then start the agent, with the address at which it reaches the server:\n\
@@ -70,14 +70,14 @@ fn told(order: &TokenCreate, made: &CreateTokenResponse) -> String {
     )
 }
 
-/// The Secret that the profiles of `tombolo rbac` let an agent read.
+/// The name of the Secret that the profiles of `tombolo rbac` let an agent read.
 const SECRET: &str = "tunnel-agent";
 
 /// The namespace of those profiles.
 const NAMESPACE: &str = "tombolo";
 
-/// A Secret with all that a newcomer needs.
-fn manifest(order: &TokenCreate, made: &CreateTokenResponse) -> String {
+/// A Secret with everything that a new agent needs to enroll.
+fn manifest(args: &TokenCreate, made: &CreateTokenResponse) -> String {
     let CreateTokenResponse { token, enrollment_address, pins, .. } = made;
     let data = [
         ("token", token.as_str()),
@@ -89,6 +89,6 @@ fn manifest(order: &TokenCreate, made: &CreateTokenResponse) -> String {
     format!(
         "apiVersion: v1\nkind: Secret\nmetadata:\n  name: {SECRET}\n  namespace: {NAMESPACE}\n  labels:\n    \
          tombolo.dev/cluster: {}\ntype: Opaque\ndata:\n{data}",
-        order.cluster
+        args.cluster
     )
 }

@@ -1,40 +1,41 @@
-//! `tombolo vip`: a cluster's own kubeconfig for an address that the server has for it, or for the Service of that.
+//! `tombolo vip`: a copy of a cluster's own kubeconfig for the virtual address that the server has for the cluster, or for the
+//! Service of that address.
 
 use std::path::Path;
 
-use crate::args::{CopyPlace, OwnKubeconfig, Vip};
+use crate::args::{ClusterKubeconfig, CopyOutput, VipArgs};
 use crate::files::{self, ReadError, WriteError};
+use crate::kubeconfig::rewrite::{self, PinnedNameKubeconfig, RewriteError};
 use crate::pem::{self, PemError};
-use crate::proxy::rewritten::{self, NotRewritten, Renamed};
 
-/// Why no kubeconfig was written.
+/// The error if no kubeconfig was written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VipError {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
-    Kubeconfig(#[from] NotRewritten),
-    #[error("what the kubeconfig trusts cannot be used")]
-    Authority(#[from] PemError),
+    Kubeconfig(#[from] RewriteError),
+    #[error("the CA certificates of the kubeconfig cannot be used")]
+    CaCertificates(#[from] PemError),
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// Writes it where only this user reads it. Nobody is asked: from here the address may not be reached.
-pub(crate) fn write(order: &Vip) -> Result<Vec<String>, VipError> {
-    let Vip { server, own, copy } = order;
-    let (OwnKubeconfig { kubeconfig, context }, CopyPlace { output, force }) = (own, copy);
+/// Writes the copy to a file of mode 0600. Connects nowhere, because the address may not be reachable from this machine.
+pub(crate) fn write(args: &VipArgs) -> Result<Vec<String>, VipError> {
+    let VipArgs { server, own, copy } = args;
+    let (ClusterKubeconfig { kubeconfig, context }, CopyOutput { output, force }) = (own, copy);
     let text = files::read(kubeconfig)?;
     let directory = kubeconfig.parent().unwrap_or_else(|| Path::new(""));
-    let Renamed { text, authority, name } =
-        rewritten::with_server_named(&text, directory, context.as_deref(), server.bare())?;
-    pem::ders(&authority, kubeconfig)?;
+    let PinnedNameKubeconfig { text, ca_pem, name } =
+        rewrite::with_server_and_old_name(&text, directory, context.as_deref(), server.as_str())?;
+    pem::parse_certificates(&ca_pem, kubeconfig)?;
     files::write_private(output, &text, *force)?;
     Ok(vec![
         format!("wrote {} (private): the API server has to prove to be {name}, as before", output.display()),
         format!(
             "next, where {} is reached: kubectl --kubeconfig {} get namespaces",
-            server.bare(),
+            server.as_str(),
             output.display()
         ),
     ])

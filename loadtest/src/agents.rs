@@ -1,4 +1,5 @@
-//! Agents without an API server, many in one process: each greets as a real one does and then only keeps its tunnel.
+//! Agents without an API server, many in one process. Each makes the handshake of a real agent, and then only
+//! keeps its tunnel.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use tunnel_agent::servers::{Servers, ServersError};
 
 use linksim::dice::Dice;
 
-/// The name that the server's certificate bears in a rig.
+/// The name in the server's certificate in a rig.
 const SERVER_NAME: &str = "127.0.0.1";
 
-/// Certificates that are issued at once: each is a process that mostly reckons.
+/// Certificates that are issued at once. Each is a process that needs mostly CPU time.
 const ISSUED_AT_ONCE: usize = 4;
 
-/// An agent that may dial as often as it likes.
+/// An agent that can dial any number of times.
 pub struct Agent {
     cluster: String,
     servers: Servers,
@@ -36,29 +37,29 @@ pub struct Agent {
     dialed: u64,
 }
 
-/// A tunnel that is held open; the connection breaks off when this is dropped.
-pub struct Held {
+/// An open tunnel. A drop breaks off its connection without a close.
+pub struct OpenTunnel {
     endpoint: Endpoint,
     tunnel: Tunnel,
     driver: JoinHandle<()>,
 }
 
-/// Why an agent has no tunnel.
+/// The error if an agent has no tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Its certificate.
+    /// The certificate or key is no valid PEM.
     #[error("the certificate of {0} cannot be read")]
     Pem(String, #[source] rustls_pki_types::pem::Error),
-    /// Where it keeps whom it trusts.
+    /// The state directory, which holds the trusted roots, cannot be opened.
     #[error("an agent has no state directory")]
     State(#[from] StateError),
-    /// TLS.
+    /// The TLS configuration of the agent is invalid.
     #[error("TLS of an agent cannot be set up")]
     Servers(#[from] ServersError),
-    /// Its socket; with many agents most likely the limit of open files.
+    /// The agent got no socket. With many agents, the limit of open files is the likely cause.
     #[error("an agent has no UDP socket; is the limit of open files (ulimit -n) high enough?")]
     Socket(#[from] EndpointError),
-    /// The greeting.
+    /// The dial or the tunnel handshake failed.
     #[error("{0} came to no tunnel")]
     Dial(String, #[source] DialError),
 }
@@ -66,7 +67,7 @@ pub enum AgentError {
 /// Issues certificates by `tombolo ca`, one for each of the clusters `PREFIX-0`, `PREFIX-1`, …
 ///
 /// # Errors
-/// [`AgentError`].
+/// Every variant of [`AgentError`].
 pub async fn issue(rig: &Rig, prefix: &str, count: u32, seed: u64) -> Result<Vec<Agent>, AgentError> {
     let agents = (0..count).map(|number| {
         let boot = Dice::new(seed ^ u64::from(number));
@@ -76,7 +77,7 @@ pub async fn issue(rig: &Rig, prefix: &str, count: u32, seed: u64) -> Result<Vec
 }
 
 impl Agent {
-    async fn issue(rig: &Rig, cluster: String, mut dice: Dice) -> Result<Self, AgentError> {
+    async fn issue(rig: &Rig, cluster: String, mut rng: Dice) -> Result<Self, AgentError> {
         rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", &cluster]).await;
         let file = |end: &str| rig.path().join(format!("pki/{cluster}-agent.{end}"));
         let pem = |error| AgentError::Pem(cluster.clone(), error);
@@ -91,28 +92,28 @@ impl Agent {
         let servers = Servers::new(own, &roots, meant, state, Arc::new(DefaultTimeProvider))?;
         let keys = EndpointKeys::generate().expect("the system has chance");
         let mut agent = Self { cluster, servers, keys, boot: [0; 16], dialed: 0 };
-        agent.restart(&mut dice);
+        agent.restart(&mut rng);
         Ok(agent)
     }
 
-    /// What a dialer of the real agent needs of it.
+    /// The identity, boot nonce, keys and trusted servers for a `Dialer` of the real agent.
     pub fn parts(&self) -> (AgentId, BootNonce, EndpointKeys, Servers) {
         let id = AgentId::parse(&format!("spiffe://tombolo/cluster/{}/agent/any", self.cluster), "tombolo");
         (id.expect("a cluster's name"), BootNonce(self.boot), self.keys.clone(), self.servers.clone())
     }
 
-    /// Is another process of the same agent from now on.
-    pub fn restart(&mut self, dice: &mut Dice) {
-        self.boot[..8].copy_from_slice(&dice.number().to_be_bytes());
-        self.boot[8..].copy_from_slice(&dice.number().to_be_bytes());
+    /// Becomes another process of the same agent: its boot nonce changes.
+    pub fn restart(&mut self, rng: &mut Dice) {
+        self.boot[..8].copy_from_slice(&rng.number().to_be_bytes());
+        self.boot[8..].copy_from_slice(&rng.number().to_be_bytes());
         self.dialed = 0;
     }
 
-    /// Dials, greets, and keeps the tunnel.
+    /// Dials the server, makes the tunnel handshake, and keeps the tunnel open.
     ///
     /// # Errors
-    /// [`AgentError`].
-    pub async fn connect(&mut self, server: SocketAddr) -> Result<Held, AgentError> {
+    /// Every variant of [`AgentError`].
+    pub async fn connect(&mut self, server: SocketAddr) -> Result<OpenTunnel, AgentError> {
         self.dialed += 1;
         let endpoint = Endpoint::dialing(server, &self.keys, spawner())?;
         let hello = Hello {
@@ -122,26 +123,26 @@ impl Agent {
             sequence: self.dialed,
             software: concat!("loadtest/", env!("CARGO_PKG_VERSION")).to_owned(),
             endpoints: None,
-            // Whatever the server bears.
+            // The longest silence that the server allows.
             silence_max_ms: 0,
         };
         let dialed = endpoint.dial(server, SERVER_NAME, &self.servers.tls(), hello, HANDSHAKE_MAX).await;
         let Dialed { tunnel, driver, .. } =
             dialed.map_err(|error| AgentError::Dial(self.cluster.clone(), error))?;
         let driver = tokio::spawn(async move { drop(driver.run(|_| {}).await) });
-        Ok(Held { endpoint, tunnel, driver })
+        Ok(OpenTunnel { endpoint, tunnel, driver })
     }
 }
 
-impl Held {
-    /// Ends the tunnel and waits until the server was told.
+impl OpenTunnel {
+    /// Closes the tunnel, and waits until the server has got the close.
     pub async fn leave(self) {
         self.tunnel.close(CloseCode::Stopping);
         self.endpoint.close(CloseCode::Stopping).await;
     }
 }
 
-impl Drop for Held {
+impl Drop for OpenTunnel {
     fn drop(&mut self) {
         self.driver.abort();
     }

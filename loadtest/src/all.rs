@@ -1,4 +1,4 @@
-//! `loadtest all`: every scenario after the other, as for a record or, in miniature, for a look.
+//! `loadtest all`: runs the usual scenarios one after the other, in full or in miniature.
 
 use std::error::Error;
 
@@ -6,35 +6,35 @@ use clap::{Args, Command};
 use serde::Serialize;
 
 use crate::report::Report;
-use crate::{bulk, get, idle, leak, stalled, watches};
+use crate::{bulk, get, idle, leak, slow_readers, watches};
 
-/// What `--quick` says to each scenario: enough to see that all is well, too little to quote.
+/// The flags of each scenario with `--quick`: enough to see that it works, too little for figures to quote.
 const QUICK: [(&str, &str); 6] = [
     ("get", "--rounds 3 --seconds 0.5 --callers 1,64 --half-load 64"),
     ("bulk", "--rounds 3 --mib 64"),
     ("watches", "--watches 200 --events 3"),
-    ("stalled", "--rounds 1 --seconds 1 --stalled 13"),
+    ("slow-readers", "--rounds 1 --seconds 1 --slow-readers 13"),
     ("idle", "--agents 200 --seconds 5"),
     ("leak", "--requests 5000 --reconnects 50 --memory-mib 64"),
 ];
 
-/// Flags of `loadtest all`.
+/// The flags of `loadtest all`.
 #[derive(Debug, Clone, Args, Serialize)]
-pub struct Flags {
-    /// Everything in miniature: minutes instead of half an hour, for a look and not for a record
+pub struct AllFlags {
+    /// Run everything in miniature: minutes instead of half an hour, for a look and not for a record
     #[arg(long)]
     pub quick: bool,
 
-    /// Only these
+    /// Run only the scenarios of these names
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', default_values_t = names(), value_parser = QUICK.map(|(name, _)| name))]
     pub scenarios: Vec<String>,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// The first that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Vec<Report>, Box<dyn Error>> {
+/// The first error that prevents a report.
+pub async fn run(flags: &AllFlags, seed: u64) -> Result<Vec<Report>, Box<dyn Error>> {
     let mut reports = Vec::new();
     for (name, quick) in QUICK {
         if !flags.scenarios.iter().any(|wanted| wanted == name) {
@@ -42,19 +42,19 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Vec<Report>, Box<dyn Error>
         }
         let words = if flags.quick { quick } else { "" };
         reports.push(match name {
-            "get" => get::run(&of(words)?, seed).await?,
-            "bulk" => bulk::run(&of(words)?, seed).await?,
-            "watches" => watches::run(&of(words)?, seed).await?,
-            "stalled" => stalled::run(&of(words)?, seed).await?,
-            "idle" => idle::run(&of(words)?, seed).await?,
-            _ => leak::run(&of(words)?, seed).await?,
+            "get" => get::run(&parse_flags(words)?, seed).await?,
+            "bulk" => bulk::run(&parse_flags(words)?, seed).await?,
+            "watches" => watches::run(&parse_flags(words)?, seed).await?,
+            "slow-readers" => slow_readers::run(&parse_flags(words)?, seed).await?,
+            "idle" => idle::run(&parse_flags(words)?, seed).await?,
+            _ => leak::run(&parse_flags(words)?, seed).await?,
         });
     }
     Ok(reports)
 }
 
-/// A scenario's flags as a person would have typed them.
-fn of<F: Args>(words: &str) -> Result<F, clap::Error> {
+/// Parses the flags of a scenario from a command line.
+fn parse_flags<F: Args>(words: &str) -> Result<F, clap::Error> {
     let words = std::iter::once("loadtest").chain(words.split_whitespace());
     F::from_arg_matches(&F::augment_args(Command::new("loadtest")).try_get_matches_from(words)?)
 }
@@ -68,16 +68,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_quick_says_is_understood_by_every_scenario() {
+    fn every_scenario_parses_its_quick_flags() {
         for (name, words) in QUICK {
             for words in [words, ""] {
                 let understood = match name {
-                    "get" => of::<get::Flags>(words).map(drop),
-                    "bulk" => of::<bulk::Flags>(words).map(drop),
-                    "watches" => of::<watches::Flags>(words).map(drop),
-                    "stalled" => of::<stalled::Flags>(words).map(drop),
-                    "idle" => of::<idle::Flags>(words).map(drop),
-                    _ => of::<leak::Flags>(words).map(drop),
+                    "get" => parse_flags::<get::GetFlags>(words).map(drop),
+                    "bulk" => parse_flags::<bulk::BulkFlags>(words).map(drop),
+                    "watches" => parse_flags::<watches::WatchesFlags>(words).map(drop),
+                    "slow-readers" => parse_flags::<slow_readers::SlowReadersFlags>(words).map(drop),
+                    "idle" => parse_flags::<idle::IdleFlags>(words).map(drop),
+                    _ => parse_flags::<leak::LeakFlags>(words).map(drop),
                 };
                 understood.unwrap_or_else(|error| panic!("{name} {words}: {error}"));
             }

@@ -1,10 +1,11 @@
-//! What a person types.
+//! The command line of `loadtest`.
 
 use clap::{Parser, Subcommand};
 
 use crate::report::Output;
 use crate::{
-    all, bulk, fairness, get, idle, keystrokes, layout, leak, link, outage, restart, stalled, target, watches,
+    all, bulk, fairness, get, idle, keystrokes, layout, leak, link, outage, restart, slow_readers, target,
+    watches,
 };
 
 const EXAMPLES: &str = "\
@@ -12,33 +13,33 @@ Build everything in release first, in one go; loadtest runs what lies beside it:
   cargo build --release -p tunnel-server -p tunnel-agent -p cli -p loadtest
 
 Examples:
-  What a small GET pays on its way to a real API server, for 1 to 1,000 callers, and at half load:
+  The cost of a small GET through the tunnel to a real API server, for 1 to 1,000 callers, and at half load:
   target/release/loadtest get --json get.json --plots plots
-  What an idle tunnel costs the server, and whether anything is leaked (exit code 1 if so):
+  The cost of an idle tunnel at the server, and whether anything is leaked (exit code 1 if so):
   target/release/loadtest idle
   target/release/loadtest leak --plots plots
-  Whether a caller who asks for far too much costs another one its time, or an answer, by the gateway's limits, and by the
-  queues of the server and of the agent alone:
+  Whether a greedy caller delays a modest one or gets its requests refused, by the gateway's limits, and by the queues of
+  the server or of the agent alone:
   target/release/loadtest fairness
   Everything, for a record of half an hour, or for a look of some minutes:
   target/release/loadtest all --json all.json --plots plots
   target/release/loadtest all --quick
-  Which runtime layout the daemons should have, for two clusters:
+  A comparison of the daemons' runtime layouts, for two clusters:
   target/release/loadtest layout --clusters 2 --callers 1,64,1000
-  How congestion controllers bear loss, ours beside quinn's and the kernel's (build -p linksim with the others):
+  Congestion controllers under loss, ours beside quinn's and the kernel's (build -p linksim with the others):
   target/release/loadtest link --loss 0,1,5
-  How long what is typed takes to come back beside downloads and uploads through the same tunnel:
+  The echo time of typed lines beside downloads and uploads through the same tunnel:
   target/release/loadtest keystrokes
 
-All ways take turns within each round, in an order drawn anew, so that what else the
-machine does meets all of them alike. Believe ratios of one run and medians over rounds,
-never one timing, and no figure that was not taken beside the one it is compared with.
+All routes take turns within each round, in a random order, so that other load of the
+machine affects all of them alike. Trust ratios of one run and medians over rounds, never
+a single timing, and compare only figures of the same run.
 docs/measuring.md says what each scenario measures, and what not to conclude from it.
 
-Exit codes: 0 all bounds hold; 1 a bound was missed, or something stood in the way; 2 usage;
-130 interrupted. However it ends, everything that it has started ends with it.";
+Exit codes: 0 all bounds hold; 1 a bound was missed, or the run failed; 2 usage;
+130 interrupted. Every process that it has started ends with it.";
 
-/// Callers through gateway and tunnel beside callers who go direct
+/// Compare callers through gateway and tunnel with callers who connect directly
 ///
 /// Starts everything it measures on loopback, from certificates to processes, and removes it. Any failed request ends
 /// the run: figures of a run with errors say nothing.
@@ -52,38 +53,45 @@ pub struct Arguments {
     pub output: Output,
 }
 
-/// What is measured.
+/// The scenarios that can be measured.
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
-    /// Run all the following but `fairness`, `keystrokes`, `layout`, `link`, `outage` and `restart`, one after the other
-    All(all::Flags),
+    /// Run get, bulk, watches, slow-readers, idle and leak, one after the other
+    All(all::AllFlags),
     /// Compare a small GET through gateway and tunnel with the same GET at the same real kube-apiserver
-    Get(get::Flags),
+    Get(get::GetFlags),
     /// Compare downloads and uploads through gateway and tunnel with the same at the same plain TLS server
-    Bulk(bulk::Flags),
-    /// Hold many idle watches at a real kube-apiserver: memory of both daemons for each, and when events arrive
-    Watches(watches::Flags),
-    /// Compare small GETs beside callers who do not read a large answer with the same without them; memory of both daemons
-    Stalled(stalled::Flags),
-    /// Ask modestly beside a caller who asks for far too much, does not read, and fails to log in: p99 with and without it
-    Fairness(fairness::Flags),
-    /// Hold many idle tunnels: memory and CPU of the server for each
-    Idle(idle::Flags),
-    /// Give requests up at any moment and lose tunnels, many times, and see what is not given back
-    Leak(leak::Flags),
-    /// Compare runtime layouts of both daemons on the thinnest path: gateway, tunnel, an API server that does nothing
-    Layout(layout::Flags),
-    /// Let links go dark while everything flows: who notices, who goes on, how soon the first byte comes (root; `make chaos`)
-    Outage(outage::Flags),
-    /// Compare congestion controllers and carriers on a link that loses packets: bulk, and small requests beside it (takes root)
-    Link(link::Flags),
-    /// Type in twenty shells beside bulk out of the cluster and into it, over one tunnel: p50 and p99 of the echo (takes root)
-    Keystrokes(keystrokes::Flags),
-    /// Kill the server of many idle agents, start it again, and see how soon all are back
-    Restart(restart::Flags),
-    /// Serve as the API server of the others, by itself, until killed
+    Bulk(bulk::BulkFlags),
+    /// Keep many idle watches open at a real kube-apiserver: memory of both daemons for each, and when events
+    /// arrive
+    Watches(watches::WatchesFlags),
+    /// Compare small GETs beside slow readers of large responses with the same GETs without them; memory of
+    /// both daemons
+    #[command(alias = "stalled")]
+    SlowReaders(slow_readers::SlowReadersFlags),
+    /// Measure a modest caller beside a greedy one that asks for too much, does not read, and fails to log
+    /// in: p99 of both cases
+    Fairness(fairness::FairnessFlags),
+    /// Keep many idle tunnels open: memory and CPU of the server for each
+    Idle(idle::IdleFlags),
+    /// Cancel requests at random moments and lose tunnels, many times, and report what is leaked
+    Leak(leak::LeakFlags),
+    /// Compare runtime layouts of both daemons on the shortest path: gateway, tunnel, and an API server that
+    /// does nothing
+    Layout(layout::LayoutFlags),
+    /// Interrupt links under traffic: when it is noticed, what resumes, and how soon the first byte arrives
+    /// (needs root; `make chaos`)
+    Outage(outage::OutageFlags),
+    /// Compare congestion controllers and carriers on a lossy link: a bulk transfer, and small requests
+    /// beside it (needs root)
+    Link(link::LinkScenarioFlags),
+    /// Type in twenty shells beside bulk transfers over the same tunnel: p50 and p99 of the echo (needs root)
+    Keystrokes(keystrokes::KeystrokesFlags),
+    /// Kill the server of many idle agents, start it again, and measure how soon all have reconnected
+    Restart(restart::RestartFlags),
+    /// Serve as the API server of the other scenarios until killed
     #[command(hide = true)]
-    Target(target::Flags),
+    Target(target::TargetFlags),
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One caller: a connection that is kept, and requests over it.
+//! A caller: one connection, and requests over it.
 
 use std::io;
 use std::sync::Arc;
@@ -15,106 +15,110 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::either::Either;
 
-use crate::repeated::Repeated;
-use crate::way::{Door, Http};
+use crate::repeated_body::RepeatedBody;
+use crate::route::{Destination, Http};
 
-/// What Go's HTTP/2 client grants a server, and so kubectl and client-go.
+/// The receive windows of Go's HTTP/2 client, and so of kubectl and client-go.
 /// <https://github.com/golang/net/blob/v0.47.0/http2/transport.go> (`transportDefaultStreamFlow`,
 /// `transportDefaultConnFlow`)
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 
-/// A connection to a door; it is closed when this and all that share it are dropped.
+/// A connection to a destination. It is closed when all callers that share it are dropped.
 #[derive(Debug)]
 pub struct Caller {
-    sender: Sender,
+    sender: HttpSender,
     authorization: Option<HeaderValue>,
     driver: Arc<Driver>,
 }
 
 #[derive(Debug)]
-enum Sender {
-    Http1(http1::SendRequest<Repeated>),
-    Http2(http2::SendRequest<Repeated>),
+enum HttpSender {
+    Http1(http1::SendRequest<RepeatedBody>),
+    Http2(http2::SendRequest<RepeatedBody>),
 }
 
-/// The task that moves a connection's bytes; the connection is closed with it.
+/// The task that drives a connection. A drop aborts it, which closes the connection.
 #[derive(Debug)]
 struct Driver(AbortHandle);
 
-/// Why a request has no answer, or not the one that was asked for.
+/// The error if a request has no response, or an unexpected one.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// TCP or TLS.
+    /// The TCP connection or the TLS handshake failed.
     #[error("no connection to {0}")]
     Connect(std::net::SocketAddr, #[source] io::Error),
-    /// HTTP.
+    /// The HTTP connection broke during a request.
     #[error("the HTTP connection broke")]
     Http(#[from] hyper::Error),
-    /// An answer, but no success.
+    /// The response has a status other than success.
     #[error("{uri} was answered with {status}: {body}")]
     Refused {
-        /// What was asked for.
+        /// The URI of the request.
         uri: Uri,
-        /// The status.
+        /// The status of the response.
         status: StatusCode,
-        /// The answer's body.
+        /// The body of the response.
         body: String,
     },
-    /// More or fewer bytes than the answer should have.
+    /// The response has more or fewer bytes than expected.
     #[error("{uri} has {got} bytes and not {expected}")]
     Size {
-        /// What was asked for.
+        /// The URI of the request.
         uri: Uri,
-        /// How many came.
+        /// The number of bytes that arrived.
         got: u64,
-        /// How many there are.
+        /// The number of bytes that were expected.
         expected: u64,
     },
 }
 
-/// TLS that ends at the door, whoever is between.
+/// Connects with TLS that ends at the destination, also through a gateway in between.
 async fn secured(
-    door: &Door,
+    destination: &Destination,
     protocol: &str,
 ) -> io::Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>> {
-    let Door { address, ca_pem, identity, http: _, through } = door;
-    let Some(by) = through else {
+    let Destination { address, ca_pem, identity, http: _, via } = destination;
+    let Some(via) = via else {
         return Ok(Either::Left(dial(*address, ca_pem, &[protocol], identity.as_ref()).await?));
     };
-    let gateway = dial(by.gateway, &by.ca_pem, &["http/1.1"], Some(&by.identity)).await?;
-    let lines = format!("Tombolo-Cluster: {}\r\n", by.cluster);
+    let gateway = dial(via.gateway, &via.ca_pem, &["http/1.1"], Some(&via.identity)).await?;
+    let lines = format!("Tombolo-Cluster: {}\r\n", via.cluster);
     let stream = connected(gateway, &address.to_string(), &lines).await?;
     let secured = secure(stream, &address.ip().to_string(), ca_pem, &[protocol], identity.as_ref()).await?;
     Ok(Either::Right(secured))
 }
 
 impl Caller {
-    /// Connects by the version of HTTP that the door names.
+    /// Connects with the HTTP version of the destination.
     ///
     /// # Errors
-    /// [`CallError`].
-    pub async fn connect(door: &Door) -> Result<Self, CallError> {
-        Self::connect_windowed(door, STREAM_WINDOW_BYTES).await
+    /// Every variant of [`CallError`].
+    pub async fn connect(destination: &Destination) -> Result<Self, CallError> {
+        Self::connect_windowed(destination, STREAM_WINDOW_BYTES).await
     }
 
-    /// The same, where so much may come unread on each stream of HTTP/2.
+    /// Connects with this receive window for each HTTP/2 stream.
     ///
     /// # Errors
-    /// [`CallError`].
-    pub async fn connect_windowed(door: &Door, stream_window_bytes: u32) -> Result<Self, CallError> {
-        let protocol = match door.http {
+    /// Every variant of [`CallError`].
+    pub async fn connect_windowed(
+        destination: &Destination,
+        stream_window_bytes: u32,
+    ) -> Result<Self, CallError> {
+        let protocol = match destination.http {
             Http::One => "http/1.1",
             Http::Two => "h2",
         };
-        let stream =
-            secured(door, protocol).await.map_err(|error| CallError::Connect(door.address, error))?;
+        let stream = secured(destination, protocol)
+            .await
+            .map_err(|error| CallError::Connect(destination.address, error))?;
         let io = TokioIo::new(stream);
-        // How a connection ends, its requests tell.
-        let (sender, driver): (Sender, JoinHandle<()>) = match door.http {
+        // Errors of the connection reach its requests.
+        let (sender, driver): (HttpSender, JoinHandle<()>) = match destination.http {
             Http::One => {
                 let (sender, connection) = http1::handshake(io).await?;
-                (Sender::Http1(sender), tokio::spawn(async move { drop(connection.await) }))
+                (HttpSender::Http1(sender), tokio::spawn(async move { drop(connection.await) }))
             }
             Http::Two => {
                 let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -122,36 +126,36 @@ impl Caller {
                     .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                     .handshake(io)
                     .await?;
-                (Sender::Http2(sender), tokio::spawn(async move { drop(connection.await) }))
+                (HttpSender::Http2(sender), tokio::spawn(async move { drop(connection.await) }))
             }
         };
         Ok(Self { sender, authorization: None, driver: Arc::new(Driver(driver.abort_handle())) })
     }
 
-    /// The same with these credentials in each request.
+    /// Adds this Authorization header to each request.
     #[must_use]
     pub fn with_authorization(self, authorization: HeaderValue) -> Self {
         Self { authorization: Some(authorization), ..self }
     }
 
-    /// Another caller on the same connection, for requests at the same time; `None` on HTTP/1.1.
+    /// Another caller on the same connection, for concurrent requests. `None` on HTTP/1.1.
     pub fn share(&self) -> Option<Self> {
         match &self.sender {
-            Sender::Http1(_) => None,
-            Sender::Http2(sender) => Some(Self {
-                sender: Sender::Http2(sender.clone()),
+            HttpSender::Http1(_) => None,
+            HttpSender::Http2(sender) => Some(Self {
+                sender: HttpSender::Http2(sender.clone()),
                 authorization: self.authorization.clone(),
                 driver: Arc::clone(&self.driver),
             }),
         }
     }
 
-    /// Whether the connection has ended.
+    /// Tells whether the connection has ended.
     pub fn is_over(&self) -> bool {
         self.driver.0.is_finished()
     }
 
-    /// Asks, and returns the head of a success with its body unread.
+    /// Sends a request, and returns a successful response with its body unread.
     ///
     /// # Errors
     /// [`CallError`], for any answer but 200, too.
@@ -159,29 +163,29 @@ impl Caller {
         &mut self,
         method: Method,
         uri: &Uri,
-        body: Repeated,
+        body: RepeatedBody,
     ) -> Result<Response<Incoming>, CallError> {
         let mut request = request(&self.sender, method, uri, body);
         request.headers_mut().extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
         let response = match &mut self.sender {
-            Sender::Http1(sender) => {
+            HttpSender::Http1(sender) => {
                 sender.ready().await?;
                 sender.send_request(request).await?
             }
-            Sender::Http2(sender) => sender.send_request(request).await?,
+            HttpSender::Http2(sender) => sender.send_request(request).await?,
         };
         success(uri, response).await
     }
 
-    /// Asks, reads the answer to its last byte, and returns how many there were.
+    /// Sends a GET, reads the response to its last byte, and returns the number of bytes.
     ///
     /// # Errors
     /// As [`Caller::ask`].
     pub async fn get(&mut self, uri: &Uri) -> Result<u64, CallError> {
-        count(self.ask(Method::GET, uri, Repeated::nothing()).await?.into_body()).await
+        count(self.ask(Method::GET, uri, RepeatedBody::empty()).await?.into_body()).await
     }
 
-    /// The same, where the number of bytes is known.
+    /// Sends a GET, and checks the number of bytes in the response.
     ///
     /// # Errors
     /// As [`Caller::ask`].
@@ -189,12 +193,12 @@ impl Caller {
         sized(uri, self.get(uri).await?, expected)
     }
 
-    /// Sends so many bytes, and checks that the answer says that as many came.
+    /// Sends this many bytes with a PUT, and checks that the target has counted as many.
     ///
     /// # Errors
     /// As [`Caller::ask`].
     pub async fn put_sized(&mut self, uri: &Uri, bytes: u64) -> Result<(), CallError> {
-        let answer = self.ask(Method::PUT, uri, Repeated::bytes(bytes)).await?;
+        let answer = self.ask(Method::PUT, uri, RepeatedBody::with_size(bytes)).await?;
         let body = answer.into_body().collect().await?.to_bytes();
         let got = std::str::from_utf8(&body).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
         sized(uri, got, bytes)
@@ -207,15 +211,15 @@ impl Drop for Driver {
     }
 }
 
-/// HTTP/1.1 asks for a path of a host, HTTP/2 for a whole URI.
-fn request(sender: &Sender, method: Method, uri: &Uri, body: Repeated) -> Request<Repeated> {
+/// Builds a request: with a path and a Host header for HTTP/1.1, with the complete URI for HTTP/2.
+fn request(sender: &HttpSender, method: Method, uri: &Uri, body: RepeatedBody) -> Request<RepeatedBody> {
     let builder = Request::builder().method(method);
     let builder = match sender {
-        Sender::Http1(_) => {
+        HttpSender::Http1(_) => {
             let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
             builder.uri(path).header(http::header::HOST, uri.authority().map_or("", |host| host.as_str()))
         }
-        Sender::Http2(_) => builder.uri(uri.clone()),
+        HttpSender::Http2(_) => builder.uri(uri.clone()),
     };
     builder.body(body).expect("a URI that was parsed")
 }

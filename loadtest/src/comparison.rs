@@ -1,82 +1,94 @@
-//! Ways beside each other: medians and spreads over rounds, and what each adds to the first.
+//! Compares routes: medians and ranges over the rounds, and what each route adds to the first.
 
 use serde::Serialize;
 
+use crate::rounds::{Figures, Latency, Load, Measurements};
 use crate::spread::Spread;
-use crate::svg::{Line, Plot, Words, bars, lines};
+use crate::svg::{Labels, Line, Plot, bars, lines};
 use crate::table::Table;
-use crate::trial::{Figures, Latency, Ledger, Load};
 
-/// One way under one load.
+/// The figures of one route under one load.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
+pub struct ComparisonRow {
     load: Load,
-    way: String,
-    /// Requests or millions of bytes in a second.
+    #[serde(rename = "way")]
+    route: String,
+    /// Requests per second, or millions of bytes per second.
     rate: Option<Spread>,
-    /// The same divided by the first way's in the same round.
+    /// The rate divided by that of the first route in the same round.
     rate_to_first: Option<Spread>,
     p50_ms: Option<Spread>,
     p99_ms: Option<Spread>,
-    /// Milliseconds on top of the first way's in the same round.
+    /// Milliseconds more than the first route in the same round.
     p50_added_ms: Option<Spread>,
     p99_added_ms: Option<Spread>,
-    /// Microseconds a request, or seconds for 10^9 bytes; 0 where there is no such process.
+    /// CPU time in microseconds per request, or in seconds per 10^9 bytes; 0 if there is no such process.
     server_cpu: Option<Spread>,
     agent_cpu: Option<Spread>,
     target_cpu: Option<Spread>,
     figures: Vec<Figures>,
 }
 
-/// A row for each way under each load.
-pub fn rows(ledger: &Ledger) -> Vec<Row> {
-    let all = (0..ledger.loads.len()).flat_map(|load| (0..ledger.ways.len()).map(move |way| (load, way)));
-    all.map(|(load, way)| Row::new(ledger, load, way)).collect()
+/// One row for each route under each load.
+pub fn rows(measurements: &Measurements) -> Vec<ComparisonRow> {
+    let all = (0..measurements.loads.len())
+        .flat_map(|load| (0..measurements.routes.len()).map(move |route| (load, route)));
+    all.map(|(load, route)| ComparisonRow::new(measurements, load, route)).collect()
 }
 
-/// A table for each load, with its title.
-pub fn tables(rows: &[Row]) -> Vec<(String, Table)> {
-    rows.chunk_by(|one, next| one.load == next.load).map(|rows| (rows[0].load.words(), table(rows))).collect()
+/// One table for each load, with its title.
+pub fn tables(rows: &[ComparisonRow]) -> Vec<(String, Table)> {
+    rows.chunk_by(|one, next| one.load == next.load)
+        .map(|rows| (rows[0].load.description(), table(rows)))
+        .collect()
 }
 
-/// Latency by callers, and bulk as bars, as far as there is any.
-pub fn plots(name: &str, rows: &[Row]) -> Vec<Plot> {
+/// Plots of latency and rate over the number of callers, and of bulk throughput as bars.
+pub fn plots(name: &str, rows: &[ComparisonRow]) -> Vec<Plot> {
     let mut plots = Vec::new();
-    let small: Vec<&Row> = rows.iter().filter(|row| matches!(row.load, Load::Small { .. })).collect();
+    let small: Vec<&ComparisonRow> =
+        rows.iter().filter(|row| matches!(row.load, Load::Small { .. })).collect();
     if !small.is_empty() {
-        let words =
-            Words { title: "Latency of a small GET, median of rounds", x: "callers at once", y: "ms" };
-        plots.push(lines(&format!("{name}-latency"), words, &latency_lines(&small), true, true));
-        let words =
-            Words { title: "Small GETs, median of rounds", x: "callers at once", y: "answers a second" };
-        plots.push(lines(&format!("{name}-rate"), words, &lines_of(&small, "", |row| row.rate), true, false));
+        let labels =
+            Labels { title: "Latency of a small GET, median of rounds", x: "callers at once", y: "ms" };
+        plots.push(lines(&format!("{name}-latency"), labels, &latency_lines(&small), true, true));
+        let labels =
+            Labels { title: "Small GETs, median of rounds", x: "callers at once", y: "answers a second" };
+        plots.push(lines(
+            &format!("{name}-rate"),
+            labels,
+            &lines_of(&small, "", |row| row.rate),
+            true,
+            false,
+        ));
     }
-    let bulk: Vec<&Row> = rows.iter().filter(|row| row.load.is_bulk()).collect();
+    let bulk: Vec<&ComparisonRow> = rows.iter().filter(|row| row.load.is_bulk()).collect();
     if !bulk.is_empty() {
-        let mut groups: Vec<String> = bulk.iter().map(|row| row.load.words()).collect();
+        let mut groups: Vec<String> = bulk.iter().map(|row| row.load.description()).collect();
         groups.dedup();
-        let heights = by_way(&bulk, |row| row.rate.map_or(0.0, |rate| rate.median));
-        let words = Words { title: "Bulk, median of rounds", x: "", y: "MB/s" };
-        plots.push(bars(&format!("{name}-bulk"), words, &groups, &heights));
+        let heights = by_route(&bulk, |row| row.rate.map_or(0.0, |rate| rate.median));
+        let labels = Labels { title: "Bulk, median of rounds", x: "", y: "MB/s" };
+        plots.push(bars(&format!("{name}-bulk"), labels, &groups, &heights));
     }
     plots
 }
 
-impl Row {
-    fn new(ledger: &Ledger, load: usize, way: usize) -> Self {
-        let of = |way: usize| ledger.rounds.iter().map(move |round| round[load][way]);
-        let spread = |figure: fn(&Figures) -> Option<f64>| Spread::of(of(way).filter_map(|one| figure(&one)));
-        // Round by round, so that whatever else the machine did then cancels out.
+impl ComparisonRow {
+    fn new(measurements: &Measurements, load: usize, route: usize) -> Self {
+        let of = |route: usize| measurements.rounds.iter().map(move |round| round[load][route]);
+        let spread =
+            |figure: fn(&Figures) -> Option<f64>| Spread::of(of(route).filter_map(|one| figure(&one)));
+        // Within each round, so that other load of the machine cancels out.
         let beside = |figure: fn(&Figures) -> Option<f64>, compare: fn(f64, f64) -> f64| {
-            let pairs = of(way).zip(of(0));
+            let pairs = of(route).zip(of(0));
             Spread::of(pairs.filter_map(|(one, first)| Some(compare(figure(&one)?, figure(&first)?))))
         };
         let p50 = |figures: &Figures| figures.latency.map(|Latency { p50_ms, .. }| p50_ms);
         let p99 = |figures: &Figures| figures.latency.map(|Latency { p99_ms, .. }| p99_ms);
         Self {
-            load: ledger.loads[load],
-            way: ledger.ways[way].clone(),
+            load: measurements.loads[load],
+            route: measurements.routes[route].clone(),
             rate: spread(|figures| Some(figures.rate)),
             rate_to_first: beside(|figures| Some(figures.rate), |one, first| one / first),
             p50_ms: spread(p50),
@@ -86,13 +98,13 @@ impl Row {
             server_cpu: spread(|figures| Some(figures.server_cpu)),
             agent_cpu: spread(|figures| Some(figures.agent_cpu)),
             target_cpu: spread(|figures| Some(figures.target_cpu)),
-            figures: of(way).collect(),
+            figures: of(route).collect(),
         }
     }
 }
 
-/// The rows of one load.
-fn table(rows: &[Row]) -> Table {
+/// Formats the rows of one load.
+fn table(rows: &[ComparisonRow]) -> Table {
     let is_bulk = rows[0].load.is_bulk();
     let mut table = if is_bulk {
         Table::new(&["", "MB/s", "x first", "CPU s/GB: server", "agent", "target"])
@@ -113,7 +125,7 @@ fn table(rows: &[Row]) -> Table {
     let cpu_digits = if is_bulk { 2 } else { 0 };
     for row in rows {
         let mut cells = vec![
-            row.way.clone(),
+            row.route.clone(),
             cell(row.rate, 0),
             cell(row.rate_to_first, 2),
             cell(row.server_cpu, cpu_digits),
@@ -129,7 +141,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// A median with its lowest and highest.
+/// Formats a median with the lowest and the highest value.
 pub fn cell(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(
         || "-".to_owned(),
@@ -137,31 +149,35 @@ pub fn cell(spread: Option<Spread>, digits: usize) -> String {
     )
 }
 
-fn latency_lines(rows: &[&Row]) -> Vec<Line> {
+fn latency_lines(rows: &[&ComparisonRow]) -> Vec<Line> {
     let mut lines = lines_of(rows, " p50", |row| row.p50_ms);
     lines.extend(lines_of(rows, " p99", |row| row.p99_ms));
     lines
 }
 
-/// A line for each way, over the number of callers.
-fn lines_of(rows: &[&Row], suffix: &str, figure: fn(&Row) -> Option<Spread>) -> Vec<Line> {
-    let points = by_way(rows, |row| {
+/// One line for each route, over the number of callers.
+fn lines_of(
+    rows: &[&ComparisonRow],
+    suffix: &str,
+    figure: fn(&ComparisonRow) -> Option<Spread>,
+) -> Vec<Line> {
+    let points = by_route(rows, |row| {
         let Load::Small { callers } = row.load else { return (0.0, 0.0) };
         (f64::from(callers), figure(row).map_or(0.0, |spread| spread.median))
     });
-    points.into_iter().map(|(way, points)| Line { name: format!("{way}{suffix}"), points }).collect()
+    points.into_iter().map(|(route, points)| Line { name: format!("{route}{suffix}"), points }).collect()
 }
 
-/// What each way's rows have, in the order of the ways.
-fn by_way<T>(rows: &[&Row], figure: impl Fn(&Row) -> T) -> Vec<(String, Vec<T>)> {
-    let mut ways: Vec<(String, Vec<T>)> = Vec::new();
+/// The figures of each route's rows, in the order of the routes.
+fn by_route<T>(rows: &[&ComparisonRow], figure: impl Fn(&ComparisonRow) -> T) -> Vec<(String, Vec<T>)> {
+    let mut routes: Vec<(String, Vec<T>)> = Vec::new();
     for row in rows {
-        match ways.iter_mut().find(|(way, _)| *way == row.way) {
+        match routes.iter_mut().find(|(route, _)| *route == row.route) {
             Some((_, figures)) => figures.push(figure(row)),
-            None => ways.push((row.way.clone(), vec![figure(row)])),
+            None => routes.push((row.route.clone(), vec![figure(row)])),
         }
     }
-    ways
+    routes
 }
 
 #[cfg(test)]
@@ -169,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_taken_within_each_round_so_that_a_slow_minute_does_not_show() {
+    fn ratios_are_taken_within_each_round() {
         let figures = |rate: f64| {
             let ms = 1000.0 / rate;
             let latency = Latency { p50_ms: ms, p90_ms: ms, p99_ms: ms, p999_ms: ms };
@@ -183,15 +199,15 @@ mod tests {
             }
         };
         let round = |slowness: f64| vec![vec![figures(100.0 / slowness), figures(50.0 / slowness)]];
-        let ledger = Ledger {
+        let measurements = Measurements {
             loads: vec![Load::Small { callers: 1 }],
-            ways: vec!["direct".to_owned(), "tunnel".to_owned()],
+            routes: vec!["direct".to_owned(), "tunnel".to_owned()],
             warm_up: round(5.0),
             rounds: vec![round(1.0), round(10.0), round(3.0)],
         };
-        let row = Row::new(&ledger, 0, 1);
+        let row = ComparisonRow::new(&measurements, 0, 1);
         assert_eq!(row.rate_to_first, Some(Spread { median: 0.5, min: 0.5, max: 0.5 }));
         assert_eq!(row.p50_added_ms.map(|added| added.median.round()), Some(30.0));
-        assert_eq!(plots("x", &rows(&ledger)).len(), 2);
+        assert_eq!(plots("x", &rows(&measurements)).len(), 2);
     }
 }

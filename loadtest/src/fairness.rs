@@ -1,4 +1,4 @@
-//! `loadtest fairness`: whether a caller who asks for far too much costs another one its time, or an answer.
+//! `loadtest fairness`: measures whether a greedy caller delays a modest one, or gets its requests refused.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,128 +10,137 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::caller::CallError;
+use crate::caller_pool::{CallerPool, histogram};
 use crate::comparison::cell;
-use crate::crowd::{Crowd, histogram};
 use crate::order::Order;
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
-use crate::rig::{Tunneled, cluster};
+use crate::rig::{TunnelRig, cluster};
+use crate::route::{Destination, Http, Route};
 use crate::spread::Spread;
 use crate::table::Table;
 use crate::target::{SMALL, Target};
-use crate::way::{Door, Http, Way};
 
-use greed::{Greed, Met, Wants};
+use greedy_caller::{GreedyCaller, GreedyFigures, GreedyFlags};
 
-mod greed;
+mod greedy_caller;
 
-/// The modest caller's p99 beside the greedy one, in those of the same run without it.
+/// Largest p99 of the modest caller beside the greedy one, as a multiple of its p99 beside the same noise.
 const RATIO_MAX: f64 = 2.0;
 
-/// Less than this share of the failed logins that were asked for, and nothing was shown.
+/// Smallest share of the requested failed logins with which the run counts.
 const FAILURES_SHARE_MIN: f64 = 0.9;
 
 /// Connections of the modest caller.
 const CONNECTIONS: u32 = 4;
 
-/// How large the answers are of which the greedy caller reads nothing.
+/// Size of the responses that the greedy caller does not read.
 const BULK_MIB: u32 = 1024;
 
-/// Flags of `loadtest fairness`.
+/// The flags of `loadtest fairness`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
-    /// How long the modest caller is measured beside the greedy one, in all; as long alone, and as long beside its noise
+pub struct FairnessFlags {
+    /// Total time in which the modest caller is measured beside the greedy one; as long alone, and as long
+    /// beside its noise
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
 
-    /// In how many rounds; in each all three have a turn, in an order drawn anew
+    /// Number of rounds; each round has one turn of all three, in a random order
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
 
-    /// Whose limits hold the greedy caller back, one after the other
-    #[arg(long, value_name = "WHOSE,WHOSE", value_enum, value_delimiter = ',', default_values_t = [Held::Caller, Held::Server, Held::Agent])]
-    pub held: Vec<Held>,
+    /// The limits that apply to the greedy caller, one after the other
+    #[serde(rename = "held")]
+    #[arg(long, alias = "held", value_name = "WHOSE,WHOSE", value_enum, value_delimiter = ',', default_values_t = [LimitedBy::Caller, LimitedBy::Server, LimitedBy::Agent])]
+    pub limited_by: Vec<LimitedBy>,
 
-    /// How often the modest caller asks for something small, at times drawn before
+    /// Small requests per second of the modest caller, at random times
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10000))]
     pub per_second: u32,
 
     #[command(flatten)]
-    pub wants: Wants,
+    #[serde(rename = "wants")]
+    pub greedy: GreedyFlags,
 }
 
-/// Whose limits hold the greedy caller back: the others are lifted.
+/// The limits that apply to the greedy caller. The other limits are raised out of its reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
-pub enum Held {
-    /// What one caller may have at the gateway: the limits as they are where nobody says anything.
+pub enum LimitedBy {
+    /// The default limits of one caller at the gateway.
     Caller,
-    /// The seats and queues of the cluster at the server.
+    /// The cluster's seats and queues at the server.
     Server,
-    /// The seats and queues of the agent.
+    /// The seats and queues at the agent.
     Agent,
 }
 
-/// What stands beside the modest caller.
+/// The load beside the modest caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Beside {
+enum Background {
     Nothing,
-    /// The greedy caller with all that it does, at a server of its own that does nothing: so much of the machine it takes itself.
+    /// The greedy caller at a target of its own, which shows how much CPU time it takes itself.
     Noise,
-    /// The greedy caller.
-    Greed,
+    /// The greedy caller at the same gateway.
+    Greedy,
 }
 
-const BESIDE: [Beside; 3] = [Beside::Nothing, Beside::Noise, Beside::Greed];
+const BACKGROUNDS: [Background; 3] = [Background::Nothing, Background::Noise, Background::Greedy];
 
-/// What was found under one set of limits.
+/// The results under one set of limits.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
-    held: Held,
-    /// Alone, beside the noise, beside the greedy caller.
-    modest: [Latency; 3],
-    /// p99 beside the greedy caller in that alone, and in that beside the noise; over the whole time.
+struct FairnessResult {
+    #[serde(rename = "held")]
+    limited_by: LimitedBy,
+    /// The modest caller alone, beside the noise, and beside the greedy caller.
+    modest: [ModestLatency; 3],
+    /// p99 beside the greedy caller, as a multiple of p99 alone and of p99 beside the noise, over the whole
+    /// time.
     ratio: f64,
     ratio_to_noise: f64,
-    /// The same for each round.
+    /// The same ratios for each round.
     ratios: Option<Spread>,
     ratios_to_noise: Option<Spread>,
-    greed: Met,
-    /// What the modest caller was answered where it was no success.
+    greed: GreedyFigures,
+    /// A refusal that the modest caller got, if any.
     refused: Option<String>,
 }
 
-/// Of the modest caller's requests.
+/// The latency of the modest caller's requests.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Latency {
+struct ModestLatency {
     answers: u64,
     p50_ms: f64,
     p99_ms: f64,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+/// Every error that prevents a report.
+pub async fn run(flags: &FairnessFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("fairness", seed, flags)?;
     let mut found = Vec::new();
-    for &held in &flags.held {
-        found.push(measure(flags, held, seed).await?);
+    for &limited_by in &flags.limited_by {
+        found.push(measure(flags, limited_by, seed).await?);
     }
     let missed: Vec<String> = found.iter().flat_map(|found| found.missed(flags)).collect();
     let report = Report::new(heading, &found)?;
     Ok(report
-        .table("of the modest caller", modest_table(&found))
-        .table("of the greedy caller", greed_table(&found))
+        .table("the modest caller", modest_table(&found))
+        .table("the greedy caller", greed_table(&found))
         .missed(missed))
 }
 
-async fn measure(flags: &Flags, held: Held, seed: u64) -> Result<Found, Box<dyn Error>> {
+async fn measure(
+    flags: &FairnessFlags,
+    limited_by: LimitedBy,
+    seed: u64,
+) -> Result<FairnessResult, Box<dyn Error>> {
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let [served, peer] = ["served", "peer"].map(|name| scratch.path().join(name));
     std::fs::create_dir(&served)?;
@@ -139,38 +148,53 @@ async fn measure(flags: &Flags, held: Held, seed: u64) -> Result<Found, Box<dyn 
     let (target, peer) = (Target::start(&served, BULK_MIB).await, Target::start(&peer, BULK_MIB).await);
     let kubeconfig = scratch.path().join("target.kubeconfig");
     target.write_kubeconfig(&kubeconfig)?;
-    let mut tunneled =
-        Tunneled::start_with(&ApiServer::Kubeconfig(kubeconfig), 1, held.server(), "limits: {}").await;
-    let way = tunneled.way("tunnel", Http::Two, SMALL, None, target.id()).await;
+    let mut tunneled = TunnelRig::start_with(
+        &ApiServer::Kubeconfig(kubeconfig),
+        1,
+        limited_by.server_limits(),
+        "limits: {}",
+    )
+    .await;
+    let route = tunneled.route("tunnel", Http::Two, SMALL, None, target.id()).await;
     let gus = tunneled.rig().caller("gus", &[GROUP]).await;
-    let at_gateway = Greed {
-        door: Door { identity: Some(gus), ..way.door.clone() },
+    let at_gateway = GreedyCaller {
+        destination: Destination { identity: Some(gus), ..route.destination.clone() },
         prefix: format!("/clusters/{}", cluster(0)),
-        wants: flags.wants.clone(),
+        load: flags.greedy.clone(),
     };
-    let at_peer = Greed { door: peer.door.clone(), prefix: String::new(), wants: flags.wants.clone() };
+    let at_peer = GreedyCaller {
+        destination: peer.destination.clone(),
+        prefix: String::new(),
+        load: flags.greedy.clone(),
+    };
 
     let each = Duration::from_secs(flags.seconds.into()) / flags.rounds;
     let (mut order, progress) = (Order::new(seed), Progress::new());
     let mut all = [histogram(), histogram(), histogram()];
-    let (mut ratios, mut ratios_to_noise, mut met, mut refused) = (Vec::new(), Vec::new(), Vec::new(), None);
+    let (mut ratios, mut ratios_to_noise, mut figures, mut refused) =
+        (Vec::new(), Vec::new(), Vec::new(), None);
     for round in 0..flags.rounds {
         let mut of_round = [histogram(), histogram(), histogram()];
-        for turn in order.draw(BESIDE.len()) {
-            progress.say(&format!("{held:?}: round {} of {}, {:?}", round + 1, flags.rounds, BESIDE[turn]));
-            let greed = match BESIDE[turn] {
-                Beside::Nothing => None,
-                Beside::Noise => Some(at_peer.clone()),
-                Beside::Greed => Some(at_gateway.clone()),
+        for turn in order.draw(BACKGROUNDS.len()) {
+            progress.show(&format!(
+                "{limited_by:?}: round {} of {}, {:?}",
+                round + 1,
+                flags.rounds,
+                BACKGROUNDS[turn]
+            ));
+            let greed = match BACKGROUNDS[turn] {
+                Background::Nothing => None,
+                Background::Noise => Some(at_peer.clone()),
+                Background::Greedy => Some(at_gateway.clone()),
             };
-            let at_work = match greed {
+            let running = match greed {
                 None => None,
-                Some(greed) => Some(greed.begin().await?),
+                Some(greed) => Some(greed.start().await?),
             };
-            let asked = ask(&way, flags.per_second, each, seed + u64::from(round)).await;
-            let what_it_met = at_work.map(|at_work| at_work.end()).transpose()?;
-            if BESIDE[turn] == Beside::Greed {
-                met.extend(what_it_met);
+            let asked = ask(&route, flags.per_second, each, seed + u64::from(round)).await;
+            let greedy_figures = running.map(|running| running.end()).transpose()?;
+            if BACKGROUNDS[turn] == Background::Greedy {
+                figures.extend(greedy_figures);
             }
             match asked {
                 Ok(latency) => of_round[turn] = latency,
@@ -184,29 +208,29 @@ async fn measure(flags: &Flags, held: Held, seed: u64) -> Result<Found, Box<dyn 
             all.add(of_round)?;
         }
     }
-    let modest = all.each_ref().map(Latency::of);
+    let modest = all.each_ref().map(ModestLatency::of);
     let [nothing, noise, greed] = modest.map(|latency| latency.p99_ms);
-    Ok(Found {
-        held,
+    Ok(FairnessResult {
+        limited_by,
         modest,
         ratio: greed / nothing,
         ratio_to_noise: greed / noise,
         ratios: Spread::of(ratios),
         ratios_to_noise: Spread::of(ratios_to_noise),
-        greed: Met::sum(&met),
+        greed: GreedyFigures::mean(&figures),
         refused,
     })
 }
 
-/// The modest caller's turn: the same times for whatever stands beside it.
-async fn ask(way: &Way, per_second: u32, each: Duration, seed: u64) -> Result<Histogram<u64>, CallError> {
-    let crowd = Crowd::gather(way, CONNECTIONS).await?;
-    Ok(crowd.ask_at(per_second.into(), each, seed).await?.latency)
+/// One turn of the modest caller. Its request times are the same beside every load.
+async fn ask(route: &Route, per_second: u32, each: Duration, seed: u64) -> Result<Histogram<u64>, CallError> {
+    let pool = CallerPool::connect(route, CONNECTIONS).await?;
+    Ok(pool.open_loop(per_second.into(), each, seed).await?.latency)
 }
 
-impl Held {
-    /// What the server's configuration says of limits; the agent's says nothing.
-    fn server(self) -> &'static str {
+impl LimitedBy {
+    /// The limits in the server's configuration. The agent's limits are always the defaults.
+    fn server_limits(self) -> &'static str {
         match self {
             Self::Caller => "limits: {}",
             Self::Server => "limits: { caller: { requests: 10000, requestsPerSecond: 100000 } }",
@@ -216,7 +240,7 @@ impl Held {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Caller => "its own limits",
             Self::Server => "the server's seats",
@@ -225,21 +249,22 @@ impl Held {
     }
 }
 
-impl Latency {
+impl ModestLatency {
     fn of(latency: &Histogram<u64>) -> Self {
         let p50_ms = latency.value_at_quantile(0.5) as f64 / 1000.0;
         Self { answers: latency.len(), p50_ms, p99_ms: p99_ms(latency) }
     }
 }
 
-impl Found {
-    fn missed(&self, flags: &Flags) -> Vec<String> {
-        let held = self.held.words();
+impl FairnessResult {
+    fn missed(&self, flags: &FairnessFlags) -> Vec<String> {
+        let limits = self.limited_by.description();
         let mut missed = Vec::new();
-        // Without the machine's other half it is the noise that is compared with; never is it better than that.
+        // The bound compares with the noise, because the greedy caller itself takes CPU time from the modest
+        // one.
         if self.ratio_to_noise > RATIO_MAX {
             missed.push(format!(
-                "held back by {held}, the greedy caller makes the modest one's p99 {:.2} times what it is beside the same \
+                "limited by {limits}, the greedy caller makes the modest one's p99 {:.2} times what it is beside the same \
                  noise, more than {RATIO_MAX}",
                 self.ratio_to_noise
             ));
@@ -247,12 +272,13 @@ impl Found {
         missed.extend(
             self.refused
                 .as_ref()
-                .map(|why| format!("held back by {held}: the modest caller was not answered: {why}")),
+                .map(|why| format!("limited by {limits}: a request of the modest caller failed: {why}")),
         );
-        let (came, wanted) = (self.greed.failed_logins_per_second, f64::from(flags.wants.failures));
+        let (came, wanted) = (self.greed.failed_logins_per_second, f64::from(flags.greedy.failures));
         if came < wanted * FAILURES_SHARE_MIN {
-            missed
-                .push(format!("only {came:.0} logins failed in a second and not {wanted}: nothing is shown"));
+            missed.push(format!(
+                "only {came:.0} logins failed per second and not {wanted}: the run proves nothing"
+            ));
         }
         missed
     }
@@ -262,23 +288,23 @@ fn p99_ms(latency: &Histogram<u64>) -> f64 {
     latency.value_at_quantile(0.99) as f64 / 1000.0
 }
 
-fn modest_table(found: &[Found]) -> Table {
+fn modest_table(found: &[FairnessResult]) -> Table {
     let mut table = Table::new(&[
-        "the other is held back by",
+        "greedy caller limited by",
         "answers",
         "p50 alone ms",
         "beside noise",
-        "beside the other",
+        "beside greedy",
         "p99 alone ms",
         "beside noise",
-        "beside the other",
+        "beside greedy",
         "x alone",
         "by round",
         "x noise",
         "by round",
     ]);
     for found in found {
-        let mut cells = vec![found.held.words().to_owned(), found.modest[2].answers.to_string()];
+        let mut cells = vec![found.limited_by.description().to_owned(), found.modest[2].answers.to_string()];
         cells.extend(found.modest.iter().map(|latency| format!("{:.2}", latency.p50_ms)));
         cells.extend(found.modest.iter().map(|latency| format!("{:.2}", latency.p99_ms)));
         cells.extend([format!("{:.2}", found.ratio), cell(found.ratios, 2)]);
@@ -288,20 +314,13 @@ fn modest_table(found: &[Found]) -> Table {
     table
 }
 
-fn greed_table(found: &[Found]) -> Table {
-    let heading = [
-        "held back by",
-        "answered/s",
-        "refused/s",
-        "most under way",
-        "unread/s",
-        "broken/s",
-        "failed logins/s",
-    ];
+fn greed_table(found: &[FairnessResult]) -> Table {
+    let heading =
+        ["limited by", "answered/s", "refused/s", "most pending", "unread/s", "broken/s", "failed logins/s"];
     let mut table = Table::new(&heading);
-    for Found { held, greed, .. } in found {
+    for FairnessResult { limited_by, greed, .. } in found {
         table.row(vec![
-            held.words().to_owned(),
+            limited_by.description().to_owned(),
             format!("{:.0}", greed.answered_per_second),
             format!("{:.0}", greed.refused_per_second),
             greed.under_way_max.to_string(),
@@ -318,11 +337,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_answer_a_refusal_and_too_little_noise_are_each_missed() {
-        let latency = Latency { answers: 1, p50_ms: 1.0, p99_ms: 1.0 };
-        let greed = |failed_logins_per_second| Met { failed_logins_per_second, ..Met::default() };
-        let found = |ratio_to_noise, failures, refused: Option<&str>| Found {
-            held: Held::Agent,
+    fn a_slow_response_a_refusal_and_too_few_logins_are_each_missed() {
+        let latency = ModestLatency { answers: 1, p50_ms: 1.0, p99_ms: 1.0 };
+        let greed =
+            |failed_logins_per_second| GreedyFigures { failed_logins_per_second, ..GreedyFigures::default() };
+        let found = |ratio_to_noise, failures, refused: Option<&str>| FairnessResult {
+            limited_by: LimitedBy::Agent,
             modest: [latency; 3],
             ratio: 9.0,
             ratio_to_noise,
@@ -331,8 +351,14 @@ mod tests {
             greed: greed(failures),
             refused: refused.map(str::to_owned),
         };
-        let wants = Wants { concurrent: 1, unread: 0, failures: 100 };
-        let flags = Flags { seconds: 1, rounds: 1, held: vec![Held::Agent], per_second: 1, wants };
+        let greedy = GreedyFlags { concurrent: 1, unread: 0, failures: 100 };
+        let flags = FairnessFlags {
+            seconds: 1,
+            rounds: 1,
+            limited_by: vec![LimitedBy::Agent],
+            per_second: 1,
+            greedy,
+        };
         assert!(found(2.0, 90.0, None).missed(&flags).is_empty());
         for found in [found(2.01, 90.0, None), found(2.0, 89.0, None), found(2.0, 90.0, Some("429"))] {
             assert_eq!(found.missed(&flags).len(), 1, "{found:?}");

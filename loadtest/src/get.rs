@@ -1,4 +1,4 @@
-//! `loadtest get`: what a small GET pays on its way through gateway and tunnel to a real kube-apiserver.
+//! `loadtest get`: the cost of a small GET through gateway and tunnel to a real kube-apiserver.
 
 use std::error::Error;
 
@@ -6,66 +6,67 @@ use ::tests::kube::assets::pinned_kubernetes;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cluster::Reached;
+use crate::cluster::TestCluster;
 use crate::comparison::{plots, rows, tables};
 use crate::report::{Heading, Report};
+use crate::rounds::{Load, Measurements, Rounds, compare};
 use crate::spread::Spread;
-use crate::trial::{Ledger, Load, Rounds, compare};
 
-/// What is asked for, by both ways.
+/// The path of the request, on both routes.
 const SMALL: &str = "/api/v1/namespaces/default";
 
-/// Flags of `loadtest get`.
+/// The flags of `loadtest get`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct GetFlags {
     #[command(flatten)]
     pub rounds: Rounds,
 
-    /// How many callers ask at once, each over an HTTP/2 connection of its own, again as soon as they are answered
+    /// Callers at once, each with an HTTP/2 connection of its own; each sends its next request as soon as it
+    /// has its response
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 8, 64, 256, 1000], value_parser = callers())]
     pub callers: Vec<u32>,
 
-    /// Then, at half of what the tunnel answered in a second to so many callers: requests that begin at times of their
-    /// own over as many connections; 0 leaves that out
+    /// Measure an open loop, too, over this many connections, at half of the rate that the tunnel reached
+    /// with as many callers; 0 for none
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=4000))]
     pub half_load: u32,
 }
 
-/// How many callers may be asked for.
+/// Parses a number of callers.
 pub fn callers() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=4000)
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+/// Every error that prevents a report.
+pub async fn run(flags: &GetFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("get", seed, flags)?.with_kubernetes(pinned_kubernetes());
-    let mut cluster = Reached::start().await?;
-    let ways = cluster.ways(SMALL).await;
+    let mut cluster = TestCluster::start().await?;
+    let routes = cluster.routes(SMALL).await;
 
     let mut callers = flags.callers.clone();
     if flags.half_load > 0 && !callers.contains(&flags.half_load) {
         callers.push(flags.half_load);
     }
     let loads: Vec<Load> = callers.into_iter().map(|callers| Load::Small { callers }).collect();
-    let saturated = compare(&ways, &loads, &flags.rounds, seed).await?;
+    let saturated = compare(&routes, &loads, &flags.rounds, seed).await?;
     let mut rows = rows(&saturated);
     if let Some(load) = half(&saturated, flags.half_load) {
-        rows.extend(crate::comparison::rows(&compare(&ways, &[load], &flags.rounds, seed).await?));
+        rows.extend(crate::comparison::rows(&compare(&routes, &[load], &flags.rounds, seed).await?));
     }
     cluster.stop().await?;
     let report = Report::new(heading, &rows)?.plots(plots("get", &rows));
     Ok(tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table)))
 }
 
-/// Half of the slowest way's median rate, so that every way meets the same requests at the same times.
-fn half(saturated: &Ledger, callers: u32) -> Option<Load> {
+/// Half of the slowest route's median rate, so that every route gets the same requests at the same times.
+fn half(saturated: &Measurements, callers: u32) -> Option<Load> {
     let load = saturated.loads.iter().position(|load| *load == Load::Small { callers })?;
-    let medians = (0..saturated.ways.len())
-        .filter_map(|way| Spread::of(saturated.rounds.iter().map(|round| round[load][way].rate)))
+    let medians = (0..saturated.routes.len())
+        .filter_map(|route| Spread::of(saturated.rounds.iter().map(|round| round[load][route].rate)))
         .map(|spread| spread.median);
     let slowest = medians.min_by(f64::total_cmp)?;
     Some(Load::Open { callers, per_second: slowest / 2.0 })

@@ -1,4 +1,4 @@
-//! `loadtest idle`: what a tunnel costs a server while nobody asks for anything.
+//! `loadtest idle`: memory and CPU time of a server for each idle tunnel.
 
 use std::error::Error;
 use std::io;
@@ -10,123 +10,124 @@ use clap::Args;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::agents::{Agent, AgentError, Held, issue};
+use crate::agents::{Agent, AgentError, OpenTunnel, issue};
 use crate::caller::Caller;
-use crate::process::{cpu_time, rested_bytes};
+use crate::process::{cpu_time, settled_bytes};
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
+use crate::rounds::seconds;
+use crate::route::Http;
 use crate::scrape::Gauges;
-use crate::svg::{Line, Words, lines};
+use crate::svg::{Labels, Line, lines};
 use crate::table::{Table, megabytes};
 use crate::target::Target;
-use crate::trial::seconds;
-use crate::way::Http;
 
-/// What an idle tunnel may cost the server.
+/// Most memory of the server for each idle tunnel, in KiB.
 const TUNNEL_KIB_MAX: f64 = 60.0;
-/// With fewer, what the process needs once weighs too much in the share of each.
-const JUDGED_FROM: u32 = 500;
-/// Memory is looked at after each of so many steps.
+/// Fewest tunnels for which the bound is checked. With fewer, the memory that the process needs once distorts
+/// the quotient.
+const BOUND_FROM: u32 = 500;
+/// Number of steps after which memory is measured.
 const STEPS: u32 = 4;
-/// How long the server may take to count what has come or gone.
+/// Longest wait until the server's gauge has the right number of tunnels.
 const COUNTED_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Flags of `loadtest idle`.
+/// The flags of `loadtest idle`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct IdleFlags {
     /// Agents, each with a certificate, a socket and a tunnel of its own
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub agents: u32,
 
-    /// How many of them dial at once
+    /// Agents that dial at once
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub batch: u32,
 
-    /// How long they are left alone while the server's CPU time is counted
+    /// Time in which the server's CPU time is measured while all tunnels are idle
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
     pub seconds: f64,
 }
 
-/// What is reported.
+/// The figures of the report.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Results {
+struct IdleResults {
     tunnels: u32,
     issue_seconds: f64,
     connect_seconds: f64,
-    /// Tunnels and the server's resident bytes, step by step.
+    /// The number of tunnels and the server's resident bytes after each step.
     memory: Vec<(u32, u64)>,
-    /// All that came, shared by all tunnels.
+    /// The growth of the server's memory, divided by all tunnels.
     kib_per_tunnel: f64,
-    /// Of the second half alone, where what is needed once has been paid for.
+    /// The growth for the second half of the tunnels, after the memory that is needed once.
     kib_per_tunnel_second_half: f64,
-    /// Microseconds of the server in a second for each tunnel.
+    /// CPU time of the server in microseconds per second for each tunnel.
     cpu_us_per_tunnel_second: f64,
-    /// Resident bytes when all had left.
+    /// Resident bytes after all tunnels were closed.
     bytes_left: u64,
-    /// The same for idle HTTP/2 connections at a plain TLS server.
+    /// Memory of a plain TLS server for each idle HTTP/2 connection, in KiB.
     direct_kib_per_connection: f64,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+/// Every error that prevents a report.
+pub async fn run(flags: &IdleFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("idle", seed, flags)?;
     let progress = Progress::new();
     let mut rig = Rig::start_logging("info", "").await;
     let server = rig.server().id().expect("the server runs");
 
-    progress.say(&format!("issuing {} certificates", flags.agents));
+    progress.show(&format!("issuing {} certificates", flags.agents));
     let began = Instant::now();
     let mut agents = issue(&rig, "idle", flags.agents, seed).await?;
-    let mut results = Results { tunnels: flags.agents, ..Results::default() };
+    let mut results = IdleResults { tunnels: flags.agents, ..IdleResults::default() };
     results.issue_seconds = began.elapsed().as_secs_f64();
 
-    results.memory.push((0, rested_bytes(server).await?));
-    let mut held = Vec::new();
+    results.memory.push((0, settled_bytes(server).await?));
+    let mut open = Vec::new();
     let step = flags.agents.div_ceil(STEPS) as usize;
     for agents in agents.chunks_mut(step) {
         let began = Instant::now();
         for batch in agents.chunks_mut(flags.batch as usize) {
-            progress.say(&format!("{} of {} tunnels", held.len(), flags.agents));
-            held.extend(connect(&rig, batch).await?);
+            progress.show(&format!("{} of {} tunnels", open.len(), flags.agents));
+            open.extend(connect(&rig, batch).await?);
         }
-        counted(&rig, held.len()).await?;
+        wait_for_count(&rig, open.len()).await?;
         results.connect_seconds += began.elapsed().as_secs_f64();
-        progress.say(&format!("{} tunnels: waiting until the server's memory rests", held.len()));
-        results.memory.push((held.len() as u32, rested_bytes(server).await?));
+        progress.show(&format!("{} tunnels: waiting until the server's memory rests", open.len()));
+        results.memory.push((open.len() as u32, settled_bytes(server).await?));
     }
 
-    progress.say(&format!("{} tunnels at rest for {} s", held.len(), flags.seconds));
+    progress.show(&format!("{} tunnels at rest for {} s", open.len(), flags.seconds));
     let before = cpu_time(server)?;
     let began = Instant::now();
     sleep(Duration::from_secs_f64(flags.seconds)).await;
     let used = (cpu_time(server)? - before).as_secs_f64() / began.elapsed().as_secs_f64();
     results.cpu_us_per_tunnel_second = used * 1e6 / f64::from(flags.agents);
-    counted(&rig, held.len()).await?;
-    results.memory.push((flags.agents, rested_bytes(server).await?));
+    wait_for_count(&rig, open.len()).await?;
+    results.memory.push((flags.agents, settled_bytes(server).await?));
 
-    progress.say("all leave");
-    futures::future::join_all(held.into_iter().map(Held::leave)).await;
-    counted(&rig, 0).await?;
-    results.bytes_left = rested_bytes(server).await?;
-    results.reckon();
-    progress.say(&format!("{} idle connections at a plain TLS server", flags.agents));
+    progress.show("all leave");
+    futures::future::join_all(open.into_iter().map(OpenTunnel::leave)).await;
+    wait_for_count(&rig, 0).await?;
+    results.bytes_left = settled_bytes(server).await?;
+    results.divide();
+    progress.show(&format!("{} idle connections at a plain TLS server", flags.agents));
     results.direct_kib_per_connection = direct(flags.agents).await?;
     Ok(results.report(heading)?)
 }
 
-/// Lets all agents of a batch dial at once.
-async fn connect(rig: &Rig, batch: &mut [Agent]) -> Result<Vec<Held>, AgentError> {
+/// Lets all agents of a batch dial concurrently.
+async fn connect(rig: &Rig, batch: &mut [Agent]) -> Result<Vec<OpenTunnel>, AgentError> {
     futures::future::try_join_all(batch.iter_mut().map(|agent| agent.connect(rig.gateway()))).await
 }
 
-/// Waits until the server counts so many tunnels.
-async fn counted(rig: &Rig, tunnels: usize) -> io::Result<()> {
+/// Waits until the server's gauge has this many tunnels.
+async fn wait_for_count(rig: &Rig, tunnels: usize) -> io::Result<()> {
     let deadline = Instant::now() + COUNTED_MAX;
     loop {
         let gauges = Gauges::parse(&rig.metrics(rig.probes()).await);
@@ -142,22 +143,22 @@ async fn counted(rig: &Rig, tunnels: usize) -> io::Result<()> {
     }
 }
 
-/// KiB of a plain server for each idle HTTP/2 connection.
+/// Measures the memory of a plain TLS server for each idle HTTP/2 connection, in KiB.
 async fn direct(connections: u32) -> Result<f64, Box<dyn Error>> {
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), 1).await;
-    let way = target.direct(Http::Two);
-    let before = rested_bytes(target.id()).await?;
+    let route = target.direct(Http::Two);
+    let before = settled_bytes(target.id()).await?;
     let mut callers = Vec::new();
     for _ in 0..connections {
-        callers.push(Caller::connect(&way.door).await?);
+        callers.push(Caller::connect(&route.destination).await?);
     }
-    let after = rested_bytes(target.id()).await?;
+    let after = settled_bytes(target.id()).await?;
     Ok(kib(before, after) / f64::from(connections))
 }
 
-impl Results {
-    fn reckon(&mut self) {
+impl IdleResults {
+    fn divide(&mut self) {
         let (first, middle) = (self.memory[0], self.memory[self.memory.len() / 2]);
         let last = self.memory[self.memory.len() - 1];
         let share = |from: (u32, u64), to: (u32, u64)| {
@@ -187,13 +188,13 @@ impl Results {
             table.row(vec![name.to_owned(), value]);
         }
         let worst = self.kib_per_tunnel.max(self.kib_per_tunnel_second_half);
-        let missed = (self.tunnels >= JUDGED_FROM && worst > TUNNEL_KIB_MAX)
+        let missed = (self.tunnels >= BOUND_FROM && worst > TUNNEL_KIB_MAX)
             .then(|| format!("an idle tunnel costs the server {worst:.1} KiB, more than {TUNNEL_KIB_MAX}"));
         let points = self.memory.iter().map(|&(tunnels, bytes)| (f64::from(tunnels), bytes as f64 / 1e6));
-        let words = Words { title: "The server's memory by idle tunnels", x: "tunnels", y: "MB resident" };
+        let labels = Labels { title: "The server's memory by idle tunnels", x: "tunnels", y: "MB resident" };
         let line = Line { name: "tunnel-server".to_owned(), points: points.collect() };
         let report = Report::new(heading, self)?.table(format!("{} idle tunnels", self.tunnels), table);
-        Ok(report.missed(missed).plots([lines("idle-memory", words, &[line], false, false)]))
+        Ok(report.missed(missed).plots([lines("idle-memory", labels, &[line], false, false)]))
     }
 }
 

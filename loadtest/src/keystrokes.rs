@@ -1,4 +1,5 @@
-//! `loadtest keystrokes`: how long what is typed takes to come back, alone and beside bulk on the same tunnel.
+//! `loadtest keystrokes`: the echo time of typed lines, alone and beside bulk transfers through the same
+//! tunnel.
 
 use std::error::Error;
 use std::fmt;
@@ -16,17 +17,17 @@ use crate::spread::Spread;
 use crate::table::Table;
 
 mod bulk;
+mod round;
 mod shells;
-mod stand;
 
-/// What a keystroke may take beside bulk, over QUIC: so many round trips, and so many milliseconds.
+/// Longest p99 of a keystroke beside bulk, over QUIC: this many round trips plus this many milliseconds.
 const ROUND_TRIPS_MAX: f64 = 1.2;
 const BEYOND_MS_MAX: f64 = 20.0;
 
-/// Flags of `loadtest keystrokes`.
+/// The flags of `loadtest keystrokes`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct KeystrokesFlags {
     #[command(flatten)]
     #[serde(flatten)]
     pub link: path::LinkFlags,
@@ -39,40 +40,41 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub transfers: u32,
 
-    /// What carries the tunnel, one after the other
+    /// The carriers of the tunnel, one after the other
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', default_values_t = ["quic".to_owned(), "http2".to_owned()], value_parser = ["quic", "http2"])]
     pub carriers: Vec<String>,
 
-    /// Rounds, in each of which there is a turn alone and one beside each kind of bulk, in an order drawn anew
+    /// Rounds; each has a turn alone and one beside each kind of bulk, in a random order
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
 
-    /// How long a turn is measured
+    /// Time for which a turn is measured
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub seconds: u32,
 
-    /// How long the bulk runs before that
+    /// Time for which the bulk transfers run before that
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub warm_up: u32,
 }
 
-/// What is beside the shells.
+/// The bulk transfers beside the shells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Beside {
+enum BulkTraffic {
     Nothing,
-    /// Out of the cluster.
+    /// Downloads out of the cluster.
     Out,
     In,
     Both,
 }
 
-const BESIDE: [Beside; 4] = [Beside::Nothing, Beside::Out, Beside::In, Beside::Both];
+const BULK_TRAFFIC: [BulkTraffic; 4] =
+    [BulkTraffic::Nothing, BulkTraffic::Out, BulkTraffic::In, BulkTraffic::Both];
 
-/// What one turn showed.
+/// The figures of one turn.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Turn {
+struct KeystrokeTurn {
     lines: usize,
     p50_ms: f64,
     p99_ms: f64,
@@ -81,35 +83,36 @@ struct Turn {
     in_mbit: f64,
 }
 
-/// All turns over one carrier beside one kind of bulk, a turn for each round.
+/// All turns over one carrier beside one kind of bulk, one for each round.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct KeystrokeRow {
     carrier: Carrier,
-    beside: Beside,
-    turns: Vec<Turn>,
-    /// p99 in that alone, of the same round.
+    #[serde(rename = "beside")]
+    bulk: BulkTraffic,
+    turns: Vec<KeystrokeTurn>,
+    /// p99 as a multiple of p99 alone in the same round.
     p99_to_alone: Option<Spread>,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report: it takes root, or a user namespace of one's own.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+/// Every error that prevents a report. The scenario needs root, or a user namespace of its own.
+pub async fn run(flags: &KeystrokesFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let programs = ["linksim", "tunnel-server", "tunnel-agent", "tombolo"];
-    let heading = Heading::of("keystrokes", seed, flags, &programs)?;
+    let heading = Heading::of_programs("keystrokes", seed, flags, &programs)?;
     let progress = Progress::new();
     let mut order = Order::new(seed);
     let mut rows = Vec::new();
     for carrier in flags.carriers.iter().filter_map(|name| Carrier::named(name)) {
-        let mut turns: [Vec<Turn>; BESIDE.len()] = Default::default();
+        let mut turns: [Vec<KeystrokeTurn>; BULK_TRAFFIC.len()] = Default::default();
         for round in 0..flags.rounds {
-            progress.say(&format!("{}: round {} of {}", carrier.as_str(), round + 1, flags.rounds));
-            let order = order.draw(BESIDE.len());
+            progress.show(&format!("{}: round {} of {}", carrier.as_str(), round + 1, flags.rounds));
+            let order = order.draw(BULK_TRAFFIC.len());
             let impairments = flags.link.impairments(0.0, seed + u64::from(round));
-            let drawn = order.iter().map(|&index| BESIDE[index]).collect();
-            let of_round = stand::round(impairments, carrier, flags.clone(), drawn).await?;
+            let drawn = order.iter().map(|&index| BULK_TRAFFIC[index]).collect();
+            let of_round = round::run(impairments, carrier, flags.clone(), drawn).await?;
             for (index, turn) in order.into_iter().zip(of_round) {
                 turns[index].push(turn);
             }
@@ -121,37 +124,38 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     Ok(report.table(title(flags), table(&rows)).missed(missed))
 }
 
-fn of_carrier(carrier: Carrier, turns: [Vec<Turn>; BESIDE.len()]) -> Vec<Row> {
+fn of_carrier(carrier: Carrier, turns: [Vec<KeystrokeTurn>; BULK_TRAFFIC.len()]) -> Vec<KeystrokeRow> {
     let alone = turns[0].clone();
-    let rows = BESIDE.into_iter().zip(turns).map(|(beside, turns)| {
+    let rows = BULK_TRAFFIC.into_iter().zip(turns).map(|(bulk, turns)| {
         let ratios = turns.iter().zip(&alone).map(|(turn, alone)| turn.p99_ms / alone.p99_ms);
-        Row { carrier, beside, p99_to_alone: Spread::of(ratios), turns }
+        KeystrokeRow { carrier, bulk, p99_to_alone: Spread::of(ratios), turns }
     });
     rows.collect()
 }
 
-impl Row {
-    fn spread(&self, figure: impl Fn(&Turn) -> f64) -> Option<Spread> {
+impl KeystrokeRow {
+    fn spread(&self, figure: impl Fn(&KeystrokeTurn) -> f64) -> Option<Spread> {
         Spread::of(self.turns.iter().map(figure))
     }
 
-    /// The bound that does not hold. What TCP's own congestion control queues in the link is not ours to bound.
-    fn missed(&self, flags: &Flags) -> Option<String> {
+    /// The missed bound, if any. TCP has no bound, because the kernel's congestion control decides how much
+    /// is queued in the link.
+    fn missed(&self, flags: &KeystrokesFlags) -> Option<String> {
         let most = ROUND_TRIPS_MAX * f64::from(flags.link.round_trip) + BEYOND_MS_MAX;
         let p99 = self.spread(|turn| turn.p99_ms)?.median;
         (self.carrier == Carrier::Quic && p99 > most)
-            .then(|| format!("over QUIC, beside {}, p99 is {p99:.0} ms, more than {most:.0}", self.beside))
+            .then(|| format!("over QUIC, beside {}, p99 is {p99:.0} ms, more than {most:.0}", self.bulk))
     }
 }
 
-fn title(flags: &Flags) -> String {
-    let Flags { shells, link: path::LinkFlags { rate, round_trip, .. }, transfers, .. } = flags;
+fn title(flags: &KeystrokesFlags) -> String {
+    let KeystrokesFlags { shells, link: path::LinkFlags { rate, round_trip, .. }, transfers, .. } = flags;
     format!(
         "{shells} shells over {rate} Mbit/s and {round_trip} ms; transfers in each direction with bulk: {transfers}"
     )
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[KeystrokeRow]) -> Table {
     let mut table = Table::new(&[
         "tunnel over",
         "beside",
@@ -165,7 +169,7 @@ fn table(rows: &[Row]) -> Table {
     for row in rows {
         table.row(vec![
             row.carrier.as_str().to_owned(),
-            row.beside.to_string(),
+            row.bulk.to_string(),
             cell(row.spread(|turn| turn.p50_ms), 1),
             cell(row.spread(|turn| turn.p99_ms), 1),
             cell(row.spread(|turn| turn.max_ms), 1),
@@ -177,7 +181,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-impl Beside {
+impl BulkTraffic {
     fn is_out(self) -> bool {
         matches!(self, Self::Out | Self::Both)
     }
@@ -187,7 +191,7 @@ impl Beside {
     }
 }
 
-impl fmt::Display for Beside {
+impl fmt::Display for BulkTraffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nothing => "nothing",

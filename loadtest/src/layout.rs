@@ -1,4 +1,4 @@
-//! `loadtest layout`: which runtime layout the daemons should have, on the thinnest path.
+//! `loadtest layout`: compares runtime layouts of the daemons, on the shortest path.
 
 use std::error::Error;
 use std::io;
@@ -13,34 +13,34 @@ use tokio::time::sleep;
 use crate::comparison::{plots, rows, tables};
 use crate::get::callers;
 use crate::report::{Heading, Report};
-use crate::rig::Tunneled;
+use crate::rig::TunnelRig;
+use crate::rounds::{Direction, Load, Rounds, compare};
+use crate::route::{Http, Route};
 use crate::table::{Table, megabytes};
 use crate::target::{BULK, SMALL, Target};
-use crate::trial::{Direction, Load, Rounds, compare};
-use crate::way::{Http, Way};
 
-/// How long daemons that have just started are left alone before their memory is looked at.
+/// Time for which new daemons are left idle before their memory is measured.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Flags of `loadtest layout`.
+/// The flags of `loadtest layout`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct LayoutFlags {
     #[command(flatten)]
     pub rounds: Rounds,
 
-    /// How many callers ask at once, each over an HTTP/2 connection of its own
+    /// Callers at once, each over an HTTP/2 connection of its own
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 64], value_parser = callers())]
     pub callers: Vec<u32>,
 
-    /// Layouts to compare, each for server and agent: what `runtime.layout` and `runtime.threads` would say
+    /// Layouts to compare, each for server and agent: `runtime.layout` and `runtime.threads`
     #[arg(
         long, value_name = "LAYOUT:THREADS,…", value_delimiter = ',', value_parser = parse_layout,
         default_value = "shared:2,shared:1,perCore:2,perCore:1"
     )]
     pub layouts: Vec<Layout>,
 
-    /// Clusters behind each gateway, each with a tunnel and an agent of its own; callers are dealt to them in turn
+    /// Clusters behind each gateway, each with an agent of its own; callers are distributed over them in turn
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     pub clusters: u32,
 
@@ -49,20 +49,20 @@ pub struct Flags {
     pub bulk_mib: u32,
 }
 
-/// The `runtime` of both daemons.
+/// The `runtime` section of both daemons' configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Layout {
-    /// `shared` or `perCore`, as their configuration spells it.
+    /// `shared` or `perCore`, as in the configuration.
     pub name: String,
-    /// Worker threads, or homes.
+    /// Worker threads, or homes (runtime shards).
     pub threads: u32,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+/// Every error that prevents a report.
+pub async fn run(flags: &LayoutFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("layout", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), flags.bulk_mib).await;
@@ -70,35 +70,35 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     target.write_kubeconfig(&kubeconfig)?;
     let api_server = ApiServer::Kubeconfig(kubeconfig);
 
-    let mut ways = vec![target.direct(Http::Two)];
-    // Kept until the end: a rig that is dropped is stopped.
+    let mut routes = vec![target.direct(Http::Two)];
+    // Kept until the end, because a dropped rig is stopped.
     let mut rigs = Vec::new();
     for layout in &flags.layouts {
-        let mut rig = Tunneled::start(&api_server, flags.clusters, &layout.yaml()).await;
-        ways.push(rig.way(&layout.to_string(), Http::Two, SMALL, Some(BULK), target.id()).await);
+        let mut rig = TunnelRig::start(&api_server, flags.clusters, &layout.yaml()).await;
+        routes.push(rig.route(&layout.to_string(), Http::Two, SMALL, Some(BULK), target.id()).await);
         rigs.push(rig);
     }
-    let memory = idle_memory(&ways).await?;
-    let rows = rows(&compare(&ways, &loads(flags), &flags.rounds, seed).await?);
+    let memory = idle_memory(&routes).await?;
+    let rows = rows(&compare(&routes, &loads(flags), &flags.rounds, seed).await?);
     let report = Report::new(heading, &rows)?.plots(plots("layout", &rows));
     let report = tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table));
-    Ok(report.table("resident before anybody asked, MB", memory))
+    Ok(report.table("resident before the first request, MB", memory))
 }
 
-/// What the daemons of each way hold with their tunnels up, before anybody asks.
-async fn idle_memory(ways: &[Way]) -> io::Result<Table> {
+/// The resident memory of each route's daemons with their tunnels up, before the first request.
+async fn idle_memory(routes: &[Route]) -> io::Result<Table> {
     sleep(SETTLE).await;
     let mut table = Table::new(&["", "server", "agent"]);
-    for way in ways {
-        if let Some(daemons) = &way.daemons {
+    for route in routes {
+        if let Some(daemons) = &route.daemons {
             let (server, agent) = daemons.resident_bytes()?;
-            table.row(vec![way.name.clone(), megabytes(server), megabytes(agent)]);
+            table.row(vec![route.name.clone(), megabytes(server), megabytes(agent)]);
         }
     }
     Ok(table)
 }
 
-fn loads(flags: &Flags) -> Vec<Load> {
+fn loads(flags: &LayoutFlags) -> Vec<Load> {
     let small = flags.callers.iter().map(|&callers| Load::Small { callers });
     let bytes_each = u64::from(flags.bulk_mib) << 20;
     let bulk = Load::Bulk { direction: Direction::Down, streams: 1, bytes_each };

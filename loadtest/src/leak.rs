@@ -1,4 +1,4 @@
-//! `loadtest leak`: whether everything that requests and reconnects take is given back.
+//! `loadtest leak`: checks that the daemons release everything that requests and reconnects have used.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -13,44 +13,45 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::agents::{Agent, AgentError, issue};
-use crate::flapper::Flappers;
-use crate::process::{open_files, resident_bytes, rested_bytes};
+use crate::canceling_callers::{CancelingCallers, RequestCounts, RequestMix};
+use crate::flapping_servers::FlappingServers;
+use crate::process::{open_files, resident_bytes, settled_bytes};
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
-use crate::restless::{Menu, Restless, Tally};
-use crate::rig::{Tunneled, cluster};
-use crate::svg::{Line, Words, lines};
+use crate::rig::{TunnelRig, cluster};
+use crate::route::{Daemons, Http};
+use crate::svg::{Labels, Line, lines};
 use crate::table::{Table, megabytes};
 use crate::target::{BULK, SMALL, Target};
-use crate::way::{Daemons, Http};
 use linksim::dice::Dice;
 
-/// How long everything may take to be given back: the agent keeps an idle connection to its API server for 60 s, and
-/// QUIC remembers a closed connection for three probe timeouts.
+/// Longest wait until everything is released. The agent keeps an idle connection to its API server for 60 s,
+/// and QUIC keeps a closed connection for three probe timeouts.
 const RETURN_MAX: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Servers that the agent reconnects to; it may have eight, and the gateway's is one.
-const FLAPPERS: u32 = 7;
+/// Flapping servers of the agent. It may have eight servers, and the gateway is one.
+const FLAPPING_SERVERS: u32 = 7;
 /// Agents without an API server that reconnect to the server.
 const RECONNECTING: u32 = 10;
-/// The longest that one of them stays.
-const STAYS_MAX_MS: u64 = 100;
-/// A tenth of everything warms up: allocators, tables and pools reach the size that they keep.
+/// Longest life of their tunnels, in milliseconds.
+const TUNNEL_LIFE_MAX_MS: u64 = 100;
+/// One part in this many warms up: allocators, tables and pools reach their lasting size.
 const WARM_UP_SHARE: u64 = 10;
-/// Threads come and go with what is read from files: tokio keeps one for 10 s after its last work.
+/// Threads that may be left. Tokio keeps a thread for file I/O for 10 s after its last work.
 const THREADS_MORE_MAX: f64 = 2.0;
-/// What may fail of the requests that nobody gave up: a caller who resets much is sent away by HTTP/2's own limits.
+/// Largest percentage of uncancelled requests that may fail. HTTP/2's own limits disconnect a caller that
+/// resets many streams.
 const FAILED_PERCENT_MAX: f64 = 1.0;
 
-/// Flags of `loadtest leak`.
+/// The flags of `loadtest leak`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
-    /// Requests in all
+pub struct LeakFlags {
+    /// Requests of all callers together
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     pub requests: u64,
 
-    /// Of 100 requests, how many are given up at a moment drawn by chance
+    /// Percentage of requests that are cancelled at a random moment
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=100))]
     pub cancel_percent: u64,
 
@@ -58,223 +59,225 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub callers: u32,
 
-    /// Tunnels that agents open and lose at the server, and as many again that one agent opens and loses
+    /// Tunnels that agents open and lose at the server, and as many that one agent opens and loses at
+    /// flapping servers
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub reconnects: u64,
 
-    /// How much more resident memory each daemon may have afterwards; the slots of an agent's 128 streams alone keep 57 KiB
+    /// Most growth of each daemon's resident memory; the slots of an agent's 128 streams alone keep 57 KiB
     /// each after large uploads
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub memory_mib: u64,
 }
 
-/// What a daemon holds.
+/// The resources that a daemon uses.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Held {
+struct DaemonUsage {
     resident_bytes: u64,
     open_files: usize,
-    /// Gauges of what is held, summed over their labels.
+    /// Gauges that count resources in use, summed over their labels.
     gauges: BTreeMap<String, f64>,
 }
 
-/// One daemon, before and after.
+/// The usage of one daemon before and after the run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Daemon {
+struct DaemonChange {
     name: &'static str,
-    before: Held,
-    after: Held,
+    before: DaemonUsage,
+    after: DaemonUsage,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Results {
-    requests: Tally,
+struct LeakResults {
+    requests: RequestCounts,
     /// One of the requests that failed.
     failure: Option<String>,
     server_reconnects: u64,
     agent_reconnects: u64,
-    daemons: [Daemon; 2],
+    daemons: [DaemonChange; 2],
     seconds_to_return: f64,
-    /// Seconds and resident bytes of server and agent.
+    /// Seconds since the start, with the resident bytes of server and agent.
     memory: Vec<(f64, u64, u64)>,
 }
 
-/// Everything that is kept busy.
-struct Stage {
-    tunneled: Tunneled,
+/// The daemons under test, and the load on them.
+struct LeakTest {
+    tunneled: TunnelRig,
     daemons: Daemons,
-    flappers: Flappers,
+    flapping: FlappingServers,
     agents: Vec<Agent>,
-    menu: Menu,
+    mix: RequestMix,
     began: Instant,
     memory: Vec<(f64, u64, u64)>,
     progress: Progress,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+/// Every error that prevents a report.
+pub async fn run(flags: &LeakFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("leak", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), 8).await;
     let kubeconfig = scratch.path().join("target.kubeconfig");
     target.write_kubeconfig(&kubeconfig)?;
-    let mut stage = Stage::set(flags, &ApiServer::Kubeconfig(kubeconfig), seed).await?;
+    let mut test = LeakTest::start(flags, &ApiServer::Kubeconfig(kubeconfig), seed).await?;
 
-    // Every agent comes once at least, because the server remembers every cluster that it has met.
+    // Every agent connects at least once, because the server keeps a record of every cluster that it has
+    // seen.
     let reconnects = (flags.reconnects / WARM_UP_SHARE).max(flags.reconnects.min(u64::from(RECONNECTING)));
-    stage.churn(flags, flags.requests / WARM_UP_SHARE, reconnects, seed).await?;
-    let before = stage.rested().await?;
-    let warm_up = stage.flappers.closed();
-    let (requests, failure) = stage.churn(flags, flags.requests, flags.reconnects, seed + 1).await?;
+    test.churn(flags, flags.requests / WARM_UP_SHARE, reconnects, seed).await?;
+    let before = test.settled_usage().await?;
+    let warm_up = test.flapping.closed();
+    let (requests, failure) = test.churn(flags, flags.requests, flags.reconnects, seed + 1).await?;
     let began = Instant::now();
-    let after = stage.returned(&before).await?;
+    let after = test.released_usage(&before).await?;
     let [server, agent] =
         before.into_iter().zip(after).collect::<Vec<_>>().try_into().map_err(|_| "two daemons")?;
-    let results = Results {
+    let results = LeakResults {
         requests,
         failure,
         server_reconnects: flags.reconnects,
-        agent_reconnects: stage.flappers.closed() - warm_up,
+        agent_reconnects: test.flapping.closed() - warm_up,
         daemons: [
-            Daemon { name: "server", before: server.0, after: server.1 },
-            Daemon { name: "agent", before: agent.0, after: agent.1 },
+            DaemonChange { name: "server", before: server.0, after: server.1 },
+            DaemonChange { name: "agent", before: agent.0, after: agent.1 },
         ],
         seconds_to_return: began.elapsed().as_secs_f64(),
-        memory: stage.memory,
+        memory: test.memory,
     };
     Ok(results.report(heading, flags)?)
 }
 
-impl Stage {
-    async fn set(flags: &Flags, api_server: &ApiServer, seed: u64) -> Result<Self, Box<dyn Error>> {
+impl LeakTest {
+    async fn start(flags: &LeakFlags, api_server: &ApiServer, seed: u64) -> Result<Self, Box<dyn Error>> {
         let progress = Progress::new();
-        progress.say("starting");
-        let mut tunneled = Tunneled::start(api_server, 0, "").await;
-        let flappers = Flappers::start(tunneled.rig(), &cluster(0), FLAPPERS, seed)?;
-        tunneled.add_agent(api_server, flappers.addresses()).await;
+        progress.show("starting");
+        let mut tunneled = TunnelRig::start(api_server, 0, "").await;
+        let flapping = FlappingServers::start(tunneled.rig(), &cluster(0), FLAPPING_SERVERS, seed)?;
+        tunneled.add_agent(api_server, flapping.addresses()).await;
         let agents = issue(tunneled.rig(), "leak", RECONNECTING, seed).await?;
-        let door = tunneled.door(Http::Two).await;
-        let uri = |path: &str| door.uri(&format!("/clusters/{}{path}", cluster(0)));
+        let destination = tunneled.destination(Http::Two).await;
+        let uri = |path: &str| destination.uri(&format!("/clusters/{}{path}", cluster(0)));
         let (small, bulk) = (uri(SMALL), uri(BULK));
-        let menu = Menu { door, small, bulk, cancel_percent: flags.cancel_percent };
+        let mix = RequestMix { destination, small, bulk, cancel_percent: flags.cancel_percent };
         let (daemons, memory) = (tunneled.daemons(), Vec::new());
-        Ok(Self { tunneled, daemons, flappers, agents, menu, began: Instant::now(), memory, progress })
+        Ok(Self { tunneled, daemons, flapping, agents, mix, began: Instant::now(), memory, progress })
     }
 
-    /// Requests and reconnects at once, until there were so many of each.
+    /// Runs requests and reconnects concurrently, until there were this many of each.
     async fn churn(
         &mut self,
-        flags: &Flags,
+        flags: &LeakFlags,
         requests: u64,
         reconnects: u64,
         seed: u64,
-    ) -> Result<(Tally, Option<String>), Box<dyn Error>> {
-        let asking = Restless::begin(&self.menu, flags.callers, requests, seed);
+    ) -> Result<(RequestCounts, Option<String>), Box<dyn Error>> {
+        let callers = CancelingCallers::start(&self.mix, flags.callers, requests, seed);
         let gateway = self.tunneled.rig().gateway();
-        let mut coming = JoinSet::new();
+        let mut reconnecting = JoinSet::new();
         let share = reconnects.div_ceil(u64::from(RECONNECTING));
         let mut left = reconnects;
         for (number, agent) in std::mem::take(&mut self.agents).into_iter().enumerate() {
-            let (count, dice) = (share.min(left), Dice::new(seed.wrapping_add(number as u64)));
+            let (count, rng) = (share.min(left), Dice::new(seed.wrapping_add(number as u64)));
             left -= count;
-            coming.spawn(come_and_go(agent, gateway, count, dice));
+            reconnecting.spawn(reconnect_often(agent, gateway, count, rng));
         }
-        let closed = self.flappers.closed();
-        self.flappers.flap(reconnects > 0);
+        let closed = self.flapping.closed();
+        self.flapping.flap(reconnects > 0);
         loop {
-            let (tally, flapped) = (asking.tally(), self.flappers.closed() - closed);
-            let asked = tally.answered + tally.given_up + tally.failed;
+            let (counts, flapped) = (callers.counts(), self.flapping.closed() - closed);
+            let asked = counts.answered + counts.given_up + counts.failed;
             self.progress
-                .say(&format!("{asked} of {requests} requests, {flapped} of {reconnects} reconnects"));
-            self.look()?;
+                .show(&format!("{asked} of {requests} requests, {flapped} of {reconnects} reconnects"));
+            self.sample_memory()?;
             if asked >= requests && flapped >= reconnects {
                 break;
             }
             sleep(LOOK_EVERY).await;
         }
-        self.flappers.flap(false);
-        while let Some(ended) = coming.join_next().await {
+        self.flapping.flap(false);
+        while let Some(ended) = reconnecting.join_next().await {
             self.agents.push(ended??);
         }
-        Ok(asking.end().await)
+        Ok(callers.end().await)
     }
 
-    /// Notes the memory of now.
-    fn look(&mut self) -> io::Result<()> {
+    /// Adds a sample of the daemons' memory.
+    fn sample_memory(&mut self) -> io::Result<()> {
         let (server, agent) = self.daemons.resident_bytes()?;
         self.memory.push((self.began.elapsed().as_secs_f64(), server, agent));
         Ok(())
     }
 
-    async fn held(&self) -> io::Result<[Held; 2]> {
+    async fn usage(&self) -> io::Result<[DaemonUsage; 2]> {
         let (server, agent) = self.tunneled.gauges().await;
         let of = |process, gauges: BTreeMap<String, f64>| {
             let (resident_bytes, open_files) = (resident_bytes(process)?, open_files(process)?);
-            Ok::<_, io::Error>(Held { resident_bytes, open_files, gauges })
+            Ok::<_, io::Error>(DaemonUsage { resident_bytes, open_files, gauges })
         };
         let agents = self.daemons.agents[0];
-        Ok([of(self.daemons.server, server.held())?, of(agents, agent.held())?])
+        Ok([of(self.daemons.server, server.in_use())?, of(agents, agent.in_use())?])
     }
 
-    /// What is held once all tunnels are up, nothing is being served, and memory rests.
-    async fn rested(&mut self) -> io::Result<[Held; 2]> {
-        self.progress.say("waiting until everything rests");
+    /// The usage once all tunnels are up, no request runs, and memory has settled.
+    async fn settled_usage(&mut self) -> io::Result<[DaemonUsage; 2]> {
+        self.progress.show("waiting until everything rests");
         let deadline = Instant::now() + RETURN_MAX;
         loop {
-            let held = self.held().await?;
-            let [server, agent] = &held;
-            let gauge = |held: &Held, name: &str| held.gauges.get(name).copied().unwrap_or_default();
-            let is_quiet = gauge(server, "tombolo_server_exchanges_active") == 0.0
-                && gauge(agent, "tombolo_agent_exchanges_active") == 0.0
+            let usage = self.usage().await?;
+            let [server, agent] = &usage;
+            let gauge = |usage: &DaemonUsage, name: &str| usage.gauges.get(name).copied().unwrap_or_default();
+            let is_quiet = gauge(server, "tombolo_server_requests_active") == 0.0
+                && gauge(agent, "tombolo_agent_requests_active") == 0.0
                 && gauge(server, "tombolo_server_agents_connected") == 1.0
-                && gauge(agent, "tombolo_agent_tunnels_connected") == f64::from(FLAPPERS + 1);
+                && gauge(agent, "tombolo_agent_tunnels_connected") == f64::from(FLAPPING_SERVERS + 1);
             if is_quiet || Instant::now() >= deadline {
                 break;
             }
             sleep(LOOK_EVERY).await;
         }
-        rested_bytes(self.daemons.server).await?;
-        rested_bytes(self.daemons.agents[0]).await?;
-        self.held().await
+        settled_bytes(self.daemons.server).await?;
+        settled_bytes(self.daemons.agents[0]).await?;
+        self.usage().await
     }
 
-    /// What is held when no more is held than before, or when that has taken too long.
-    async fn returned(&mut self, before: &[Held; 2]) -> io::Result<[Held; 2]> {
+    /// The usage once it is no more than before, or after `RETURN_MAX`.
+    async fn released_usage(&mut self, before: &[DaemonUsage; 2]) -> io::Result<[DaemonUsage; 2]> {
         let deadline = Instant::now() + RETURN_MAX;
-        self.rested().await?;
+        self.settled_usage().await?;
         loop {
-            let now = self.held().await?;
-            self.look()?;
+            let now = self.usage().await?;
+            self.sample_memory()?;
             let left: Vec<String> =
-                before.iter().zip(&now).flat_map(|(before, now)| left(before, now)).collect();
+                before.iter().zip(&now).flat_map(|(before, now)| leaked(before, now)).collect();
             if left.is_empty() || Instant::now() >= deadline {
                 return Ok(now);
             }
-            self.progress.say(&format!("waiting for {}", left.join(", ")));
+            self.progress.show(&format!("waiting for {}", left.join(", ")));
             sleep(LOOK_EVERY).await;
         }
     }
 }
 
-/// Opens tunnels and leaves them, sometimes with a word and sometimes without, as another process or as the same.
-async fn come_and_go(
+/// Opens and loses tunnels, with or without a close, as a new agent process or as the same.
+async fn reconnect_often(
     mut agent: Agent,
     server: std::net::SocketAddr,
     count: u64,
-    mut dice: Dice,
+    mut rng: Dice,
 ) -> Result<Agent, AgentError> {
     for _ in 0..count {
-        if dice.below(2) == 0 {
-            agent.restart(&mut dice);
+        if rng.below(2) == 0 {
+            agent.restart(&mut rng);
         }
         let tunnel = agent.connect(server).await?;
-        sleep(Duration::from_millis(dice.below(STAYS_MAX_MS))).await;
-        match dice.below(2) {
+        sleep(Duration::from_millis(rng.below(TUNNEL_LIFE_MAX_MS))).await;
+        match rng.below(2) {
             0 => tunnel.leave().await,
             _ => drop(tunnel),
         }
@@ -282,8 +285,9 @@ async fn come_and_go(
     Ok(agent)
 }
 
-/// What is held beyond what was held before, in words. Memory is another matter: allocators keep some.
-fn left(before: &Held, after: &Held) -> Vec<String> {
+/// Describes each resource of which more is in use than before. Memory is checked elsewhere, because
+/// allocators keep some.
+fn leaked(before: &DaemonUsage, after: &DaemonUsage) -> Vec<String> {
     let mut left = Vec::new();
     if after.open_files > before.open_files {
         left.push(format!("open files {} instead of {}", after.open_files, before.open_files));
@@ -298,13 +302,13 @@ fn left(before: &Held, after: &Held) -> Vec<String> {
     left
 }
 
-impl Results {
-    fn report(&self, heading: Heading, flags: &Flags) -> io::Result<Report> {
-        let Tally { answered, given_up, failed } = self.requests;
+impl LeakResults {
+    fn report(&self, heading: Heading, flags: &LeakFlags) -> io::Result<Report> {
+        let RequestCounts { answered, given_up, failed } = self.requests;
         let mut table = Table::new(&["", "before", "after"]);
-        for Daemon { name, before, after } in &self.daemons {
-            let memory = [before, after].map(|held| megabytes(held.resident_bytes));
-            let files = [before, after].map(|held| held.open_files.to_string());
+        for DaemonChange { name, before, after } in &self.daemons {
+            let memory = [before, after].map(|usage| megabytes(usage.resident_bytes));
+            let files = [before, after].map(|usage| usage.open_files.to_string());
             let mut row =
                 |what: &str, [then, now]: [String; 2]| table.row(vec![format!("{name}: {what}"), then, now]);
             row("resident, MB", memory);
@@ -323,17 +327,17 @@ impl Results {
             name: name.to_owned(),
             points: self.memory.iter().map(|look| (look.0, of(look) as f64 / 1e6)).collect(),
         };
-        let words =
-            Words { title: "Memory under requests, cancels and reconnects", x: "seconds", y: "MB resident" };
+        let labels =
+            Labels { title: "Memory under requests, cancels and reconnects", x: "seconds", y: "MB resident" };
         let both = [line("tunnel-server", |look| look.1), line("tunnel-agent", |look| look.2)];
         let report = Report::new(heading, self)?.table(title, table).missed(self.missed(flags));
-        Ok(report.plots([lines("leak-memory", words, &both, false, false)]))
+        Ok(report.plots([lines("leak-memory", labels, &both, false, false)]))
     }
 
-    fn missed(&self, flags: &Flags) -> Vec<String> {
+    fn missed(&self, flags: &LeakFlags) -> Vec<String> {
         let mut missed = Vec::new();
-        for Daemon { name, before, after } in &self.daemons {
-            missed.extend(left(before, after).into_iter().map(|left| format!("{name}: {left}")));
+        for DaemonChange { name, before, after } in &self.daemons {
+            missed.extend(leaked(before, after).into_iter().map(|left| format!("{name}: {left}")));
             let grew = after.resident_bytes.saturating_sub(before.resident_bytes);
             if grew > flags.memory_mib << 20 {
                 let (mib, most) = (grew >> 20, flags.memory_mib);
@@ -354,14 +358,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn less_than_before_is_returned_and_one_more_is_left() {
-        let held = |files, active| Held {
+    fn one_more_than_before_is_leaked() {
+        let usage = |files, active| DaemonUsage {
             resident_bytes: 0,
             open_files: files,
-            gauges: BTreeMap::from([("exchanges_active".to_owned(), active)]),
+            gauges: BTreeMap::from([("requests_active".to_owned(), active)]),
         };
-        assert!(left(&held(20, 0.0), &held(19, 0.0)).is_empty());
-        assert_eq!(left(&held(20, 0.0), &held(21, 0.0)), ["open files 21 instead of 20"]);
-        assert_eq!(left(&held(20, 0.0), &held(20, 1.0)), ["exchanges_active 1 instead of 0"]);
+        assert!(leaked(&usage(20, 0.0), &usage(19, 0.0)).is_empty());
+        assert_eq!(leaked(&usage(20, 0.0), &usage(21, 0.0)), ["open files 21 instead of 20"]);
+        assert_eq!(leaked(&usage(20, 0.0), &usage(20, 1.0)), ["requests_active 1 instead of 0"]);
     }
 }

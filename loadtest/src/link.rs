@@ -1,4 +1,4 @@
-//! `loadtest link`: congestion controllers, and both carriers, beside each other on a link that loses packets.
+//! `loadtest link`: compares congestion controllers and carriers on a link that loses packets.
 
 use std::error::Error;
 use std::fmt;
@@ -18,17 +18,17 @@ use crate::report::{Heading, Report};
 use crate::spread::Spread;
 use crate::table::Table;
 
-mod beside;
 pub mod path;
 mod quic;
+mod small_requests;
 mod tcp;
 mod tunnel;
 
-/// Flags of `loadtest link`.
+/// The flags of `loadtest link`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
-    /// Parts of the packets that are lost, each by its own chance, in both directions
+pub struct LinkScenarioFlags {
+    /// Loss rates of the link in both directions; each packet is lost independently
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_values_t = [0.0, 1.0, 5.0], value_parser = percent)]
     pub loss: Vec<f64>,
 
@@ -36,91 +36,93 @@ pub struct Flags {
     #[serde(flatten)]
     pub link: path::LinkFlags,
 
-    /// Rounds, in each of which every controller has one turn at every loss
+    /// Rounds; each has one turn of every controller at every loss rate
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
 
-    /// How long a turn is measured
+    /// Time for which a turn is measured
     #[arg(long, value_name = "SECONDS", default_value_t = 6.0, value_parser = seconds)]
     pub seconds: f64,
 
-    /// Flow-control window of a QUIC stream: it, too, bounds goodput under loss, for what was lost twice holds it up
+    /// Flow-control window of a QUIC stream, which also limits goodput under loss, because bytes that are
+    /// lost twice block it
     #[arg(long, value_name = "BYTES", default_value_t = transport::STREAM_WINDOW_BYTES)]
     pub stream_window: u32,
 
-    /// How long the transfer runs before that
+    /// Time for which the transfer runs before that
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = seconds)]
     pub warm_up: f64,
 }
 
-/// What sends.
+/// The sender of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Sender {
+enum TrafficSender {
     Quic(Controller),
-    /// The kernel's TCP without TLS, with the controller of this name; bulk only, because what is small needs a connection
-    /// of its own there, or waits behind the bulk.
+    /// The kernel's TCP without TLS, with the controller of this name. Bulk only, because a small request
+    /// would need a connection of its own or wait behind the bulk.
     Tcp(&'static str),
-    /// The daemons as people run them, with this carrier: a download through the gateway, and small GETs.
+    /// The real daemons with this carrier: a download through the gateway, and small GETs.
     Tunnel(Carrier),
 }
 
-const SENDERS: [Sender; 7] = [
-    Sender::Quic(Controller::LossTolerant),
-    Sender::Quic(Controller::Cubic),
-    Sender::Quic(Controller::Bbr),
-    Sender::Tcp("cubic"),
-    Sender::Tcp("bbr"),
-    Sender::Tunnel(Carrier::Quic),
-    Sender::Tunnel(Carrier::Http2),
+const SENDERS: [TrafficSender; 7] = [
+    TrafficSender::Quic(Controller::LossTolerant),
+    TrafficSender::Quic(Controller::Cubic),
+    TrafficSender::Quic(Controller::Bbr),
+    TrafficSender::Tcp("cubic"),
+    TrafficSender::Tcp("bbr"),
+    TrafficSender::Tunnel(Carrier::Quic),
+    TrafficSender::Tunnel(Carrier::Http2),
 ];
 
-/// What one turn showed.
+/// The figures of one turn.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Turn {
+struct LinkTurn {
     goodput_mbit: f64,
-    /// Of small requests beside the bulk.
+    /// The latency of small requests beside the bulk transfer.
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
-    /// Small requests that were answered.
+    /// Small requests that got a response.
     answered: usize,
 }
 
-/// All turns of one sender at one loss.
+/// All turns of one sender at one loss rate.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct LinkRow {
     loss_percent: f64,
     sender: String,
-    turns: Vec<Turn>,
+    turns: Vec<LinkTurn>,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report: it takes root, or a user namespace of one's own.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
-    let heading = Heading::of("link", seed, flags, &["linksim"])?;
+/// Every error that prevents a report. The scenario needs root, or a user namespace of its own.
+pub async fn run(flags: &LinkScenarioFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let heading = Heading::of_programs("link", seed, flags, &["linksim"])?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let progress = Progress::new();
     let mut order = Order::new(seed);
-    let combinations: Vec<(f64, Sender)> =
+    let combinations: Vec<(f64, TrafficSender)> =
         flags.loss.iter().flat_map(|&loss| SENDERS.map(|sender| (loss, sender))).collect();
-    let mut turns: Vec<Vec<Turn>> = vec![Vec::new(); combinations.len()];
+    let mut turns: Vec<Vec<LinkTurn>> = vec![Vec::new(); combinations.len()];
     for round in 0..flags.rounds {
         for index in order.draw(combinations.len()) {
             let (loss, sender) = combinations[index];
-            progress.say(&format!("round {} of {}: {loss} % loss, {sender}", round + 1, flags.rounds));
-            // The same losses for all senders of a round, as far as they send the same packets.
+            progress.show(&format!("round {} of {}: {loss} % loss, {sender}", round + 1, flags.rounds));
+            // The same seed for all senders of a round, so that they lose the same packets as far as they
+            // send the same.
             let impairments = flags.link.impairments(loss, seed + u64::from(round));
             turns[index].push(turn(&scratch, impairments, sender, flags).await?);
         }
     }
-    let rows: Vec<Row> = combinations
+    let rows: Vec<LinkRow> = combinations
         .iter()
         .zip(turns)
-        .map(|((loss_percent, sender), turns)| Row {
+        .map(|((loss_percent, sender), turns)| LinkRow {
             loss_percent: *loss_percent,
             sender: sender.to_string(),
             turns,
@@ -133,29 +135,29 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
 async fn turn(
     scratch: &Scratch,
     impairments: Impairments,
-    sender: Sender,
-    flags: &Flags,
-) -> Result<Turn, Box<dyn Error>> {
+    sender: TrafficSender,
+    flags: &LinkScenarioFlags,
+) -> Result<LinkTurn, Box<dyn Error>> {
     let [warm_up, lasts] = [flags.warm_up, flags.seconds].map(Duration::from_secs_f64);
-    let path = async || Path::lay(scratch, &impairments).await;
+    let path = async || Path::create(scratch, &impairments).await;
     Ok(match sender {
-        Sender::Quic(controller) => {
+        TrafficSender::Quic(controller) => {
             quic::turn(&path().await?, controller, flags.stream_window, warm_up, lasts).await?
         }
-        Sender::Tcp(controller) => tcp::turn(&path().await?, controller, warm_up, lasts).await?,
-        Sender::Tunnel(carrier) => tunnel::turn(impairments, carrier, warm_up, lasts).await?,
+        TrafficSender::Tcp(controller) => tcp::turn(&path().await?, controller, warm_up, lasts).await?,
+        TrafficSender::Tunnel(carrier) => tunnel::turn(impairments, carrier, warm_up, lasts).await?,
     })
 }
 
-/// A table for each loss.
-fn tables(rows: &[Row]) -> Vec<(String, Table)> {
+/// One table for each loss rate.
+fn tables(rows: &[LinkRow]) -> Vec<(String, Table)> {
     let of_loss = rows.chunk_by(|one, next| one.loss_percent.total_cmp(&next.loss_percent).is_eq());
     of_loss
         .map(|rows| {
             let mut table = Table::new(&["", "Mbit/s", "p50 ms", "p99 ms"]);
             for row in rows {
                 let spread =
-                    |figure: fn(&Turn) -> Option<f64>| Spread::of(row.turns.iter().filter_map(figure));
+                    |figure: fn(&LinkTurn) -> Option<f64>| Spread::of(row.turns.iter().filter_map(figure));
                 table.row(vec![
                     row.sender.clone(),
                     cell(spread(|turn| Some(turn.goodput_mbit)), 1),
@@ -168,7 +170,7 @@ fn tables(rows: &[Row]) -> Vec<(String, Table)> {
         .collect()
 }
 
-impl fmt::Display for Sender {
+impl fmt::Display for TrafficSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quic(Controller::LossTolerant) => f.write_str("QUIC, ours"),

@@ -1,18 +1,18 @@
-//! What the figures were taken on.
+//! The machine and the kernel on which the figures were measured.
 
 use std::fs;
 use std::thread::available_parallelism;
 
 use serde::Serialize;
 
-/// The machine and its kernel.
+/// A description of the machine and its kernel.
 #[derive(Debug, Serialize)]
 pub struct Machine {
     /// Cores that this process may use.
     pub cores: usize,
-    /// What the first core calls itself.
+    /// The model name of the first core.
     pub cpu: String,
-    /// Release of the kernel.
+    /// The release of the Linux kernel.
     pub kernel: String,
     /// The kernel's congestion control of TCP.
     pub tcp_congestion_control: String,
@@ -23,7 +23,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one, now.
+    /// Describes this machine as it is now.
     pub fn here() -> Self {
         Self {
             cores: available_parallelism().map_or(0, usize::from),

@@ -1,4 +1,5 @@
-//! Callers through the tunnel beside callers who go direct, in interleaved rounds on one machine.
+//! `loadtest` compares callers through the tunnel with callers who connect directly, in interleaved rounds on
+//! one machine.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -16,11 +17,12 @@ mod all;
 mod args;
 mod bulk;
 mod caller;
+mod caller_pool;
+mod canceling_callers;
 mod cluster;
 mod comparison;
-mod crowd;
 mod fairness;
-mod flapper;
+mod flapping_servers;
 mod get;
 mod idle;
 mod keystrokes;
@@ -32,33 +34,32 @@ mod order;
 mod outage;
 mod process;
 mod progress;
-mod repeated;
+mod repeated_body;
 mod report;
 mod restart;
-mod restless;
 mod rig;
+mod rounds;
+mod route;
 mod scrape;
+mod slow_readers;
 mod spread;
-mod stalled;
 mod svg;
 mod table;
 mod target;
-mod trial;
 mod watches;
-mod way;
 
-/// What a shell says of a process that ended at Ctrl-C.
+/// The exit code of a process that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let Arguments { scenario, output } = Arguments::parse();
-    // One thread for all callers, so that what they cost is the same for every way.
+    // One thread for all callers, so that their cost is the same on every route.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
     let give_up = Duration::from_secs(output.give_up_minutes * 60);
     let code = runtime.block_on(async {
         let interrupted = interrupted();
-        // What is dropped here ends every process that it has started.
+        // Both arms are cancel-safe: a drop of the run ends every process that it has started.
         tokio::select! {
             ran = run(&scenario, &output) => ended(ran),
             () = interrupted => {
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
             }
         }
     });
-    // A lab has a thread of its own, which nobody can interrupt; what it started ends with this process.
+    // A lab blocks a thread of its own, which cannot be interrupted. Its processes end with this process.
     runtime.shutdown_background();
     code
 }
@@ -86,7 +87,7 @@ async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dy
         Scenario::Get(flags) => vec![get::run(flags, seed).await?],
         Scenario::Bulk(flags) => vec![bulk::run(flags, seed).await?],
         Scenario::Watches(flags) => vec![watches::run(flags, seed).await?],
-        Scenario::Stalled(flags) => vec![stalled::run(flags, seed).await?],
+        Scenario::SlowReaders(flags) => vec![slow_readers::run(flags, seed).await?],
         Scenario::Fairness(flags) => vec![fairness::run(flags, seed).await?],
         Scenario::Idle(flags) => vec![idle::run(flags, seed).await?],
         Scenario::Leak(flags) => vec![leak::run(flags, seed).await?],
@@ -115,7 +116,7 @@ fn ended(ran: Result<Vec<Report>, Box<dyn Error>>) -> ExitCode {
     }
 }
 
-/// Ctrl-C, or what a supervisor sends. Both are caught from the call on, not only from the first poll.
+/// Waits for SIGINT or SIGTERM. Both are caught from the call on, not only from the first poll.
 fn interrupted() -> impl Future<Output = ()> {
     let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let (mut interrupt, mut terminate) =
@@ -128,7 +129,7 @@ fn interrupted() -> impl Future<Output = ()> {
     }
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 fn chain(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

@@ -1,18 +1,18 @@
-//! In which order the ways take their turns.
+//! The random order in which routes take their turns.
 
 use linksim::dice::Dice;
 
-/// Draws orders from a seed.
+/// Draws random orders from a seed.
 #[derive(Debug)]
 pub struct Order(Dice);
 
 impl Order {
-    /// The same seed draws the same orders.
+    /// Begins with this seed. The same seed draws the same orders.
     pub fn new(seed: u64) -> Self {
         Self(Dice::new(seed))
     }
 
-    /// The numbers below `count`, in an order drawn anew.
+    /// The numbers below `count`, in a new random order.
     pub fn draw(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for last in (1..count).rev() {
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_has_one_turn_in_each_order_and_orders_differ() {
+    fn every_route_has_one_turn_in_each_order_and_orders_differ() {
         let mut order = Order::new(1);
         let drawn: Vec<Vec<usize>> = (0..20).map(|_| order.draw(5)).collect();
         for one in &drawn {

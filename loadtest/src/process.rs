@@ -1,4 +1,4 @@
-//! What the kernel says of a process: its CPU time, its memory, its open files.
+//! CPU time, memory and open files of a process, from `/proc`.
 
 use std::fs;
 use std::io;
@@ -6,56 +6,57 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-/// Memory that moves by less between looks is at rest.
-const RESTS_WITHIN_BYTES: u64 = 128 * 1024;
-/// So many looks in a row.
-const RESTS_FOR_LOOKS: usize = 6;
+/// Memory counts as settled if it changes by less than this over several samples.
+const SETTLED_WITHIN_BYTES: u64 = 128 * 1024;
+/// Number of samples over which memory has to be settled.
+const SETTLED_SAMPLES: usize = 6;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// What is not at rest by then is taken as it is.
-const REST_MAX: Duration = Duration::from_secs(20);
+/// Longest wait for memory to settle.
+const SETTLE_MAX: Duration = Duration::from_secs(20);
 
 /// User and system time of all threads, in steps of a clock tick (10 ms).
 ///
 /// # Errors
-/// Where the process has ended.
+/// The process has ended.
 pub fn cpu_time(process: u32) -> io::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let ticks = cpu_ticks(&stat).ok_or_else(|| io::Error::other(format!("cannot read {stat:?}")))?;
     Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100))
 }
 
-/// Memory that is in RAM now.
+/// Resident memory (`VmRSS`) in bytes.
 ///
 /// # Errors
-/// Where the process has ended.
+/// The process has ended.
 pub fn resident_bytes(process: u32) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     resident(&status).ok_or_else(|| io::Error::other("no VmRSS in its status"))
 }
 
-/// The same once it has stopped moving, or after 20 s.
+/// Resident memory once it has settled, or after 20 s.
 ///
 /// # Errors
-/// Where the process has ended.
-pub async fn rested_bytes(process: u32) -> io::Result<u64> {
-    let deadline = Instant::now() + REST_MAX;
+/// The process has ended.
+pub async fn settled_bytes(process: u32) -> io::Result<u64> {
+    let deadline = Instant::now() + SETTLE_MAX;
     let mut last = vec![resident_bytes(process)?];
     loop {
         sleep(LOOK_EVERY).await;
         last.push(resident_bytes(process)?);
-        let recent = &last[last.len().saturating_sub(RESTS_FOR_LOOKS)..];
+        let recent = &last[last.len().saturating_sub(SETTLED_SAMPLES)..];
         let (low, high) = (recent.iter().min().copied(), recent.iter().max().copied());
         let moved = high.unwrap_or_default() - low.unwrap_or_default();
-        if (recent.len() == RESTS_FOR_LOOKS && moved < RESTS_WITHIN_BYTES) || Instant::now() >= deadline {
+        if (recent.len() == SETTLED_SAMPLES && moved < SETTLED_WITHIN_BYTES) || Instant::now() >= deadline {
             return Ok(recent[recent.len() - 1]);
         }
     }
 }
 
-/// Open file descriptors.
+/// The number of open file descriptors.
 ///
 /// # Errors
-/// Where the process has ended, or is a daemon and this one not root's: their memory and files are nobody else's to look at.
+/// The process has ended; or it is a daemon and this process is not root, because daemons deny others access to their
+/// `/proc` files.
 pub fn open_files(process: u32) -> io::Result<usize> {
     Ok(fs::read_dir(format!("/proc/{process}/fd"))?.count())
 }
@@ -67,7 +68,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
-/// `VmRSS`, proc_pid_status(5).
+/// Parses `VmRSS` in bytes, proc_pid_status(5).
 fn resident(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_time_is_user_and_system_also_behind_a_name_with_spaces_and_parentheses() {
+    fn cpu_time_is_parsed_after_a_name_with_spaces_and_parentheses() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 110 0 0 0 150 25 9 9 20 0 3 0 100 1000 10";
         assert_eq!(cpu_ticks(stat), Some(175));
     }

@@ -1,9 +1,9 @@
-//! One line that says what runs, for a person who waits.
+//! A progress line on standard error, for people who wait.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
-/// Writes to stderr, and only where that is a terminal.
+/// Writes to standard error if that is a terminal, and nothing otherwise.
 #[derive(Debug)]
 pub struct Progress {
     began: Instant,
@@ -11,22 +11,22 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing has been said yet.
+    /// Begins to count the time, and shows nothing yet.
     pub fn new() -> Self {
         Self { began: Instant::now(), is_shown: io::stderr().is_terminal() }
     }
 
-    /// Replaces the line.
-    pub fn say(&self, text: &str) {
+    /// Replaces the text of the line.
+    pub fn show(&self, text: &str) {
         if self.is_shown {
-            // A terminal that has gone away is no reason to stop measuring.
+            // A closed terminal is no reason to stop measuring.
             let _ = write!(io::stderr(), "\r\x1b[K[{:4.0} s] {text}", self.began.elapsed().as_secs_f64());
         }
     }
 }
 
 impl Drop for Progress {
-    /// Leaves no line behind.
+    /// Clears the line at the end.
     fn drop(&mut self) {
         if self.is_shown {
             let _ = write!(io::stderr(), "\r\x1b[K");

@@ -1,4 +1,4 @@
-//! What a run found: tables for people, JSON for programs, plots for pages.
+//! The report of a run: tables for people, JSON for programs, plots for documents.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ use crate::machine::Machine;
 use crate::svg::Plot;
 use crate::table::Table;
 
-/// What every scenario is told.
+/// The flags of every scenario.
 #[derive(Debug, Clone, Args)]
 pub struct Output {
-    /// Draws everything that is left to chance
+    /// Seed of everything that is random
     #[arg(long, value_name = "N", default_value_t = 1, global = true)]
     pub seed: u64,
 
@@ -24,26 +24,26 @@ pub struct Output {
     #[arg(long, value_name = "FILE", global = true)]
     pub json: Option<PathBuf>,
 
-    /// Write plots (SVG) into this folder, which is made where it is missing
+    /// Write plots (SVG) to this directory, which is created if it is missing
     #[arg(long, value_name = "DIR", global = true)]
     pub plots: Option<PathBuf>,
 
-    /// End everything after so long, whatever runs
+    /// End the run after this time
     #[arg(long, value_name = "MINUTES", default_value_t = 120, global = true, value_parser = clap::value_parser!(u64).range(1..=1440))]
     pub give_up_minutes: u64,
 }
 
-/// A scenario's results.
+/// The results of one scenario.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     #[serde(flatten)]
     heading: Heading,
-    /// Seconds since 1970.
+    /// The time in seconds since 1970.
     ended: u64,
     machine: Machine,
     results: Value,
-    /// Bounds that did not hold, as sentences; empty is good.
+    /// The missed bounds, as sentences; empty if all hold.
     missed: Vec<String>,
     #[serde(skip)]
     tables: Vec<(String, Table)>,
@@ -51,26 +51,26 @@ pub struct Report {
     plots: Vec<Plot>,
 }
 
-/// What a run is known to be before it ends.
+/// The description of a run, known at its beginning.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Heading {
     scenario: &'static str,
     version: &'static str,
-    /// `git describe` of the sources, where they are known.
+    /// The output of `git describe` for the sources, if it is known.
     commit: String,
-    /// `release` or `debug`: how loadtest was built, and with it what lies beside it.
+    /// `release` or `debug`: the build profile of loadtest and of the programs in its directory.
     profile: &'static str,
-    /// The release of Kubernetes, where a real one took part.
+    /// The release of Kubernetes, if a real API server takes part.
     kubernetes: Option<String>,
     seed: u64,
     configuration: Value,
     binaries: Vec<Binary>,
-    /// Seconds since 1970.
+    /// The time in seconds since 1970.
     began: u64,
 }
 
-/// A program's size.
+/// The size of a program in bytes.
 #[derive(Debug, Serialize)]
 struct Binary {
     name: String,
@@ -78,19 +78,19 @@ struct Binary {
 }
 
 impl Heading {
-    /// Of a run that begins now.
+    /// Describes a run of the daemons that begins now.
     ///
     /// # Errors
-    /// Where a program is gone.
+    /// A program is missing.
     pub fn new(scenario: &'static str, seed: u64, configuration: &impl Serialize) -> io::Result<Self> {
-        Self::of(scenario, seed, configuration, &["tunnel-server", "tunnel-agent", "tombolo"])
+        Self::of_programs(scenario, seed, configuration, &["tunnel-server", "tunnel-agent", "tombolo"])
     }
 
-    /// The same where other programs take part.
+    /// Describes a run of these programs that begins now.
     ///
     /// # Errors
-    /// Where a program is gone.
-    pub fn of(
+    /// A program is missing.
+    pub fn of_programs(
         scenario: &'static str,
         seed: u64,
         configuration: &impl Serialize,
@@ -113,7 +113,7 @@ impl Heading {
         })
     }
 
-    /// With a real Kubernetes of this release.
+    /// Adds the release of the real Kubernetes.
     #[must_use]
     pub fn with_kubernetes(self, release: &str) -> Self {
         Self { kubernetes: Some(release.to_owned()), ..self }
@@ -121,10 +121,10 @@ impl Heading {
 }
 
 impl Report {
-    /// Of a run that ends now.
+    /// Begins the report of a run that ends now.
     ///
     /// # Errors
-    /// Where the results cannot be written as JSON, which is a fault of ours.
+    /// The results cannot be written as JSON, which is a bug.
     pub fn new(heading: Heading, results: &impl Serialize) -> io::Result<Self> {
         Ok(Self {
             heading,
@@ -137,38 +137,38 @@ impl Report {
         })
     }
 
-    /// Adds a table under a line of its own.
+    /// Adds a table with a title.
     #[must_use]
     pub fn table(mut self, title: impl Into<String>, table: Table) -> Self {
         self.tables.push((title.into(), table));
         self
     }
 
-    /// Adds plots.
+    /// Adds plots to the report.
     #[must_use]
     pub fn plots(mut self, plots: impl IntoIterator<Item = Plot>) -> Self {
         self.plots.extend(plots);
         self
     }
 
-    /// Adds sentences on bounds that did not hold.
+    /// Adds missed bounds, as sentences.
     #[must_use]
     pub fn missed(mut self, missed: impl IntoIterator<Item = String>) -> Self {
         self.missed.extend(missed);
         self
     }
 
-    /// Bounds that did not hold.
+    /// The missed bounds, as sentences.
     pub fn misses(&self) -> &[String] {
         &self.missed
     }
 
-    /// From which everything was drawn.
+    /// The seed of the run.
     pub fn seed(&self) -> u64 {
         self.heading.seed
     }
 
-    /// The same for a page: what it was taken on, the tables, and what did not hold.
+    /// The report as Markdown: the machine, the tables, and the missed bounds.
     pub fn markdown(&self) -> String {
         let Machine { cores, cpu, kernel, load_average, .. } = &self.machine;
         let Heading { commit, profile, began, .. } = &self.heading;
@@ -184,14 +184,14 @@ impl Report {
         match self.missed.as_slice() {
             [] => text += "\nEvery bound held.\n",
             missed => {
-                text += "\nWhat did not hold:\n\n";
+                text += "\nMissed bounds:\n\n";
                 text.extend(missed.iter().map(|missed| format!("* {missed}\n")));
             }
         }
         text
     }
 
-    /// What a person reads.
+    /// The report as text for a terminal.
     pub fn text(&self) -> String {
         let Machine { cores, cpu, kernel, load_average, .. } = &self.machine;
         let Heading { scenario, commit, seed, profile, began, .. } = &self.heading;
@@ -219,11 +219,11 @@ impl Report {
 }
 
 impl Output {
-    /// Prints the tables of all reports, and writes JSON and plots where they are wanted: of one scenario as an object,
-    /// of several as an object with `reports`.
+    /// Prints the tables of all reports, and writes JSON and plots if the flags ask for them. The JSON of one
+    /// scenario is an object, that of several an object with `reports`.
     ///
     /// # Errors
-    /// Where a file cannot be written.
+    /// A file cannot be written.
     pub fn publish(&self, reports: &[Report]) -> io::Result<()> {
         for report in reports {
             println!("{}", report.text());
@@ -240,7 +240,7 @@ impl Output {
     }
 }
 
-/// The commit of the sources: the programs are refused where they are older than those.
+/// The commit of the sources. Programs that are older than the sources are refused elsewhere.
 fn commit() -> String {
     let describe = ["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--tags"];
     let said = std::process::Command::new("git").args(describe).output();

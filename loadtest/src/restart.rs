@@ -1,5 +1,5 @@
-//! `loadtest restart`: how soon agents are back after their server was killed and started again, idle ones and such as hold
-//! streams.
+//! `loadtest restart`: kills a server and starts it again, and measures how soon its agents have reconnected,
+//! idle ones and agents with open streams.
 
 use std::error::Error;
 use std::io;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ::tests::caller::{Http2Caller, read_to_end};
 use ::tests::fake_api::{Answer, Behaviour, FakeApi, WatchFeed};
-use ::tests::rig::{ApiServer as Written, Rig};
+use ::tests::rig::{ApiServer as RigApiServer, Rig};
 use clap::Args;
 use daemon::metrics::links::Links;
 use daemon::{Readiness, Scope};
@@ -31,79 +31,81 @@ use crate::agents::{Agent, issue};
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
 use crate::scrape::Gauges;
-use crate::svg::{Line, Words, lines};
+use crate::svg::{Labels, Line, lines};
 use crate::table::Table;
 
-/// How soon all of a thousand idle agents have to be back.
+/// Most seconds until all of a thousand idle agents have reconnected.
 const BACK_SECONDS_MAX: f64 = 10.0;
-/// How soon agents have to be back that hold streams: what is on the way there meets the new process at once.
+/// Most seconds until agents with open streams have reconnected. Their packets reach the new process at once.
 const HOLDING_BACK_SECONDS_MAX: f64 = 3.0;
-/// The clusters of both, each with a number.
+/// The name prefixes of the clusters of both kinds.
 const IDLE: &str = "idle";
 const HOLDING: &str = "holding";
-/// What each of the latter holds: a watch that brings an event so often, and a download of so many bytes, a piece at a time.
+/// The open streams of an agent: a watch with an event at this interval, and a download of this size, in
+/// pieces.
 const EVENT_EVERY: Duration = Duration::from_millis(250);
 const DOWNLOAD_BYTES: usize = 64 * 1024 * 1024;
 const PIECE_BYTES: usize = 64 * 1024;
 const PIECE_EVERY: Duration = Duration::from_millis(100);
-/// How long tunnels have held before the server is killed: longer than it takes an agent to trust one.
-const HELD: Duration = Duration::from_secs(12);
-/// How long all may take to come, or to come back.
-const COME_MAX: Duration = Duration::from_secs(300);
+/// Age of the tunnels when the server is killed, longer than an agent's probation of a tunnel.
+const TUNNEL_AGE: Duration = Duration::from_secs(12);
+/// Longest wait until all agents are connected.
+const CONNECT_MAX: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Agents that begin to dial in one go.
+/// Agents that begin to dial at the same time.
 const BATCH: usize = 50;
 
-/// Flags of `loadtest restart`.
+/// The flags of `loadtest restart`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
+pub struct RestartFlags {
     /// Agents, each with a certificate, a socket and a tunnel of its own; they dial as real ones do
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub agents: u32,
 
-    /// Further agents, each of which holds a watch and a download when the server is killed
+    /// Further agents, each with an open watch and an open download when the server is killed
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub holding: u32,
 
-    /// How long the server stays away, round by round
+    /// Time for which the server is down, for each round
     #[arg(long, value_name = "SECONDS,SECONDS", value_delimiter = ',', default_values_t = [1.0, 10.0, 40.0])]
     pub outages: Vec<f64>,
 }
 
-/// One death of the server.
+/// One round: the server is killed and started again.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Round {
     outage_seconds: f64,
-    /// From the start of the new process until it was ready.
+    /// Time from the start of the new process until it was ready.
     ready_seconds: f64,
-    /// From its readiness until half of the idle agents were back, 99 of 100, and all.
+    /// Time from its readiness until half of the idle agents, 99 percent, and all had reconnected.
     half_seconds: f64,
     most_seconds: f64,
     all_seconds: f64,
-    /// Until all were back that held streams; absent without any.
+    /// Time until all agents with streams had reconnected; absent without any.
     holding_seconds: Option<f64>,
-    /// Seconds since readiness, and idle agents.
+    /// Seconds since readiness, with the number of idle agents.
     #[serde(skip)]
     curve: Vec<(f64, f64)>,
 }
 
-/// Seconds since an instant, and how many agents were there: the idle ones, and those that hold streams.
-struct Returns {
+/// The number of connected agents over time, for idle agents and for agents with streams. Times are in
+/// seconds.
+struct ReconnectCurves {
     idle: Vec<(f64, f64)>,
     holding: Vec<(f64, f64)>,
 }
 
-/// Measures.
+/// Runs the scenario, and reports its figures.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+/// Every error that prevents a report.
+pub async fn run(flags: &RestartFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("restart", seed, flags)?;
     let progress = Progress::new();
     let mut rig = Rig::start_logging("info", "").await;
-    progress.say(&format!("issuing {} certificates", flags.agents + flags.holding));
+    progress.show(&format!("issuing {} certificates", flags.agents + flags.holding));
     let mut agents = issue(&rig, IDLE, flags.agents, seed).await?;
     agents.extend(issue(&rig, HOLDING, flags.holding, !seed).await?);
     let scope = Scope::here();
@@ -112,34 +114,34 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let events = serve_streams(&fake);
     let streams = streams(&rig, &fake, &scope)?;
 
-    progress.say(&format!("{} agents dial", agents.len()));
+    progress.show(&format!("{} agents dial", agents.len()));
     for batch in agents.chunks(BATCH) {
         batch.iter().for_each(|agent| dialer(agent, &rig, &streams, &scope).run());
         sleep(LOOK_EVERY).await;
     }
-    returns(&rig, flags, Instant::now()).await?;
+    wait_for_agents(&rig, flags, Instant::now()).await?;
     let mut rounds = Vec::new();
     for outage in &flags.outages {
-        progress.say(&format!("{} agents hold their tunnels", agents.len()));
-        let held = hold(&rig, flags.holding).await?;
-        sleep(HELD).await;
+        progress.show(&format!("{} agents keep their tunnels open", agents.len()));
+        let open = open_streams(&rig, flags.holding).await?;
+        sleep(TUNNEL_AGE).await;
         rig.kill_server();
-        // Callers have gone with it.
-        held.join_all().await;
-        progress.say(&format!("the server is away for {outage} s"));
+        // The callers' connections have ended with it.
+        open.join_all().await;
+        progress.show(&format!("the server is away for {outage} s"));
         sleep(Duration::from_secs_f64(*outage)).await;
         let started = Instant::now();
         rig.start_server().await;
         let ready_seconds = started.elapsed().as_secs_f64();
-        let Returns { idle, holding } = returns(&rig, flags, Instant::now()).await?;
-        let share = |share: f64| enough(&idle, f64::from(flags.agents) * share);
+        let ReconnectCurves { idle, holding } = wait_for_agents(&rig, flags, Instant::now()).await?;
+        let share = |share: f64| time_until(&idle, f64::from(flags.agents) * share);
         rounds.push(Round {
             outage_seconds: *outage,
             ready_seconds,
             half_seconds: share(0.5),
             most_seconds: share(0.99),
             all_seconds: share(1.0),
-            holding_seconds: (flags.holding > 0).then(|| enough(&holding, f64::from(flags.holding))),
+            holding_seconds: (flags.holding > 0).then(|| time_until(&holding, f64::from(flags.holding))),
             curve: idle,
         });
     }
@@ -148,33 +150,33 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     report(heading, &rounds)
 }
 
-/// How many agents the server counts, from now until it counts all of them.
-async fn returns(rig: &Rig, flags: &Flags, from: Instant) -> io::Result<Returns> {
-    let mut returns = Returns { idle: Vec::new(), holding: Vec::new() };
+/// Samples the server's count of agents until all are connected.
+async fn wait_for_agents(rig: &Rig, flags: &RestartFlags, from: Instant) -> io::Result<ReconnectCurves> {
+    let mut curves = ReconnectCurves { idle: Vec::new(), holding: Vec::new() };
     loop {
         let gauges = Gauges::parse(&rig.metrics(rig.probes()).await);
         let at = from.elapsed().as_secs_f64();
         let counted = |of| gauges.sum_of("tombolo_server_agents_connected", &format!("cluster=\"{of}-"));
         let (idle, holding) = (counted(IDLE), counted(HOLDING));
-        returns.idle.push((at, idle));
-        returns.holding.push((at, holding));
+        curves.idle.push((at, idle));
+        curves.holding.push((at, holding));
         if idle >= f64::from(flags.agents) && holding >= f64::from(flags.holding) {
-            return Ok(returns);
+            return Ok(curves);
         }
-        if from.elapsed() >= COME_MAX {
-            let said = format!("the server counts {idle} and {holding} agents and not all");
-            return Err(io::Error::new(io::ErrorKind::TimedOut, said));
+        if from.elapsed() >= CONNECT_MAX {
+            let message = format!("the server counts {idle} and {holding} agents and not all");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, message));
         }
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// When there were so many.
-fn enough(curve: &[(f64, f64)], agents: f64) -> f64 {
+/// The time at which this many agents were connected.
+fn time_until(curve: &[(f64, f64)], agents: f64) -> f64 {
     curve.iter().find(|(_, back)| *back >= agents).map_or(f64::NAN, |(at, _)| *at)
 }
 
-/// Lets the API server serve what agents hold; events come as long as what is returned runs.
+/// Configures the API server for the streams of agents. Events are sent until the returned task is aborted.
 fn serve_streams(fake: &FakeApi) -> JoinHandle<()> {
     let feed = WatchFeed::new();
     fake.on("/watch", Behaviour::Watch(feed.clone()));
@@ -189,9 +191,9 @@ fn serve_streams(fake: &FakeApi) -> JoinHandle<()> {
     })
 }
 
-/// Lets each of so many agents hold a watch and a download for callers who read until they are cut off.
-async fn hold(rig: &Rig, holding: u32) -> Result<JoinSet<()>, Box<dyn Error>> {
-    let mut held = JoinSet::new();
+/// Opens a watch and a download through each of this many agents. The callers read until they are cut off.
+async fn open_streams(rig: &Rig, holding: u32) -> Result<JoinSet<()>, Box<dyn Error>> {
+    let mut open = JoinSet::new();
     for number in 0..holding {
         for path in ["watch", "download"] {
             let mut caller = Http2Caller::dial(rig).await;
@@ -200,15 +202,15 @@ async fn hold(rig: &Rig, holding: u32) -> Result<JoinSet<()>, Box<dyn Error>> {
             if answer.status() != 200 {
                 return Err(format!("/{path} of an agent was answered {}", answer.status()).into());
             }
-            held.spawn(async move { drop((read_to_end(answer.into_body()).await, caller)) });
+            open.spawn(async move { drop((read_to_end(answer.into_body()).await, caller)) });
         }
     }
-    Ok(held)
+    Ok(open)
 }
 
-/// One set of streams for all.
+/// The stream handling that all agents share.
 fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn Error>> {
-    let Written::Kubeconfig(path) = Written::of_fake(rig, fake) else {
+    let RigApiServer::Kubeconfig(path) = RigApiServer::of_fake(rig, fake) else {
         return Err("a fake has a kubeconfig".into());
     };
     let source = ApiServerSource::Kubeconfig { path, context: None };
@@ -258,17 +260,17 @@ fn report(heading: Heading, rounds: &[Round]) -> Result<Report, Box<dyn Error>> 
     }
     let worst = rounds.iter().map(|round| round.all_seconds).fold(0.0, f64::max);
     let missed = (worst > BACK_SECONDS_MAX).then(|| {
-        format!("all agents were back {worst:.1} s after the server was ready, not within {BACK_SECONDS_MAX}")
+        format!("all agents had reconnected {worst:.1} s after the server was ready, not within {BACK_SECONDS_MAX}")
     });
     let holding = rounds.iter().filter_map(|round| round.holding_seconds).fold(0.0, f64::max);
     let late = (holding > HOLDING_BACK_SECONDS_MAX).then(|| {
         format!(
-            "all agents with streams were back {holding:.1} s after the server was ready, not within \
+            "all agents with streams had reconnected {holding:.1} s after the server was ready, not within \
              {HOLDING_BACK_SECONDS_MAX}"
         )
     });
-    let words =
-        Words { title: "Idle agents that are back", x: "seconds since the server is ready", y: "agents" };
+    let labels =
+        Labels { title: "Idle agents that are back", x: "seconds since the server is ready", y: "agents" };
     let all: Vec<Line> = rounds
         .iter()
         .map(|round| Line {
@@ -276,9 +278,9 @@ fn report(heading: Heading, rounds: &[Round]) -> Result<Report, Box<dyn Error>> 
             points: round.curve.clone(),
         })
         .collect();
-    let plot = lines("restart-back", words, &all, false, false);
+    let plot = lines("restart-back", labels, &all, false, false);
     Ok(Report::new(heading, &rounds)?
-        .table("agents after their server's death", table)
+        .table("agents after their server was killed", table)
         .missed(missed)
         .missed(late)
         .plots([plot]))

@@ -1,4 +1,4 @@
-//! A server and its agents in processes of their own, as people run them, and the way through them.
+//! A server and its agents as processes, as in production, and the route through them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use ::tests::rig::policy::{may_dial, usual};
 use ::tests::rig::{Agent, ApiServer, GROUP, Rig};
 use http::Uri;
 
+use crate::route::{ConnectVia, Daemons, Destination, Http, Route};
 use crate::scrape::Gauges;
-use crate::way::{Daemons, Door, Http, Through, Way};
 
-/// Who asks.
+/// The user name of all callers.
 pub const USER: &str = "alice";
 
-/// What an agent needs to assert any caller.
+/// The configuration with which an agent may impersonate any caller.
 const IMPERSONATION: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }";
 
-/// A server, its agents, and their files.
+/// A running server with its agents and their files.
 #[derive(Debug)]
-pub struct Tunneled {
+pub struct TunnelRig {
     rig: Rig,
     agents: Vec<Agent>,
 }
 
-impl Tunneled {
-    /// Starts a server, and an agent for each cluster; the configuration of all ends with `more`. Returns when all are
-    /// connected.
+impl TunnelRig {
+    /// Starts a server, and an agent for each cluster. The configuration of all ends with `more`. Returns
+    /// when all are connected.
     pub async fn start(api_server: &ApiServer, clusters: u32, more: &str) -> Self {
         Self::start_with(api_server, clusters, more, more).await
     }
 
-    /// The same where the server's configuration ends with another text than the agents'.
+    /// Starts them with different ends of the server's and the agents' configuration.
     pub async fn start_with(api_server: &ApiServer, clusters: u32, server: &str, agents: &str) -> Self {
         let rig = Rig::start_logging("info", server).await;
         let mut started = Vec::new();
@@ -43,7 +43,8 @@ impl Tunneled {
         Self { rig, agents: started }
     }
 
-    /// Starts an agent of the next cluster that keeps a tunnel to these servers as well. Returns when it is connected.
+    /// Starts an agent of the next cluster that also keeps a tunnel to each of these servers. Returns when it
+    /// is connected.
     pub async fn add_agent(&mut self, api_server: &ApiServer, further: &[SocketAddr]) {
         let cluster = cluster(self.agents.len() as u32);
         let servers = std::iter::once(self.rig.gateway()).chain(further.iter().copied());
@@ -53,38 +54,48 @@ impl Tunneled {
         self.rig.connected(&cluster).await;
     }
 
-    /// The server with its files.
+    /// The rig of the server.
     pub fn rig(&self) -> &Rig {
         &self.rig
     }
 
-    /// The way through them, to these paths of each cluster of an API server whose process is `target`.
-    pub async fn way(&mut self, name: &str, http: Http, small: &str, bulk: Option<&str>, target: u32) -> Way {
-        let door = self.door(http).await;
-        let uri = |number, path| door.uri(&format!("/clusters/{}{path}", cluster(number)));
+    /// The route through them to these paths of each cluster. `target` is the process id of the API server.
+    pub async fn route(
+        &mut self,
+        name: &str,
+        http: Http,
+        small: &str,
+        bulk: Option<&str>,
+        target: u32,
+    ) -> Route {
+        let destination = self.destination(http).await;
+        let uri = |number, path| destination.uri(&format!("/clusters/{}{path}", cluster(number)));
         let small: Vec<Uri> = (0..).take(self.agents.len()).map(|number| uri(number, small)).collect();
         let bulk = bulk.map(|path| uri(0, path));
         let daemons = Some(self.daemons());
-        Way { name: name.to_owned(), door, small, bulk, daemons, target }
+        Route { name: name.to_owned(), destination, small, bulk, daemons, target }
     }
 
-    /// The way through them by the address of an API server that callers else reach `direct`ly: their TLS ends there. Its address has
-    /// to stand in the agent's configuration.
-    pub async fn way_by_address(&mut self, direct: &Way) -> Way {
+    /// The route through them by CONNECT to the address of an API server, at which the callers' TLS ends.
+    /// `direct` is the direct route to it. The agent's configuration must have the address.
+    pub async fn route_by_address(&mut self, direct: &Route) -> Route {
         let cluster = cluster(0);
         let identity = self.rig.caller(USER, &[GROUP]).await;
-        at(&self.rig, &["cluster", "update", &cluster, "--advertise", &direct.door.address.to_string()])
-            .await;
+        at(
+            &self.rig,
+            &["cluster", "update", &cluster, "--advertise", &direct.destination.address.to_string()],
+        )
+        .await;
         self.rig
             .put_policy(&[&usual()[..], &[may_dial("dials", ("client-certificate", GROUP), &["*"])]].concat())
             .await;
         let (gateway, ca_pem) = (self.rig.gateway(), self.rig.server_ca());
-        let through = Some(Arc::new(Through { gateway, ca_pem, identity, cluster }));
-        let door = Door { through, ..direct.door.clone() };
+        let via = Some(Arc::new(ConnectVia { gateway, ca_pem, identity, cluster }));
+        let destination = Destination { via, ..direct.destination.clone() };
         let (name, daemons) = ("by address".to_owned(), Some(self.daemons()));
-        Way {
+        Route {
             name,
-            door,
+            destination,
             small: direct.small.clone(),
             bulk: direct.bulk.clone(),
             daemons,
@@ -92,33 +103,33 @@ impl Tunneled {
         }
     }
 
-    /// Where callers come.
-    pub async fn door(&self, http: Http) -> Door {
+    /// The gateway, with a client certificate.
+    pub async fn destination(&self, http: Http) -> Destination {
         let identity = self.rig.caller(USER, &[GROUP]).await;
         let (address, ca_pem) = (self.rig.gateway(), self.rig.server_ca());
-        Door { address, ca_pem, identity: Some(identity), http, through: None }
+        Destination { address, ca_pem, identity: Some(identity), http, via: None }
     }
 
-    /// The processes.
+    /// The process ids of the server and its agents.
     pub fn daemons(&mut self) -> Daemons {
         let server = self.rig.server().id().expect("the server runs");
         let agents = self.agents.iter().map(|agent| agent.process.id().expect("the agent runs")).collect();
         Daemons { server, agents }
     }
 
-    /// Where the first agent's metrics are.
+    /// The address of the first agent's metrics.
     pub fn agent_probes(&self) -> SocketAddr {
         self.agents[0].probes
     }
 
-    /// The gauges of the server and of the first agent.
+    /// Scrapes the gauges of the server and of the first agent.
     pub async fn gauges(&self) -> (Gauges, Gauges) {
         let server = Gauges::parse(&self.rig.metrics(self.rig.probes()).await);
         (server, Gauges::parse(&self.rig.metrics(self.agent_probes()).await))
     }
 }
 
-/// The name of a cluster.
+/// The name of the cluster with this number.
 pub fn cluster(number: u32) -> String {
     format!("edge-{number}")
 }

@@ -1,8 +1,8 @@
-//! What a daemon says of itself at `/metrics`.
+//! Parses the gauges of a daemon's `/metrics`.
 
 use std::collections::BTreeMap;
 
-/// Gauges that end so are amounts of something that moves by itself, or limits, not counts of what is held.
+/// Name endings of gauges that are not counts of resources in use, but amounts or limits.
 const AMOUNTS: [&str; 7] = ["_seconds", "_bytes", "_ratio", "_info", "_depth", "_max", "_max_fds"];
 
 /// The gauges of one scrape, by name with labels.
@@ -10,7 +10,7 @@ const AMOUNTS: [&str; 7] = ["_seconds", "_bytes", "_ratio", "_info", "_depth", "
 pub struct Gauges(BTreeMap<String, f64>);
 
 impl Gauges {
-    /// Reads Prometheus' text format.
+    /// Parses the text format of Prometheus.
     pub fn parse(text: &str) -> Self {
         let mut gauges = BTreeMap::new();
         let mut names = Vec::new();
@@ -29,28 +29,30 @@ impl Gauges {
         Self(gauges)
     }
 
-    /// The sum over all series of a gauge; 0 where there is none.
+    /// The sum over all series of a gauge; 0 if there is none.
     pub fn sum(&self, name: &str) -> f64 {
         let is_of = |series: &str| series == name || series.starts_with(&format!("{name}{{"));
         self.0.iter().filter(|(series, _)| is_of(series)).map(|(_, value)| value).sum()
     }
 
-    /// The sum over those series of a gauge whose labels begin so, such as `cluster="idle-`; 0 where there is none.
+    /// The sum over the series of a gauge whose labels begin with this text, such as `cluster="idle-`; 0 if
+    /// there is none.
     pub fn sum_of(&self, name: &str, labels: &str) -> f64 {
         let begin = format!("{name}{{{labels}");
         self.0.iter().filter(|(series, _)| series.starts_with(&begin)).map(|(_, value)| value).sum()
     }
 
-    /// Those that count what is held now, summed over their labels: tasks, streams, connections, files.
-    pub fn held(&self) -> BTreeMap<String, f64> {
-        let mut held = BTreeMap::new();
+    /// The gauges that count resources in use, such as tasks, streams, connections and files, summed over
+    /// their labels.
+    pub fn in_use(&self) -> BTreeMap<String, f64> {
+        let mut in_use = BTreeMap::new();
         for (series, value) in &self.0 {
             let name = series.split('{').next().unwrap_or(series);
             if !AMOUNTS.iter().any(|end| name.ends_with(end)) {
-                *held.entry(name.to_owned()).or_insert(0.0) += value;
+                *in_use.entry(name.to_owned()).or_insert(0.0) += value;
             }
         }
-        held
+        in_use
     }
 }
 
@@ -71,8 +73,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_leaves_out_amounts() {
-        let held = Gauges::parse(TEXT).held();
-        assert_eq!(held, BTreeMap::from([("a_connected".to_owned(), 3.0), ("c".to_owned(), 5.0)]));
+    fn resources_in_use_leave_out_amounts() {
+        let in_use = Gauges::parse(TEXT).in_use();
+        assert_eq!(in_use, BTreeMap::from([("a_connected".to_owned(), 3.0), ("c".to_owned(), 5.0)]));
     }
 }

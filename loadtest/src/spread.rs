@@ -1,20 +1,20 @@
-//! Many rounds' figures in three numbers.
+//! The median and the range of a figure over several rounds.
 
 use serde::Serialize;
 
-/// The middle of some figures, and how far they lie apart.
+/// The median of some figures, with the lowest and the highest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
-    /// Half lie below, half above.
+    /// The median of the figures.
     pub median: f64,
-    /// The lowest.
+    /// The lowest of the figures.
     pub min: f64,
-    /// The highest.
+    /// The highest of the figures.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of some figures; `None` of none.
+    /// Computes the spread; `None` without any figure.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);

@@ -8,39 +8,39 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 90.0;
-/// Told apart by people who see colours otherwise, too: <https://jfly.uni-koeln.de/color/>.
+/// Colours that people with colour blindness can tell apart: <https://jfly.uni-koeln.de/color/>.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
-/// A picture with a name for its file.
+/// A plot with its file name.
 #[derive(Debug, Clone)]
 pub struct Plot {
-    /// Without `.svg`.
+    /// The file name without `.svg`.
     pub file: String,
-    /// The picture.
+    /// The SVG document of the plot.
     pub svg: String,
 }
 
 /// One line of a plot: points from left to right.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What the legend calls it.
+    /// The name in the legend.
     pub name: String,
-    /// Where it goes.
+    /// The points from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What stands at the axes.
+/// The title and the axis labels of a plot.
 #[derive(Debug, Clone, Copy)]
-pub struct Words<'a> {
-    /// Above all.
+pub struct Labels<'a> {
+    /// The title above the plot.
     pub title: &'a str,
-    /// Below.
+    /// The label below the x axis.
     pub x: &'a str,
-    /// At the left.
+    /// The label at the left of the y axis.
     pub y: &'a str,
 }
 
-/// How numbers become places.
+/// A mapping from numbers to coordinates.
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     low: f64,
@@ -50,19 +50,19 @@ struct Axis {
     to: f64,
 }
 
-/// Lines over numbers; `log_x` and `log_y` give each power of ten the same room.
-pub fn lines(file: &str, words: Words<'_>, lines: &[Line], log_x: bool, log_y: bool) -> Plot {
+/// Draws a line plot. `log_x` and `log_y` make an axis logarithmic.
+pub fn lines(file: &str, labels: Labels<'_>, lines: &[Line], log_x: bool, log_y: bool) -> Plot {
     let all = || lines.iter().flat_map(|line| &line.points);
     let x = Axis::over(all().map(|point| point.0), log_x, LEFT, WIDTH - RIGHT);
     let y = Axis::over(all().map(|point| point.1), log_y, HEIGHT - BOTTOM, TOP);
-    let mut svg = frame(words);
+    let mut svg = frame(labels);
     ticks_y(&mut svg, y);
     for tick in x.ticks() {
-        text(&mut svg, x.place(tick), HEIGHT - BOTTOM + 18.0, "middle", &number(tick));
+        text(&mut svg, x.position(tick), HEIGHT - BOTTOM + 18.0, "middle", &number(tick));
     }
     for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let points: Vec<String> =
-            line.points.iter().map(|&(a, b)| format!("{:.1},{:.1}", x.place(a), y.place(b))).collect();
+            line.points.iter().map(|&(a, b)| format!("{:.1},{:.1}", x.position(a), y.position(b))).collect();
         let _ = writeln!(
             svg,
             r#"<polyline fill="none" stroke="{colour}" stroke-width="2" points="{}"/>"#,
@@ -73,8 +73,8 @@ pub fn lines(file: &str, words: Words<'_>, lines: &[Line], log_x: bool, log_y: b
                 let _ = writeln!(
                     svg,
                     r#"<circle cx="{:.1}" cy="{:.1}" r="3" fill="{colour}"/>"#,
-                    x.place(a),
-                    y.place(b)
+                    x.position(a),
+                    y.position(b)
                 );
             }
         }
@@ -83,11 +83,12 @@ pub fn lines(file: &str, words: Words<'_>, lines: &[Line], log_x: bool, log_y: b
     Plot { file: file.to_owned(), svg: svg + "</svg>\n" }
 }
 
-/// Groups of bars: `groups` name the places below, and each of `bars` has one height for each group.
-pub fn bars(file: &str, words: Words<'_>, groups: &[String], bars: &[(String, Vec<f64>)]) -> Plot {
+/// Draws grouped bars. `groups` are the labels of the x axis, and each of `bars` has one height for each
+/// group.
+pub fn bars(file: &str, labels: Labels<'_>, groups: &[String], bars: &[(String, Vec<f64>)]) -> Plot {
     let heights = bars.iter().flat_map(|(_, heights)| heights.iter().copied());
     let y = Axis::over(heights.chain([0.0]), false, HEIGHT - BOTTOM, TOP);
-    let mut svg = frame(words);
+    let mut svg = frame(labels);
     ticks_y(&mut svg, y);
     let room = (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
     let wide = room * 0.8 / bars.len().max(1) as f64;
@@ -96,7 +97,7 @@ pub fn bars(file: &str, words: Words<'_>, groups: &[String], bars: &[(String, Ve
         text(&mut svg, begin + room / 2.0, HEIGHT - BOTTOM + 18.0, "middle", name);
         for (bar, ((_, heights), colour)) in bars.iter().zip(COLOURS.iter().cycle()).enumerate() {
             let Some(&height) = heights.get(group) else { continue };
-            let (top, left) = (y.place(height), begin + room * 0.1 + wide * bar as f64);
+            let (top, left) = (y.position(height), begin + room * 0.1 + wide * bar as f64);
             let _ = writeln!(
                 svg,
                 r#"<rect x="{left:.1}" y="{top:.1}" width="{wide:.1}" height="{:.1}" fill="{colour}"/>"#,
@@ -119,13 +120,13 @@ impl Axis {
             let (low, high) = (10_f64.powf(low.log10().floor()), 10_f64.powf(high.log10().ceil()));
             return Self { low, high: if high > low { high } else { low * 10.0 }, is_log, from, to };
         }
-        // From zero, so that a small difference does not look like a large one.
+        // Linear axes begin at zero, so that a small difference does not look large.
         let low = low.min(0.0);
         let high = if high > low { high * 1.08 } else { low + 1.0 };
         Self { low, high, is_log, from, to }
     }
 
-    fn place(&self, value: f64) -> f64 {
+    fn position(&self, value: f64) -> f64 {
         let share = if self.is_log {
             (value.max(self.low).log10() - self.low.log10()) / (self.high.log10() - self.low.log10())
         } else {
@@ -150,25 +151,25 @@ impl Axis {
     }
 }
 
-fn frame(words: Words<'_>) -> String {
+fn frame(labels: Labels<'_>) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    text(&mut svg, WIDTH / 2.0, 22.0, "middle", words.title);
-    text(&mut svg, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - BOTTOM + 38.0, "middle", words.x);
+    text(&mut svg, WIDTH / 2.0, 22.0, "middle", labels.title);
+    text(&mut svg, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - BOTTOM + 38.0, "middle", labels.x);
     let middle = (TOP + HEIGHT - BOTTOM) / 2.0;
     let _ = writeln!(
         svg,
         r#"<text x="18" y="{middle}" text-anchor="middle" transform="rotate(-90 18 {middle})">{}</text>"#,
-        escaped(words.y)
+        escaped(labels.y)
     );
     svg
 }
 
 fn ticks_y(svg: &mut String, y: Axis) {
     for tick in y.ticks() {
-        let at = y.place(tick);
+        let at = y.position(tick);
         let _ = writeln!(
             svg,
             r##"<line x1="{LEFT}" y1="{at:.1}" x2="{:.1}" y2="{at:.1}" stroke="#ddd"/>"##,
@@ -188,13 +189,13 @@ fn legend<'a>(svg: &mut String, names: impl Iterator<Item = &'a str>) {
             top - 10.0
         );
         text(svg, left + 18.0, top, "start", name);
-        // About the width of a letter, and a gap.
+        // The approximate width of the text, and a gap.
         left += 40.0 + 7.0 * name.chars().count() as f64;
     }
 }
 
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
-    let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{}</text>"#, escaped(words));
+fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
+    let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{}</text>"#, escaped(text));
 }
 
 fn escaped(text: &str) -> String {
@@ -215,17 +216,17 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const WORDS: Words<'_> = Words { title: "a < b", x: "x", y: "y" };
+    const LABELS: Labels<'_> = Labels { title: "a < b", x: "x", y: "y" };
 
     #[test]
     fn every_line_and_every_bar_is_drawn_and_words_are_escaped() {
         let line = |name: &str| Line { name: name.to_owned(), points: vec![(1.0, 2.0), (10.0, 30.0)] };
-        let plot = lines("f", WORDS, &[line("one"), line("two")], true, true);
+        let plot = lines("f", LABELS, &[line("one"), line("two")], true, true);
         assert_eq!(plot.svg.matches("<polyline").count(), 2);
         assert!(plot.svg.contains("a &lt; b"));
         let heights = [("one".to_owned(), vec![1.0, 2.0]), ("two".to_owned(), vec![3.0, 4.0])];
-        let plot = bars("f", WORDS, &["a".to_owned(), "b".to_owned()], &heights);
-        // The ground, two marks of the legend, and the bars.
+        let plot = bars("f", LABELS, &["a".to_owned(), "b".to_owned()], &heights);
+        // The background, two marks in the legend, and the bars.
         assert_eq!(plot.svg.matches("<rect").count(), 1 + 2 + 4);
     }
 
@@ -233,15 +234,15 @@ mod tests {
     fn an_axis_keeps_its_ends_and_powers_of_ten_are_evenly_apart() {
         let axis = Axis::over([1.0, 1000.0].into_iter(), true, 0.0, 300.0);
         assert_eq!(
-            [1.0, 10.0, 100.0, 1000.0].map(|value| axis.place(value).round()),
+            [1.0, 10.0, 100.0, 1000.0].map(|value| axis.position(value).round()),
             [0.0, 100.0, 200.0, 300.0]
         );
         assert_eq!(axis.ticks().len(), 4);
     }
 
     #[test]
-    fn a_plot_of_nothing_is_no_failure() {
-        assert!(!lines("f", WORDS, &[], false, true).svg.contains("NaN"));
-        assert!(!bars("f", WORDS, &[], &[]).svg.contains("NaN"));
+    fn a_plot_without_points_is_valid() {
+        assert!(!lines("f", LABELS, &[], false, true).svg.contains("NaN"));
+        assert!(!bars("f", LABELS, &[], &[]).svg.contains("NaN"));
     }
 }

@@ -1,6 +1,6 @@
-//! Columns of text.
+//! Tables of text, for terminals and for Markdown.
 
-/// Rows under a heading; all but the first column are set to the right.
+/// Rows under a heading. All columns but the first are right-aligned.
 #[derive(Debug)]
 pub struct Table(Vec<Vec<String>>);
 
@@ -16,7 +16,7 @@ impl Table {
         self.0.push(cells);
     }
 
-    /// The lines, each with its end.
+    /// The table as aligned text lines.
     pub fn text(&self) -> String {
         let width = |column: usize| self.0.iter().map(|row| row[column].len()).max().unwrap_or_default();
         let mut text = String::new();
@@ -30,7 +30,7 @@ impl Table {
         text
     }
 
-    /// The same as a table of Markdown.
+    /// The table in Markdown's syntax.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule = format!("|{}\n", "---|".repeat(self.0[0].len()));
@@ -38,7 +38,7 @@ impl Table {
     }
 }
 
-/// Millions of bytes, to a tenth.
+/// Formats bytes as megabytes (10^6) with one decimal.
 pub fn megabytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1e6)
 }

@@ -1,4 +1,4 @@
-//! The thinnest API server there can be: TLS, HTTP/2 or HTTP/1.1, and an answer at once.
+//! A minimal API server: TLS, HTTP/2 or HTTP/1.1, and an immediate response.
 
 use std::convert::Infallible;
 use std::fs;
@@ -26,72 +26,72 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 
-use crate::repeated::Repeated;
-use crate::way::{DIRECT, Door, Http, Way};
+use crate::repeated_body::RepeatedBody;
+use crate::route::{DIRECT, Destination, Http, Route};
 
-/// The path of the small answer, of [`SMALL_BYTES`].
+/// The path of the small response, of [`SMALL_BYTES`].
 pub const SMALL: &str = "/api/v1/namespaces/default/configmaps/small";
-/// The path of what is large: a GET gets so many bytes, a PUT is told how many came.
+/// The path of large transfers: a GET downloads, a PUT uploads and gets the number of received bytes.
 pub const BULK: &str = "/api/v1/namespaces/default/configmaps/bulk";
-/// The path of the small answer that is given [`SLOW_TAKES`] later.
+/// The path of the small response with a delay of [`SLOW_TAKES`].
 pub const SLOW: &str = "/api/v1/namespaces/default/configmaps/slow";
-/// As a large list takes.
+/// The delay of slow responses, as of a large list.
 pub const SLOW_TAKES: std::time::Duration = std::time::Duration::from_secs(1);
-/// Bytes of an object without much in it.
+/// Size of a small response in bytes.
 pub const SMALL_BYTES: usize = 1024;
 
-/// More than anybody here opens on one connection.
+/// Most concurrent streams of a connection, more than any scenario opens.
 const STREAMS_MAX: u32 = 250;
-/// What an upload may have in flight; all streams together are never the limit.
+/// The receive window of an upload. The connection's window never limits all streams together.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX * STREAM_WINDOW_BYTES;
-/// How long it may take to say where it is.
+/// Longest wait until a new target has printed its address.
 const START_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// Why it cannot serve.
+/// The error if the target cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// A file or a socket.
+    /// A file or a socket cannot be opened.
     #[error("the target cannot start")]
     Io(#[from] io::Error),
-    /// No PEM.
+    /// The certificate or key is no PEM.
     #[error("the target's certificate or key is no PEM")]
     Pem(#[from] rustls_pki_types::pem::Error),
-    /// They do not fit.
+    /// The certificate and the key cannot be used together.
     #[error("the target's certificate and key cannot be used")]
     Tls(#[from] rustls::Error),
 }
 
-/// Flags of `loadtest target`.
+/// The flags of `loadtest target`.
 #[derive(Debug, Args)]
-pub struct Flags {
-    /// Its certificate, PEM
+pub struct TargetFlags {
+    /// The certificate of the target, PEM
     #[arg(long, value_name = "FILE")]
     pub certificate: PathBuf,
 
-    /// Its key, PEM
+    /// The key of the certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub key: PathBuf,
 
-    /// What a GET of a path that ends with `/bulk` answers, in MiB
+    /// Size of the response to a GET of the bulk path, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub bulk_mib: u32,
 }
 
-/// A target in a process of its own, and what is needed to reach it.
+/// A running target process, and its destination.
 #[derive(Debug)]
 pub struct Target {
     process: Process,
-    /// Where callers reach it without a tunnel.
-    pub door: Door,
+    /// The destination for callers without a tunnel.
+    pub destination: Destination,
 }
 
 impl Target {
     /// Starts this program again as `loadtest target`, with its files in `directory`.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// The target does not start.
     pub async fn start(directory: &Path, bulk_mib: u32) -> Self {
         let authority = Authority::new("target");
         let issued = authority.issue_server(&[], &[std::net::Ipv4Addr::LOCALHOST.into()]);
@@ -110,7 +110,7 @@ impl Target {
             Process::start(&Invocation::of(program).arguments(arguments), &log).await.expect("it starts");
         let deadline = Instant::now() + START_MAX;
         let address = loop {
-            // The whole line, or not yet.
+            // The line may not be complete yet.
             let said = process.tail();
             if let Some(address) = said.strip_suffix('\n').and_then(|line| line.parse().ok()) {
                 break address;
@@ -118,44 +118,44 @@ impl Target {
             assert!(Instant::now() < deadline, "the target did not start: {said}");
             sleep(LOOK_EVERY).await;
         };
-        let door = Door {
+        let destination = Destination {
             address,
             ca_pem: authority.certificate_pem().to_owned(),
             identity: None,
             http: Http::Two,
-            through: None,
+            via: None,
         };
-        Self { process, door }
+        Self { process, destination }
     }
 
-    /// Its process id.
+    /// The process id of the target.
     pub fn id(&self) -> u32 {
         self.process.id().expect("the target runs")
     }
 
-    /// The way to it without a tunnel.
-    pub fn direct(&self, http: Http) -> Way {
-        let door = Door { http, ..self.door.clone() };
-        let (small, bulk) = (vec![door.uri(SMALL)], Some(door.uri(BULK)));
-        Way { name: DIRECT.to_owned(), door, small, bulk, daemons: None, target: self.id() }
+    /// The route to it without a tunnel.
+    pub fn direct(&self, http: Http) -> Route {
+        let destination = Destination { http, ..self.destination.clone() };
+        let (small, bulk) = (vec![destination.uri(SMALL)], Some(destination.uri(BULK)));
+        Route { name: DIRECT.to_owned(), destination, small, bulk, daemons: None, target: self.id() }
     }
 
-    /// Writes a kubeconfig for agents.
+    /// Writes a kubeconfig with which agents reach it.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// The file cannot be written.
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         let (server, credential) =
-            (format!("https://{}", self.door.address), Credential::Token("anybody".to_owned()));
-        Kubeconfig { server: &server, ca_pem: &self.door.ca_pem, credential: &credential }.write(path)
+            (format!("https://{}", self.destination.address), Credential::Token("anybody".to_owned()));
+        Kubeconfig { server: &server, ca_pem: &self.destination.ca_pem, credential: &credential }.write(path)
     }
 }
 
 /// Serves on a free port of 127.0.0.1, which it prints, until it is killed.
 ///
 /// # Errors
-/// [`TargetError`].
-pub async fn serve(flags: &Flags) -> Result<(), TargetError> {
+/// Every variant of [`TargetError`].
+pub async fn serve(flags: &TargetFlags) -> Result<(), TargetError> {
     let acceptor = TlsAcceptor::from(Arc::new(tls(flags)?));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
@@ -166,7 +166,7 @@ pub async fn serve(flags: &Flags) -> Result<(), TargetError> {
     }
 }
 
-fn tls(flags: &Flags) -> Result<ServerConfig, TargetError> {
+fn tls(flags: &TargetFlags) -> Result<ServerConfig, TargetError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&flags.certificate)?.collect();
     let key = PrivateKeyDer::from_pem_file(&flags.key)?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -178,7 +178,7 @@ fn tls(flags: &Flags) -> Result<ServerConfig, TargetError> {
 }
 
 async fn serve_connection(socket: TcpStream, acceptor: TlsAcceptor, answers: Arc<Answers>) {
-    // A caller who hangs up is no concern of a server that does nothing.
+    // A caller that disconnects is no error.
     let _ = socket.set_nodelay(true);
     let Ok(stream) = acceptor.accept(socket).await else { return };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -199,7 +199,7 @@ async fn serve_connection(socket: TcpStream, acceptor: TlsAcceptor, answers: Arc
     }
 }
 
-/// What is answered, made once.
+/// The responses, which are built once.
 struct Answers {
     small: Bytes,
     bulk_bytes: u64,
@@ -213,14 +213,16 @@ impl Answers {
         Self { small: Bytes::from(format!("{head}{filling}{tail}")), bulk_bytes }
     }
 
-    async fn answer<B: hyper::body::Body + Unpin>(&self, request: Request<B>) -> Response<Repeated> {
+    async fn answer<B: hyper::body::Body + Unpin>(&self, request: Request<B>) -> Response<RepeatedBody> {
         if request.uri().path() == SLOW {
             sleep(SLOW_TAKES).await;
         }
         let body = match (request.method(), request.uri().path()) {
-            (&Method::PUT, _) => Repeated::once(Bytes::from(taken(request.into_body()).await.to_string())),
-            (_, BULK) => Repeated::bytes(self.bulk_bytes),
-            _ => Repeated::once(self.small.clone()),
+            (&Method::PUT, _) => {
+                RepeatedBody::once(Bytes::from(count_bytes(request.into_body()).await.to_string()))
+            }
+            (_, BULK) => RepeatedBody::with_size(self.bulk_bytes),
+            _ => RepeatedBody::once(self.small.clone()),
         };
         let mut response = Response::new(body);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -228,8 +230,8 @@ impl Answers {
     }
 }
 
-/// How many bytes of a body came before its end or its break.
-async fn taken(mut body: impl hyper::body::Body + Unpin) -> u64 {
+/// Counts the bytes of a body until it ends or breaks.
+async fn count_bytes(mut body: impl hyper::body::Body + Unpin) -> u64 {
     let mut bytes = 0;
     while let Some(Ok(frame)) = body.frame().await {
         bytes += frame.data_ref().map_or(0, |data| bytes::Buf::remaining(data) as u64);
@@ -242,16 +244,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers_have_the_size_that_figures_are_reckoned_with() {
+    async fn responses_have_the_expected_sizes() {
         let answers = Answers::new(200_001);
         let ask = async |method, path: &str, body| {
             let request = Request::builder().method(method).uri(path).body(body).expect("a request");
             answers.answer(request).await.into_body().collect().await.expect("a body").to_bytes()
         };
-        let small = ask(Method::GET, SMALL, Repeated::nothing()).await;
+        let small = ask(Method::GET, SMALL, RepeatedBody::empty()).await;
         assert_eq!(small.len(), SMALL_BYTES);
         serde_json::from_slice::<serde_json::Value>(&small).expect("JSON");
-        assert_eq!(ask(Method::GET, BULK, Repeated::nothing()).await.len(), 200_001);
-        assert_eq!(ask(Method::PUT, BULK, Repeated::bytes(123_456)).await, "123456");
+        assert_eq!(ask(Method::GET, BULK, RepeatedBody::empty()).await.len(), 200_001);
+        assert_eq!(ask(Method::PUT, BULK, RepeatedBody::with_size(123_456)).await, "123456");
     }
 }

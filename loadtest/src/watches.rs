@@ -1,4 +1,4 @@
-//! `loadtest watches`: what an idle watch costs server and agent, and when its events arrive.
+//! `loadtest watches`: memory of server and agent for each idle watch, and the latency of its events.
 
 use std::error::Error;
 use std::io;
@@ -17,47 +17,48 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::caller::{CallError, Caller};
-use crate::cluster::Reached;
-use crate::crowd::histogram;
+use crate::caller_pool::histogram;
+use crate::cluster::TestCluster;
 use crate::order::Order;
-use crate::process::rested_bytes;
+use crate::process::settled_bytes;
 use crate::progress::Progress;
-use crate::repeated::Repeated;
+use crate::repeated_body::RepeatedBody;
 use crate::report::{Heading, Report};
+use crate::route::Route;
 use crate::table::Table;
-use crate::way::Way;
 
-/// What is watched, and where events are made.
+/// The collection that is watched, and in which objects are created.
 const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
-/// An event has reached every watch by then, or it is missed.
+/// Longest wait until an event has reached every watch.
 const EVENT_MAX: Duration = Duration::from_secs(60);
 
-/// Flags of `loadtest watches`.
+/// The flags of `loadtest watches`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flags {
-    /// Watches at once on each way
+pub struct WatchesFlags {
+    /// Watches at once on each route
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4000))]
     pub watches: u32,
 
-    /// Watches of one caller, who has one HTTP/2 connection; its memory is counted with them
+    /// Watches of one caller with one HTTP/2 connection, whose memory is counted with them
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub per_caller: u32,
 
-    /// Objects that are made while all watch
+    /// Objects that are created while all watches are open
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub events: u32,
 }
 
-/// What one way showed.
+/// The figures of one route.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Watched {
-    way: String,
+struct WatchResult {
+    #[serde(rename = "way")]
+    route: String,
     watches: u32,
     events_expected: u64,
     events_arrived: u64,
-    /// From the request that made an object to the event at a watch.
+    /// Latency from the request that created an object to the event at a watch.
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
@@ -65,63 +66,66 @@ struct Watched {
     agent_kib_per_watch: Option<f64>,
 }
 
-/// An event at a watch.
-struct Arrived {
+/// An event that arrived at a watch.
+struct ArrivedEvent {
     event: u32,
     at: Instant,
 }
 
-/// Measures one way after the other, in an order drawn from the seed.
+/// Measures one route after the other, in an order drawn from the seed.
 ///
 /// # Errors
-/// Any that stands in the way of a report.
-pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+/// Every error that prevents a report.
+pub async fn run(flags: &WatchesFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("watches", seed, flags)?.with_kubernetes(pinned_kubernetes());
-    let mut cluster = Reached::start().await?;
-    let ways = cluster.ways(&format!("{COLLECTION}?watch=true")).await;
-    let mut maker = Caller::connect(&ways[0].door).await?;
+    let mut cluster = TestCluster::start().await?;
+    let routes = cluster.routes(&format!("{COLLECTION}?watch=true")).await;
+    let mut maker = Caller::connect(&routes[0].destination).await?;
     let mut watched = Vec::new();
-    for turn in Order::new(seed).draw(ways.len()) {
+    for turn in Order::new(seed).draw(routes.len()) {
         let prefix = format!("seen-{turn}");
-        watched.push(measure(flags, &ways[turn], &mut maker, &ways[0].door.uri(COLLECTION), &prefix).await?);
+        watched.push(
+            measure(flags, &routes[turn], &mut maker, &routes[0].destination.uri(COLLECTION), &prefix)
+                .await?,
+        );
     }
     cluster.stop().await?;
-    watched.sort_by(|one: &Watched, other| one.way.cmp(&other.way));
+    watched.sort_by(|one: &WatchResult, other| one.route.cmp(&other.route));
     let report = Report::new(heading, &watched)?.table("idle watches", table(&watched));
-    Ok(report.missed(watched.iter().filter_map(Watched::missed)))
+    Ok(report.missed(watched.iter().filter_map(WatchResult::missed)))
 }
 
 async fn measure(
-    flags: &Flags,
-    way: &Way,
+    flags: &WatchesFlags,
+    route: &Route,
     maker: &mut Caller,
     collection: &Uri,
     prefix: &str,
-) -> Result<Watched, Box<dyn Error>> {
+) -> Result<WatchResult, Box<dyn Error>> {
     let progress = Progress::new();
     let memory = async || -> io::Result<Option<(u64, u64)>> {
-        let Some(daemons) = &way.daemons else { return Ok(None) };
-        Ok(Some((rested_bytes(daemons.server).await?, rested_bytes(daemons.agents[0]).await?)))
+        let Some(daemons) = &route.daemons else { return Ok(None) };
+        Ok(Some((settled_bytes(daemons.server).await?, settled_bytes(daemons.agents[0]).await?)))
     };
     let before = memory().await?;
 
-    progress.say(&format!("{}: opening {} watches", way.name, flags.watches));
+    progress.show(&format!("{}: opening {} watches", route.name, flags.watches));
     let (send, mut arrived) = mpsc::channel(flags.watches as usize * flags.events as usize);
-    let (mut watches, mut caller) = (JoinSet::new(), Caller::connect(&way.door).await?);
+    let (mut watches, mut caller) = (JoinSet::new(), Caller::connect(&route.destination).await?);
     for number in 0..flags.watches {
         if number > 0 && number % flags.per_caller == 0 {
-            caller = Caller::connect(&way.door).await?;
+            caller = Caller::connect(&route.destination).await?;
         }
         let mut caller = caller.share().expect("HTTP/2 is shared");
-        let body = caller.ask(Method::GET, &way.small[0], Repeated::nothing()).await?.into_body();
-        // The caller goes along: the connection ends with the last of them.
+        let body = caller.ask(Method::GET, &route.small[0], RepeatedBody::empty()).await?.into_body();
+        // Each task keeps the caller, so that the connection ends with the last watch.
         watches.spawn(watch(body, caller, prefix.to_owned(), send.clone()));
     }
     let after = memory().await?;
 
     let mut latency = histogram();
     for event in 0..flags.events {
-        progress.say(&format!("{}: event {event} of {}", way.name, flags.events));
+        progress.show(&format!("{}: event {event} of {}", route.name, flags.events));
         let began = Instant::now();
         make(maker, collection, &format!("{prefix}-{event}")).await?;
         collect(flags.watches, event, began, &mut arrived, &mut latency).await;
@@ -129,8 +133,8 @@ async fn measure(
     let kib = |from: u64, to: u64| (to as f64 - from as f64) / 1024.0 / f64::from(flags.watches);
     let memory = before.zip(after);
     let millis = |micros: u64| micros as f64 / 1000.0;
-    Ok(Watched {
-        way: way.name.clone(),
+    Ok(WatchResult {
+        route: route.name.clone(),
         watches: flags.watches,
         events_expected: u64::from(flags.watches) * u64::from(flags.events),
         events_arrived: latency.len(),
@@ -142,20 +146,20 @@ async fn measure(
     })
 }
 
-/// Makes an object.
+/// Creates an object in the collection.
 async fn make(maker: &mut Caller, collection: &Uri, name: &str) -> Result<(), CallError> {
     let object = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}"#);
-    let body = Repeated::once(Bytes::from(object));
+    let body = RepeatedBody::once(Bytes::from(object));
     maker.ask(Method::POST, collection, body).await?.into_body().collect().await?;
     Ok(())
 }
 
-/// Waits until an event has arrived at all watches.
+/// Waits until an event has arrived at all watches, and adds its latencies.
 async fn collect(
     watches: u32,
     event: u32,
     began: Instant,
-    arrived: &mut mpsc::Receiver<Arrived>,
+    arrived: &mut mpsc::Receiver<ArrivedEvent>,
     latency: &mut Histogram<u64>,
 ) {
     let mut missing = watches;
@@ -169,12 +173,12 @@ async fn collect(
             }
         }
     };
-    // What is missing then is missing in the count.
+    // Missing events are missing in the count of latencies.
     let _ = timeout(EVENT_MAX, all).await;
 }
 
-/// Reads a watch, line by line, and tells of the objects whose names begin with `prefix`.
-async fn watch(mut body: Incoming, caller: Caller, prefix: String, arrived: mpsc::Sender<Arrived>) {
+/// Reads a watch line by line, and reports events of objects whose names begin with `prefix`.
+async fn watch(mut body: Incoming, caller: Caller, prefix: String, arrived: mpsc::Sender<ArrivedEvent>) {
     let mut line = Vec::new();
     let marker = format!("\"name\":\"{prefix}-");
     while let Some(Ok(frame)) = body.frame().await {
@@ -186,8 +190,8 @@ async fn watch(mut body: Incoming, caller: Caller, prefix: String, arrived: mpsc
             let event = event_of(&String::from_utf8_lossy(&line), &marker);
             line.clear();
             if let Some(event) = event {
-                // There is room for all.
-                let _ = arrived.try_send(Arrived { event, at: Instant::now() });
+                // The channel has room for all events.
+                let _ = arrived.try_send(ArrivedEvent { event, at: Instant::now() });
             }
         }
     }
@@ -199,7 +203,7 @@ fn event_of(line: &str, marker: &str) -> Option<u32> {
     rest.split('"').next()?.parse().ok()
 }
 
-fn table(watched: &[Watched]) -> Table {
+fn table(watched: &[WatchResult]) -> Table {
     let mut table = Table::new(&[
         "",
         "watches",
@@ -214,7 +218,7 @@ fn table(watched: &[Watched]) -> Table {
     let kib = |each: Option<f64>| each.map_or_else(|| "-".to_owned(), |kib| format!("{kib:.1}"));
     for one in watched {
         table.row(vec![
-            one.way.clone(),
+            one.route.clone(),
             one.watches.to_string(),
             one.events_expected.to_string(),
             one.events_arrived.to_string(),
@@ -228,10 +232,10 @@ fn table(watched: &[Watched]) -> Table {
     table
 }
 
-impl Watched {
+impl WatchResult {
     fn missed(&self) -> Option<String> {
         let missing = self.events_expected - self.events_arrived;
-        (missing > 0).then(|| format!("{}: {missing} events did not arrive", self.way))
+        (missing > 0).then(|| format!("{}: {missing} events did not arrive", self.route))
     }
 }
 
@@ -240,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_known_by_the_name_of_its_object_and_not_by_another_way() {
+    fn an_event_is_recognized_by_the_name_of_its_object() {
         let line = r#"{"type":"ADDED","object":{"metadata":{"name":"seen-1-12","namespace":"default"}}}"#;
         assert_eq!(event_of(line, "\"name\":\"seen-1-"), Some(12));
         assert_eq!(event_of(line, "\"name\":\"seen-0-"), None);

@@ -1,4 +1,4 @@
-//! The words of `tombolo doctor`.
+//! The arguments of `tombolo doctor`.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,12 @@ use super::examples;
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     #[command(subcommand)]
-    pub(crate) part: Option<DoctorPart>,
+    pub(crate) command: Option<DoctorCommand>,
     #[command(flatten)]
     pub(crate) caller: DoctorCaller,
-    /// How to show what was found
+    /// The output format, in place of lines for people
     #[arg(long, short, value_name = "FORMAT", global = true)]
     pub(crate) output: Option<DoctorOutput>,
 }
@@ -23,37 +23,38 @@ pub(crate) struct DoctorCaller {
     /// The kubeconfig [default: the first of $KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// The context in it [default: the current one]
+    /// The context to use [default: its current-context]
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum DoctorPart {
+pub(crate) enum DoctorCommand {
     /// Check what a tunnel-server needs, on its machine
     ///
-    /// Files, certificates and their dates, ports, the admin socket, readiness. Changes nothing, whether the server runs
+    /// Checks files, certificates and their dates, ports, the admin socket, and readiness. Changes nothing; the server may run
     /// or not.
     #[command(after_long_help = examples::DOCTOR_SERVER)]
     Server(DoctorServer),
     /// Check what a tunnel-agent needs, where it runs
     ///
-    /// Files, certificates and their dates, its identity, each server by QUIC, the clock, and its rights at the API
-    /// server. The dial ends before a tunnel begins, so a running agent is not disturbed; the server's log names it.
+    /// Checks files, certificates and their dates, the agent's identity, each server by QUIC, the clock, and the agent's rights at
+    /// the API server. The connection to a server ends before a tunnel begins, so a running agent is not disturbed. The server
+    /// logs it as a refused agent.
     #[command(after_long_help = examples::DOCTOR_AGENT)]
     Agent(DoctorAgent),
 }
 
 #[derive(Args)]
 pub(crate) struct DoctorServer {
-    /// The server's configuration
+    /// The configuration file of the server
     #[arg(long, value_name = "FILE", default_value = "/etc/tombolo/server.yaml")]
     pub(crate) config: PathBuf,
 }
 
 #[derive(Args)]
 pub(crate) struct DoctorAgent {
-    /// The agent's configuration
+    /// The configuration file of the agent
     #[arg(long, value_name = "FILE", default_value = "/etc/tombolo/agent.yaml")]
     pub(crate) config: PathBuf,
 }

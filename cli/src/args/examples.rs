@@ -1,4 +1,4 @@
-//! Examples at the end of each command's help.
+//! The examples at the end of each command's help.
 
 pub(super) const TOMBOLO: &str = "\
 Examples:
@@ -19,11 +19,11 @@ Examples:
       --ca pki/server-ca.crt \\
       --cert pki/alice-caller.crt --key pki/alice-caller.key \\
       --cluster edge-1 --kubeconfig admin.conf --output edge-1.conf
-  In another:
+  In another terminal:
   export KUBECONFIG=edge-1.conf
   export KUBECACHEDIR=~/.kube/cache/tombolo/edge-1
   kubectl get nodes
-  For a program that knows SOCKS5 alone, on the port that was free:
+  For a program that supports only SOCKS5:
   tombolo proxy --cluster edge-1 --kubeconfig admin.conf --socks5
   For all clusters of a network, by their addresses:
   tombolo proxy --network plant-7 --kubeconfig plant-7.conf";
@@ -41,7 +41,7 @@ pub(super) const VIP: &str = "\
 Examples:
   tombolo vip --server https://edge-a.tombolo.svc \\
       --kubeconfig admin.conf --output edge-a.conf
-  By an address that was written out:
+  By an address of the server's configuration:
   tombolo vip --server https://10.255.0.1 \\
       --kubeconfig admin.conf --output edge-a.conf";
 
@@ -60,7 +60,7 @@ Examples:
 
 pub(super) const CA_INTERMEDIATE: &str = "\
 Examples:
-  Before the old one ends:
+  Before the old one expires:
   tombolo ca intermediate --dir pki --role server --force
   For a server that enrolls agents by itself:
   tombolo ca intermediate --dir roots --role agent \\
@@ -69,7 +69,7 @@ Examples:
 pub(super) const CA_ROTATE: &str = "\
 Examples:
   tombolo ca rotate --dir pki --role server
-  Months later, when every agent has been connected in between:
+  Months later, when every agent has been connected since:
   tombolo ca rotate --dir pki --role server --finish";
 
 pub(super) const CA_ISSUE: &str = "\
@@ -84,7 +84,7 @@ Examples:
   With a host name for each cluster, such as edge-1.clusters.example:
   tombolo ca issue server --dir pki --name gateway.example \\
       --suffix clusters.example
-  Again, before the old one ends:
+  Again, before the old one expires:
   tombolo ca issue server --dir pki --name gateway.example --force";
 
 pub(super) const ISSUE_AGENT: &str = "\
@@ -132,7 +132,7 @@ Examples:
   For programs:
   tombolo clusters --output json
   tombolo clusters edge-1 --output yaml
-  Of a server with another socket:
+  At a server with another socket:
   tombolo clusters --socket /run/tombolo/b/admin.sock
   From another machine, as an administrator:
   tombolo clusters --server https://server.example:9443 \\
@@ -142,7 +142,7 @@ pub(super) const RBAC: &str = "\
 Examples:
   tombolo rbac --agent-config agent.yaml > rbac.yaml
   tombolo rbac --agent-config agent.yaml | kubectl apply -f -
-  Where callers are too many to be named, and the token is kept safe:
+  For more callers than can be listed, if the token is kept safe:
   tombolo rbac --agent-config agent.yaml --profile open > rbac.yaml";
 
 pub(super) const CLUSTER: &str = "\
@@ -165,7 +165,7 @@ Examples:
 pub(super) const CLUSTER_LABEL: &str = "\
 Examples:
   tombolo cluster label edge-1 region=north tier=gold
-  Take a label away:
+  Remove a label:
   tombolo cluster label edge-1 tier-";
 
 pub(super) const CLUSTER_UPDATE: &str = "\
@@ -191,13 +191,13 @@ Examples:
 
 pub(super) const ATTESTATION_SET_KEYS: &str = "\
 Examples:
-  With a kubeconfig of that cluster, past the tunnel:
+  With a kubeconfig of that cluster that bypasses the tunnel:
   kubectl get --raw /openid/v1/jwks > jwks.json
   tombolo cluster attestation set-keys edge-1 --keys jwks.json";
 
 pub(super) const ATTESTATION_FORGET: &str = "\
 Examples:
-  The cluster was made anew, or its agents' ServiceAccount:
+  After the cluster or the agents' ServiceAccount was recreated:
   tombolo cluster attestation forget edge-1
   tombolo token create --cluster edge-1";
 
@@ -227,11 +227,11 @@ Examples:
 
 pub(super) const TOKEN_CREATE: &str = "\
 Examples:
-  What to do on the agent's machine, and the token:
+  Print the token, with instructions for the agent's machine:
   tombolo token create --cluster edge-1
-  For a site that somebody has to travel to:
+  For a site to which somebody has to travel:
   tombolo token create --cluster edge-1 --ttl 1h
-  Straight into the cluster:
+  Apply it to the cluster as a Secret:
   tombolo token create --cluster edge-1 -o manifest | kubectl apply -f -";
 
 pub(super) const TOKEN_LIST: &str = "\
@@ -246,7 +246,7 @@ pub(super) const AGENT_REVOKE: &str = "\
 Examples:
   One agent, as `tombolo clusters edge-1 --output wide` names it:
   tombolo agent revoke edge-1/0f3c9a7e
-  All agents that the cluster has now; new ones may come:
+  All agents that the cluster has now; new ones may enroll:
   tombolo agent revoke --cluster edge-1
   One certificate:
   tombolo agent revoke --serial 4f:a2:09:c3";
@@ -260,11 +260,11 @@ Examples:
 
 pub(super) const USER_REVOKE: &str = "\
 Examples:
-  A user, whatever proves the name:
+  A user, with every credential:
   tombolo user revoke --name alice
-  A certificate that was lost; its user gets another:
+  A lost certificate; its user may get another:
   tombolo user revoke --serial 4f:a2:09:c3
-  What alice was given before a time, and what everyone was:
+  Credentials issued before a time, of alice and of everyone:
   tombolo user revoke --name alice --issued-before 2026-01-31T12:00:00Z
   tombolo user revoke --issued-before 2026-01-31T12:00:00Z";
 
@@ -306,7 +306,7 @@ Examples:
   On the server's machine, every line:
   tombolo audit verify /var/lib/tombolo/server/audit \\
       --key /var/lib/tombolo/server/audit-chain.key
-  Elsewhere, with checkpoints that were sent there in time:
+  On another machine, with checkpoints that were copied there:
   tombolo audit verify copy/audit --checkpoints seen.jsonl \\
       --public-key audit.pub
   For programs:
@@ -346,7 +346,7 @@ Examples:
   For a program, and two clusters:
   tombolo user dial-token create --user ci --cluster edge-1 \\
       --cluster edge-2 --ttl 30d --out ci.dial
-  For whatever clusters are in a network when it is used:
+  For the clusters that are in a network when it is used:
   tombolo user dial-token create --user ci --network plant-7 \\
       --out plant-7.dial";
 

@@ -1,4 +1,4 @@
-//! The words of `tombolo kubeconfig`.
+//! The arguments of `tombolo kubeconfig`.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use proto::ClusterId;
 use crate::names::{GatewayUrl, HostSuffix};
 
 #[derive(Args)]
-pub(crate) struct Kubeconfig {
-    #[arg(long, value_name = "URL", help = "Where the gateway is: https://HOST[:PORT]")]
+pub(crate) struct KubeconfigArgs {
+    #[arg(long, value_name = "URL", help = "The URL of the gateway: https://HOST[:PORT]")]
     pub(crate) gateway: Option<GatewayUrl>,
-    /// Certificates that vouch for the gateway (server-ca.crt)
+    /// The CA certificates of the gateway (server-ca.crt)
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// Your certificate
+    /// Your certificate for the gateway
     #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "token_file")]
     pub(crate) cert: Option<PathBuf>,
     /// The key of your certificate
@@ -29,7 +29,7 @@ pub(crate) struct Kubeconfig {
     /// Reach clusters as CLUSTER.SUFFIX, for tools that drop the path of a server's URL
     #[arg(long, value_name = "SUFFIX")]
     pub(crate) host_names: Option<HostSuffix>,
-    /// Copy certificates, key and token into the kubeconfig; if false, it names their files
+    /// Embed certificates, key and token in the kubeconfig; if false, it has the paths of their files
     #[arg(
         long,
         value_name = "BOOL",
@@ -43,7 +43,7 @@ pub(crate) struct Kubeconfig {
     /// Write this file, with mode 0600, instead of printing
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace the output file if it is already there
+    /// Replace the output file if it exists
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
 }

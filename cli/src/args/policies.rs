@@ -1,4 +1,4 @@
-//! The words of `tombolo policy`.
+//! The arguments of `tombolo policy`.
 
 use std::path::PathBuf;
 
@@ -10,60 +10,61 @@ use proto::ClusterId;
 use super::examples;
 
 #[derive(Subcommand)]
-pub(crate) enum Policy {
-    /// Say what is wrong in a policy, with the line, or that nothing is
+pub(crate) enum PolicyCommand {
+    /// Check a policy file, and print the first error with its line
     ///
-    /// A server takes a policy exactly if this finds nothing. Ends with 1 if something is wrong.
+    /// A server accepts exactly the policies in which this finds no error. The exit code is 1 if there is an error.
     #[command(after_long_help = examples::POLICY_CHECK)]
     Check(PolicyCheck),
-    /// Say whether a policy allows something, and which rule decides
+    /// Explain whether a policy allows a request, and which rule decides
     ///
-    /// Asks the file, not a server. What is asked is a resource with its verb, or a path as a caller sends it, or a host
-    /// and port that is dialed, or another identity. Ends with 0 if it is allowed, 1 if it is not, 2 if nothing could be decided.
+    /// Evaluates the file, without a server. The request is a resource with its verb, or a path as a caller sends it, or a host
+    /// and port to dial, or a user to impersonate. The exit code is 0 if it is allowed, 1 if it is denied, and 2 if nothing could
+    /// be decided.
     #[command(after_long_help = examples::POLICY_EXPLAIN)]
     Explain(Box<PolicyExplain>),
 }
 
 #[derive(Args)]
 pub(crate) struct PolicyCheck {
-    /// The policy
+    /// The policy file to read
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }
 
 #[derive(Args)]
 pub(crate) struct PolicyExplain {
-    /// The policy
+    /// The policy file to read
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
-    /// How somebody came in: client-certificate, token, dial-token, oidc:NAME, token-review:NAME or way-in:NAME
+    /// The method by which the caller authenticated: client-certificate, token, dial-token, oidc:NAME, token-review:NAME or entry-point:NAME
     #[arg(long, value_name = "METHOD", value_parser = policy::method)]
     pub(crate) method: String,
-    /// Who that is, with the prefix of the method
+    /// The caller's user name, with the prefix of the method
     #[arg(long, value_name = "USER")]
     pub(crate) user: String,
-    /// A group, with the prefix of the method; repeat for more
+    /// A group of the caller, with the prefix of the method; repeat for more
     #[arg(long = "group", value_name = "GROUP")]
     pub(crate) groups: Vec<String>,
-    /// Which cluster is asked
+    /// The cluster of the request
     #[arg(long, value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
-    /// Labels that the server keeps for the cluster; repeat for more
+    /// Labels that the cluster has at the server; repeat for more
     #[arg(long, value_name = "KEY=VALUE", value_parser = label, value_delimiter = ',')]
     pub(crate) labels: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) asked: PolicyAsked,
-    /// How to say it
+    /// The output format, in place of lines for people
     #[arg(long, short, value_name = "FORMAT")]
     pub(crate) output: Option<PolicyOutput>,
 }
 
-/// What is asked for, in one of four ways.
+/// The request, in one of four forms.
 #[derive(Args)]
 #[group(id = "asked", skip)]
-#[command(group(ArgGroup::new("way").args(["resource", "path", "target", "as_user"]).required(true)))]
+#[command(group(ArgGroup::new("request").args(["resource", "path", "target", "as_user"]).required(true)))]
 pub(crate) struct PolicyAsked {
-    /// What is done with the resource: get, list, watch, create, connect and so on
+    /// The verb for the resource: get, list, watch, create, connect and so on
     #[arg(long, value_name = "VERB", requires = "resource")]
     pub(crate) verb: Option<Verb>,
     /// A resource in the plural, perhaps with a subresource: pods/log
@@ -72,22 +73,22 @@ pub(crate) struct PolicyAsked {
     /// The resource's API group; empty for the core group
     #[arg(long, value_name = "GROUP", default_value = "", requires = "resource")]
     pub(crate) api_group: String,
-    /// The resource's namespace [default: none, or all together]
+    /// The resource's namespace [default: none, or all namespaces]
     #[arg(long, value_name = "NAMESPACE", requires = "resource")]
     pub(crate) namespace: Option<String>,
-    /// A path of the cluster's API with its query
+    /// A path of the cluster's API, with its query
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<String>,
-    /// The method with which the path is asked
+    /// The HTTP method for the path
     #[arg(long, value_name = "METHOD", default_value = "GET", requires = "path")]
     pub(crate) http_method: http::Method,
-    /// What is dialed from within the cluster
+    /// A target to dial in the cluster
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) target: Option<Target>,
-    /// A user whom that somebody wants to be taken for, as by kubectl --as
+    /// A user to impersonate, as with kubectl --as
     #[arg(long = "as", value_name = "USER")]
     pub(crate) as_user: Option<String>,
-    /// A group that goes with it, as by kubectl --as-group; repeat for more
+    /// A group to impersonate, as with kubectl --as-group; repeat for more
     #[arg(long = "as-group", value_name = "GROUP", requires = "as_user")]
     pub(crate) as_groups: Vec<String>,
 }
@@ -98,6 +99,6 @@ pub(crate) enum PolicyOutput {
 }
 
 fn label(text: &str) -> Result<(String, String), &'static str> {
-    let (key, value) = text.split_once('=').ok_or("not KEY=VALUE")?;
+    let (key, value) = text.split_once('=').ok_or("use KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! What may be said of callers, their tokens and their revocations.
+//! The arguments of `tombolo user`: tokens and revocations of callers.
 
 use std::path::PathBuf;
 
@@ -6,59 +6,59 @@ use clap::{Args, Subcommand};
 use prost_types::Timestamp;
 use proto::ClusterId;
 
-use super::at_server::AtServer;
-use super::copied::{CopyPlace, OwnKubeconfig};
+use super::admin_endpoint::AdminServerArgs;
 use super::examples;
-use crate::names::{GatewayUrl, Group, Label, User as UserName, Validity};
+use super::kubeconfig_copy::{ClusterKubeconfig, CopyOutput};
+use crate::names::{GatewayUrl, Group, Label, User, Validity};
 
 #[derive(Subcommand)]
-pub(crate) enum User {
-    /// Make tokens with which callers come in, for the server's token file
+pub(crate) enum UserCommand {
+    /// Create bearer tokens of callers, for the server's token file
     #[command(subcommand, after_long_help = examples::USER_TOKEN)]
-    Token(UserToken),
-    /// Make tokens that connect callers without a certificate to targets of clusters
+    Token(UserTokenCommand),
+    /// Create tokens with which callers without a certificate dial targets in clusters
     #[command(subcommand, after_long_help = examples::DIAL_TOKEN)]
-    DialToken(DialToken),
-    /// Refuse callers from now on, and end what they have running
+    DialToken(DialTokenCommand),
+    /// Revoke callers: refuse them from now on, and end their requests
     ///
-    /// By name: whoever has it, whatever proves it. By serial number: one certificate. By the time at which they were issued:
-    /// all credentials from before, of one user or of everyone; those that do not say when they were issued, such as static
-    /// tokens, count as from before. Certificates count from their beginning, which `tombolo ca` dates 5 minutes back.
+    /// --name refuses a user, with every credential. --serial refuses one certificate. --issued-before refuses all credentials that
+    /// are older, of one user or of everyone; a credential without a date of issue, such as a static token, counts as older. The
+    /// date of a certificate is its beginning, which `tombolo ca` dates 5 minutes back.
     #[command(after_long_help = examples::USER_REVOKE)]
     Revoke(UserRevoke),
-    /// Show which callers are refused
+    /// List the revocations of callers
     #[command(after_long_help = examples::USER_LIST)]
     List(UserList),
-    /// Take a revocation back
+    /// Withdraw a revocation of callers
     #[command(after_long_help = examples::USER_RESTORE)]
     Restore(UserRestore),
 }
 
 #[derive(Subcommand)]
-pub(crate) enum UserToken {
-    /// Make a token, and print its line for the server's token file
+pub(crate) enum UserTokenCommand {
+    /// Create a token, and print its line for the server's token file
     ///
-    /// The token goes into a file of its own, which only you can read: carry it to whom it is for, as --token-file of
-    /// `tombolo kubeconfig`. The line has its digest alone. The server reads its token file when it starts.
+    /// The token is written to a file that only you can read: give it to the user, for `tombolo kubeconfig --token-file`. The line
+    /// has only its digest. The server reads its token file when it starts.
     #[command(after_long_help = examples::USER_TOKEN_CREATE)]
     Create(UserTokenCreate),
-    /// Print a token file with digests in place of the tokens that stand in it in plain text
+    /// Print a token file with digests in place of its plain tokens
     #[command(after_long_help = examples::USER_TOKEN_HASH)]
     Hash(UserTokenHash),
 }
 
 #[derive(Args)]
 pub(crate) struct UserTokenCreate {
-    /// Whose token it is, without the prefix of tokens
+    /// The user of the token, without the prefix of tokens
     #[arg(long, value_name = "USER")]
-    pub(crate) user: UserName,
-    /// A group, without the prefix of tokens; repeat for more
+    pub(crate) user: User,
+    /// A group of the user, without the prefix of tokens; repeat for more
     #[arg(long = "group", value_name = "GROUP")]
     pub(crate) groups: Vec<Group>,
-    /// Where to write the token
+    /// The file to write the token to
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Replace the file that is already there
+    /// Replace the file if it exists
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -71,75 +71,75 @@ pub(crate) struct UserTokenHash {
 }
 
 #[derive(Subcommand)]
-pub(crate) enum DialToken {
-    /// Make a dial token
+pub(crate) enum DialTokenCommand {
+    /// Create a dial token for a user
     ///
-    /// It is written to a file, which only you can read, and shown nowhere. It opens the server's proxy listener and no other door,
-    /// for its owner alone, and policy has to let that user dial by the method dial-token.
+    /// The token is written to a file that only you can read, and is not printed. It authenticates its user at the server's proxy
+    /// listener and at no other listener. The policy has to allow that user to dial by the method dial-token.
     #[command(after_long_help = examples::DIAL_TOKEN_CREATE)]
     Create(DialTokenCreate),
-    /// Write a cluster's own kubeconfig with a dial token in it, for machines without this command
+    /// Write a copy of a cluster's own kubeconfig with a dial token, for machines without this command
     ///
-    /// Nothing in it changes but the proxy and what vouches for that. Programs verify the proxy by the same certificates as the API
-    /// server: so what is added vouches for the proxy's DNS name and no address, as `tombolo ca issue proxy` makes it. A kubeconfig
-    /// with a tls-server-name needs `tombolo proxy`.
+    /// Only the proxy and its CA are added. Programs verify the proxy by the same CA bundle as the API server, so the added CA must be
+    /// limited to the proxy's DNS name, as `tombolo ca issue proxy` makes it. For a kubeconfig with a tls-server-name use `tombolo
+    /// proxy`.
     #[command(after_long_help = examples::DIAL_TOKEN_KUBECONFIG)]
     Kubeconfig(DialTokenKubeconfig),
-    /// Show the dial tokens that are kept, without what makes them tokens
+    /// List the dial tokens, without their secrets
     #[command(after_long_help = examples::DIAL_TOKEN_LIST)]
     List(DialTokenList),
-    /// Take a dial token away, and end what runs by it
+    /// Revoke a dial token, and end its connections
     #[command(after_long_help = examples::DIAL_TOKEN_REVOKE)]
     Revoke(DialTokenRevoke),
 }
 
 #[derive(Args)]
 pub(crate) struct DialTokenCreate {
-    /// Whose it is, as policies name them
+    /// The user of the token, as policies name it
     #[arg(long, value_name = "NAME")]
-    pub(crate) user: UserName,
-    /// A cluster of whose targets it is; repeat for more, up to 100
+    pub(crate) user: User,
+    /// A cluster in which it may dial; repeat for more, up to 100
     #[arg(long = "cluster", value_name = "CLUSTER", required_unless_present = "networks")]
     pub(crate) clusters: Vec<ClusterId>,
-    /// A network of whose clusters' targets it is, whichever those are when it is used; repeat for more
+    /// A network in whose clusters it may dial, as they are when it is used; repeat for more
     #[arg(long = "network", value_name = "NETWORK")]
     pub(crate) networks: Vec<Label>,
-    /// How long it holds, from 1m to 30d
+    /// The lifetime of the token, from 1m to 30d
     #[arg(long, value_name = "TIME", default_value = "24h")]
     pub(crate) ttl: Validity,
-    /// Where to write it
+    /// The file to write it to
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Replace the file that is already there
+    /// Replace the file if it exists
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
 pub(crate) struct DialTokenKubeconfig {
-    #[arg(long, value_name = "URL", help = "Where the server's proxy listener is: https://HOST[:PORT]")]
+    #[arg(long, value_name = "URL", help = "The URL of the server's proxy listener: https://HOST[:PORT]")]
     pub(crate) proxy: GatewayUrl,
-    /// What vouches for it (proxy-ca.crt); without, it has a publicly trusted certificate, and so has the API server
+    /// The CA of the proxy listener (proxy-ca.crt); leave it out if proxy and API server have publicly trusted certificates
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// Whose the token is
+    /// The user of the token
     #[arg(long, value_name = "NAME")]
-    pub(crate) user: UserName,
+    pub(crate) user: User,
     /// The file with the token
     #[arg(long, value_name = "FILE")]
     pub(crate) dial_token_file: PathBuf,
     #[command(flatten)]
-    pub(crate) own: OwnKubeconfig,
+    pub(crate) own: ClusterKubeconfig,
     #[command(flatten)]
-    pub(crate) copy: CopyPlace,
+    pub(crate) copy: CopyOutput,
 }
 
 #[derive(Args)]
 pub(crate) struct DialTokenList {
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
@@ -148,7 +148,7 @@ pub(crate) struct DialTokenRevoke {
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
@@ -160,31 +160,31 @@ pub(crate) struct UserRevoke {
     /// One certificate, by its serial number in hexadecimal
     #[arg(long, value_name = "SERIAL", group = "revoked", conflicts_with_all = ["name", "issued_before"])]
     pub(crate) serial: Option<String>,
-    /// Only what was issued before this time, as in 2026-01-31T12:00:00Z; of everyone, without --name
+    /// Only credentials that were issued before this time, such as 2026-01-31T12:00:00Z; of everyone, without --name
     #[arg(long, value_name = "TIME", group = "revoked")]
     pub(crate) issued_before: Option<Timestamp>,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
 pub(crate) struct UserList {
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]
 #[group(id = "restored", required = true, multiple = false)]
 pub(crate) struct UserRestore {
-    /// A user
+    /// The revocation of a user
     #[arg(long, value_name = "NAME", group = "restored")]
     pub(crate) name: Option<String>,
-    /// One certificate, by its serial number in hexadecimal
+    /// The revocation of a certificate, by its serial number in hexadecimal
     #[arg(long, value_name = "SERIAL", group = "restored")]
     pub(crate) serial: Option<String>,
-    /// What was revoked of everyone
+    /// The revocation of everyone's older credentials
     #[arg(long, group = "restored")]
     pub(crate) everyone: bool,
     #[command(flatten)]
-    pub(crate) server: AtServer,
+    pub(crate) server: AdminServerArgs,
 }

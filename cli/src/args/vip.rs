@@ -1,20 +1,20 @@
-//! The words of `tombolo vip`.
+//! The arguments of `tombolo vip`.
 
 use clap::Args;
 
-use super::copied::{CopyPlace, OwnKubeconfig};
+use super::kubeconfig_copy::{ClusterKubeconfig, CopyOutput};
 use crate::names::GatewayUrl;
 
 #[derive(Args)]
-pub(crate) struct Vip {
+pub(crate) struct VipArgs {
     #[arg(
         long,
         value_name = "URL",
-        help = "Where the server has the cluster: https://NAME.NAMESPACE.svc of its Service, or https://ADDRESS[:PORT]"
+        help = "The virtual address of the cluster: https://NAME.NAMESPACE.svc of its Service, or https://ADDRESS[:PORT]"
     )]
     pub(crate) server: GatewayUrl,
     #[command(flatten)]
-    pub(crate) own: OwnKubeconfig,
+    pub(crate) own: ClusterKubeconfig,
     #[command(flatten)]
-    pub(crate) copy: CopyPlace,
+    pub(crate) copy: CopyOutput,
 }

@@ -1,4 +1,4 @@
-//! The trust bundle of an authority: every role's roots, signed by those of servers.
+//! The trust bundle of a certificate authority: the roots of every role, signed by the server roots.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -8,42 +8,42 @@ use trust::bundle::{BUNDLE_BYTES_MAX, BundleError, SignBundleError, TrustBundle}
 use trust::names::TrustDomain;
 use trust::{Role, Root};
 
-use super::place;
+use super::paths;
 use crate::files::{self, ReadError};
 
-/// Why there is no new bundle.
+/// The error if no new trust bundle was made.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BundleFault {
+pub(crate) enum BundleFileError {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error("{0} is not the trust bundle that `tombolo ca` wrote; restore it from a backup")]
-    Former(PathBuf, #[source] BundleError),
-    #[error("the new trust bundle is none")]
+    Previous(PathBuf, #[source] BundleError),
+    #[error("the new trust bundle is not valid")]
     New(#[from] BundleError),
     #[error(transparent)]
     Sign(#[from] SignBundleError),
 }
 
-/// The bundle that follows the one in `directory`, of these roots, signed by those of servers among `by`.
+/// Encodes the next version of the bundle in `directory`, or version 1 if there is none. The server roots among `by` sign it.
 pub(super) fn next(
     directory: &Path,
     domain: TrustDomain,
     roots: Vec<(Role, CertificateDer<'static>)>,
     by: &[&Root],
-) -> Result<Vec<u8>, BundleFault> {
-    let path = place::bundle(directory);
-    let former = match path.symlink_metadata() {
+) -> Result<Vec<u8>, BundleFileError> {
+    let path = paths::bundle(directory);
+    let previous = match path.symlink_metadata() {
         Ok(_) => {
             let bytes = files::read_bytes(&path)?;
-            TrustBundle::look(&bytes).map_err(|error| BundleFault::Former(path, error))?.version()
+            TrustBundle::look(&bytes).map_err(|error| BundleFileError::Previous(path, error))?.version()
         }
         Err(_) => 0,
     };
-    Ok(TrustBundle::new(former + 1, domain, SystemTime::now(), roots)?.sign(by)?)
+    Ok(TrustBundle::new(previous + 1, domain, SystemTime::now(), roots)?.sign(by)?)
 }
 
-/// The bundle in the file, if it is one.
-pub(super) fn look(path: &Path) -> Result<Option<TrustBundle>, ReadError> {
+/// Reads a trust bundle. `None` if the file is something else.
+pub(super) fn read(path: &Path) -> Result<Option<TrustBundle>, ReadError> {
     let bytes = files::read_bytes(path)?;
     Ok(Some(bytes)
         .filter(|bytes| bytes.len() <= BUNDLE_BYTES_MAX)

@@ -1,22 +1,22 @@
-//! `tombolo ca intermediate`: makes what issues certificates, so that the roots can go offline.
+//! `tombolo ca intermediate`: makes an intermediate CA, so that the root can stay offline.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use trust::sealed::{self, LoadError, SealingKey, SealingKeyError};
 use trust::{Intermediate, MakeError};
 
-use super::place;
-use super::record::{self, RecordError};
+use super::metadata::{self, MetadataError};
+use super::paths;
 use super::root::{self, RootError};
 use crate::args::CaIntermediate;
-use crate::files::{self, Audience, Existing, WriteError};
+use crate::files::{self, Existing, NewFile, WriteError};
 
-/// Why there is no intermediate.
+/// The error if no intermediate was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IntermediateError {
     #[error(transparent)]
-    Record(#[from] RecordError),
+    Record(#[from] MetadataError),
     #[error(transparent)]
     Root(#[from] RootError),
     #[error("the intermediate could not be made")]
@@ -31,22 +31,18 @@ pub(crate) enum IntermediateError {
     Write(#[from] WriteError),
 }
 
-/// What is to be written.
-type Files = Vec<(PathBuf, String, Audience)>;
-
-/// Makes the intermediate of a role anew.
-pub(crate) fn intermediate(order: &CaIntermediate) -> Result<Vec<String>, IntermediateError> {
-    let directory = &order.dir;
-    let domain = record::trust_domain(directory)?;
-    let root = root::load(directory, order.role, domain)?;
+/// Makes a new intermediate for a role, and describes the files that it wrote.
+pub(crate) fn intermediate(args: &CaIntermediate) -> Result<Vec<String>, IntermediateError> {
+    let directory = &args.dir;
+    let domain = metadata::trust_domain(directory)?;
+    let root = root::load(directory, args.role, domain)?;
     let made = root.intermediate(SystemTime::now())?;
-    let key_path = order.sealing_key.clone().unwrap_or_else(|| place::sealing_key(directory));
+    let key_path = args.sealing_key.clone().unwrap_or_else(|| paths::sealing_key(directory));
     let (sealing, mut files) = sealing_key(&key_path)?;
-    let path = order.out.clone().unwrap_or_else(|| place::intermediate(directory, order.role));
+    let path = args.out.clone().unwrap_or_else(|| paths::intermediate(directory, args.role));
     let text = sealed_text(&made, &sealing)?;
-    files.push((path.clone(), text, Audience::Owner));
-    let existing = if order.force { Existing::Replace } else { Existing::Keep };
-    let files = files.iter().map(|(path, text, audience)| (path.clone(), text.as_str(), *audience)).collect();
+    files.push(NewFile::private(path.clone(), text));
+    let existing = if args.force { Existing::Replace } else { Existing::Keep };
     files::write_all(files, existing)?;
     Ok(vec![
         format!(
@@ -56,23 +52,23 @@ pub(crate) fn intermediate(order: &CaIntermediate) -> Result<Vec<String>, Interm
             key_path.display()
         ),
         format!(
-            "next: certificates that the former one issued stay valid; {} can go offline again",
-            place::root_key(directory, order.role).display()
+            "next: certificates of the previous intermediate stay valid; move {} offline again",
+            paths::root_key(directory, args.role).display()
         ),
     ])
 }
 
-/// The file that holds an intermediate.
+/// The contents of a `.sealed` file: the intermediate, encrypted with the sealing key.
 pub(super) fn sealed_text(made: &Intermediate, sealing: &SealingKey) -> Result<String, IntermediateError> {
     sealed::seal(made, sealing).ok_or(IntermediateError::Seal)
 }
 
-/// The sealing key at `path`, or a new one that is to be written there.
-fn sealing_key(path: &Path) -> Result<(SealingKey, Files), IntermediateError> {
+/// The sealing key at `path`, or a new key with the file that is to be written there.
+fn sealing_key(path: &Path) -> Result<(SealingKey, Vec<NewFile>), IntermediateError> {
     if path.symlink_metadata().is_ok() {
         return Ok((sealed::load_key(path)?, Vec::new()));
     }
     let key = SealingKey::generate()?;
-    let file = (path.to_owned(), key.to_text(), Audience::Owner);
+    let file = NewFile::private(path.to_owned(), key.to_text());
     Ok((key, vec![file]))
 }

@@ -3,14 +3,14 @@
 use proto::spiffe::AgentId;
 use trust::{Role, Subject};
 
-use super::leaf::{LeafError, Pair, Places};
-use super::place;
-use super::record::{self, RecordError};
+use super::leaf::{IssuedPair, LeafError, PairPaths};
+use super::metadata::{self, MetadataError};
+use super::paths::{self, certificate_use, key_use};
 use crate::args::{IssueAdmin, IssueAgent, IssueCaller, IssueServer, Placement};
 use crate::files::{Existing, WriteError};
 use crate::names::{Label, NoRandomness, ServerName, User, Validity};
 
-/// Why no certificate was issued.
+/// The error if no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IssueError {
     #[error(
@@ -22,27 +22,27 @@ pub(crate) enum IssueError {
     #[error(transparent)]
     Randomness(#[from] NoRandomness),
     #[error(transparent)]
-    Record(#[from] RecordError),
+    Record(#[from] MetadataError),
     #[error(transparent)]
     Leaf(#[from] LeafError),
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// One certificate for the gateway and for the listener of tunnels: all its names, and the URI that agents require.
-pub(crate) fn issue_server(order: &IssueServer) -> Result<Vec<String>, IssueError> {
-    let mut names = order.names.clone();
-    names.extend(order.suffix.iter().flat_map(|suffix| suffix.names()));
-    let id = match (&order.id, order.names.first()) {
+/// Issues a server certificate for the gateway and the tunnel listener, with the SPIFFE URI that agents require.
+pub(crate) fn issue_server(args: &IssueServer) -> Result<Vec<String>, IssueError> {
+    let mut names = args.names.clone();
+    names.extend(args.suffix.iter().flat_map(|suffix| suffix.names()));
+    let id = match (&args.id, args.names.first()) {
         (Some(id), _) => id.clone(),
         (None, Some(first)) => {
             Label::like(&first.to_string()).ok_or_else(|| IssueError::NoId(first.clone()))?
         }
-        // clap asks for one.
+        // clap requires at least one name.
         (None, None) => Label::random()?,
     };
-    let name = order.id.as_ref().map_or_else(|| "server".to_owned(), |id| format!("{id}-server"));
-    let (_, mut lines) = issue(&order.placement, Subject::Server { id, names }, &name)?;
+    let name = args.id.as_ref().map_or_else(|| "server".to_owned(), |id| format!("{id}-server"));
+    let (_, mut lines) = issue(&args.placement, Subject::Server { id, names }, &name)?;
     lines.push(
         "next: give agents server-ca.crt, and issue their certificates with `tombolo ca issue agent`"
             .to_owned(),
@@ -50,60 +50,70 @@ pub(crate) fn issue_server(order: &IssueServer) -> Result<Vec<String>, IssueErro
     Ok(lines)
 }
 
-/// A certificate whose one name says which cluster the agent speaks for.
-pub(crate) fn issue_agent(order: &IssueAgent) -> Result<Vec<String>, IssueError> {
-    let cluster = &order.cluster;
-    let id = order.id.clone().map_or_else(Label::random, Ok)?;
-    // A dot, which no label has: so no cluster's name can be taken for another's name with an id.
+/// Issues an agent certificate. Its only name is a SPIFFE URI with the cluster.
+pub(crate) fn issue_agent(args: &IssueAgent) -> Result<Vec<String>, IssueError> {
+    let cluster = &args.cluster;
+    let id = args.id.clone().map_or_else(Label::random, Ok)?;
+    // A dot is in no label, so CLUSTER.ID cannot be the name of another cluster.
     let name =
-        order.id.as_ref().map_or_else(|| format!("{cluster}-agent"), |id| format!("{cluster}.{id}-agent"));
+        args.id.as_ref().map_or_else(|| format!("{cluster}-agent"), |id| format!("{cluster}.{id}-agent"));
     let agent = AgentId::new(cluster.clone(), id.as_str()).ok_or(NoRandomness)?;
-    let uri = agent.uri(record::trust_domain(&order.placement.dir)?.as_str());
-    let (_, mut lines) = issue(&order.placement, Subject::Agent(agent), &name)?;
+    let uri = agent.uri(metadata::trust_domain(&args.placement.dir)?.as_str());
+    let (_, mut lines) = issue(&args.placement, Subject::Agent(agent), &name)?;
     lines.push(format!("names {uri}"));
     Ok(lines)
 }
 
-/// A certificate that names a person or program and its groups.
-pub(crate) fn issue_caller(order: &IssueCaller) -> Result<Vec<String>, IssueError> {
-    let subject = Subject::Caller { user: order.user.clone(), groups: order.groups.clone() };
-    let name = format!("{}-caller", file_name(&order.user));
-    let (places, mut lines) = issue(&order.placement, subject, &name)?;
+/// Issues a caller certificate with a user name and groups.
+pub(crate) fn issue_caller(args: &IssueCaller) -> Result<Vec<String>, IssueError> {
+    let subject = Subject::Caller { user: args.user.clone(), groups: args.groups.clone() };
+    let name = format!("{}-caller", file_name(&args.user));
+    let (written, mut lines) = issue(&args.placement, subject, &name)?;
     lines.push(format!(
         "next: tombolo kubeconfig --gateway https://HOST:8443 --ca {} --cert {} --key {} --cluster CLUSTER",
-        place::root_certificate(&order.placement.dir, Role::Server).display(),
-        places.certificate.display(),
-        places.key.display(),
+        paths::root_certificate(&args.placement.dir, Role::Server).display(),
+        written.certificate.display(),
+        written.key.display(),
     ));
     Ok(lines)
 }
 
-/// A certificate that names who runs the server.
-pub(crate) fn issue_admin(order: &IssueAdmin) -> Result<Vec<String>, IssueError> {
-    let subject = Subject::Admin { name: order.name.clone() };
-    let (places, mut lines) = issue(&order.placement, subject, &format!("{}-admin", order.name))?;
+/// Issues an administrator certificate with the name to which server.yaml gives a role.
+pub(crate) fn issue_admin(args: &IssueAdmin) -> Result<Vec<String>, IssueError> {
+    let subject = Subject::Admin { name: args.name.clone() };
+    let (written, mut lines) = issue(&args.placement, subject, &format!("{}-admin", args.name))?;
     lines.push(format!(
         "next: give {} a role in admin.tcp.roles of server.yaml, and ask with tombolo clusters --server https://HOST:9443 --ca {} --cert {} --key {}",
-        order.name,
-        place::root_certificate(&order.placement.dir, Role::Server).display(),
-        places.certificate.display(),
-        places.key.display(),
+        args.name,
+        paths::root_certificate(&args.placement.dir, Role::Server).display(),
+        written.certificate.display(),
+        written.key.display(),
     ));
     Ok(lines)
 }
 
-fn issue(placement: &Placement, subject: Subject, name: &str) -> Result<(Places, Vec<String>), IssueError> {
+fn issue(
+    placement: &Placement,
+    subject: Subject,
+    name: &str,
+) -> Result<(PairPaths, Vec<String>), IssueError> {
     let role = subject.role();
-    let (validity, existing) = terms(role, placement)?;
-    record::trust_domain(&placement.dir)?;
-    let pair = Pair::issue(&placement.dir, subject, validity)?;
-    let places = pair.write(placement.out.as_deref().unwrap_or(&placement.dir), name, existing)?;
-    let lines = told(&places, role, validity);
-    Ok((places, lines))
+    let (validity, existing) = validity_and_existing(role, placement)?;
+    metadata::trust_domain(&placement.dir)?;
+    let pair = IssuedPair::issue(&placement.dir, subject, validity)?;
+    let written = pair.write(placement.out.as_deref().unwrap_or(&placement.dir), name, existing)?;
+    let lines = summary(&written, role, validity);
+    Ok((written, lines))
 }
 
-/// How long, and whether old files give way.
-pub(super) fn terms(role: Role, placement: &Placement) -> Result<(Validity, Existing), IssueError> {
+/// The validity and what happens to existing files, from the flags or the defaults of the role.
+///
+/// # Errors
+/// A validity that is longer than the role allows.
+pub(super) fn validity_and_existing(
+    role: Role,
+    placement: &Placement,
+) -> Result<(Validity, Existing), IssueError> {
     let asked = placement.validity.unwrap_or_else(|| validity_default(role));
     let max = validity_max(role);
     if asked > max {
@@ -112,9 +122,9 @@ pub(super) fn terms(role: Role, placement: &Placement) -> Result<(Validity, Exis
     Ok((asked, if placement.force { Existing::Replace } else { Existing::Keep }))
 }
 
-/// How long a certificate of this role is valid where nothing is said.
+/// The validity of a certificate of this role without --validity.
 ///
-/// Of a server and an agent, long enough not to be renewed in a hurry by hand; of a person, short.
+/// Servers and agents get enough time for a renewal by hand, people get less.
 fn validity_default(role: Role) -> Validity {
     match role {
         Role::Server | Role::Agent => Validity::days(90),
@@ -122,7 +132,7 @@ fn validity_default(role: Role) -> Validity {
     }
 }
 
-/// The longest validity that is issued.
+/// The longest validity that is issued for this role.
 fn validity_max(role: Role) -> Validity {
     match role {
         // Apple's TLS refuses servers' certificates of more than 825 days, counted from the backdated beginning,
@@ -132,16 +142,16 @@ fn validity_max(role: Role) -> Validity {
     }
 }
 
-/// The user as part of a file's name: what could lead elsewhere or need quoting becomes `-`.
+/// The user name as part of a file name. Characters that could leave the directory or need quoting become `-`.
 fn file_name(user: &User) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._@+".contains(c);
     user.as_str().chars().map(|c| if plain(c) { c } else { '-' }).collect()
 }
 
-fn told(places: &Places, role: Role, validity: Validity) -> Vec<String> {
-    let (certificate, key) = (places.certificate.display(), places.key.display());
+fn summary(paths: &PairPaths, role: Role, validity: Validity) -> Vec<String> {
+    let (certificate, key) = (paths.certificate.display(), paths.key.display());
     vec![
-        format!("wrote {certificate} (valid {validity}; for {})", place::of_certificate(role)),
-        format!("wrote {key} (private; for {})", place::of_key(role)),
+        format!("wrote {certificate} (valid {validity}; for {})", certificate_use(role)),
+        format!("wrote {key} (private; for {})", key_use(role)),
     ]
 }

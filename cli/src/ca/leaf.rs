@@ -1,4 +1,4 @@
-//! A certificate with its key, on its way to two files.
+//! Issues a leaf certificate with a new key, and writes both to files.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -8,28 +8,28 @@ use time::OffsetDateTime;
 use trust::sealed::LoadError;
 use trust::{Intermediate, Issued, Order, ProvenKey, Role, SignError, Subject};
 
-use super::place;
-use crate::files::{self, Audience, Existing, WriteError};
+use super::paths;
+use crate::files::{self, Existing, NewFile, WriteError};
 use crate::names::Validity;
 use crate::pem;
 
-/// A certificate beside the key that it was made for, not yet written.
-pub(super) struct Pair {
+/// A certificate and its key, not yet written.
+pub(super) struct IssuedPair {
     issued: Issued,
     key: KeyPair,
 }
 
-/// Where a pair was written.
-pub(super) struct Places {
+/// The files to which a pair was written.
+pub(super) struct PairPaths {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
 }
 
-/// Why a certificate was not made.
+/// The error if no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeafError {
     #[error(
-        "{directory} has nothing that issues certificates for the role {role}; make it with `tombolo ca intermediate --dir {directory} --role {role}`"
+        "{directory} has no intermediate that issues certificates for the role {role}; make it with `tombolo ca intermediate --dir {directory} --role {role}`"
     )]
     NoIntermediate { directory: PathBuf, role: Role },
     #[error(transparent)]
@@ -44,15 +44,15 @@ pub(crate) enum LeafError {
     Sign(SignError),
 }
 
-impl Pair {
-    /// Makes a key and has the intermediate in `directory` issue a certificate for it.
+impl IssuedPair {
+    /// Makes a key, and issues a certificate for it with the intermediate in `directory`.
     pub(super) fn issue(directory: &Path, subject: Subject, validity: Validity) -> Result<Self, LeafError> {
         let role = subject.role();
-        let path = place::intermediate(directory, role);
+        let path = paths::intermediate(directory, role);
         if path.symlink_metadata().is_err() {
             return Err(LeafError::NoIntermediate { directory: directory.to_owned(), role });
         }
-        let issuer: Intermediate = trust::sealed::load(&path, &place::sealing_key(directory))?;
+        let issuer: Intermediate = trust::sealed::load(&path, &paths::sealing_key(directory))?;
         let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(LeafError::Key)?;
         let key =
             ProvenKey::of_pair(&pair).ok_or(LeafError::Key(rcgen::Error::UnsupportedSignatureAlgorithm))?;
@@ -71,28 +71,27 @@ impl Pair {
         Ok(Self { issued, key: pair })
     }
 
-    /// Writes `NAME.key` and `NAME.crt` to `directory`, which is created if need be.
+    /// Writes `NAME.key` and `NAME.crt` to `directory`, which is created if it is missing.
     ///
-    /// The certificate file holds the intermediates behind the leaf, which the other side does not have.
+    /// The certificate file holds the intermediate after the leaf, because peers have only the root.
     pub(super) fn write(
         self,
         directory: &Path,
         name: &str,
         existing: Existing,
-    ) -> Result<Places, WriteError> {
+    ) -> Result<PairPaths, WriteError> {
         files::create_private_directory(directory)?;
-        // Not `with_extension`: it would cut off what follows a dot in the name.
-        let places = Places {
+        // Not `with_extension`, which would replace everything after a dot in the name.
+        let paths = PairPaths {
             certificate: directory.join(format!("{name}.crt")),
             key: directory.join(format!("{name}.key")),
         };
-        let key = self.key.serialize_pem();
-        let chain: String = self.issued.chain.iter().map(pem::certificate_text).collect();
+        let chain: String = self.issued.chain.iter().map(pem::encode_certificate).collect();
         let files = vec![
-            (places.key.clone(), key.as_str(), Audience::Owner),
-            (places.certificate.clone(), chain.as_str(), Audience::Everyone),
+            NewFile::private(paths.key.clone(), self.key.serialize_pem()),
+            NewFile::public(paths.certificate.clone(), chain),
         ];
         files::write_all(files, existing)?;
-        Ok(places)
+        Ok(paths)
     }
 }

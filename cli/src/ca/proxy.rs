@@ -1,7 +1,7 @@
-//! `tombolo ca issue proxy`: the proxy listener's certificate, below a CA of its own that vouches for one DNS name and no address.
+//! `tombolo ca issue proxy`: a certificate for the proxy listener, from a CA that may sign for one DNS name and no address.
 //!
-//! Kubeconfigs have one bundle for the API server and for its proxy. What is put there for the proxy must not be able to speak for
-//! the API server: so it is constrained, critically (RFC 5280, section 4.2.1.10).
+//! A kubeconfig has one CA bundle for the API server and for its proxy. The CA of the proxy must not be able to impersonate the
+//! API server, so it has critical name constraints (RFC 5280, section 4.2.1.10).
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -14,26 +14,26 @@ use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
 use trust::Role;
 
-use super::issue::{IssueError, terms};
-use super::record;
+use super::issue::{IssueError, validity_and_existing};
+use super::metadata;
 use crate::args::IssueProxy;
-use crate::files::{self, Audience, Existing, WriteError};
+use crate::files::{self, Existing, NewFile, WriteError};
 use crate::names::ServerName;
 use crate::pem::{self, PemError};
 
-/// The CA outlives some of what it issues.
+/// Validity of the CA, which outlives the certificates that it issues.
 const CA_VALIDITY: Duration = Duration::days(10 * 365);
 
-/// As for every certificate: clocks differ.
+/// The time by which each certificate is dated back, because clocks differ.
 const BACKDATED: Duration = Duration::minutes(5);
 
-/// Why there is no certificate for the proxy listener.
+/// The error if no certificate was issued for the proxy listener.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IssueProxyError {
-    #[error("{0} is an address, which what vouches for a proxy must not vouch for; use a DNS name")]
+    #[error("{0} is an address, for which the CA of a proxy must not sign; use a DNS name")]
     Address(ServerName),
     #[error(
-        "{0} vouches for another name than {1}; keep that name, or have both made anew with --force and hand the new \
+        "{0} may sign for another name than {1}; keep that name, or make both anew with --force and hand the new \
          proxy-ca.crt out"
     )]
     OtherName(PathBuf, String),
@@ -47,47 +47,45 @@ pub(crate) enum IssueProxyError {
     Write(#[from] WriteError),
 }
 
-/// What vouches for one proxy.
-struct Authority {
+/// The CA of one proxy.
+struct ProxyCa {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
 }
 
-/// Issues the certificate, and makes the CA if it is not there.
-pub(crate) fn issue_proxy(order: &IssueProxy) -> Result<Vec<String>, IssueProxyError> {
-    let IssueProxy { placement, name } = order;
+/// Issues the certificate, and makes the CA if it does not exist.
+pub(crate) fn issue_proxy(args: &IssueProxy) -> Result<Vec<String>, IssueProxyError> {
+    let IssueProxy { placement, name } = args;
     let ServerName::Dns(name) = name else { return Err(IssueProxyError::Address(name.clone())) };
-    let (validity, existing) = terms(Role::Server, placement)?;
-    record::trust_domain(&placement.dir).map_err(IssueError::from)?;
+    let (validity, existing) = validity_and_existing(Role::Server, placement)?;
+    metadata::trust_domain(&placement.dir).map_err(IssueError::from)?;
     let out = placement.out.as_deref().unwrap_or(&placement.dir);
     files::create_private_directory(out)?;
     let [ca, ca_key] = ["proxy-ca.crt", "proxy-ca.key"].map(|file| placement.dir.join(file));
     let [certificate, key] = ["proxy.crt", "proxy.key"].map(|file| out.join(file));
     let now = OffsetDateTime::from(SystemTime::now());
     let is_new = matches!(existing, Existing::Replace) || ca.symlink_metadata().is_err();
-    let authority = if is_new {
+    let proxy_ca = if is_new {
         let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let pem = pair.serialize_pem();
-        let authority = Authority::generate(name, pair, now)?;
-        let text = pem::certificate_text(&authority.certificate);
-        let made =
-            vec![(ca_key, pem.as_str(), Audience::Owner), (ca.clone(), text.as_str(), Audience::Everyone)];
+        let key_pem = pair.serialize_pem();
+        let proxy_ca = ProxyCa::generate(name, pair, now)?;
+        let certificate_pem = pem::encode_certificate(&proxy_ca.certificate);
+        let made = vec![NewFile::private(ca_key, key_pem), NewFile::public(ca.clone(), certificate_pem)];
         files::write_all(made, existing)?;
-        authority
+        proxy_ca
     } else {
-        let pair = pem::key(&ca_key)?.pair;
-        let present = pem::certificates(&ca)?.ders.swap_remove(0);
-        if pem::proxy_names(&present) != Some(vec![name.clone()]) {
+        let pair = pem::read_key(&ca_key)?.pair;
+        let present = pem::read_certificates(&ca)?.ders.swap_remove(0);
+        if pem::constrained_dns_names(&present) != Some(vec![name.clone()]) {
             return Err(IssueProxyError::OtherName(ca, name.clone()));
         }
-        Authority { issuer: Issuer::from_ca_cert_der(&present, pair)?, certificate: present }
+        ProxyCa { issuer: Issuer::from_ca_cert_der(&present, pair)?, certificate: present }
     };
     let leaf_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    let leaf = authority.leaf(name, &leaf_key, (now, now + validity.duration()))?;
-    let (pem, text) = (leaf_key.serialize_pem(), pem::certificate_text(&leaf));
+    let leaf = proxy_ca.issue(name, &leaf_key, (now, now + validity.duration()))?;
     let issued = vec![
-        (key.clone(), pem.as_str(), Audience::Owner),
-        (certificate.clone(), text.as_str(), Audience::Everyone),
+        NewFile::private(key.clone(), leaf_key.serialize_pem()),
+        NewFile::public(certificate.clone(), pem::encode_certificate(&leaf)),
     ];
     files::write_all(issued, existing)?;
     Ok(vec![
@@ -97,13 +95,13 @@ pub(crate) fn issue_proxy(order: &IssueProxy) -> Result<Vec<String>, IssueProxyE
         ),
         format!("wrote {} (private; for proxy.keyFile in server.yaml)", key.display()),
         format!(
-            "{} vouches for {name} and no address: for `tombolo user dial-token kubeconfig --ca`",
+            "{} may sign for {name} and no address: for `tombolo user dial-token kubeconfig --ca`",
             ca.display()
         ),
     ])
 }
 
-impl Authority {
+impl ProxyCa {
     fn generate(name: &str, key: KeyPair, now: OffsetDateTime) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, format!("tombolo proxy {name}"));
@@ -122,7 +120,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), certificate })
     }
 
-    fn leaf(
+    fn issue(
         &self,
         name: &str,
         key: &KeyPair,

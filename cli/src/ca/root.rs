@@ -1,14 +1,14 @@
-//! A root, out of its two files.
+//! Loads a root CA from its certificate and key files.
 
 use std::path::{Path, PathBuf};
 
 use trust::names::TrustDomain;
 use trust::{NotACa, Role, Root};
 
-use super::place;
+use super::paths;
 use crate::pem::{self, PemError};
 
-/// Why a root cannot be used.
+/// The error if a root cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RootError {
     #[error(transparent)]
@@ -21,10 +21,10 @@ pub(crate) enum RootError {
 
 /// Loads the root of `role` from an authority's directory.
 pub(super) fn load(directory: &Path, role: Role, domain: TrustDomain) -> Result<Root, RootError> {
-    let (certificate, key) = (place::root_certificate(directory, role), place::root_key(directory, role));
-    let pair = pem::key(&key)?.pair;
-    // Behind the present root may stand the one before it.
-    let present = pem::certificates(&certificate)?.ders.swap_remove(0);
+    let (certificate, key) = (paths::root_certificate(directory, role), paths::root_key(directory, role));
+    let pair = pem::read_key(&key)?.pair;
+    // During a rotation, the previous root follows the present one.
+    let present = pem::read_certificates(&certificate)?.ders.swap_remove(0);
     Root::load(role, domain, present, pair).map_err(|error| match error {
         NotACa::Mismatch => RootError::Mismatch { certificate, key },
         error @ (NotACa::Unreadable | NotACa::Constraints(_) | NotACa::Unusable(_)) => {

@@ -1,4 +1,4 @@
-//! `tombolo ca show`: what a certificate says, in a person's words.
+//! `tombolo ca show`: prints the certificates of a file, or the roots of a trust bundle, for people.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,17 +16,17 @@ use crate::args::CaShow;
 use crate::pem::{self, PemError};
 use crate::print::visible;
 
-/// A few lines for each certificate of the file, an empty line between two.
-pub(crate) fn show(order: &CaShow) -> Result<Vec<String>, PemError> {
-    if let Some(bundle) = bundle::look(&order.file)? {
-        return Ok(of_bundle(&bundle));
+/// Describes each certificate of the file in a few lines, with an empty line between two.
+pub(crate) fn show(args: &CaShow) -> Result<Vec<String>, PemError> {
+    if let Some(bundle) = bundle::read(&args.file)? {
+        return Ok(describe_bundle(&bundle));
     }
-    let certificates = pem::certificates(&order.file)?;
+    let certificates = pem::read_certificates(&args.file)?;
     let now = OffsetDateTime::now_utc();
     let mut lines = Vec::new();
     for (index, der) in certificates.ders.iter().enumerate() {
-        let Some(certificate) = pem::parse(der) else {
-            return Err(PemError::NotACertificate(order.file.clone(), index + 1));
+        let Some(certificate) = pem::parse_x509(der) else {
+            return Err(PemError::NotACertificate(args.file.clone(), index + 1));
         };
         if index > 0 {
             lines.push(String::new());
@@ -36,8 +36,8 @@ pub(crate) fn show(order: &CaShow) -> Result<Vec<String>, PemError> {
     Ok(lines)
 }
 
-/// Version and pins of a trust bundle.
-fn of_bundle(bundle: &TrustBundle) -> Vec<String> {
+/// Version, trust domain and pins of a trust bundle.
+fn describe_bundle(bundle: &TrustBundle) -> Vec<String> {
     let created = i64::try_from(bundle.created_seconds()).ok();
     let created = created.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
     let mut lines = vec![
@@ -46,7 +46,7 @@ fn of_bundle(bundle: &TrustBundle) -> Vec<String> {
     ];
     for role in Role::ALL {
         for root in bundle.roots(role) {
-            if let Some(root) = pem::parse(root) {
+            if let Some(root) = pem::parse_x509(root) {
                 let (pin, end) = (Pin::of_certificate(&root), date(root.validity().not_after.to_datetime()));
                 lines.push(format!("{:<12}{pin} (until {end})", role.as_str()));
             }
@@ -61,20 +61,20 @@ fn describe(
     now: OffsetDateTime,
     lines: &mut Vec<String>,
 ) {
-    let mut say = |title: &str, value: &str| lines.push(format!("{title:<12}{}", visible(value)));
+    let mut line = |title: &str, value: &str| lines.push(format!("{title:<12}{}", visible(value)));
     let (begin, end) =
         (certificate.validity().not_before.to_datetime(), certificate.validity().not_after.to_datetime());
-    say("subject", &name(certificate.subject()));
-    say("issuer", &name(certificate.issuer()));
-    say("names", &or_none(alternative_names(certificate)));
-    say("for", &or_none(purposes(certificate)));
-    say("valid from", &format!("{}{}", date(begin), if now < begin { " (not yet valid)" } else { "" }));
-    say("valid until", &format!("{} ({})", date(end), left(end - now)));
+    line("subject", &name(certificate.subject()));
+    line("issuer", &name(certificate.issuer()));
+    line("names", &or_none(alternative_names(certificate)));
+    line("for", &or_none(purposes(certificate)));
+    line("valid from", &format!("{}{}", date(begin), if now < begin { " (not yet valid)" } else { "" }));
+    line("valid until", &format!("{} ({})", date(end), left(end - now)));
     if let Some(serial) = Serial::of(certificate) {
-        say("serial", &serial.to_string());
+        line("serial", &serial.to_string());
     }
-    say("SHA-256", &fingerprint(der));
-    say("pin", &Pin::of_certificate(certificate).to_string());
+    line("SHA-256", &fingerprint(der));
+    line("pin", &Pin::of_certificate(certificate).to_string());
 }
 
 fn name(name: &X509Name<'_>) -> String {
@@ -126,8 +126,8 @@ fn purposes(certificate: &X509Certificate<'_>) -> Vec<String> {
     }
     if let Ok(Some(extension)) = certificate.extended_key_usage() {
         let ExtendedKeyUsage { any, server_auth, client_auth, .. } = extension.value;
-        let said = [(any, "any purpose"), (server_auth, "TLS servers"), (client_auth, "TLS clients")];
-        purposes.extend(said.iter().filter(|(set, _)| **set).map(|(_, purpose)| (*purpose).to_owned()));
+        let known = [(any, "any purpose"), (server_auth, "TLS servers"), (client_auth, "TLS clients")];
+        purposes.extend(known.iter().filter(|(set, _)| **set).map(|(_, purpose)| (*purpose).to_owned()));
     }
     purposes
 }

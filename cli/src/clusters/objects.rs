@@ -1,4 +1,4 @@
-//! Clusters as Kubernetes shows objects, for programs.
+//! Clusters as objects of Kubernetes' form, in JSON and YAML, for programs.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,19 +8,19 @@ use serde_saphyr::{SerializeError, ser_options};
 
 use super::table::{accepted, round_trip, time};
 
-/// All of them, as a Kubernetes list.
+/// A `ClusterList` of these clusters.
 pub(super) fn list(clusters: &[Cluster]) -> Value {
     let items: Vec<Value> = clusters.iter().map(object).collect();
     json!({ "apiVersion": "tombolo.dev/v1alpha1", "kind": "ClusterList", "items": items })
 }
 
-/// As YAML, without the last line's end.
+/// The object as YAML, without a line end after the last line.
 pub(super) fn yaml(object: &Value) -> Result<String, SerializeError> {
     let text = serde_saphyr::to_string_with_options(object, ser_options! { prefer_block_scalars: false })?;
     Ok(text.trim_end().to_owned())
 }
 
-/// One.
+/// A `Cluster` with its spec and status.
 pub(super) fn object(cluster: &Cluster) -> Value {
     let description = cluster.description.clone().unwrap_or_default();
     json!({
@@ -78,7 +78,7 @@ mod tests {
     use proto::admin::Description;
 
     #[test]
-    fn yaml_says_what_json_does_whatever_a_label_looks_like() {
+    fn yaml_has_the_values_of_json_for_every_label() {
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let labels =
             [label("a", "no"), label("b", "1e3"), label("c", ""), label("d", "0x1f"), label("e", "null")];

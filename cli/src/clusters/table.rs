@@ -1,4 +1,4 @@
-//! Clusters as a table, as kubectl would show them.
+//! Clusters as a table in kubectl's style.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use proto::admin::{Cluster, Health, Measurements, Tunnel};
 
 use crate::print::{listed, none};
 
-/// Between two columns.
+/// The space between two columns.
 const GAP: &str = "   ";
 
 const USUAL: &[&str] = &["NAME", "HEALTH", "TUNNELS", "RTT", "LOSS", "STREAMS", "AGE", "LAST SEEN"];
@@ -27,16 +27,16 @@ const WIDE: &[&str] = &[
     "CERTIFICATE",
 ];
 
-/// Which columns.
+/// The columns of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// A row for each cluster.
+    /// One row for each cluster.
     Usual,
-    /// A row for each tunnel; one for a cluster without any.
+    /// One row for each tunnel, and one for each cluster without tunnels.
     Wide,
 }
 
-/// A table that may grow: columns never become narrower.
+/// A table to which rows may be added later. Its columns never become narrower.
 pub(super) struct Table {
     shape: Shape,
     widths: Vec<usize>,
@@ -49,7 +49,7 @@ impl Table {
         Self { shape, widths, has_header: false }
     }
 
-    /// The next lines, under the header if they are the first.
+    /// Formats these clusters as lines; the first call begins with the header.
     pub(super) fn rows(&mut self, clusters: &[Cluster], now: SystemTime) -> Vec<String> {
         let mut rows: Vec<Vec<String>> = Vec::new();
         if !self.has_header {
@@ -58,9 +58,11 @@ impl Table {
         }
         for cluster in clusters {
             match self.shape {
-                Shape::Usual => rows.push(usual(cluster, now)),
-                Shape::Wide if cluster.tunnels.is_empty() => rows.push(away(cluster)),
-                Shape::Wide => rows.extend(cluster.tunnels.iter().map(|tunnel| wide(cluster, tunnel, now))),
+                Shape::Usual => rows.push(cluster_row(cluster, now)),
+                Shape::Wide if cluster.tunnels.is_empty() => rows.push(disconnected_row(cluster)),
+                Shape::Wide => {
+                    rows.extend(cluster.tunnels.iter().map(|tunnel| tunnel_row(cluster, tunnel, now)))
+                }
             }
         }
         for row in &rows {
@@ -87,7 +89,7 @@ impl Shape {
     }
 }
 
-fn usual(cluster: &Cluster, now: SystemTime) -> Vec<String> {
+fn cluster_row(cluster: &Cluster, now: SystemTime) -> Vec<String> {
     let measured = || cluster.tunnels.iter().filter_map(|tunnel| tunnel.measurements);
     let (sent, lost) = measured().fold((0, 0), |(sent, lost): (u64, u64), tunnel| {
         (sent.saturating_add(tunnel.packets_sent), lost.saturating_add(tunnel.packets_lost))
@@ -100,7 +102,7 @@ fn usual(cluster: &Cluster, now: SystemTime) -> Vec<String> {
         cluster.name.clone(),
         cluster_health(cluster).to_owned(),
         cluster.tunnels.len().to_string(),
-        // The nearest: that is the one which is used.
+        // The lowest, because that tunnel is used.
         measured().filter_map(|tunnel| round_trip(&tunnel)).min().map_or_else(none, milliseconds),
         shown(loss(sent, lost)),
         shown(streams.to_string()),
@@ -113,7 +115,7 @@ fn usual(cluster: &Cluster, now: SystemTime) -> Vec<String> {
     ]
 }
 
-fn wide(cluster: &Cluster, tunnel: &Tunnel, now: SystemTime) -> Vec<String> {
+fn tunnel_row(cluster: &Cluster, tunnel: &Tunnel, now: SystemTime) -> Vec<String> {
     let measured = tunnel.measurements.unwrap_or_default();
     vec![
         cluster.name.clone(),
@@ -128,22 +130,23 @@ fn wide(cluster: &Cluster, tunnel: &Tunnel, now: SystemTime) -> Vec<String> {
         tunnel.home.to_string(),
         listed(&tunnel.endpoints),
         listed(&accepted(cluster, tunnel)),
-        listed(&certified(tunnel)),
+        listed(&certificate_names(tunnel)),
     ]
 }
 
-/// What of all that an agent advertises its cluster may.
+/// The endpoints of the tunnel's agent that its cluster may advertise.
 pub(super) fn accepted(cluster: &Cluster, tunnel: &Tunnel) -> Vec<String> {
-    let said = cluster.description.as_ref().map_or(&[][..], |description| description.advertise.as_slice());
+    let allowed =
+        cluster.description.as_ref().map_or(&[][..], |description| description.advertise.as_slice());
     let may = |endpoint: &&String| {
         let endpoint = endpoint.parse();
-        endpoint.is_ok_and(|endpoint| said.iter().any(|said| may_advertise(said, &endpoint)))
+        endpoint.is_ok_and(|endpoint| allowed.iter().any(|entry| may_advertise(entry, &endpoint)))
     };
     tunnel.endpoints.iter().filter(may).cloned().collect()
 }
 
-/// The names in the serving certificates of its API servers, each once.
-fn certified(tunnel: &Tunnel) -> Vec<String> {
+/// The names in the certificates of the tunnel's API servers, each once.
+fn certificate_names(tunnel: &Tunnel) -> Vec<String> {
     let names = tunnel.certificates.iter().flat_map(|certificate| &certificate.names);
     let mut each_once: Vec<String> = Vec::new();
     for name in names {
@@ -157,13 +160,13 @@ fn certified(tunnel: &Tunnel) -> Vec<String> {
     each_once
 }
 
-fn away(cluster: &Cluster) -> Vec<String> {
+fn disconnected_row(cluster: &Cluster) -> Vec<String> {
     let mut row = vec![cluster.name.clone(), cluster_health(cluster).to_owned()];
     row.resize_with(WIDE.len(), none);
     row
 }
 
-/// The best of its tunnels, since that is the one which is used.
+/// The health of the best tunnel, because that tunnel is used.
 fn cluster_health(cluster: &Cluster) -> &'static str {
     let best = ["Live", "Suspect", "Draining", "Lost", "Unknown"];
     let found = |wanted: &&str| cluster.tunnels.iter().any(|tunnel| health(tunnel) == *wanted);
@@ -174,7 +177,7 @@ fn health(tunnel: &Tunnel) -> &'static str {
     match tunnel.health() {
         Health::Lost => "Lost",
         Health::Live | Health::Suspect if tunnel.draining => "Draining",
-        // Its agent's certificate is in other hands, too.
+        // Somebody else uses the agent's certificate too.
         Health::Live | Health::Suspect if tunnel.key_copied => "Copied",
         Health::Live => "Live",
         Health::Suspect => "Suspect",
@@ -186,7 +189,7 @@ pub(super) fn round_trip(measured: &Measurements) -> Option<Duration> {
     measured.round_trip.and_then(|round_trip| round_trip.try_into().ok())
 }
 
-/// Seconds since 1970.
+/// The time in whole seconds since 1970.
 pub(super) fn time(time: Option<prost_types::Timestamp>) -> Option<i64> {
     time.map(|time| time.seconds)
 }
@@ -211,7 +214,7 @@ fn loss(sent: u64, lost: u64) -> String {
     }
 }
 
-/// How long ago, in the two largest units at most, as kubectl shows an age.
+/// An age in at most two units, as kubectl shows it.
 fn ago(unix_seconds: i64, now: SystemTime) -> String {
     let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seconds = now.saturating_sub(u64::try_from(unix_seconds).unwrap_or(0));

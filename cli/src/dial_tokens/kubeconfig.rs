@@ -1,13 +1,14 @@
-//! `tombolo user dial-token kubeconfig`: a cluster's own kubeconfig for machines without `tombolo`, through the proxy listener.
+//! `tombolo user dial-token kubeconfig`: a copy of a cluster's own kubeconfig that dials through the server's proxy listener.
+//! It works on machines without `tombolo`.
 
 use std::path::{Path, PathBuf};
 
-use crate::args::{CopyPlace, DialTokenKubeconfig, OwnKubeconfig};
+use crate::args::{ClusterKubeconfig, CopyOutput, DialTokenKubeconfig};
 use crate::files::{self, ReadError, WriteError};
+use crate::kubeconfig::rewrite::{self, ProxiedKubeconfig, ProxyTrust, RewriteError};
 use crate::pem::{self, PemError};
-use crate::proxy::rewritten::{self, NotRewritten, Rewritten, Vouching};
 
-/// Why no kubeconfig was written.
+/// The error if no kubeconfig was written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialKubeconfigError {
     #[error(transparent)]
@@ -17,49 +18,49 @@ pub(crate) enum DialKubeconfigError {
     #[error("{0} does not hold one dial token, as `tombolo user dial-token create` writes it")]
     NotAToken(PathBuf),
     #[error(
-        "{0} vouches for more than a proxy, and in the kubeconfig it could speak for the API server too: use a proxy-ca.crt of \
+        "{0} may sign for more than a proxy, and in the kubeconfig it could impersonate the API server too: use a proxy-ca.crt of \
          `tombolo ca issue proxy`"
     )]
     Unconstrained(PathBuf),
-    #[error("{ca} vouches for {names}, and not for the proxy {proxy}")]
+    #[error("{ca} may sign for {names}, and not for the proxy {proxy}")]
     OtherProxy { ca: PathBuf, names: String, proxy: String },
     #[error(transparent)]
-    Kubeconfig(#[from] NotRewritten),
+    Kubeconfig(#[from] RewriteError),
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// Writes it where only this user reads it.
-pub(crate) fn write(order: &DialTokenKubeconfig) -> Result<Vec<String>, DialKubeconfigError> {
-    let DialTokenKubeconfig { proxy, ca, user, dial_token_file, own, copy } = order;
-    let (OwnKubeconfig { kubeconfig, context }, CopyPlace { output, force }) = (own, copy);
+/// Writes the copy to a file of mode 0600.
+pub(crate) fn write(args: &DialTokenKubeconfig) -> Result<Vec<String>, DialKubeconfigError> {
+    let DialTokenKubeconfig { proxy, ca, user, dial_token_file, own, copy } = args;
+    let (ClusterKubeconfig { kubeconfig, context }, CopyOutput { output, force }) = (own, copy);
     let token = files::read(dial_token_file)?;
     let token = token.trim();
     if !token.starts_with(policy::DIAL_TOKEN_PREFIX) || token.contains(char::is_whitespace) {
         return Err(DialKubeconfigError::NotAToken(dial_token_file.clone()));
     }
-    let vouching = ca.as_deref().map(|ca| vouching(ca, proxy.host())).transpose()?;
+    let proxy_ca = ca.as_deref().map(|ca| read_proxy_ca(ca, proxy.host())).transpose()?;
     let text = files::read(kubeconfig)?;
     let directory = kubeconfig.parent().unwrap_or_else(|| Path::new(""));
     let url = proxy.with_login(user.as_str(), token);
-    let vouching = vouching.map_or(Vouching::Public, Vouching::Constrained);
-    let Rewritten { text, .. } =
-        rewritten::with_proxy(&text, directory, context.as_deref(), &url, Some(&vouching))?;
+    let trust = proxy_ca.map_or(ProxyTrust::System, ProxyTrust::Constrained);
+    let ProxiedKubeconfig { text, .. } =
+        rewrite::with_proxy(&text, directory, context.as_deref(), &url, Some(&trust))?;
     files::write_private(output, &text, *force)?;
     Ok(vec![
-        format!("wrote {} (private: the token is in it)", output.display()),
+        format!("wrote {} (private: it holds the token)", output.display()),
         format!("next: kubectl --kubeconfig {} get namespaces", output.display()),
     ])
 }
 
-/// What is in the file, if it vouches for this proxy and for nothing that an API server could be called.
-fn vouching(path: &Path, proxy: &str) -> Result<rewritten::Constrained, DialKubeconfigError> {
-    let pem::Certificates { text, ders } = pem::certificates(path)?;
-    let names: Option<Vec<Vec<String>>> = ders.iter().map(pem::proxy_names).collect();
+/// Reads the CA of the proxy. Refuses one that may sign for anything but DNS names, or not for this proxy.
+fn read_proxy_ca(path: &Path, proxy: &str) -> Result<rewrite::ConstrainedCa, DialKubeconfigError> {
+    let pem::CertificateFile { text, ders } = pem::read_certificates(path)?;
+    let names: Option<Vec<Vec<String>>> = ders.iter().map(pem::constrained_dns_names).collect();
     let names = names.ok_or_else(|| DialKubeconfigError::Unconstrained(path.to_owned()))?.concat();
-    if !names.iter().any(|name| rewritten::is_within(proxy, name)) {
+    if !names.iter().any(|name| rewrite::is_within(proxy, name)) {
         let (ca, names, proxy) = (path.to_owned(), names.join(", "), proxy.to_owned());
         return Err(DialKubeconfigError::OtherProxy { ca, names, proxy });
     }
-    Ok(rewritten::Constrained { text, names })
+    Ok(rewrite::ConstrainedCa { pem: text, names })
 }

@@ -1,4 +1,4 @@
-//! What stands between an agent and its servers, and between it and its API server.
+//! Checks an agent's way to its servers and to its API server.
 
 use std::env;
 use std::net::SocketAddr;
@@ -16,55 +16,55 @@ use transport::tls::{Material, MeantServers};
 use transport::{DialError, DialTls, Endpoint, EndpointKeys, HANDSHAKE_MAX};
 use x509_parser::extensions::GeneralName;
 
+use super::access_review;
 use super::certificate;
-use super::configuration::{self, AgentConfig, InCluster};
+use super::configuration::{self, RawAgentConfig, RawInCluster};
+use super::enrollment;
+use super::https::{self, HttpsTarget};
 use super::kubeconfig::{self, Destination};
-use super::reach::{self, Target};
 use super::report::Report;
-use super::rights;
-use super::workload;
 use crate::args::DoctorAgent;
 use crate::pem;
-use crate::tls::Identity;
+use crate::tls::ClientIdentity;
 
-/// Where Kubernetes mounts a pod's credential.
+/// The directory in which Kubernetes mounts a pod's credential.
 const IN_CLUSTER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The carrier's drivers, until the doctor is done.
-struct Attendants(Scope);
+/// Spawns the carrier's drivers as background tasks, which end with the command.
+struct BackgroundSpawner(Scope);
 
-pub(super) async fn examine(order: &DoctorAgent, scope: &Scope, report: &mut Report) {
-    let Some((config, base)) = configuration::read::<AgentConfig>(report, &order.config, "AgentConfig")
+pub(super) async fn check_all(args: &DoctorAgent, scope: &Scope, report: &mut Report) {
+    let Some((config, base)) = configuration::read::<RawAgentConfig>(report, &args.config, "AgentConfig")
     else {
         return;
     };
     match &config.enrollment {
-        // Its certificate is the agent's own affair.
-        Some(at) => workload::examine(&config, at, base, report),
-        None => issued(&config, base, scope, report).await,
+        // The agent enrolls and renews its certificate by itself.
+        Some(enrolling) => enrollment::check_all(&config, enrolling, base, report),
+        None => check_issued(&config, base, scope, report).await,
     }
-    api_server(&config, base, scope, report).await;
+    check_api_server(&config, base, scope, report).await;
 }
 
-/// The certificate that somebody has issued, and who answers to it.
-async fn issued(config: &AgentConfig, base: &Path, scope: &Scope, report: &mut Report) {
+/// Checks a certificate that was issued by hand, and dials each server with it.
+async fn check_issued(config: &RawAgentConfig, base: &Path, scope: &Scope, report: &mut Report) {
     let now = SystemTime::now();
     let tls = &config.tls;
     let identity =
         certificate::identity(report, &base.join(&tls.certificate_file), &base.join(&tls.key_file), now);
     let roots = certificate::roots(report, "servers' CA", &base.join(&tls.server_ca_file), now);
     if let (Some(identity), Some(roots)) = (identity, roots) {
-        name(config, &identity, report);
-        servers(config, identity, roots, scope, report).await;
+        check_name(config, &identity, report);
+        check_servers(config, identity, roots, scope, report).await;
     }
 }
 
-/// Whom the certificate names.
-fn name(config: &AgentConfig, identity: &Identity, report: &mut Report) {
+/// Checks that the certificate names an agent of the configured cluster.
+fn check_name(config: &RawAgentConfig, identity: &ClientIdentity, report: &mut Report) {
     const CHECK: &str = "identity";
     let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
     let advice = format!("have one issued: tombolo ca issue agent --cluster {}", config.cluster);
-    match identity.chain.first().and_then(uri).map(|uri| (AgentId::parse(&uri, domain), uri)) {
+    match identity.chain.first().and_then(first_uri).map(|uri| (AgentId::parse(&uri, domain), uri)) {
         Some((Ok(agent), _)) if agent.cluster().as_str() == config.cluster => {
             report.ok(
                 CHECK,
@@ -87,8 +87,8 @@ fn name(config: &AgentConfig, identity: &Identity, report: &mut Report) {
     }
 }
 
-fn uri(leaf: &CertificateDer<'static>) -> Option<String> {
-    let leaf = pem::parse(leaf)?;
+fn first_uri(leaf: &CertificateDer<'static>) -> Option<String> {
+    let leaf = pem::parse_x509(leaf)?;
     let names = leaf.subject_alternative_name().ok()??;
     names.value.general_names.iter().find_map(|name| match name {
         GeneralName::URI(uri) => Some((*uri).to_owned()),
@@ -104,9 +104,9 @@ fn uri(leaf: &CertificateDer<'static>) -> Option<String> {
     })
 }
 
-async fn servers(
-    config: &AgentConfig,
-    identity: Identity,
+async fn check_servers(
+    config: &RawAgentConfig,
+    identity: ClientIdentity,
     roots: Vec<CertificateDer<'static>>,
     scope: &Scope,
     report: &mut Report,
@@ -115,10 +115,10 @@ async fn servers(
         report.fail("servers", "none is named", "name at least one host:port in `servers`");
         return;
     }
-    let Identity { chain, key } = identity;
+    let ClientIdentity { chain, key } = identity;
     let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
-    let meant = MeantServers { trust_domain: domain.to_owned(), ids: config.server_ids.clone() };
-    let tls = match DialTls::new(Material { chain, key, peer_roots: roots }, meant) {
+    let expected = MeantServers { trust_domain: domain.to_owned(), ids: config.server_ids.clone() };
+    let tls = match DialTls::new(Material { chain, key, peer_roots: roots }, expected) {
         Ok(tls) => tls,
         Err(error) => {
             report.fail_by("QUIC", &error);
@@ -132,17 +132,17 @@ async fn servers(
             continue;
         };
         let host = host.trim_matches(['[', ']']);
-        let Some(addresses) = reach::resolve(report, host, port).await else { continue };
+        let Some(addresses) = https::resolve(report, host, port).await else { continue };
         let name = config.server_name.as_deref().unwrap_or(host);
         if let Some(address) = addresses.first() {
-            knock(*address, name, &tls, scope, report).await;
+            dial(*address, name, &tls, scope, report).await;
         }
     }
 }
 
-/// Dials as the agent does, up to a greeting that offers no version. Every server refuses that one before it looks at
-/// anything else of it: the handshake is proven from both sides, no tunnel begins, and the running agent's stays.
-async fn knock(address: SocketAddr, name: &str, tls: &DialTls, scope: &Scope, report: &mut Report) {
+/// Dials as the agent does, and sends a Hello without a version. Every server refuses it before it reads the rest. Both sides have
+/// then verified each other, no tunnel begins, and the tunnel of a running agent stays.
+async fn dial(address: SocketAddr, name: &str, tls: &DialTls, scope: &Scope, report: &mut Report) {
     const CHECK: &str = "QUIC";
     let keys = match EndpointKeys::generate() {
         Ok(keys) => keys,
@@ -151,7 +151,7 @@ async fn knock(address: SocketAddr, name: &str, tls: &DialTls, scope: &Scope, re
             return;
         }
     };
-    let endpoint = match Endpoint::dialing(address, &keys, Arc::new(Attendants(scope.clone()))) {
+    let endpoint = match Endpoint::dialing(address, &keys, Arc::new(BackgroundSpawner(scope.clone()))) {
         Ok(endpoint) => endpoint,
         Err(error) => {
             report.fail_by(CHECK, &error);
@@ -182,41 +182,41 @@ async fn knock(address: SocketAddr, name: &str, tls: &DialTls, scope: &Scope, re
     endpoint.close(CloseCode::Drained).await;
 }
 
-async fn api_server(config: &AgentConfig, base: &Path, scope: &Scope, report: &mut Report) {
+async fn check_api_server(config: &RawAgentConfig, base: &Path, scope: &Scope, report: &mut Report) {
     const WHOSE: &str = "the API server";
     let now = SystemTime::now();
     let destination = match &config.api_server.kubeconfig {
         Some(path) => {
-            kubeconfig::read(report, &base.join(path), config.api_server.context.as_deref(), WHOSE, now)
+            kubeconfig::check(report, &base.join(path), config.api_server.context.as_deref(), WHOSE, now)
         }
         None => in_cluster(config.api_server.in_cluster.as_ref(), base, WHOSE, report, now),
     };
     let Some(Destination { target, prefix }) = destination else { return };
-    let Some(mut reached) = target.reach(report, scope).await else { return };
-    rights::examine(config, &mut reached, &prefix, report).await;
+    let Some(mut connection) = target.reach(report, scope).await else { return };
+    access_review::check_all(config, &mut connection, &prefix, report).await;
 }
 
 fn in_cluster(
-    written: Option<&InCluster>,
+    raw: Option<&RawInCluster>,
     base: &Path,
     whose: &'static str,
     report: &mut Report,
     now: SystemTime,
 ) -> Option<Destination> {
-    let said = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-    let host = written.and_then(|written| written.host.clone()).or_else(|| said("KUBERNETES_SERVICE_HOST"));
+    let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let host = raw.and_then(|raw| raw.host.clone()).or_else(|| variable("KUBERNETES_SERVICE_HOST"));
     let Some(host) = host else {
         let advice = "run this in the agent's pod, or name a kubeconfig in `apiServer`";
-        report.fail("API server", "no pod here: KUBERNETES_SERVICE_HOST is not set", advice);
+        report.fail("API server", "this is no pod: KUBERNETES_SERVICE_HOST is not set", advice);
         return None;
     };
-    let port = written.and_then(|written| written.port);
-    let port = port.or_else(|| said("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()));
-    let directory = written.and_then(|written| written.directory.as_ref());
+    let port = raw.and_then(|raw| raw.port);
+    let port = port.or_else(|| variable("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()));
+    let directory = raw.and_then(|raw| raw.directory.as_ref());
     let directory = directory.map_or_else(|| PathBuf::from(IN_CLUSTER), |directory| base.join(directory));
     let roots = certificate::roots(report, "CA", &directory.join("ca.crt"), now)?;
     let token = kubeconfig::token(report, &directory.join("token"))?;
-    let target = Target {
+    let target = HttpsTarget {
         whose,
         host,
         port: port.unwrap_or(443),
@@ -228,7 +228,7 @@ fn in_cluster(
     Some(Destination { target, prefix: String::new() })
 }
 
-impl transport::Spawn for Attendants {
+impl transport::Spawn for BackgroundSpawner {
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.0.attend(driver);
     }

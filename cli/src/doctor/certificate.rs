@@ -1,4 +1,4 @@
-//! Files with certificates and keys: there, private, in time, and made for each other.
+//! Checks certificate and key files: that they exist, are private, are within their dates, and belong together.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,26 +6,25 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rcgen::KeyPair;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 use x509_parser::prelude::X509Certificate;
 
 use super::report::Report;
 use crate::pem;
-use crate::tls::Identity;
+use crate::tls::ClientIdentity;
 
-/// A certificate that ends within this is worth a warning: a week to notice, and to do something about it.
+/// Days before its end from which a certificate gets a warning.
 const SOON_DAYS: i64 = 7;
 
-/// Reads roots and looks at their dates; `None` where there are none.
+/// Reads CA certificates, and checks their dates. `None` if the file has none; the report says why.
 pub(super) fn roots(
     report: &mut Report,
     check: &'static str,
     path: &Path,
     now: SystemTime,
 ) -> Option<Vec<CertificateDer<'static>>> {
-    match pem::certificates(path) {
+    match pem::read_certificates(path) {
         Ok(found) => {
             dates(report, check, &path.display().to_string(), &found.ders, now);
             Some(found.ders)
@@ -37,50 +36,50 @@ pub(super) fn roots(
     }
 }
 
-/// Reads a certificate and its key, and looks at dates, fit and who may read the key.
+/// Reads a certificate and its key. Checks their dates, that they belong together, and that the key is private.
 pub(super) fn identity(
     report: &mut Report,
     certificate: &Path,
     key: &Path,
     now: SystemTime,
-) -> Option<Identity> {
+) -> Option<ClientIdentity> {
     const CHECK: &str = "certificate";
-    let chain = match pem::certificates(certificate) {
+    let chain = match pem::read_certificates(certificate) {
         Ok(found) => found.ders,
         Err(error) => {
             report.fail_by(CHECK, &error);
             return None;
         }
     };
-    // What stands behind the leaf may end earlier; whoever verifies looks at all of them.
+    // An intermediate may end before the leaf, and peers verify the whole chain.
     dates(report, CHECK, &certificate.display().to_string(), &chain, now);
-    let private = match pem::key(key) {
+    let private = match pem::read_key(key) {
         Ok(found) => found,
         Err(error) => {
             report.fail_by("key", &error);
             return None;
         }
     };
-    fit(report, &chain, &private.pair, &format!("{} and {}", key.display(), certificate.display()));
+    key_match(report, &chain, &private.pair, &format!("{} and {}", key.display(), certificate.display()));
     private_file(report, "key", key);
-    PrivateKeyDer::from_pem_slice(private.text.as_bytes()).ok().map(|key| Identity { chain, key })
+    Some(ClientIdentity { chain, key: private.der })
 }
 
-/// Whether a certificate and a key belong together.
-pub(super) fn fit(report: &mut Report, chain: &[CertificateDer<'_>], key: &KeyPair, what: &str) {
-    let leaf = chain.first().and_then(|leaf| pem::parse(leaf));
-    if leaf.is_some_and(|leaf| pem::belongs_to(&leaf, key)) {
+/// Checks that a certificate and a key belong together.
+pub(super) fn key_match(report: &mut Report, chain: &[CertificateDer<'_>], key: &KeyPair, what: &str) {
+    let leaf = chain.first().and_then(|leaf| pem::parse_x509(leaf));
+    if leaf.is_some_and(|leaf| pem::is_for_key(&leaf, key)) {
         report.ok("key", format!("{what} belong together"));
     } else {
         report.fail(
             "key",
             format!("{what} do not belong together"),
-            "take the pair that was issued together",
+            "use the certificate and key that were issued together",
         );
     }
 }
 
-/// Looks at the dates of certificates; the one that ends first is named.
+/// Checks the dates of certificates. The report names the earliest end.
 pub(super) fn dates(
     report: &mut Report,
     check: &'static str,
@@ -88,7 +87,7 @@ pub(super) fn dates(
     chain: &[CertificateDer<'_>],
     now: SystemTime,
 ) {
-    let parsed: Vec<X509Certificate<'_>> = chain.iter().filter_map(|der| pem::parse(der)).collect();
+    let parsed: Vec<X509Certificate<'_>> = chain.iter().filter_map(|der| pem::parse_x509(der)).collect();
     let begin = parsed.iter().map(|found| found.validity().not_before.to_datetime()).max();
     let end = parsed.iter().map(|found| found.validity().not_after.to_datetime()).min();
     let (Some(begin), Some(end)) = (begin, end) else {
@@ -113,7 +112,7 @@ pub(super) fn dates(
     }
 }
 
-/// Whether anybody but its owner may read a secret.
+/// Checks that only its owner may read a secret file.
 pub(super) fn private_file(report: &mut Report, check: &'static str, path: &Path) {
     match fs::metadata(path) {
         Ok(found) if found.permissions().mode() & 0o077 != 0 => {
@@ -125,7 +124,7 @@ pub(super) fn private_file(report: &mut Report, check: &'static str, path: &Path
                 format!("run: chmod 600 {shown}"),
             );
         }
-        Ok(_) => report.ok(check, format!("{} is for its owner alone", path.display())),
+        Ok(_) => report.ok(check, format!("only its owner may read {}", path.display())),
         Err(error) => {
             let shown = daemon::config::shown(&path.display().to_string());
             report.fail(check, format!("{shown}: {error}"), "check the path and who may read it");

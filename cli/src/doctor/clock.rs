@@ -1,16 +1,16 @@
-//! This machine's clock beside another's.
+//! Compares this machine's clock with that of a server.
 
 use std::time::{Duration, SystemTime};
 
 use super::report::Report;
 
-/// Less is no difference: an HTTP date has whole seconds, and an answer travels.
-const NOTHING: Duration = Duration::from_secs(5);
+/// Largest difference that counts as none: an HTTP date has whole seconds, and a response takes time.
+const SKEW_OK: Duration = Duration::from_secs(5);
 
-/// More, and a certificate that was just made is not valid yet: they are made valid five minutes ago.
-const TOO_MUCH: Duration = Duration::from_secs(5 * 60);
+/// Largest difference that gets a warning only. Certificates are dated back by as much, so a new one is valid within it.
+const SKEW_WARN: Duration = Duration::from_secs(5 * 60);
 
-/// Compares `now` with the `Date` that `whose` has said.
+/// Compares `now` with the `Date` header of the server that `whose` names.
 pub(super) fn compare(report: &mut Report, whose: &str, date: Option<SystemTime>, now: SystemTime) {
     const CHECK: &str = "clock";
     let Some(date) = date else {
@@ -22,10 +22,10 @@ pub(super) fn compare(report: &mut Report, whose: &str, date: Option<SystemTime>
         Err(behind) => (behind.duration(), "behind"),
     };
     let found = format!("this machine's clock is {} s {side} {whose}'s", skew.as_secs());
-    let advice = "set both by NTP: certificates and tokens are judged by these clocks";
-    if skew <= NOTHING {
+    let advice = "set both by NTP: certificates and tokens are checked by these clocks";
+    if skew <= SKEW_OK {
         report.ok(CHECK, format!("agrees with {whose}'s"));
-    } else if skew <= TOO_MUCH {
+    } else if skew <= SKEW_WARN {
         report.warn(CHECK, found, advice);
     } else {
         report.fail(CHECK, found, advice);

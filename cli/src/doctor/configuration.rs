@@ -1,4 +1,4 @@
-//! The daemons' configuration files, as far as a check wants to know. The daemons themselves refuse what is unknown here.
+//! Reads the keys of the daemons' configuration files that the checks need. The daemons themselves refuse unknown keys.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,27 +12,27 @@ use crate::files;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ServerConfig {
+pub(super) struct RawServerConfig {
     #[serde(default)]
-    pub(super) tls: Tls,
+    pub(super) tls: RawTls,
     #[serde(default)]
-    pub(super) gateway: Gateway,
+    pub(super) gateway: RawGateway,
     #[serde(default)]
-    pub(super) tunnel: Tunnel,
+    pub(super) tunnel: RawTunnel,
     #[serde(default)]
-    pub(super) policy: Policy,
+    pub(super) policy: RawPolicy,
     #[serde(default)]
-    pub(super) vip: Vip,
+    pub(super) vip: RawVip,
     #[serde(default)]
-    pub(super) admin: AdminKeys,
+    pub(super) admin: RawAdmin,
     #[serde(default)]
-    pub(super) probes: Probes,
+    pub(super) probes: RawProbes,
     pub(super) state_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct AgentConfig {
+pub(super) struct RawAgentConfig {
     #[serde(default)]
     pub(super) cluster: String,
     #[serde(default)]
@@ -42,12 +42,12 @@ pub(super) struct AgentConfig {
     pub(super) server_ids: Vec<String>,
     pub(super) trust_domain: Option<String>,
     #[serde(default)]
-    pub(super) tls: Tls,
-    pub(super) enrollment: Option<Enrollment>,
+    pub(super) tls: RawTls,
+    pub(super) enrollment: Option<RawEnrollment>,
     #[serde(default)]
-    pub(super) api_server: ApiServer,
+    pub(super) api_server: RawApiServer,
     #[serde(default)]
-    pub(super) impersonation: Impersonation,
+    pub(super) impersonation: RawImpersonation,
     #[serde(default)]
     pub(super) advertise: Vec<String>,
     #[serde(default)]
@@ -56,20 +56,20 @@ pub(super) struct AgentConfig {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Enrollment {
+pub(super) struct RawEnrollment {
     pub(super) service_account_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Impersonation {
+pub(super) struct RawImpersonation {
     pub(super) users: Option<Vec<String>>,
     pub(super) groups: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Tls {
+pub(super) struct RawTls {
     pub(super) certificate_file: PathBuf,
     pub(super) key_file: PathBuf,
     #[serde(rename = "serverCAFile")]
@@ -78,30 +78,30 @@ pub(super) struct Tls {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Gateway {
+pub(super) struct RawGateway {
     pub(super) listen: Option<SocketAddr>,
-    pub(super) authentication: Authentication,
+    pub(super) authentication: RawAuthentication,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Authentication {
-    pub(super) client_certificate: Option<ClientCertificate>,
-    pub(super) token_file: Option<TokenFile>,
-    pub(super) oidc: Vec<Oidc>,
-    pub(super) token_review: Option<HostCluster>,
+pub(super) struct RawAuthentication {
+    pub(super) client_certificate: Option<RawClientCertificate>,
+    pub(super) token_file: Option<RawTokenFile>,
+    pub(super) oidc: Vec<RawOidc>,
+    pub(super) token_review: Option<RawHostCluster>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Oidc {
+pub(super) struct RawOidc {
     pub(super) ca_file: PathBuf,
 }
 
-/// An API server that the server asks.
+/// An API server that the tunnel-server asks or writes to.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct HostCluster {
+pub(super) struct RawHostCluster {
     pub(super) server: String,
     pub(super) ca_file: PathBuf,
     pub(super) token_file: PathBuf,
@@ -109,19 +109,19 @@ pub(super) struct HostCluster {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct ClientCertificate {
+pub(super) struct RawClientCertificate {
     pub(super) ca_file: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct TokenFile {
+pub(super) struct RawTokenFile {
     pub(super) path: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Tunnel {
+pub(super) struct RawTunnel {
     pub(super) listen: Option<SocketAddr>,
     #[serde(rename = "agentCAFile")]
     pub(super) agent_ca_file: PathBuf,
@@ -129,69 +129,69 @@ pub(super) struct Tunnel {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Policy {
+pub(super) struct RawPolicy {
     pub(super) file: PathBuf,
-    pub(super) delegation: Option<HostCluster>,
+    pub(super) delegation: Option<RawHostCluster>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Vip {
-    pub(super) publish: Option<Publish>,
+pub(super) struct RawVip {
+    pub(super) publish: Option<RawPublish>,
 }
 
-/// Where clusters' addresses become Services.
+/// The cluster in which clusters' virtual addresses are published as Services.
 #[derive(Debug, Deserialize)]
-pub(super) struct Publish {
+pub(super) struct RawPublish {
     #[serde(flatten)]
-    pub(super) host: HostCluster,
+    pub(super) host: RawHostCluster,
     pub(super) namespace: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct AdminKeys {
+pub(super) struct RawAdmin {
     pub(super) enabled: Option<bool>,
     pub(super) socket: Option<PathBuf>,
-    pub(super) tcp: Option<AdminTcp>,
+    pub(super) tcp: Option<RawAdminTcp>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct AdminTcp {
+pub(super) struct RawAdminTcp {
     #[serde(rename = "adminCAFile")]
     pub(super) admin_ca_file: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Probes {
+pub(super) struct RawProbes {
     pub(super) listen: Option<SocketAddr>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct ApiServer {
-    pub(super) in_cluster: Option<InCluster>,
+pub(super) struct RawApiServer {
+    pub(super) in_cluster: Option<RawInCluster>,
     pub(super) kubeconfig: Option<PathBuf>,
     pub(super) context: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct InCluster {
+pub(super) struct RawInCluster {
     pub(super) directory: Option<PathBuf>,
     pub(super) host: Option<String>,
     pub(super) port: Option<u16>,
 }
 
-/// What every file begins with.
+/// The key that tells the kind of a configuration file.
 #[derive(Debug, Deserialize)]
 struct Head {
     kind: String,
 }
 
-/// Reads a file of this kind, with the folder from which its paths start.
+/// Reads a configuration of this kind, and returns it with the directory at which its relative paths start.
 pub(super) fn read<'a, T: DeserializeOwned>(
     report: &mut Report,
     path: &'a Path,
@@ -226,7 +226,7 @@ pub(super) fn read<'a, T: DeserializeOwned>(
             report.fail(
                 CHECK,
                 format!("{shown} is not of kind {kind} ({error})"),
-                "correct it; the daemon's --help shows one",
+                "correct it; the daemon's --help shows an example",
             );
             None
         }
@@ -238,12 +238,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_that_we_ship_are_read_as_they_are_meant() {
+    fn the_shipped_examples_are_read() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples");
         let mut report = Report::default();
 
         let path = folder.join("server.yaml");
-        let (server, base) = read::<ServerConfig>(&mut report, &path, "ServerConfig").unwrap();
+        let (server, base) = read::<RawServerConfig>(&mut report, &path, "ServerConfig").unwrap();
         assert_eq!(base, folder);
         assert_eq!(server.tls.certificate_file, Path::new("pki/server.crt"));
         assert_eq!(server.tls.key_file, Path::new("pki/server.key"));
@@ -254,13 +254,13 @@ mod tests {
         assert_eq!(server.admin.socket.as_deref(), Some(Path::new(proto::admin::SOCKET_DEFAULT)));
 
         let path = folder.join("agent.yaml");
-        let (agent, _) = read::<AgentConfig>(&mut report, &path, "AgentConfig").unwrap();
+        let (agent, _) = read::<RawAgentConfig>(&mut report, &path, "AgentConfig").unwrap();
         assert_eq!((agent.cluster.as_str(), agent.servers.len()), ("edge-a", 1));
         assert_eq!(agent.tls.server_ca_file, Path::new("pki/server-ca.crt"));
         assert_eq!(agent.api_server.kubeconfig.as_deref(), Some(Path::new("/etc/tombolo/kubeconfig")));
         assert!(!report.is_failed());
 
-        assert!(read::<AgentConfig>(&mut report, &folder.join("server.yaml"), "AgentConfig").is_none());
+        assert!(read::<RawAgentConfig>(&mut report, &folder.join("server.yaml"), "AgentConfig").is_none());
         assert!(report.lines().last().unwrap().contains("is of kind ServerConfig"));
     }
 }

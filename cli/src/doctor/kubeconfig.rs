@@ -1,92 +1,43 @@
-//! A kubeconfig as far as it says where to go, whom to trust and who one is.
+//! Checks a kubeconfig and the files that it names, and derives the API server that it leads to.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use daemon::config;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use serde::Deserialize;
-use url::Url;
 
 use super::certificate;
-use super::reach::Target;
+use super::https::HttpsTarget;
 use super::report::Report;
 use crate::files;
-use crate::tls::Identity;
+use crate::kubeconfig::reader::{self, ClusterEntry, HttpsServer, Kubeconfig, UserEntry};
+use crate::tls::ClientIdentity;
 
-/// What a context leads to.
+/// The API server that a context leads to.
 pub(super) struct Destination {
-    pub(super) target: Target,
-    /// In front of every path, without a slash at its end.
+    pub(super) target: HttpsTarget,
+    /// The path before every request path, without a slash at its end.
     pub(super) prefix: String,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Written {
-    current_context: Option<String>,
-    #[serde(default)]
-    contexts: Vec<Named>,
-    #[serde(default)]
-    clusters: Vec<Named>,
-    #[serde(default)]
-    users: Vec<Named>,
-}
-
-#[derive(Deserialize, Clone, Default)]
-#[serde(default)]
-struct Named {
-    name: String,
-    context: Context,
-    cluster: Cluster,
-    user: User,
-}
-
-#[derive(Deserialize, Clone, Default)]
-#[serde(default)]
-struct Context {
-    cluster: String,
-    user: String,
-}
-
-#[derive(Deserialize, Clone, Default)]
-#[serde(default, rename_all = "kebab-case")]
-struct Cluster {
-    server: String,
-    certificate_authority: Option<PathBuf>,
-    certificate_authority_data: Option<String>,
-    tls_server_name: Option<String>,
-    insecure_skip_tls_verify: bool,
-}
-
-#[derive(Deserialize, Clone, Default)]
-#[serde(default, rename_all = "kebab-case")]
-struct User {
-    client_certificate: Option<PathBuf>,
-    client_certificate_data: Option<String>,
-    client_key: Option<PathBuf>,
-    client_key_data: Option<String>,
+/// A client certificate, a bearer token, or neither.
+#[derive(Default)]
+struct Credential {
+    identity: Option<ClientIdentity>,
     token: Option<String>,
-    #[serde(rename = "tokenFile")]
-    token_file: Option<PathBuf>,
-    exec: Option<serde_json::Value>,
-    auth_provider: Option<serde_json::Value>,
 }
 
-/// Where kubectl would look: the first of `KUBECONFIG`, else `~/.kube/config`.
+/// The kubeconfig that kubectl would use: the first of `KUBECONFIG`, else `~/.kube/config`.
 pub(super) fn default_path() -> Option<PathBuf> {
-    let of_environment = env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
-    let first =
-        of_environment.and_then(|paths| env::split_paths(&paths).find(|path| !path.as_os_str().is_empty()));
+    let paths = env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
+    let first = paths.and_then(|paths| env::split_paths(&paths).find(|path| !path.as_os_str().is_empty()));
     first.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".kube/config")))
 }
 
-/// Reads the file and what it names, and reports on each; `None` where nobody can be asked.
-pub(super) fn read(
+/// Checks the file and the files that it names. `None` if no API server can be asked; the report says why.
+pub(super) fn check(
     report: &mut Report,
     path: &Path,
     context: Option<&str>,
@@ -102,88 +53,79 @@ pub(super) fn read(
             return None;
         }
     };
-    let written: Written = match serde_saphyr::from_str(&text) {
-        Ok(written) => written,
+    let kubeconfig = match Kubeconfig::parse(&text) {
+        Ok(kubeconfig) => kubeconfig,
         Err(error) => {
-            // The parser's own words would quote the line, and a line may be a token.
-            let place = error.location().map(|at| format!("line {}, column {}", at.line(), at.column()));
-            let found = format!("{shown} is no kubeconfig ({})", place.as_deref().unwrap_or("anywhere"));
+            let found = format!("{shown} is no kubeconfig (line {}, column {})", error.line, error.column);
             report.fail(CHECK, found, "write one with: tombolo kubeconfig");
             return None;
         }
     };
-    let Some(name) = context.map(str::to_owned).or(written.current_context).filter(|name| !name.is_empty())
-    else {
-        report.fail(CHECK, format!("{shown} has no current-context"), "name one with --context");
-        return None;
+    let selected = match kubeconfig.select(context) {
+        Ok(selected) => selected,
+        Err(reader::SelectContextError::NoCurrentContext) => {
+            report.fail(CHECK, format!("{shown} has no current-context"), "name one with --context");
+            return None;
+        }
+        Err(reader::SelectContextError::UnknownContext(name)) => {
+            let known = kubeconfig.context_names().join(", ");
+            let advice = format!("name one of its contexts with --context: {known}");
+            report.fail(CHECK, format!("{shown} has no context {name}"), advice);
+            return None;
+        }
     };
-    let find = |list: &[Named], name: &str| list.iter().find(|named| named.name == name).cloned();
-    let Some(context) = find(&written.contexts, &name).map(|named| named.context) else {
-        let known: Vec<&str> = written.contexts.iter().map(|named| named.name.as_str()).collect();
-        let advice = format!("name one of its contexts with --context: {}", known.join(", "));
-        report.fail(CHECK, format!("{shown} has no context {name}"), advice);
-        return None;
-    };
-    let (cluster, user) = (find(&written.clusters, &context.cluster), find(&written.users, &context.user));
-    let (Some(cluster), Some(user)) = (cluster, user) else {
+    let name = selected.name;
+    let (Some(cluster), Some(user)) = (selected.cluster, selected.user) else {
         let found = format!("the context {name} of {shown} names a cluster or a user that is not there");
         report.fail(CHECK, found, "write the file again with: tombolo kubeconfig");
         return None;
     };
-    report.ok(CHECK, format!("{shown}, context {name}: {}", config::shown(&cluster.cluster.server)));
+    report.ok(CHECK, format!("{shown}, context {name}: {}", config::shown(&cluster.server)));
     certificate::private_file(report, CHECK, path);
-    destination(
-        report,
-        path.parent().unwrap_or_else(|| Path::new("")),
-        cluster.cluster,
-        user.user,
-        whose,
-        now,
-    )
+    destination(report, path.parent().unwrap_or_else(|| Path::new("")), cluster, user, whose, now)
 }
 
 fn destination(
     report: &mut Report,
     directory: &Path,
-    cluster: Cluster,
-    user: User,
+    cluster: &ClusterEntry,
+    user: &UserEntry,
     whose: &'static str,
     now: SystemTime,
 ) -> Option<Destination> {
-    let url = Url::parse(&cluster.server).ok().filter(|url| url.scheme() == "https");
-    let Some((url, host)) = url.and_then(|url| Some((url.clone(), url.host_str()?.to_owned()))) else {
+    let Some(server) = HttpsServer::parse(&cluster.server) else {
         let found = format!("the server {:?} is no https URL", config::shown(&cluster.server));
         report.fail("kubeconfig", found, "correct `server`");
         return None;
     };
     if cluster.insecure_skip_tls_verify {
         let found =
-            "insecure-skip-tls-verify is set: whoever stands in between can read and change everything";
+            "insecure-skip-tls-verify is set: anybody on the network path can read and change everything";
         report.warn("CA", found, "remove it and name the CA; the checks below need one");
     }
-    let roots = roots(report, directory, &cluster, now)?;
-    let (identity, token) = credential(report, directory, user, now)?;
-    let target = Target {
+    let roots = roots(report, directory, cluster, now)?;
+    let Credential { identity, token } = credential(report, directory, user, now)?;
+    let target = HttpsTarget {
         whose,
-        host: host.trim_matches(['[', ']']).to_owned(),
-        port: url.port_or_known_default().unwrap_or(443),
-        server_name: cluster.tls_server_name,
+        host: server.bare_host().to_owned(),
+        port: server.port(),
+        server_name: cluster.tls_server_name.clone(),
         roots,
         identity,
         token,
     };
-    Some(Destination { target, prefix: url.path().trim_end_matches('/').to_owned() })
+    Some(Destination { target, prefix: server.path().to_owned() })
 }
 
 fn roots(
     report: &mut Report,
     directory: &Path,
-    cluster: &Cluster,
+    cluster: &ClusterEntry,
     now: SystemTime,
 ) -> Option<Vec<CertificateDer<'static>>> {
     const CHECK: &str = "CA";
     if let Some(data) = &cluster.certificate_authority_data {
-        let text = decoded(data).unwrap_or_default();
+        let text = reader::decode_data(data).unwrap_or_default();
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
         let Some(found) = found.ok().filter(|found| !found.is_empty()) else {
             let advice = "write the kubeconfig again with: tombolo kubeconfig";
@@ -201,23 +143,28 @@ fn roots(
     certificate::roots(report, CHECK, &directory.join(path), now)
 }
 
-type Credential = (Option<Identity>, Option<String>);
-
-fn credential(report: &mut Report, directory: &Path, user: User, now: SystemTime) -> Option<Credential> {
+fn credential(
+    report: &mut Report,
+    directory: &Path,
+    user: &UserEntry,
+    now: SystemTime,
+) -> Option<Credential> {
     const CHECK: &str = "credential";
+    let by_certificate = |identity| Credential { identity: Some(identity), token: None };
+    let by_token = |token| Credential { identity: None, token: Some(token) };
     if let (Some(certificate), Some(key)) = (&user.client_certificate_data, &user.client_key_data) {
-        return embedded(report, certificate, key, now).map(|identity| (Some(identity), None));
+        return embedded_identity(report, certificate, key, now).map(by_certificate);
     }
     if let (Some(certificate), Some(key)) = (&user.client_certificate, &user.client_key) {
         let (certificate, key) = (directory.join(certificate), directory.join(key));
-        return certificate::identity(report, &certificate, &key, now).map(|identity| (Some(identity), None));
+        return certificate::identity(report, &certificate, &key, now).map(by_certificate);
     }
-    if let Some(token) = user.token {
+    if let Some(token) = &user.token {
         report.ok(CHECK, "a token in the file");
-        return Some((None, Some(token)));
+        return Some(by_token(token.clone()));
     }
-    if let Some(path) = user.token_file.map(|path| directory.join(path)) {
-        return token(report, &path).map(|token| (None, Some(token)));
+    if let Some(path) = &user.token_file {
+        return token(report, &directory.join(path)).map(by_token);
     }
     if user.exec.is_some() || user.auth_provider.is_some() {
         let found = "the credential comes from another program, which is not run here";
@@ -226,10 +173,10 @@ fn credential(report: &mut Report, directory: &Path, user: User, now: SystemTime
         let found = "the user has neither a certificate with its key nor a token";
         report.warn(CHECK, found, "write the kubeconfig again with: tombolo kubeconfig");
     }
-    Some((None, None))
+    Some(Credential::default())
 }
 
-/// Reads a token.
+/// Reads a file with a bearer token. `None` if it has none; the report says why.
 pub(super) fn token(report: &mut Report, path: &Path) -> Option<String> {
     const CHECK: &str = "credential";
     match files::read(path) {
@@ -248,23 +195,28 @@ pub(super) fn token(report: &mut Report, path: &Path) -> Option<String> {
     }
 }
 
-fn embedded(report: &mut Report, certificate: &str, key: &str, now: SystemTime) -> Option<Identity> {
+fn embedded_identity(
+    report: &mut Report,
+    certificate: &str,
+    key: &str,
+    now: SystemTime,
+) -> Option<ClientIdentity> {
     const WHAT: &str = "client-certificate-data";
-    let (certificate, key) = (decoded(certificate).unwrap_or_default(), decoded(key).unwrap_or_default());
+    let certificate = reader::decode_data(certificate).unwrap_or_default();
+    let key = reader::decode_data(key).unwrap_or_default();
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
     let (Ok(chain), Ok(key)) = (chain, PrivateKeyDer::from_pem_slice(&key)) else {
         let advice = "write the kubeconfig again with: tombolo kubeconfig";
-        report.fail("certificate", "client-certificate-data or client-key-data holds none", advice);
+        let found = "client-certificate-data holds no certificate, or client-key-data no key";
+        report.fail("certificate", found, advice);
         return None;
     };
     certificate::dates(report, "certificate", WHAT, &chain, now);
     match rcgen::KeyPair::try_from(&key) {
-        Ok(pair) => certificate::fit(report, &chain, &pair, "client-certificate-data and client-key-data"),
+        Ok(pair) => {
+            certificate::key_match(report, &chain, &pair, "client-certificate-data and client-key-data");
+        }
         Err(error) => report.fail_by("key", &error),
     }
-    Some(Identity { chain, key })
-}
-
-fn decoded(data: &str) -> Option<Vec<u8>> {
-    BASE64.decode(data.split_whitespace().collect::<String>()).ok()
+    Some(ClientIdentity { chain, key })
 }

@@ -1,20 +1,20 @@
-//! What the checks have found: a line each.
+//! The results of the checks, as lines for people or JSON for programs.
 
 use std::error::Error;
 
 use serde_json::{Value, json};
 
-/// All findings, in the order in which the checks were made.
+/// The findings of all checks, in the order of the checks.
 #[derive(Debug, Default)]
 pub(crate) struct Report(Vec<Finding>);
 
-/// What one check has found.
+/// The result of one check.
 #[derive(Debug)]
 struct Finding {
     check: &'static str,
     verdict: Verdict,
     found: String,
-    /// What to do. Nothing to be done where all is well.
+    /// Advice on how to fix it; absent if nothing is wrong.
     advice: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Report {
         self.0.push(Finding { check, verdict: Verdict::Failed, found: found.into(), advice });
     }
 
-    /// A finding whose error says what to do.
+    /// A failure whose error message already says what to do.
     pub(super) fn fail_by(&mut self, check: &'static str, error: &dyn Error) {
         self.0.push(Finding {
             check,
@@ -50,24 +50,24 @@ impl Report {
         });
     }
 
-    /// Whether any check failed.
+    /// Tells whether at least one check failed.
     pub(crate) fn is_failed(&self) -> bool {
         self.0.iter().any(|finding| finding.verdict == Verdict::Failed)
     }
 
-    /// A line for each.
+    /// One line for each finding.
     pub(crate) fn lines(&self) -> Vec<String> {
         let width = self.0.iter().map(|finding| finding.check.len()).max().unwrap_or_default();
         self.0
             .iter()
             .map(|Finding { check, verdict, found, advice }| {
                 let advice = advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}"));
-                one_line(&format!("{:<7}   {check:<width$}   {found}{advice}", verdict.word()))
+                one_line(&format!("{:<7}   {check:<width$}   {found}{advice}", verdict.as_str()))
             })
             .collect()
     }
 
-    /// The same for programs.
+    /// The findings as JSON, with the keys `failed` and `checks`.
     pub(crate) fn json(&self) -> String {
         let checks: Vec<Value> = self
             .0
@@ -75,7 +75,7 @@ impl Report {
             .map(|finding| {
                 json!({
                     "check": finding.check,
-                    "verdict": finding.verdict.word(),
+                    "verdict": finding.verdict.as_str(),
                     "found": finding.found,
                     "advice": finding.advice,
                 })
@@ -86,7 +86,7 @@ impl Report {
 }
 
 impl Verdict {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Warning => "warning",
@@ -95,7 +95,7 @@ impl Verdict {
     }
 }
 
-/// What a stranger has said must not steer the terminal, and has no line of its own.
+/// Replaces control characters, because text from the network must neither steer the terminal nor begin a line.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! What a tunnel-server needs on its machine.
+//! Checks what a tunnel-server needs on its machine: files, ports, the admin API and readiness.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,45 +14,45 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::certificate;
-use super::configuration::{self, ServerConfig};
-use super::host;
+use super::configuration::{self, RawServerConfig};
+use super::host_cluster;
 use super::report::Report;
 use crate::admin::{Admin, AdminError};
-use crate::args::{DoctorServer, Place};
-use crate::explain;
+use crate::args::{AdminEndpoint, DoctorServer};
+use crate::policies;
 
-/// Where callers and agents come unless the file says otherwise.
+/// The default address of the gateway and of the tunnel listener.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
 
-/// Where probes come unless the file says otherwise.
+/// The default address of the probes.
 const PROBES_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
-/// Where state is kept unless the file says otherwise.
+/// The default directory of the server's state.
 const STATE_DEFAULT: &str = "/var/lib/tombolo/server";
 
-/// How long the probes may take.
+/// Longest wait for the readiness probe.
 const READYZ_MAX: Duration = Duration::from_secs(5);
 
-/// Longest answer of the probes that is looked at.
+/// Longest response of the readiness probe that is read.
 const READYZ_BYTES_MAX: u64 = 16 * 1024;
 
-pub(super) async fn examine(order: &DoctorServer, scope: &Scope, report: &mut Report) {
-    let Some((config, base)) = configuration::read::<ServerConfig>(report, &order.config, "ServerConfig")
+pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut Report) {
+    let Some((config, base)) = configuration::read::<RawServerConfig>(report, &args.config, "ServerConfig")
     else {
         return;
     };
     files(&config, base, report);
-    host::examine(&config, base, scope, report).await;
+    host_cluster::check_all(&config, base, scope, report).await;
     let running = admin(&config, base, scope, report).await;
     let gateway = config.gateway.listen.unwrap_or(LISTEN_DEFAULT);
     let tunnel = config.tunnel.listen.unwrap_or(LISTEN_DEFAULT);
     let probes = config.probes.listen.unwrap_or(PROBES_DEFAULT);
     let bound = running.as_ref().and_then(|info| info.addresses.clone()).unwrap_or_default();
     let is_off = config.admin.enabled == Some(false);
-    let holder = |told: &str, address: SocketAddr| match (&running, is_off) {
-        (Some(_), _) if told == address.to_string() => Holder::ThisServer,
-        (None, true) => Holder::Unknown,
-        (Some(_) | None, _) => Holder::Nobody,
+    let owner = |bound: &str, address: SocketAddr| match (&running, is_off) {
+        (Some(_), _) if bound == address.to_string() => PortOwner::ThisServer,
+        (None, true) => PortOwner::Unknown,
+        (Some(_) | None, _) => PortOwner::Nobody,
     };
     port(
         report,
@@ -60,7 +60,7 @@ pub(super) async fn examine(order: &DoctorServer, scope: &Scope, report: &mut Re
         "TCP",
         gateway,
         &TcpListener::bind(gateway).err(),
-        holder(&bound.gateway, gateway),
+        owner(&bound.gateway, gateway),
     );
     port(
         report,
@@ -68,7 +68,7 @@ pub(super) async fn examine(order: &DoctorServer, scope: &Scope, report: &mut Re
         "UDP",
         tunnel,
         &UdpSocket::bind(tunnel).err(),
-        holder(&bound.tunnel, tunnel),
+        owner(&bound.tunnel, tunnel),
     );
     port(
         report,
@@ -76,35 +76,35 @@ pub(super) async fn examine(order: &DoctorServer, scope: &Scope, report: &mut Re
         "TCP",
         probes,
         &TcpListener::bind(probes).err(),
-        holder(&bound.probes, probes),
+        owner(&bound.probes, probes),
     );
     if running.is_some() || is_off {
         readyz(report, probes).await;
     }
 }
 
-/// Who should have a port.
+/// The process that is expected to have a port.
 #[derive(Clone, Copy)]
-enum Holder {
+enum PortOwner {
     ThisServer,
     Nobody,
-    /// There is no admin API that would tell.
+    /// The admin API is off, so the owner is not known.
     Unknown,
 }
 
-fn files(config: &ServerConfig, base: &Path, report: &mut Report) {
+fn files(config: &RawServerConfig, base: &Path, report: &mut Report) {
     let now = SystemTime::now();
     let tls = &config.tls;
     certificate::identity(report, &base.join(&tls.certificate_file), &base.join(&tls.key_file), now);
     certificate::roots(report, "agents' CA", &base.join(&config.tunnel.agent_ca_file), now);
-    let ways = &config.gateway.authentication;
-    if let Some(callers) = &ways.client_certificate {
+    let authentication = &config.gateway.authentication;
+    if let Some(callers) = &authentication.client_certificate {
         certificate::roots(report, "callers' CA", &base.join(&callers.ca_file), now);
     }
-    if let Some(door) = &config.admin.tcp {
-        certificate::roots(report, "administrators' CA", &base.join(&door.admin_ca_file), now);
+    if let Some(tcp) = &config.admin.tcp {
+        certificate::roots(report, "administrators' CA", &base.join(&tcp.admin_ca_file), now);
     }
-    if let Some(tokens) = &ways.token_file {
+    if let Some(tokens) = &authentication.token_file {
         certificate::private_file(report, "token file", &base.join(&tokens.path));
     }
     policy(report, &base.join(&config.policy.file));
@@ -114,10 +114,10 @@ fn files(config: &ServerConfig, base: &Path, report: &mut Report) {
 
 fn policy(report: &mut Report, path: &Path) {
     const CHECK: &str = "policy";
-    match explain::read(path) {
+    match policies::read(path) {
         Ok(rules) => report.ok(CHECK, format!("{} has {} rules", path.display(), rules.count())),
         Err(error) => {
-            let advice = "correct it; `tombolo policy check` says when nothing is wrong any more";
+            let advice = "correct it, and check it again with `tombolo policy check`";
             report.fail(CHECK, daemon::chain(&error).to_string(), advice);
         }
     }
@@ -133,9 +133,9 @@ fn folder(report: &mut Report, path: &Path) {
         Ok(found) if found.permissions().mode() & 0o077 != 0 => {
             report.fail(CHECK, format!("others may enter {shown}"), format!("run: chmod 700 {shown}"));
         }
-        Ok(_) => report.ok(CHECK, format!("{shown} is for its owner alone")),
+        Ok(_) => report.ok(CHECK, format!("only its owner may enter {shown}")),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            report.ok(CHECK, format!("{shown} is not there yet; the server makes it"));
+            report.ok(CHECK, format!("{shown} does not exist yet; the server creates it"));
         }
         Err(error) => {
             report.fail(CHECK, format!("{shown}: {error}"), "run this as root or as the server's user")
@@ -144,7 +144,7 @@ fn folder(report: &mut Report, path: &Path) {
 }
 
 async fn admin(
-    config: &ServerConfig,
+    config: &RawServerConfig,
     base: &Path,
     scope: &Scope,
     report: &mut Report,
@@ -156,11 +156,11 @@ async fn admin(
         return None;
     }
     let socket = base.join(config.admin.socket.clone().unwrap_or_else(|| PathBuf::from(SOCKET_DEFAULT)));
-    let asked = async {
-        let mut admin = Admin::connect(Place::Socket(socket), scope).await?;
+    let request = async {
+        let mut admin = Admin::connect(AdminEndpoint::Socket(socket), scope).await?;
         admin.server_info().await
     };
-    match asked.await {
+    match request.await {
         Ok(info) => {
             let counts = info.counts.unwrap_or_default();
             let found = format!(
@@ -175,7 +175,7 @@ async fn admin(
             report.ok(CHECK, found);
             Some(info)
         }
-        Err(error @ (AdminError::NoSocket(_) | AdminError::NobodyThere(_))) => {
+        Err(error @ (AdminError::NoSocket(_) | AdminError::NotListening(_))) => {
             let advice = "start it: tunnel-server --config FILE";
             report.warn(CHECK, format!("no server runs here ({error})"), advice);
             None
@@ -193,23 +193,27 @@ fn port(
     protocol: &str,
     address: SocketAddr,
     refused: &Option<std::io::Error>,
-    holder: Holder,
+    owner: PortOwner,
 ) {
     let shown = format!("{protocol} {address}");
-    match (refused, holder) {
-        (Some(error), Holder::ThisServer) if error.kind() == ErrorKind::AddrInUse => {
+    match (refused, owner) {
+        (Some(error), PortOwner::ThisServer) if error.kind() == ErrorKind::AddrInUse => {
             report.ok(key, format!("{shown} is the running server's"));
         }
-        (None, Holder::ThisServer) => {
+        (None, PortOwner::ThisServer) => {
             let advice = "the server runs with other settings than this file; restart it";
-            report.fail(key, format!("{shown} is free, though the server says that it has it"), advice);
+            report.fail(
+                key,
+                format!("{shown} is free, although the server says that it listens there"),
+                advice,
+            );
         }
-        (None, Holder::Nobody | Holder::Unknown) => report.ok(key, format!("{shown} is free")),
-        (Some(error), Holder::Unknown) if error.kind() == ErrorKind::AddrInUse => {
-            report.ok(key, format!("{shown} is in use, by the running server if it is one's own"));
+        (None, PortOwner::Nobody | PortOwner::Unknown) => report.ok(key, format!("{shown} is free")),
+        (Some(error), PortOwner::Unknown) if error.kind() == ErrorKind::AddrInUse => {
+            report.ok(key, format!("{shown} is in use, maybe by the running server"));
         }
         (Some(error), _) if error.kind() == ErrorKind::AddrInUse => {
-            let advice = format!("stop who has it (ss -lpn), or set {key} to another port");
+            let advice = format!("stop the process that has it (ss -lpn), or set {key} to another port");
             report.fail(key, format!("{shown} is in use by another process"), advice);
         }
         (Some(error), _) if error.kind() == ErrorKind::PermissionDenied => {
@@ -228,14 +232,14 @@ async fn readyz(report: &mut Report, probes: SocketAddr) {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, probes.port())),
         IpAddr::V4(_) | IpAddr::V6(_) => probes,
     };
-    let asked = async {
+    let request = async {
         let mut stream = TcpStream::connect(reached).await?;
         stream.write_all(format!("GET /readyz HTTP/1.0\r\nHost: {reached}\r\n\r\n").as_bytes()).await?;
         let mut answer = String::new();
         stream.take(READYZ_BYTES_MAX).read_to_string(&mut answer).await?;
         Ok::<_, std::io::Error>(answer)
     };
-    match timeout(READYZ_MAX, asked).await {
+    match timeout(READYZ_MAX, request).await {
         Ok(Ok(answer)) if answer.split(' ').nth(1) == Some("200") => report.ok(CHECK, "the server is ready"),
         Ok(Ok(answer)) => {
             let missing: Vec<&str> = answer.lines().filter(|line| line.starts_with("[-]")).collect();

@@ -1,18 +1,18 @@
-//! A person's certificate or token, checked before it goes into a kubeconfig.
+//! Reads a caller's certificate or token, and checks it before it goes into a kubeconfig.
 
 use std::path::{Path, PathBuf};
 
 use time::OffsetDateTime;
 
-use super::document::{User, base64};
-use crate::files::{self, NoAbsolutePath, ReadError};
+use super::writer::{UserBody, base64};
+use crate::files::{self, AbsolutePathError, ReadError};
 use crate::pem::{self, PemError};
-use crate::settings::Credential;
+use crate::settings::GatewayCredential;
 
-/// The longest token: with it, a request's head still fits what servers accept.
+/// Longest bearer token. A request head with it still fits the limits of common servers.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// Why a credential is of no use.
+/// The error if a credential cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialError {
     #[error(transparent)]
@@ -34,23 +34,23 @@ pub(crate) enum CredentialError {
     #[error("the token in {0} is longer than {max} bytes", max = TOKEN_BYTES_MAX)]
     LongToken(PathBuf),
     #[error(transparent)]
-    Path(#[from] NoAbsolutePath),
+    Path(#[from] AbsolutePathError),
 }
 
-/// The user of a kubeconfig, with the credential in it or its files named.
-pub(super) fn user(credential: &Credential, embedded: bool) -> Result<User, CredentialError> {
+/// The `user` entry of a kubeconfig, with the credential embedded or with the paths of its files.
+pub(super) fn user(credential: &GatewayCredential, embedded: bool) -> Result<UserBody, CredentialError> {
     match credential {
-        Credential::Certificate { certificate, key } => of_certificate(certificate, key, embedded),
-        Credential::TokenFile(file) => of_token(file, embedded),
+        GatewayCredential::Certificate { certificate, key } => certificate_user(certificate, key, embedded),
+        GatewayCredential::TokenFile(file) => token_user(file, embedded),
     }
 }
 
-fn of_certificate(certificate: &Path, key: &Path, embedded: bool) -> Result<User, CredentialError> {
-    let certificates = pem::certificates(certificate)?;
-    let private = pem::key(key)?;
-    // The leaf comes first, as TLS sends it.
-    let leaf = certificates.ders.first().and_then(|leaf| pem::parse(leaf));
-    let Some(leaf) = leaf.filter(|leaf| pem::belongs_to(leaf, &private.pair)) else {
+fn certificate_user(certificate: &Path, key: &Path, embedded: bool) -> Result<UserBody, CredentialError> {
+    let certificates = pem::read_certificates(certificate)?;
+    let private = pem::read_key(key)?;
+    // The leaf comes first, as in a TLS handshake.
+    let leaf = certificates.ders.first().and_then(|leaf| pem::parse_x509(leaf));
+    let Some(leaf) = leaf.filter(|leaf| pem::is_for_key(leaf, &private.pair)) else {
         return Err(CredentialError::Mismatch { certificate: certificate.to_owned(), key: key.to_owned() });
     };
     let end = leaf.validity().not_after.to_datetime();
@@ -58,30 +58,30 @@ fn of_certificate(certificate: &Path, key: &Path, embedded: bool) -> Result<User
         return Err(CredentialError::Expired(certificate.to_owned(), end));
     }
     Ok(if embedded {
-        User {
+        UserBody {
             client_certificate_data: Some(base64(&certificates.text)),
             client_key_data: Some(base64(&private.text)),
-            ..User::default()
+            ..UserBody::default()
         }
     } else {
-        User {
+        UserBody {
             client_certificate: Some(files::absolute(certificate)?),
             client_key: Some(files::absolute(key)?),
-            ..User::default()
+            ..UserBody::default()
         }
     })
 }
 
-fn of_token(file: &Path, embedded: bool) -> Result<User, CredentialError> {
+fn token_user(file: &Path, embedded: bool) -> Result<UserBody, CredentialError> {
     let token = bearer_token(file)?;
     Ok(if embedded {
-        User { token: Some(token), ..User::default() }
+        UserBody { token: Some(token), ..UserBody::default() }
     } else {
-        User { token_file: Some(files::absolute(file)?), ..User::default() }
+        UserBody { token_file: Some(files::absolute(file)?), ..UserBody::default() }
     })
 }
 
-/// The one token of a file.
+/// Reads a file that holds one bearer token, with or without a line end.
 pub(crate) fn bearer_token(file: &Path) -> Result<String, CredentialError> {
     let text = files::read(file)?;
     let token = text.strip_suffix('\n').unwrap_or(&text);

@@ -1,4 +1,4 @@
-//! How long a certificate is valid.
+//! Durations on the command line, such as `90m`, `24h` and `30d`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 use time::Duration;
 
 const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
-/// Keeps the arithmetic of dates far from its ends; each kind of certificate has a maximum of its own below.
+/// Longest duration, which keeps date arithmetic from overflowing. Each kind of certificate has a lower maximum.
 const DAYS_MAX: i64 = 100 * 365;
 
-/// A span of whole minutes, hours or days, longer than nothing.
+/// A duration of whole minutes, hours or days, at least one minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Validity {
     seconds: i64,

@@ -1,4 +1,4 @@
-//! A connection to a target of the cluster, through the gateway.
+//! A client of the gateway that opens connections to targets in a cluster, by HTTP CONNECT.
 
 use std::fmt;
 use std::io;
@@ -15,8 +15,7 @@ use hyper::client::conn::http1;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use proto::ClusterId;
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{PrivateKeyDer, ServerName};
+use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -24,43 +23,44 @@ use tokio_rustls::TlsConnector;
 use crate::kubeconfig::{CredentialError, bearer_token};
 use crate::names::{GatewayUrl, Label};
 use crate::pem::{self, PemError};
-use crate::settings::Credential;
-use crate::tls::{self, ALPN_HTTP1, Identity, OURS};
+use crate::settings::GatewayCredential;
+use crate::tls::{self, ALPN_HTTP1, TLS13_ONLY};
 
-/// A connection to the gateway is there within this time, its handshake included.
+/// Longest wait for a connection to the gateway, with its TLS handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// An answer comes within this time: the gateway waits for clusters that are away, and the agent for the target.
-const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// Longest wait for the gateway's response. The gateway may wait for a cluster that is not connected, and the agent for the
+/// target.
+const RESPONSE_MAX: Duration = Duration::from_secs(120);
 
-/// Most of an answer that is read.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Longest body of a refusal that is read.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
-/// The header that names the cluster, and that which names a network.
+/// The request header that names the cluster, and the one that names a network.
 const CLUSTER: HeaderName = HeaderName::from_static("tombolo-cluster");
 const NETWORK: HeaderName = HeaderName::from_static("tombolo-network");
 
-/// Where all targets of a run are.
+/// The cluster or network in which all targets of a run are.
 #[derive(Debug, Clone)]
-pub(super) enum Within {
-    /// In this cluster.
+pub(super) enum TargetScope {
+    /// The targets of one cluster.
     Cluster(ClusterId),
-    /// In the one cluster of this network that has them.
+    /// The targets of all clusters of a network. The gateway picks the cluster that has the address.
     Network(Label),
 }
 
-/// The gateway, who asks it, and for what.
-pub(super) struct Gateway {
+/// The gateway's URL and CA, the caller's credential, and the targets that it may dial.
+pub(super) struct GatewayClient {
     pub(super) url: GatewayUrl,
-    pub(super) authority: PathBuf,
-    /// Read anew for each connection: what was renewed is used by the next.
-    pub(super) credential: Credential,
-    pub(super) within: Within,
+    pub(super) ca: PathBuf,
+    /// Its files are read for each connection, so that a renewed credential is used by the next one.
+    pub(super) credential: GatewayCredential,
+    pub(super) within: TargetScope,
 }
 
-/// Why there is no connection to a target.
+/// The error if no connection to a target could be opened.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotConnected {
+pub(super) enum ConnectError {
     #[error("the credential for the gateway cannot be read")]
     Pem(#[from] PemError),
     #[error("the credential for the gateway cannot be read")]
@@ -69,45 +69,41 @@ pub(super) enum NotConnected {
     Unusable(#[source] rustls::Error),
     #[error("the gateway cannot be reached")]
     Unreachable(#[source] io::Error),
-    #[error("the gateway broke off")]
-    Broke(#[source] hyper::Error),
+    #[error("the gateway closed the connection")]
+    Broken(#[source] hyper::Error),
     #[error("the gateway did not answer in time")]
-    TooSlow,
-    /// Its own words.
+    Timeout,
+    /// The gateway refused, with this message.
     #[error("{1}")]
     Refused(StatusCode, String),
 }
 
-impl NotConnected {
-    /// The status of HTTP for it.
+impl ConnectError {
+    /// The HTTP status with which the local proxy answers.
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Refused(status, _) => *status,
-            Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
+            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Pem(_)
             | Self::Credential(_)
             | Self::Unusable(_)
             | Self::Unreachable(_)
-            | Self::Broke(_) => StatusCode::BAD_GATEWAY,
+            | Self::Broken(_) => StatusCode::BAD_GATEWAY,
         }
     }
 }
 
-impl Gateway {
-    /// Connects to `target`, `host:port`, in the cluster or the network.
-    pub(super) async fn connect(&self, target: &Authority, scope: &Scope) -> Result<Upgraded, NotConnected> {
+impl GatewayClient {
+    /// Connects to `target`, a `host:port` in the cluster or the network.
+    pub(super) async fn connect(&self, target: &Authority, scope: &Scope) -> Result<Upgraded, ConnectError> {
         let (identity, token) = match &self.credential {
-            Credential::Certificate { certificate, key } => {
-                let chain = pem::certificates(certificate)?.ders;
-                let text = pem::key(key)?.text;
-                let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
-                    .map_err(|error| PemError::damaged(key, &error))?;
-                (Some(Identity { chain, key }), None)
+            GatewayCredential::Certificate { certificate, key } => {
+                (Some(pem::read_identity(certificate, key)?), None)
             }
-            Credential::TokenFile(file) => (None, Some(bearer_token(file)?)),
+            GatewayCredential::TokenFile(file) => (None, Some(bearer_token(file)?)),
         };
-        let roots = pem::certificates(&self.authority)?.ders;
-        let config = tls::client(roots, identity, OURS, ALPN_HTTP1).map_err(NotConnected::Unusable)?;
+        let roots = pem::read_certificates(&self.ca)?.ders;
+        let config = tls::client(roots, identity, TLS13_ONLY, ALPN_HTTP1).map_err(ConnectError::Unusable)?;
         let connecting = async {
             let (host, port) = self.url.address();
             let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
@@ -115,24 +111,24 @@ impl Gateway {
             let _ = stream.set_nodelay(true);
             TlsConnector::from(config).connect(name, stream).await
         };
-        let stream = timeout(CONNECT_MAX, connecting).await.map_err(|_| NotConnected::TooSlow)?;
-        let stream = TokioIo::new(stream.map_err(NotConnected::Unreachable)?);
-        let (mut requests, connection) = http1::handshake(stream).await.map_err(NotConnected::Broke)?;
+        let stream = timeout(CONNECT_MAX, connecting).await.map_err(|_| ConnectError::Timeout)?;
+        let stream = TokioIo::new(stream.map_err(ConnectError::Unreachable)?);
+        let (mut requests, connection) = http1::handshake(stream).await.map_err(ConnectError::Broken)?;
         scope.attend(async move {
-            // How it ended is told to whoever waits for an answer.
+            // The pending request gets the error.
             let _ = connection.with_upgrades().await;
         });
-        let request = self.asking(target, token.as_deref());
-        let answer = timeout(ANSWER_MAX, requests.send_request(request)).await;
-        let answer = answer.map_err(|_| NotConnected::TooSlow)?.map_err(NotConnected::Broke)?;
-        let status = answer.status();
+        let request = self.connect_request(target, token.as_deref());
+        let response = timeout(RESPONSE_MAX, requests.send_request(request)).await;
+        let response = response.map_err(|_| ConnectError::Timeout)?.map_err(ConnectError::Broken)?;
+        let status = response.status();
         if status.is_success() {
-            return hyper::upgrade::on(answer).await.map_err(NotConnected::Broke);
+            return hyper::upgrade::on(response).await.map_err(ConnectError::Broken);
         }
-        Err(NotConnected::Refused(status, message(status, answer.into_body()).await))
+        Err(ConnectError::Refused(status, message(status, response.into_body()).await))
     }
 
-    fn asking(&self, target: &Authority, token: Option<&str>) -> Request<Empty<Bytes>> {
+    fn connect_request(&self, target: &Authority, token: Option<&str>) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
         *request.method_mut() = Method::CONNECT;
         *request.uri_mut() = Uri::from(target.clone());
@@ -140,8 +136,8 @@ impl Gateway {
         let value = |text: &str| HeaderValue::from_str(text).ok();
         headers.extend(value(target.as_str()).map(|target| (HOST, target)));
         let header = match &self.within {
-            Within::Cluster(_) => CLUSTER,
-            Within::Network(_) => NETWORK,
+            TargetScope::Cluster(_) => CLUSTER,
+            TargetScope::Network(_) => NETWORK,
         };
         headers.extend(value(self.within.name()).map(|name| (header, name)));
         let token = token.and_then(|token| value(&format!("Bearer {token}")));
@@ -153,8 +149,8 @@ impl Gateway {
     }
 }
 
-impl Within {
-    /// The cluster's name, or the network's.
+impl TargetScope {
+    /// The name of the cluster or of the network.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Cluster(cluster) => cluster.as_str(),
@@ -163,7 +159,7 @@ impl Within {
     }
 }
 
-impl fmt::Display for Within {
+impl fmt::Display for TargetScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster(cluster) => write!(f, "cluster {cluster}"),
@@ -172,10 +168,11 @@ impl fmt::Display for Within {
     }
 }
 
-/// What a refusal says, which is a `Status` of Kubernetes.
+/// The message of a refusal, whose body is a Kubernetes `Status`.
 async fn message(status: StatusCode, body: Incoming) -> String {
-    let whole = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let said = whole.ok().and_then(|whole| serde_json::from_slice(&whole.to_bytes()).ok());
-    let said = said.and_then(|status: serde_json::Value| Some(status["message"].as_str()?.to_owned()));
-    said.unwrap_or_else(|| format!("the gateway answered {status}"))
+    let body = Limited::new(body, REFUSAL_BYTES_MAX).collect().await;
+    let status_object = body.ok().and_then(|body| serde_json::from_slice(&body.to_bytes()).ok());
+    let message =
+        status_object.and_then(|object: serde_json::Value| Some(object["message"].as_str()?.to_owned()));
+    message.unwrap_or_else(|| format!("the gateway answered {status}"))
 }

@@ -1,9 +1,9 @@
-//! `tombolo ca init`.
+//! Tests of `tombolo ca init`: the files, their modes, and refusals.
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::bench::{Bench, assert_says};
 use crate::certificate::{days, fields, only};
+use crate::workdir::{WorkDir, assert_says};
 
 const ALL: [&str; 15] = [
     "admin-ca.crt",
@@ -27,25 +27,25 @@ const ROLES: [&str; 4] = ["server", "agent", "caller", "admin"];
 
 #[test]
 fn init_makes_roots_and_intermediates_that_only_their_owner_can_use() {
-    let bench = Bench::new();
+    let workdir = WorkDir::new();
 
-    let said = bench.done("ca init --dir deep/pki");
+    let said = workdir.succeeds("ca init --dir deep/pki");
 
-    assert_eq!(bench.list("deep/pki"), ALL);
-    assert_eq!(bench.mode("deep/pki"), 0o700);
+    assert_eq!(workdir.list("deep/pki"), ALL);
+    assert_eq!(workdir.mode("deep/pki"), 0o700);
     for name in ALL {
         let is_secret = name.ends_with(".key") || name.ends_with(".sealed");
         let mode = if is_secret { 0o600 } else { 0o644 };
-        assert_eq!(bench.mode(&format!("deep/pki/{name}")), mode, "{name}");
+        assert_eq!(workdir.mode(&format!("deep/pki/{name}")), mode, "{name}");
         assert_says(&said, name.trim_end_matches(".yaml"));
     }
 }
 
 #[test]
 fn roots_sign_certificates_and_nothing_else_for_ten_years() {
-    let bench = Bench::with_authority();
+    let workdir = WorkDir::with_authority();
     for role in ROLES {
-        let der = only(&bench, &format!("pki/{role}-ca.crt"));
+        let der = only(&workdir, &format!("pki/{role}-ca.crt"));
         let root = fields(&der);
         let constraints = root.basic_constraints().unwrap().unwrap();
         let usage = root.key_usage().unwrap().unwrap();
@@ -54,7 +54,7 @@ fn roots_sign_certificates_and_nothing_else_for_ten_years() {
         assert_eq!(constraints.value.path_len_constraint, Some(1));
         assert!(usage.critical && usage.value.key_cert_sign() && usage.value.crl_sign());
         assert!(!usage.value.digital_signature() && !usage.value.key_encipherment());
-        assert_eq!(days(&bench, &format!("pki/{role}-ca.crt")), 3650);
+        assert_eq!(days(&workdir, &format!("pki/{role}-ca.crt")), 3650);
         assert_eq!(root.subject().to_string(), format!("O=tombolo, CN=tombolo {role} root"));
         root.verify_signature(None).unwrap();
     }
@@ -62,18 +62,18 @@ fn roots_sign_certificates_and_nothing_else_for_ten_years() {
 
 #[test]
 fn each_root_has_a_key_of_its_own() {
-    let bench = Bench::with_authority();
-    let keys = ROLES.map(|role| bench.text(&format!("pki/{role}-ca.key")));
+    let workdir = WorkDir::with_authority();
+    let keys = ROLES.map(|role| workdir.text(&format!("pki/{role}-ca.key")));
     assert_eq!(keys.into_iter().collect::<std::collections::HashSet<_>>().len(), ROLES.len());
 }
 
 #[test]
 fn roots_are_never_overwritten() {
-    let bench = Bench::with_authority();
-    let bytes = |name| std::fs::read(bench.path(&format!("pki/{name}"))).unwrap();
+    let workdir = WorkDir::with_authority();
+    let bytes = |name| std::fs::read(workdir.path(&format!("pki/{name}"))).unwrap();
     let before = ALL.map(bytes);
 
-    let said = bench.failed("ca init --dir pki");
+    let said = workdir.fails("ca init --dir pki");
 
     assert_says(&said, "pki already holds");
     assert_says(
@@ -85,58 +85,58 @@ fn roots_are_never_overwritten() {
 
 #[test]
 fn what_an_interrupted_init_left_is_not_completed_with_other_roots() {
-    let bench = Bench::with_authority();
-    std::fs::remove_file(bench.path("pki/ca.yaml")).unwrap();
-    std::fs::remove_file(bench.path("pki/caller-ca.crt")).unwrap();
+    let workdir = WorkDir::with_authority();
+    std::fs::remove_file(workdir.path("pki/ca.yaml")).unwrap();
+    std::fs::remove_file(workdir.path("pki/caller-ca.crt")).unwrap();
 
-    assert_says(&bench.failed("ca init --dir pki"), "an earlier `tombolo ca init` did not finish");
+    assert_says(&workdir.fails("ca init --dir pki"), "an earlier `tombolo ca init` did not finish");
     assert_says(
-        &bench.failed("ca issue agent --dir pki --cluster c"),
+        &workdir.fails("ca issue agent --dir pki --cluster c"),
         "pki holds no finished authority; make one with `tombolo ca init --dir pki`",
     );
-    assert!(!bench.path("pki/caller-ca.crt").exists());
+    assert!(!workdir.path("pki/caller-ca.crt").exists());
 }
 
 #[test]
 fn a_directory_that_others_can_enter_is_refused() {
-    let bench = Bench::new();
-    bench.write("open/notes", "");
-    std::fs::set_permissions(bench.path("open"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let workdir = WorkDir::new();
+    workdir.write("open/notes", "");
+    std::fs::set_permissions(workdir.path("open"), std::fs::Permissions::from_mode(0o755)).unwrap();
 
-    assert_says(&bench.failed("ca init --dir open"), "open can be entered by others; run `chmod 700 open`");
-    assert_eq!(bench.list("open"), ["notes"]);
+    assert_says(&workdir.fails("ca init --dir open"), "open can be entered by others; run `chmod 700 open`");
+    assert_eq!(workdir.list("open"), ["notes"]);
 }
 
 #[test]
 fn a_directory_that_cannot_be_made_is_named() {
-    let bench = Bench::new();
-    bench.write("file", "");
-    assert_says(&bench.failed("ca init --dir file/pki"), "cannot write file/pki: Not a directory");
+    let workdir = WorkDir::new();
+    workdir.write("file", "");
+    assert_says(&workdir.fails("ca init --dir file/pki"), "cannot write file/pki: Not a directory");
 }
 
 #[test]
-fn the_trust_domain_is_remembered_and_checked() {
-    let bench = Bench::new();
-    bench.done("ca init --dir pki --trust-domain edge.example.org");
-    assert_eq!(bench.text("pki/ca.yaml"), "trustDomain: edge.example.org\n");
+fn the_trust_domain_is_stored_and_checked() {
+    let workdir = WorkDir::new();
+    workdir.succeeds("ca init --dir pki --trust-domain edge.example.org");
+    assert_eq!(workdir.text("pki/ca.yaml"), "trustDomain: edge.example.org\n");
 
     for wrong in ["Edge", "a/b", "a%62", "a:1"] {
-        let said = bench.misused(&format!("ca init --dir other --trust-domain {wrong}"));
+        let said = workdir.usage_error(&format!("ca init --dir other --trust-domain {wrong}"));
         assert_says(&said, "use 1 to 255 lower-case letters, digits, '.', '-' and '_'");
     }
 }
 
 #[test]
-fn a_damaged_record_is_refused() {
-    let bench = Bench::with_authority();
-    bench.write("pki/ca.yaml", "trustDomain: tombolo\ntrustDomian: x\n");
-    let said = bench.failed("ca issue agent --dir pki --cluster c");
+fn a_damaged_ca_yaml_is_refused() {
+    let workdir = WorkDir::with_authority();
+    workdir.write("pki/ca.yaml", "trustDomain: tombolo\ntrustDomian: x\n");
+    let said = workdir.fails("ca issue agent --dir pki --cluster c");
     assert_says(&said, "pki/ca.yaml is not the file that `tombolo ca init` wrote");
     assert_says(&said, "trustDomian");
 
-    bench.write("pki/ca.yaml", "trustDomain: a/b\n");
+    workdir.write("pki/ca.yaml", "trustDomain: a/b\n");
     assert_says(
-        &bench.failed("ca issue agent --dir pki --cluster c"),
+        &workdir.fails("ca issue agent --dir pki --cluster c"),
         "trustDomain in pki/ca.yaml is not a trust domain",
     );
 }

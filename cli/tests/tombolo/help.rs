@@ -1,8 +1,8 @@
-//! Help, completion, and the two names of the command.
+//! Tests of help, completion, and the two names of the command.
 
 use std::path::Path;
 
-use crate::bench::{Bench, assert_says, stderr, stdout};
+use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
 const COMMANDS: [&str; 58] = [
     "",
@@ -67,9 +67,9 @@ const COMMANDS: [&str; 58] = [
 
 #[test]
 fn every_commands_help_has_an_example_of_it() {
-    let bench = Bench::new();
+    let workdir = WorkDir::new();
     for command in COMMANDS.into_iter().chain(["version"]) {
-        let help = bench.done(&format!("{command} --help"));
+        let help = workdir.succeeds(&format!("{command} --help"));
         let (_, examples) = help.split_once("Examples:").unwrap_or_else(|| panic!("no example: {command}"));
         assert_says(examples, format!("tombolo {command}").trim_end());
         for line in examples.lines() {
@@ -81,7 +81,7 @@ fn every_commands_help_has_an_example_of_it() {
 
 #[test]
 fn no_command_is_missing_from_these_tests() {
-    let bench = Bench::new();
+    let workdir = WorkDir::new();
     let groups = [
         "",
         "ca",
@@ -98,7 +98,7 @@ fn no_command_is_missing_from_these_tests() {
         "user dial-token",
     ];
     for group in groups {
-        let help = bench.done(&format!("{group} --help"));
+        let help = workdir.succeeds(&format!("{group} --help"));
         let (_, listed) = help.split_once("Commands:\n").unwrap();
         let names = listed.lines().take_while(|line| !line.is_empty());
         for name in names
@@ -113,41 +113,44 @@ fn no_command_is_missing_from_these_tests() {
 }
 
 #[test]
-fn as_a_plugin_the_command_speaks_of_itself_as_kubectl_tombolo() {
-    let bench = Bench::new();
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tombolo"), bench.path("kubectl-tombolo")).unwrap();
+fn as_a_plugin_help_names_kubectl_tombolo() {
+    let workdir = WorkDir::new();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tombolo"), workdir.path("kubectl-tombolo")).unwrap();
     let plugin = |arguments: &[&str]| {
-        bench.program(&bench.path("kubectl-tombolo"), arguments.iter().copied()).assert()
+        workdir.program(&workdir.path("kubectl-tombolo"), arguments.iter().copied()).assert()
     };
 
     let help = stdout(plugin(&["ca", "init", "--help"]).success());
     assert_says(&help, "Usage: kubectl tombolo ca init");
     assert_says(&help, "Examples: kubectl tombolo ca init --dir pki");
     assert_says(&stderr(plugin(&["ca", "init"]).code(2)), "Usage: kubectl tombolo ca init --dir <DIR>");
-    assert_says(&bench.done("ca init --help"), "Usage: tombolo ca init");
+    assert_says(&workdir.succeeds("ca init --help"), "Usage: tombolo ca init");
     assert_says(&stdout(plugin(&["completion", "bash"]).success()), "kubectl-tombolo");
 }
 
 #[test]
 fn every_shell_gets_a_completion_script_that_knows_the_commands() {
-    let bench = Bench::new();
+    let workdir = WorkDir::new();
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        let script = bench.done(&format!("completion {shell}"));
+        let script = workdir.succeeds(&format!("completion {shell}"));
         for word in ["kubeconfig", "trust-domain"] {
             assert!(script.contains(word), "{word} is not completed in {shell}");
         }
     }
-    assert_says(&bench.misused("completion tcsh"), "possible values: bash, elvish, fish, powershell, zsh");
+    assert_says(
+        &workdir.usage_error("completion tcsh"),
+        "possible values: bash, elvish, fish, powershell, zsh",
+    );
 }
 
 #[test]
 fn a_reader_that_stops_early_is_no_error() {
-    let bench = Bench::new();
+    let workdir = WorkDir::new();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let status = std::process::Command::new(Path::new(env!("CARGO_BIN_EXE_tombolo")))
         .args(["completion", "bash"])
-        .current_dir(bench.path(""))
+        .current_dir(workdir.path(""))
         .stdout(writer)
         .status()
         .unwrap();
@@ -156,16 +159,16 @@ fn a_reader_that_stops_early_is_no_error() {
 
 #[test]
 fn the_version_is_printed() {
-    let bench = Bench::new();
+    let workdir = WorkDir::new();
     let version = format!("tombolo {}\n", env!("CARGO_PKG_VERSION"));
-    assert_eq!(bench.done("version"), version);
-    assert_eq!(bench.done("--version"), version);
+    assert_eq!(workdir.succeeds("version"), version);
+    assert_eq!(workdir.succeeds("--version"), version);
 }
 
 #[test]
-fn wrong_usage_is_told_from_failure_by_the_exit_code() {
-    let bench = Bench::new();
-    assert_says(&bench.misused("frob"), "unrecognized subcommand 'frob'");
-    assert_says(&bench.misused("ca init"), "--dir <DIR>");
-    bench.failed("ca show none");
+fn wrong_usage_and_failure_have_different_exit_codes() {
+    let workdir = WorkDir::new();
+    assert_says(&workdir.usage_error("frob"), "unrecognized subcommand 'frob'");
+    assert_says(&workdir.usage_error("ca init"), "--dir <DIR>");
+    workdir.fails("ca show none");
 }

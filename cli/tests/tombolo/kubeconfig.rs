@@ -1,4 +1,4 @@
-//! `tombolo kubeconfig`.
+//! Tests of `tombolo kubeconfig`: contents, file modes, and refusals.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, assert_says, stdout};
+use crate::workdir::{WorkDir, assert_says, stdout};
 
 const BY_CERTIFICATE: &str = "kubeconfig --gateway https://gateway.example:8443 --ca pki/server-ca.crt \
                               --cert pki/alice-caller.crt --key pki/alice-caller.key";
@@ -15,12 +15,12 @@ const BY_TOKEN: &str =
 
 #[test]
 fn a_kubeconfig_has_one_context_per_cluster_and_everything_in_it() {
-    let bench = Bench::with_caller();
+    let workdir = WorkDir::with_caller();
 
-    let text = bench.done(&format!("{BY_CERTIFICATE} --cluster edge-1 --cluster edge-2"));
+    let text = workdir.succeeds(&format!("{BY_CERTIFICATE} --cluster edge-1 --cluster edge-2"));
     let parsed = parsed(&text);
 
-    let data = |name: &str| BASE64.encode(bench.text(name));
+    let data = |name: &str| BASE64.encode(workdir.text(name));
     let cluster = |name: &str| {
         json!({ "name": name, "cluster": {
             "server": format!("https://gateway.example:8443/clusters/{name}"),
@@ -46,7 +46,7 @@ fn a_kubeconfig_has_one_context_per_cluster_and_everything_in_it() {
 
 #[test]
 fn kubectl_reads_names_and_tokens_that_look_like_other_things() {
-    let bench = Bench::with_caller();
+    let workdir = WorkDir::with_caller();
     let names = [
         "on",
         "no",
@@ -64,11 +64,11 @@ fn kubectl_reads_names_and_tokens_that_look_like_other_things() {
         "true",
     ];
     let clusters: String = names.iter().map(|name| format!(" --cluster {name}")).collect();
-    bench.write("token", "0123456789\n");
+    workdir.write("token", "0123456789\n");
 
-    bench.done(&format!("{BY_TOKEN}{clusters} --output config"));
+    workdir.succeeds(&format!("{BY_TOKEN}{clusters} --output config"));
 
-    let seen = seen_by_kubectl(&bench, "config");
+    let seen = seen_by_kubectl(&workdir, "config");
     let contexts: Vec<_> =
         seen["contexts"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
     // kubectl lists contexts by name.
@@ -81,28 +81,29 @@ fn kubectl_reads_names_and_tokens_that_look_like_other_things() {
 
 #[test]
 fn kubectl_sees_the_very_bytes_of_certificates_and_key() {
-    let bench = Bench::with_caller();
-    bench.done(&format!("{BY_CERTIFICATE} --cluster edge-1 --output config"));
+    let workdir = WorkDir::with_caller();
+    workdir.succeeds(&format!("{BY_CERTIFICATE} --cluster edge-1 --output config"));
 
-    let seen = seen_by_kubectl(&bench, "config");
+    let seen = seen_by_kubectl(&workdir, "config");
 
     let bytes = |value: &Value| String::from_utf8(BASE64.decode(value.as_str().unwrap()).unwrap()).unwrap();
     let user = &seen["users"][0]["user"];
-    assert_eq!(bytes(&user["client-certificate-data"]), bench.text("pki/alice-caller.crt"));
-    assert_eq!(bytes(&user["client-key-data"]), bench.text("pki/alice-caller.key"));
+    assert_eq!(bytes(&user["client-certificate-data"]), workdir.text("pki/alice-caller.crt"));
+    assert_eq!(bytes(&user["client-key-data"]), workdir.text("pki/alice-caller.key"));
     let cluster = &seen["clusters"][0]["cluster"];
-    assert_eq!(bytes(&cluster["certificate-authority-data"]), bench.text("pki/server-ca.crt"));
+    assert_eq!(bytes(&cluster["certificate-authority-data"]), workdir.text("pki/server-ca.crt"));
     assert_eq!(cluster["server"], "https://gateway.example:8443/clusters/edge-1");
 }
 
 #[test]
 fn files_can_be_named_by_absolute_paths_in_place_of_their_contents() {
-    let bench = Bench::with_caller();
-    bench.write("token", "secret");
-    let path = |name: &str| bench.path(name).canonicalize().unwrap().to_str().unwrap().to_owned();
+    let workdir = WorkDir::with_caller();
+    workdir.write("token", "secret");
+    let path = |name: &str| workdir.path(name).canonicalize().unwrap().to_str().unwrap().to_owned();
 
-    let by_certificate = parsed(&bench.done(&format!("{BY_CERTIFICATE} --cluster c --embed-certs=false")));
-    let by_token = parsed(&bench.done(&format!("{BY_TOKEN} --cluster c --embed-certs=false")));
+    let by_certificate =
+        parsed(&workdir.succeeds(&format!("{BY_CERTIFICATE} --cluster c --embed-certs=false")));
+    let by_token = parsed(&workdir.succeeds(&format!("{BY_TOKEN} --cluster c --embed-certs=false")));
 
     assert_eq!(by_certificate["clusters"][0]["cluster"]["certificate-authority"], path("pki/server-ca.crt"));
     let user = json!({ "client-certificate": path("pki/alice-caller.crt"), "client-key": path("pki/alice-caller.key") });
@@ -112,13 +113,13 @@ fn files_can_be_named_by_absolute_paths_in_place_of_their_contents() {
 
 #[test]
 fn host_names_replace_the_path_and_keep_the_port() {
-    let bench = Bench::with_caller();
-    bench.write("token", "secret");
+    let workdir = WorkDir::with_caller();
+    workdir.write("token", "secret");
     let server = |gateway: &str| {
         let order =
             format!("kubeconfig --gateway {gateway} --ca pki/server-ca.crt --token-file token --cluster c");
         let of = |order: &str| {
-            parsed(&bench.done(order))["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned()
+            parsed(&workdir.succeeds(order))["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned()
         };
         (of(&order), of(&format!("{order} --host-names clusters.example")))
     };
@@ -139,7 +140,7 @@ fn host_names_replace_the_path_and_keep_the_port() {
 
 #[test]
 fn a_url_that_is_not_a_gateways_is_refused_with_what_is_allowed() {
-    let bench = Bench::with_caller();
+    let workdir = WorkDir::with_caller();
     for (url, reason) in [
         ("http://g.example:8443", "reached by https only, not http"),
         ("g.example:8443", "reached by https only, not g.example"),
@@ -153,7 +154,7 @@ fn a_url_that_is_not_a_gateways_is_refused_with_what_is_allowed() {
         ("https://@g.example", "may carry no user name or password"),
         ("https://alice:secret@g.example", "may carry no user name or password"),
     ] {
-        let said = bench.misused(&format!("kubeconfig --cluster c --gateway {url}"));
+        let said = workdir.usage_error(&format!("kubeconfig --cluster c --gateway {url}"));
         assert_says(&said, reason);
         assert_says(&said, "https://HOST[:PORT]");
     }
@@ -161,29 +162,29 @@ fn a_url_that_is_not_a_gateways_is_refused_with_what_is_allowed() {
 
 #[test]
 fn a_written_kubeconfig_is_private_and_never_replaced_unasked() {
-    let bench = Bench::with_caller();
-    let said = bench.done(&format!("{BY_CERTIFICATE} --cluster one --output config"));
-    assert_eq!(bench.mode("config"), 0o600);
+    let workdir = WorkDir::with_caller();
+    let said = workdir.succeeds(&format!("{BY_CERTIFICATE} --cluster one --output config"));
+    assert_eq!(workdir.mode("config"), 0o600);
     assert_says(&said, "wrote config (private)");
     assert_says(&said, "kubectl --kubeconfig config --context one get namespaces");
 
-    let refused = bench.failed(&format!("{BY_CERTIFICATE} --cluster two --output config"));
+    let refused = workdir.fails(&format!("{BY_CERTIFICATE} --cluster two --output config"));
     assert_says(&refused, "config is already there and is not overwritten; pass --force");
-    assert_eq!(parsed(&bench.text("config"))["current-context"], "one");
+    assert_eq!(parsed(&workdir.text("config"))["current-context"], "one");
 
-    bench.done(&format!("{BY_CERTIFICATE} --cluster two --output config --force"));
-    assert_eq!(parsed(&bench.text("config"))["current-context"], "two");
+    workdir.succeeds(&format!("{BY_CERTIFICATE} --cluster two --output config --force"));
+    assert_eq!(parsed(&workdir.text("config"))["current-context"], "two");
     assert_says(
-        &bench.failed(&format!("{BY_CERTIFICATE} --cluster c --output no/config")),
+        &workdir.fails(&format!("{BY_CERTIFICATE} --cluster c --output no/config")),
         "cannot write no/config",
     );
 }
 
 #[test]
 fn a_key_that_does_not_belong_to_the_certificate_is_refused() {
-    let bench = Bench::with_caller();
-    bench.done("ca issue caller --dir pki --user bob");
-    let said = bench.failed(
+    let workdir = WorkDir::with_caller();
+    workdir.succeeds("ca issue caller --dir pki --user bob");
+    let said = workdir.fails(
         "kubeconfig --gateway https://g.example --ca pki/server-ca.crt --cert pki/alice-caller.crt \
          --key pki/bob-caller.key --cluster c",
     );
@@ -192,32 +193,32 @@ fn a_key_that_does_not_belong_to_the_certificate_is_refused() {
 
 #[test]
 fn a_private_key_never_stands_where_a_certificate_belongs() {
-    let bench = Bench::with_caller();
-    bench.write("both", bench.text("pki/alice-caller.crt") + &bench.text("pki/alice-caller.key"));
-    bench.write("token", "secret");
+    let workdir = WorkDir::with_caller();
+    workdir.write("both", workdir.text("pki/alice-caller.crt") + &workdir.text("pki/alice-caller.key"));
+    workdir.write("token", "secret");
     let order = "kubeconfig --gateway https://g.example --cluster c";
     for rest in
         ["--ca both --token-file token", "--ca pki/server-ca.crt --cert both --key pki/alice-caller.key"]
     {
-        assert_says(&bench.failed(&format!("{order} {rest}")), "both holds a private key");
+        assert_says(&workdir.fails(&format!("{order} {rest}")), "both holds a private key");
     }
 }
 
 #[test]
 fn an_expired_certificate_is_refused() {
-    let bench = Bench::with_caller();
+    let workdir = WorkDir::with_caller();
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();
     params.not_after = time::OffsetDateTime::now_utc() - time::Duration::days(1);
-    bench.write("old.crt", params.self_signed(&key).unwrap().pem());
-    bench.write("old.key", key.serialize_pem());
+    workdir.write("old.crt", params.self_signed(&key).unwrap().pem());
+    workdir.write("old.key", key.serialize_pem());
     let order = "kubeconfig --gateway https://g.example --ca pki/server-ca.crt --cert old.crt --key old.key --cluster c";
-    assert_says(&bench.failed(order), "the certificate old.crt has expired on");
+    assert_says(&workdir.fails(order), "the certificate old.crt has expired on");
 }
 
 #[test]
 fn a_token_that_no_header_can_carry_is_refused() {
-    let bench = Bench::with_caller();
+    let workdir = WorkDir::with_caller();
     for (token, reason) in [
         ("".to_owned(), "the token file token is empty"),
         ("\n".to_owned(), "the token file token is empty"),
@@ -228,18 +229,21 @@ fn a_token_that_no_header_can_carry_is_refused() {
         ("ä".to_owned(), "a character that a header may not carry"),
         ("x".repeat(8 * 1024 + 1), "is longer than 8192 bytes"),
     ] {
-        bench.write("token", &token);
-        let said = bench.failed(&format!("{BY_TOKEN} --cluster c"));
+        workdir.write("token", &token);
+        let said = workdir.fails(&format!("{BY_TOKEN} --cluster c"));
         assert_says(&said, reason);
         assert!(!said.contains("xxxx"), "the token itself is not shown");
     }
-    bench.write("token", "fine\r\n");
-    assert_eq!(parsed(&bench.done(&format!("{BY_TOKEN} --cluster c")))["users"][0]["user"]["token"], "fine");
+    workdir.write("token", "fine\r\n");
+    assert_eq!(
+        parsed(&workdir.succeeds(&format!("{BY_TOKEN} --cluster c")))["users"][0]["user"]["token"],
+        "fine"
+    );
 }
 
 #[test]
 fn flags_that_do_not_go_together_are_wrong_usage() {
-    let bench = Bench::with_caller();
+    let workdir = WorkDir::with_caller();
     for (arguments, reason) in [
         ("--cluster c --cert a", "--key <FILE>"),
         ("--cluster c --key a", "--cert <FILE>"),
@@ -248,9 +252,9 @@ fn flags_that_do_not_go_together_are_wrong_usage() {
         ("--cluster C", "is not a cluster name"),
         ("", "--cluster <CLUSTER>"),
     ] {
-        assert_says(&bench.misused(&format!("kubeconfig {arguments}")), reason);
+        assert_says(&workdir.usage_error(&format!("kubeconfig {arguments}")), reason);
     }
-    let twice = bench.failed(&format!("{BY_CERTIFICATE} --cluster c --cluster c"));
+    let twice = workdir.fails(&format!("{BY_CERTIFICATE} --cluster c --cluster c"));
     assert_says(&twice, "the cluster c is named twice");
 }
 
@@ -258,9 +262,9 @@ fn parsed(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-fn seen_by_kubectl(bench: &Bench, file: &str) -> Value {
+fn seen_by_kubectl(workdir: &WorkDir, file: &str) -> Value {
     let arguments = ["config", "view", "--raw", "--output", "json", "--kubeconfig", file];
-    serde_json::from_str(&stdout(bench.program(&kubectl(), arguments).assert().success())).unwrap()
+    serde_json::from_str(&stdout(workdir.program(&kubectl(), arguments).assert().success())).unwrap()
 }
 
 /// kubectl of this machine, or the one that the end-to-end tests build. Without either, the test fails.

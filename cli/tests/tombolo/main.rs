@@ -1,4 +1,4 @@
-//! The real binary, as a person uses it.
+//! Tests of the `tombolo` binary as a person uses it.
 
 #![expect(
     clippy::unwrap_used,
@@ -7,7 +7,6 @@
 )]
 
 mod audit;
-mod bench;
 mod ca_init;
 mod ca_intermediate;
 mod ca_issue;
@@ -19,4 +18,5 @@ mod kubeconfig;
 mod policy;
 mod rbac;
 mod settings;
-mod users;
+mod user_tokens;
+mod workdir;

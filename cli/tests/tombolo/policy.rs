@@ -1,10 +1,10 @@
-//! `tombolo policy`.
+//! Tests of `tombolo policy check` and `tombolo policy explain`.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, assert_says};
+use crate::workdir::{WorkDir, assert_says};
 
 const POLICY: &str = "apiVersion: tombolo.dev/v1alpha1
 kind: Policy
@@ -41,7 +41,7 @@ const BOB: &str = "--method token --user token:bob --cluster edge-1 --labels a=b
 
 #[test]
 fn an_explanation_names_the_rule_and_the_exit_code_is_the_verdict() {
-    let bench = bench();
+    let workdir = workdir();
     for (asked, code, said) in [
         (
             format!("{ALICE} --verb list --resource pods --namespace shop"),
@@ -93,8 +93,8 @@ fn an_explanation_names_the_rule_and_the_exit_code_is_the_verdict() {
         (format!("{BOB} --as ci:deployer --as-group dev --as-group ops"), 1, "no rule allows it"),
         (format!("{ALICE} --as ci:deployer"), 1, "no rule allows it"),
     ] {
-        let assert = bench.run(&format!("policy explain --policy policy.yaml {asked}")).code(code);
-        let explained = crate::bench::stdout(assert);
+        let assert = workdir.run(&format!("policy explain --policy policy.yaml {asked}")).code(code);
+        let explained = crate::workdir::stdout(assert);
         assert_says(&explained, said);
         let may_be_refused =
             explained.contains("policy.delegation") && explained.contains("may still refuse");
@@ -104,7 +104,7 @@ fn an_explanation_names_the_rule_and_the_exit_code_is_the_verdict() {
 
 #[test]
 fn what_cannot_be_decided_ends_with_2_and_says_why() {
-    let bench = bench();
+    let workdir = workdir();
     for (asked, said) in [
         (format!("{ALICE} --verb get --resource pods/exec"), "reaches into a workload"),
         (format!("{ALICE} --verb connect --resource pods"), "connect is for exec"),
@@ -121,23 +121,24 @@ fn what_cannot_be_decided_ends_with_2_and_says_why() {
         (ALICE.replace("client-certificate", "cert") + " --path /api", "client-certificate, token"),
         (ALICE.replace("stage=live", "stage") + " --path /api", "KEY=VALUE"),
     ] {
-        let assert = bench.run(&format!("policy explain --policy policy.yaml {asked}")).code(2);
-        assert_says(&crate::bench::stderr(assert), said);
+        let assert = workdir.run(&format!("policy explain --policy policy.yaml {asked}")).code(2);
+        assert_says(&crate::workdir::stderr(assert), said);
     }
-    bench.write("policy.yaml", POLICY.replace("effect: Deny", "effect: Denyy"));
-    let assert = bench.run(&format!("policy explain --policy policy.yaml {ALICE} --path /version")).code(2);
-    assert_says(&crate::bench::stderr(assert), "policy.yaml:11:11: rules[1].effect: \"Denyy\"");
-    let assert = bench.run(&format!("policy explain --policy none.yaml {ALICE} --path /version")).code(2);
-    assert_says(&crate::bench::stderr(assert), "none.yaml");
+    workdir.write("policy.yaml", POLICY.replace("effect: Deny", "effect: Denyy"));
+    let assert = workdir.run(&format!("policy explain --policy policy.yaml {ALICE} --path /version")).code(2);
+    assert_says(&crate::workdir::stderr(assert), "policy.yaml:11:11: rules[1].effect: \"Denyy\"");
+    let assert = workdir.run(&format!("policy explain --policy none.yaml {ALICE} --path /version")).code(2);
+    assert_says(&crate::workdir::stderr(assert), "none.yaml");
 }
 
 #[test]
-fn programs_read_what_was_understood_and_what_was_decided() {
-    let bench = bench();
+fn json_has_the_request_and_the_decision() {
+    let workdir = workdir();
     let asked = format!("{ALICE} --path /apis/apps/v1/namespaces/shop/deployments/d/scale -o json");
 
     let said: Value =
-        serde_json::from_str(&bench.done(&format!("policy explain --policy policy.yaml {asked}"))).unwrap();
+        serde_json::from_str(&workdir.succeeds(&format!("policy explain --policy policy.yaml {asked}")))
+            .unwrap();
 
     assert_eq!(
         said,
@@ -152,25 +153,28 @@ fn programs_read_what_was_understood_and_what_was_decided() {
 
 #[test]
 fn a_check_finds_what_a_server_would_and_the_examples_are_good() {
-    let bench = bench();
-    assert_says(&bench.done("policy check policy.yaml"), "policy.yaml: 4 rules, and nothing wrong in them");
+    let workdir = workdir();
+    assert_says(
+        &workdir.succeeds("policy check policy.yaml"),
+        "policy.yaml: 4 rules, and nothing wrong in them",
+    );
     for example in ["policy.yaml", "cloud/policy.yaml"] {
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples").join(example);
-        bench.write("example.yaml", std::fs::read(example).unwrap());
-        bench.done("policy check example.yaml");
+        workdir.write("example.yaml", std::fs::read(example).unwrap());
+        workdir.succeeds("policy check example.yaml");
     }
     for (from, to, said) in [
         ("kind: Policy", "kind: Polcy", "broken.yaml:2:7: kind: Polcy"),
         ("10.0.0.0/8", "10.0.0.0/80", "rules[2].targets[0].hosts[0]"),
         ("name: readers", "name: readers\n  name: x", "broken.yaml:5"),
     ] {
-        bench.write("broken.yaml", POLICY.replacen(from, to, 1));
-        assert_says(&bench.failed("policy check broken.yaml"), said);
+        workdir.write("broken.yaml", POLICY.replacen(from, to, 1));
+        assert_says(&workdir.fails("policy check broken.yaml"), said);
     }
 }
 
-fn bench() -> Bench {
-    let bench = Bench::new();
-    bench.write("policy.yaml", POLICY);
-    bench
+fn workdir() -> WorkDir {
+    let workdir = WorkDir::new();
+    workdir.write("policy.yaml", POLICY);
+    workdir
 }

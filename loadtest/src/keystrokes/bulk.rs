@@ -1,4 +1,4 @@
-//! Transfers without an end, out of a cluster and into it.
+//! Endless transfers out of a cluster and into it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,18 +12,19 @@ use tokio::task::JoinSet;
 const OUT: &str = "/api/v1/namespaces/default/pods/out/log";
 const IN: &str = "/api/v1/namespaces/default/services/in/proxy/";
 const PIECE_BYTES: usize = 64 * 1024;
-/// What the caller of a download lets come unread: more than the link holds, so that the caller bounds nothing.
+/// The receive window of a downloading caller. It is larger than the link's bandwidth-delay product, so that
+/// it limits nothing.
 const CALLER_WINDOW_BYTES: u32 = 16 << 20;
 
-/// Some transfers; they end when this is dropped.
+/// Running transfers. They end when this is dropped.
 pub(super) struct Bulk {
-    /// What callers have read, and what was taken of them.
+    /// Bytes that callers have read, and bytes that were accepted from them.
     pub(super) out_bytes: Arc<AtomicU64>,
     pub(super) in_bytes: Arc<AtomicU64>,
     transfers: JoinSet<()>,
 }
 
-/// Has an API server send and take it.
+/// Configures an API server for the transfers.
 pub(super) fn serve(api: &FakeApi) {
     api.on(OUT, Behaviour::Endless(Bytes::from(vec![0; PIECE_BYTES])));
     api.on(IN, Behaviour::Answer(Answer::json(200, "{}")));
@@ -42,7 +43,7 @@ impl Bulk {
         bulk
     }
 
-    /// Fails where a transfer has ended, because nothing was measured beside it then.
+    /// Ends the transfers. Panics if one has ended before, because the measurement is worthless then.
     pub(super) fn end(mut self) {
         assert!(self.transfers.try_join_next().is_none(), "a transfer broke");
     }
@@ -73,7 +74,7 @@ impl Bulk {
                     count.fetch_add(piece.len() as u64, Relaxed);
                 }
             };
-            // Neither ends by itself.
+            // Both arms are cancel-safe, and neither ends by itself.
             tokio::select! {
                 () = sending => {}
                 _ = answer => {}

@@ -1,4 +1,4 @@
-//! Shells in which lines are typed, and how long each took to come back.
+//! Shells in which lines are typed, with the echo time of each line.
 
 use std::time::Duration;
 
@@ -9,36 +9,36 @@ use linksim::dice::Dice;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// As long as a keystroke in the frame of a WebSocket, or of SPDY.
+/// A line of the size of a keystroke in a WebSocket or SPDY frame.
 const LINE: [u8; 32] = [b'k'; 32];
-/// What has not come back by then never does.
+/// Longest wait for an echo.
 const ECHO_MAX: Duration = Duration::from_secs(30);
 
-/// Upgraded connections behind which everything is echoed.
+/// Upgraded connections to an API server that echoes everything.
 pub(super) struct Shells(Vec<Shell>);
 
 struct Shell {
     reader: Reader,
     writer: Writer,
-    /// When its first line of a turn is typed, so that not all type at once.
+    /// The time of the first line in a turn, so that not all shells type at once.
     offset: Duration,
 }
 
 impl Shells {
     pub(super) async fn open(rig: &Rig, path: &str, count: u32, seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
+        let mut rng = Dice::new(seed);
         let mut shells = Vec::new();
         for _ in 0..count {
             let (reader, writer, first) = upgrade(rig, path).await;
             assert!(first.is_empty(), "a shell that says something by itself");
-            let offset = Duration::from_micros(dice.below(TYPED_EVERY.as_micros() as u64));
+            let offset = Duration::from_micros(rng.below(TYPED_EVERY.as_micros() as u64));
             shells.push(Shell { reader, writer, offset });
         }
         Self(shells)
     }
 
-    /// Types for so long.
-    pub(super) async fn typed(&mut self, lasts: Duration) -> Took {
+    /// Types in all shells for this long, and returns the echo times.
+    pub(super) async fn type_for(&mut self, lasts: Duration) -> Took {
         let lines = (lasts.as_secs_f64() / TYPED_EVERY.as_secs_f64()) as usize;
         let began = Instant::now();
         let mut typing = JoinSet::new();

@@ -1,4 +1,4 @@
-//! Two network namespaces with an impaired link between them, and threads that live in them.
+//! Two network namespaces with an impaired link between them, and threads that run in them.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -14,34 +14,34 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-/// Where the sender is, and where the receiver is.
+/// The addresses of the sender and of the receiver.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
-/// How long a link may take to carry packets.
+/// Longest wait until a new link carries packets.
 const READY_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// A link that is forgotten ends by itself.
+/// Longest life of a link, so that a forgotten one ends by itself.
 const LINK_MAX: &str = "30m";
 
-/// Flags of whatever measures over such a link.
+/// The flags of every scenario that measures over such a link.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkFlags {
-    /// What the link carries in each direction
+    /// Bandwidth of the link in each direction
     #[arg(long, value_name = "MBIT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rate: u32,
 
-    /// Its round trip, without any queue
+    /// Round-trip time of the link without queues
     #[arg(long, value_name = "MS", default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=2000))]
     pub round_trip: u32,
 
-    /// What its queue holds, in milliseconds at its rate
+    /// Size of the link's queue, in milliseconds at its bandwidth
     #[arg(long, value_name = "MS", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=5000))]
     pub queue: u32,
 }
 
-/// What the link does.
+/// The properties of the link.
 #[derive(Debug, Clone, Copy)]
 pub struct Impairments {
     pub rate_mbit: u32,
@@ -51,7 +51,7 @@ pub struct Impairments {
     pub seed: u64,
 }
 
-/// The link; it is gone when this is dropped.
+/// A running link. A drop removes it.
 #[derive(Debug)]
 pub struct Path {
     sender: NetworkNamespace,
@@ -59,7 +59,7 @@ pub struct Path {
     _linksim: Process,
 }
 
-/// Why there is no link.
+/// The error if a link could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     #[error(transparent)]
@@ -75,13 +75,13 @@ pub enum PathError {
 }
 
 impl Path {
-    /// Lays the link.
-    pub async fn lay(scratch: &Scratch, impairments: &Impairments) -> Result<Self, PathError> {
+    /// Makes the namespaces and the link.
+    pub async fn create(scratch: &Scratch, impairments: &Impairments) -> Result<Self, PathError> {
         let (sender, receiver) = (NetworkNamespace::new().await?, NetworkNamespace::new().await?);
         let log = scratch.path().join("linksim.log");
-        // What an earlier link said would be taken for this one's.
+        // The output of an earlier link must not be taken for that of this one.
         let _ = std::fs::remove_file(&log);
-        let words = impairments.words();
+        let words = impairments.to_linksim();
         let arguments = [
             ["--a".to_owned(), sender.path().display().to_string()],
             ["--a-address".to_owned(), format!("{SENDER}/30")],
@@ -103,7 +103,7 @@ impl Path {
         Ok(Self { sender, receiver, _linksim: linksim })
     }
 
-    /// Runs a future, made by `make`, on a thread at the sender's side. Its end may be awaited or not.
+    /// Runs the future that `make` returns on a thread in the sender's namespace. Its result may be awaited.
     pub fn at_sender<F, T>(
         &self,
         make: impl FnOnce() -> F + Send + 'static,
@@ -112,10 +112,10 @@ impl Path {
         F: Future<Output = T>,
         T: Send + 'static,
     {
-        inhabit(&self.sender, make)
+        spawn_in(&self.sender, make)
     }
 
-    /// The same at the receiver's.
+    /// Runs the future that `make` returns on a thread in the receiver's namespace.
     pub fn at_receiver<F, T>(
         &self,
         make: impl FnOnce() -> F + Send + 'static,
@@ -124,12 +124,12 @@ impl Path {
         F: Future<Output = T>,
         T: Send + 'static,
     {
-        inhabit(&self.receiver, make)
+        spawn_in(&self.receiver, make)
     }
 }
 
 impl LinkFlags {
-    /// The link that they say, which loses this part of the packets.
+    /// The properties of a link with these flags and this loss rate.
     pub fn impairments(&self, loss_percent: f64, seed: u64) -> Impairments {
         let Self { rate, round_trip, queue } = *self;
         Impairments { rate_mbit: rate, round_trip_ms: round_trip, queue_ms: queue, loss_percent, seed }
@@ -137,8 +137,8 @@ impl LinkFlags {
 }
 
 impl Impairments {
-    /// As linksim reads them.
-    pub fn words(&self) -> String {
+    /// The properties in the syntax of linksim.
+    pub fn to_linksim(&self) -> String {
         let queue_bytes = u64::from(self.rate_mbit) * 125 * u64::from(self.queue_ms);
         let delay_us = self.round_trip_ms * 500;
         format!(
@@ -150,8 +150,8 @@ impl Impairments {
     }
 }
 
-/// A thread that lives in the namespace, with a runtime of its own.
-fn inhabit<F, T>(
+/// Spawns a thread in the namespace, with a runtime of its own.
+fn spawn_in<F, T>(
     namespace: &NetworkNamespace,
     make: impl FnOnce() -> F + Send + 'static,
 ) -> io::Result<oneshot::Receiver<T>>
@@ -167,7 +167,7 @@ where
             .enable_all()
             .build()
             .expect("a runtime can be built");
-        // Nobody waits any longer: the run was given up.
+        // The receiver is gone if the run was given up.
         let _ = result.send(runtime.block_on(make()));
     })?;
     Ok(awaited)
@@ -178,10 +178,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linksim_can_read_what_it_is_told() {
+    fn linksim_parses_the_impairments() {
         let impairments =
             Impairments { rate_mbit: 100, round_trip_ms: 41, queue_ms: 80, loss_percent: 1.5, seed: 1 };
-        let read: linksim::impairment::Impairment = impairments.words().parse().expect("words");
+        let read: linksim::impairment::Impairment = impairments.to_linksim().parse().expect("words");
         assert_eq!((read.delay, read.rate), (Duration::from_micros(20_500), Some(100_000_000)));
         assert!(read.queue_bytes >= 1_000_000 && (read.loss - 0.015).abs() < 1e-9, "{read:?}");
     }

@@ -1,4 +1,4 @@
-//! A bulk transfer over QUIC and small requests beside it, with one congestion controller or another.
+//! A bulk transfer over QUIC and small requests beside it, with a given congestion controller.
 
 use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};
@@ -21,26 +21,26 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::path::{Path, SENDER};
-use super::{Turn, beside};
+use super::{LinkTurn, small_requests};
 
 const NAME: &str = "sender.test";
-/// As in `transport`: what all streams may have unacknowledged.
+/// Most unacknowledged bytes of all streams, as in `transport`.
 const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
 const SOCKET_BYTES: usize = 4 * 1024 * 1024;
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// A small request and its answer.
+/// Size of a small request and of its response.
 pub(super) const SMALL_BYTES: usize = 1024;
 
-/// What the requester says first on each stream.
+/// The first byte on each stream: the kind of request.
 const BULK: u8 = b'b';
 const ECHO: u8 = b'e';
 
-/// Who decides how much is in flight.
+/// The congestion controller of a QUIC sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Controller {
-    /// The one that ships.
+    /// The controller of `transport`, which ships.
     LossTolerant,
     Cubic,
     Bbr,
@@ -65,14 +65,14 @@ impl Controller {
     }
 }
 
-/// One turn, from a new connection on.
+/// Runs one turn over a new connection.
 pub async fn turn(
     path: &Path,
     controller: Controller,
     stream_window: u32,
     warm_up: Duration,
     lasts: Duration,
-) -> Result<Turn, Box<dyn Error>> {
+) -> Result<LinkTurn, Box<dyn Error>> {
     let authority = Authority::new("link");
     let transport = controller.transport(stream_window);
     let server = server(&authority, Arc::clone(&transport))?;
@@ -123,7 +123,7 @@ fn client(
     Ok(config)
 }
 
-/// An endpoint whose socket is of the calling thread's namespace.
+/// An endpoint with a socket in the namespace of the calling thread.
 fn endpoint(server: Option<quinn::ServerConfig>) -> std::io::Result<Endpoint> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES)?;
@@ -131,14 +131,14 @@ fn endpoint(server: Option<quinn::ServerConfig>) -> std::io::Result<Endpoint> {
     Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(TokioRuntime))
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it is closed.
 async fn serve(
     config: quinn::ServerConfig,
     listening: oneshot::Sender<SocketAddr>,
 ) -> Result<(), Box<dyn Error>> {
     let endpoint = endpoint(Some(config))?;
     let port = endpoint.local_addr()?.port();
-    let _ = listening.send((SENDER, port).into()); // Nobody waits any longer: the run was given up.
+    let _ = listening.send((SENDER, port).into()); // The receiver is gone if the run was given up.
     let connection = endpoint.accept().await.ok_or("the endpoint was closed")?.await?;
     while let Ok((send, receive)) = connection.accept_bi().await {
         tokio::spawn(answer(send, receive));
@@ -146,7 +146,7 @@ async fn serve(
     Ok(())
 }
 
-/// The connection's end is the end of every stream, and no error.
+/// Serves one stream. The end of the connection ends it without an error.
 async fn answer(mut send: SendStream, mut receive: RecvStream) -> Option<()> {
     let mut kind = [0];
     receive.read_exact(&mut kind).await.ok()?;
@@ -166,7 +166,7 @@ async fn measure(
     address: SocketAddr,
     warm_up: Duration,
     lasts: Duration,
-) -> Result<Turn, Box<dyn Error>> {
+) -> Result<LinkTurn, Box<dyn Error>> {
     let endpoint = endpoint(None)?;
     let connection = endpoint.connect_with(config, address, NAME)?.await?;
     let received = Arc::new(AtomicU64::new(0));
@@ -174,7 +174,7 @@ async fn measure(
     sleep(warm_up).await;
 
     let asked = connection.clone();
-    let turn = beside::measure(lasts, &received, || ask(asked.clone())).await;
+    let turn = small_requests::measure(lasts, &received, || ask(asked.clone())).await;
     bulk.abort();
     connection.close(VarInt::from_u32(0), b"");
     endpoint.wait_idle().await;
@@ -190,7 +190,7 @@ async fn download(connection: Connection, received: Arc<AtomicU64>) -> Option<()
     Some(())
 }
 
-/// One small request and its answer.
+/// Sends one small request, and reads its response.
 async fn ask(connection: Connection) -> Option<()> {
     let (mut send, mut receive) = connection.open_bi().await.ok()?;
     send.write_all(&[ECHO]).await.ok()?;

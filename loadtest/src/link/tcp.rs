@@ -1,4 +1,4 @@
-//! A bulk transfer over the kernel's TCP, with one congestion controller or another.
+//! A bulk transfer over the kernel's TCP, with a given congestion controller.
 
 use std::error::Error;
 use std::io;
@@ -11,18 +11,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::Turn;
+use super::LinkTurn;
 use super::path::{Path, SENDER};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// One turn, from a new connection on.
+/// Runs one turn over a new connection.
 pub async fn turn(
     path: &Path,
     controller: &'static str,
     warm_up: Duration,
     lasts: Duration,
-) -> Result<Turn, Box<dyn Error>> {
+) -> Result<LinkTurn, Box<dyn Error>> {
     let (listening, listens) = oneshot::channel();
     let serving = path.at_sender(move || serve(controller, listening))?;
     let Ok(address) = listens.await else {
@@ -30,14 +30,14 @@ pub async fn turn(
     };
     let goodput_mbit = path.at_receiver(move || measure(address, warm_up, lasts))?.await??;
     serving.await??;
-    Ok(Turn { goodput_mbit, p50_ms: None, p99_ms: None, answered: 0 })
+    Ok(LinkTurn { goodput_mbit, p50_ms: None, p99_ms: None, answered: 0 })
 }
 
-/// Sends until the receiver hangs up.
+/// Sends until the receiver closes the connection.
 async fn serve(controller: &str, listening: oneshot::Sender<SocketAddr>) -> io::Result<()> {
     let listener = TcpListener::bind((SENDER, 0)).await?;
     set_tcp_congestion(&listener, controller)?;
-    let _ = listening.send(listener.local_addr()?); // Nobody waits any longer: the run was given up.
+    let _ = listening.send(listener.local_addr()?); // The receiver is gone if the run was given up.
     let (mut stream, _) = listener.accept().await?;
     let bytes = vec![0; CHUNK_BYTES];
     while stream.write_all(&bytes).await.is_ok() {}
@@ -53,7 +53,7 @@ async fn measure(address: SocketAddr, warm_up: Duration, lasts: Duration) -> io:
     Ok(received as f64 * 8.0 / 1e6 / began.elapsed().as_secs_f64())
 }
 
-/// Bytes received within so long.
+/// Counts the bytes that arrive within this time.
 async fn receive(stream: &mut TcpStream, bytes: &mut [u8], lasts: Duration) -> io::Result<u64> {
     let began = Instant::now();
     let mut received = 0;

@@ -1,4 +1,4 @@
-//! A download through gateway and tunnel and small GETs beside it, over one carrier or the other.
+//! A download through gateway and tunnel and small GETs beside it, over a given carrier.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,22 +15,23 @@ use tokio::time::sleep;
 
 use super::path::Impairments;
 use super::quic::SMALL_BYTES;
-use super::{Turn, beside};
+use super::{LinkTurn, small_requests};
 
-/// What is small, and what is asked for without an end.
+/// The path of a small response, and that of an endless one.
 const SMALL: &str = "/api/v1/namespaces/default/configmaps/small";
 const BULK: &str = "/api/v1/namespaces/default/pods/bulk/log";
 const PIECE_BYTES: usize = 64 * 1024;
-/// What the caller of the download lets come unread: more than the link holds, so that the caller bounds nothing.
+/// The receive window of the download. It is larger than the link's bandwidth-delay product, so that it
+/// limits nothing.
 const CALLER_WINDOW_BYTES: u32 = 16 << 20;
 
-/// One turn: a site of its own behind the link, with the daemons as people run them.
+/// Runs one turn at a new site behind the link, with the real daemons.
 pub async fn turn(
     impairments: Impairments,
     carrier: Carrier,
     warm_up: Duration,
     lasts: Duration,
-) -> Result<Turn, Box<dyn Error>> {
+) -> Result<LinkTurn, Box<dyn Error>> {
     // A lab blocks the thread that it runs on.
     let turn = tokio::task::spawn_blocking(move || {
         lab::run(async |lab: &Lab| in_lab(lab, impairments, carrier, warm_up, lasts).await)
@@ -44,10 +45,10 @@ async fn in_lab(
     carrier: Carrier,
     warm_up: Duration,
     lasts: Duration,
-) -> Turn {
+) -> LinkTurn {
     let rig = lab.rig_logging("info", "").await;
     let seed = impairments.seed.to_string();
-    let uplink = Uplink::simulated(&impairments.words()).with(&["--seed", &seed]);
+    let uplink = Uplink::simulated(&impairments.to_linksim()).with(&["--seed", &seed]);
     let site = lab.site("edge", uplink).await;
     let api = site.fake_api(FakeApiOptions::default()).await;
     api.on(SMALL, Behaviour::Answer(Answer::json(200, " ".repeat(SMALL_BYTES))));
@@ -64,7 +65,7 @@ async fn in_lab(
     let downloading = tokio::spawn(download(body, Arc::clone(&received)));
     let mut small = Http2Caller::dial(&rig).await;
     sleep(warm_up).await;
-    let turn = beside::measure(lasts, &received, || {
+    let turn = small_requests::measure(lasts, &received, || {
         let (answer, _) = small.send("GET", &at(SMALL), &[], true);
         async move {
             let (_, end) = read_to_end(answer.await.ok()?.into_body()).await;

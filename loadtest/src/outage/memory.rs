@@ -1,4 +1,4 @@
-//! What outages cost in memory, as a table.
+//! The table of memory use during outages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use ::tests::outage::{Memory, Outcome, Resident};
 use crate::spread::Spread;
 use crate::table::Table;
 
-/// A row for the agents of each length, and one for the server, which all trials share.
+/// One row for the agents of each length, and one for the server, which all trials share.
 pub fn table(outcomes: &[Outcome]) -> (String, Table) {
     let mut table = Table::new(&[
         "of",
         "trials",
         "streams",
-        "held KiB",
+        "buffered KiB",
         "before MiB",
         "dark MiB",
         "after MiB",
@@ -39,22 +39,22 @@ pub fn table(outcomes: &[Outcome]) -> (String, Table) {
     let growth = dark.saturating_sub(least) as f64 / trials.len().max(1) as f64;
     let resident = [least, dark, after].map(|bytes| bytes as f64);
     table.row(row("the server".to_owned(), &trials, resident, growth));
-    let title = "Resident memory while all flows, at the end of the dark time, and while all flows again: the median of the \
-                 agents, and the most that one grew; of the server the least before and the most later, and its growth for \
-                 each trial. Streams and what was held of them: all of the trials', at most for each";
+    let title = "Resident memory under traffic, at the end of the outage, and under traffic again: the median of the agents, and \
+                 the largest growth of one; for the server the minimum before and the maximum later, and its growth for \
+                 each trial. Streams of all trials, and the most bytes that were buffered in one trial";
     (title.to_owned(), table)
 }
 
 fn row(name: String, trials: &[Memory], resident: [f64; 3], growth: f64) -> Vec<String> {
     let streams: u32 = trials.iter().map(|it| it.streams).sum();
-    let held = trials.iter().map(|it| it.held_bytes).max().unwrap_or_default();
+    let buffered = trials.iter().map(|it| it.held_bytes).max().unwrap_or_default();
     let [before, dark, after] = resident.map(|bytes| format!("{:.1}", bytes / f64::from(1 << 20)));
     let kib = |bytes: f64| format!("{:.0}", bytes / 1024.0);
     vec![
         name,
         trials.len().to_string(),
         streams.to_string(),
-        kib(held as f64),
+        kib(buffered as f64),
         before,
         dark,
         after,
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_are_told_by_length_and_the_server_once_for_all() {
+    fn agents_have_a_row_for_each_length_and_the_server_has_one() {
         let mib = |server: u64, agent: u64| Resident { server: server << 20, agent: agent << 20 };
         let outcome = |length, dark| {
             let plan = Plan { length: Duration::from_secs(length), new_port: false, seed: 1 };

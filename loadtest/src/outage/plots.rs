@@ -1,24 +1,24 @@
-//! Pictures of outages: bytes delivered over time, and how soon the first came.
+//! Plots of outages: bytes delivered over time, and the time to the first byte.
 
 use std::time::Duration;
 
 use ::tests::outage::Outcome;
 
-use super::judge::by_direction_max;
-use crate::svg::{Line, Plot, Words, bars, lines};
+use super::bounds::by_direction_max;
+use crate::svg::{Labels, Line, Plot, bars, lines};
 
-/// The outage whose delivery is drawn, or else the longest that is shorter than the limit.
+/// The length of the outages that are plotted. If there is none, the longest below the limit.
 const DRAWN: Duration = Duration::from_secs(30);
-/// Lines of one picture.
+/// Most lines in one plot.
 const LINES_MAX: usize = 4;
-/// What is drawn: file, what a title calls it, the direction.
+/// The plotted directions: file name, words in the title, and name of the direction.
 const DELIVERED: [(&str, &str, &str); 3] = [
     ("outage-exec", "exec (echo)", "exec to the caller"),
     ("outage-watch", "a watch with five events a second", "busy watch to the caller"),
     ("outage-download", "a download over 8 Mbit/s", "download to the caller"),
 ];
 
-/// All pictures.
+/// All plots of the scenario.
 pub fn plots(outcomes: &[Outcome], limit: Duration) -> Vec<Plot> {
     let lived = || outcomes.iter().filter(|outcome| outcome.plan.length < limit);
     let lengths = || lived().map(|outcome| outcome.plan.length);
@@ -29,8 +29,8 @@ pub fn plots(outcomes: &[Outcome], limit: Duration) -> Vec<Plot> {
     let delivered = DELIVERED.map(|(file, what, direction)| {
         let drawn: Vec<Line> = drawn.iter().filter_map(|outcome| line(outcome, direction)).collect();
         let title = format!("Delivered of {what}, the link dark from 0 to {} s", length.as_secs());
-        let words = Words { title: &title, x: "seconds since the link went dark", y: "KiB since then" };
-        lines(file, words, &drawn, false, false)
+        let labels = Labels { title: &title, x: "seconds since the link went dark", y: "KiB since then" };
+        lines(file, labels, &drawn, false, false)
     });
     let below: Vec<Outcome> = lived().cloned().collect();
     delivered.into_iter().chain([resumed(&below)]).collect()
@@ -38,11 +38,11 @@ pub fn plots(outcomes: &[Outcome], limit: Duration) -> Vec<Plot> {
 
 fn line(outcome: &Outcome, direction: &str) -> Option<Line> {
     let it = outcome.directions.iter().find(|it| it.name == direction)?;
-    // From a second before; what came earlier is the floor.
+    // From a second before the outage. Bytes that came earlier are subtracted.
     let floor = it.delivered.iter().rev().find(|(at, _)| *at < -1.0).map_or(0.0, |(_, bytes)| *bytes);
     let mut points = vec![(-1.0, 0.0)];
     for (at, bytes) in it.delivered.iter().filter(|(at, _)| *at >= -1.0) {
-        // A step: until then, what there was.
+        // A step: the line stays level until the next bytes.
         let before = points.last().map_or(0.0, |(_, bytes)| *bytes);
         points.extend([(*at, before), (*at, (bytes - floor) / 1024.0)]);
     }
@@ -50,7 +50,7 @@ fn line(outcome: &Outcome, direction: &str) -> Option<Line> {
     Some(Line { name: format!("trial {}, {port} port", outcome.plan.seed), points: thinned(points) })
 }
 
-// A picture needs no more points than it has columns.
+// A plot needs no more points than it has pixel columns.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     const GAP: f64 = 0.02;
     let mut kept: Vec<(f64, f64)> = Vec::new();
@@ -77,10 +77,10 @@ fn resumed(outcomes: &[Outcome]) -> Plot {
             (name.to_owned(), heights.collect())
         })
         .collect();
-    let words = Words {
+    let labels = Labels {
         title: "First byte after the link's return, longest of all trials",
         x: "how long the link was dark, and whether the agent then had a new source port",
         y: "seconds",
     };
-    bars("outage-resumed", words, &kinds, &drawn)
+    bars("outage-resumed", labels, &kinds, &drawn)
 }

@@ -1,4 +1,4 @@
-//! Rows of clusters that are here, half here and away.
+//! Checks the rows of clusters that are connected, partly connected and not connected.
 
 use prost_types::Timestamp;
 use proto::admin::{Description, ServedCertificate};
@@ -68,7 +68,7 @@ fn a_cluster_is_as_healthy_as_its_best_tunnel() {
 }
 
 #[test]
-fn only_the_first_rows_of_a_table_have_a_header_and_later_ones_keep_its_columns() {
+fn later_rows_have_no_header_and_keep_the_columns() {
     let mut table = Table::new(Shape::Usual);
     let first = table.rows(&[cluster("a-long-name", vec![])], now());
     let later = table.rows(&[cluster("b", vec![])], now());

@@ -1,0 +1,215 @@
+//! An HTTPS client for the checks: it resolves, connects, shakes hands and sends requests, and reports each step.
+
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use daemon::Scope;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HOST};
+use http::{HeaderValue, Method, Request};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::{ALL_VERSIONS, CertificateError};
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::report::Report;
+use crate::tls::{self, ALPN_HTTP1, ClientIdentity};
+
+/// Longest wait for a DNS lookup, a connection or a handshake.
+const STEP_MAX: Duration = Duration::from_secs(5);
+
+/// Longest wait for a response. The gateway waits for the agent, and the agent for its API server.
+const RESPONSE_MAX: Duration = Duration::from_secs(20);
+
+/// Longest response body that is read.
+const BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// A server, and the credential that the requests carry.
+pub(super) struct HttpsTarget {
+    /// The server in messages, such as `the gateway`.
+    pub(super) whose: &'static str,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// The name that its certificate must have, if that is not the host.
+    pub(super) server_name: Option<String>,
+    pub(super) roots: Vec<CertificateDer<'static>>,
+    pub(super) identity: Option<ClientIdentity>,
+    pub(super) token: Option<String>,
+}
+
+/// An open connection for requests.
+pub(super) struct HttpsConnection {
+    requests: SendRequest<Full<Bytes>>,
+    host: String,
+    token: Option<String>,
+}
+
+/// The parts of a response that the checks need.
+pub(super) struct HttpsResponse {
+    pub(super) status: u16,
+    pub(super) date: Option<SystemTime>,
+    pub(super) body: Vec<u8>,
+}
+
+/// The addresses of a host. `None` if there are none; the report says why.
+pub(super) async fn resolve(report: &mut Report, host: &str, port: u16) -> Option<Vec<SocketAddr>> {
+    match timeout(STEP_MAX, lookup_host((host, port))).await {
+        Ok(Ok(found)) => {
+            let addresses: Vec<_> = found.collect();
+            if !addresses.is_empty() {
+                return Some(addresses);
+            }
+            report.fail("name", format!("{host} has no address"), "check the name and your DNS");
+        }
+        Ok(Err(error)) => {
+            report.fail("name", format!("{host} has no address ({error})"), "check the name and your DNS");
+        }
+        Err(_) => report.fail("name", format!("no DNS answer for {host}"), "check that your DNS answers"),
+    }
+    None
+}
+
+impl HttpsTarget {
+    /// Resolves the host, connects and shakes hands. `None` at the first failure; the report says why.
+    pub(super) async fn reach(self, report: &mut Report, scope: &Scope) -> Option<HttpsConnection> {
+        let Self { whose, host, port, server_name, roots, identity, token } = self;
+        let addresses = resolve(report, &host, port).await?;
+        let stream = connect(report, whose, &addresses).await?;
+        let name = server_name.unwrap_or_else(|| host.clone());
+        let config = match tls::client(roots, identity, ALL_VERSIONS, ALPN_HTTP1) {
+            Ok(config) => config,
+            Err(error) => {
+                report.fail_by("TLS", &error);
+                return None;
+            }
+        };
+        let Ok(parsed) = ServerName::try_from(name.clone()) else {
+            report.fail("TLS", format!("{name} is no name that a certificate can have"), "correct the name");
+            return None;
+        };
+        let stream = match timeout(STEP_MAX, TlsConnector::from(config).connect(parsed, stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                report_tls_error(report, whose, &name, &error);
+                return None;
+            }
+            Err(_) => {
+                let advice =
+                    format!("check that {host}:{port} is {whose}, and proxies and firewalls on the way");
+                report.fail("TLS", format!("{whose} does not answer the TLS handshake"), advice);
+                return None;
+            }
+        };
+        report.ok("TLS", format!("{whose} has a valid certificate for {name}"));
+        match http1::handshake(TokioIo::new(stream)).await {
+            Ok((requests, connection)) => {
+                scope.attend(async move {
+                    // The pending request gets the error.
+                    let _ = connection.await;
+                });
+                Some(HttpsConnection { requests, host: format!("{host}:{port}"), token })
+            }
+            Err(error) => {
+                report.fail_by("HTTP", &error);
+                None
+            }
+        }
+    }
+}
+
+impl HttpsConnection {
+    /// Sends one request with the credential.
+    pub(super) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> Result<HttpsResponse, String> {
+        let exchange = async {
+            let mut request = Request::builder().method(method).uri(path);
+            request = request.header(HOST, &self.host).header(ACCEPT, "application/json");
+            if let Some(token) = &self.token {
+                let mut value =
+                    HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| error.to_string())?;
+                value.set_sensitive(true);
+                request = request.header(AUTHORIZATION, value);
+            }
+            if body.is_some() {
+                request = request.header(CONTENT_TYPE, "application/json");
+            }
+            let request =
+                request.body(Full::from(body.unwrap_or_default())).map_err(|error| error.to_string())?;
+            self.requests.ready().await.map_err(|error| chained(&error))?;
+            let response = self.requests.send_request(request).await.map_err(|error| chained(&error))?;
+            let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
+            let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+            let status = response.status().as_u16();
+            let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| error.to_string())?.to_bytes().to_vec();
+            Ok(HttpsResponse { status, date, body })
+        };
+        match timeout(RESPONSE_MAX, exchange).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("no answer within {} s", RESPONSE_MAX.as_secs())),
+        }
+    }
+}
+
+fn chained(error: &hyper::Error) -> String {
+    daemon::chain(error).to_string()
+}
+
+async fn connect(report: &mut Report, whose: &str, addresses: &[SocketAddr]) -> Option<TcpStream> {
+    let mut last = None;
+    for address in addresses {
+        match timeout(STEP_MAX, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                report.ok("TCP", format!("{whose} answers at {address}"));
+                return Some(stream);
+            }
+            Ok(Err(error)) => last = Some((address, error.to_string())),
+            Err(_) => last = Some((address, "no answer".to_owned())),
+        }
+    }
+    let (address, error) = last?;
+    let advice = format!("check that {whose} runs, that the port is right, and firewalls on the way (TCP)");
+    report.fail("TCP", format!("{whose} cannot be reached at {address} ({error})"), advice);
+    None
+}
+
+/// Reports why the handshake failed, with advice for each reason.
+#[expect(clippy::wildcard_enum_match_arm, reason = "rustls' errors are foreign and non-exhaustive")]
+fn report_tls_error(report: &mut Report, whose: &str, name: &str, error: &std::io::Error) {
+    let cause = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    let (problem, advice) = match cause {
+        Some(rustls::Error::InvalidCertificate(reason)) => match reason {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => (
+                format!("{whose}'s certificate is not of the CA that is trusted here"),
+                "use the CA certificate of that server's authority; if it is the right one, another server answers there"
+                    .to_owned(),
+            ),
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
+                format!("{whose}'s certificate does not name {name}"),
+                format!("reach it by a name in its certificate, or issue one with --name {name}"),
+            ),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => (
+                format!("{whose}'s certificate has expired"),
+                "renew it there; if it has not expired, correct this machine's clock".to_owned(),
+            ),
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => (
+                format!("{whose}'s certificate is not valid yet"),
+                "correct this machine's clock, or the clock of the machine that issued it".to_owned(),
+            ),
+            other => (format!("{whose}'s certificate cannot be used: {other}"), "have it issued again".to_owned()),
+        },
+        _ => (
+            format!("the handshake with {whose} failed ({error})"),
+            "check that the port is the right one and speaks TLS".to_owned(),
+        ),
+    };
+    report.fail("TLS", problem, advice);
+}

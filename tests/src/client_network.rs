@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 /// A network that has a route to the server's host, and nothing else.
 #[derive(Debug)]
-#[must_use = "the office is gone when this is dropped"]
+#[must_use = "the network is gone when this is dropped"]
 pub struct ClientNetwork {
     network: NetworkNamespace,
     runtime: NamespaceRuntime,
@@ -34,7 +34,7 @@ impl ClientNetwork {
         lab.cloud().ip(&format!("addr add 10.8.{number}.1/24 dev {device}")).await.unwrap();
         network.ip(&format!("addr add 10.8.{number}.2/24 dev eth0")).await.unwrap();
         network.ip(&format!("route add default via 10.8.{number}.1")).await.unwrap();
-        let home = Scratch::new("tombolo-office-").unwrap();
+        let home = Scratch::new("tombolo-client-network-").unwrap();
         Self { runtime: NamespaceRuntime::new(&network), network, home }
     }
 

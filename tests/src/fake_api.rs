@@ -68,7 +68,7 @@ struct Shared {
     script: BehaviourTable,
     records: Records,
     /// Changes when every HTTP/2 connection must send GOAWAY.
-    farewells: watch::Sender<()>,
+    goaways: watch::Sender<()>,
 }
 
 impl Default for FakeApiOptions {
@@ -104,7 +104,7 @@ impl FakeApi {
             options,
             script: BehaviourTable::default(),
             records: Records::default(),
-            farewells: watch::Sender::new(()),
+            goaways: watch::Sender::new(()),
         });
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (listening, address) = Listening::open(free, acceptor, Arc::clone(&shared)).await?;
@@ -158,7 +158,7 @@ impl FakeApi {
     /// Sends GOAWAY on every open HTTP/2 connection, as a kube-apiserver's `--goaway-chance` does: running
     /// requests are finished, and no new ones are accepted.
     pub fn send_goaway(&self) {
-        self.shared.farewells.send_replace(());
+        self.shared.goaways.send_replace(());
     }
 
     /// Sets what connections get before any request, from now on.

@@ -14,7 +14,7 @@ use crate::rig::{Rig, free_port, plain};
 use crate::scratch::Scratch;
 
 /// The limit for a query to return the wanted value. Scrapes are a second apart, and builds may run beside.
-const TOLD_MAX: Duration = Duration::from_secs(60);
+const VALUE_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PROMTOOL_MAX: Duration = Duration::from_secs(60);
 
@@ -104,7 +104,7 @@ impl Prometheus {
 
     /// Asks until the answer is wanted.
     pub async fn until(&self, query: &str, wanted: impl Fn(&[Series]) -> bool) -> Vec<Series> {
-        let deadline = Instant::now() + TOLD_MAX;
+        let deadline = Instant::now() + VALUE_MAX;
         loop {
             let found = self.query(query).await.unwrap_or_default();
             if wanted(&found) {
@@ -116,7 +116,7 @@ impl Prometheus {
     }
 
     /// Asks until the answer is one series of this value.
-    pub async fn tells(&self, query: &str, value: f64) {
+    pub async fn returns(&self, query: &str, value: f64) {
         self.until(query, |found| found.len() == 1 && found[0].value == value).await;
     }
 
@@ -177,7 +177,7 @@ impl Exposition {
 
 /// Waits until a series has this value.
 pub async fn counts(rig: &Rig, probes: SocketAddr, series: &str, value: f64) {
-    let deadline = Instant::now() + TOLD_MAX;
+    let deadline = Instant::now() + VALUE_MAX;
     loop {
         let found = Exposition::of(&rig.metrics(probes).await).value(series);
         if found == Some(value) {

@@ -67,7 +67,7 @@ pub struct Rig {
     probes: SocketAddr,
     log_level: String,
     log_format: &'static str,
-    stand: Option<ServerPlacement>,
+    placement: Option<ServerPlacement>,
     /// Whether processes are started with a clock that can be moved.
     has_clocks: bool,
     /// Environment variables of the processes that are started.
@@ -127,11 +127,11 @@ impl Rig {
     }
 
     /// The same in a network namespace, and on all its addresses.
-    pub async fn start_at(stand: ServerPlacement, log_level: &'static str, more: &str) -> Self {
-        Self::build(Some(stand), log_level, more).await
+    pub async fn start_at(placement: ServerPlacement, log_level: &'static str, more: &str) -> Self {
+        Self::build(Some(placement), log_level, more).await
     }
 
-    async fn build(stand: Option<ServerPlacement>, log_level: &'static str, more: &str) -> Self {
+    async fn build(placement: Option<ServerPlacement>, log_level: &'static str, more: &str) -> Self {
         let scratch = Scratch::new("tombolo-rig-").expect("a folder");
         let (gateway, probes) = (free_port(), free_port());
         let log_level = std::env::var(LOG_LEVEL).unwrap_or_else(|_| log_level.to_owned());
@@ -142,7 +142,7 @@ impl Rig {
             probes,
             log_level,
             log_format: "text",
-            stand,
+            placement,
             has_clocks: false,
             variables: Vec::new(),
         };
@@ -175,7 +175,7 @@ impl Rig {
 
     /// The address that agents dial.
     pub fn dialed(&self) -> SocketAddr {
-        let address = self.stand.as_ref().map_or(self.gateway.ip(), |stand| stand.address);
+        let address = self.placement.as_ref().map_or(self.gateway.ip(), |placement| placement.address);
         SocketAddr::new(address, self.gateway.port())
     }
 
@@ -208,7 +208,7 @@ impl Rig {
 
     /// The network namespace of servers and callers, if it is not the test's.
     pub fn network_namespace(&self) -> Option<&Path> {
-        self.stand.as_ref().map(|stand| stand.network_namespace.as_path())
+        self.placement.as_ref().map(|placement| placement.network_namespace.as_path())
     }
 
     /// Starts the server, waits for it to end by itself, and returns its exit code.
@@ -349,7 +349,7 @@ impl Rig {
             .arguments(["--config".to_owned(), config.display().to_string()])
             .arguments(["--log-format", self.log_format, "--log-level", &self.log_level]);
         variables.extend(self.variables.iter().cloned());
-        let of_all = self.stand.iter().flat_map(|stand| stand.variables.clone());
+        let of_all = self.placement.iter().flat_map(|placement| placement.variables.clone());
         let invocation = variables
             .into_iter()
             .chain(of_all)
@@ -415,9 +415,9 @@ impl Rig {
 
     // In a namespace of its own agents come from elsewhere, and to an address that is not the callers'.
     fn listened(&self) -> SocketAddr {
-        let Some(stand) = &self.stand else { return self.gateway };
+        let Some(placement) = &self.placement else { return self.gateway };
         // That of IPv6 is all addresses of IPv4 too.
-        let any: IpAddr = if stand.is_dual || stand.address.is_ipv6() {
+        let any: IpAddr = if placement.is_dual || placement.address.is_ipv6() {
             Ipv6Addr::UNSPECIFIED.into()
         } else {
             Ipv4Addr::UNSPECIFIED.into()
@@ -427,9 +427,9 @@ impl Rig {
 
     /// A server's configuration, which ends with `more`.
     fn server_yaml(&self, name: &str, listen: SocketAddr, probes: SocketAddr, more: &str) -> String {
-        let is_said = |key: &str| more.lines().any(|line| line.starts_with(key));
-        let clusters = if is_said("clusters:") { "" } else { ANYBODY };
-        let limits = if is_said("limits:") { "" } else { ROOMY };
+        let is_set = |key: &str| more.lines().any(|line| line.starts_with(key));
+        let clusters = if is_set("clusters:") { "" } else { ANYBODY };
+        let limits = if is_set("limits:") { "" } else { ROOMY };
         format!(
             "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n\
              tls: {{ certificateFile: {PKI}/server.crt, keyFile: {PKI}/server.key }}\n\

@@ -9,7 +9,7 @@ use tokio::time::{Instant, interval_at, timeout};
 /// The interval between two lines.
 pub const TYPED_EVERY: Duration = Duration::from_millis(100);
 /// Lines that may be under way: more than are typed until a wait for the first of them is given up.
-const UNDER_WAY_MAX: usize = 4096;
+const IN_FLIGHT_MAX: usize = 4096;
 
 /// The echo times of lines.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ pub async fn typed(
     echo_max: Duration,
     goes_on: impl Fn(usize) -> bool,
 ) -> Vec<Duration> {
-    let (typed, mut under_way) = mpsc::channel::<Instant>(UNDER_WAY_MAX);
+    let (typed, mut in_flight) = mpsc::channel::<Instant>(IN_FLIGHT_MAX);
     let write = async move {
         let mut ticks = interval_at(from, TYPED_EVERY);
         let mut lines = 0;
@@ -62,7 +62,7 @@ pub async fn typed(
     };
     let read = async {
         let mut took = Vec::new();
-        while let Some(due) = under_way.recv().await {
+        while let Some(due) = in_flight.recv().await {
             echoes(reader, line, echo_max).await;
             took.push(due.elapsed());
         }

@@ -281,12 +281,12 @@ async fn a_watch_sends_its_feed_and_ends_cleanly() {
 async fn an_idle_watch_notices_that_its_reader_went_also_behind_pipelined_bytes() {
     let fake = FakeApi::start_http1().await.unwrap();
     fake.otherwise(Behaviour::Watch(WatchFeed::new()));
-    for (id, says_goodbye) in [(0, false), (1, true)] {
+    for (id, ends_with_goodbye) in [(0, false), (1, true)] {
         let mut peer = Peer::http1(&fake).await;
         peer.write("GET /w HTTP/1.1\r\n\r\nGET /next HTTP/1.1\r\n\r\n").await;
         peer.read_past("\r\n\r\n").await;
 
-        if says_goodbye {
+        if ends_with_goodbye {
             peer.stream.shutdown().await.unwrap();
         } else {
             drop(peer);

@@ -224,15 +224,15 @@ async fn nothing_is_left_after_drop() {
 
 #[test]
 fn nothing_is_left_after_a_panic_in_a_test_thread() {
-    let (tell, message) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let failed = std::thread::spawn(move || {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async move {
             let cluster = EdgeCluster::start().await.unwrap();
-            tell.send((cluster.process_ids(), cluster.directory().to_owned())).unwrap();
+            sender.send((cluster.process_ids(), cluster.directory().to_owned())).unwrap();
             panic!("on purpose");
         });
     });
-    let (processes, directory) = message.recv().unwrap();
+    let (processes, directory) = receiver.recv().unwrap();
 
     failed.join().unwrap_err();
 

@@ -72,7 +72,7 @@ impl Generator {
 
     /// The byte at any place.
     fn byte(&self, position: u64) -> u8 {
-        let word = Rng::new(self.seed ^ (position / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15)).next();
+        let word = Rng::new(self.seed ^ (position / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15)).next_u64();
         word.to_le_bytes()[(position % 8) as usize]
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     }
 
     /// Three changes, whose lines reach a reflector in the form that `tell` gives them.
-    fn watched(tell: impl Fn(&[String]) -> Vec<String>) -> (Store, Reflector) {
+    fn watched(change: impl Fn(&[String]) -> Vec<String>) -> (Store, Reflector) {
         let store = Store::new();
         let mut reflector = Reflector::default();
         reflector.list(br#"{"metadata":{"resourceVersion":"100"},"items":[]}"#).unwrap();
@@ -129,7 +129,7 @@ mod tests {
         store.put("b", "1");
         store.put("a", "2");
         let lines: Vec<String> = store.emitted().iter().map(Emitted::text).collect();
-        for line in tell(&lines) {
+        for line in change(&lines) {
             reflector.take(line.as_bytes());
         }
         (store, reflector)

@@ -33,7 +33,7 @@ pub(super) struct Forwarder {
 
 impl Forwarder {
     /// Returns when the thread is in the namespace.
-    pub(super) fn start(namespace: &NetworkNamespace, ways: Vec<ForwardRule>) -> io::Result<Self> {
+    pub(super) fn start(namespace: &NetworkNamespace, rules: Vec<ForwardRule>) -> io::Result<Self> {
         let namespace = namespace.try_clone()?;
         let (end, ended) = oneshot::channel();
         let (sender, started) = mpsc::channel();
@@ -43,7 +43,7 @@ impl Forwarder {
                 .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build());
             match runtime {
                 Ok(runtime) => runtime.block_on(async move {
-                    let listening: io::Result<()> = ways.into_iter().try_for_each(listen);
+                    let listening: io::Result<()> = rules.into_iter().try_for_each(listen);
                     if sender.send(listening).is_ok() {
                         let _ = ended.await; // A message and a dropped sender both end it.
                     }

@@ -81,8 +81,8 @@ impl DemoNetwork {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
         let inside = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let reached = (address(&gateway)?, address(&probes)?);
-        let ways = vec![(gateway, inside(PORT)), (probes, inside(SERVER_PROBES_PORT))];
-        let forwarder = Forwarder::start(&cloud, ways).map_err(DemoError::Files)?;
+        let rules = vec![(gateway, inside(PORT)), (probes, inside(SERVER_PROBES_PORT))];
+        let forwarder = Forwarder::start(&cloud, rules).map_err(DemoError::Files)?;
         let cloud = Cloud {
             namespace: Some(cloud),
             gateway: any,

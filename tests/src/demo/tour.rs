@@ -64,7 +64,7 @@ impl Tour<'_> {
             self.run(&format!("--context {edge} get endpointslices kubernetes")).await?;
         }
         if let Some(cloud) = &network.cloud.namespace {
-            self.no_way_but_the_tunnel(cloud).await?;
+            self.only_by_the_tunnel(cloud).await?;
         }
         self.say("an object of the same name with other contents in each:");
         for edge in EDGES {
@@ -117,7 +117,7 @@ impl Tour<'_> {
         Ok(())
     }
 
-    async fn no_way_but_the_tunnel(&self, cloud: &NetworkNamespace) -> Result<(), DemoError> {
+    async fn only_by_the_tunnel(&self, cloud: &NetworkNamespace) -> Result<(), DemoError> {
         self.say("the cloud itself has no way to 192.168.1.10:");
         let words = "route get 192.168.1.10";
         let command = format!("nsenter --net={} ip {words}", cloud.path().display());

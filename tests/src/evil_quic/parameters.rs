@@ -57,7 +57,7 @@ pub fn broken(source: &[u8], rng: &mut Rng) -> Vec<u8> {
 }
 
 fn noise(rng: &mut Rng, bytes_max: u64) -> Vec<u8> {
-    (0..rng.below(bytes_max)).map(|_| rng.next().to_le_bytes()[0]).collect()
+    (0..rng.below(bytes_max)).map(|_| rng.next_u64().to_le_bytes()[0]).collect()
 }
 
 fn index(rng: &mut Rng, bound: usize) -> usize {

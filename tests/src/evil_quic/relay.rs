@@ -88,34 +88,34 @@ impl Relay {
 impl RelayState {
     /// Passes on what agents send, each from a socket of its own, and what comes back to it.
     async fn to_server(self: Arc<Self>, socket: Arc<UdpSocket>) {
-        let mut ways: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+        let mut sockets: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
         let (mut back, mut path) = (JoinSet::new(), Path::new(1));
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
         while let Ok((bytes, from)) = socket.recv_from(&mut buffer).await {
-            let way = match ways.get(&from) {
-                Some(way) => Arc::clone(way),
+            let to_server = match sockets.get(&from) {
+                Some(to_server) => Arc::clone(to_server),
                 None => {
-                    let Ok(way) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.map(Arc::new) else {
+                    let Ok(to_server) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.map(Arc::new) else {
                         return;
                     };
-                    ways.insert(from, Arc::clone(&way));
-                    back.spawn(Arc::clone(&self).to_agent(Arc::clone(&way), Arc::clone(&socket), from));
-                    way
+                    sockets.insert(from, Arc::clone(&to_server));
+                    back.spawn(Arc::clone(&self).to_agent(Arc::clone(&to_server), Arc::clone(&socket), from));
+                    to_server
                 }
             };
             self.keep(&buffer[..bytes]);
             for datagram in path.through(&self, &buffer[..bytes]) {
                 // What is lost is lost.
-                let _ = way.send_to(&datagram, self.server).await;
+                let _ = to_server.send_to(&datagram, self.server).await;
             }
         }
     }
 
-    async fn to_agent(self: Arc<Self>, way: Arc<UdpSocket>, socket: Arc<UdpSocket>, agent: SocketAddr) {
+    async fn to_agent(self: Arc<Self>, to_server: Arc<UdpSocket>, socket: Arc<UdpSocket>, agent: SocketAddr) {
         let (mut buffer, mut path) = (vec![0; DATAGRAM_BYTES_MAX], Path::new(2));
         loop {
             // An error tells of an earlier datagram.
-            let Ok((bytes, _)) = way.recv_from(&mut buffer).await else { continue };
+            let Ok((bytes, _)) = to_server.recv_from(&mut buffer).await else { continue };
             for datagram in path.through(&self, &buffer[..bytes]) {
                 let _ = socket.send_to(&datagram, agent).await;
             }
@@ -177,7 +177,7 @@ impl Path {
     /// or a stateless reset, with the connection's IDs as far as they can be seen.
     fn forged(&mut self, datagram: &[u8]) -> Vec<u8> {
         let noise =
-            |rng: &mut Rng, bytes| (0..bytes).map(|_| rng.next().to_le_bytes()[0]).collect::<Vec<u8>>();
+            |rng: &mut Rng, bytes| (0..bytes).map(|_| rng.next_u64().to_le_bytes()[0]).collect::<Vec<u8>>();
         let names = self.long.get(4..).unwrap_or_default().to_vec();
         match self.rng.below(5) {
             0 => [&[0x80, 0, 0, 0, 0], names.as_slice(), &[0, 0, 0, 2]].concat(),

@@ -35,7 +35,7 @@ pub(super) async fn serve(stream: RecordedStream, connection: u64, shared: Arc<S
     let open = Arc::new(AtomicUsize::new(0));
     let mut exchanges = JoinSet::new();
     let mut requests = 0;
-    let mut farewells = shared.farewells.subscribe();
+    let mut goaways = shared.goaways.subscribe();
     loop {
         // All arms are cancel-safe: a stream that was not returned is returned next time, `recv` and
         // `changed` lose nothing.
@@ -51,7 +51,7 @@ pub(super) async fn serve(stream: RecordedStream, connection: u64, shared: Arc<S
                 }
             }
             // The sender lives in `shared`.
-            _ = farewells.changed() => h2.graceful_shutdown(),
+            _ = goaways.changed() => h2.graceful_shutdown(),
             Some(how) = cuts.recv() => {
                 flush(&mut h2).await;
                 cutter.arm(how);

@@ -167,7 +167,7 @@ pub enum ApiFault {
     /// It sends GOAWAY on every connection.
     GoesAway,
     /// It freezes in the middle of an answer.
-    Stalls,
+    Freezes,
     /// It sends an answer byte by byte.
     Trickles,
     /// It ends an answer before its end, by its length.
@@ -313,7 +313,7 @@ impl Row {
 
     /// Whether the fault affects a part that callers of all clusters share, so that bystanders must notice
     /// it.
-    pub fn befalls_all(&self) -> bool {
+    pub fn affects_all(&self) -> bool {
         use Victim::{Both, Server, ServerOfTwo};
         matches!(
             self.injection,

@@ -47,7 +47,7 @@ impl ActiveFault {
             // A fault from the start is there already, and the runner sends the pulses.
             Injection::LinkFromStart(_) | Injection::Idle | Injection::Pulses(..) => {}
             Injection::Dark("") => drop(setup.site.link().down().await),
-            Injection::Dark(way) => drop(setup.site.link().send(&format!("down {way}")).await),
+            Injection::Dark(direction) => drop(setup.site.link().send(&format!("down {direction}")).await),
             Injection::Rebind { address } => {
                 let other = address.then_some(OTHER_ADDRESS);
                 setup.site.link().rebind(other).await;
@@ -119,7 +119,7 @@ impl ActiveFault {
         match row.injection {
             Injection::Link(words) => setup.site.link().set(&off(words)).await,
             Injection::Dark("") => drop(setup.site.link().up().await),
-            Injection::Dark(way) => drop(setup.site.link().send(&format!("up {way}")).await),
+            Injection::Dark(direction) => drop(setup.site.link().send(&format!("up {direction}")).await),
             Injection::Nft(_) => {
                 let _ = in_namespace(setup.site.node().path(), "nft 'delete table inet fault'").await;
             }

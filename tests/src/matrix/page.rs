@@ -122,7 +122,7 @@ fn commands(reports: &Reports) -> String {
 }
 
 fn bystanders(reports: &Reports) -> String {
-    let is_theirs_too = |report: &CellReport| row(&report.row).is_some_and(Row::befalls_all);
+    let is_theirs_too = |report: &CellReport| row(&report.row).is_some_and(Row::affects_all);
     let others = || reports.values().filter(|report| !is_theirs_too(report));
     let all = || others().filter_map(|report| Some((report, report.bystander?)));
     let Some((worst, noticed)) =

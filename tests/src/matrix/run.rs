@@ -161,10 +161,10 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, FaultUnavailable>
         report.observed.push(judge(*request, observation, known, Span { begun, ended }));
     }
     report.wrong.extend(never(&setup, seed));
-    report.wrong.extend(unsaid(&setup, row));
+    report.wrong.extend(missing_log_line(&setup, row));
     if let Some(beside) = beside {
         let noticed = beside.bystander.noticed();
-        if !row.befalls_all() && (noticed.failed > 0 || is_disturbed(&noticed)) {
+        if !row.affects_all() && (noticed.failed > 0 || is_disturbed(&noticed)) {
             report.wrong.push(format!("a bystander noticed: {noticed:?}"));
         }
         report.bystander = Some(BystanderSummary {
@@ -208,7 +208,7 @@ fn context(
         version: if cell.seed.is_multiple_of(2) { HttpVersion::Http1 } else { HttpVersion::Http2 },
         path: format!("/clusters/{}{path}", setup.cluster()),
         gate: moment.map(|moment| setup.fake().hold(&held, moment)),
-        opens_gate: !matches!(cell.row.injection, Injection::Idle | Injection::Api(ApiFault::Stalls)),
+        opens_gate: !matches!(cell.row.injection, Injection::Idle | Injection::Api(ApiFault::Freezes)),
         phases: controller.phases(),
         new_after: cell.row.new_after,
         seed: cell.seed,
@@ -288,7 +288,7 @@ fn never(setup: &MatrixSetup, seed: u64) -> Vec<String> {
 }
 
 /// The log line that a row demands, if it is missing.
-fn unsaid(setup: &MatrixSetup, row: &Row) -> Option<String> {
+fn missing_log_line(setup: &MatrixSetup, row: &Row) -> Option<String> {
     let (log, words) = row.logged?;
     let text = if log == "server" { setup.rig.server_log() } else { setup.rig.agent_log(setup.cluster()) };
     (!text.contains(words)).then(|| format!("the {log}'s log does not say {words:?}"))

@@ -72,8 +72,8 @@ impl MatrixSetup {
             _ => None,
         };
         let variables = clocks.as_ref().map(Clocks::variables).unwrap_or_default();
-        let stand = ServerPlacement { is_dual: row.family.is_some(), variables, ..lab.placement() };
-        let rig = Rig::start_at(stand, "debug", "").await;
+        let placement = ServerPlacement { is_dual: row.family.is_some(), variables, ..lab.placement() };
+        let rig = Rig::start_at(placement, "debug", "").await;
         let words = match row.injection {
             Injection::LinkFromStart(words) => words,
             _ => row.link,

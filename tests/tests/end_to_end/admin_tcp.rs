@@ -141,8 +141,8 @@ async fn the_audit_log_has_administrator_role_method_and_verdict() {
         assert_eq!(line["sourceIPs"], serde_json::json!(["127.0.0.1"]));
         assert_eq!(note(line, "credential-serial").len(), 32, "{line}");
     }
-    let strangers = log.lines().iter().filter(|line| line["verb"] == "authenticate").count();
-    assert_eq!(strangers, 1, "{log:?}");
+    let unauthenticated = log.lines().iter().filter(|line| line["verb"] == "authenticate").count();
+    assert_eq!(unauthenticated, 1, "{log:?}");
     let secret = token.trim().split_once('.').expect("ID.SECRET").1;
     assert!(!log.lines().iter().any(|line| line.to_string().contains(secret)), "a token is in the log");
     verify(&rig).await;

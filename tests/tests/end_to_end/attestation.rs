@@ -158,7 +158,7 @@ async fn only_a_pod_of_the_clusters_agents_gets_a_certificate() {
     let unsigned = good.rsplit_once('.').expect("a signature").0.to_owned();
     let unbound = format!("--audience={AUDIENCE}");
 
-    let strangers = [
+    let refused_tokens = [
         // The same issuer, namespace and account, to the byte.
         ("a pod of another cluster", other.pod_token(&others_pod, AUDIENCE).await),
         ("no signature", unsigned + "."),
@@ -173,7 +173,7 @@ async fn only_a_pod_of_the_clusters_agents_gets_a_certificate() {
         ("not bound to a pod", site.cluster.account_token(ACCOUNT, &[&unbound]).await),
         ("more than 10 minutes ago", site.aged(&good, 601)),
     ];
-    for (what, token) in &strangers {
+    for (what, token) in &refused_tokens {
         let refused = site.attest(token).await.expect_err(what);
         assert_eq!(refused.code(), Code::PermissionDenied, "{what}: {refused:?}");
         assert!(refused.message().contains("did not prove to be"), "{what}: {refused:?}");

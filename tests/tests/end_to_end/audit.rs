@@ -62,7 +62,7 @@ async fn an_intent_is_written_before_the_api_server_sees_the_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_exchange_has_one_completion_with_its_reason() {
     let mut edge = FakeEdge::start(HttpVersion::Http1).await;
-    let expected = ended_in_all_ways(&mut edge).await;
+    let expected = ended_in_every_way(&mut edge).await;
 
     for (audit_id, reason) in &expected {
         let completion = completed(&edge.rig, audit_id).await;
@@ -114,9 +114,9 @@ async fn a_refusal_is_one_audit_line_and_unauthenticated_requests_are_counted() 
     assert_eq!((&line["responseStatus"]["code"], note(line, "decision")), (&403.into(), "forbid"));
     assert_eq!(line["responseStatus"]["reason"], "ForbiddenByPolicy");
     assert!(line["user"]["username"].as_str().is_some_and(|name| name.ends_with("nobody")), "{line}");
-    let strangers: Vec<_> = log.lines().iter().filter(|line| line["verb"] == "authenticate").collect();
-    let count: u64 = strangers.iter().map(|line| number(line, "count")).sum();
-    assert_eq!(count, 3, "{strangers:?}");
+    let unauthenticated: Vec<_> = log.lines().iter().filter(|line| line["verb"] == "authenticate").collect();
+    let count: u64 = unauthenticated.iter().map(|line| number(line, "count")).sum();
+    assert_eq!(count, 3, "{unauthenticated:?}");
     assert!(edge.fake.requests().is_empty());
     verify(&rig).await;
 }
@@ -304,7 +304,7 @@ async fn until_full(rig: &Rig) -> tests::rig::Reply {
 const UPGRADE: usize = 4;
 
 /// Exchanges that end in one way each, and the reasons that the log must give for them.
-async fn ended_in_all_ways(edge: &mut FakeEdge) -> Vec<(String, &'static str)> {
+async fn ended_in_every_way(edge: &mut FakeEdge) -> Vec<(String, &'static str)> {
     let mut expected = Vec::new();
 
     // Complete exchanges by both versions of HTTP, with a body in either direction.

@@ -18,7 +18,7 @@ const SMALL: &str = "limits:\n  \
     caller: { requests: 3, requestsPerSecond: 1000, watchesPerCluster: 2, upgrades: 4 }\n  \
     cluster: { requests: 20, watches: 5, upgrades: 6, queue: 0 }";
 
-const SLOW_READER: &str = "/clusters/edge-a/stall";
+const UNANSWERED: &str = "/clusters/edge-a/silent";
 const WATCH: &str = "/clusters/edge-a/api/v1/namespaces/n/configmaps?watch=1";
 const EXEC: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true";
 const SLOW: &str = "/clusters/edge-a/slow";
@@ -48,10 +48,10 @@ async fn a_callers_limit_of_each_kind_refuses_one_more_with_429() {
     let edge = FakeEdge::start_server_with(SMALL).await;
     let feed = WatchFeed::new();
     edge.fake.otherwise(Behaviour::json("{}"));
-    edge.fake.on("/stall", Behaviour::NeverAnswer);
+    edge.fake.on("/silent", Behaviour::NeverAnswer);
     edge.fake.on("/api/v1/namespaces/n/configmaps", Behaviour::Watch(feed.clone()));
     edge.fake.on("/api/v1/namespaces/n/pods/p/exec", Behaviour::upgrade());
-    let mut requests = callers(&edge, 3, &head("GET", SLOW_READER, "")).await;
+    let mut requests = callers(&edge, 3, &head("GET", UNANSWERED, "")).await;
     edge.fake.wait_for_request(SOON, |request| request.id == 2).await.unwrap();
     let mut watches = callers(&edge, 2, &head("GET", WATCH, "")).await;
     let mut shells = callers(&edge, 4, &head("POST", EXEC, UPGRADE)).await;
@@ -64,7 +64,7 @@ async fn a_callers_limit_of_each_kind_refuses_one_more_with_429() {
     let seen = edge.fake.requests().len();
 
     for (path, limit) in
-        [(SLOW_READER, "caller_requests"), (WATCH, "caller_watches"), (EXEC, "caller_upgrades")]
+        [(UNANSWERED, "caller_requests"), (WATCH, "caller_watches"), (EXEC, "caller_upgrades")]
     {
         let refused = one_more(&edge, path).await;
         assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("CallerBusy"), "{path}: {refused}");
@@ -97,20 +97,20 @@ async fn a_clusters_limits_count_all_callers_and_one_more_is_429() {
     )
     .await;
     edge.fake.otherwise(Behaviour::json("{}"));
-    edge.fake.on("/stall", Behaviour::NeverAnswer);
+    edge.fake.on("/silent", Behaviour::NeverAnswer);
     edge.fake.on("/api/v1/namespaces/n/configmaps", Behaviour::Watch(WatchFeed::new()));
     let mut watches = callers(&edge, 2, &head("GET", WATCH, "")).await;
     for watch in &mut watches {
         assert!(watch.read_head().await.starts_with("HTTP/1.1 200 "), "it needs no seat once it has begun");
     }
     // One alone has not all of them.
-    let _requests = callers(&edge, 2, &head("GET", SLOW_READER, "")).await;
+    let _requests = callers(&edge, 2, &head("GET", UNANSWERED, "")).await;
     edge.fake.wait_for_request(SOON, |request| request.id == 3).await.unwrap();
-    let refused = one_more(&edge, SLOW_READER).await;
+    let refused = one_more(&edge, UNANSWERED).await;
     assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("ClusterFull"), "{refused}");
     let ben = edge.rig.caller("ben", &[GROUP]).await;
     let mut ben = Http2Caller::dial_name(&edge.rig, GATEWAY, Some(&ben)).await;
-    let _last = ben.send("GET", SLOW_READER, &[], true);
+    let _last = ben.send("GET", UNANSWERED, &[], true);
     edge.fake.wait_for_request(SOON, |request| request.id == 4).await.unwrap();
 
     for (path, limit, times) in [(WATCH, "cluster_watches", 1.0), (QUICK, "cluster_queue", 2.0)] {
@@ -277,11 +277,11 @@ async fn a_greedy_and_a_modest_caller(edge: &FakeEdge, case: &str) {
     };
 
     let greedy = join_all((0..GREEDY_CONNECTIONS).map(|_| asks_much()));
-    let (greedy, strangers, modest) = tokio::join!(greedy, fails, asks_little);
+    let (greedy, failing, modest) = tokio::join!(greedy, fails, asks_little);
 
     let modest: Vec<u16> = modest.into_iter().map(|status| status.expect("an answer")).collect();
     assert_eq!(modest, vec![200; MODEST_REQUESTS], "beside {greedy:?}");
-    assert!(strangers.keys().all(|status| [401, 429].contains(status)), "{strangers:?}");
+    assert!(failing.keys().all(|status| [401, 429].contains(status)), "{failing:?}");
     for statuses in greedy {
         assert!(statuses.keys().all(|status| [200, 429].contains(status)), "{statuses:?}");
         assert!(statuses.get(&200).is_some_and(|served| *served > 0), "it is served, too: {statuses:?}");

@@ -55,14 +55,14 @@ const PYTHON: Row = Row {
     ],
 };
 
-const PYTHON_TOLD: Row =
+const PYTHON_WITH_CREDENTIAL: Row =
     Row { client: "Python's client, told the credential", cells: [Works; ENTRY_POINTS.len()] };
 
-const ROWS: [Row; 4] = [KUBECTL, KUBE_RS, PYTHON, PYTHON_TOLD];
+const ROWS: [Row; 4] = [KUBECTL, KUBE_RS, PYTHON, PYTHON_WITH_CREDENTIAL];
 
 /// Makes the program with Python's client send its proxy's user and password itself.
-const TOLD: (&str, &str) = ("PROXYS_CREDENTIAL", "said");
-const NOT_TOLD: (&str, &str) = ("PROXYS_CREDENTIAL", "");
+const WITH_CREDENTIAL: (&str, &str) = ("PROXYS_CREDENTIAL", "said");
+const WITHOUT_CREDENTIAL: (&str, &str) = ("PROXYS_CREDENTIAL", "");
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -120,8 +120,8 @@ async fn pythons_client_gets_and_watches_by_every_entry_point() {
         program: &program,
         variables: vec![path.into(), report.into()],
     };
-    tried(&PYTHON, &client("python", NOT_TOLD)).await;
-    tried(&PYTHON_TOLD, &client("python-told", TOLD)).await;
+    tried(&PYTHON, &client("python", WITHOUT_CREDENTIAL)).await;
+    tried(&PYTHON_WITH_CREDENTIAL, &client("python-told", WITH_CREDENTIAL)).await;
 }
 
 #[test]

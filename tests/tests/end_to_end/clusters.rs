@@ -118,8 +118,12 @@ async fn all_agents_of_a_revoked_cluster_are_disconnected() {
     rig.logged("edge-a.one.log", 0, "this agent's certificate was revoked; enroll it again").await;
     rig.connected("edge-b").await;
     let words = [["agent", "revoke"].as_slice(), &SOCKET].concat();
-    let unsaid = Invocation::of(binary("tombolo")).arguments(words).in_directory(rig.path());
-    assert_eq!(run(&unsaid, DONE_MAX).await.expect("tombolo runs").status.code(), Some(2), "of whom?");
+    let without_cluster = Invocation::of(binary("tombolo")).arguments(words).in_directory(rig.path());
+    assert_eq!(
+        run(&without_cluster, DONE_MAX).await.expect("tombolo runs").status.code(),
+        Some(2),
+        "of whom?"
+    );
 }
 
 /// Whether a request comes as far as the cluster's API server, which knows no path.

@@ -15,7 +15,7 @@ const NOTICED_MAX: Duration = Duration::from_secs(10);
 /// Every combination is tried as often.
 const ROUNDS: usize = 2;
 
-const FAREWELLS: [Disconnect; 3] = [Disconnect::Close, Disconnect::CloseNotify, Disconnect::Reset];
+const DISCONNECTS: [Disconnect; 3] = [Disconnect::Close, Disconnect::CloseNotify, Disconnect::Reset];
 
 /// The state of a request when its caller disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ async fn a_disconnect_ends_an_upload_that_the_api_server_does_not_read() {
         let setup = DisconnectSetup::start(version).await;
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
-            for how in FAREWELLS {
+            for how in DISCONNECTS {
                 // More than a tunnel's stream takes and the gateway reads ahead, and little enough that the
                 // FIN behind it arrives: behind what fills every buffer on the way TCP keeps a FIN back.
                 for bytes in [1024, 1_400_000] {
@@ -193,7 +193,7 @@ async fn http1_callers_leave(setup: &DisconnectSetup) {
     let mut slowest = Slowest::default();
     for round in 0..ROUNDS {
         for doing in DOINGS {
-            for how in FAREWELLS {
+            for how in DISCONNECTS {
                 for behind in ["", &second, &much] {
                     let path = doing.path(round);
                     let mut caller = Http1Caller::dial(&setup.edge.rig).await;
@@ -229,7 +229,7 @@ impl RequestActivity {
     fn path(self, round: usize) -> String {
         match self {
             Self::IdleWatch => format!("/watch/{round}"),
-            Self::Waiting => format!("/stall/{round}"),
+            Self::Waiting => format!("/silent/{round}"),
             Self::EndlessBody => format!("/endless/{round}"),
         }
     }
@@ -244,7 +244,7 @@ impl DisconnectSetup {
     async fn start(version: HttpVersion) -> Self {
         let edge = FakeEdge::start(version).await;
         edge.fake.on("/watch", Behaviour::Watch(WatchFeed::new()));
-        edge.fake.on("/stall", Behaviour::NeverAnswer);
+        edge.fake.on("/silent", Behaviour::NeverAnswer);
         edge.fake.on("/endless", Behaviour::Endless(Bytes::from(vec![b'e'; 64 * 1024])));
         edge.fake.on("/deaf", Behaviour::Deaf);
         Self { edge }

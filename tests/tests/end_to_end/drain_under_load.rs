@@ -118,11 +118,11 @@ async fn balance(servers: [SocketAddr; 2]) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     tokio::spawn(async move {
-        while let Ok((mut near, _)) = listener.accept().await {
+        while let Ok((mut local, _)) = listener.accept().await {
             tokio::spawn(async move {
                 for server in servers {
                     if let Ok(mut far) = TcpStream::connect(server).await {
-                        return drop(copy_bidirectional(&mut near, &mut far).await);
+                        return drop(copy_bidirectional(&mut local, &mut far).await);
                     }
                 }
             });

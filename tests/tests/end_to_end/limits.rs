@@ -162,12 +162,12 @@ async fn a_connection_that_provokes_too_many_resets_is_closed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_callers_exchange_limit_affects_no_other_caller() {
     let edge = setup(HttpVersion::Http2).await;
-    edge.fake.on("/stall", Behaviour::NeverAnswer);
-    let stall = vec![http2_head("/clusters/edge-a/stall"); STREAMS_MAX];
+    edge.fake.on("/silent", Behaviour::NeverAnswer);
+    let silent_head = vec![http2_head("/clusters/edge-a/silent"); STREAMS_MAX];
     let mut held = Vec::new();
     for _ in 0..EXCHANGES_PER_CALLER_MAX / STREAMS_MAX {
         let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
-        caller.send(&stall).await.unwrap();
+        caller.send(&silent_head).await.unwrap();
         held.push(caller);
     }
     arrived(&edge, EXCHANGES_PER_CALLER_MAX).await;

@@ -41,7 +41,7 @@ async fn no_metric_label_contains_hosts_paths_user_agents_or_users() {
 
 /// A head with random names in every field that a caller chooses.
 fn head(rng: &mut Rng) -> RawHead {
-    let word = |rng: &mut Rng| format!("{NAMED}{:x}", rng.next());
+    let word = |rng: &mut Rng| format!("{NAMED}{:x}", rng.next_u64());
     let method = match rng.below(10) {
         0 => word(rng).to_uppercase(),
         1 => "DELETE".to_owned(),
@@ -105,7 +105,7 @@ async fn round(edge: &FakeEdge, rng: &mut Rng) {
     }
     let end = SystemTime::now() + Duration::from_secs(3600);
     for _ in 0..USERS {
-        let user = format!("{NAMED}-{:x}", rng.next());
+        let user = format!("{NAMED}-{:x}", rng.next_u64());
         let identity = edge.rig.caller_until(&user, &[GROUP], end);
         let heads: Vec<RawHead> = (0..5)
             .map(|_| {

@@ -172,7 +172,7 @@ async fn prometheus_scrapes_the_requests_of_both_daemons() {
     watcher.write(head("GET", "/clusters/edge-a/api/v1/watched?watch=true", "")).await;
     watcher.read_head().await;
 
-    prometheus.tells("count(up == 1)", 2.0).await;
+    prometheus.returns("count(up == 1)", 2.0).await;
     assert_queries(&prometheus, DONE).await;
 
     assert_eq!(feed.end(), 1);
@@ -181,9 +181,9 @@ async fn prometheus_scrapes_the_requests_of_both_daemons() {
     drop(watcher);
 
     for query in QUIET {
-        prometheus.tells(query, 0.0).await;
+        prometheus.returns(query, 0.0).await;
     }
-    prometheus.tells("tombolo_server_exchange_duration_seconds_count{verb=\"watch\"}", 1.0).await;
+    prometheus.returns("tombolo_server_exchange_duration_seconds_count{verb=\"watch\"}", 1.0).await;
     for (query, least, most) in WITHIN {
         let is_within = |found: &[Series]| found.len() == 1 && (*least..=*most).contains(&found[0].value);
         prometheus.until(query, is_within).await;
@@ -207,9 +207,9 @@ async fn refusals_of_server_and_agent_are_counted_by_reason() {
     assert_eq!(rig.ask_with_token("GET", "/clusters/edge-b/api", &[]).await.status, 403);
     edge.fake.refuse().await;
     assert_eq!(rig.ask_with_token("GET", "/clusters/edge-a/api", &[]).await.status, 503);
-    let mut stranger = TcpStream::connect(rig.gateway()).await.unwrap();
-    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let _ = stranger.read_to_end(&mut Vec::new()).await;
+    let mut client = TcpStream::connect(rig.gateway()).await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let _ = client.read_to_end(&mut Vec::new()).await;
 
     counts(rig, server, "tombolo_server_refusals_total{reason=\"ForbiddenByAgent\"}", 1.0).await;
     counts(rig, server, "tombolo_server_refusals_total{reason=\"APIServerUnreachable\"}", 1.0).await;
@@ -272,7 +272,7 @@ async fn a_draining_server_reports_it_in_its_metrics() {
 /// Waits until Prometheus returns all of these values.
 async fn assert_queries(prometheus: &Prometheus, queries: &[(&str, f64)]) {
     for (query, value) in queries {
-        prometheus.tells(query, *value).await;
+        prometheus.returns(query, *value).await;
     }
 }
 

@@ -44,7 +44,7 @@ async fn the_authorized_cluster_and_path_are_what_the_request_reaches() {
     let answered = setup.ask_all(&cases).await;
 
     let mut arrived = setup.arrived();
-    let mut tally = BTreeMap::<_, usize>::new();
+    let mut counts = BTreeMap::<_, usize>::new();
     for (number, (version, case)) in cases.iter().enumerate() {
         let (verdict, arrivals) = (expected_outcome(case), arrived.remove(&number).unwrap_or_default());
         assert!(
@@ -53,16 +53,16 @@ async fn the_authorized_cluster_and_path_are_what_the_request_reaches() {
             answered[number]
         );
         let forwarded = !matches!(verdict, Verdict::Refused);
-        *tally.entry((format!("{version:?}"), forwarded)).or_default() += 1;
+        *counts.entry((format!("{version:?}"), forwarded)).or_default() += 1;
     }
     assert!(arrived.is_empty(), "requests that nobody has sent: {arrived:?}");
     assert!(
         setup.forbidden.connections().is_empty(),
         "not even a connection to the cluster that is not allowed"
     );
-    eprintln!("seed {seed}: {} requests in {:?}: {tally:?}", cases.len(), began.elapsed());
+    eprintln!("seed {seed}: {} requests in {:?}: {counts:?}", cases.len(), began.elapsed());
     // A table of refusals alone, or without any, would show nothing.
-    assert!(cases.len() >= 2 * TARGETS && tally.values().all(|count| *count >= 400), "{tally:?}");
+    assert!(cases.len() >= 2 * TARGETS && counts.values().all(|count| *count >= 400), "{counts:?}");
 }
 
 /// The same table for the same seed, without a target twice.

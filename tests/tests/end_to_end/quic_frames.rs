@@ -131,9 +131,9 @@ async fn are_survived(attacks: &[Attack]) {
             AttackOutcome::Tolerated => connection.close_reason(),
         };
         // An attacker that has retired all its connection IDs gets a stateless reset.
-        let is_told =
+        let is_reported =
             matches!(ended, None | Some(ConnectionError::ConnectionClosed(_) | ConnectionError::Reset));
-        assert!(is_told, "{what}: {ended:?}");
+        assert!(is_reported, "{what}: {ended:?}");
         eprintln!("{what}: {} packets, then {ended:?}", forgery.packets());
         forgery.end();
         connection.close(quinn::VarInt::from_u32(0), b"");

@@ -41,7 +41,7 @@ async fn transport_parameters_of_every_kind_affect_only_their_own_handshake() {
     let client = DatagramClient::at(&trial, Ipv4Addr::LOCALHOST);
     let (mut rng, goodbye) = (Rng::new(1), connection_close());
     for attempt in 1..=BROKEN {
-        let [destination, source] = [rng.next(), rng.next()].map(u64::to_be_bytes);
+        let [destination, source] = [rng.next_u64(), rng.next_u64()].map(u64::to_be_bytes);
         let bytes = parameters::broken(&source, &mut rng);
         client.send(&Initial::new(&destination, &source, &client_hello(bytes)).sealed());
         assert!(client.is_answered(&source), "attempt {attempt} is not answered");
@@ -62,7 +62,7 @@ async fn wrong_coalesced_and_unknown_first_packets_harm_nobody() {
     let client = DatagramClient::at(&trial, Ipv4Addr::LOCALHOST);
     let hello = |source: &[u8]| client_hello(parameters::written(&parameters::good(source)));
     let mut rng = Rng::new(2);
-    let mut names = || [rng.next(), rng.next(), rng.next()].map(u64::to_be_bytes);
+    let mut names = || [rng.next_u64(), rng.next_u64(), rng.next_u64()].map(u64::to_be_bytes);
     for _ in 0..20 {
         let [one, two, source] = names();
         let frames = hello(&source);
@@ -99,7 +99,7 @@ async fn an_unvalidated_address_is_sent_three_times_its_bytes_at_most() {
         (0..CLIENTS).map(|last| DatagramClient::at(&trial, Ipv4Addr::new(127, 0, 1, last + 1))).collect();
     let mut rng = Rng::new(3);
     for client in clients.iter().cycle().take(clients.len() * OF_EACH) {
-        let [destination, source] = [rng.next(), rng.next()].map(u64::to_be_bytes);
+        let [destination, source] = [rng.next_u64(), rng.next_u64()].map(u64::to_be_bytes);
         let hello = client_hello(parameters::written(&parameters::good(&source)));
         client.send(&Initial::new(&destination, &source, &hello).sealed());
     }
@@ -157,7 +157,7 @@ async fn a_handshake_flood_disturbs_neither_tunnels_nor_new_agents() {
         threads.spawn(|| {
             let mut rng = Rng::new(4);
             for client in clients.iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
-                let [destination, source] = [rng.next(), rng.next()].map(u64::to_be_bytes);
+                let [destination, source] = [rng.next_u64(), rng.next_u64()].map(u64::to_be_bytes);
                 let hello = client_hello(parameters::written(&parameters::good(&source)));
                 client.send(&Initial::new(&destination, &source, &hello).sealed());
                 client.forget();

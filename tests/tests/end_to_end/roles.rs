@@ -150,8 +150,8 @@ impl RoleTrial {
             key: PrivateKeyDer::from_pem_slice(shown.key_pem.as_bytes()).expect("PEM"),
             peer_roots: certificates(&self.rig.server_ca()),
         };
-        let meant = MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() };
-        let tls = DialTls::new(material, meant).expect("a pair");
+        let expected_servers = MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() };
+        let tls = DialTls::new(material, expected_servers).expect("a pair");
         let (cluster, boot_nonce) = ("edge-b".to_owned(), vec![7; 16]);
         let hello =
             Hello { versions: VERSIONS.to_vec(), cluster, boot_nonce, sequence: 1, ..Hello::default() };

@@ -73,8 +73,8 @@ async fn a_server_with_two_addresses_gets_one_tunnel() {
     for round in 1..=2 {
         trial.logged_times("reached by another address already", 2 * round).await;
         trial.until("one tunnel is left", async || trial.tunnels(&agent).await == 1.0).await;
-        let near = SocketAddr::from(([127, 0, 0, 1], any.port()));
-        assert_eq!(trial.rig.ask_at(near, PATH).await.status, 200);
+        let first = SocketAddr::from(([127, 0, 0, 1], any.port()));
+        assert_eq!(trial.rig.ask_at(first, PATH).await.status, 200);
         peer.kill();
         peer.start(&trial.rig).await;
     }

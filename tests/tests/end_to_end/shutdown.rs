@@ -30,11 +30,11 @@ async fn an_idle_server_ends_soon_and_with_0() {
 async fn a_draining_server_finishes_running_requests_and_takes_no_new_ones() {
     let mut trial = ShutdownTrial::start("", "").await;
     let (caller, _) = trial.watch("half of it, ").await;
-    let agent_said = trial.rig.agent_log("edge-a").len();
+    let agent_logged = trial.rig.agent_log("edge-a").len();
 
     trial.rig.server().signal(Signal::TERM).expect("the server runs");
     trial.rig.draining(trial.rig.probes()).await;
-    trial.rig.logged("edge-a.log", agent_said, "the server is stopping").await;
+    trial.rig.logged("edge-a.log", agent_logged, "the server is stopping").await;
     let new = ask(trial.rig.gateway(), &trial.rig.server_ca(), None, "GET", "/clusters", &[]).await;
     assert!(!matches!(&new, Ok(reply) if reply.status != 503), "{new:?}");
 

@@ -16,7 +16,7 @@ const TOLERATED: usize = 26;
 /// The memory that each of them may hold: the tunnel's window, of which quinn keeps complete packets and more
 /// of them while they are few; hyper's buffers on both sides; TLS's; the agent's window; and the allocator's
 /// losses between these.
-const STALLED_BYTES_MAX: u64 = 4 * 1024 * 1024;
+const SLOW_READER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// The memory that the allocators and everything beside the exchanges may take in addition.
 const SLACK_BYTES: u64 = 64 * 1024 * 1024;
@@ -81,7 +81,7 @@ async fn hundreds_of_slow_readers_disturb_nobody_within_the_memory_budget() {
     const CALLERS: usize = 100;
     const ROUNDS: usize = 3;
     // A hundred at a time fill their windows before the first of them is ended.
-    const BUDGET_BYTES: u64 = CALLERS as u64 * STALLED_BYTES_MAX + SLACK_BYTES;
+    const BUDGET_BYTES: u64 = CALLERS as u64 * SLOW_READER_BYTES_MAX + SLACK_BYTES;
     let mut setup = SlowReaderSetup::start(HttpVersion::Http2).await;
     setup.bystanders_are_served().await;
     let (server, agent) = setup.memory();
@@ -118,7 +118,7 @@ async fn a_steady_reader_and_an_idle_watcher_are_never_ended() {
     feed.push("first\n");
     let mut slow = [setup.ask(true, "/long").await, setup.ask(false, "/long").await];
 
-    let _stalled = setup.start_slow_readers(TOLERATED + ENOUGH).await;
+    let _slow = setup.start_slow_readers(TOLERATED + ENOUGH).await;
     let mut read = 0;
     while setup.edge.rig.metric(setup.edge.rig.probes(), ENDED).await < ENOUGH as f64 {
         for caller in &mut slow {

@@ -208,12 +208,12 @@ async fn a_request_with_the_callers_own_token_is_never_parked_or_resent() {
     let mut watch = timeout(SOON, watch).await.unwrap().unwrap().into_body();
     feed.push("{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"7\"}}}\n");
     assert!(timeout(SOON, watch.data()).await.unwrap().unwrap().is_ok());
-    let (stalled, _) = caller.send("GET", "/clusters/edge-p/api/v1/stalls", &headers, true);
+    let (unanswered, _) = caller.send("GET", "/clusters/edge-p/api/v1/stalls", &headers, true);
     edge.fake.wait_for_request(SOON, |one| one.target == "/api/v1/stalls").await.unwrap();
 
     edge.restart_agent().await;
 
-    assert_eq!(timeout(SOON, stalled).await.unwrap().unwrap().status(), 504);
+    assert_eq!(timeout(SOON, unanswered).await.unwrap().unwrap().status(), 504);
     let (_, end) = timeout(SOON, read_to_end(watch)).await.expect("it ends");
     assert!(end.is_err(), "an honest error");
     assert_eq!(edge.callers(0).len(), 2, "nothing was sent twice: {:?}", edge.callers(0));

@@ -54,7 +54,7 @@ enum EntryPoint {
     Address,
 }
 
-const WAYS: [EntryPoint; 4] =
+const ENTRY_POINTS: [EntryPoint; 4] =
     [EntryPoint::Url, EntryPoint::Connect, EntryPoint::ServerName, EntryPoint::Address];
 
 /// Each entry point is tried.
@@ -96,9 +96,9 @@ async fn alternate(lab: &Lab, requests: usize) {
 
     let done = Arc::new(AtomicUsize::new(0));
     let mut asking = JoinSet::new();
-    for entry_point in WAYS.into_iter().cycle().take(WAYS.len() * CALLERS_PER_ENTRY_POINT) {
+    for entry_point in ENTRY_POINTS.into_iter().cycle().take(ENTRY_POINTS.len() * CALLERS_PER_ENTRY_POINT) {
         let (callers, done) = (Arc::clone(&callers), Arc::clone(&done));
-        let count = requests / (WAYS.len() * CALLERS_PER_ENTRY_POINT);
+        let count = requests / (ENTRY_POINTS.len() * CALLERS_PER_ENTRY_POINT);
         asking.spawn(async move { callers.ask_alternately(entry_point, count, &done).await });
     }
     let mut rebound = 0;

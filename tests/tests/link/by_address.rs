@@ -117,12 +117,12 @@ impl ByAddressEdge {
             ..ClusterOptions::default()
         };
         let cluster = EdgeCluster::start_at(place).await.unwrap();
-        let targets_said = format!("targets: {targets:?}\n");
-        let file = format!("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n{targets_said}");
+        let targets_config = format!("targets: {targets:?}\n");
+        let file = format!("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n{targets_config}");
         let file = rig.write(&format!("{name}-rights.yaml"), &file).display().to_string();
         let manifest = rig.tombolo(&["rbac", "--agent-config", &file, "--profile", "open"]).await;
         let account = cluster.create_agent_account_with(&manifest).await.unwrap();
-        let agent = site.agent_of(rig, name, &ApiServer::of(&cluster, &account), &targets_said).await;
+        let agent = site.agent_of(rig, name, &ApiServer::of(&cluster, &account), &targets_config).await;
         rig.connected(name).await;
         let advertised =
             targets.iter().chain(&["192.168.1.10:6443"]).flat_map(|target| ["--advertise", target]);

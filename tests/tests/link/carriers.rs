@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 /// The limit for one run of `nft`.
 const NFT_MAX: Duration = Duration::from_secs(10);
 /// The limit for a line to appear in a log. The slowest is a return to QUIC after a minute.
-const SAID_MAX: Duration = Duration::from_secs(150);
+const LOGGED_MAX: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The time that a watch goes on over TCP after QUIC is back, and the pause between two of its events.
 const LIVES_ON: Duration = Duration::from_secs(600);
@@ -236,8 +236,8 @@ impl CarrierSetup {
     /// Waits until the agent has logged this of a tunnel over this carrier.
     async fn logged_carrier(&self, from: usize, words: &str, carrier: &str) {
         let carrier = format!("carrier=\"{carrier}\"");
-        let is_said = |line: &str| line.contains(words) && line.contains(&carrier);
-        let has = async || self.rig.agent_log("edge-a")[from..].lines().any(is_said);
+        let is_logged = |line: &str| line.contains(words) && line.contains(&carrier);
+        let has = async || self.rig.agent_log("edge-a")[from..].lines().any(is_logged);
         self.until(&format!("{words} {carrier}"), has).await;
     }
 
@@ -259,7 +259,7 @@ impl CarrierSetup {
     }
 
     async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
-        let deadline = Instant::now() + SAID_MAX;
+        let deadline = Instant::now() + LOGGED_MAX;
         while !is_so().await {
             assert!(Instant::now() < deadline, "never: {what}\n{}", self.rig.agent_log("edge-a"));
             sleep(LOOK_EVERY).await;

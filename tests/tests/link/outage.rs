@@ -37,10 +37,9 @@ fn beyond_the_agents_own_limit_every_stream_ends_with_an_error() {
     trial("beyond_the_agents_own_limit_every_stream_ends_with_an_error", async |lab| {
         let rig = lab.rig("").await;
         let tunnels = Tunnels::of(&rig).await;
-        let stand = OutageSite::build(lab, &rig, "edge-a", LINK, 1, SHORTEST_LIMIT).await;
+        let site = OutageSite::build(lab, &rig, "edge-a", LINK, 1, SHORTEST_LIMIT).await;
 
-        let outcome =
-            stand.run(&rig, &tunnels, OutagePlan { length: BEYOND, new_port: false, seed: 1 }).await;
+        let outcome = site.run(&rig, &tunnels, OutagePlan { length: BEYOND, new_port: false, seed: 1 }).await;
 
         assert_eq!(outcome.wrongs_beyond(), Vec::<String>::new());
     });
@@ -49,12 +48,12 @@ fn beyond_the_agents_own_limit_every_stream_ends_with_an_error() {
 async fn outage(lab: &tests::lab::Lab, more: &str, new_port: bool) {
     let rig = lab.rig("").await;
     let tunnels = Tunnels::of(&rig).await;
-    let stand = OutageSite::build(lab, &rig, "edge-a", LINK, 1, more).await;
+    let site = OutageSite::build(lab, &rig, "edge-a", LINK, 1, more).await;
 
-    let outcome = stand.run(&rig, &tunnels, OutagePlan { length: OUTAGE, new_port, seed: 1 }).await;
+    let outcome = site.run(&rig, &tunnels, OutagePlan { length: OUTAGE, new_port, seed: 1 }).await;
 
     assert_eq!(outcome.wrongs(), Vec::<String>::new());
     assert!(outcome.slowest().is_some(), "{:#?}", outcome.directions);
-    let forgotten = stand.site().link().stats().await["nat"]["rebound"].as_u64().unwrap();
+    let forgotten = site.site().link().stats().await["nat"]["rebound"].as_u64().unwrap();
     assert!(if new_port { forgotten >= 2 } else { forgotten == 0 }, "{forgotten} mappings of two agents");
 }

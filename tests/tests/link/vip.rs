@@ -166,11 +166,11 @@ fn a_server_reverts_all_changes_to_its_host_however_it_ends() {
         assert!(rig.server_log().contains("tombolo0 is there already"), "{}", rig.server_log());
         assert_eq!(state(lab).await, with_theirs);
         lab.cloud().ip("link delete tombolo0").await.unwrap();
-        let _office = ClientNetwork::build(lab, 7).await;
+        let _client_network = ClientNetwork::build(lab, 7).await;
         let with_network = state(lab).await;
-        for near in ["10.8.7.9:6443", "192.0.2.1:6443"] {
-            rig.write_config(|_| with(&entry_points(near)));
-            assert_eq!(rig.start_server_and_fail().await, Some(1), "{near}");
+        for too_close in ["10.8.7.9:6443", "192.0.2.1:6443"] {
+            rig.write_config(|_| with(&entry_points(too_close)));
+            assert_eq!(rig.start_server_and_fail().await, Some(1), "{too_close}");
             assert!(rig.server_log().contains("this host would answer"), "{}", rig.server_log());
             assert_eq!(state(lab).await, with_network);
         }

@@ -34,7 +34,7 @@ enum Ending {
     /// Different bytes from the file's, and an exit code of an error.
     Failed,
     /// Different bytes from the file's, with exit code 0.
-    ShortWithoutAWord,
+    ShortWithoutAnError,
 }
 
 /// The source of a read, and its pace.
@@ -144,5 +144,5 @@ async fn ending(edge: &NodeEdge, client: &Client, n: u32, reading: Reading, hash
         return Ending::Complete;
     }
     println!("{}: {reading:?}: {} bytes, {status}, {}", client.name, read.len(), process.tail());
-    if status.success() { Ending::ShortWithoutAWord } else { Ending::Failed }
+    if status.success() { Ending::ShortWithoutAnError } else { Ending::Failed }
 }

@@ -12,7 +12,7 @@ use super::kubectls::{Client, SOON, clients, pattern, wrote};
 
 const MEGABYTE: usize = 1024 * 1024;
 /// The script in the pod: it prints the terminal's size until it is the second one.
-pub const SAYS_SIZES: &str =
+pub const PRINTS_SIZES: &str =
     "until [ \"$(stty size)\" = \"44 88\" ]; do stty size; sleep 0.1; done; echo grown; exit 7";
 
 #[test]
@@ -47,7 +47,7 @@ fn a_remote_terminal_has_and_follows_the_local_size() {
                 "(until grep -q '^33 77' {seen}; do sleep 0.1; done; stty rows 44 cols 88 </dev/tty) &"
             );
             let line = format!(
-                "stty rows 33 cols 77; {grows} exec {program} exec -it {POD} -- sh -c '{SAYS_SIZES}'"
+                "stty rows 33 cols 77; {grows} exec {program} exec -it {POD} -- sh -c '{PRINTS_SIZES}'"
             );
             let script = client.kubectl.clone().of("script");
             let log = edge.file(&format!("{}-script.log", client.name));

@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[
     .begun_during(["G0/G1", "-", "-", "A0", "G0/G1"])
     .at(FROM_THE_START),
     Row::new("67", "the API server sends GOAWAY", Api(ApiFault::GoesAway)).always(UNNOTICED),
-    Row::new("69", "the API server freezes in the middle of an answer for 10 s", Api(ApiFault::Stalls))
+    Row::new("69", "the API server freezes in the middle of an answer for 10 s", Api(ApiFault::Freezes))
         .in_flight(["G0", "-", "-", "A0", "G0"])
         .at(&[Timing::BeforeHead, Timing::MidBody, Timing::AtTheEnd])
         .seconds(10),

@@ -196,7 +196,7 @@ impl EnvironmentSetup {
             ("tombolo", "rbac --agent-config one.yaml"),
         ] {
             let words: Vec<&str> = words.split(' ').collect();
-            let _said = self.planted.output_of(folder, program, &words, &self.variables).await;
+            let _messages = self.planted.output_of(folder, program, &words, &self.variables).await;
         }
     }
 

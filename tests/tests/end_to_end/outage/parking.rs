@@ -200,11 +200,11 @@ async fn a_caller_that_disconnects_while_parked_leaves_nothing_behind() {
     let trial = OutageTrial::start("parking: { limitSeconds: 300 }").await;
     trial.dark().await;
 
-    for farewell in [Disconnect::Close, Disconnect::CloseNotify, Disconnect::Reset] {
+    for how in [Disconnect::Close, Disconnect::CloseNotify, Disconnect::Reset] {
         let mut caller = Http1Caller::dial(&trial.rig).await;
         caller.write(head("GET", PATH, "")).await;
         trial.parked(1.0).await;
-        let still_open = caller.leave(farewell).await;
+        let still_open = caller.leave(how).await;
         trial.parked(0.0).await;
         drop(still_open);
     }

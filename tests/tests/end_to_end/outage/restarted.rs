@@ -38,10 +38,10 @@ async fn a_restarted_only_agent_serves_from_its_handshake_on() {
 async fn a_second_process_with_a_certificate_in_use_is_refused() {
     let trial = OutageTrial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
-    let strangers = FakeApi::start().await.expect("a fake starts");
-    strangers.otherwise(Behaviour::json("{}"));
+    let other_api = FakeApi::start().await.expect("a fake starts");
+    other_api.otherwise(Behaviour::json("{}"));
 
-    let _copy = trial.rig.agent_with("edge-a", &ApiServer::of_fake(&trial.rig, &strangers), "").await;
+    let _copy = trial.rig.agent_with("edge-a", &ApiServer::of_fake(&trial.rig, &other_api), "").await;
     trial.rig.logged("server.log", 0, "two processes use one certificate at the same time").await;
     for _ in 0..20 {
         let reply = trial.rig.ask_with_token("POST", PATH, &[("Audit-ID", "ours")]).await;
@@ -54,7 +54,7 @@ async fn a_second_process_with_a_certificate_in_use_is_refused() {
     assert!(listed.contains("Copied"), "{listed}");
     trial.rig.logged("edge-a.log", 0, "another process answers that uses the same certificate").await;
     let ours = |api: &FakeApi| api.requests().iter().filter(|one| one.target.contains("things")).count();
-    assert_eq!((ours(&trial.api), ours(&strangers)), (20, 0), "the copy gets nothing");
+    assert_eq!((ours(&trial.api), ours(&other_api)), (20, 0), "the copy gets nothing");
 }
 
 #[tokio::test]

@@ -190,7 +190,7 @@ impl XorshiftRng {
         Self(seed | 1)
     }
 
-    fn next(&mut self) -> u64 {
+    fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -199,11 +199,11 @@ impl XorshiftRng {
 
     /// True in so many of a hundred.
     fn chance(&mut self, percent: u64) -> bool {
-        self.next() % 100 < percent
+        self.next_u64() % 100 < percent
     }
 
     fn below(&mut self, count: usize) -> usize {
-        usize::try_from(self.next()).expect("31 bits") % count
+        usize::try_from(self.next_u64()).expect("31 bits") % count
     }
 
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {

@@ -47,8 +47,8 @@ async fn a_parked_watch_ends_with_401_when_its_callers_certificate_expires() {
         assert!(watch.end().await.is_ok(), "{content_type}: the watch ends cleanly");
         let event = watch.take();
         let output = |text: &[u8]| event.windows(text.len()).any(|window| window == text);
-        let is_told = output(b"ERROR") && output(b"Unauthorized") && output(b"CredentialExpired");
-        assert!(is_told, "{content_type}: {}", String::from_utf8_lossy(&event));
+        let is_reported = output(b"ERROR") && output(b"Unauthorized") && output(b"CredentialExpired");
+        assert!(is_reported, "{content_type}: {}", String::from_utf8_lossy(&event));
         let is_json = serde_json::from_slice::<serde_json::Value>(&event)
             .is_ok_and(|event| event["object"]["code"] == 401);
         assert_eq!(is_json, *content_type == "application/json");

@@ -142,9 +142,9 @@ impl Host {
     }
 
     /// Waits until another Service has the place of the one with this UID.
-    pub(super) async fn is_made_anew(&self, name: &str, uid: &Value) {
+    pub(super) async fn is_made_again(&self, name: &str, uid: &Value) {
         let of_name = format!("--field-selector=metadata.name={name}");
-        let anew = async {
+        let again = async {
             loop {
                 let found = self.get(&["services", &of_name]).await;
                 if found["items"]
@@ -156,7 +156,7 @@ impl Host {
                 sleep(LOOK_EVERY).await;
             }
         };
-        timeout(SOON, anew).await.expect("the Service is made anew");
+        timeout(SOON, again).await.expect("the Service is made anew");
     }
 
     pub(super) async fn foreign_is_untouched(&self) {

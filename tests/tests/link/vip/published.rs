@@ -134,7 +134,7 @@ async fn outlives_the_server(
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(after["spec"]["clusterIP"], before["spec"]["clusterIP"]);
     assert_eq!(uid(kubectl.clone()).await, expected);
-    host.is_made_anew("edge-e", &widened).await;
+    host.is_made_again("edge-e", &widened).await;
     host.leads("edge-e", "100.100.0.5").await;
 }
 

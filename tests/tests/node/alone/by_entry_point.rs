@@ -117,7 +117,7 @@ fn an_exec_of_every_kubectl_minor_works_by_every_entry_point() {
                     let name = format!("kubectl-{}-by-{entry_point}", version.replace('.', "-"));
                     wrong.extend(tried(edge, name, kubectl, of_minor(number(&minor), entry_point)).await);
                 }
-                println!("kubectl {version} was tried by every way");
+                println!("kubectl {version} was tried by every entry point");
             }
             wrong
         })
@@ -188,8 +188,8 @@ async fn tried(edge: &NodeEdge, name: String, client: Kubectl, cell: Cell) -> Op
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     let expected = match cell {
         Says(text) => {
-            let is_said = !output.status.success() && message.contains(text);
-            return (!is_said).then(|| format!("{}: not {text:?}: {message}", client.name));
+            let is_explained = !output.status.success() && message.contains(text);
+            return (!is_explained).then(|| format!("{}: not {text:?}: {message}", client.name));
         }
         WebSocket => "get",
         Spdy => "create",

@@ -10,7 +10,7 @@ use tests::node_edge::{NodeEdge, POD, trial};
 use tests::skip::skip;
 
 use crate::exec::{
-    SAYS_SIZES, an_attach_passes_both_directions, outputs_are_separate, what_is_typed_arrives,
+    PRINTS_SIZES, an_attach_passes_both_directions, outputs_are_separate, what_is_typed_arrives,
 };
 use crate::forward::each_connection_is_its_own;
 use crate::kubectls::{Client, clients_of, pattern};
@@ -69,7 +69,7 @@ async fn work(edge: &NodeEdge, clients: &[Client]) {
 }
 
 async fn the_terminal_follows(client: &Client) {
-    let output = client.run(&["exec", "-t", POD, "--", "sh", "-c", SAYS_SIZES]).await;
+    let output = client.run(&["exec", "-t", POD, "--", "sh", "-c", PRINTS_SIZES]).await;
     let seen = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(7), "{}: {output:?}", client.name);
     assert!(seen.contains("33 77\r\n") && seen.ends_with("grown\r\n"), "{}: {seen}", client.name);

@@ -5,11 +5,11 @@
 //! that: at once where the directory or the policy has changed, and every second for what time alone ends. Another asks those
 //! whose answer counts for a while.
 
-mod again;
+mod reauthorize;
 
+pub(crate) mod audit;
 pub(crate) mod grpc;
-pub(crate) mod record;
-pub(crate) mod stalls;
+pub(crate) mod slow_readers;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,39 +30,39 @@ use crate::identity::{Authenticator, Caller, Credential, Method};
 use crate::metrics;
 use crate::permit::{Allowable, Delegation, Edition, Permit, Policy, Question};
 
-pub use again::{REVIEWED_EVERY, UNASKED_MAX};
+pub use reauthorize::{REVIEWED_EVERY, UNASKED_MAX};
 
 /// Parts of the table, each behind a lock of its own, so that exchanges of different homes do not wait for each other.
 const SHARDS: usize = 16;
 
 /// How often it is looked for what has run out.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The table. Clones are the same. It becomes no longer than the doors' own limits of exchanges let it.
 #[derive(Clone)]
-pub struct Table(Arc<Inner>);
+pub struct ExchangeTable(Arc<ExchangeTableShared>);
 
-struct Inner {
+struct ExchangeTableShared {
     directory: Directory,
     policy: Policy,
     delegation: Delegation,
     authenticator: Authenticator,
     age_max: Duration,
-    shards: [Mutex<HashMap<u64, Arc<Entry>>>; SHARDS],
+    shards: [Mutex<HashMap<u64, Arc<ExchangeEntry>>>; SHARDS],
     next_number: AtomicU64,
 }
 
-struct Entry {
-    permit: Box<dyn Permitted>,
+struct ExchangeEntry {
+    permit: Box<dyn AnyPermit>,
     began: Instant,
     /// Whose tunnel carries it, once one does.
     agent: Mutex<Option<AgentId>>,
-    why: OnceLock<Ended>,
-    ended: CancellationToken,
+    reason: OnceLock<TerminationReason>,
+    terminated: CancellationToken,
 }
 
 /// A permit, whatever it is for.
-trait Permitted: Send + Sync {
+trait AnyPermit: Send + Sync {
     fn caller(&self) -> &Caller;
     fn cluster(&self) -> &ClusterId;
     fn verb(&self) -> &'static str;
@@ -71,22 +71,22 @@ trait Permitted: Send + Sync {
     fn question(&self) -> Option<&Question>;
     fn target(&self) -> Option<&Target>;
     /// Whether this edition too would give it.
-    fn holds_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool;
+    fn is_permitted_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool;
 }
 
 /// An exchange that goes on. Clones are the same; when the last is dropped it is over.
 #[derive(Clone)]
-pub struct Live(Arc<Place>);
+pub struct RunningExchange(Arc<EntryGuard>);
 
-struct Place {
-    table: Table,
+struct EntryGuard {
+    table: ExchangeTable,
     number: u64,
-    entry: Arc<Entry>,
+    entry: Arc<ExchangeEntry>,
 }
 
 /// Why an exchange was ended before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Ended {
+pub enum TerminationReason {
     /// Who asked is refused from now on.
     #[error("this credential was revoked: ask whoever runs this server for another")]
     Revoked,
@@ -111,14 +111,14 @@ pub enum Ended {
 
 /// What may have ended exchanges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
+enum Trigger {
     /// Anything.
     Change,
     /// Time alone.
     Time,
 }
 
-impl Table {
+impl ExchangeTable {
     /// A table for exchanges that `policy` permits and `delegation` too, of callers whom `authenticator` and of clusters that
     /// `directory` knows, none of which runs for longer than `age_max`.
     #[must_use]
@@ -130,73 +130,81 @@ impl Table {
         age_max: Duration,
     ) -> Self {
         let (shards, next_number) = (Default::default(), AtomicU64::new(0));
-        Self(Arc::new(Inner { directory, policy, delegation, authenticator, age_max, shards, next_number }))
+        Self(Arc::new(ExchangeTableShared {
+            directory,
+            policy,
+            delegation,
+            authenticator,
+            age_max,
+            shards,
+            next_number,
+        }))
     }
 
     /// Whether anything may begin for this caller: its credential was not revoked.
     ///
     /// # Errors
-    /// [`Ended::Revoked`].
-    pub fn admits(&self, caller: &Caller) -> Result<(), Ended> {
-        if self.0.is_revoked(caller) { Err(Ended::Revoked) } else { Ok(()) }
+    /// [`TerminationReason::Revoked`].
+    pub fn check_revoked(&self, caller: &Caller) -> Result<(), TerminationReason> {
+        if self.0.is_revoked(caller) { Err(TerminationReason::Revoked) } else { Ok(()) }
     }
 
     /// Enters an exchange. What was changed since its permit was given is seen here, what is changed later by
-    /// [`Table::keep`].
+    /// [`ExchangeTable::enforce`].
     ///
     /// # Errors
     /// It may not go on.
-    pub fn enter<W: Allowable>(&self, permit: &Permit<W>) -> Result<Live, Ended> {
+    pub fn enter<W: Allowable>(&self, permit: &Permit<W>) -> Result<RunningExchange, TerminationReason> {
         let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(ExchangeEntry {
             permit: Box::new(permit.clone()),
             began: Instant::now(),
             agent: Mutex::default(),
-            why: OnceLock::new(),
-            ended: CancellationToken::new(),
+            reason: OnceLock::new(),
+            terminated: CancellationToken::new(),
         });
         self.0.shard(number).insert(number, Arc::clone(&entry));
-        let live = Live(Arc::new(Place { table: self.clone(), number, entry }));
-        self.0.judge(&live.0.entry, SystemTime::now()).map_or(Ok(live), Err)
+        let live = RunningExchange(Arc::new(EntryGuard { table: self.clone(), number, entry }));
+        self.0.termination_of(&live.0.entry, SystemTime::now()).map_or(Ok(live), Err)
     }
 
     /// Ends what may not go on, as long as the server runs.
-    pub async fn keep(self) {
+    pub async fn enforce(self) {
         let mut editions = self.0.policy.editions();
         let mut changes = self.0.directory.changes();
         let mut tokens = self.0.authenticator.changes();
-        let mut time = interval(LOOK_EVERY);
+        let mut time = interval(CHECK_EVERY);
         time.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // What was changed before anybody listened.
-        self.look(Cause::Change).await;
+        self.check_all(Trigger::Change).await;
         loop {
             // All arms are cancel-safe: a change that was not waited for is still marked as unseen, a tick comes again.
-            let cause = tokio::select! {
-                Ok(()) = editions.changed() => Cause::Change,
-                Ok(()) = changes.changed() => Cause::Change,
-                () = Authenticator::changed(&mut tokens) => Cause::Change,
-                _ = time.tick() => Cause::Time,
+            let trigger = tokio::select! {
+                Ok(()) = editions.changed() => Trigger::Change,
+                Ok(()) = changes.changed() => Trigger::Change,
+                () = Authenticator::changed(&mut tokens) => Trigger::Change,
+                _ = time.tick() => Trigger::Time,
             };
-            self.look(cause).await;
+            self.check_all(trigger).await;
         }
     }
 
     /// Looks at all exchanges once.
-    async fn look(&self, cause: Cause) {
+    async fn check_all(&self, trigger: Trigger) {
         let now = SystemTime::now();
         let mut count = 0;
         for shard in 0..SHARDS {
             // No lock is held while policy decides.
-            let looked_at: Vec<Arc<Entry>> = {
+            let checked: Vec<Arc<ExchangeEntry>> = {
                 let entries = self.0.shard(shard as u64);
-                let concerns = |entry: &&Arc<Entry>| match cause {
-                    Cause::Change => true,
-                    Cause::Time => self.0.run_out(entry, now).is_some(),
+                let concerns = |entry: &&Arc<ExchangeEntry>| match trigger {
+                    Trigger::Change => true,
+                    Trigger::Time => self.0.time_limit_reached(entry, now).is_some(),
                 };
                 entries.values().filter(concerns).cloned().collect()
             };
-            for entry in looked_at {
-                if let Some(why) = self.0.judge(&entry, now)
+            for entry in checked {
+                if let Some(why) = self.0.termination_of(&entry, now)
                     && entry.end(why)
                 {
                     count += 1;
@@ -205,26 +213,26 @@ impl Table {
             yield_now().await;
         }
         if count > 0 {
-            info!(count, ?cause, "exchanges were ended that may not go on");
+            info!(count, ?trigger, "exchanges were ended that may not go on");
         }
     }
 }
 
-impl Inner {
+impl ExchangeTableShared {
     /// Why an exchange may not go on, if it may not.
-    fn judge(&self, entry: &Entry, now: SystemTime) -> Option<Ended> {
+    fn termination_of(&self, entry: &ExchangeEntry, now: SystemTime) -> Option<TerminationReason> {
         let (caller, cluster) = (entry.permit.caller(), entry.permit.cluster());
         if self.is_revoked(caller) || !self.authenticator.still_knows(caller) {
-            return Some(Ended::Revoked);
+            return Some(TerminationReason::Revoked);
         }
-        if let Some(why) = self.run_out(entry, now) {
+        if let Some(why) = self.time_limit_reached(entry, now) {
             return Some(why);
         }
         let facts = ClusterFacts { labels: self.directory.labels(cluster) };
         let may_have = |target| self.directory.may_advertise(cluster, target);
-        let is_permitted = entry.permit.holds_by(&self.policy.edition(), &facts)
+        let is_permitted = entry.permit.is_permitted_by(&self.policy.edition(), &facts)
             && entry.permit.target().is_none_or(may_have);
-        (!is_permitted).then_some(Ended::PolicyChanged)
+        (!is_permitted).then_some(TerminationReason::PolicyChanged)
     }
 
     fn is_revoked(&self, caller: &Caller) -> bool {
@@ -235,24 +243,24 @@ impl Inner {
         self.directory.admits_caller(shown).is_err() || is_taken_away()
     }
 
-    fn run_out(&self, entry: &Entry, now: SystemTime) -> Option<Ended> {
+    fn time_limit_reached(&self, entry: &ExchangeEntry, now: SystemTime) -> Option<TerminationReason> {
         let expires = entry.permit.caller().credential().expires;
         if expires.is_some_and(|expires| expires <= now) {
-            return Some(Ended::Expired);
+            return Some(TerminationReason::Expired);
         }
-        (entry.began.elapsed() >= self.age_max).then_some(Ended::TooOld)
+        (entry.began.elapsed() >= self.age_max).then_some(TerminationReason::TooOld)
     }
 
-    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Arc<Entry>>> {
+    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Arc<ExchangeEntry>>> {
         // A panic under this lock left whole entries behind.
         self.shards[number as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
+impl ExchangeEntry {
     /// Whether it was this that ended it.
-    fn end(&self, why: Ended) -> bool {
-        let is_first = self.why.set(why).is_ok();
+    fn end(&self, why: TerminationReason) -> bool {
+        let is_first = self.reason.set(why).is_ok();
         if is_first {
             let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let agent = agent.as_ref().map(AgentId::instance);
@@ -260,36 +268,36 @@ impl Entry {
                 (self.permit.cluster(), self.permit.verb(), self.permit.generation());
             debug!(%cluster, agent, verb, generation, reason = why.as_str(), "an exchange was ended");
             metrics::exchange_ended(why.as_str());
-            self.ended.cancel();
+            self.terminated.cancel();
         }
         is_first
     }
 }
 
-impl Live {
+impl RunningExchange {
     /// Notes whose tunnel carries it from now on.
-    pub fn carried_by(&self, agent: &AgentId) {
+    pub fn set_agent(&self, agent: &AgentId) {
         *self.0.entry.agent.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent.clone());
     }
 
     /// Why it was ended, if it was.
     #[must_use]
-    pub fn end(&self) -> Option<Ended> {
-        self.0.entry.why.get().copied()
+    pub fn termination(&self) -> Option<TerminationReason> {
+        self.0.entry.reason.get().copied()
     }
 
     /// Resolves when it is to be ended. Cancel-safe.
-    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+    pub fn terminated(&self) -> impl Future<Output = TerminationReason> + Send + 'static {
         let entry = Arc::clone(&self.0.entry);
         async move {
-            entry.ended.cancelled().await;
+            entry.terminated.cancelled().await;
             // It was said before.
-            entry.why.get().copied().unwrap_or(Ended::Revoked)
+            entry.reason.get().copied().unwrap_or(TerminationReason::Revoked)
         }
     }
 }
 
-impl Ended {
+impl TerminationReason {
     /// All of them.
     pub const ALL: [Self; 6] = [
         Self::Revoked,
@@ -314,7 +322,7 @@ impl Ended {
     }
 }
 
-impl<W: Allowable> Permitted for Permit<W> {
+impl<W: Allowable> AnyPermit for Permit<W> {
     fn caller(&self) -> &Caller {
         Self::caller(self)
     }
@@ -339,26 +347,26 @@ impl<W: Allowable> Permitted for Permit<W> {
         self.what().target()
     }
 
-    fn holds_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool {
+    fn is_permitted_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool {
         edition.still_permits(self, facts)
     }
 }
 
-impl Drop for Place {
+impl Drop for EntryGuard {
     fn drop(&mut self) {
         self.table.0.shard(self.number).remove(&self.number);
     }
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for ExchangeTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("age_max", &self.0.age_max).finish_non_exhaustive()
+        f.debug_struct("ExchangeTable").field("age_max", &self.0.age_max).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Live {
+impl fmt::Debug for RunningExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Live").field("number", &self.0.number).finish_non_exhaustive()
+        f.debug_struct("RunningExchange").field("number", &self.0.number).finish_non_exhaustive()
     }
 }
 

@@ -1,30 +1,30 @@
 //! The callers' door: who asks, what for, whether they may, through which tunnel, and then the exchange itself.
 
-mod aside;
+mod audit;
 mod body;
-mod browsers;
 mod clusters;
 mod connect;
 mod connection;
+mod cross_origin;
+mod disconnect;
+mod entry_point;
 mod forward;
-mod hangup;
-mod head;
-mod held;
+mod guarded_body;
+mod head_timeout;
 mod linger;
-mod patience;
-mod recorded;
+mod login_throttle;
+mod low_priority;
+mod park_timeout;
 mod refusal;
 mod retry;
 mod stack;
-mod strangers;
-mod upgrade;
+mod upgrade_pipe;
 mod watch;
-mod way_in;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use audit::{Log, Why};
+use ::audit::{Log, Why};
 use daemon::Scope;
 use daemon::metrics::exchanges::Exchanges;
 use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
@@ -42,37 +42,37 @@ use tracing::{Span, debug, field};
 use crate::assertion::Assertions;
 use crate::config::{self, Limits, PARKED_MAX, Parking};
 use crate::dialing::{self, Dials, NotConnected, reason};
-use crate::exchanges::record::{Recorded, Recorder};
-use crate::exchanges::stalls::Stalls;
-use crate::exchanges::{Live, Table};
+use crate::exchanges::audit::{AuditLog, Audited};
+use crate::exchanges::slow_readers::SlowReaders;
+use crate::exchanges::{ExchangeTable, RunningExchange};
 use crate::identity::{Authenticated, Authenticator, Caller, NotAuthenticated};
 use crate::metrics;
 use crate::permit::{Delegation, Permit, Policy};
 use crate::registry::{self, Registry};
 use crate::shares::{EXCHANGES_MAX, Kind, Limit, Shares, Use};
+use audit::{AuditedBody, end_of, status_of};
 use body::AnswerBody;
-use forward::{Exchange, Passage, Sent};
-use patience::{Patience, Wait};
-use recorded::{RecordedBody, end_of, status_of};
+use forward::{ForwardContext, OpenedExchange, RequestBody};
+use login_throttle::LoginThrottle;
+use park_timeout::{ParkTimeout, ParkWait};
 use stack::CallerBody;
-use strangers::Strangers;
-use watch::{Watch, Watches};
+use watch::{ResumableWatch, WatchResources};
 
-pub use browsers::BrowserFault;
-pub use connect::ConnectFault;
+pub use connect::ConnectRequestError;
 pub use connection::Peer;
-pub use head::CALLER_SILENCE_MAX;
-pub use patience::NotAParkLimit;
+pub use cross_origin::CrossOriginError;
+pub use entry_point::{EntryPoint, EntryPointSlots};
+pub use head_timeout::CALLER_SILENCE_MAX;
+pub use park_timeout::NotAParkLimit;
 pub use refusal::Refusal;
-pub use way_in::{Places, WayIn};
 
 /// The callers' door. Clones are the same door.
 #[derive(Clone)]
-pub struct Gateway(Arc<Inner>);
+pub struct Gateway(Arc<GatewayShared>);
 
 /// Who decides about a request before it goes anywhere.
 #[derive(Debug)]
-pub struct Admission {
+pub struct AccessControl {
     /// Who asks.
     pub authenticator: Authenticator,
     /// For which cluster.
@@ -84,14 +84,14 @@ pub struct Admission {
     /// As whom the cluster sees it.
     pub assertions: Assertions,
     /// And whether that stays so.
-    pub exchanges: Table,
+    pub exchanges: ExchangeTable,
     /// The origins whose pages may make a browser ask, such as `https://console.example`.
     pub browser_origins: Vec<String>,
 }
 
 /// How callers are served.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
+pub struct GatewaySettings {
     /// How requests wait for a cluster that is away.
     pub parking: Parking,
     /// How watches outlive that.
@@ -100,23 +100,23 @@ pub struct Terms {
     pub limits: Limits,
 }
 
-struct Inner {
+struct GatewayShared {
     browser_origins: Arc<[String]>,
     authenticator: Authenticator,
     names: Names,
     policy: Policy,
     delegation: Delegation,
-    passage: Passage,
+    context: ForwardContext,
     parking: Parking,
     /// What goes on.
-    table: Table,
+    table: ExchangeTable,
     slots: Arc<Semaphore>,
     exchanges: Exchanges,
     shares: Shares,
-    strangers: Strangers,
-    watches: Watches,
+    login_throttle: LoginThrottle,
+    watches: WatchResources,
     dials: Dials,
-    recorder: Recorder,
+    recorder: AuditLog,
 }
 
 /// A request that may be served, with the proof.
@@ -124,17 +124,17 @@ enum Admitted {
     /// `GET /clusters`.
     List,
     /// Everything for a cluster.
-    Exchange(Box<ForCluster>),
+    OpenedExchange(Box<AdmittedRequest>),
 }
 
-struct ForCluster {
+struct AdmittedRequest {
     permit: Permit,
-    live: Live,
-    manner: Manner,
+    live: RunningExchange,
+    options: RequestOptions,
 }
 
 /// How it is to be served.
-struct Manner {
+struct RequestOptions {
     /// With which the caller has proved who it is, where its certificate has not.
     authorization: Option<HeaderValue>,
     upgrade: Option<Protocol>,
@@ -146,9 +146,15 @@ impl Gateway {
     /// A door for callers whom `admission` admits, to clusters that `registry` reaches, as `terms` say. What cannot be recorded
     /// in `log` is not served.
     #[must_use]
-    pub fn new(admission: Admission, registry: Registry, terms: Terms, log: Log, scope: Scope) -> Self {
-        let Terms { parking, watches, limits } = terms;
-        let Admission {
+    pub fn new(
+        admission: AccessControl,
+        registry: Registry,
+        terms: GatewaySettings,
+        log: Log,
+        scope: Scope,
+    ) -> Self {
+        let GatewaySettings { parking, watches, limits } = terms;
+        let AccessControl {
             authenticator,
             names,
             policy,
@@ -157,15 +163,15 @@ impl Gateway {
             exchanges: table,
             browser_origins,
         } = admission;
-        scope.attend(table.clone().keep());
-        scope.attend(table.clone().keep_asking());
+        scope.attend(table.clone().enforce());
+        scope.attend(table.clone().reauthorize());
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
         metrics::describe_refusals(&Refusal::CAUSES);
         metrics::describe_refusals(&NotConnected::CAUSES);
-        let stalls = Stalls::new();
-        scope.attend(stalls.clone().watch());
-        let recorder = Recorder::new(log, scope.clone());
-        scope.attend(recorder.clone().watch(stalls.clone()));
+        let slow_readers = SlowReaders::new();
+        scope.attend(slow_readers.clone().end_excess());
+        let recorder = AuditLog::new(log, scope.clone());
+        scope.attend(recorder.clone().watch(slow_readers.clone()));
         let places = registry::Places::new(parking.per_cluster, PARKED_MAX);
         let shares = Shares::new(limits);
         let dials = Dials::new(dialing::Parts {
@@ -175,26 +181,26 @@ impl Gateway {
             delegation: delegation.clone(),
             table: table.clone(),
             recorder: recorder.clone(),
-            stalls: stalls.clone(),
+            stalls: slow_readers.clone(),
             places: places.clone(),
             patience: parking.limit,
             scope: scope.clone(),
         });
-        let passage = Passage { registry, assertions, places, stalls, scope };
-        Self(Arc::new(Inner {
+        let context = ForwardContext { registry, assertions, places, slow_readers, scope };
+        Self(Arc::new(GatewayShared {
             browser_origins: browser_origins.into(),
             authenticator,
             names,
             policy,
             delegation,
-            passage,
+            context,
             parking,
             table,
             slots,
             exchanges: metrics::exchanges(),
             shares,
-            strangers: Strangers::new(limits.source.failed_logins),
-            watches: Watches::new(watches),
+            login_throttle: LoginThrottle::new(limits.source.failed_logins),
+            watches: WatchResources::new(watches),
             dials,
             recorder,
         }))
@@ -209,14 +215,14 @@ impl Gateway {
     /// The places in which requests wait for clusters that are away.
     #[must_use]
     pub fn places(&self) -> registry::Places {
-        self.0.passage.places.clone()
+        self.0.context.places.clone()
     }
 
     /// How much of each limit of callers and clusters is used.
     #[must_use]
     pub fn uses(&self) -> Vec<Use> {
         let max = self.0.shares.limits().source.failed_logins as usize;
-        let most = self.0.strangers.most(std::time::Instant::now());
+        let most = self.0.login_throttle.most(std::time::Instant::now());
         let of_sources = Use { limit: Limit::SourceFailures(0).as_str(), max, most };
         [of_sources].into_iter().chain(self.0.shares.uses()).collect()
     }
@@ -224,13 +230,13 @@ impl Gateway {
     /// Serves one request. Whatever goes wrong before the answer's head becomes a `Status`; what goes wrong after it
     /// breaks the body off.
     async fn serve(&self, peer: &Arc<Peer>, request: Request<CallerBody>) -> Response<AnswerBody> {
-        let slot = request.body().held().clone();
+        let slot = request.body().guard().clone();
         let connects = request.method() == Method::CONNECT;
         let asks_upgrade = request.headers().contains_key(UPGRADE) || connects;
         let served = self.served(peer, request).await;
-        let record = slot.record();
+        let record = slot.audit_entry();
         if let (Err(refusal), Some(record)) = (&served, record) {
-            record.refused(status_of(refusal), end_of(refusal));
+            record.set_refused(status_of(refusal), end_of(refusal));
         }
         let mut response = served.unwrap_or_else(|refusal| {
             let mut answer = refused(&refusal);
@@ -239,7 +245,7 @@ impl Gateway {
             }
             answer
         });
-        if hangup::is_handed_over(connects, response.status()) {
+        if disconnect::is_protocol_switch(connects, response.status()) {
             // What comes now is the pipe's.
             return response;
         }
@@ -248,8 +254,8 @@ impl Gateway {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let Some(record) = record.cloned() else { return response };
-        record.answered(response.status());
-        response.map(|body| AnswerBody::Recorded(Box::new(RecordedBody::new(body, record))))
+        record.set_status(response.status());
+        response.map(|body| AnswerBody::Audited(Box::new(AuditedBody::new(body, record))))
     }
 
     async fn served(
@@ -266,24 +272,24 @@ impl Gateway {
         if request.method() == Method::CONNECT {
             return self.connect(&known, peer, request).await;
         }
-        if peer.way_in.is_some() {
-            let refusal = ConnectFault::NothingElse.into();
-            recorded::answered(recorder, &request, caller, peer, Some(&refusal)).await?;
+        if peer.entry_point.is_some() {
+            let refusal = ConnectRequestError::NothingElse.into();
+            audit::answered(recorder, &request, caller, peer, Some(&refusal)).await?;
             return Err(refusal);
         }
-        let sort = request.body().held().clone();
+        let sort = request.body().guard().clone();
         match self.admit(&known, peer, &mut request).await {
             Ok(Admitted::List) => {
                 sort.active().set_sort("list");
-                recorded::answered(recorder, &request, caller, peer, None).await?;
-                Ok(clusters::list(&self.0.passage.registry, &self.0.policy.edition(), caller))
+                audit::answered(recorder, &request, caller, peer, None).await?;
+                Ok(clusters::list(&self.0.context.registry, &self.0.policy.edition(), caller))
             }
-            Ok(Admitted::Exchange(admitted)) => {
+            Ok(Admitted::OpenedExchange(admitted)) => {
                 sort.active().set_sort(admitted.permit.action().verb().as_str());
                 self.exchange(peer, *admitted, request).await
             }
             Err(refusal) => {
-                recorded::answered(recorder, &request, caller, peer, Some(&refusal)).await?;
+                audit::answered(recorder, &request, caller, peer, Some(&refusal)).await?;
                 Err(refusal)
             }
         }
@@ -296,36 +302,36 @@ impl Gateway {
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Result<Authenticated, Refusal> {
-        if let Some(way_in) = &peer.way_in {
+        if let Some(entry_point) = &peer.entry_point {
             // Whoever came by it is who it is for: nothing that is sent makes another of it.
-            return Ok(way_in.principal.clone());
+            return Ok(entry_point.principal.clone());
         }
-        let Inner { strangers, recorder, authenticator, shares, .. } = &*self.0;
+        let GatewayShared { login_throttle, recorder, authenticator, shares, .. } = &*self.0;
         let (source, certified) = (peer.address.ip(), peer.certified.as_ref());
-        if !strangers.may_try(source, certified.is_some(), headers, std::time::Instant::now()) {
-            recorder.stranger(source, Why::Refused);
-            peer.aside.go();
+        if !login_throttle.is_allowed(source, certified.is_some(), headers, std::time::Instant::now()) {
+            recorder.count_unauthenticated(source, Why::Refused);
+            peer.low_priority.switch();
             return Err(shares.refused(Limit::SourceFailures(shares.limits().source.failed_logins)).into());
         }
         match authenticator.authenticate(certified, headers, now).await {
             Ok(known) => {
                 if certified.is_none() {
-                    strangers.succeeded(headers);
+                    login_throttle.succeeded(headers);
                 }
                 Ok(known)
             }
             Err(error) => {
-                recorder.stranger(source, recorded::why(&error));
+                recorder.count_unauthenticated(source, audit::why(&error));
                 // Who cannot be asked has not said no.
                 if !matches!(error, NotAuthenticated::Away(_)) {
-                    strangers.failed(source, std::time::Instant::now());
+                    login_throttle.failed(source, std::time::Instant::now());
                 }
                 Err(error.into())
             }
         }
     }
 
-    /// Each step takes the proof of the one before; nothing is sent before the last. Waits only for whom else it asks.
+    /// Each step takes the proof of the one before; nothing is sent before the last. ConnectionWaits only for whom else it asks.
     async fn admit(
         &self,
         known: &Authenticated,
@@ -333,7 +339,7 @@ impl Gateway {
         request: &mut Request<CallerBody>,
     ) -> Result<Admitted, Refusal> {
         let inner = &self.0;
-        inner.table.admits(known.claimed())?;
+        inner.table.check_revoked(known.claimed())?;
         let authorization = request.headers().get(AUTHORIZATION).cloned();
         let upgrade = Protocol::asked(request.method(), request.headers())?;
         // For its caller alone: what crosses the tunnel of it is said in the stream's first frame.
@@ -347,7 +353,7 @@ impl Gateway {
             Asked::ClusterList if assumed.is_some() => Err(impersonation().into()),
             Asked::ClusterList => known.alone().map(|_| Admitted::List).map_err(Refusal::from),
             Asked::Cluster(action) => {
-                let passes_through = inner.passage.assertions.pass_through(action.cluster());
+                let passes_through = inner.context.assertions.pass_through(action.cluster());
                 let caller = match (passes_through, &assumed) {
                     (false, _) => known.alone()?,
                     (true, None) => known.by_certificate()?,
@@ -359,8 +365,8 @@ impl Gateway {
                 if let Some(credential) = authorization.as_ref().filter(|_| passes_through) {
                     request.headers_mut().insert(AUTHORIZATION, headers::secret(credential));
                 }
-                let manner = Manner { authorization, upgrade, passes_through };
-                Ok(Admitted::Exchange(Box::new(ForCluster { permit, live, manner })))
+                let options = RequestOptions { authorization, upgrade, passes_through };
+                Ok(Admitted::OpenedExchange(Box::new(AdmittedRequest { permit, live, options })))
             }
         }
     }
@@ -373,7 +379,7 @@ impl Gateway {
         action: Action,
     ) -> Result<Permit, Refusal> {
         // What the server's own store says, and nothing that an agent does.
-        let labels = self.0.passage.registry.directory().labels(action.cluster());
+        let labels = self.0.context.registry.directory().labels(action.cluster());
         let verdict = self.0.policy.edition().authorize(caller, assumed, action, &ClusterFacts { labels });
         let allowed =
             verdict.inspect_err(|forbidden| debug!(rule = forbidden.rule.as_deref(), "policy forbids it"))?;
@@ -383,59 +389,65 @@ impl Gateway {
     async fn exchange(
         &self,
         peer: &Arc<Peer>,
-        admitted: ForCluster,
+        admitted: AdmittedRequest,
         request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let ForCluster { permit, live, manner } = admitted;
+        let AdmittedRequest { permit, live, options } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
-        let assertions = &self.0.passage.assertions;
+        let assertions = &self.0.context.assertions;
         let asserted = match assertions.of(permit.caller(), permit.assumed(), permit.action().cluster()) {
             Ok(Identity::Assert(identity)) => Some(identity),
             Ok(Identity::PassThrough(_)) | Err(_) => None,
         };
-        let upgrade = manner.upgrade;
-        let event = recorded::intended(&permit, asserted, peer, upgrade, &request);
-        let recorded = self.0.recorder.intent((permit, live), event).await?;
-        request.body().held().keep(recorded.record().clone());
-        let ended = recorded.record().ended();
+        let upgrade = options.upgrade;
+        let event = audit::intended(&permit, asserted, peer, upgrade, &request);
+        let audited = self.0.recorder.write_intent((permit, live), event).await?;
+        request.body().guard().set_audit_entry(audited.entry().clone());
+        let ended = audited.entry().terminated();
         // Both arms are cancel-safe: an exchange that is dropped is aborted.
         tokio::select! {
-            served = self.recorded(peer, recorded, manner, request) => served,
+            served = self.audited(peer, audited, options, request) => served,
             why = ended => Err(why.into()),
         }
     }
 
     /// What the log knows of.
-    async fn recorded(
+    async fn audited(
         &self,
         peer: &Arc<Peer>,
-        recorded: Recorded,
-        Manner { authorization, upgrade, passes_through }: Manner,
+        audited: Audited,
+        RequestOptions { authorization, upgrade, passes_through }: RequestOptions,
         request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let (query, now) = (recorded.permit().action().path().query(), Instant::now());
-        let patience = Patience::of(&self.0.parking, query, request.headers(), now)?;
-        let wait = Wait::new(if passes_through { patience.none(now) } else { patience }, &peer.waits);
-        let (caller, action) = (recorded.permit().caller(), recorded.permit().action());
+        let (query, now) = (audited.permit().action().path().query(), Instant::now());
+        let park_timeout = ParkTimeout::of(&self.0.parking, query, request.headers(), now)?;
+        let wait =
+            ParkWait::new(if passes_through { park_timeout.none(now) } else { park_timeout }, &peer.waits);
+        let (caller, action) = (audited.permit().caller(), audited.permit().action());
         let share = self.0.shares.take(caller, action.cluster(), Kind::of(action, upgrade))?;
         let mut share = share.seated().await?;
-        let passage = &self.0.passage;
+        let context = &self.0.context;
         if let Some(protocol) = upgrade {
-            let exchange = Exchange::begin(recorded, &request, passage, wait).await?;
+            let exchange = OpenedExchange::begin(audited, &request, context, wait).await?;
             return exchange.upgrade(protocol, request, share).await;
         }
         if passes_through {
-            let exchange = Exchange::begin(recorded, &request, passage, wait).await?;
-            let answered = exchange.ask(request.map(Sent::Caller)).await?;
+            let exchange = OpenedExchange::begin(audited, &request, context, wait).await?;
+            let answered = exchange.ask(request.map(RequestBody::Caller)).await?;
             share.begun();
             return Ok(answered.passed(share));
         }
-        let mut watch = Watch::of(self, peer, authorization, &recorded, &request);
-        let answered = if retry::is_repeatable(recorded.permit(), &request) {
-            let path = watch.as_mut().map_or_else(|| recorded.permit().action().path().clone(), Watch::begin);
-            retry::read(recorded, request, path, passage, wait).await?
+        let mut watch = ResumableWatch::of(self, peer, authorization, &audited, &request);
+        let answered = if retry::is_repeatable(audited.permit(), &request) {
+            let path = watch
+                .as_mut()
+                .map_or_else(|| audited.permit().action().path().clone(), ResumableWatch::begin);
+            retry::read(audited, request, path, context, wait).await?
         } else {
-            Exchange::begin(recorded, &request, passage, wait).await?.ask(request.map(Sent::Caller)).await?
+            OpenedExchange::begin(audited, &request, context, wait)
+                .await?
+                .ask(request.map(RequestBody::Caller))
+                .await?
         };
         share.begun();
         Ok(match watch {

@@ -21,12 +21,12 @@ async fn a_revoked_callers_exchanges_end_and_nobody_elses() {
     let (ann, ben) = (house.enter("ann").unwrap(), house.enter("ben").unwrap());
     house.revoke("ann").await;
 
-    house.table.look(Cause::Change).await;
+    house.table.check_all(Trigger::Change).await;
 
-    assert_eq!((ann.end(), ben.end()), (Some(Ended::Revoked), None));
-    assert_eq!(ann.ended().now_or_never(), Some(Ended::Revoked));
-    assert_eq!(ben.ended().now_or_never(), None);
-    assert_eq!(house.enter("ann").err(), Some(Ended::Revoked));
+    assert_eq!((ann.termination(), ben.termination()), (Some(TerminationReason::Revoked), None));
+    assert_eq!(ann.terminated().now_or_never(), Some(TerminationReason::Revoked));
+    assert_eq!(ben.terminated().now_or_never(), None);
+    assert_eq!(house.enter("ann").err(), Some(TerminationReason::Revoked));
 }
 
 #[tokio::test]
@@ -35,9 +35,9 @@ async fn what_another_policy_forbids_ends_and_what_it_allows_goes_on() {
     let (ann, ben) = (house.enter("ann").unwrap(), house.enter("ben").unwrap());
     house.policy.replace(rules(&["ben"]));
 
-    house.table.look(Cause::Change).await;
+    house.table.check_all(Trigger::Change).await;
 
-    assert_eq!((ann.end(), ben.end()), (Some(Ended::PolicyChanged), None));
+    assert_eq!((ann.termination(), ben.termination()), (Some(TerminationReason::PolicyChanged), None));
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn a_permit_of_an_earlier_policy_is_judged_by_the_one_in_force_when_its_ex
     let permit = house.permit("ann");
     house.policy.replace(rules(&["ben"]));
 
-    assert_eq!(house.table.enter(&permit).err(), Some(Ended::PolicyChanged));
+    assert_eq!(house.table.enter(&permit).err(), Some(TerminationReason::PolicyChanged));
     assert_eq!(house.count(), 0);
 }
 
@@ -65,9 +65,9 @@ async fn what_the_labels_of_a_cluster_allowed_ends_with_them() {
     let ann = house.enter("ann").unwrap();
 
     house.directory.update_cluster(edge, label("live")).await.unwrap();
-    house.table.look(Cause::Change).await;
+    house.table.check_all(Trigger::Change).await;
 
-    assert_eq!(ann.end(), Some(Ended::PolicyChanged));
+    assert_eq!(ann.termination(), Some(TerminationReason::PolicyChanged));
 }
 
 #[tokio::test]
@@ -93,25 +93,25 @@ async fn what_runs_by_a_token_ends_when_the_token_is_gone_or_is_somebody_elses()
     // A line moves, one goes, and one names another holder now.
     let changes = async {
         book.replace(parsed(format!("{}{}", line("cids", "ann"), line("anns", "ann"))));
-        assert_eq!(ben_runs.ended().await, Ended::Revoked);
-        assert_eq!(cid_runs.ended().await, Ended::Revoked);
+        assert_eq!(ben_runs.terminated().await, TerminationReason::Revoked);
+        assert_eq!(cid_runs.terminated().await, TerminationReason::Revoked);
     };
     tokio::select! {
-        () = house.table.clone().keep() => panic!("it keeps on"),
+        () = house.table.clone().enforce() => panic!("it keeps on"),
         () = changes => {}
     }
-    assert_eq!(ann_runs.end(), None);
+    assert_eq!(ann_runs.termination(), None);
     assert!(enter("anns").await.is_ok());
 }
 
 #[tokio::test]
 async fn time_alone_ends_what_has_run_for_too_long() {
     let house = House::of(Duration::ZERO);
-    assert_eq!(house.enter("ann").err(), Some(Ended::TooOld));
+    assert_eq!(house.enter("ann").err(), Some(TerminationReason::TooOld));
     let house = House::new();
     let ann = house.enter("ann").unwrap();
-    house.table.look(Cause::Time).await;
-    assert_eq!(ann.end(), None);
+    house.table.check_all(Trigger::Time).await;
+    assert_eq!(ann.termination(), None);
 }
 
 #[tokio::test]
@@ -131,19 +131,19 @@ async fn the_keeper_sees_each_change() {
     let (ann, ben) = (house.enter("ann").unwrap(), house.enter("ben").unwrap());
     let changes = async {
         house.revoke("ann").await;
-        assert_eq!(ann.ended().await, Ended::Revoked);
+        assert_eq!(ann.terminated().await, TerminationReason::Revoked);
         house.policy.replace(rules(&["ann"]));
-        assert_eq!(ben.ended().await, Ended::PolicyChanged);
+        assert_eq!(ben.terminated().await, TerminationReason::PolicyChanged);
     };
     tokio::select! {
-        () = house.table.clone().keep() => panic!("it keeps on"),
+        () = house.table.clone().enforce() => panic!("it keeps on"),
         () = changes => {}
     }
 }
 
 /// A table with a directory and a policy that lets ann and ben do everything.
 struct House {
-    table: Table,
+    table: ExchangeTable,
     directory: Directory,
     policy: Policy,
     _state: tempfile::TempDir,
@@ -163,8 +163,13 @@ impl House {
         let directory =
             Directory::open(&daemon::StateDir::open(&state.path().join("state")).unwrap()).unwrap();
         let policy = Policy::new(rules(&["ann", "ben"]));
-        let table =
-            Table::new(directory.clone(), policy.clone(), Delegation::default(), authenticator, age_max);
+        let table = ExchangeTable::new(
+            directory.clone(),
+            policy.clone(),
+            Delegation::default(),
+            authenticator,
+            age_max,
+        );
         Self { table, directory, policy, _state: state }
     }
 
@@ -179,7 +184,7 @@ impl House {
         self.policy.edition().authorize(caller, None, action, &facts).unwrap().unasked()
     }
 
-    fn enter(&self, user: &str) -> Result<Live, Ended> {
+    fn enter(&self, user: &str) -> Result<RunningExchange, TerminationReason> {
         self.table.enter(&self.permit(user))
     }
 

@@ -49,7 +49,7 @@ fn tunnel(tunnel: &ListedTunnel) -> Value {
     json!({
         "agent": tunnel.agent.instance(),
         "health": match tunnel.health {
-            Health::Live => "Live",
+            Health::Live => "RunningExchange",
             Health::Suspect => "Suspect",
             Health::Lost => "Lost",
         },

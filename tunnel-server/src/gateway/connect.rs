@@ -10,14 +10,14 @@ use proto::ClusterId;
 use tokio::net::UnixStream;
 
 use super::body::AnswerBody;
-use super::hangup::Watched;
+use super::disconnect::WatchedConnection;
 use super::refusal::Refusal;
 use super::stack::{CallerBody, audit_id};
-use super::{Gateway, Peer, recorded};
+use super::{Gateway, Peer, audit};
 use crate::dialing::Within;
 use crate::dialing::near::{Behind, Near, taken_back};
 use crate::directory::{NetworkName, NotANetworkName};
-use crate::exchanges::Live;
+use crate::exchanges::RunningExchange;
 use crate::identity::{Authenticated, Caller};
 use crate::permit::{Dial, Permit};
 use crate::shares::Kind;
@@ -30,7 +30,7 @@ const NETWORK: HeaderName = HeaderName::from_static("tombolo-network");
 
 /// Why a CONNECT is not served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectFault {
+pub enum ConnectRequestError {
     /// 400.
     #[error("CONNECT needs HOST:PORT, with a DNS name, an IPv4 address or [an IPv6 address]")]
     NoTarget,
@@ -40,7 +40,7 @@ pub enum ConnectFault {
          Tombolo-Network, or use `tombolo proxy --cluster NAME`"
     )]
     NoCluster,
-    /// 505. Of a stream of HTTP/2 nobody could tell that it broke: hyper ends what is dropped, as if it were whole.
+    /// 505. Of a stream of HTTP/2 nobody could tell that it broke: hyper ends what is dropped, as if it were complete.
     #[error("CONNECT is served by HTTP/1.1 alone: offer http/1.1 and not h2 by ALPN")]
     Multiplexed,
     /// 400.
@@ -65,21 +65,21 @@ impl Gateway {
             Ok(permitted) => permitted,
             Err(refusal) => {
                 let recorder = self.0.dials.recorder();
-                recorded::answered(recorder, &request, caller, peer, Some(&refusal)).await?;
+                audit::answered(recorder, &request, caller, peer, Some(&refusal)).await?;
                 return Err(refusal);
             }
         };
-        let place = peer.way_in.as_ref().map(|way_in| way_in.places.take()).transpose()?;
-        let kind = if peer.way_in.is_some() { Kind::WayIn } else { Kind::Upgrade };
+        let place = peer.entry_point.as_ref().map(|entry_point| entry_point.slots.take()).transpose()?;
+        let kind = if peer.entry_point.is_some() { Kind::WayIn } else { Kind::Upgrade };
         let share = self.0.shares.take(permit.caller(), &permit.what().cluster, kind)?;
         let mut share = share.seated().await?;
-        let event = recorded::dialed(&permit, peer, &request);
-        let recorded = self.0.dials.recorder().intent((permit, live), event).await?;
-        let slot = request.body().held().clone();
-        slot.keep(recorded.record().clone());
+        let event = audit::dialed(&permit, peer, &request);
+        let audited = self.0.dials.recorder().write_intent((permit, live), event).await?;
+        let slot = request.body().guard().clone();
+        slot.set_audit_entry(audited.entry().clone());
         slot.active().set_sort("dial");
-        let connected = self.0.dials.connect(&recorded, audit_id(&request)).await?;
-        recorded.record().answered(http::StatusCode::OK);
+        let connected = self.0.dials.connect(&audited, audit_id(&request)).await?;
+        audited.entry().set_status(http::StatusCode::OK);
         share.begun();
         let caller = hyper::upgrade::on(request);
         connected.join(async { near(caller.await.map_err(io::Error::other)?) }, (slot, share, place));
@@ -92,12 +92,12 @@ impl Gateway {
         caller: &Caller,
         peer: &Peer,
         request: &Request<B>,
-    ) -> Result<(Permit<Dial>, Live), Refusal> {
+    ) -> Result<(Permit<Dial>, RunningExchange), Refusal> {
         if request.version() == Version::HTTP_2 {
-            return Err(ConnectFault::Multiplexed.into());
+            return Err(ConnectRequestError::Multiplexed.into());
         }
-        let authority = request.uri().authority().ok_or(ConnectFault::NoTarget)?;
-        let target: Target = authority.as_str().parse().map_err(|_| ConnectFault::NoTarget)?;
+        let authority = request.uri().authority().ok_or(ConnectRequestError::NoTarget)?;
+        let target: Target = authority.as_str().parse().map_err(|_| ConnectRequestError::NoTarget)?;
         let within = self.within(peer, request)?;
         Ok(self.0.dials.permit(caller, within, target).await?)
     }
@@ -108,13 +108,13 @@ impl Gateway {
         let said = one(request, &CLUSTER)?;
         let said = said.map(|name| name.to_str().ok().and_then(|name| name.parse::<ClusterId>().ok()));
         let network = network(request)?;
-        let by_name = match &peer.way_in {
-            Some(way_in) => Some(way_in.cluster.clone()),
+        let by_name = match &peer.entry_point {
+            Some(entry_point) => Some(entry_point.cluster.clone()),
             None => self.0.names.cluster_of_connection(peer.server_name.as_deref())?,
         };
         match (said, network, by_name) {
             (Some(None), ..) => Err(ActionFault::NotAClusterName.into()),
-            (Some(Some(_)), Some(_), _) | (None, None, None) => Err(ConnectFault::NoCluster.into()),
+            (Some(Some(_)), Some(_), _) | (None, None, None) => Err(ConnectRequestError::NoCluster.into()),
             (Some(Some(said)), None, Some(by_name)) if said != by_name => {
                 Err(ActionFault::OtherConnection.into())
             }
@@ -127,23 +127,26 @@ impl Gateway {
 
 /// What bytes pass by from now on: the connection itself.
 fn near(upgraded: Upgraded) -> io::Result<Box<dyn Near>> {
-    match upgraded.downcast::<Watched>() {
+    match upgraded.downcast::<WatchedConnection>() {
         Ok(Parts { io, read_buf, .. }) => Ok(Box::new(Behind::new(read_buf, io.into_near()))),
         Err(upgraded) => Ok(Box::new(taken_back::<UnixStream>(upgraded)?)),
     }
 }
 
 /// The network that a CONNECT names, if it names one.
-pub(super) fn network<B>(request: &Request<B>) -> Result<Option<NetworkName>, ConnectFault> {
+pub(super) fn network<B>(request: &Request<B>) -> Result<Option<NetworkName>, ConnectRequestError> {
     let name = one(request, &NETWORK)?.map(|name| name.to_str().unwrap_or_default().parse());
-    name.transpose().map_err(ConnectFault::NotANetwork)
+    name.transpose().map_err(ConnectRequestError::NotANetwork)
 }
 
 /// What the one header of this name says, if there is one.
-fn one<'a, B>(request: &'a Request<B>, name: &HeaderName) -> Result<Option<&'a HeaderValue>, ConnectFault> {
+fn one<'a, B>(
+    request: &'a Request<B>,
+    name: &HeaderName,
+) -> Result<Option<&'a HeaderValue>, ConnectRequestError> {
     let mut said = request.headers().get_all(name).iter();
     match (said.next(), said.next()) {
-        (_, Some(_)) => Err(ConnectFault::NoCluster),
+        (_, Some(_)) => Err(ConnectRequestError::NoCluster),
         (said, None) => Ok(said),
     }
 }

@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
-use super::aside::Aside;
 use super::linger::Lingering;
-use super::patience::Waits;
-use super::{Gateway, WayIn, hangup};
+use super::low_priority::LowPrioritySwitch;
+use super::park_timeout::ConnectionWaits;
+use super::{EntryPoint, Gateway, disconnect};
 use crate::identity::Certified;
 use crate::listener::CallerStream;
 
@@ -36,7 +36,7 @@ const SEND_BYTES_MAX: usize = 64 * 1024;
 /// Largest head, in bytes. Beyond it HTTP/1.1 gets 431 and HTTP/2 a stream error.
 const HEAD_BYTES_MAX: u32 = proto::headers::HEADER_BYTES_MAX as u32;
 
-/// A head of HTTP/1.1 arrives within this time, counted from the end of the exchange before: slow heads and idle
+/// A head of HTTP/1.1 arrives within this time, count_bytes from the end of the exchange before: slow heads and idle
 /// connections are one thing to hyper. Longer than Go's clients keep idle connections (90 s) would be of no use.
 const HEAD_OR_IDLE_MAX: Duration = Duration::from_secs(90);
 
@@ -56,11 +56,11 @@ pub struct Peer {
     pub(super) server_name: Option<String>,
     pub(super) certified: Option<Certified>,
     /// For clusters that are away.
-    pub(super) waits: Waits,
+    pub(super) waits: ConnectionWaits,
     /// By which it came, if not by the callers' own door.
-    pub(super) way_in: Option<WayIn>,
+    pub(super) entry_point: Option<EntryPoint>,
     /// Where its logins fail too often.
-    pub(super) aside: Aside,
+    pub(super) low_priority: LowPrioritySwitch,
 }
 
 impl Gateway {
@@ -70,8 +70,8 @@ impl Gateway {
         let certified = stream.peer_certificates().and_then(|chain| self.0.authenticator.read(chain));
         let server_name = stream.server_name().map(str::to_owned);
         let address = stream.peer();
-        let (waits, aside) = (Waits::default(), Aside::default());
-        Peer { address, is_local: false, server_name, certified, waits, way_in: None, aside }
+        let (waits, low_priority) = (ConnectionWaits::default(), LowPrioritySwitch::default());
+        Peer { address, is_local: false, server_name, certified, waits, entry_point: None, low_priority }
     }
 
     /// Serves a connection whose handshake is done, until it ends. In a drain it takes no more requests and ends with
@@ -80,36 +80,36 @@ impl Gateway {
         let (peer, is_h2) = (self.peer(&stream), stream.is_http2());
         let stream = stream.into_stream();
         if is_h2 {
-            let (peer, scope) = (Arc::new(peer), self.0.passage.scope.clone());
+            let (peer, scope) = (Arc::new(peer), self.0.context.scope.clone());
             let served = Box::pin(self.serve_h2(stream, Arc::clone(&peer), scope.clone()));
-            note(peer.aside.drive(served, &scope).await, peer.address);
+            note(peer.low_priority.drive(served, &scope).await, peer.address);
         } else {
-            let (stream, hung_up, exchange) = hangup::watch(stream);
-            self.serve_to_its_end(stream, peer, Some(exchange), hung_up).await;
+            let (stream, disconnected, exchange) = disconnect::watch(stream);
+            self.serve_to_its_end(stream, peer, Some(exchange), disconnected).await;
         }
     }
 
-    /// The same of one that speaks HTTP/1.1, which ends when `hung_up` resolves, too.
+    /// The same of one that speaks HTTP/1.1, which ends when `disconnected` resolves, too.
     pub(super) async fn serve_to_its_end<S>(
         self,
         stream: S,
         peer: Peer,
-        watched: Option<Arc<hangup::Exchange>>,
-        hung_up: impl Future<Output = ()> + Send + 'static,
+        watched: Option<Arc<disconnect::ExchangeState>>,
+        disconnected: impl Future<Output = ()> + Send + 'static,
     ) where
         S: Read + Write + Unpin + Send + 'static,
     {
-        let (peer, scope) = (Arc::new(peer), self.0.passage.scope.clone());
-        let served = Box::pin(self.serve_h1(stream, Arc::clone(&peer), watched, hung_up, scope.clone()));
-        note(peer.aside.drive(served, &scope).await, peer.address);
+        let (peer, scope) = (Arc::new(peer), self.0.context.scope.clone());
+        let served = Box::pin(self.serve_h1(stream, Arc::clone(&peer), watched, disconnected, scope.clone()));
+        note(peer.low_priority.drive(served, &scope).await, peer.address);
     }
 
     async fn serve_h1<S>(
         self,
         stream: S,
         peer: Arc<Peer>,
-        watched: Option<Arc<hangup::Exchange>>,
-        hung_up: impl Future<Output = ()>,
+        watched: Option<Arc<disconnect::ExchangeState>>,
+        disconnected: impl Future<Output = ()>,
         scope: Scope,
     ) -> hyper::Result<()>
     where
@@ -127,7 +127,7 @@ impl Gateway {
             .serve_connection(stream, service)
             .with_upgrades();
         let mut connection = pin!(connection);
-        let mut hung_up = pin!(hung_up);
+        let mut disconnected = pin!(disconnected);
         let mut draining = pin!(scope.draining());
         let mut drains = false;
         loop {
@@ -136,7 +136,7 @@ impl Gateway {
             tokio::select! {
                 biased;
                 served = &mut connection => return served,
-                () = &mut hung_up => return Ok(()),
+                () = &mut disconnected => return Ok(()),
                 () = &mut draining, if !drains => {
                     drains = true;
                     connection.as_mut().graceful_shutdown();

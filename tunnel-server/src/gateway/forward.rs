@@ -23,19 +23,19 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 use transport::{OpenError, Tunnel, Verdict};
 
-use super::body::{AnswerBody, Passed, Whole};
-use super::head::{Paced, Progress, Silent};
-use super::patience::{PARK_LIMIT, Wait};
+use super::body::{AnswerBody, BodyComplete, TunnelBody};
+use super::head_timeout::{HeadTimeout, ProgressBody, UploadProgress};
+use super::park_timeout::{PARK_LIMIT, ParkWait};
 use super::refusal::Refusal;
 use super::stack::{AUDIT_ID, CallerBody, audit_id};
 use crate::assertion::Assertions;
-use crate::exchanges::record::Recorded;
-use crate::exchanges::stalls::{About, Observed, Stalls, Taking};
+use crate::exchanges::audit::Audited;
+use crate::exchanges::slow_readers::{ExchangeInfo, ObservedStream, ReadProgress, SlowReaders};
 use crate::permit::Permit;
 use crate::registry::{NoTunnel, Places, Registry, Route};
 use crate::shares::Share;
 
-/// After an answer was taken whole, its stream is wound up within this time, or aborted.
+/// After an answer was taken complete, its stream is wound up within this time, or aborted.
 const FINISH_MAX: Duration = Duration::from_secs(30);
 
 /// How often a tunnel is chosen for one exchange.
@@ -46,10 +46,10 @@ const HEAD_BYTES_MAX: usize = 128 * 1024;
 const HEADERS_MAX: usize = 200;
 
 /// A request's body as it enters a stream.
-pub(super) type StreamBody = Paced<Sent>;
+pub(super) type UploadBody = ProgressBody<RequestBody>;
 
 /// What a request carries.
-pub(super) enum Sent {
+pub(super) enum RequestBody {
     /// What its caller sends.
     Caller(CallerBody),
     /// Nothing, because it is sent again.
@@ -58,21 +58,21 @@ pub(super) enum Sent {
 
 /// What every exchange needs on its way to a cluster.
 #[derive(Clone)]
-pub(super) struct Passage {
+pub(super) struct ForwardContext {
     pub(super) registry: Registry,
     pub(super) assertions: Assertions,
     /// In which requests wait for clusters that are away.
     pub(super) places: Places,
-    pub(super) stalls: Stalls,
+    pub(super) slow_readers: SlowReaders,
     pub(super) scope: Scope,
 }
 
 /// A stream that was opened for a permitted request; nothing but its first frame was sent.
-pub(super) struct Exchange {
+pub(super) struct OpenedExchange {
     pub(super) permit: Permit,
     pub(super) route: Route,
     pub(super) scope: Scope,
-    pub(super) stream: Observed,
+    pub(super) stream: ObservedStream,
     /// What stands before the cluster's own paths where the caller sees them.
     pub(super) prefix: String,
     /// What is asked of the API server.
@@ -80,27 +80,27 @@ pub(super) struct Exchange {
 }
 
 /// An answer whose head is here and whose body is on its way.
-pub(super) struct Answered {
-    pub(super) response: Response<Passed>,
-    pub(super) source: Source,
+pub(super) struct TunnelResponse {
+    pub(super) response: Response<TunnelBody>,
+    pub(super) source: ResponseSource,
 }
 
 /// Where an answer comes from.
-pub(super) struct Source {
+pub(super) struct ResponseSource {
     pub(super) route: Route,
     pub(super) verdict: Verdict,
 }
 
 /// What stays of an exchange for the answer's head.
-pub(super) struct Answering {
+pub(super) struct ResponseContext {
     pub(super) cluster: ClusterId,
     pub(super) verdict: Verdict,
     prefix: String,
 }
 
-impl Passage {
+impl ForwardContext {
     /// The way to a cluster, now or after a wait.
-    async fn way(&self, cluster: &ClusterId, wait: Wait<'_>) -> Result<Route, NoTunnel> {
+    async fn way(&self, cluster: &ClusterId, wait: ParkWait<'_>) -> Result<Route, NoTunnel> {
         if wait.is_again()
             && let Some(route) = self.registry.answering_route(cluster).await
         {
@@ -116,36 +116,36 @@ impl Passage {
     }
 }
 
-impl Exchange {
+impl OpenedExchange {
     /// Opens the stream, once there is a way. A tunnel that drained or ended since it was chosen has taken nothing, so
     /// another one is chosen.
     pub(super) async fn begin<B>(
-        recorded: Recorded,
+        audited: Audited,
         request: &Request<B>,
-        passage: &Passage,
-        wait: Wait<'_>,
+        context: &ForwardContext,
+        wait: ParkWait<'_>,
     ) -> Result<Self, Refusal> {
-        let (permit, record) = (recorded.permit().clone(), recorded.record());
+        let (permit, record) = (audited.permit().clone(), audited.entry());
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
         let open = StreamOpen::http(
-            passage.assertions.of(permit.caller(), permit.assumed(), &cluster)?,
+            context.assertions.of(permit.caller(), permit.assumed(), &cluster)?,
             audit_id(request).to_owned(),
             permit.action().is_long_running(),
         );
         for _ in 0..ROUTES_MAX {
-            let route = passage.way(&cluster, wait).await?;
+            let route = context.way(&cluster, wait).await?;
             // Behind the wait, which may have been long.
-            record.may_open()?;
+            record.check_log()?;
             match route.tunnel.open(&open).await {
                 Ok(stream) => {
                     let verb = permit.action().verb().as_str();
-                    record.carried(&route, stream.verdict());
+                    record.stream_opened(&route, stream.verdict());
                     let audit_id = audit_id(request).to_owned();
                     let record = record.clone();
-                    let about = About { tunnel: route.number, cluster, verb, audit_id, record };
-                    let stream = passage.stalls.observe(stream, about);
-                    let (path, scope) = (permit.action().path().clone(), passage.scope.clone());
+                    let about = ExchangeInfo { tunnel: route.number, cluster, verb, audit_id, audit: record };
+                    let stream = context.slow_readers.observe(stream, about);
+                    let (path, scope) = (permit.action().path().clone(), context.scope.clone());
                     return Ok(Self { permit, route, scope, stream, prefix, path });
                 }
                 Err(error) => {
@@ -166,26 +166,27 @@ impl Exchange {
     }
 
     /// Sends the request and returns the answer, whose body is on its way.
-    pub(super) async fn ask(self, request: Request<Sent>) -> Result<Answered, Refusal> {
-        let answering = self.answering();
+    pub(super) async fn ask(self, request: Request<RequestBody>) -> Result<TunnelResponse, Refusal> {
+        let response_context = self.response_context();
         let (request, progress) = self.rewritten(request)?;
-        let taking = self.stream.taking();
-        let (mut sender, connection) = handshake(self.stream, &answering.cluster).await?;
-        let (whole, wholeness) = oneshot::channel();
-        self.scope.spawn_on(self.route.home, carry(connection, wholeness, taking.clone()));
+        let read_progress = self.stream.read_progress();
+        let (mut sender, connection) = handshake(self.stream, &response_context.cluster).await?;
+        let (complete, completed) = oneshot::channel();
+        self.scope.spawn_on(self.route.home, carry(connection, completed, read_progress.clone()));
         let limit = (!self.permit.action().is_long_running()).then_some(progress);
-        let response = answering.head(sender.send_request(request), limit, &self.route.tunnel).await?;
+        let response = response_context.head(sender.send_request(request), limit, &self.route.tunnel).await?;
         // An upgrade that nobody asked for: the bytes behind it are nobody's.
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Refusal::Nonsense(answering.cluster));
+            return Err(Refusal::Nonsense(response_context.cluster));
         }
-        let response = answering.cleaned(response)?.map(|body| Passed::new(body, whole, taking));
-        let source = Source { route: self.route, verdict: answering.verdict };
-        Ok(Answered { response, source })
+        let response =
+            response_context.cleaned(response)?.map(|body| TunnelBody::new(body, complete, read_progress));
+        let source = ResponseSource { route: self.route, verdict: response_context.verdict };
+        Ok(TunnelResponse { response, source })
     }
 
-    pub(super) fn answering(&self) -> Answering {
-        Answering {
+    pub(super) fn response_context(&self) -> ResponseContext {
+        ResponseContext {
             cluster: self.permit.action().cluster().clone(),
             verdict: self.stream.verdict(),
             prefix: self.prefix.clone(),
@@ -195,8 +196,8 @@ impl Exchange {
     /// The request as it crosses the tunnel. Its headers were cleaned when it was admitted.
     pub(super) fn rewritten(
         &self,
-        request: Request<Sent>,
-    ) -> Result<(Request<StreamBody>, Progress), Refusal> {
+        request: Request<RequestBody>,
+    ) -> Result<(Request<UploadBody>, UploadProgress), Refusal> {
         let cluster = self.permit.action().cluster();
         let (mut parts, body) = request.into_parts();
         parts.uri = Uri::from(self.path.clone());
@@ -209,16 +210,17 @@ impl Exchange {
         // The agent puts its API server's name here; until then the cluster's says where this is going.
         let host = HeaderValue::from_str(cluster.as_str());
         parts.headers.insert(HOST, host.map_err(|_| Refusal::Nonsense(cluster.clone()))?);
-        let progress = Progress::begin();
-        Ok((Request::from_parts(parts, Paced::new(body, progress.clone())), progress))
+        let progress = UploadProgress::begin();
+        Ok((Request::from_parts(parts, ProgressBody::new(body, progress.clone())), progress))
     }
 }
 
 /// hyper's side of a stream, with limits.
 pub(super) async fn handshake(
-    stream: Observed,
+    stream: ObservedStream,
     cluster: &ClusterId,
-) -> Result<(http1::SendRequest<StreamBody>, http1::Connection<TokioIo<Observed>, StreamBody>), Refusal> {
+) -> Result<(http1::SendRequest<UploadBody>, http1::Connection<TokioIo<ObservedStream>, UploadBody>), Refusal>
+{
     http1::Builder::new()
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
@@ -227,29 +229,29 @@ pub(super) async fn handshake(
         .map_err(|_| Refusal::Lost(cluster.clone()))
 }
 
-/// Moves an exchange's bytes, on the tunnel's home, until its answer was taken whole or nobody wants it any more, or its
+/// Moves an exchange's bytes, on the tunnel's home, until its answer was taken complete or nobody wants it any more, or its
 /// caller has held others up for too long.
 async fn carry(
-    mut connection: http1::Connection<TokioIo<Observed>, StreamBody>,
-    mut wholeness: oneshot::Receiver<Whole>,
-    taking: Taking,
+    mut connection: http1::Connection<TokioIo<ObservedStream>, UploadBody>,
+    mut completed: oneshot::Receiver<BodyComplete>,
+    read_progress: ReadProgress,
 ) {
     // All arms are cancel-safe: the connection is polled by reference, and a word that was said stays said.
-    let whole = tokio::select! {
-        whole = &mut wholeness => whole,
-        () = taking.ended() => return,
+    let complete = tokio::select! {
+        complete = &mut completed => complete,
+        () = read_progress.ended() => return,
         carried = poll_fn(|cx| connection.poll_without_shutdown(cx)) => {
             if let Err(error) = carried {
                 debug!(error = %chain(&error), "an exchange broke");
                 return;
             }
             // All was read; the caller has still to take it.
-            taking.nothing_left();
-            wholeness.await
+            read_progress.caught_up();
+            completed.await
         }
     };
     // Nobody wants the answer any more: the stream is dropped unfinished, which aborts it.
-    let Ok(Whole) = whole else {
+    let Ok(BodyComplete) = complete else {
         return;
     };
     if timeout(FINISH_MAX, wind_up(connection)).await.is_err() {
@@ -257,8 +259,8 @@ async fn carry(
     }
 }
 
-/// Ends a stream whose answer was taken whole: both directions are shut down, so neither side sees an abort.
-async fn wind_up(mut connection: http1::Connection<TokioIo<Observed>, StreamBody>) {
+/// Ends a stream whose answer was taken complete: both directions are shut down, so neither side sees an abort.
+async fn wind_up(mut connection: http1::Connection<TokioIo<ObservedStream>, UploadBody>) {
     if poll_fn(|cx| connection.poll_without_shutdown(cx)).await.is_err() {
         return;
     }
@@ -276,14 +278,14 @@ fn prefix(path: &str, cluster: &ClusterId) -> String {
     if path.starts_with("/clusters/") { format!("/clusters/{cluster}") } else { String::new() }
 }
 
-impl Answered {
+impl TunnelResponse {
     /// The answer as it goes to the caller, who holds `share` while it does.
     pub(super) fn passed(self, share: Share) -> Response<AnswerBody> {
         self.response.map(|passed| AnswerBody::passed(passed, share))
     }
 }
 
-impl Body for Sent {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -294,8 +296,8 @@ impl Body for Sent {
         match self.get_mut() {
             Self::Caller(body) => {
                 let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
-                if let (Some(Ok(frame)), Some(record)) = (&frame, body.held().record()) {
-                    record.sent_up(frame.data_ref().map_or(0, Bytes::len));
+                if let (Some(Ok(frame)), Some(record)) = (&frame, body.guard().audit_entry()) {
+                    record.add_bytes_up(frame.data_ref().map_or(0, Bytes::len));
                 }
                 Poll::Ready(frame)
             }
@@ -318,12 +320,12 @@ impl Body for Sent {
     }
 }
 
-impl Answering {
+impl ResponseContext {
     /// The head of `answer`, which came over `tunnel`; nobody may be silent for too long before it where `limit` watches.
     pub(super) async fn head(
         &self,
         answer: impl Future<Output = hyper::Result<Response<Incoming>>>,
-        limit: Option<Progress>,
+        limit: Option<UploadProgress>,
         tunnel: &Tunnel,
     ) -> Result<Response<Incoming>, Refusal> {
         let answer = match limit {
@@ -336,11 +338,11 @@ impl Answering {
     }
 
     /// Who was silent, as the caller is told.
-    fn silence(&self, silent: Silent, health: Health) -> Refusal {
+    fn silence(&self, silent: HeadTimeout, health: Health) -> Refusal {
         match (silent, health) {
-            (Silent::Caller, _) => Refusal::CallerSilent,
-            (Silent::Agent, Health::Live) => Refusal::AgentSilent(self.cluster.clone()),
-            (Silent::Agent, Health::Suspect | Health::Lost) => Refusal::LinkSilent(self.cluster.clone()),
+            (HeadTimeout::Caller, _) => Refusal::CallerSilent,
+            (HeadTimeout::Agent, Health::Live) => Refusal::AgentSilent(self.cluster.clone()),
+            (HeadTimeout::Agent, Health::Suspect | Health::Lost) => Refusal::LinkSilent(self.cluster.clone()),
         }
     }
 

@@ -28,10 +28,10 @@ const READ_BYTES: usize = 4 * 1024;
 /// Ends with `poll_shutdown`, behind which nothing is to be read: of no use to connections whose halves end by themselves.
 pub(super) struct Lingering<S> {
     stream: S,
-    state: State,
+    state: LingerState,
 }
 
-enum State {
+enum LingerState {
     Open,
     /// Nothing more is said.
     Lingers {
@@ -44,7 +44,7 @@ enum State {
 
 impl<S> Lingering<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, state: State::Open }
+        Self { stream, state: LingerState::Open }
     }
 
     pub(super) fn get_ref(&self) -> &S {
@@ -96,12 +96,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         let mut stream = Pin::new(stream);
         loop {
             match state {
-                State::Open => {
+                LingerState::Open => {
                     ready!(stream.as_mut().poll_shutdown(cx))?;
                     let silence = Box::pin(sleep(SILENCE_MAX));
-                    *state = State::Lingers { silence, until: Instant::now() + LINGER_MAX, read: 0 };
+                    *state = LingerState::Lingers { silence, until: Instant::now() + LINGER_MAX, read: 0 };
                 }
-                State::Lingers { silence, until, read } => {
+                LingerState::Lingers { silence, until, read } => {
                     let mut words = [0; READ_BYTES];
                     let mut words = ReadBuf::new(&mut words);
                     if silence.as_mut().poll(cx).is_pending() {
@@ -110,12 +110,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
                     }
                     *read += words.filled().len();
                     if words.filled().is_empty() || *read > LINGER_BYTES_MAX {
-                        *state = State::Over;
+                        *state = LingerState::Over;
                     } else {
                         silence.as_mut().reset((Instant::now() + SILENCE_MAX).min(*until));
                     }
                 }
-                State::Over => return Poll::Ready(Ok(())),
+                LingerState::Over => return Poll::Ready(Ok(())),
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Why a caller is not served, as the one kind of answer that Kubernetes' programs understand.
 
-mod codes;
+mod abort_codes;
+mod encode;
 mod status;
-mod written;
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use policy::action::ActionFault;
 use proto::{AbortCode, ClusterId};
 use serde_json::Value;
 
-use super::{BrowserFault, CALLER_SILENCE_MAX, ConnectFault, NotAParkLimit};
+use super::{CALLER_SILENCE_MAX, ConnectRequestError, CrossOriginError, NotAParkLimit};
 use crate::assertion::NotAsserted;
 use crate::dialing::NotConnected;
-use crate::exchanges::Ended;
+use crate::exchanges::TerminationReason;
 use crate::identity::{NotAuthenticated, SubprotocolFault};
 use crate::permit::{Forbidden, NotDelegated};
 use crate::registry::NoTunnel;
 use crate::shares::Limit;
-use codes::{cause_of_code, of_code, status_of_code};
+use abort_codes::{cause_of_code, of_code, status_of_code};
 use proto::deadlines::AGENT_HEAD_MAX;
 use proto::headers::HeaderFault;
 use proto::upgrade::UpgradeFault;
@@ -32,19 +32,19 @@ use status::Status;
 pub enum Refusal {
     /// A browser asks, for a page that has no business here.
     #[error("{0}")]
-    Browser(#[from] BrowserFault),
+    Browser(#[from] CrossOriginError),
     /// Who asks is not known.
     #[error("{0}")]
     NotAuthenticated(#[from] NotAuthenticated),
     /// It may not go on, or not even begin.
     #[error("{0}")]
-    Ended(#[from] Ended),
+    Terminated(#[from] TerminationReason),
     /// What is asked cannot be told, or not without guessing.
     #[error("{0}")]
     Action(#[from] ActionFault),
     /// A CONNECT that does not say enough.
     #[error("{0}")]
-    Connect(#[from] ConnectFault),
+    Connect(#[from] ConnectRequestError),
     /// A CONNECT came to no connection.
     #[error("{0}")]
     NotConnected(#[from] NotConnected),
@@ -126,12 +126,12 @@ pub enum Refusal {
 }
 
 /// When to try again.
-enum Retry {
+enum RetryAfter {
     /// Said in the header too, upon which client-go repeats *any* request, writes too, up to ten times. Only where not one
     /// byte of the request reached an API server and nobody has waited, so that repeating is harmless and helps.
-    ByItself(Duration),
+    Header(Duration),
     /// Said in `details` alone, to whoever decides to try again.
-    AsItLikes(Duration),
+    DetailsOnly(Duration),
 }
 
 /// Where a moment may help.
@@ -211,12 +211,16 @@ impl Refusal {
                 | NotAuthenticated::Token(_)
                 | NotAuthenticated::Review(_),
             )
-            | Self::Ended(Ended::Revoked | Ended::Expired | Ended::TooOld) => StatusCode::UNAUTHORIZED,
+            | Self::Terminated(
+                TerminationReason::Revoked | TerminationReason::Expired | TerminationReason::TooOld,
+            ) => StatusCode::UNAUTHORIZED,
             Self::Action(fault) => status_of_fault(fault),
-            Self::Connect(ConnectFault::NothingElse) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Connect(ConnectFault::Multiplexed) => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Self::Connect(ConnectRequestError::NothingElse) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Connect(ConnectRequestError::Multiplexed) => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::Connect(
-                ConnectFault::NoTarget | ConnectFault::NoCluster | ConnectFault::NotANetwork(_),
+                ConnectRequestError::NoTarget
+                | ConnectRequestError::NoCluster
+                | ConnectRequestError::NotANetwork(_),
             ) => StatusCode::BAD_REQUEST,
             Self::NotConnected(fault) => fault.status(),
             Self::Upgrade(_) | Self::ParkLimit(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
@@ -225,7 +229,9 @@ impl Refusal {
             | Self::Forbidden(_)
             | Self::NotAsserted(_)
             | Self::NotDelegated(NotDelegated::Forbidden { .. })
-            | Self::Ended(Ended::PolicyChanged | Ended::ForbiddenByHost) => StatusCode::FORBIDDEN,
+            | Self::Terminated(TerminationReason::PolicyChanged | TerminationReason::ForbiddenByHost) => {
+                StatusCode::FORBIDDEN
+            }
             Self::Headers(
                 HeaderFault::Alias(_)
                 | HeaderFault::ConnectionNames(_)
@@ -238,7 +244,7 @@ impl Refusal {
             | Self::NoStream(_)
             | Self::NotRecorded(_)
             | Self::NotDelegated(NotDelegated::Away)
-            | Self::Ended(Ended::HostAway) => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::Terminated(TerminationReason::HostAway) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Lost(_) | Self::AgentSilent(_) | Self::LinkSilent(_) => StatusCode::GATEWAY_TIMEOUT,
             Self::CallerSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Aborted(_, code) => status_of_code(*code),
@@ -249,21 +255,21 @@ impl Refusal {
     }
 
     /// When to try again, and whether a program may do so by itself.
-    fn retry(&self) -> Option<Retry> {
+    fn retry(&self) -> Option<RetryAfter> {
         match self {
-            Self::Limited(Limit::SourceFailures(_)) => Some(Retry::ByItself(LATER)),
+            Self::Limited(Limit::SourceFailures(_)) => Some(RetryAfter::Header(LATER)),
             // The agent says so before it asks its API server.
             Self::Busy
             | Self::Limited(_)
             | Self::Aborted(_, AbortCode::Busy)
-            | Self::NoTunnel(NoTunnel::Crowded(_)) => Some(Retry::ByItself(SOON)),
-            Self::NoTunnel(NoTunnel::Away { .. }) => Some(Retry::AsItLikes(LATER)),
+            | Self::NoTunnel(NoTunnel::Crowded(_)) => Some(RetryAfter::Header(SOON)),
+            Self::NoTunnel(NoTunnel::Away { .. }) => Some(RetryAfter::DetailsOnly(LATER)),
             Self::NotRecorded(_) | Self::NotConnected(NotConnected::NotRecorded(_)) => {
-                Some(Retry::ByItself(SOON))
+                Some(RetryAfter::Header(SOON))
             }
             Self::Browser(_)
             | Self::NotAuthenticated(_)
-            | Self::Ended(_)
+            | Self::Terminated(_)
             | Self::Action(_)
             | Self::Connect(_)
             | Self::NotConnected(_)
@@ -294,14 +300,15 @@ impl Refusal {
             Self::Browser(_) => "BrowserRefused",
             Self::NotAuthenticated(NotAuthenticated::Away(_)) => "AuthenticatorAway",
             Self::NotAuthenticated(_) => "NotAuthenticated",
-            Self::Ended(Ended::Revoked) => "CredentialRevoked",
-            Self::Ended(Ended::Expired) => "CredentialExpired",
-            Self::Ended(Ended::PolicyChanged) => "PolicyChanged",
-            Self::Ended(Ended::TooOld) => "SessionTooOld",
-            Self::Ended(Ended::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) => {
-                "ForbiddenByHost"
+            Self::Terminated(TerminationReason::Revoked) => "CredentialRevoked",
+            Self::Terminated(TerminationReason::Expired) => "CredentialExpired",
+            Self::Terminated(TerminationReason::PolicyChanged) => "PolicyChanged",
+            Self::Terminated(TerminationReason::TooOld) => "SessionTooOld",
+            Self::Terminated(TerminationReason::ForbiddenByHost)
+            | Self::NotDelegated(NotDelegated::Forbidden { .. }) => "ForbiddenByHost",
+            Self::Terminated(TerminationReason::HostAway) | Self::NotDelegated(NotDelegated::Away) => {
+                "HostAway"
             }
-            Self::Ended(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => "HostAway",
             Self::Action(_) | Self::Connect(_) => "NotARequest",
             Self::NotConnected(fault) => fault.cause(),
             Self::Forbidden(_) => "ForbiddenByPolicy",
@@ -341,7 +348,7 @@ impl Refusal {
             ),
             Self::Browser(_)
             | Self::NotAuthenticated(_)
-            | Self::Ended(_)
+            | Self::Terminated(_)
             | Self::Action(_)
             | Self::Connect(_)
             | Self::NotConnected(_)
@@ -379,20 +386,21 @@ impl Refusal {
             Some(advice) => format!("{self}: {advice}"),
             None => self.to_string(),
         };
-        let after = self.retry().map(|(Retry::ByItself(after) | Retry::AsItLikes(after))| after.as_secs());
+        let after =
+            self.retry().map(|(RetryAfter::Header(after) | RetryAfter::DetailsOnly(after))| after.as_secs());
         Status::new(code.as_u16(), reason(code), self.cause(), message, after)
     }
 
     /// The `Status` in protobuf, as an answer's body has it.
     #[must_use]
     pub fn protobuf(&self) -> Vec<u8> {
-        written::protobuf(&self.json())
+        encode::protobuf(&self.json())
     }
 
     /// The `Status` in CBOR, as an answer's body has it.
     #[must_use]
     pub fn cbor(&self) -> Vec<u8> {
-        written::cbor(&self.json())
+        encode::cbor(&self.json())
     }
 
     /// The answer, in JSON, which every client decodes by its content type.
@@ -402,7 +410,7 @@ impl Refusal {
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(Retry::ByItself(after)) = self.retry() {
+        if let Some(RetryAfter::Header(after)) = self.retry() {
             headers.insert(RETRY_AFTER, after.as_secs().into());
         }
         if self.ends_the_connection() {

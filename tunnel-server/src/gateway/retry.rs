@@ -10,11 +10,11 @@ use policy::action::Verb;
 use proto::{AbortCode, ClusterId};
 use tracing::debug;
 
-use super::forward::{Answered, Exchange, Passage, Sent};
-use super::patience::Wait;
+use super::forward::{ForwardContext, OpenedExchange, RequestBody, TunnelResponse};
+use super::park_timeout::ParkWait;
 use super::refusal::Refusal;
 use super::stack::CallerBody;
-use crate::exchanges::record::Recorded;
+use crate::exchanges::audit::Audited;
 use crate::metrics::{self, Retried};
 use crate::permit::Permit;
 
@@ -43,18 +43,19 @@ pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> b
 /// Sends a request that [`is_repeatable`] and asks for `path`, and sends it again, up to [`READ_AGAIN_MAX`] times, where its
 /// tunnel is lost without a byte of the answer, or is silent while another tunnel of the cluster is not.
 pub(super) async fn read(
-    recorded: Recorded,
+    audited: Audited,
     request: Request<CallerBody>,
     path: PathAndQuery,
-    passage: &Passage,
-    wait: Wait<'_>,
-) -> Result<Answered, Refusal> {
-    let cluster = recorded.permit().action().cluster().clone();
-    let (mut request, mut wait) = (request.map(Sent::Caller), wait);
+    context: &ForwardContext,
+    wait: ParkWait<'_>,
+) -> Result<TunnelResponse, Refusal> {
+    let cluster = audited.permit().action().cluster().clone();
+    let (mut request, mut wait) = (request.map(RequestBody::Caller), wait);
     for _ in 0..READ_AGAIN_MAX {
         let again = copied(&request);
-        let exchange = Exchange::begin(recorded.clone(), &request, passage, wait).await?.asking(path.clone());
-        let retried = match unless_lost(exchange, request, &cluster, passage).await {
+        let exchange =
+            OpenedExchange::begin(audited.clone(), &request, context, wait).await?.asking(path.clone());
+        let retried = match unless_lost(exchange, request, &cluster, context).await {
             Ok(answered) => return answered,
             Err(retried) => retried,
         };
@@ -62,20 +63,20 @@ pub(super) async fn read(
         metrics::read_retried(retried);
         (request, wait) = (again, wait.again());
     }
-    Exchange::begin(recorded, &request, passage, wait).await?.asking(path).ask(request).await
+    OpenedExchange::begin(audited, &request, context, wait).await?.asking(path).ask(request).await
 }
 
 /// What became of a request, or why it is to be sent over another tunnel, not a byte of an answer having come.
 async fn unless_lost(
-    exchange: Exchange,
-    request: Request<Sent>,
+    exchange: OpenedExchange,
+    request: Request<RequestBody>,
     cluster: &ClusterId,
-    passage: &Passage,
-) -> Result<Result<Answered, Refusal>, Retried> {
-    let (route, taking) = (exchange.route.clone(), exchange.stream.taking());
+    context: &ForwardContext,
+) -> Result<Result<TunnelResponse, Refusal>, Retried> {
+    let (route, read_progress) = (exchange.route.clone(), exchange.stream.read_progress());
     let moved = async {
-        passage.registry.settled_elsewhere(cluster, &route).await;
-        if taking.has_begun() {
+        context.registry.settled_elsewhere(cluster, &route).await;
+        if read_progress.has_begun() {
             // An answer that has begun is waited for where it is.
             pending::<()>().await;
         }
@@ -85,7 +86,7 @@ async fn unless_lost(
     tokio::select! {
         biased;
         answered = &mut asking => match answered {
-            Err(refusal) if was_lost(&refusal) && !taking.has_begun() => Err(Retried::Lost),
+            Err(refusal) if was_lost(&refusal) && !read_progress.has_begun() => Err(Retried::Lost),
             answered => Ok(answered),
         },
         () = moved => Err(Retried::Silent),
@@ -98,8 +99,8 @@ fn was_lost(refusal: &Refusal) -> bool {
 }
 
 /// The same head without a body.
-pub(super) fn copied<B>(request: &Request<B>) -> Request<Sent> {
-    let mut again = Request::new(Sent::Nothing);
+pub(super) fn copied<B>(request: &Request<B>) -> Request<RequestBody> {
+    let mut again = Request::new(RequestBody::Nothing);
     *again.method_mut() = request.method().clone();
     *again.uri_mut() = request.uri().clone();
     *again.version_mut() = request.version();

@@ -19,23 +19,23 @@ use tower_http::trace::TraceLayer;
 use tracing::{Span, debug_span, field};
 use uuid::Uuid;
 
-use super::body::{AnswerBody, BrokenOff};
-use super::held::{Held, Slot};
-use super::{Gateway, Peer, Refusal, browsers, hangup, refused};
+use super::body::{AnswerBody, BodyError};
+use super::guarded_body::{GuardedBody, RequestSlot};
+use super::{Gateway, Peer, Refusal, cross_origin, disconnect, refused};
 
 /// The header that names an exchange.
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static(headers::AUDIT_ID);
 
 /// The body of a request as it comes out of the stack, holding its place.
-pub(super) type CallerBody = Held<Incoming, Slot>;
+pub(super) type CallerBody = GuardedBody<Incoming, RequestSlot>;
 
 /// A service in the stack: it answers whatever happens, and each of its clones is as good.
-pub(super) trait Serve<In, Out>:
+pub(super) trait HttpService<In, Out>:
     Service<Request<In>, Response = Response<Out>, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
 }
 
-impl<T, In, Out> Serve<In, Out> for T where
+impl<T, In, Out> HttpService<In, Out> for T where
     T: Service<Request<In>, Response = Response<Out>, Error = Infallible, Future: Send>
         + Clone
         + Send
@@ -48,10 +48,10 @@ impl Gateway {
     pub(super) fn stack(
         self,
         peer: Arc<Peer>,
-        watched: Option<Arc<hangup::Exchange>>,
+        watched: Option<Arc<disconnect::ExchangeState>>,
     ) -> impl Service<
         Request<Incoming>,
-        Response = Response<impl Body<Data = Bytes, Error = BrokenOff> + Send + 'static>,
+        Response = Response<impl Body<Data = Bytes, Error = BodyError> + Send + 'static>,
         Error = Infallible,
         Future: Send,
     > + Clone {
@@ -72,7 +72,7 @@ impl Gateway {
             )
             .layer_fn(move |inner| watch(watched.clone(), inner))
             .layer_fn(move |inner| in_flight(Arc::clone(&slots), exchanges.clone(), inner))
-            .layer_fn(move |inner| browsers::wary(Arc::clone(&origins), inner))
+            .layer_fn(move |inner| cross_origin::check_origin(Arc::clone(&origins), inner))
             .layer_fn(limits)
             .service(service_fn(move |request| {
                 let (gateway, peer) = (self.clone(), Arc::clone(&peer));
@@ -84,9 +84,9 @@ impl Gateway {
 
 /// Tells the watch of an HTTP/1.1 connection that an exchange runs, to the last byte of its answer, and which answer is the last in HTTP.
 fn watch<Out: 'static>(
-    watched: Option<Arc<hangup::Exchange>>,
-    inner: impl Serve<Incoming, Out>,
-) -> impl Serve<Incoming, Held<Out, Option<hangup::Running>>> {
+    watched: Option<Arc<disconnect::ExchangeState>>,
+    inner: impl HttpService<Incoming, Out>,
+) -> impl HttpService<Incoming, GuardedBody<Out, Option<disconnect::RunningGuard>>> {
     service_fn(move |request: Request<Incoming>| {
         let running = watched.as_ref().map(|watched| watched.begin(!request.body().is_end_stream()));
         let (watched, is_connect) = (watched.clone(), request.method() == Method::CONNECT);
@@ -94,11 +94,11 @@ fn watch<Out: 'static>(
         async move {
             let answer = answer.await?;
             if let Some(watched) = watched
-                && hangup::is_handed_over(is_connect, answer.status())
+                && disconnect::is_protocol_switch(is_connect, answer.status())
             {
                 watched.upgrade();
             }
-            Ok(answer.map(|body| Held::new(body, running)))
+            Ok(answer.map(|body| GuardedBody::new(body, running)))
         }
     })
 }
@@ -108,26 +108,26 @@ fn watch<Out: 'static>(
 fn in_flight<B: Send + 'static>(
     slots: Arc<Semaphore>,
     exchanges: Exchanges,
-    inner: impl Serve<Held<B, Slot>, AnswerBody>,
-) -> impl Serve<B, Held<AnswerBody, Option<Slot>>> {
+    inner: impl HttpService<GuardedBody<B, RequestSlot>, AnswerBody>,
+) -> impl HttpService<B, GuardedBody<AnswerBody, Option<RequestSlot>>> {
     service_fn(move |request: Request<B>| {
         let active = Arc::new(exchanges.begin());
-        let slot = Slot::take(&slots, &active);
+        let slot = RequestSlot::take(&slots, &active);
         let answer =
-            slot.clone().map(|slot| inner.clone().oneshot(request.map(|body| Held::new(body, slot))));
+            slot.clone().map(|slot| inner.clone().oneshot(request.map(|body| GuardedBody::new(body, slot))));
         async move {
             let answer = match answer {
                 Some(answer) => answer.await?,
                 None => refused(&Refusal::Busy),
             };
             active.answered(answer.status().as_u16());
-            Ok(answer.map(|body| Held::new(body, slot)))
+            Ok(answer.map(|body| GuardedBody::new(body, slot)))
         }
     })
 }
 
 /// Refuses a request whose head is larger than it may be.
-fn limits(inner: impl Serve<CallerBody, AnswerBody>) -> impl Serve<CallerBody, AnswerBody> {
+fn limits(inner: impl HttpService<CallerBody, AnswerBody>) -> impl HttpService<CallerBody, AnswerBody> {
     service_fn(move |request: Request<CallerBody>| {
         let fits = headers::check_limits(request.headers());
         let answer = fits.map(|()| inner.clone().oneshot(request));
@@ -181,7 +181,7 @@ mod tests {
     #[tokio::test]
     async fn a_place_is_held_as_long_as_a_body_is_and_beyond_the_limit_callers_are_asked_to_come_again() {
         let (taken, mut bodies) = mpsc::channel(2);
-        let serve = service_fn(move |request: Request<Held<(), Slot>>| {
+        let serve = service_fn(move |request: Request<GuardedBody<(), RequestSlot>>| {
             let taken = taken.clone();
             async move {
                 let _ = taken.send(request.into_body()).await;

@@ -1,9 +1,10 @@
-//! Watches that outlive their tunnel: the gateway begins them again where they were, and their callers see nothing of it.
+//! WatchResources that outlive their tunnel: the gateway begins them again where they were, and their callers see nothing of it.
 //!
 //! Only what is a watch by its request, and an answer of events in an encoding of Kubernetes, is followed; everything else
 //! passes as it is. A watch over a WebSocket is a pipe of bytes like any upgraded connection, and ends with its tunnel.
 
-mod again;
+mod body;
+mod buffer_budget;
 mod cbor;
 mod event;
 #[cfg(test)]
@@ -12,9 +13,8 @@ mod json;
 mod protobuf;
 mod query;
 mod relay;
-mod room;
-mod safe_point;
-mod watched;
+mod resume;
+mod resume_point;
 
 use std::sync::Arc;
 
@@ -27,35 +27,35 @@ use proto::wire::Assert;
 use tokio::time::Instant;
 
 use super::body::AnswerBody;
-use super::forward::{Answered, Sent};
+use super::forward::{RequestBody, TunnelResponse};
 use super::retry::copied;
 use super::stack::CallerBody;
 use super::{Gateway, Peer};
 use crate::config;
-use crate::exchanges::record::{Record, Recorded};
+use crate::exchanges::audit::{AuditEntry, Audited};
 use crate::identity::Caller;
 use crate::registry::Places;
 use crate::shares::Share;
+use buffer_budget::BufferBudget;
 use event::Encoding;
 use query::Query;
 use relay::Relay;
-use room::Room;
-use safe_point::Version;
+use resume_point::Version;
 
-pub(super) use watched::Watched;
+pub(super) use body::WatchBody;
 
-/// What all watches may hold together of events that are not yet whole.
+/// What all watches may hold together of events that are not yet complete.
 const PARTIAL_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// What the watches of one gateway have in common.
-pub(super) struct Watches {
+pub(super) struct WatchResources {
     settings: config::Watches,
     places: Places,
-    room: Room,
+    budget: BufferBudget,
 }
 
 /// A watch, and what it takes to begin it again.
-pub(super) struct Watch {
+pub(super) struct ResumableWatch {
     gateway: Gateway,
     peer: Arc<Peer>,
     caller: Caller,
@@ -66,28 +66,28 @@ pub(super) struct Watch {
     action: Action,
     query: Query,
     /// The request's head.
-    head: Request<Sent>,
+    head: Request<RequestBody>,
     began: Instant,
-    record: Record,
+    record: AuditEntry,
 }
 
-impl Watches {
+impl WatchResources {
     pub(super) fn new(settings: config::Watches) -> Self {
         let places = Places::new(settings.per_cluster, config::WATCHES_PARKED_MAX);
-        Self { settings, places, room: Room::of(PARTIAL_BYTES_MAX) }
+        Self { settings, places, budget: BufferBudget::new(PARTIAL_BYTES_MAX) }
     }
 }
 
-impl Watch {
+impl ResumableWatch {
     /// The watch that a permitted request asks for, if it is one that can be followed.
     pub(super) fn of(
         gateway: &Gateway,
         peer: &Arc<Peer>,
         authorization: Option<HeaderValue>,
-        recorded: &Recorded,
+        audited: &Audited,
         request: &Request<CallerBody>,
     ) -> Option<Self> {
-        let permit = recorded.permit();
+        let permit = audited.permit();
         let action = permit.action();
         let is_watch = action.verb() == Verb::Watch && request.method() == Method::GET;
         if !gateway.0.watches.settings.resume || !is_watch || !request.body().is_end_stream() {
@@ -107,7 +107,7 @@ impl Watch {
             query,
             head,
             began: Instant::now(),
-            record: recorded.record().clone(),
+            record: audited.entry().clone(),
         })
     }
 
@@ -120,17 +120,17 @@ impl Watch {
     }
 
     /// The answer as it goes to the caller: followed if it brings events.
-    pub(super) fn follow(self, answered: Answered, share: Share) -> Response<AnswerBody> {
+    pub(super) fn follow(self, answered: TunnelResponse, share: Share) -> Response<AnswerBody> {
         let headers = answered.response.headers();
         let encoding = Encoding::of(headers).filter(|_| !headers.contains_key(CONTENT_LENGTH));
         let encoding = encoding.filter(|_| answered.response.status() == StatusCode::OK);
         let Some(encoding) = encoding else { return answered.passed(share) };
         let watches = &self.gateway.0.watches;
-        let relay = Relay::new(encoding, &self.query, watches.settings.event_bytes_max, &watches.room);
-        let Answered { response, source } = answered;
+        let relay = Relay::new(encoding, &self.query, watches.settings.event_bytes_max, &watches.budget);
+        let TunnelResponse { response, source } = answered;
         let watch = Arc::new(self);
         response
-            .map(|passed| AnswerBody::Watched(Box::new(Watched::new(watch, relay, passed, source, share))))
+            .map(|passed| AnswerBody::Watch(Box::new(WatchBody::new(watch, relay, passed, source, share))))
     }
 
     /// When the API server would end it, if its caller has said so.

@@ -14,7 +14,7 @@ pub(super) struct Status {
     status: &'static str,
     message: String,
     reason: &'static str,
-    details: Details,
+    details: StatusDetails,
     code: u16,
 }
 
@@ -23,14 +23,14 @@ struct Nothing {}
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Details {
-    causes: [Cause; 1],
+struct StatusDetails {
+    causes: [StatusCause; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
-struct Cause {
+struct StatusCause {
     reason: &'static str,
     message: &'static str,
 }
@@ -44,7 +44,7 @@ impl Status {
         message: String,
         retry_after_seconds: Option<u64>,
     ) -> Self {
-        let causes = [Cause { reason: cause, message: "tombolo gateway" }];
+        let causes = [StatusCause { reason: cause, message: "tombolo gateway" }];
         Self {
             kind: "Status",
             api_version: "v1",
@@ -52,7 +52,7 @@ impl Status {
             status: "Failure",
             message,
             reason,
-            details: Details { causes, retry_after_seconds },
+            details: StatusDetails { causes, retry_after_seconds },
             code,
         }
     }

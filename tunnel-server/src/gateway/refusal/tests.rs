@@ -9,14 +9,14 @@ fn every_cause_is_in_the_list_of_causes() {
     let cluster: ClusterId = "edge-a".parse().unwrap();
     let codes = (0..64).map(AbortCode::from_number).map(|code| Refusal::Aborted(cluster.clone(), code));
     let others = [
-        Refusal::Browser(BrowserFault::Origin),
+        Refusal::Browser(CrossOriginError::Origin),
         Refusal::NotAuthenticated(NotAuthenticated::NotAToken),
         Refusal::NotAuthenticated(NotAuthenticated::Away(crate::identity::Method::StaticToken)),
-        Refusal::Ended(Ended::Revoked),
-        Refusal::Ended(Ended::Expired),
-        Refusal::Ended(Ended::PolicyChanged),
-        Refusal::Ended(Ended::TooOld),
-        Refusal::Ended(Ended::ForbiddenByHost),
+        Refusal::Terminated(TerminationReason::Revoked),
+        Refusal::Terminated(TerminationReason::Expired),
+        Refusal::Terminated(TerminationReason::PolicyChanged),
+        Refusal::Terminated(TerminationReason::TooOld),
+        Refusal::Terminated(TerminationReason::ForbiddenByHost),
         Refusal::NotDelegated(NotDelegated::Away),
         Refusal::Action(ActionFault::TooLong),
         Refusal::Headers(HeaderFault::TooMany),

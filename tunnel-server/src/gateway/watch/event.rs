@@ -22,7 +22,7 @@ pub(super) enum Encoding {
 /// As much of an event as whoever passes it on has to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Event {
-    pub(super) kind: Kind,
+    pub(super) kind: EventKind,
     /// Its object's resource version, as it is written.
     pub(super) version: Option<Box<str>>,
     /// It is the bookmark behind the events with which the watch began.
@@ -33,7 +33,7 @@ pub(super) struct Event {
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EventKind {
     /// ADDED, MODIFIED or DELETED.
     Change,
     /// BOOKMARK.
@@ -55,7 +55,7 @@ pub(super) struct Columns {
 
 /// What stands at the front of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ScanStep {
     /// So many bytes that belong to no event.
     Between(usize),
     /// So many bytes of an event that goes on.
@@ -67,14 +67,14 @@ pub(super) enum Step {
 /// The bytes are no events in this encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are no events")]
-pub(super) struct Unframed;
+pub(super) struct EventParseError;
 
 /// Finds the ends of events, in whatever pieces they come.
 #[derive(Debug)]
 pub(super) enum Scanner {
-    Json(json::Scanner),
-    Protobuf(protobuf::Scanner),
-    Cbor(cbor::Scanner),
+    Json(json::JsonScanner),
+    Protobuf(protobuf::ProtobufScanner),
+    Cbor(cbor::CborScanner),
 }
 
 impl Encoding {
@@ -101,7 +101,7 @@ impl Encoding {
     }
 
     /// What an event says of itself.
-    pub(super) fn read(self, event: &[u8]) -> Result<Event, Unframed> {
+    pub(super) fn read(self, event: &[u8]) -> Result<Event, EventParseError> {
         match self {
             Self::Json => json::read(event),
             Self::Protobuf => protobuf::read(event),
@@ -128,7 +128,7 @@ impl Encoding {
     }
 }
 
-impl Kind {
+impl EventKind {
     pub(super) fn of(word: &[u8]) -> Self {
         match word {
             b"ADDED" | b"MODIFIED" | b"DELETED" => Self::Change,
@@ -142,14 +142,14 @@ impl Kind {
 impl Scanner {
     pub(super) fn of(encoding: Encoding) -> Self {
         match encoding {
-            Encoding::Json => Self::Json(json::Scanner::default()),
-            Encoding::Protobuf => Self::Protobuf(protobuf::Scanner::default()),
-            Encoding::Cbor => Self::Cbor(cbor::Scanner::default()),
+            Encoding::Json => Self::Json(json::JsonScanner::default()),
+            Encoding::Protobuf => Self::Protobuf(protobuf::ProtobufScanner::default()),
+            Encoding::Cbor => Self::Cbor(cbor::CborScanner::default()),
         }
     }
 
     /// What stands at the front of `bytes`, of which there is at least one.
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<Step, Unframed> {
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<ScanStep, EventParseError> {
         match self {
             Self::Json(scanner) => scanner.step(bytes),
             Self::Protobuf(scanner) => Ok(scanner.step(bytes)),

@@ -1,8 +1,8 @@
 //! Fuzz targets: what an edge sends as the events of a watch.
 
-use super::event::{Encoding, Scanner, Step, Unframed};
+use super::event::{Encoding, EventParseError, ScanStep, Scanner};
 use super::query::{Query, Start};
-use super::safe_point::Version;
+use super::resume_point::Version;
 
 /// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
 const ITERATIONS: usize = 2_000;
@@ -12,16 +12,16 @@ const ITERATIONS: usize = 2_000;
 fn events() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
         for encoding in [Encoding::Json, Encoding::Protobuf, Encoding::Cbor] {
-            let whole = ends(encoding, bytes, bytes.len().max(1));
+            let complete = ends(encoding, bytes, bytes.len().max(1));
             for piece_bytes in [1, 3] {
                 assert_eq!(
                     ends(encoding, bytes, piece_bytes),
-                    whole,
+                    complete,
                     "{encoding:?} in pieces of {piece_bytes}"
                 );
             }
             let mut start = 0;
-            for end in whole.0 {
+            for end in complete.0 {
                 let event = &bytes[start..end];
                 start = end;
                 if let Ok(event_read) = encoding.read(event) {
@@ -31,7 +31,7 @@ fn events() {
                 let _ = encoding.kind_of(event);
                 let _ = encoding.error_event(event);
             }
-            // What no scanner has looked at, too: an answer's body is read whole.
+            // What no scanner has looked at, too: an answer's body is read complete.
             let _ = (encoding.read(bytes), encoding.kind_of(bytes));
         }
     });
@@ -53,14 +53,14 @@ fn queries() {
 }
 
 /// Where events end, and whether something came that is none; fed in pieces of so many bytes.
-fn ends(encoding: Encoding, bytes: &[u8], piece_bytes: usize) -> (Vec<usize>, Option<Unframed>) {
+fn ends(encoding: Encoding, bytes: &[u8], piece_bytes: usize) -> (Vec<usize>, Option<EventParseError>) {
     let (mut scanner, mut ends, mut at) = (Scanner::of(encoding), Vec::new(), 0);
     for piece in bytes.chunks(piece_bytes) {
         let mut rest = piece;
         while !rest.is_empty() {
             let taken = match scanner.step(rest) {
-                Ok(Step::Between(taken) | Step::Within(taken)) => taken,
-                Ok(Step::End(taken)) => {
+                Ok(ScanStep::Between(taken) | ScanStep::Within(taken)) => taken,
+                Ok(ScanStep::End(taken)) => {
                     ends.push(at + taken);
                     taken
                 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::safe_point::Version;
+use super::resume_point::Version;
 
 /// Longest `timeoutSeconds` that is followed; a longer one is left to the API server.
 const TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -35,7 +35,7 @@ pub(super) enum Start {
 
 /// Pairs that a watch which is begun again has anew, or not at all.
 #[derive(Default)]
-struct Known<'a> {
+struct WatchParameters<'a> {
     resource_version: Option<&'a str>,
     resource_version_match: Option<&'a str>,
     send_initial_events: Option<&'a str>,
@@ -46,13 +46,13 @@ struct Known<'a> {
 impl Query {
     /// Reads a query. `None` where it could be read in two ways: with a pair twice, or encoded where nobody needs to.
     pub(super) fn parse(query: Option<&str>) -> Option<Self> {
-        let (mut known, mut rest) = (Known::default(), Vec::new());
+        let (mut parameters, mut rest) = (WatchParameters::default(), Vec::new());
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             if is_encoded(key) || pair.contains(';') {
                 return None;
             }
-            let Some(place) = known.place(key) else {
+            let Some(place) = parameters.place(key) else {
                 rest.push(pair);
                 continue;
             };
@@ -60,14 +60,14 @@ impl Query {
                 return None;
             }
         }
-        let timeout = match known.timeout.unwrap_or("0").parse().ok().map(Duration::from_secs)? {
+        let timeout = match parameters.timeout.unwrap_or("0").parse().ok().map(Duration::from_secs)? {
             // The API server draws one by lot.
             Duration::ZERO => None,
             timeout if timeout > TIMEOUT_MAX => return None,
             timeout => Some(timeout),
         };
-        let bookmarks = known.allow_bookmarks.is_some_and(is_on);
-        Some(Self { start: known.start(), bookmarks, timeout, rest: rest.join("&") })
+        let bookmarks = parameters.allow_bookmarks.is_some_and(is_on);
+        Some(Self { start: parameters.start(), bookmarks, timeout, rest: rest.join("&") })
     }
 
     /// The query with which bookmarks come whether the caller wants them or not; `None` where it is the caller's own.
@@ -97,7 +97,7 @@ const SEND_INITIAL_EVENTS: &str = "sendInitialEvents";
 const ALLOW_BOOKMARKS: &str = "allowWatchBookmarks";
 const TIMEOUT: &str = "timeoutSeconds";
 
-impl<'a> Known<'a> {
+impl<'a> WatchParameters<'a> {
     fn place(&mut self, key: &str) -> Option<&mut Option<&'a str>> {
         Some(match key {
             RESOURCE_VERSION => &mut self.resource_version,

@@ -1,4 +1,4 @@
-//! Passes a watch's events on, whole, and knows from where the watch could go on. Pure.
+//! Passes a watch's events on, complete, and knows from where the watch could go on. Pure.
 //!
 //! Nothing of an event is passed on before all of it is there, so that whoever loses the rest of the stream has lost no
 //! half event. What is larger than may be held is passed on as it comes, and makes the watch one that ends with its
@@ -8,17 +8,17 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use super::event::{Encoding, Kind, Scanner, Step, Unframed};
+use super::buffer_budget::{BufferBudget, Reservation};
+use super::event::{Encoding, EventKind, EventParseError, ScanStep, Scanner};
 use super::query::Query;
-use super::room::{Held, Room};
-use super::safe_point::{SafePoint, Unsafe, Version};
+use super::resume_point::{NotResumable, ResumePoint, Version};
 
 /// The events of one watch on their way to its caller.
 #[derive(Debug)]
 pub(super) struct Relay {
     encoding: Encoding,
     scanner: Scanner,
-    safe_point: SafePoint,
+    resume_point: ResumePoint,
     keeps_bookmarks_back: bool,
     event_bytes_max: usize,
     /// How an event begins whose end has not come.
@@ -27,8 +27,8 @@ pub(super) struct Relay {
     columns: Option<Bytes>,
     /// A Table was passed on, with which a caller has got all definitions that it will ever get.
     has_shown_columns: bool,
-    held: Held,
-    passing: Passing,
+    reservation: Reservation,
+    mode: PassMode,
     /// The last event was kept back, and what stands behind it will be too.
     kept_back: bool,
     /// What was passed on does not end with an event's last byte and a line's.
@@ -37,7 +37,7 @@ pub(super) struct Relay {
 
 /// What is done with the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Passing {
+enum PassMode {
     /// They are taken for events.
     Events,
     /// An event that is too large is passed on as it comes, to its end.
@@ -47,7 +47,7 @@ enum Passing {
 }
 
 /// What of a piece is passed on: a part of it, as long as that will do.
-enum Passed {
+enum RelayOutput {
     Nothing,
     Part(Range<usize>),
     Copy(BytesMut),
@@ -55,18 +55,23 @@ enum Passed {
 
 impl Relay {
     /// Passes on events of an answer to `query`, holding none that is larger than `event_bytes_max`.
-    pub(super) fn new(encoding: Encoding, query: &Query, event_bytes_max: usize, room: &Room) -> Self {
+    pub(super) fn new(
+        encoding: Encoding,
+        query: &Query,
+        event_bytes_max: usize,
+        budget: &BufferBudget,
+    ) -> Self {
         Self {
             encoding,
             scanner: Scanner::of(encoding),
-            safe_point: SafePoint::of(query.start.clone()),
+            resume_point: ResumePoint::of(query.start.clone()),
             keeps_bookmarks_back: !query.bookmarks,
             event_bytes_max,
             partial: BytesMut::new(),
             columns: None,
             has_shown_columns: false,
-            held: room.nothing(),
-            passing: Passing::Events,
+            reservation: budget.reserve(),
+            mode: PassMode::Events,
             kept_back: false,
             line_is_open: false,
         }
@@ -78,15 +83,15 @@ impl Relay {
 
     /// The next bytes that came, and what of them, and of those before, is to be passed on.
     pub(super) fn pass(&mut self, piece: &Bytes) -> Bytes {
-        let mut passed = Passed::Nothing;
+        let mut passed = RelayOutput::Nothing;
         let mut at = 0;
         while at < piece.len() {
-            let step = match self.passing {
-                Passing::Anything => Step::Between(piece.len() - at),
-                Passing::Events | Passing::Large => match self.scanner.step(&piece[at..]) {
+            let step = match self.mode {
+                PassMode::Anything => ScanStep::Between(piece.len() - at),
+                PassMode::Events | PassMode::Large => match self.scanner.step(&piece[at..]) {
                     Ok(step) => step,
-                    Err(Unframed) => {
-                        self.give_up(Unsafe::NotAnEvent, Passing::Anything, piece, &mut passed);
+                    Err(EventParseError) => {
+                        self.give_up(NotResumable::NotAnEvent, PassMode::Anything, piece, &mut passed);
                         continue;
                     }
                 },
@@ -102,18 +107,18 @@ impl Relay {
 
     /// The rest, where the stream came to a clean end.
     pub(super) fn rest(&mut self) -> Bytes {
-        self.held.release();
+        self.reservation.release();
         std::mem::take(&mut self.partial).freeze()
     }
 
     /// The version behind which the watch can be begun again.
-    pub(super) fn safe_point(&self) -> Result<&Version, Unsafe> {
-        self.safe_point.version()
+    pub(super) fn resume_point(&self) -> Result<&Version, NotResumable> {
+        self.resume_point.version()
     }
 
-    /// Whether all that was passed on are whole events.
+    /// Whether all that was passed on are complete events.
     pub(super) fn is_between_events(&self) -> bool {
-        self.passing == Passing::Events
+        self.mode == PassMode::Events
     }
 
     /// Begins anew with a stream that was begun at the safe point; what came of an event is forgotten. What is to be
@@ -128,7 +133,7 @@ impl Relay {
     /// Ends the watch with an ERROR event about `status`.
     pub(super) fn fail(&mut self, status: &[u8]) -> Bytes {
         let _forgotten = self.rest();
-        self.safe_point.never(Unsafe::Ended);
+        self.resume_point.never(NotResumable::TerminationReason);
         let mut passed = BytesMut::from(self.end_line());
         passed.extend_from_slice(&self.encoding.error_event(status));
         passed.freeze()
@@ -140,35 +145,35 @@ impl Relay {
     }
 
     /// Does what a step at `at` asks for, and says where the next one begins.
-    fn step(&mut self, step: Step, piece: &Bytes, at: usize, passed: &mut Passed) -> usize {
+    fn step(&mut self, step: ScanStep, piece: &Bytes, at: usize, passed: &mut RelayOutput) -> usize {
         match step {
-            Step::Between(length) => {
+            ScanStep::Between(length) => {
                 if !self.kept_back {
                     passed.part(piece, at..at + length);
                 }
                 at + length
             }
-            Step::Within(length) | Step::End(length) if self.passing == Passing::Large => {
+            ScanStep::Within(length) | ScanStep::End(length) if self.mode == PassMode::Large => {
                 passed.part(piece, at..at + length);
-                if matches!(step, Step::End(_)) {
-                    self.passing = Passing::Events;
+                if matches!(step, ScanStep::End(_)) {
+                    self.mode = PassMode::Events;
                     self.kept_back = false;
                 }
                 at + length
             }
-            Step::Within(length) | Step::End(length) if !self.fits(length) => {
-                self.give_up(Unsafe::TooLarge, Passing::Large, piece, passed);
+            ScanStep::Within(length) | ScanStep::End(length) if !self.fits(length) => {
+                self.give_up(NotResumable::TooLarge, PassMode::Large, piece, passed);
                 self.step(step, piece, at, passed)
             }
-            Step::Within(length) if !self.held.hold(self.partial.len() + length) => {
-                self.give_up(Unsafe::NoRoom, Passing::Large, piece, passed);
+            ScanStep::Within(length) if !self.reservation.resize(self.partial.len() + length) => {
+                self.give_up(NotResumable::NoRoom, PassMode::Large, piece, passed);
                 self.step(step, piece, at, passed)
             }
-            Step::Within(length) => {
+            ScanStep::Within(length) => {
                 self.partial.extend_from_slice(&piece[at..at + length]);
                 at + length
             }
-            Step::End(length) => {
+            ScanStep::End(length) => {
                 self.event(piece, at..at + length, passed);
                 at + length
             }
@@ -180,14 +185,14 @@ impl Relay {
     }
 
     /// From here on the watch ends with its tunnel.
-    fn give_up(&mut self, reason: Unsafe, passing: Passing, piece: &Bytes, passed: &mut Passed) {
-        self.safe_point.never(reason);
-        self.passing = passing;
+    fn give_up(&mut self, reason: NotResumable, mode: PassMode, piece: &Bytes, passed: &mut RelayOutput) {
+        self.resume_point.never(reason);
+        self.mode = mode;
         passed.bytes(piece, &self.rest());
     }
 
-    /// An event has become whole: what was held, and a part of `piece`.
-    fn event(&mut self, piece: &Bytes, place: Range<usize>, passed: &mut Passed) {
+    /// An event has become complete: what was held, and a part of `piece`.
+    fn event(&mut self, piece: &Bytes, place: Range<usize>, passed: &mut RelayOutput) {
         if self.partial.is_empty() {
             if self.is_passed_on(&piece[place.clone()], piece, passed) {
                 passed.part(piece, place);
@@ -199,19 +204,19 @@ impl Relay {
                 passed.bytes(piece, &event);
             }
         }
-        self.held.release();
+        self.reservation.release();
     }
 
     /// Takes note of an event, and says whether it is to be passed on as it is.
-    fn is_passed_on(&mut self, event: &[u8], piece: &Bytes, passed: &mut Passed) -> bool {
+    fn is_passed_on(&mut self, event: &[u8], piece: &Bytes, passed: &mut RelayOutput) -> bool {
         self.kept_back = false;
         let Ok(read) = self.encoding.read(event) else {
-            self.safe_point.never(Unsafe::NotAnEvent);
+            self.resume_point.never(NotResumable::NotAnEvent);
             return true;
         };
-        self.safe_point.told(&read);
+        self.resume_point.advance(&read);
         let columns = read.columns.as_ref();
-        if read.kind == Kind::Bookmark && self.keeps_bookmarks_back {
+        if read.kind == EventKind::Bookmark && self.keeps_bookmarks_back {
             self.kept_back = true;
             if let Some(columns) = columns.filter(|columns| !columns.empty && !self.has_shown_columns) {
                 self.columns = Some(Bytes::copy_from_slice(&event[columns.place.clone()]));
@@ -228,7 +233,7 @@ impl Relay {
     }
 }
 
-impl Passed {
+impl RelayOutput {
     fn part(&mut self, piece: &Bytes, part: Range<usize>) {
         match self {
             Self::Nothing => *self = Self::Part(part),

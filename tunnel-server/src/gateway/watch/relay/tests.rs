@@ -1,12 +1,12 @@
 //! What passes, what is kept back, and what stays known of it.
 
+mod event_codec;
 mod model;
-mod writing;
 
 use serde_json::{Value, json};
 
 use super::*;
-use writing::{Form, events_in};
+use event_codec::{Form, events_in};
 
 const ALL: [Form; 5] = [Form::Json, Form::Table, Form::Protobuf, Form::Cbor, Form::CborTable];
 
@@ -26,7 +26,7 @@ fn events_pass_whole_and_as_they_are_in_whatever_pieces_they_come() {
                 assert_eq!(events_in(form, &passed).1, 0, "{form:?}: a part of an event was passed on");
             }
             assert!(passed == stream, "{form:?} in pieces of {piece_bytes}");
-            assert_eq!(relay.safe_point().unwrap().as_str(), "10", "{form:?}");
+            assert_eq!(relay.resume_point().unwrap().as_str(), "10", "{form:?}");
         }
     }
 }
@@ -49,7 +49,7 @@ fn bookmarks_nobody_asked_for_are_kept_back_and_move_the_safe_point() {
             let (passed, relay) = pass_all(form, "resourceVersion=5", &stream, piece_bytes);
             let (events, rest) = events_in(form, &passed);
             assert_eq!((kinds(&events), rest), (vec!["ADDED", "ADDED"], 0), "{form:?}");
-            assert_eq!(relay.safe_point().unwrap().as_str(), "12", "{form:?}");
+            assert_eq!(relay.resume_point().unwrap().as_str(), "12", "{form:?}");
         }
         let (passed, _) = pass_all(form, "resourceVersion=5&allowWatchBookmarks=1", &stream, 64);
         assert!(passed == stream, "{form:?}: asked for, they pass");
@@ -99,13 +99,13 @@ fn an_event_at_the_limit_passes_whole_and_one_byte_more_makes_the_watch_end_with
         // Lengths are written in more bytes as they grow, so the padding that fits is looked for.
         let at_limit = (0..EVENT_BYTES_MAX).rev().find(|padding| one(*padding) <= EVENT_BYTES_MAX).unwrap();
         assert_eq!(one(at_limit), EVENT_BYTES_MAX, "{form:?}");
-        for (padding, safe_point) in [(at_limit, Ok("8")), (at_limit + 1, Err(Unsafe::TooLarge))] {
+        for (padding, resume_point) in [(at_limit, Ok("8")), (at_limit + 1, Err(NotResumable::TooLarge))] {
             let stream = form.written(&[event(padding), change("MODIFIED", "a", 8), bookmark(8)]);
             for piece_bytes in [1, 1000, stream.len()] {
                 let (passed, relay) = pass_all(form, "resourceVersion=5", &stream, piece_bytes);
                 let (events, rest) = events_in(form, &passed);
                 assert_eq!((kinds(&events), rest), (vec!["ADDED", "MODIFIED"], 0), "{form:?}");
-                assert_eq!(relay.safe_point().map(Version::as_str), safe_point, "{form:?}");
+                assert_eq!(relay.resume_point().map(Version::as_str), resume_point, "{form:?}");
             }
         }
     }
@@ -116,11 +116,12 @@ fn without_room_for_an_event_it_passes_as_it_comes() {
     for form in ALL {
         let query = Query::parse(Some("resourceVersion=5")).unwrap();
         let stream = form.written(&[change("ADDED", "a", 7)]);
-        let mut relay = Relay::new(form.encoding(), &query, EVENT_BYTES_MAX, &Room::of(stream.len() / 2));
+        let mut relay =
+            Relay::new(form.encoding(), &query, EVENT_BYTES_MAX, &BufferBudget::new(stream.len() / 2));
         let passed: Vec<u8> =
             stream.iter().flat_map(|byte| relay.pass(&Bytes::copy_from_slice(&[*byte]))).collect();
         assert!(passed == stream, "{form:?}");
-        assert_eq!(relay.safe_point(), Err(Unsafe::NoRoom), "{form:?}");
+        assert_eq!(relay.resume_point(), Err(NotResumable::NoRoom), "{form:?}");
     }
 }
 
@@ -141,7 +142,7 @@ fn what_is_no_event_passes_as_it_is_and_is_never_begun_again() {
             let (mut passed, mut relay) = pass_all(form, "resourceVersion=5", stream, piece_bytes);
             passed.extend_from_slice(&relay.rest());
             assert_eq!(passed, stream, "{form:?}");
-            assert_eq!(relay.safe_point(), Err(Unsafe::NotAnEvent), "{form:?} {stream:?}");
+            assert_eq!(relay.resume_point(), Err(NotResumable::NotAnEvent), "{form:?} {stream:?}");
         }
     }
 }
@@ -168,7 +169,7 @@ fn a_field_of_any_object_may_be_called_as_one_of_a_table() {
         let stream = form.written(std::slice::from_ref(&event));
         let (passed, relay) = pass_all(form, "resourceVersion=5", &stream, 10);
         assert!(passed == stream, "{form:?}");
-        assert_eq!(relay.safe_point().unwrap().as_str(), "7", "{form:?}");
+        assert_eq!(relay.resume_point().unwrap().as_str(), "7", "{form:?}");
     }
 }
 
@@ -198,13 +199,16 @@ fn an_error_is_the_last_event_and_in_the_callers_encoding() {
         let (events, rest) = events_in(form, &passed);
         assert_eq!((kinds(&events), rest), (vec!["ADDED", "ERROR"], 0), "{form:?}");
         assert_eq!(events[1]["object"]["message"], "gone", "{form:?}");
-        assert_eq!((relay.safe_point(), relay.encoding()), (Err(Unsafe::Ended), form.encoding()));
+        assert_eq!(
+            (relay.resume_point(), relay.encoding()),
+            (Err(NotResumable::TerminationReason), form.encoding())
+        );
     }
 }
 
 fn relay(form: Form, query: &str) -> Relay {
     let query = Query::parse(Some(query)).unwrap();
-    Relay::new(form.encoding(), &query, EVENT_BYTES_MAX, &Room::of(1 << 20))
+    Relay::new(form.encoding(), &query, EVENT_BYTES_MAX, &BufferBudget::new(1 << 20))
 }
 
 fn pass_all(form: Form, query: &str, stream: &[u8], piece_bytes: usize) -> (Vec<u8>, Relay) {

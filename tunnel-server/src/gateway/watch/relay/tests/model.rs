@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use super::ALL;
-use super::writing::{Form, events_in};
+use super::event_codec::{Form, events_in};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 /// What happens next.
 #[derive(Debug, Clone)]
-enum Turn {
+enum ModelStep {
     /// An object is written: created, changed, or deleted if it is there and `deletes`.
     Write { name: usize, deletes: bool },
     /// The API server tells every watch that wants to know how far it is.
@@ -30,7 +30,7 @@ enum Turn {
 
 /// What there is, and what has happened.
 #[derive(Debug, Default)]
-struct Store {
+struct ModelStore {
     version: u64,
     /// Name, to value and version.
     things: BTreeMap<&'static str, (u64, u64)>,
@@ -40,24 +40,24 @@ struct Store {
 }
 
 /// One caller's watch, with everything between it and the store.
-struct Watch {
+struct CallerWatch {
     form: Form,
     query: Query,
     relay: Relay,
-    sent: Sent,
+    sent: SentEvents,
     /// What the caller has got, and read.
     got: Vec<u8>,
     view: BTreeMap<String, (u64, u64)>,
     last_version: u64,
     /// Made-up events that are still to come, in no order of versions.
     initial: usize,
-    ended: Option<End>,
+    ended: Option<WatchEnd>,
     resumed: usize,
 }
 
 /// What the API server has sent and the gateway has not yet.
 #[derive(Default)]
-struct Sent {
+struct SentEvents {
     bytes: VecDeque<u8>,
     events: usize,
     /// Up to where in the history this stream has been told.
@@ -66,14 +66,14 @@ struct Sent {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum WatchEnd {
     /// The connection broke, and the caller sees that.
     Broken,
     /// An ERROR event.
     Told,
 }
 
-impl Store {
+impl ModelStore {
     fn write(&mut self, name: &'static str, deletes: bool) {
         // Other resources share the counter.
         self.version += 1 + self.version % 3;
@@ -97,10 +97,10 @@ impl Store {
     }
 
     /// Answers a watch: what is sent at once, or that it cannot be.
-    fn watch(&self, form: Form, query: &str) -> Result<Sent, Value> {
+    fn watch(&self, form: Form, query: &str) -> Result<SentEvents, Value> {
         let value = |key| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
         let wants_bookmarks = value("allowWatchBookmarks") == Some("true");
-        let mut sent = Sent { wants_bookmarks, told: self.history.len(), ..Sent::default() };
+        let mut sent = SentEvents { wants_bookmarks, told: self.history.len(), ..SentEvents::default() };
         let version = value("resourceVersion").map_or(0, |text| text.parse().unwrap_or(u64::MAX));
         let streams = value("sendInitialEvents") == Some("true");
         assert!(streams == (value("resourceVersionMatch") == Some("NotOlderThan")), "{query}");
@@ -121,13 +121,13 @@ impl Store {
     }
 }
 
-impl Sent {
+impl SentEvents {
     fn event(&mut self, form: Form, event: &Value) {
         self.bytes.extend(form.event(event, self.events == 0));
         self.events += 1;
     }
 
-    fn catch_up(&mut self, form: Form, store: &Store) {
+    fn catch_up(&mut self, form: Form, store: &ModelStore) {
         for (_, event) in &store.history[self.told..] {
             self.event(form, event);
         }
@@ -135,10 +135,10 @@ impl Sent {
     }
 }
 
-impl Watch {
-    fn begin(form: Form, query: &str, store: &Store) -> Self {
+impl CallerWatch {
+    fn begin(form: Form, query: &str, store: &ModelStore) -> Self {
         let parsed = Query::parse(Some(query)).unwrap();
-        let relay = Relay::new(form.encoding(), &parsed, 4096, &Room::of(1 << 20));
+        let relay = Relay::new(form.encoding(), &parsed, 4096, &BufferBudget::new(1 << 20));
         let asked = parsed.with_bookmarks(query).unwrap_or_else(|| query.to_owned());
         let from_version = query.contains("resourceVersion=") && !query.contains("resourceVersion=0");
         let lists = from_version && !query.contains("sendInitialEvents");
@@ -167,12 +167,12 @@ impl Watch {
     }
 
     /// The tunnel is lost, and the gateway does what it can.
-    fn lose(&mut self, store: &Store) {
+    fn lose(&mut self, store: &ModelStore) {
         if self.ended.is_some() {
             return;
         }
-        let Ok(version) = self.relay.safe_point().cloned() else {
-            self.ended = Some(End::Broken);
+        let Ok(version) = self.relay.resume_point().cloned() else {
+            self.ended = Some(WatchEnd::Broken);
             return;
         };
         match store.watch(self.form, &self.query.again(&version, None)) {
@@ -184,7 +184,7 @@ impl Watch {
             Err(status) => {
                 self.got.extend_from_slice(&self.relay.fail(&self.form.object(&status)));
                 self.read();
-                assert_eq!(self.ended, Some(End::Told), "the error reached the caller");
+                assert_eq!(self.ended, Some(WatchEnd::Told), "the error reached the caller");
             }
         }
     }
@@ -209,7 +209,7 @@ impl Watch {
         let metadata = &object["metadata"];
         if kind == "ERROR" {
             assert_eq!(event["object"]["code"], 410);
-            self.ended = Some(End::Told);
+            self.ended = Some(WatchEnd::Told);
             return;
         }
         let version: u64 = metadata["resourceVersion"].as_str().unwrap().parse().unwrap();
@@ -292,28 +292,28 @@ const QUERIES: [&str; 5] = [
 
 type Chosen = (Form, &'static str, bool);
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn turn() -> impl Strategy<Value = ModelStep> {
     prop_oneof![
-        4 => (0..NAMES.len(), any::<bool>()).prop_map(|(name, deletes)| Turn::Write { name, deletes }),
-        1 => Just(Turn::Bookmark),
-        6 => (0..600usize, 1..200usize).prop_map(|(bytes, piece_bytes)| Turn::Move { bytes, piece_bytes }),
-        2 => (0..4usize).prop_map(|watch| Turn::Lose { watch }),
-        1 => Just(Turn::Compact),
+        4 => (0..NAMES.len(), any::<bool>()).prop_map(|(name, deletes)| ModelStep::Write { name, deletes }),
+        1 => Just(ModelStep::Bookmark),
+        6 => (0..600usize, 1..200usize).prop_map(|(bytes, piece_bytes)| ModelStep::Move { bytes, piece_bytes }),
+        2 => (0..4usize).prop_map(|watch| ModelStep::Lose { watch }),
+        1 => Just(ModelStep::Compact),
     ]
 }
 
-fn run(before: &[(usize, bool)], turns: &[Turn], watches: &[Chosen]) {
+fn run(before: &[(usize, bool)], turns: &[ModelStep], watches: &[Chosen]) {
     let mut store = store(before);
-    let mut watches: Vec<Watch> = watches.iter().map(|chosen| begin(&store, *chosen)).collect();
+    let mut watches: Vec<CallerWatch> = watches.iter().map(|chosen| begin(&store, *chosen)).collect();
     for turn in turns {
         match *turn {
-            Turn::Write { name, deletes } => store.write(NAMES[name], deletes),
-            Turn::Compact => store.compacted = store.version,
-            Turn::Lose { watch } => {
+            ModelStep::Write { name, deletes } => store.write(NAMES[name], deletes),
+            ModelStep::Compact => store.compacted = store.version,
+            ModelStep::Lose { watch } => {
                 let count = watches.len();
                 watches[watch % count].lose(&store);
             }
-            Turn::Bookmark => {
+            ModelStep::Bookmark => {
                 for watch in &mut watches {
                     watch.sent.catch_up(watch.form, &store);
                     if watch.sent.wants_bookmarks {
@@ -321,7 +321,7 @@ fn run(before: &[(usize, bool)], turns: &[Turn], watches: &[Chosen]) {
                     }
                 }
             }
-            Turn::Move { bytes, piece_bytes } => {
+            ModelStep::Move { bytes, piece_bytes } => {
                 for watch in watches.iter_mut().filter(|watch| watch.ended.is_none()) {
                     watch.sent.catch_up(watch.form, &store);
                     watch.receive(bytes, piece_bytes);
@@ -333,7 +333,7 @@ fn run(before: &[(usize, bool)], turns: &[Turn], watches: &[Chosen]) {
 }
 
 /// Lets everything arrive that was sent, and compares.
-fn settle(watch: &mut Watch, store: &Store) {
+fn settle(watch: &mut CallerWatch, store: &ModelStore) {
     if watch.ended.is_none() {
         watch.sent.catch_up(watch.form, store);
         watch.receive(usize::MAX, 300);
@@ -343,22 +343,22 @@ fn settle(watch: &mut Watch, store: &Store) {
     }
 }
 
-fn store(before: &[(usize, bool)]) -> Store {
-    let mut store = Store { version: 8, ..Store::default() };
+fn store(before: &[(usize, bool)]) -> ModelStore {
+    let mut store = ModelStore { version: 8, ..ModelStore::default() };
     before.iter().for_each(|(name, deletes)| store.write(NAMES[*name], *deletes));
     store
 }
 
-fn grow(store: &mut Store) {
+fn grow(store: &mut ModelStore) {
     store.write("b", false);
     store.write("a", true);
     store.write("c", false);
 }
 
-fn begin(store: &Store, (form, query, bookmarks): Chosen) -> Watch {
+fn begin(store: &ModelStore, (form, query, bookmarks): Chosen) -> CallerWatch {
     let query = query.replace("NOW", &store.version.to_string());
     let query = if bookmarks { format!("{query}&allowWatchBookmarks=true") } else { query };
-    Watch::begin(form, &query, store)
+    CallerWatch::begin(form, &query, store)
 }
 
 fn event(kind: &str, name: &str, value: u64, version: u64) -> Value {

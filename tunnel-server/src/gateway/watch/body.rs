@@ -13,50 +13,56 @@ use proto::session::Health;
 use tracing::info;
 use transport::TunnelEnded;
 
-use super::Watch;
-use super::again::{Outcome, written};
+use super::ResumableWatch;
 use super::relay::Relay;
-use super::safe_point::Unsafe;
-use crate::exchanges::Ended;
-use crate::gateway::body::Passed;
-use crate::gateway::forward::{Answered, Source};
+use super::resume::{ResumeOutcome, written};
+use super::resume_point::NotResumable;
+use crate::exchanges::TerminationReason;
+use crate::gateway::body::TunnelBody;
+use crate::gateway::forward::{ResponseSource, TunnelResponse};
 use crate::metrics::{self, ParkedWatch, WatchEnded};
 use crate::shares::Share;
 
 /// A watch's events on their way to its caller. Dropped before its end, it abandons whatever it is about.
-pub(in crate::gateway) struct Watched {
-    watch: Arc<Watch>,
+pub(in crate::gateway) struct WatchBody {
+    watch: Arc<ResumableWatch>,
     relay: Relay,
-    state: State,
+    state: WatchState,
     _share: Share,
 }
 
-enum State {
+enum WatchState {
     /// Events come.
-    Goes(Going),
+    Goes(EventStream),
     /// The tunnel was lost; another one is waited for.
-    Parked { again: Again, _parked: ParkedWatch },
+    Parked { again: ResumeFuture, _parked: ParkedWatch },
     /// Nothing comes any more.
     Over,
 }
 
 /// A stream of events.
-struct Going {
-    passed: Passed,
-    source: Source,
+struct EventStream {
+    passed: TunnelBody,
+    source: ResponseSource,
     /// Resolves when the watch is better begun again over another tunnel.
-    moves: Option<Moves>,
+    moves: Option<MoveFuture>,
 }
 
-type Again = Pin<Box<dyn Future<Output = Outcome> + Send>>;
-type Moves = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ResumeFuture = Pin<Box<dyn Future<Output = ResumeOutcome> + Send>>;
+type MoveFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The next piece for the caller, or nothing any more.
 type Piece = Option<Result<Frame<Bytes>, hyper::Error>>;
 
-impl Watched {
-    pub(super) fn new(watch: Arc<Watch>, relay: Relay, passed: Passed, source: Source, share: Share) -> Self {
-        let state = State::Goes(Going::of(&watch, passed, source));
+impl WatchBody {
+    pub(super) fn new(
+        watch: Arc<ResumableWatch>,
+        relay: Relay,
+        passed: TunnelBody,
+        source: ResponseSource,
+        share: Share,
+    ) -> Self {
+        let state = WatchState::Goes(EventStream::of(&watch, passed, source));
         Self { watch, relay, state, _share: share }
     }
 
@@ -64,12 +70,12 @@ impl Watched {
     pub(in crate::gateway) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Piece> {
         loop {
             let piece = match &mut self.state {
-                State::Goes(_) => ready!(self.poll_stream(cx)),
-                State::Parked { again, .. } => {
+                WatchState::Goes(_) => ready!(self.poll_stream(cx)),
+                WatchState::Parked { again, .. } => {
                     let outcome = ready!(again.as_mut().poll(cx));
                     self.begin_again(outcome)
                 }
-                State::Over => return Poll::Ready(None),
+                WatchState::Over => return Poll::Ready(None),
             };
             if let Some(piece) = piece {
                 return Poll::Ready(Some(piece));
@@ -79,12 +85,12 @@ impl Watched {
 
     /// What the stream brings; `None` where the next state says more.
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Piece> {
-        let State::Goes(going) = &mut self.state else { return Poll::Ready(None) };
+        let WatchState::Goes(going) = &mut self.state else { return Poll::Ready(None) };
         let Poll::Ready(frame) = going.passed.poll_frame(cx) else {
             ready!(going.poll_moves(cx));
             // Whoever cannot be begun again stays where it is: the tunnel may come back.
             going.moves = None;
-            return if self.relay.safe_point().is_ok() { Poll::Ready(self.park()) } else { Poll::Pending };
+            return if self.relay.resume_point().is_ok() { Poll::Ready(self.park()) } else { Poll::Pending };
         };
         Poll::Ready(match frame {
             Some(Ok(frame)) => match frame.into_data() {
@@ -97,11 +103,11 @@ impl Watched {
                 Err(trailers) => Some(Ok(trailers)),
             },
             None => {
-                self.state = State::Over;
+                self.state = WatchState::Over;
                 of(self.relay.rest())
             }
             Some(Err(error)) if !going.source.is_lost(&error) => self.end(error, None),
-            Some(Err(error)) => match self.relay.safe_point() {
+            Some(Err(error)) => match self.relay.resume_point() {
                 Ok(_) => self.park(),
                 Err(reason) => self.end(error, Some(reason)),
             },
@@ -109,61 +115,61 @@ impl Watched {
     }
 
     /// Ends it with an ERROR event; `None` within an event that has begun to pass, where none can stand.
-    pub(in crate::gateway) fn cut(&mut self, why: Ended) -> Option<Bytes> {
-        self.state = State::Over;
+    pub(in crate::gateway) fn cut(&mut self, why: TerminationReason) -> Option<Bytes> {
+        self.state = WatchState::Over;
         let status = written(&why.into(), self.relay.encoding());
         self.relay.is_between_events().then(|| self.relay.fail(&status))
     }
 
     /// Ends as the stream did.
-    fn end(&mut self, error: hyper::Error, reason: Option<Unsafe>) -> Piece {
+    fn end(&mut self, error: hyper::Error, reason: Option<NotResumable>) -> Piece {
         if let Some(reason) = reason {
             metrics::watch_ended(reason.into());
             let cluster = self.watch.action.cluster();
             info!(%cluster, %reason, "a watch ended with its tunnel");
         }
-        self.state = State::Over;
+        self.state = WatchState::Over;
         Some(Err(error))
     }
 
     fn park(&mut self) -> Piece {
-        if let Ok(version) = self.relay.safe_point() {
-            let again = Arc::clone(&self.watch).again(version.clone(), self.relay.encoding());
-            self.state = State::Parked { again: Box::pin(again), _parked: ParkedWatch::begin() };
+        if let Ok(version) = self.relay.resume_point() {
+            let again = Arc::clone(&self.watch).resume(version.clone(), self.relay.encoding());
+            self.state = WatchState::Parked { again: Box::pin(again), _parked: ParkedWatch::begin() };
         }
         None
     }
 
-    fn begin_again(&mut self, outcome: Outcome) -> Piece {
+    fn begin_again(&mut self, outcome: ResumeOutcome) -> Piece {
         match outcome {
-            Outcome::Goes(answered) => {
-                let Answered { response, source } = *answered;
+            ResumeOutcome::Goes(answered) => {
+                let TunnelResponse { response, source } = *answered;
                 metrics::watch_resumed();
-                self.state = State::Goes(Going::of(&self.watch, response.into_body(), source));
+                self.state = WatchState::Goes(EventStream::of(&self.watch, response.into_body(), source));
                 of(self.relay.begin_again())
             }
-            Outcome::Refused(reason, status) => {
+            ResumeOutcome::Refused(reason, status) => {
                 metrics::watch_ended(reason);
-                self.state = State::Over;
+                self.state = WatchState::Over;
                 of(self.relay.fail(&status))
             }
             // As the API server ends a watch: whoever watches goes on from where it was.
-            Outcome::Over => {
+            ResumeOutcome::Over => {
                 metrics::watch_ended(WatchEnded::TimedOut);
-                self.state = State::Over;
+                self.state = WatchState::Over;
                 None
             }
-            Outcome::Stopping => {
+            ResumeOutcome::Stopping => {
                 metrics::watch_ended(WatchEnded::Stopping);
-                self.state = State::Over;
+                self.state = WatchState::Over;
                 None
             }
         }
     }
 }
 
-impl Going {
-    fn of(watch: &Arc<Watch>, passed: Passed, source: Source) -> Self {
+impl EventStream {
+    fn of(watch: &Arc<ResumableWatch>, passed: TunnelBody, source: ResponseSource) -> Self {
         let moves = Some(moves(watch, &source));
         Self { passed, source, moves }
     }
@@ -173,7 +179,7 @@ impl Going {
     }
 }
 
-impl Source {
+impl ResponseSource {
     /// Whether what broke was the tunnel, or the agent at its far end; not the API server, nor this server.
     fn is_lost(&self, error: &hyper::Error) -> bool {
         // A stream may know before its tunnel does.
@@ -187,16 +193,16 @@ impl Source {
     }
 }
 
-impl From<Unsafe> for WatchEnded {
-    fn from(reason: Unsafe) -> Self {
+impl From<NotResumable> for WatchEnded {
+    fn from(reason: NotResumable) -> Self {
         match reason {
-            Unsafe::NotYet => Self::NoSafePoint,
-            Unsafe::Query => Self::UnclearQuery,
-            Unsafe::TooLarge => Self::EventTooLarge,
-            Unsafe::NoRoom => Self::NoRoom,
-            Unsafe::NotAnEvent => Self::NotAnEvent,
-            Unsafe::Unordered => Self::Unordered,
-            Unsafe::Ended => Self::ErrorEvent,
+            NotResumable::NotYet => Self::NoSafePoint,
+            NotResumable::Query => Self::UnclearQuery,
+            NotResumable::TooLarge => Self::EventTooLarge,
+            NotResumable::NoRoom => Self::NoRoom,
+            NotResumable::NotAnEvent => Self::NotAnEvent,
+            NotResumable::Unordered => Self::Unordered,
+            NotResumable::TerminationReason => Self::ErrorEvent,
         }
     }
 }
@@ -219,10 +225,10 @@ fn is_of_tunnel(error: &(dyn Error + 'static)) -> bool {
 
 /// Resolves when `source` is silent while another tunnel of its cluster is not, for long enough; or its agent stops, and
 /// another one is there.
-fn moves(watch: &Arc<Watch>, source: &Source) -> Moves {
+fn moves(watch: &Arc<ResumableWatch>, source: &ResponseSource) -> MoveFuture {
     let (watch, route) = (Arc::clone(watch), source.route.clone());
     Box::pin(async move {
-        let (registry, cluster) = (&watch.gateway.0.passage.registry, watch.action.cluster());
+        let (registry, cluster) = (&watch.gateway.0.context.registry, watch.action.cluster());
         // Both arms are cancel-safe: they only look.
         tokio::select! {
             () = registry.settled_elsewhere(cluster, &route) => {}

@@ -8,7 +8,7 @@ use futures::{StreamExt as _, stream};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::info;
 
-use super::{Ended, Entry, LOOK_EVERY, SHARDS, Table};
+use super::{CHECK_EVERY, ExchangeEntry, ExchangeTable, SHARDS, TerminationReason};
 use crate::identity::questions::ASKED_MAX;
 use crate::identity::{Caller, KeptToken, NotAuthenticated};
 use crate::permit::{Opinion, Question};
@@ -21,16 +21,16 @@ pub const UNASKED_MAX: Duration = Duration::from_secs(5 * 60);
 pub const REVIEWED_EVERY: Duration = Duration::from_secs(4 * 60);
 
 /// When each that goes on was last answered by a yes: by one all of them have begun.
-struct Heard<K>(HashMap<K, Instant>);
+struct LastApproval<K>(HashMap<K, Instant>);
 
-impl Table {
+impl ExchangeTable {
     /// Ends what another cluster comes to forbid, as long as the server runs: it is asked again about each exchange whenever its
     /// last answer counts no more, and about each token that it has reviewed every [`REVIEWED_EVERY`]. What cannot be told goes
     /// on for [`UNASKED_MAX`] behind that.
-    pub async fn keep_asking(self) {
-        let mut time = interval(LOOK_EVERY);
+    pub async fn reauthorize(self) {
+        let mut time = interval(CHECK_EVERY);
         time.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut permitted, mut reviewed) = (Heard(HashMap::new()), Heard(HashMap::new()));
+        let (mut permitted, mut reviewed) = (LastApproval(HashMap::new()), LastApproval(HashMap::new()));
         loop {
             let now = time.tick().await;
             let open = self.questions();
@@ -42,13 +42,18 @@ impl Table {
             let mut asked = stream::iter(asked).buffer_unordered(ASKED_MAX);
             while let Some((question, opinion)) = asked.next().await {
                 if permitted.is_over(&question, Duration::ZERO, opinion, Instant::now()) {
-                    let why = if opinion == Opinion::No { Ended::ForbiddenByHost } else { Ended::HostAway };
+                    let why = if opinion == Opinion::No {
+                        TerminationReason::ForbiddenByHost
+                    } else {
+                        TerminationReason::HostAway
+                    };
                     self.end_all(why, |entry| entry.permit.question() == Some(&question));
                 }
             }
-            let bearers = self.bearers();
-            reviewed.keep(&bearers.keys().cloned().collect(), now);
-            let due = bearers.into_iter().filter(|(token, _)| reviewed.is_due(token, REVIEWED_EVERY, now));
+            let reviewed_callers = self.reviewed_callers();
+            reviewed.keep(&reviewed_callers.keys().cloned().collect(), now);
+            let due =
+                reviewed_callers.into_iter().filter(|(token, _)| reviewed.is_due(token, REVIEWED_EVERY, now));
             let asked = due.map(async |(token, caller)| {
                 let again = self.0.authenticator.review_again(&caller, SystemTime::now()).await;
                 (token, opinion(&again))
@@ -57,7 +62,11 @@ impl Table {
                 stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(ASKED_MAX).collect().await;
             for (token, opinion) in asked {
                 if reviewed.is_over(&token, REVIEWED_EVERY, opinion, Instant::now()) {
-                    let why = if opinion == Opinion::No { Ended::Revoked } else { Ended::HostAway };
+                    let why = if opinion == Opinion::No {
+                        TerminationReason::Revoked
+                    } else {
+                        TerminationReason::HostAway
+                    };
                     self.end_all(why, |entry| entry.permit.caller().token() == Some(&token));
                 }
             }
@@ -75,20 +84,20 @@ impl Table {
     }
 
     /// Those whose tokens were reviewed, each token once.
-    fn bearers(&self) -> HashMap<KeptToken, Caller> {
-        let mut bearers = HashMap::new();
+    fn reviewed_callers(&self) -> HashMap<KeptToken, Caller> {
+        let mut reviewed_callers = HashMap::new();
         for shard in 0..SHARDS {
             let entries = self.0.shard(shard as u64);
             for caller in entries.values().map(|entry| entry.permit.caller()) {
                 if let Some(token) = caller.token() {
-                    bearers.entry(token.clone()).or_insert_with(|| caller.clone());
+                    reviewed_callers.entry(token.clone()).or_insert_with(|| caller.clone());
                 }
             }
         }
-        bearers
+        reviewed_callers
     }
 
-    fn end_all(&self, why: Ended, is_concerned: impl Fn(&Entry) -> bool) {
+    fn end_all(&self, why: TerminationReason, is_concerned: impl Fn(&ExchangeEntry) -> bool) {
         let mut count = 0;
         for shard in 0..SHARDS {
             let entries = self.0.shard(shard as u64);
@@ -100,7 +109,7 @@ impl Table {
     }
 }
 
-impl<K: Clone + Eq + Hash> Heard<K> {
+impl<K: Clone + Eq + Hash> LastApproval<K> {
     /// Forgets what is over, and takes what is new as answered by a yes at `now`.
     fn keep(&mut self, open: &HashSet<K>, now: Instant) {
         self.0.retain(|one, _| open.contains(one));
@@ -144,7 +153,7 @@ mod tests {
     #[test]
     fn a_no_ends_at_once_and_silence_when_it_has_lasted_too_long() {
         let began = Instant::now();
-        let mut heard = Heard(HashMap::new());
+        let mut heard = LastApproval(HashMap::new());
         heard.keep(&["one"].into(), began);
         let late = began + REVIEWED_EVERY + UNASKED_MAX;
         assert!(!heard.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late - TICK));
@@ -158,7 +167,7 @@ mod tests {
     #[test]
     fn what_goes_on_is_asked_about_every_so_often_and_what_is_over_no_more() {
         let began = Instant::now();
-        let mut heard = Heard(HashMap::new());
+        let mut heard = LastApproval(HashMap::new());
         heard.keep(&["one", "other"].into(), began);
         assert!(!heard.is_due(&"one", REVIEWED_EVERY, began + REVIEWED_EVERY - TICK));
         assert!(heard.is_due(&"one", REVIEWED_EVERY, began + REVIEWED_EVERY));

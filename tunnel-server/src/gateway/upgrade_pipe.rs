@@ -11,19 +11,19 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use super::body::{AnswerBody, Passed, Whole};
-use super::forward::{Exchange, Sent, handshake};
-use super::held::Slot;
+use super::body::{AnswerBody, BodyComplete, TunnelBody};
+use super::forward::{OpenedExchange, RequestBody, handshake};
+use super::guarded_body::RequestSlot;
 use super::refusal::Refusal;
 use super::stack::CallerBody;
-use crate::exchanges::record::counted;
-use crate::exchanges::stalls::Taking;
+use crate::exchanges::audit::count_bytes;
+use crate::exchanges::slow_readers::ReadProgress;
 use crate::shares::Share;
 
 /// Bytes that a pipe holds in each direction.
 const PIPE_BYTES: usize = 16 * 1024;
 
-impl Exchange {
+impl OpenedExchange {
     /// Asks for an upgrade. Bytes behind the request stay where they are until the API server has accepted; if it does
     /// not, its answer is passed on and the caller's connection ends behind it.
     pub(super) async fn upgrade(
@@ -32,35 +32,36 @@ impl Exchange {
         mut request: Request<CallerBody>,
         mut share: Share,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let answering = self.answering();
+        let response_context = self.response_context();
         let caller = hyper::upgrade::on(&mut request);
-        let slot = request.body().held().clone();
-        let (mut request, progress) = self.rewritten(request.map(Sent::Caller))?;
+        let slot = request.body().guard().clone();
+        let (mut request, progress) = self.rewritten(request.map(RequestBody::Caller))?;
         ask(protocol, request.headers_mut());
-        let taking = self.stream.taking();
-        let (mut sender, connection) = handshake(self.stream, &answering.cluster).await?;
-        let (whole, wholeness) = oneshot::channel();
-        self.scope.spawn_on(self.route.home, carry(connection.with_upgrades(), wholeness, taking.clone()));
+        let read_progress = self.stream.read_progress();
+        let (mut sender, connection) = handshake(self.stream, &response_context.cluster).await?;
+        let (complete, completed) = oneshot::channel();
+        self.scope
+            .spawn_on(self.route.home, carry(connection.with_upgrades(), completed, read_progress.clone()));
         // The exchange itself may run as long as it likes; whether there is one is soon known.
         let answer = sender.send_request(request);
-        let mut response = answering.head(answer, Some(progress), &self.route.tunnel).await?;
+        let mut response = response_context.head(answer, Some(progress), &self.route.tunnel).await?;
         share.begun();
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
             let edge = hyper::upgrade::on(&mut response);
-            let mut answer = answering.cleaned(response)?;
-            if let Some(record) = slot.record() {
-                record.answered(answer.status());
+            let mut answer = response_context.cleaned(response)?;
+            if let Some(record) = slot.audit_entry() {
+                record.set_status(answer.status());
             }
             ask(protocol, answer.headers_mut());
-            self.scope.spawn_on(self.route.home, pipe(caller, edge, whole, taking, (slot, share)));
+            self.scope.spawn_on(self.route.home, pipe(caller, edge, complete, read_progress, (slot, share)));
             return Ok(answer.map(|_| AnswerBody::text("")));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Refusal::Nonsense(answering.cluster));
+            return Err(Refusal::Nonsense(response_context.cluster));
         }
-        let answer = answering.cleaned(response)?;
-        Ok(answer.map(|body| AnswerBody::passed(Passed::new(body, whole, taking), share)))
+        let answer = response_context.cleaned(response)?;
+        Ok(answer.map(|body| AnswerBody::passed(TunnelBody::new(body, complete, read_progress), share)))
     }
 }
 
@@ -73,14 +74,14 @@ fn ask(protocol: Protocol, headers: &mut http::HeaderMap) {
 /// Moves an upgrade's exchange, on the tunnel's home, until it is upgraded, or its answer was taken, or nobody wants it.
 async fn carry(
     connection: impl Future<Output = hyper::Result<()>>,
-    wholeness: oneshot::Receiver<Whole>,
-    taking: Taking,
+    completed: oneshot::Receiver<BodyComplete>,
+    read_progress: ReadProgress,
 ) {
     let mut connection = std::pin::pin!(connection);
     // All arms are cancel-safe: the connection is polled by reference, and a word that was said stays said.
     tokio::select! {
-        () = taking.ended() => return,
-        whole = wholeness => if whole.is_err() {
+        () = read_progress.ended() => return,
+        complete = completed => if complete.is_err() {
             // Dropped unfinished, which aborts the stream.
             return;
         },
@@ -96,17 +97,18 @@ async fn carry(
 async fn pipe(
     caller: OnUpgrade,
     edge: OnUpgrade,
-    whole: oneshot::Sender<Whole>,
-    taking: Taking,
-    held: (Slot, Share),
+    complete: oneshot::Sender<BodyComplete>,
+    read_progress: ReadProgress,
+    held: (RequestSlot, Share),
 ) {
     let joined: Result<(Upgraded, Upgraded), hyper::Error> = async { Ok((caller.await?, edge.await?)) }.await;
     // From here on the stream belongs to the pipe.
-    let _ = whole.send(Whole);
+    let _ = complete.send(BodyComplete);
     match joined {
         Ok((caller, edge)) => {
-            let record = held.0.record();
-            let (mut caller, mut edge) = (counted(TokioIo::new(caller), record.cloned()), TokioIo::new(edge));
+            let record = held.0.audit_entry();
+            let (mut caller, mut edge) =
+                (count_bytes(TokioIo::new(caller), record.cloned()), TokioIo::new(edge));
             let piped = copy_bidirectional_with_sizes(&mut caller, &mut edge, PIPE_BYTES, PIPE_BYTES);
             // Both arms are cancel-safe: what is cut here is meant to be cut.
             tokio::select! {
@@ -116,12 +118,12 @@ async fn pipe(
                     }
                     if let Some(record) = record {
                         match piped {
-                            Ok(_) => record.ends(EndReason::Clean),
-                            Err(_) => record.breaks(EndReason::ClientCancel),
+                            Ok(_) => record.set_end(EndReason::Clean),
+                            Err(_) => record.set_broken(EndReason::ClientCancel),
                         }
                     }
                 }
-                () = taking.ended() => {}
+                () = read_progress.ended() => {}
             }
         }
         Err(error) => debug!(error = %chain(&error), "an upgrade was not completed"),

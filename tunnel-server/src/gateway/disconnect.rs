@@ -31,57 +31,59 @@ const AHEAD_BYTES_MAX: usize = 64 * 1024;
 const READ_BYTES_MAX: usize = 16 * 1024;
 
 /// A caller's connection, shared by hyper and by the watch for its end. Both are polled by one task.
-pub(super) struct Watched(Arc<Mutex<Ahead>>);
+pub(super) struct WatchedConnection(Arc<Mutex<ReadAhead>>);
 
 /// Resolves when the caller hung up in the middle of an exchange.
-pub(super) struct HungUp {
-    ahead: Weak<Mutex<Ahead>>,
-    exchange: Arc<Exchange>,
+pub(super) struct Disconnected {
+    ahead: Weak<Mutex<ReadAhead>>,
+    exchange: Arc<ExchangeState>,
     /// Resolves with the caller's FIN or RST; there once an upload has filled the room.
-    far_end: Option<FarEnd>,
+    peer_closed: Option<PeerClosed>,
 }
 
-type FarEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+type PeerClosed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Where the exchange on the connection stands; at most one runs at a time on HTTP/1.1.
 #[derive(Default)]
-pub(super) struct Exchange {
+pub(super) struct ExchangeState {
     running: AtomicBool,
     uploading: AtomicBool,
     upgraded: AtomicBool,
 }
 
 /// Marks an exchange as running until it is dropped.
-pub(super) struct Running(Arc<Exchange>);
+pub(super) struct RunningGuard(Arc<ExchangeState>);
 
-struct Ahead {
+struct ReadAhead {
     stream: Lingering<TlsStream<TcpStream>>,
     bytes: BytesMut,
     ended: Option<io::Result<()>>,
-    exchange: Arc<Exchange>,
+    exchange: Arc<ExchangeState>,
 }
 
 /// Wraps a caller's connection.
-pub(super) fn watch(stream: TlsStream<TcpStream>) -> (Watched, HungUp, Arc<Exchange>) {
-    let exchange = Arc::new(Exchange::default());
+pub(super) fn watch(stream: TlsStream<TcpStream>) -> (WatchedConnection, Disconnected, Arc<ExchangeState>) {
+    let exchange = Arc::new(ExchangeState::default());
     let stream = Lingering::new(stream);
-    let ahead = Ahead { stream, bytes: BytesMut::new(), ended: None, exchange: Arc::clone(&exchange) };
+    let ahead = ReadAhead { stream, bytes: BytesMut::new(), ended: None, exchange: Arc::clone(&exchange) };
     let ahead = Arc::new(Mutex::new(ahead));
-    let hung_up = HungUp { ahead: Arc::downgrade(&ahead), exchange: Arc::clone(&exchange), far_end: None };
-    (Watched(ahead), hung_up, exchange)
+    let disconnected =
+        Disconnected { ahead: Arc::downgrade(&ahead), exchange: Arc::clone(&exchange), peer_closed: None };
+    (WatchedConnection(ahead), disconnected, exchange)
 }
 
 /// Whether behind such an answer the connection is a pipe's and no longer HTTP's.
-pub(super) fn is_handed_over(is_connect: bool, status: StatusCode) -> bool {
+pub(super) fn is_protocol_switch(is_connect: bool, status: StatusCode) -> bool {
     status == StatusCode::SWITCHING_PROTOCOLS || (is_connect && status.is_success())
 }
 
-impl Watched {
+impl WatchedConnection {
     /// The connection itself, behind what was read ahead of it, once nobody watches it any more.
     pub(super) fn into_near(self) -> Box<dyn Near> {
         match Arc::try_unwrap(self.0) {
             Ok(ahead) => {
-                let Ahead { stream, bytes, .. } = ahead.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let ReadAhead { stream, bytes, .. } =
+                    ahead.into_inner().unwrap_or_else(PoisonError::into_inner);
                 Box::new(Behind::new(bytes.freeze(), stream.into_inner()))
             }
             Err(watched) => Box::new(TokioIo::new(Self(watched))),
@@ -89,17 +91,17 @@ impl Watched {
     }
 }
 
-impl Near for TokioIo<Watched> {
+impl Near for TokioIo<WatchedConnection> {
     /// It may be watched where it is.
     fn come_here(&mut self) {}
 }
 
-impl Exchange {
+impl ExchangeState {
     /// Begins an exchange whose request has a body, or none.
-    pub(super) fn begin(self: &Arc<Self>, has_body: bool) -> Running {
+    pub(super) fn begin(self: &Arc<Self>, has_body: bool) -> RunningGuard {
         self.uploading.store(has_body, Ordering::Relaxed);
         self.running.store(true, Ordering::Relaxed);
-        Running(Arc::clone(self))
+        RunningGuard(Arc::clone(self))
     }
 
     /// From its answer on the connection is no longer HTTP's, and its halves end by themselves.
@@ -108,14 +110,14 @@ impl Exchange {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.running.store(false, Ordering::Relaxed);
         self.0.uploading.store(false, Ordering::Relaxed);
     }
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Reads ahead until there is nothing to read, or no room.
     fn poll_fill(&mut self, cx: &mut Context<'_>) {
         let mut chunk = [0; 4096];
@@ -132,7 +134,7 @@ impl Ahead {
     }
 }
 
-impl Future for HungUp {
+impl Future for Disconnected {
     type Output = ();
 
     /// Never ready between exchanges: there hyper reads, and sees the end itself. The task that polls this is the one
@@ -140,7 +142,7 @@ impl Future for HungUp {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         if !this.exchange.running.load(Ordering::Relaxed) {
-            this.far_end = None;
+            this.peer_closed = None;
             return Poll::Pending;
         }
         // Behind an upgrade it is whoever has the connection that sees its end.
@@ -157,13 +159,13 @@ impl Future for HungUp {
         if !this.exchange.uploading.load(Ordering::Relaxed) {
             return Poll::Ready(());
         }
-        let far_end =
-            this.far_end.get_or_insert_with(|| Box::pin(far_end(ahead.stream.get_ref().get_ref().0)));
-        far_end.as_mut().poll(cx)
+        let peer_closed =
+            this.peer_closed.get_or_insert_with(|| Box::pin(peer_closed(ahead.stream.get_ref().get_ref().0)));
+        peer_closed.as_mut().poll(cx)
     }
 }
 
-impl Read for Watched {
+impl Read for WatchedConnection {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -195,7 +197,7 @@ impl Read for Watched {
     }
 }
 
-impl Write for Watched {
+impl Write for WatchedConnection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut lock(&self.0).stream).poll_write(cx, bytes)
     }
@@ -225,12 +227,12 @@ impl Write for Watched {
     }
 }
 
-fn lock(ahead: &Mutex<Ahead>) -> MutexGuard<'_, Ahead> {
+fn lock(ahead: &Mutex<ReadAhead>) -> MutexGuard<'_, ReadAhead> {
     ahead.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until the other side's FIN or RST has arrived, also behind bytes that nobody reads.
-fn far_end(socket: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
+/// ConnectionWaits until the other side's FIN or RST has arrived, also behind bytes that nobody reads.
+fn peer_closed(socket: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
     // A descriptor of its own, because this must not borrow the stream.
     let second = near::second(socket, TcpStream::from_std);
     async move {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::config::Parking;
 
-/// The header by which a caller waits for less than the server's limit, or for more where that is allowed: whole seconds. It
+/// The header by which a caller waits for less than the server's limit, or for more where that is allowed: complete seconds. It
 /// goes no further than here.
 pub(super) const PARK_LIMIT: HeaderName = HeaderName::from_static("tombolo-park-limit");
 
@@ -26,7 +26,7 @@ const REMEMBERED_MAX: usize = 8;
 
 /// What a request allows itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Patience {
+pub(super) struct ParkTimeout {
     limit: Duration,
     /// When its caller will have given up.
     ends: Option<Instant>,
@@ -34,14 +34,14 @@ pub(super) struct Patience {
 
 /// For which clusters a caller's connection has waited, and since when.
 #[derive(Debug, Default)]
-pub(super) struct Waits(Mutex<Vec<(ClusterId, Instant)>>);
+pub(super) struct ConnectionWaits(Mutex<Vec<(ClusterId, Instant)>>);
 
 /// How one request waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wait<'a> {
-    patience: Patience,
+pub(super) struct ParkWait<'a> {
+    park_timeout: ParkTimeout,
     /// Its connection's.
-    waits: Option<&'a Waits>,
+    waits: Option<&'a ConnectionWaits>,
 }
 
 /// The header says no number of seconds up to the server's limit for callers.
@@ -52,7 +52,7 @@ pub(super) struct Wait<'a> {
 )]
 pub struct NotAParkLimit(Duration);
 
-impl Patience {
+impl ParkTimeout {
     /// Of a request that came at `now` with this `query` and these `headers`, within the server's limits.
     ///
     /// # Errors
@@ -89,14 +89,14 @@ impl Patience {
     }
 }
 
-impl<'a> Wait<'a> {
-    pub(super) fn new(patience: Patience, waits: &'a Waits) -> Self {
-        Self { patience, waits: Some(waits) }
+impl<'a> ParkWait<'a> {
+    pub(super) fn new(park_timeout: ParkTimeout, waits: &'a ConnectionWaits) -> Self {
+        Self { park_timeout, waits: Some(waits) }
     }
 
     /// The wait of who has waited already.
     pub(super) fn none() -> Self {
-        Self { patience: Patience { limit: Duration::ZERO, ends: None }, waits: None }
+        Self { park_timeout: ParkTimeout { limit: Duration::ZERO, ends: None }, waits: None }
     }
 
     /// The wait of what is sent again: as long as its caller's time allows, whatever was waited before.
@@ -111,8 +111,8 @@ impl<'a> Wait<'a> {
 
     /// Until when to wait for `cluster`, from `now` on.
     pub(super) fn until(self, cluster: &ClusterId, now: Instant) -> Instant {
-        let waits = self.waits.map(|waits| waits.until(cluster, self.patience, now));
-        waits.unwrap_or_else(|| self.patience.until(now))
+        let waits = self.waits.map(|waits| waits.until(cluster, self.park_timeout, now));
+        waits.unwrap_or_else(|| self.park_timeout.until(now))
     }
 
     /// The cluster has come back.
@@ -123,12 +123,12 @@ impl<'a> Wait<'a> {
     }
 }
 
-impl Waits {
-    /// Until when a request of this connection waits for `cluster` from `now` on: as `patience` says, but a connection
+impl ConnectionWaits {
+    /// Until when a request of this connection waits for `cluster` from `now` on: as `park_timeout` says, but a connection
     /// waits for a cluster once and not for each of its requests.
-    fn until(&self, cluster: &ClusterId, patience: Patience, now: Instant) -> Instant {
+    fn until(&self, cluster: &ClusterId, park_timeout: ParkTimeout, now: Instant) -> Instant {
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waits.retain(|(_, began)| now < *began + patience.limit + REST);
+        waits.retain(|(_, began)| now < *began + park_timeout.limit + REST);
         let began = waits.iter().find(|(waited_for, _)| waited_for == cluster).map(|(_, began)| *began);
         let began = began.unwrap_or_else(|| {
             if waits.len() >= REMEMBERED_MAX {
@@ -137,7 +137,7 @@ impl Waits {
             waits.push((cluster.clone(), now));
             now
         });
-        patience.until(now).min(began + patience.limit)
+        park_timeout.until(now).min(began + park_timeout.limit)
     }
 
     /// The cluster is there: the next wait for it is a new one.
@@ -164,7 +164,7 @@ fn seconds(text: &str) -> Option<Duration> {
 /// `1m30s`, as Go's `time.ParseDuration` reads it; nothing for a negative one, or one in microseconds or nanoseconds.
 fn go_duration(text: &str) -> Option<Duration> {
     let mut rest = text;
-    let mut whole = Duration::ZERO;
+    let mut complete = Duration::ZERO;
     while !rest.is_empty() {
         let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (amount, behind) = rest.split_at(number);
@@ -178,10 +178,10 @@ fn go_duration(text: &str) -> Option<Duration> {
             _ => return None,
         };
         let amount: f64 = amount.parse().ok()?;
-        whole = whole.checked_add(Duration::try_from_secs_f64(amount * unit).ok()?)?;
+        complete = complete.checked_add(Duration::try_from_secs_f64(amount * unit).ok()?)?;
         rest = behind;
     }
-    Some(whole)
+    Some(complete)
 }
 
 #[cfg(test)]
@@ -210,8 +210,8 @@ mod tests {
             (None, Some("0"), 0),
         ] {
             let now = Instant::now();
-            let patience = Patience::of(&PARKING, query, &headers(header.as_slice()), now).unwrap();
-            let waits = patience.until(now) - now;
+            let park_timeout = ParkTimeout::of(&PARKING, query, &headers(header.as_slice()), now).unwrap();
+            let waits = park_timeout.until(now) - now;
             assert_eq!(waits, Duration::from_millis(waits_ms), "{query:?} {header:?}");
         }
     }
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_header_that_asks_for_more_or_for_nothing_that_can_be_read_is_refused() {
         for said in [&["101"][..], &["-1"], &["5s"], &[""], &["+5"], &["5", "5"], &["99999999999999999999"]] {
-            let refused = Patience::of(&PARKING, None, &headers(said), Instant::now());
+            let refused = ParkTimeout::of(&PARKING, None, &headers(said), Instant::now());
             assert_eq!(refused, Err(NotAParkLimit(PARKING.caller_limit)), "{said:?}");
         }
     }
@@ -245,39 +245,43 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_waits_for_a_cluster_once_then_rests_and_then_waits_again() {
-        let (waits, [a, b]) = (Waits::default(), ["a", "b"].map(|name| name.parse().unwrap()));
+        let (waits, [a, b]) = (ConnectionWaits::default(), ["a", "b"].map(|name| name.parse().unwrap()));
         let began = Instant::now();
-        let patience = Patience::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
+        let park_timeout = ParkTimeout::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
 
-        assert_eq!(waits.until(&a, patience, began), began + LIMIT);
+        assert_eq!(waits.until(&a, park_timeout, began), began + LIMIT);
         let later = began + LIMIT / 3;
-        assert_eq!(waits.until(&a, patience, later), began + LIMIT, "together with the first");
-        assert_eq!(waits.until(&b, patience, later), later + LIMIT, "another cluster is another wait");
-        assert_eq!(waits.until(&a, patience, began + LIMIT + REST / 2), began + LIMIT, "in vain: not again");
+        assert_eq!(waits.until(&a, park_timeout, later), began + LIMIT, "together with the first");
+        assert_eq!(waits.until(&b, park_timeout, later), later + LIMIT, "another cluster is another wait");
+        assert_eq!(
+            waits.until(&a, park_timeout, began + LIMIT + REST / 2),
+            began + LIMIT,
+            "in vain: not again"
+        );
         let rested = began + LIMIT + REST;
-        assert_eq!(waits.until(&a, patience, rested), rested + LIMIT);
+        assert_eq!(waits.until(&a, park_timeout, rested), rested + LIMIT);
     }
 
     #[tokio::test(start_paused = true)]
     async fn after_a_return_the_next_wait_is_a_whole_one() {
-        let (waits, a) = (Waits::default(), "a".parse().unwrap());
+        let (waits, a) = (ConnectionWaits::default(), "a".parse().unwrap());
         let began = Instant::now();
-        let patience = Patience::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
-        let _ = waits.until(&a, patience, began);
+        let park_timeout = ParkTimeout::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
+        let _ = waits.until(&a, park_timeout, began);
 
         waits.over(&a);
 
         let later = began + LIMIT / 2;
-        assert_eq!(waits.until(&a, patience, later), later + LIMIT);
+        assert_eq!(waits.until(&a, park_timeout, later), later + LIMIT);
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_more_clusters_than_the_limit_are_remembered() {
-        let (waits, began) = (Waits::default(), Instant::now());
-        let patience = Patience::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
+        let (waits, began) = (ConnectionWaits::default(), Instant::now());
+        let park_timeout = ParkTimeout::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
 
         for n in 0..=REMEMBERED_MAX {
-            let _ = waits.until(&format!("c{n}").parse().unwrap(), patience, began);
+            let _ = waits.until(&format!("c{n}").parse().unwrap(), park_timeout, began);
         }
 
         assert_eq!(waits.0.lock().unwrap().len(), REMEMBERED_MAX);

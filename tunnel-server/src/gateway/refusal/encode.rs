@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Fields of `k8s.io.apimachinery.pkg.runtime.Unknown` and `TypeMeta`.
+/// Fields of `k8s.io.apimachinery.pkg.runtime.DecodedUnknown` and `TypeMeta`.
 const UNKNOWN_TYPE_META: u64 = 1;
 const UNKNOWN_RAW: u64 = 2;
 const TYPE_META_API_VERSION: u64 = 1;
@@ -21,24 +21,24 @@ const CAUSE_MESSAGE: u64 = 2;
 
 /// A `Status`, which is given in JSON, in protobuf.
 pub(super) fn protobuf(status: &Value) -> Vec<u8> {
-    let mut type_meta = Message::default();
+    let mut type_meta = ProtobufMessage::default();
     type_meta.text(TYPE_META_API_VERSION, &status["apiVersion"]);
     type_meta.text(TYPE_META_KIND, &status["kind"]);
-    let mut details = Message::default();
+    let mut details = ProtobufMessage::default();
     for cause in status["details"]["causes"].as_array().into_iter().flatten() {
-        let mut written = Message::default();
+        let mut written = ProtobufMessage::default();
         written.text(CAUSE_REASON, &cause["reason"]);
         written.text(CAUSE_MESSAGE, &cause["message"]);
         details.bytes(DETAILS_CAUSES, &written.0);
     }
     details.number(DETAILS_RETRY_AFTER_SECONDS, &status["details"]["retryAfterSeconds"]);
-    let mut raw = Message::default();
+    let mut raw = ProtobufMessage::default();
     raw.text(STATUS_STATUS, &status["status"]);
     raw.text(STATUS_MESSAGE, &status["message"]);
     raw.text(STATUS_REASON, &status["reason"]);
     raw.bytes(STATUS_DETAILS, &details.0);
     raw.number(STATUS_CODE, &status["code"]);
-    let mut unknown = Message(b"k8s\0".to_vec());
+    let mut unknown = ProtobufMessage(b"k8s\0".to_vec());
     unknown.bytes(UNKNOWN_TYPE_META, &type_meta.0);
     unknown.bytes(UNKNOWN_RAW, &raw.0);
     unknown.0
@@ -54,9 +54,9 @@ pub(super) fn cbor(status: &Value) -> Vec<u8> {
 
 /// A message of protobuf.
 #[derive(Default)]
-struct Message(Vec<u8>);
+struct ProtobufMessage(Vec<u8>);
 
-impl Message {
+impl ProtobufMessage {
     fn text(&mut self, field: u64, text: &Value) {
         if let Some(text) = text.as_str() {
             self.bytes(field, text.as_bytes());
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[derive(prost::Message)]
-    struct Unknown {
+    struct DecodedUnknown {
         #[prost(message, tag = "1")]
         type_meta: Option<Pair>,
         #[prost(bytes, tag = "2")]
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[derive(prost::Message)]
-    struct Written {
+    struct DecodedStatus {
         #[prost(string, tag = "2")]
         status: String,
         #[prost(string, tag = "3")]
@@ -156,13 +156,13 @@ mod tests {
         #[prost(string, tag = "4")]
         reason: String,
         #[prost(message, tag = "5")]
-        details: Option<Details>,
+        details: Option<DecodedDetails>,
         #[prost(int32, tag = "6")]
         code: i32,
     }
 
     #[derive(prost::Message)]
-    struct Details {
+    struct DecodedDetails {
         #[prost(message, repeated, tag = "4")]
         causes: Vec<Pair>,
         #[prost(int32, tag = "5")]
@@ -173,10 +173,10 @@ mod tests {
     fn a_status_in_protobuf_says_what_it_says_in_json() {
         let bytes = protobuf(&status());
 
-        let unknown = Unknown::decode(bytes.strip_prefix(b"k8s\0").unwrap()).unwrap();
+        let unknown = DecodedUnknown::decode(bytes.strip_prefix(b"k8s\0").unwrap()).unwrap();
         let Pair { first, second } = unknown.type_meta.unwrap();
         assert_eq!((first.as_str(), second.as_str()), ("v1", "Status"));
-        let written = Written::decode(unknown.raw.as_slice()).unwrap();
+        let written = DecodedStatus::decode(unknown.raw.as_slice()).unwrap();
         assert_eq!((written.status.as_str(), written.reason.as_str()), ("Failure", "Expired"));
         assert_eq!((written.message.len(), written.code), (300, 410));
         let details = written.details.unwrap();

@@ -5,7 +5,7 @@
 //! if it began at a version, or once a bookmark has said that everything up to a version was told.
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-watch>
 
-use super::event::{Event, Kind};
+use super::event::{Event, EventKind};
 use super::query::Start;
 
 /// Longest resource version that is followed, in bytes; etcd's have at most 19.
@@ -18,7 +18,7 @@ pub(super) struct Version(Box<str>);
 
 /// Where a watch would be begun again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SafePoint {
+pub(super) enum ResumePoint {
     /// Everything up to this version was told, and nothing beyond.
     At(Version),
     /// Not yet known: the next bookmark tells.
@@ -26,12 +26,12 @@ pub(super) enum SafePoint {
     /// Not yet known: the bookmark behind the initial events tells.
     InitialEventsEnd,
     /// Nowhere, whatever comes.
-    Never(Unsafe),
+    Never(NotResumable),
 }
 
 /// Why a watch cannot be begun again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unsafe {
+pub(super) enum NotResumable {
     /// Its tunnel was lost before a safe point was known.
     #[error("no point was known yet from which nothing is missed")]
     NotYet,
@@ -52,7 +52,7 @@ pub(super) enum Unsafe {
     Unordered,
     /// The API server has ended it with an ERROR event.
     #[error("the API server has ended it with an error")]
-    Ended,
+    TerminationReason,
 }
 
 impl Version {
@@ -72,52 +72,52 @@ impl Version {
     }
 }
 
-impl SafePoint {
+impl ResumePoint {
     pub(super) fn of(start: Start) -> Self {
         match start {
             Start::At(version) => Self::At(version),
             Start::Anywhere => Self::NextBookmark,
             Start::InitialEvents => Self::InitialEventsEnd,
-            Start::Unclear => Self::Never(Unsafe::Query),
+            Start::Unclear => Self::Never(NotResumable::Query),
         }
     }
 
     /// An event has been told.
-    pub(super) fn told(&mut self, event: &Event) {
+    pub(super) fn advance(&mut self, event: &Event) {
         if let Self::Never(_) = self {
             return;
         }
         let version = event.version.as_deref().and_then(Version::parse);
         *self = match (event.kind, version) {
-            (Kind::Error, _) => Self::Never(Unsafe::Ended),
-            (Kind::Other, _) => Self::Never(Unsafe::NotAnEvent),
-            (Kind::Bookmark, Some(version)) => self.marked(version, event.ends_initial_events),
-            (Kind::Change, Some(version)) => self.changed(version),
+            (EventKind::Error, _) => Self::Never(NotResumable::TerminationReason),
+            (EventKind::Other, _) => Self::Never(NotResumable::NotAnEvent),
+            (EventKind::Bookmark, Some(version)) => self.marked(version, event.ends_initial_events),
+            (EventKind::Change, Some(version)) => self.changed(version),
             // Whoever began again at the point before would be told of this change twice.
-            (Kind::Change, None) if matches!(self, Self::At(_)) => Self::NextBookmark,
-            (Kind::Change | Kind::Bookmark, None) => return,
+            (EventKind::Change, None) if matches!(self, Self::At(_)) => Self::NextBookmark,
+            (EventKind::Change | EventKind::Bookmark, None) => return,
         };
     }
 
     /// Whatever comes, there is none any more; the first reason stays.
-    pub(super) fn never(&mut self, reason: Unsafe) {
+    pub(super) fn never(&mut self, reason: NotResumable) {
         if !matches!(self, Self::Never(_)) {
             *self = Self::Never(reason);
         }
     }
 
     /// The version from which to begin again.
-    pub(super) fn version(&self) -> Result<&Version, Unsafe> {
+    pub(super) fn version(&self) -> Result<&Version, NotResumable> {
         match self {
             Self::At(version) => Ok(version),
-            Self::NextBookmark | Self::InitialEventsEnd => Err(Unsafe::NotYet),
+            Self::NextBookmark | Self::InitialEventsEnd => Err(NotResumable::NotYet),
             Self::Never(reason) => Err(*reason),
         }
     }
 
     fn marked(&self, version: Version, ends_initial_events: bool) -> Self {
         match self {
-            Self::At(last) if last.is_newer_than(&version) => Self::Never(Unsafe::Unordered),
+            Self::At(last) if last.is_newer_than(&version) => Self::Never(NotResumable::Unordered),
             Self::InitialEventsEnd if !ends_initial_events => Self::InitialEventsEnd,
             Self::At(_) | Self::NextBookmark | Self::InitialEventsEnd => Self::At(version),
             Self::Never(reason) => Self::Never(*reason),
@@ -127,7 +127,7 @@ impl SafePoint {
     fn changed(&self, version: Version) -> Self {
         match self {
             Self::At(last) if version.is_newer_than(last) => Self::At(version),
-            Self::At(_) => Self::Never(Unsafe::Unordered),
+            Self::At(_) => Self::Never(NotResumable::Unordered),
             Self::NextBookmark | Self::InitialEventsEnd | Self::Never(_) => self.clone(),
         }
     }
@@ -156,45 +156,45 @@ mod tests {
 
     #[test]
     fn a_watch_from_a_version_is_safe_at_once_and_goes_along_with_its_events() {
-        let mut point = SafePoint::of(Start::At(version("5")));
+        let mut point = ResumePoint::of(Start::At(version("5")));
         assert_eq!(point.version(), Ok(&version("5")));
 
-        point.told(&change(Some("7")));
-        point.told(&bookmark("7", false));
-        point.told(&bookmark("9", false));
+        point.advance(&change(Some("7")));
+        point.advance(&bookmark("7", false));
+        point.advance(&bookmark("9", false));
 
         assert_eq!(point.version(), Ok(&version("9")));
     }
 
     #[test]
     fn made_up_events_make_nothing_safe_and_a_bookmark_does() {
-        let mut point = SafePoint::of(Start::Anywhere);
-        point.told(&change(Some("7")));
-        point.told(&change(Some("3")));
-        assert_eq!(point.version(), Err(Unsafe::NotYet));
+        let mut point = ResumePoint::of(Start::Anywhere);
+        point.advance(&change(Some("7")));
+        point.advance(&change(Some("3")));
+        assert_eq!(point.version(), Err(NotResumable::NotYet));
 
-        point.told(&bookmark("8", false));
+        point.advance(&bookmark("8", false));
         assert_eq!(point.version(), Ok(&version("8")));
     }
 
     #[test]
     fn a_streamed_list_is_safe_behind_the_bookmark_that_says_so_and_no_other() {
-        let mut point = SafePoint::of(Start::InitialEvents);
-        point.told(&change(Some("7")));
-        point.told(&bookmark("8", false));
-        assert_eq!(point.version(), Err(Unsafe::NotYet));
+        let mut point = ResumePoint::of(Start::InitialEvents);
+        point.advance(&change(Some("7")));
+        point.advance(&bookmark("8", false));
+        assert_eq!(point.version(), Err(NotResumable::NotYet));
 
-        point.told(&bookmark("8", true));
+        point.advance(&bookmark("8", true));
         assert_eq!(point.version(), Ok(&version("8")));
     }
 
     #[test]
     fn a_change_without_a_version_makes_a_watch_unsafe_until_a_bookmark() {
         for text in [None, Some(""), Some("0"), Some("x")] {
-            let mut point = SafePoint::of(Start::At(version("5")));
-            point.told(&change(text));
-            assert_eq!(point.version(), Err(Unsafe::NotYet), "{text:?}");
-            point.told(&bookmark("6", false));
+            let mut point = ResumePoint::of(Start::At(version("5")));
+            point.advance(&change(text));
+            assert_eq!(point.version(), Err(NotResumable::NotYet), "{text:?}");
+            point.advance(&bookmark("6", false));
             assert_eq!(point.version(), Ok(&version("6")));
         }
     }
@@ -202,19 +202,19 @@ mod tests {
     #[test]
     fn what_goes_back_is_never_safe_again() {
         for event in [change(Some("5")), change(Some("4")), bookmark("4", false)] {
-            let mut point = SafePoint::of(Start::At(version("5")));
-            point.told(&event);
-            point.told(&bookmark("9", true));
-            assert_eq!(point.version(), Err(Unsafe::Unordered), "{event:?}");
+            let mut point = ResumePoint::of(Start::At(version("5")));
+            point.advance(&event);
+            point.advance(&bookmark("9", true));
+            assert_eq!(point.version(), Err(NotResumable::Unordered), "{event:?}");
         }
     }
 
     #[test]
     fn behind_an_error_nothing_is_safe() {
-        let mut point = SafePoint::of(Start::At(version("5")));
-        point.told(&Event { kind: Kind::Error, ..change(None) });
-        point.told(&bookmark("9", true));
-        assert_eq!(point.version(), Err(Unsafe::Ended));
+        let mut point = ResumePoint::of(Start::At(version("5")));
+        point.advance(&Event { kind: EventKind::Error, ..change(None) });
+        point.advance(&bookmark("9", true));
+        assert_eq!(point.version(), Err(NotResumable::TerminationReason));
     }
 
     fn version(text: &str) -> Version {
@@ -223,7 +223,7 @@ mod tests {
 
     fn change(version: Option<&str>) -> Event {
         Event {
-            kind: Kind::Change,
+            kind: EventKind::Change,
             version: version.map(Into::into),
             ends_initial_events: false,
             columns: None,
@@ -231,6 +231,6 @@ mod tests {
     }
 
     fn bookmark(version: &str, ends_initial_events: bool) -> Event {
-        Event { kind: Kind::Bookmark, ends_initial_events, ..change(Some(version)) }
+        Event { kind: EventKind::Bookmark, ends_initial_events, ..change(Some(version)) }
     }
 }

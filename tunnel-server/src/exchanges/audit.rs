@@ -1,6 +1,6 @@
 //! What the audit log knows of an exchange: its intent before a stream opens, its end when the last of it is gone.
 
-mod pipe;
+mod counted;
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -17,44 +17,44 @@ use proto::AbortCode;
 use proto::session::Health;
 use transport::{Tunnel, Verdict};
 
-use super::stalls::Stalls;
-use super::{Ended, Live};
+use super::slow_readers::SlowReaders;
+use super::{RunningExchange, TerminationReason};
 use crate::identity::Caller;
 use crate::permit::{Allowable, Permit};
 use crate::registry::Route;
 
-pub(crate) use pipe::counted;
+pub(crate) use counted::count_bytes;
 
 /// How long exchanges go on that cannot be recorded to their end.
-pub(crate) const UNRECORDED_MAX: Duration = Duration::from_secs(60);
+pub(crate) const UNAUDITED_MAX: Duration = Duration::from_secs(60);
 
-/// Proof that the log has accepted what was permitted: only [`Recorder::intent`] begins one, and streams are opened for
+/// Proof that the log has accepted what was permitted: only [`AuditLog::write_intent`] begins one, and streams are opened for
 /// nothing else.
 #[derive(Clone)]
-pub(crate) struct Recorded<W = Action> {
+pub(crate) struct Audited<W = Action> {
     permit: Permit<W>,
-    record: Record,
+    entry: AuditEntry,
 }
 
 /// One exchange in the log. When the last of its clones is dropped, it is over.
 #[derive(Clone)]
-pub(crate) struct Record(Arc<Kept>);
+pub(crate) struct AuditEntry(Arc<AuditEntryState>);
 
-struct Kept {
+struct AuditEntryState {
     log: Log,
     scope: Scope,
     /// Its place among all that go on.
-    live: Live,
+    live: RunningExchange,
     /// Taken when this is dropped.
     receipt: Option<Receipt>,
     up: AtomicU64,
     down: AtomicU64,
-    course: Mutex<Course>,
+    outcome: Mutex<ExchangeOutcome>,
 }
 
 /// What became of it so far.
 #[derive(Default)]
-struct Course {
+struct ExchangeOutcome {
     status: Option<Status>,
     end: Option<EndReason>,
     agent: Option<String>,
@@ -68,172 +68,176 @@ struct Course {
 
 /// Tells the log. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Recorder {
+pub(crate) struct AuditLog {
     log: Log,
     scope: Scope,
 }
 
-impl Recorder {
+impl AuditLog {
     pub(crate) fn new(log: Log, scope: Scope) -> Self {
         Self { log, scope }
     }
 
     /// Says what is about to be done, which `event` has but for the permit, and goes on once that is written.
-    pub(crate) async fn intent<W: Allowable>(
+    pub(crate) async fn write_intent<W: Allowable>(
         &self,
-        (permit, live): (Permit<W>, Live),
+        (permit, live): (Permit<W>, RunningExchange),
         event: Event,
-    ) -> Result<Recorded<W>, NotRecorded> {
+    ) -> Result<Audited<W>, NotRecorded> {
         let event = event
             .with(Note::Cluster, permit.what().cluster().as_str())
             .with(Note::Decision, "allow")
             .with(Note::PolicyGeneration, permit.generation().to_string())
             .with(Note::Rule, permit.rule());
         let receipt = self.log.intent(event).await?;
-        let record = Record(Arc::new(Kept {
+        let entry = AuditEntry(Arc::new(AuditEntryState {
             log: self.log.clone(),
             scope: self.scope.clone(),
             live,
             receipt: Some(receipt),
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
-            course: Mutex::default(),
+            outcome: Mutex::default(),
         }));
-        Ok(Recorded { permit, record })
+        Ok(Audited { permit, entry })
     }
 
     /// Says what is over as soon as it is said.
-    pub(crate) async fn told(&self, event: Event, completion: Completion) -> Result<(), NotRecorded> {
+    pub(crate) async fn write_completed(
+        &self,
+        event: Event,
+        completion: Completion,
+    ) -> Result<(), NotRecorded> {
         self.log.record(event, completion).await
     }
 
     /// Counts a request of somebody who is not known.
-    pub(crate) fn stranger(&self, from: IpAddr, why: Why) {
+    pub(crate) fn count_unauthenticated(&self, from: IpAddr, why: Why) {
         self.log.stranger(from, why);
     }
 
     /// Ends what runs once it cannot be recorded for too long, as long as the server runs.
-    pub(crate) async fn watch(self, stalls: Stalls) {
+    pub(crate) async fn watch(self, slow_readers: SlowReaders) {
         loop {
-            self.log.failed_for(UNRECORDED_MAX).await;
-            stalls.end_all(EndReason::AuditFailed);
+            self.log.failed_for(UNAUDITED_MAX).await;
+            slow_readers.end_all(EndReason::AuditFailed);
             self.log.becomes(false).await;
         }
     }
 }
 
-impl<W> Recorded<W> {
+impl<W> Audited<W> {
     pub(crate) fn permit(&self) -> &Permit<W> {
         &self.permit
     }
 
-    pub(crate) fn record(&self) -> &Record {
-        &self.record
+    pub(crate) fn entry(&self) -> &AuditEntry {
+        &self.entry
     }
 }
 
-impl Record {
+impl AuditEntry {
     /// The same exchange once more, under another permit.
-    pub(crate) fn again<W>(&self, permit: Permit<W>) -> Recorded<W> {
-        Recorded { permit, record: self.clone() }
+    pub(crate) fn with_permit<W>(&self, permit: Permit<W>) -> Audited<W> {
+        Audited { permit, entry: self.clone() }
     }
 
     /// Whether a stream may be opened for it now.
-    pub(crate) fn may_open(&self) -> Result<(), NotRecorded> {
+    pub(crate) fn check_log(&self) -> Result<(), NotRecorded> {
         self.0.log.failing().map_or(Ok(()), |why| Err(NotRecorded::Failing(why)))
     }
 
     /// A stream was opened for it.
-    pub(crate) fn carried(&self, route: &Route, verdict: Verdict) {
-        let mut course = self.0.course();
-        course.agent = Some(route.agent.instance().to_owned());
-        course.carrier = route.tunnel.carrier().as_str();
-        course.streams += 1;
-        course.carried = Some((route.tunnel.clone(), verdict));
-        self.0.live.carried_by(&route.agent);
+    pub(crate) fn stream_opened(&self, route: &Route, verdict: Verdict) {
+        let mut outcome = self.0.outcome();
+        outcome.agent = Some(route.agent.instance().to_owned());
+        outcome.carrier = route.tunnel.carrier().as_str();
+        outcome.streams += 1;
+        outcome.carried = Some((route.tunnel.clone(), verdict));
+        self.0.live.set_agent(&route.agent);
     }
 
     /// Where the agent was connected to.
-    pub(crate) fn connected(&self, address: String) {
-        self.0.course().address = Some(address);
+    pub(crate) fn target_connected(&self, address: String) {
+        self.0.outcome().address = Some(address);
     }
 
     /// Resolves when it may not go on. Cancel-safe.
-    pub(crate) fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
-        self.0.live.ended()
+    pub(crate) fn terminated(&self) -> impl Future<Output = TerminationReason> + Send + 'static {
+        self.0.live.terminated()
     }
 
     /// It ends so, because it may not go on. What was said first counts.
-    pub(crate) fn ends_by(&self, why: Ended) {
-        self.ends(ended_by(why));
+    pub(crate) fn set_terminated(&self, why: TerminationReason) {
+        self.set_end(end_reason(why));
     }
 
     /// The head of the answer goes to the caller. What a refusal has said of it stays.
-    pub(crate) fn answered(&self, status: StatusCode) {
-        self.0.course().status.get_or_insert_with(|| Status::code(status.as_u16()));
+    pub(crate) fn set_status(&self, status: StatusCode) {
+        self.0.outcome().status.get_or_insert_with(|| Status::code(status.as_u16()));
     }
 
     /// It was not served, or not to its end. What was said first of its end counts.
-    pub(crate) fn refused(&self, status: Status, end: EndReason) {
-        self.ends(end);
-        self.0.course().status = Some(status);
+    pub(crate) fn set_refused(&self, status: Status, end: EndReason) {
+        self.set_end(end);
+        self.0.outcome().status = Some(status);
     }
 
     /// It ends so. What was said first counts.
-    pub(crate) fn ends(&self, end: EndReason) {
-        self.0.course().end.get_or_insert(end);
+    pub(crate) fn set_end(&self, end: EndReason) {
+        self.0.outcome().end.get_or_insert(end);
     }
 
     /// It broke: for a reason that the agent has given, or with the tunnel, else for this one.
-    pub(crate) fn breaks(&self, otherwise: EndReason) {
-        let mut course = self.0.course();
-        let end = match &course.carried {
+    pub(crate) fn set_broken(&self, otherwise: EndReason) {
+        let mut outcome = self.0.outcome();
+        let end = match &outcome.carried {
             Some((tunnel, verdict)) => match verdict.heard() {
-                Some(code) => end_of_code(code),
+                Some(code) => end_reason_of_code(code),
                 None if tunnel.health() == Health::Lost => EndReason::AgentLost,
                 None => otherwise,
             },
             None => otherwise,
         };
-        course.end.get_or_insert(end);
+        outcome.end.get_or_insert(end);
     }
 
-    pub(crate) fn sent_up(&self, bytes: usize) {
+    pub(crate) fn add_bytes_up(&self, bytes: usize) {
         self.0.up.fetch_add(bytes as u64, Relaxed);
     }
 
-    pub(crate) fn sent_down(&self, bytes: usize) {
+    pub(crate) fn add_bytes_down(&self, bytes: usize) {
         self.0.down.fetch_add(bytes as u64, Relaxed);
     }
 }
 
-impl Kept {
-    fn course(&self) -> MutexGuard<'_, Course> {
+impl AuditEntryState {
+    fn outcome(&self) -> MutexGuard<'_, ExchangeOutcome> {
         // A panic under this lock leaves nothing half said.
-        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why it ends where nobody has said it: who held it let go.
-    fn let_go(&self) -> EndReason {
+    fn end_if_dropped(&self) -> EndReason {
         // A caller lets go of an exchange, and so does a scope that is aborted.
         if self.scope.aborted().now_or_never().is_some() { EndReason::Drain } else { EndReason::ClientCancel }
     }
 }
 
-impl Drop for Kept {
+impl Drop for AuditEntryState {
     fn drop(&mut self) {
         let Some(receipt) = self.receipt.take() else { return };
-        let course = std::mem::take(&mut *self.course());
-        let end = course.end.unwrap_or_else(|| self.let_go());
-        let mut completion = Completion::new(course.status, end)
+        let outcome = std::mem::take(&mut *self.outcome());
+        let end = outcome.end.unwrap_or_else(|| self.end_if_dropped());
+        let mut completion = Completion::new(outcome.status, end)
             .with(Note::BytesUp, self.up.load(Relaxed).to_string())
             .with(Note::BytesDown, self.down.load(Relaxed).to_string())
-            .with(Note::Streams, course.streams.to_string());
-        if let Some(address) = course.address {
+            .with(Note::Streams, outcome.streams.to_string());
+        if let Some(address) = outcome.address {
             completion = completion.with(Note::Address, address);
         }
-        if let Some(agent) = course.agent {
-            completion = completion.with(Note::Agent, agent).with(Note::Carrier, course.carrier);
+        if let Some(agent) = outcome.agent {
+            completion = completion.with(Note::Agent, agent).with(Note::Carrier, outcome.carrier);
         }
         receipt.complete(completion);
     }
@@ -251,7 +255,7 @@ pub(crate) struct Origin<'a> {
 }
 
 /// What a caller asks for, as far as it is the same at every door. `mode` is how the cluster is to be reached.
-pub(crate) fn of_caller(
+pub(crate) fn event_of_caller(
     caller: &Caller,
     origin: Origin<'_>,
     mode: &'static str,
@@ -277,16 +281,16 @@ pub(crate) fn of_caller(
 }
 
 /// How an exchange ends that may not go on.
-pub(crate) fn ended_by(why: Ended) -> EndReason {
+pub(crate) fn end_reason(why: TerminationReason) -> EndReason {
     match why {
-        Ended::Revoked => EndReason::Revoked,
-        Ended::Expired => EndReason::Expired,
-        Ended::PolicyChanged | Ended::ForbiddenByHost => EndReason::PolicyChanged,
-        Ended::TooOld | Ended::HostAway => EndReason::Limit,
+        TerminationReason::Revoked => EndReason::Revoked,
+        TerminationReason::Expired => EndReason::Expired,
+        TerminationReason::PolicyChanged | TerminationReason::ForbiddenByHost => EndReason::PolicyChanged,
+        TerminationReason::TooOld | TerminationReason::HostAway => EndReason::Limit,
     }
 }
 
-pub(crate) fn end_of_code(code: AbortCode) -> EndReason {
+pub(crate) fn end_reason_of_code(code: AbortCode) -> EndReason {
     match code {
         AbortCode::Draining => EndReason::Drain,
         AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => EndReason::AgentLost,

@@ -1,4 +1,4 @@
-//! An answer on its way to its caller, as the log sees it: counted, cut off where it may not go on, and its end told.
+//! An answer on its way to its caller, as the log sees it: count_bytes, cut off where it may not go on, and its end told.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,23 +7,24 @@ use audit::EndReason;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::exchanges::Ended;
-use crate::exchanges::record::Record;
-use crate::gateway::body::{AnswerBody, BrokenOff};
+use crate::exchanges::TerminationReason;
+use crate::exchanges::audit::AuditEntry;
+use crate::gateway::body::{AnswerBody, BodyError};
 
 /// An answer that the log knows of.
-pub(in crate::gateway) struct RecordedBody {
+pub(in crate::gateway) struct AuditedBody {
     body: AnswerBody,
-    record: Record,
+    record: AuditEntry,
     /// Resolves when it may not go on; there while a cluster's answer comes.
-    ended: Option<Pin<Box<dyn Future<Output = Ended> + Send>>>,
+    ended: Option<Pin<Box<dyn Future<Output = TerminationReason> + Send>>>,
     /// Its last piece was a word of ours.
     is_cut: bool,
 }
 
-impl RecordedBody {
-    pub(in crate::gateway) fn new(body: AnswerBody, record: Record) -> Self {
-        let ended = (body.is_passed_on() && !body.is_end_stream()).then(|| Box::pin(record.ended()) as _);
+impl AuditedBody {
+    pub(in crate::gateway) fn new(body: AnswerBody, record: AuditEntry) -> Self {
+        let ended =
+            (body.is_passed_on() && !body.is_end_stream()).then(|| Box::pin(record.terminated()) as _);
         let recorded = Self { body, record, ended, is_cut: false };
         recorded.look_for_end();
         recorded
@@ -32,7 +33,7 @@ impl RecordedBody {
     pub(in crate::gateway) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.is_cut {
             return Poll::Ready(None);
         }
@@ -44,11 +45,11 @@ impl RecordedBody {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
-                self.record.sent_down(frame.data_ref().map_or(0, Bytes::len));
+                self.record.add_bytes_down(frame.data_ref().map_or(0, Bytes::len));
                 self.look_for_end();
             }
-            Some(Err(_)) => self.record.breaks(EndReason::UpstreamReset),
-            None => self.record.ends(EndReason::Clean),
+            Some(Err(_)) => self.record.set_broken(EndReason::UpstreamReset),
+            None => self.record.set_end(EndReason::Clean),
         }
         Poll::Ready(frame)
     }
@@ -62,13 +63,13 @@ impl RecordedBody {
     }
 
     /// Never a clean end: whoever reads it is told, or sees it break off.
-    fn cut(&mut self, why: Ended) -> Result<Frame<Bytes>, BrokenOff> {
+    fn cut(&mut self, why: TerminationReason) -> Result<Frame<Bytes>, BodyError> {
         self.ended = None;
-        self.record.ends_by(why);
+        self.record.set_terminated(why);
         match self.body.cut(why) {
             Some(word) => {
                 self.is_cut = true;
-                self.record.sent_down(word.len());
+                self.record.add_bytes_down(word.len());
                 Ok(Frame::data(word))
             }
             None => Err(why.into()),
@@ -78,7 +79,7 @@ impl RecordedBody {
     /// Nobody asks a body for more that says that there is none.
     fn look_for_end(&self) {
         if self.body.is_end_stream() {
-            self.record.ends(EndReason::Clean);
+            self.record.set_end(EndReason::Clean);
         }
     }
 }

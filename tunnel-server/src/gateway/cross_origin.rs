@@ -13,7 +13,7 @@ use tower::{ServiceExt, service_fn};
 
 use super::body::AnswerBody;
 use super::refused;
-use super::stack::{CallerBody, Serve};
+use super::stack::{CallerBody, HttpService};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker");
@@ -24,7 +24,7 @@ const SITES: [&str; 2] = ["none", "same-origin"];
 
 /// Why what a browser asks is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BrowserFault {
+pub enum CrossOriginError {
     /// Asked by a page whose origin is not configured, or by one that has none.
     #[error(
         "a page of this origin may not ask this gateway: list the origin as gateway.browserOrigins in its configuration"
@@ -40,10 +40,10 @@ pub enum BrowserFault {
 
 /// Refuses what a page that is not of one of these `origins` makes a browser ask, before anybody asks who it is; and lets no
 /// answer be more to a browser than data.
-pub(super) fn wary(
+pub(super) fn check_origin(
     origins: Arc<[String]>,
-    inner: impl Serve<CallerBody, AnswerBody>,
-) -> impl Serve<CallerBody, AnswerBody> {
+    inner: impl HttpService<CallerBody, AnswerBody>,
+) -> impl HttpService<CallerBody, AnswerBody> {
     service_fn(move |request: Request<CallerBody>| {
         let fault = check(request.headers(), asked(&request), &origins);
         let answer = fault.map(|()| inner.clone().oneshot(request));
@@ -52,7 +52,7 @@ pub(super) fn wary(
                 Ok(answer) => answer.await?,
                 Err(fault) => refused(&fault.into()),
             };
-            disarm(answer.headers_mut());
+            harden_response(answer.headers_mut());
             Ok(answer)
         }
     })
@@ -70,10 +70,10 @@ fn asked<B>(request: &Request<B>) -> Option<&[u8]> {
 /// A configured origin may ask from whichever site; the others may not, whatever they say of their site.
 ///
 /// Where the origin is what is asked, no foreign page stands behind it: a browser says both truly, and a name is ours that TLS
-/// has proved. Nor does a page of our own: none of our answers has our origin in a browser, because [`disarm`] takes it away.
-fn check(headers: &HeaderMap, asked: Option<&[u8]>, origins: &[String]) -> Result<(), BrowserFault> {
+/// has proved. Nor does a page of our own: none of our answers has our origin in a browser, because [`harden_response`] takes it away.
+fn check(headers: &HeaderMap, asked: Option<&[u8]>, origins: &[String]) -> Result<(), CrossOriginError> {
     if headers.contains_key(SERVICE_WORKER) {
-        return Err(BrowserFault::ServiceWorker);
+        return Err(CrossOriginError::ServiceWorker);
     }
     let is_listed =
         |origin: &HeaderValue| origins.iter().any(|listed| listed.as_bytes() == origin.as_bytes());
@@ -88,15 +88,19 @@ fn check(headers: &HeaderMap, asked: Option<&[u8]>, origins: &[String]) -> Resul
         (None, _) => {}
         (Some(origin), None) if is_listed(origin) => return Ok(()),
         (Some(origin), None) if is_itself(origin) => {}
-        (Some(_), _) => return Err(BrowserFault::Origin),
+        (Some(_), _) => return Err(CrossOriginError::Origin),
     }
     let is_ours = |site: &HeaderValue| SITES.iter().any(|ours| ours.as_bytes() == site.as_bytes());
-    if headers.get_all(SEC_FETCH_SITE).iter().all(is_ours) { Ok(()) } else { Err(BrowserFault::CrossSite) }
+    if headers.get_all(SEC_FETCH_SITE).iter().all(is_ours) {
+        Ok(())
+    } else {
+        Err(CrossOriginError::CrossSite)
+    }
 }
 
 /// No browser guesses what an answer is, and a page in it has an origin of its own, runs no script and sends no form. What an
 /// edge says to the same end still holds: of several policies each does.
-fn disarm(headers: &mut HeaderMap) {
+fn harden_response(headers: &mut HeaderMap) {
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
 }
@@ -107,7 +111,7 @@ mod tests {
 
     #[test]
     fn only_a_configured_origin_may_ask_and_programs_send_none_or_what_they_ask() {
-        use BrowserFault::{CrossSite, Origin, ServiceWorker};
+        use CrossOriginError::{CrossSite, Origin, ServiceWorker};
 
         let ours = [("origin", "https://console.example")];
         let itself = [("origin", "https://gateway.example:8443")];
@@ -182,7 +186,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("sniff"));
         headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'"));
-        disarm(&mut headers);
+        harden_response(&mut headers);
         assert_eq!(headers.get_all(X_CONTENT_TYPE_OPTIONS).iter().collect::<Vec<_>>(), ["nosniff"]);
         assert_eq!(
             headers.get_all(CONTENT_SECURITY_POLICY).iter().collect::<Vec<_>>(),

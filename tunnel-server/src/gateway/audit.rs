@@ -1,7 +1,7 @@
 //! What the audit log learns of a request to the gateway.
 
 mod body;
-mod words;
+mod event;
 
 use audit::{Completion, EndReason, Event, NotRecorded, Note, Status};
 use http::{Method, Request, StatusCode};
@@ -12,13 +12,13 @@ use proto::wire::Assert;
 use super::refusal::Refusal;
 use super::{Peer, connect};
 use crate::dialing::NotConnected;
-use crate::exchanges::record::Recorder;
+use crate::exchanges::audit::AuditLog;
 use crate::identity::Caller;
 use crate::permit::{Dial, Forbidden, NotDelegated, Permit};
 
-pub(super) use body::RecordedBody;
-use words::{asked, identity, object};
-pub(super) use words::{end_of, why};
+pub(super) use body::AuditedBody;
+use event::{asked, identity, object};
+pub(super) use event::{end_of, why};
 
 /// What is about to be done, and as whom if that may be asserted.
 pub(super) fn intended<B>(
@@ -47,7 +47,7 @@ pub(super) fn dialed<B>(permit: &Permit<Dial>, from: &Peer, request: &Request<B>
 
 /// Says that a request of somebody known was refused, or that all of the answer to it is ours.
 pub(super) async fn answered<B>(
-    recorder: &Recorder,
+    recorder: &AuditLog,
     request: &Request<B>,
     caller: &Caller,
     from: &Peer,
@@ -76,7 +76,7 @@ pub(super) async fn answered<B>(
         event.note(Note::Cluster, forbidden.cluster().as_str());
         event.asserted = forbidden.identity().cloned().map(identity);
     }
-    recorder.told(event, Completion::new(Some(status), end)).await
+    recorder.write_completed(event, Completion::new(Some(status), end)).await
 }
 
 /// What policy has refused.

@@ -8,7 +8,7 @@ use http::{Method, Request};
 use policy::action::{Action, Object};
 use proto::wire::Assert;
 
-use crate::exchanges::record::{Origin, end_of_code, ended_by, of_caller};
+use crate::exchanges::audit::{Origin, end_reason, end_reason_of_code, event_of_caller};
 use crate::gateway::Peer;
 use crate::gateway::refusal::Refusal;
 use crate::gateway::stack::audit_id;
@@ -34,7 +34,7 @@ pub(super) fn asked<B>(
         address: from.address(),
         audit_id: audit_id(request),
     };
-    let mut event = of_caller(caller, origin, mode, verb, target);
+    let mut event = event_of_caller(caller, origin, mode, verb, target);
     let user_agent = request.headers().get(USER_AGENT);
     event.user_agent = user_agent.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     event
@@ -76,10 +76,10 @@ pub(in crate::gateway) fn end_of(refusal: &Refusal) -> EndReason {
         | Refusal::Limited(_) => EndReason::Refused,
         Refusal::NotConnected(fault) => fault.end(),
         Refusal::NotRecorded(_) => EndReason::AuditFailed,
-        Refusal::Ended(why) => ended_by(*why),
+        Refusal::Terminated(why) => end_reason(*why),
         Refusal::Lost(_) | Refusal::AgentSilent(_) | Refusal::LinkSilent(_) => EndReason::AgentLost,
         Refusal::CallerSilent | Refusal::BrokenBody => EndReason::ClientCancel,
-        Refusal::Aborted(_, code) => end_of_code(*code),
+        Refusal::Aborted(_, code) => end_reason_of_code(*code),
         Refusal::Redirect(_) | Refusal::Nonsense(_) | Refusal::NotWatchedAgain(..) => {
             EndReason::UpstreamReset
         }

@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// An exchange whose caller has taken nothing for so long is stalled. A caller on a slow link takes something more often:
+/// An exchange whose caller has taken nothing for so long is slow. A caller on a slow link takes something more often:
 /// its kernel tells of a third of its socket's buffer at a time.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const SLOW_AFTER: Duration = Duration::from_secs(5);
 
-/// Where `IN_HASTE` times the budget waits at once, for so long already.
-pub(super) const HASTE: Duration = Duration::from_secs(1);
-const _: () = assert!(HASTE.as_millis() < PATIENCE.as_millis());
+/// Where `OVERLOAD_FACTOR` times the budget waits at once, for so long already.
+pub(super) const SLOW_AFTER_OVERLOADED: Duration = Duration::from_secs(1);
+const _: () = assert!(SLOW_AFTER_OVERLOADED.as_millis() < SLOW_AFTER.as_millis());
 
 /// Many callers who all begin not to read hold more than the budget before patience ends, but no more than this many
-/// times as much for longer than [`HASTE`].
-const IN_HASTE: usize = 2;
+/// times as much for longer than [`SLOW_AFTER_OVERLOADED`].
+const OVERLOAD_FACTOR: usize = 2;
 
-/// How many stalled exchanges are borne.
+/// How many slow exchanges are borne.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
     pub(super) per_tunnel: usize,
@@ -24,7 +24,7 @@ pub(super) struct Budget {
 
 /// An exchange that waits for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(super) struct WaitingReader {
     pub(super) exchange: u64,
     pub(super) tunnel: u64,
     pub(super) waited: Duration,
@@ -32,16 +32,16 @@ pub(super) struct Waiting {
 
 /// How many wait on a tunnel, or on all of them.
 #[derive(Debug, Default, Clone, Copy)]
-struct Tally {
+struct ReaderCount {
     waiting: usize,
-    stalled: usize,
+    slow: usize,
 }
 
 /// What is to be ended so that the rest keeps within the budget: those first that have waited longest. All in `waiting`
-/// have waited for [`HASTE`] at least.
-pub(super) fn excess(mut waiting: Vec<Waiting>, budget: Budget) -> Vec<Waiting> {
-    let mut all = Tally::default();
-    let mut tunnels: HashMap<u64, Tally> = HashMap::new();
+/// have waited for [`SLOW_AFTER_OVERLOADED`] at least.
+pub(super) fn excess(mut waiting: Vec<WaitingReader>, budget: Budget) -> Vec<WaitingReader> {
+    let mut all = ReaderCount::default();
+    let mut tunnels: HashMap<u64, ReaderCount> = HashMap::new();
     for one in &waiting {
         all.add(one);
         tunnels.entry(one.tunnel).or_default().add(one);
@@ -59,25 +59,25 @@ pub(super) fn excess(mut waiting: Vec<Waiting>, budget: Budget) -> Vec<Waiting> 
     waiting
 }
 
-impl Waiting {
-    pub(super) fn is_stalled(&self) -> bool {
-        self.waited >= PATIENCE
+impl WaitingReader {
+    pub(super) fn is_slow(&self) -> bool {
+        self.waited >= SLOW_AFTER
     }
 }
 
-impl Tally {
-    fn add(&mut self, one: &Waiting) {
+impl ReaderCount {
+    fn add(&mut self, one: &WaitingReader) {
         self.waiting += 1;
-        self.stalled += usize::from(one.is_stalled());
+        self.slow += usize::from(one.is_slow());
     }
 
-    fn take(&mut self, one: &Waiting) {
+    fn take(&mut self, one: &WaitingReader) {
         self.waiting -= 1;
-        self.stalled -= usize::from(one.is_stalled());
+        self.slow -= usize::from(one.is_slow());
     }
 
     fn exceeds(&self, budget: usize) -> bool {
-        self.stalled > budget || self.waiting > IN_HASTE * budget
+        self.slow > budget || self.waiting > OVERLOAD_FACTOR * budget
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
 
     /// The exchanges, numbered as they stand, that are ended.
     fn ended(waits: &[(u64, u64)]) -> Vec<u64> {
-        let waiting = waits.iter().zip(0..).map(|((tunnel, waited), exchange)| Waiting {
+        let waiting = waits.iter().zip(0..).map(|((tunnel, waited), exchange)| WaitingReader {
             exchange,
             tunnel: *tunnel,
             waited: Duration::from_millis(*waited),

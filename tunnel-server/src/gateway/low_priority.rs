@@ -12,11 +12,11 @@ use crate::metrics;
 
 /// Whether a connection is to go aside. It does so once, and whatever comes over it from then on is served there.
 #[derive(Debug, Default)]
-pub(super) struct Aside(Notify);
+pub(super) struct LowPrioritySwitch(Notify);
 
-impl Aside {
+impl LowPrioritySwitch {
     /// It is to go.
-    pub(super) fn go(&self) {
+    pub(super) fn switch(&self) {
         self.0.notify_one();
     }
 
@@ -61,8 +61,8 @@ mod tests {
         let (report, reported) = std::sync::mpsc::channel();
 
         let outcome = daemon::run(plan, |scope| async move {
-            let aside = Arc::new(Aside::default());
-            let driven = aside.drive(Box::pin(visited(Arc::clone(&aside))), &scope).await;
+            let connection = Arc::new(LowPrioritySwitch::default());
+            let driven = connection.drive(Box::pin(visited(Arc::clone(&connection))), &scope).await;
             report.send(driven).map_err(Failure::could_not_go_on)
         });
 
@@ -73,28 +73,28 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_ends_where_it_is_never_goes() {
-        let aside = Aside::default();
+        let connection = LowPrioritySwitch::default();
         let ends = Box::pin(async { 7 });
-        assert_eq!(aside.drive(ends, &Scope::here()).await, Some(7));
+        assert_eq!(connection.drive(ends, &Scope::here()).await, Some(7));
     }
 
     #[tokio::test]
     async fn of_one_that_was_dropped_aside_nobody_waits_for_the_end() {
-        let (aside, scope) = (Aside::default(), Scope::here());
-        aside.go();
+        let (connection, scope) = (LowPrioritySwitch::default(), Scope::here());
+        connection.switch();
         let stays = Box::pin(std::future::pending::<()>());
-        let (driven, ()) = tokio::join!(aside.drive(stays, &scope), async { scope.abort() });
+        let (driven, ()) = tokio::join!(connection.drive(stays, &scope), async { scope.abort() });
         assert_eq!(driven, None);
     }
 
     /// The threads on which it is polled: the first, from which it asks to go, and the next.
-    async fn visited(aside: Arc<Aside>) -> [Option<String>; 2] {
+    async fn visited(connection: Arc<LowPrioritySwitch>) -> [Option<String>; 2] {
         let name = || thread::current().name().map(str::to_owned);
         let mut first = None;
         poll_fn(|_| match first.take() {
             None => {
                 first = Some(name());
-                aside.go();
+                connection.switch();
                 Poll::Pending
             }
             Some(first) => Poll::Ready([first, name()]),

@@ -16,51 +16,51 @@ use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use crate::listener::failures::Failures;
 
 /// Tokens that were good and are remembered; beyond, the older half is forgotten.
-const GOOD_MAX: usize = 10_000;
+const ACCEPTED_TOKENS_MAX: usize = 10_000;
 
-pub(super) struct Strangers {
+pub(super) struct LoginThrottle {
     failures: Failures,
     /// Keyed anew in each process, so that nobody can make a token that looks like another's.
     hasher: RandomState,
-    good: Mutex<Good>,
+    accepted: Mutex<AcceptedTokens>,
 }
 
 /// What was good, the newer and the older half.
 #[derive(Debug, Default)]
-struct Good {
+struct AcceptedTokens {
     newer: HashSet<u64>,
     older: HashSet<u64>,
 }
 
-impl Strangers {
+impl LoginThrottle {
     /// Of whom so many may fail in a minute.
     pub(super) fn new(failures_max: u32) -> Self {
         let (failures, hasher) = (Failures::new(failures_max), RandomState::new());
-        Self { failures, hasher, good: Mutex::default() }
+        Self { failures, hasher, accepted: Mutex::default() }
     }
 
     /// Whether what was sent from `source` is looked at.
-    pub(super) fn may_try(
+    pub(super) fn is_allowed(
         &self,
         source: IpAddr,
         has_certificate: bool,
         headers: &HeaderMap,
         now: Instant,
     ) -> bool {
-        has_certificate || self.failures.may_try(source, now) || self.is_good(headers)
+        has_certificate || self.failures.may_try(source, now) || self.was_accepted(headers)
     }
 
-    /// It was not good.
+    /// It was not accepted.
     pub(super) fn failed(&self, source: IpAddr, now: Instant) {
         self.failures.failed(source, now);
     }
 
-    /// It was good.
+    /// It was accepted.
     pub(super) fn succeeded(&self, headers: &HeaderMap) {
         let Some(token) = self.token(headers) else { return };
-        let mut good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
-        if good.newer.insert(token) && good.newer.len() >= GOOD_MAX / 2 {
-            good.older = std::mem::take(&mut good.newer);
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        if accepted.newer.insert(token) && accepted.newer.len() >= ACCEPTED_TOKENS_MAX / 2 {
+            accepted.older = std::mem::take(&mut accepted.newer);
         }
     }
 
@@ -69,9 +69,10 @@ impl Strangers {
         self.failures.most(now)
     }
 
-    fn is_good(&self, headers: &HeaderMap) -> bool {
-        let good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
-        self.token(headers).is_some_and(|token| good.newer.contains(&token) || good.older.contains(&token))
+    fn was_accepted(&self, headers: &HeaderMap) -> bool {
+        let accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        self.token(headers)
+            .is_some_and(|token| accepted.newer.contains(&token) || accepted.older.contains(&token))
     }
 
     /// What stands for the credential in the headers, if there is any.
@@ -90,33 +91,38 @@ mod tests {
 
     #[test]
     fn where_too_many_have_failed_only_certificates_and_tokens_that_were_good_are_looked_at() {
-        let (strangers, now) = (Strangers::new(3), Instant::now());
+        let (login_throttle, now) = (LoginThrottle::new(3), Instant::now());
         let [nat, elsewhere] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
-        strangers.succeeded(&bearer("good"));
+        login_throttle.succeeded(&bearer("good"));
         for _ in 0..3 {
-            assert!(strangers.may_try(nat, false, &bearer("wrong"), now));
-            strangers.failed(nat, now);
+            assert!(login_throttle.is_allowed(nat, false, &bearer("wrong"), now));
+            login_throttle.failed(nat, now);
         }
 
-        assert!(!strangers.may_try(nat, false, &bearer("wrong"), now), "one more");
-        assert!(!strangers.may_try(nat, false, &HeaderMap::new(), now));
-        assert!(strangers.may_try(nat, true, &HeaderMap::new(), now), "a certificate");
-        assert!(strangers.may_try(nat, false, &bearer("good"), now), "known");
-        assert!(strangers.may_try(elsewhere, false, &bearer("wrong"), now));
-        assert_eq!(strangers.most(now), 3);
-        assert!(strangers.may_try(nat, false, &bearer("wrong"), now + crate::listener::failures::WINDOW));
+        assert!(!login_throttle.is_allowed(nat, false, &bearer("wrong"), now), "one more");
+        assert!(!login_throttle.is_allowed(nat, false, &HeaderMap::new(), now));
+        assert!(login_throttle.is_allowed(nat, true, &HeaderMap::new(), now), "a certificate");
+        assert!(login_throttle.is_allowed(nat, false, &bearer("good"), now), "known");
+        assert!(login_throttle.is_allowed(elsewhere, false, &bearer("wrong"), now));
+        assert_eq!(login_throttle.most(now), 3);
+        assert!(login_throttle.is_allowed(
+            nat,
+            false,
+            &bearer("wrong"),
+            now + crate::listener::failures::WINDOW
+        ));
     }
 
     #[test]
     fn no_more_tokens_than_the_limit_are_remembered_and_the_newest_are() {
-        let strangers = Strangers::new(1);
-        for n in 0..3 * GOOD_MAX {
-            strangers.succeeded(&bearer(&n.to_string()));
-            let good = strangers.good.lock().unwrap();
-            assert!(good.newer.len() + good.older.len() <= GOOD_MAX);
+        let login_throttle = LoginThrottle::new(1);
+        for n in 0..3 * ACCEPTED_TOKENS_MAX {
+            login_throttle.succeeded(&bearer(&n.to_string()));
+            let accepted = login_throttle.accepted.lock().unwrap();
+            assert!(accepted.newer.len() + accepted.older.len() <= ACCEPTED_TOKENS_MAX);
         }
-        assert!(strangers.is_good(&bearer(&(3 * GOOD_MAX - 1).to_string())));
-        assert!(!strangers.is_good(&bearer("0")));
+        assert!(login_throttle.was_accepted(&bearer(&(3 * ACCEPTED_TOKENS_MAX - 1).to_string())));
+        assert!(!login_throttle.was_accepted(&bearer("0")));
     }
 
     fn bearer(token: &str) -> HeaderMap {

@@ -12,13 +12,13 @@ use proto::deadlines::AGENT_HEAD_MAX;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
-use super::Watch;
+use super::ResumableWatch;
 use super::event::Encoding;
-use super::safe_point::Version;
+use super::resume_point::Version;
 use crate::gateway::Refusal;
-use crate::gateway::body::Passed;
-use crate::gateway::forward::{Answered, Exchange};
-use crate::gateway::patience::Wait;
+use crate::gateway::body::TunnelBody;
+use crate::gateway::forward::{OpenedExchange, TunnelResponse};
+use crate::gateway::park_timeout::ParkWait;
 use crate::gateway::retry::copied;
 use crate::identity::{Caller, NotAuthenticated};
 use crate::metrics::{self, WatchEnded};
@@ -34,9 +34,9 @@ const STATUS_BYTES_MAX: usize = 64 * 1024;
 const STATUS_MAX: Duration = Duration::from_secs(10);
 
 /// How it went.
-pub(super) enum Outcome {
+pub(super) enum ResumeOutcome {
     /// The watch goes on.
-    Goes(Box<Answered>),
+    Goes(Box<TunnelResponse>),
     /// It does not, as this `Status` says in its encoding.
     Refused(WatchEnded, Vec<u8>),
     /// The time that its caller gave it has passed.
@@ -45,24 +45,24 @@ pub(super) enum Outcome {
     Stopping,
 }
 
-impl Watch {
+impl ResumableWatch {
     /// Begins the watch again behind `version`, within the limit.
-    pub(super) async fn again(self: Arc<Self>, version: Version, encoding: Encoding) -> Outcome {
+    pub(super) async fn resume(self: Arc<Self>, version: Version, encoding: Encoding) -> ResumeOutcome {
         let now = Instant::now();
         let (limit, ends) = (now + self.gateway.0.watches.settings.limit, self.ends());
         let until = ends.map_or(limit, |ends| ends.min(limit));
-        let stops = self.gateway.0.passage.scope.draining();
+        let stops = self.gateway.0.context.scope.draining();
         // All arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that the caller's own time has passed
         // before the limit has.
         tokio::select! {
             biased;
-            () = sleep_until(ends.unwrap_or(now)), if ends.is_some() => Outcome::Over,
-            () = stops => Outcome::Stopping,
+            () = sleep_until(ends.unwrap_or(now)), if ends.is_some() => ResumeOutcome::Over,
+            () = stops => ResumeOutcome::Stopping,
             outcome = self.try_until(until, &version, encoding) => outcome,
         }
     }
 
-    async fn try_until(&self, until: Instant, version: &Version, encoding: Encoding) -> Outcome {
+    async fn try_until(&self, until: Instant, version: &Version, encoding: Encoding) -> ResumeOutcome {
         loop {
             match self.try_once(until, version).await {
                 Ok(answered) => return self.judged(answered, encoding).await,
@@ -75,16 +75,16 @@ impl Watch {
         }
     }
 
-    async fn try_once(&self, until: Instant, version: &Version) -> Result<Answered, Refusal> {
+    async fn try_once(&self, until: Instant, version: &Version) -> Result<TunnelResponse, Refusal> {
         let (inner, cluster) = (&self.gateway.0, self.action.cluster());
-        inner.passage.registry.route_within(cluster, until, &inner.watches.places).await?;
+        inner.context.registry.route_within(cluster, until, &inner.watches.places).await?;
         // Behind the wait, which may have been long.
         let (caller, assumed) = (self.authenticated().await?, self.assumed.clone());
-        self.gateway.0.table.admits(&caller)?;
+        self.gateway.0.table.check_revoked(&caller)?;
         let permit = self.gateway.authorize(&caller, assumed, self.action.clone()).await?;
         let request = copied(&self.head);
-        let recorded = self.record.again(permit);
-        let exchange = Exchange::begin(recorded, &request, &inner.passage, Wait::none()).await?;
+        let audited = self.record.with_permit(permit);
+        let exchange = OpenedExchange::begin(audited, &request, &inner.context, ParkWait::none()).await?;
         let asked = exchange.asking(self.path_again(version)).ask(request);
         timeout(AGENT_HEAD_MAX, asked).await.unwrap_or_else(|_| Err(Refusal::AgentSilent(cluster.clone())))
     }
@@ -101,20 +101,20 @@ impl Watch {
         if *caller == self.caller { Ok(caller.clone()) } else { Err(NotAuthenticated::UnknownToken) }
     }
 
-    async fn judged(&self, answered: Answered, encoding: Encoding) -> Outcome {
+    async fn judged(&self, answered: TunnelResponse, encoding: Encoding) -> ResumeOutcome {
         let (status, cluster) = (answered.response.status(), self.action.cluster());
         let goes_on = status == StatusCode::OK;
         if goes_on && Encoding::of(answered.response.headers()) == Some(encoding) {
-            return Outcome::Goes(Box::new(answered));
+            return ResumeOutcome::Goes(Box::new(answered));
         }
         if goes_on {
             return refused(&Refusal::Nonsense(cluster.clone()), encoding);
         }
         let is_same = is_object_in(encoding, answered.response.headers());
-        let read = timeout(STATUS_MAX, whole(answered.response.into_body())).await;
+        let read = timeout(STATUS_MAX, read_body(answered.response.into_body())).await;
         let status_of = |body: &Vec<u8>| is_same && encoding.kind_of(body).as_deref() == Some(Refusal::KIND);
         match read.ok().flatten().filter(status_of) {
-            Some(body) => Outcome::Refused(WatchEnded::Answered, body),
+            Some(body) => ResumeOutcome::Refused(WatchEnded::Answered, body),
             None => refused(&Refusal::NotWatchedAgain(cluster.clone(), status), encoding),
         }
     }
@@ -141,7 +141,7 @@ fn may_pass(refusal: &Refusal) -> bool {
 }
 
 /// A refusal, as a `Status` in an encoding.
-fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
+fn refused(refusal: &Refusal, encoding: Encoding) -> ResumeOutcome {
     debug!(%refusal, "a watch was not begun again");
     metrics::refused(refusal.cause());
     let status = written(refusal, encoding);
@@ -149,7 +149,7 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
         Refusal::NoTunnel(NoTunnel::Crowded(_)) => WatchEnded::NoPlace,
         Refusal::NoTunnel(_) => WatchEnded::Away,
         Refusal::NotAuthenticated(_)
-        | Refusal::Ended(_)
+        | Refusal::Terminated(_)
         | Refusal::Forbidden(_)
         | Refusal::NotDelegated(_)
         | Refusal::NotAsserted(_) => WatchEnded::NotAllowed,
@@ -174,7 +174,7 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
         | Refusal::NotRecorded(_)
         | Refusal::Limited(_) => WatchEnded::Refused,
     };
-    Outcome::Refused(ended, status)
+    ResumeOutcome::Refused(ended, status)
 }
 
 /// A refusal's `Status`.
@@ -197,8 +197,8 @@ fn is_object_in(encoding: Encoding, headers: &HeaderMap) -> bool {
     })
 }
 
-/// A whole body; `None` for one that breaks or is too large.
-async fn whole(body: Passed) -> Option<Vec<u8>> {
+/// A complete body; `None` for one that breaks or is too large.
+async fn read_body(body: TunnelBody) -> Option<Vec<u8>> {
     let (mut body, mut bytes) = (pin!(body), BytesMut::new());
     loop {
         match std::future::poll_fn(|cx| body.poll_frame(cx)).await {

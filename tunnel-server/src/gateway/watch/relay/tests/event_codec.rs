@@ -18,23 +18,23 @@ pub(super) enum Form {
 }
 
 #[derive(Message)]
-struct WatchEvent {
+struct ProtoWatchEvent {
     #[prost(string, tag = "1")]
     kind: String,
     #[prost(message, tag = "2")]
-    object: Option<RawExtension>,
+    object: Option<ProtoRawExtension>,
 }
 
 #[derive(Message)]
-struct RawExtension {
+struct ProtoRawExtension {
     #[prost(bytes, tag = "1")]
     raw: Vec<u8>,
 }
 
 #[derive(Message)]
-struct Unknown {
+struct ProtoUnknown {
     #[prost(message, tag = "1")]
-    type_meta: Option<TypeMeta>,
+    type_meta: Option<ProtoTypeMeta>,
     #[prost(bytes, tag = "2")]
     raw: Vec<u8>,
     #[prost(string, tag = "3")]
@@ -44,7 +44,7 @@ struct Unknown {
 }
 
 #[derive(Message)]
-struct TypeMeta {
+struct ProtoTypeMeta {
     #[prost(string, tag = "1")]
     api_version: String,
     #[prost(string, tag = "2")]
@@ -52,9 +52,9 @@ struct TypeMeta {
 }
 
 #[derive(Message)]
-struct Object {
+struct ProtoObject {
     #[prost(message, tag = "1")]
-    metadata: Option<Metadata>,
+    metadata: Option<ProtoMetadata>,
     /// Of a Status; of a thing its value.
     #[prost(string, tag = "3")]
     text: String,
@@ -63,7 +63,7 @@ struct Object {
 }
 
 #[derive(Message)]
-struct Metadata {
+struct ProtoMetadata {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "6")]
@@ -95,8 +95,8 @@ impl Form {
             Self::Json => format!("{event}\n").into_bytes(),
             Self::Table => format!("{}\n", table()).into_bytes(),
             Self::Protobuf => {
-                let object = Some(RawExtension { raw: self.object(&event["object"]) });
-                let event = WatchEvent { kind: text(&event["type"]), object }.encode_to_vec();
+                let object = Some(ProtoRawExtension { raw: self.object(&event["object"]) });
+                let event = ProtoWatchEvent { kind: text(&event["type"]), object }.encode_to_vec();
                 [u32::try_from(event.len()).unwrap().to_be_bytes().as_slice(), &event].concat()
             }
             Self::Cbor => item(event),
@@ -112,29 +112,32 @@ impl Form {
             Self::Protobuf => {
                 let metadata = &object["metadata"];
                 let annotations = metadata["annotations"].as_object().into_iter().flatten();
-                let metadata = Metadata {
+                let metadata = ProtoMetadata {
                     name: text(&metadata["name"]),
                     resource_version: text(&metadata["resourceVersion"]),
                     generation: 300,
                     annotations: annotations.map(|(key, value)| (key.clone(), text(value))).collect(),
                 };
                 let message = text(&object["message"]);
-                let raw = Object {
+                let raw = ProtoObject {
                     metadata: Some(metadata),
                     text: if message.is_empty() { text(&object["value"]) } else { message },
                     code: object["code"].as_i64().unwrap_or(0).try_into().unwrap(),
                 };
                 let type_meta =
-                    TypeMeta { api_version: text(&object["apiVersion"]), kind: text(&object["kind"]) };
-                let unknown =
-                    Unknown { type_meta: Some(type_meta), raw: raw.encode_to_vec(), ..Unknown::default() };
+                    ProtoTypeMeta { api_version: text(&object["apiVersion"]), kind: text(&object["kind"]) };
+                let unknown = ProtoUnknown {
+                    type_meta: Some(type_meta),
+                    raw: raw.encode_to_vec(),
+                    ..ProtoUnknown::default()
+                };
                 [b"k8s\0".as_slice(), &unknown.encode_to_vec()].concat()
             }
         }
     }
 }
 
-/// The whole events in what a caller has got, and how many bytes of another one stand behind them.
+/// The complete events in what a caller has got, and how many bytes of another one stand behind them.
 pub(super) fn events_in(form: Form, bytes: &[u8]) -> (Vec<Value>, usize) {
     match form {
         Form::Json | Form::Table => {
@@ -172,10 +175,10 @@ pub(super) fn events_in(form: Form, bytes: &[u8]) -> (Vec<Value>, usize) {
 }
 
 fn event_of(event: &[u8]) -> Value {
-    let WatchEvent { kind, object } = WatchEvent::decode(event).unwrap();
+    let ProtoWatchEvent { kind, object } = ProtoWatchEvent::decode(event).unwrap();
     let raw = object.unwrap().raw;
-    let unknown = Unknown::decode(raw.strip_prefix(b"k8s\0").unwrap()).unwrap();
-    let Object { metadata, text, code } = Object::decode(unknown.raw.as_slice()).unwrap();
+    let unknown = ProtoUnknown::decode(raw.strip_prefix(b"k8s\0").unwrap()).unwrap();
+    let ProtoObject { metadata, text, code } = ProtoObject::decode(unknown.raw.as_slice()).unwrap();
     let metadata = metadata.unwrap_or_default();
     json!({"type": kind, "object": {"kind": unknown.type_meta.unwrap().kind, "value": text, "message": text,
         "code": code, "metadata": {"name": metadata.name, "resourceVersion": metadata.resource_version,

@@ -19,7 +19,7 @@ const _: () = assert!(CALLER_SILENCE_MAX.as_secs() < proto::deadlines::API_SERVE
 
 /// Who said nothing for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Silent {
+pub(super) enum HeadTimeout {
     /// The caller, in the middle of its request's body, for [`CALLER_SILENCE_MAX`].
     Caller,
     /// The agent, or the link to it, for [`AGENT_HEAD_MAX`].
@@ -28,10 +28,10 @@ pub(super) enum Silent {
 
 /// How far a request's body has been taken. Clones are the same.
 #[derive(Debug, Clone)]
-pub(super) struct Progress(Arc<Mutex<Taken>>);
+pub(super) struct UploadProgress(Arc<Mutex<UploadState>>);
 
 #[derive(Debug)]
-struct Taken {
+struct UploadState {
     /// When something last changed.
     last: Instant,
     /// The next piece is wanted, and has not come.
@@ -39,25 +39,25 @@ struct Taken {
 }
 
 /// A request's body that notes when its pieces are taken.
-pub(super) struct Paced<B> {
+pub(super) struct ProgressBody<B> {
     body: B,
-    progress: Progress,
+    progress: UploadProgress,
 }
 
-impl<B> Paced<B> {
-    pub(super) fn new(body: B, progress: Progress) -> Self {
+impl<B> ProgressBody<B> {
+    pub(super) fn new(body: B, progress: UploadProgress) -> Self {
         Self { body, progress }
     }
 }
 
-impl Progress {
+impl UploadProgress {
     pub(super) fn begin() -> Self {
-        Self(Arc::new(Mutex::new(Taken { last: Instant::now(), awaits_caller: false })))
+        Self(Arc::new(Mutex::new(UploadState { last: Instant::now(), awaits_caller: false })))
     }
 
-    /// What `answer` gives, unless somebody is silent for too long before. A whole request whose answer does not come is
+    /// What `answer` gives, unless somebody is silent for too long before. A complete request whose answer does not come is
     /// the agent's silence.
-    pub(super) async fn head_of<T>(&self, answer: impl Future<Output = T>) -> Result<T, Silent> {
+    pub(super) async fn head_of<T>(&self, answer: impl Future<Output = T>) -> Result<T, HeadTimeout> {
         let mut answer = std::pin::pin!(answer);
         loop {
             let wake = self.taken().verdict(Instant::now())?;
@@ -70,27 +70,27 @@ impl Progress {
         }
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, UploadState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
+impl UploadState {
     /// Who has been silent for too long at `now`, or when to look again.
-    fn verdict(&self, now: Instant) -> Result<Instant, Silent> {
+    fn verdict(&self, now: Instant) -> Result<Instant, HeadTimeout> {
         let (callers, agents) = (self.last + CALLER_SILENCE_MAX, self.last + AGENT_HEAD_MAX);
         if self.awaits_caller && callers <= now {
-            return Err(Silent::Caller);
+            return Err(HeadTimeout::Caller);
         }
         if agents <= now {
-            return Err(Silent::Agent);
+            return Err(HeadTimeout::Agent);
         }
         // The agent may take what it has and turn to the caller at any time.
         Ok(if now < callers { callers } else { agents })
     }
 }
 
-impl<B: Body + Unpin> Body for Paced<B> {
+impl<B: Body + Unpin> Body for ProgressBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -102,7 +102,7 @@ impl<B: Body + Unpin> Body for Paced<B> {
         let frame = Pin::new(&mut this.body).poll_frame(cx);
         let mut taken = this.progress.taken();
         if frame.is_ready() || !taken.awaits_caller {
-            *taken = Taken { last: Instant::now(), awaits_caller: frame.is_pending() };
+            *taken = UploadState { last: Instant::now(), awaits_caller: frame.is_pending() };
         }
         frame
     }
@@ -126,41 +126,44 @@ mod tests {
     #[test]
     fn the_agent_is_silent_at_its_limit_and_not_before() {
         let began = Instant::now();
-        let taken = Taken { last: began, awaits_caller: false };
+        let taken = UploadState { last: began, awaits_caller: false };
 
         assert_eq!(taken.verdict(began), Ok(began + CALLER_SILENCE_MAX));
         assert_eq!(taken.verdict(began + CALLER_SILENCE_MAX), Ok(began + AGENT_HEAD_MAX));
         assert_eq!(taken.verdict(began + AGENT_HEAD_MAX - TICK), Ok(began + AGENT_HEAD_MAX));
-        assert_eq!(taken.verdict(began + AGENT_HEAD_MAX), Err(Silent::Agent));
+        assert_eq!(taken.verdict(began + AGENT_HEAD_MAX), Err(HeadTimeout::Agent));
     }
 
     #[test]
     fn a_caller_is_silent_at_its_limit_and_not_before() {
         let began = Instant::now();
-        let taken = Taken { last: began, awaits_caller: true };
+        let taken = UploadState { last: began, awaits_caller: true };
 
         assert_eq!(taken.verdict(began + CALLER_SILENCE_MAX - TICK), Ok(began + CALLER_SILENCE_MAX));
-        assert_eq!(taken.verdict(began + CALLER_SILENCE_MAX), Err(Silent::Caller));
+        assert_eq!(taken.verdict(began + CALLER_SILENCE_MAX), Err(HeadTimeout::Caller));
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_was_waited_for_last_is_the_one_who_is_silent() {
         let began = Instant::now();
-        let silent = Progress::begin().head_of(pending::<()>()).await;
-        assert_eq!((silent, began.elapsed()), (Err(Silent::Agent), AGENT_HEAD_MAX));
+        let silent = UploadProgress::begin().head_of(pending::<()>()).await;
+        assert_eq!((silent, began.elapsed()), (Err(HeadTimeout::Agent), AGENT_HEAD_MAX));
 
         let began = Instant::now();
-        let progress = Progress::begin();
-        let mut upload = Paced::new(Stuck { pieces: 2 }, progress.clone());
+        let progress = UploadProgress::begin();
+        let mut upload = ProgressBody::new(Stuck { pieces: 2 }, progress.clone());
         let silent = progress.head_of(upload_and_wait(&mut upload)).await;
-        assert_eq!((silent, began.elapsed()), (Err(Silent::Caller), PIECE_EVERY * 2 + CALLER_SILENCE_MAX));
+        assert_eq!(
+            (silent, began.elapsed()),
+            (Err(HeadTimeout::Caller), PIECE_EVERY * 2 + CALLER_SILENCE_MAX)
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_in_time_is_the_answer() {
-        assert_eq!(Progress::begin().head_of(ready(1)).await, Ok(1));
+        assert_eq!(UploadProgress::begin().head_of(ready(1)).await, Ok(1));
         let late = async { tokio::time::sleep(AGENT_HEAD_MAX - TICK).await };
-        assert_eq!(Progress::begin().head_of(late).await, Ok(()));
+        assert_eq!(UploadProgress::begin().head_of(late).await, Ok(()));
     }
 
     /// The agent takes a piece every now and then.
@@ -188,7 +191,7 @@ mod tests {
         }
     }
 
-    async fn upload_and_wait(upload: &mut Paced<Stuck>) {
+    async fn upload_and_wait(upload: &mut ProgressBody<Stuck>) {
         for _ in 0..2 {
             tokio::time::sleep(PIECE_EVERY).await;
             let frame = std::future::poll_fn(|cx| Pin::new(&mut *upload).poll_frame(cx)).await;

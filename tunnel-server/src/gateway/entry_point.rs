@@ -7,33 +7,33 @@ use proto::ClusterId;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::aside::Aside;
 use super::connection::Peer;
-use super::patience::Waits;
-use super::{Gateway, hangup};
+use super::low_priority::LowPrioritySwitch;
+use super::park_timeout::ConnectionWaits;
+use super::{Gateway, disconnect};
 use crate::identity::Authenticated;
 use crate::listener::CallerStream;
 use crate::shares::{self, Limit};
 
-/// Who comes by it, whoever that is, and where to. Clones have their places in common.
+/// Who comes by it, whoever that is, and where to. Clones have their slots in common.
 #[derive(Debug, Clone)]
-pub struct WayIn {
+pub struct EntryPoint {
     /// The principal.
     pub principal: Authenticated,
     /// The only one whose targets it is for.
     pub cluster: ClusterId,
     /// How many connections it has.
-    pub places: Places,
+    pub slots: EntryPointSlots,
 }
 
 /// The connections that one way in may have to targets at once. Clones have them in common.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct EntryPointSlots {
     free: Arc<Semaphore>,
     max: usize,
 }
 
-impl Places {
+impl EntryPointSlots {
     /// So many.
     #[must_use]
     pub fn new(max: usize) -> Self {
@@ -56,18 +56,26 @@ impl Places {
     }
 }
 
-impl WayIn {
+impl EntryPoint {
     /// Who came by it from `address`.
     fn peer(self, address: SocketAddr, is_local: bool) -> Peer {
-        let (waits, aside) = (Waits::default(), Aside::default());
-        Peer { address, is_local, server_name: None, certified: None, waits, way_in: Some(self), aside }
+        let (waits, low_priority) = (ConnectionWaits::default(), LowPrioritySwitch::default());
+        Peer {
+            address,
+            is_local,
+            server_name: None,
+            certified: None,
+            waits,
+            entry_point: Some(self),
+            low_priority,
+        }
     }
 }
 
 impl Peer {
     /// The door, as the audit log calls it.
     pub(super) fn listener(&self) -> &'static str {
-        if self.way_in.is_some() { "egress" } else { "gateway" }
+        if self.entry_point.is_some() { "egress" } else { "gateway" }
     }
 
     /// The other end of the socket, if it is one of a network.
@@ -83,16 +91,16 @@ impl Peer {
 
 impl Gateway {
     /// Serves a connection by a way in, whose handshake is done, until it ends or its bytes are the target's.
-    pub async fn serve_way_in(self, stream: CallerStream, way_in: WayIn) {
-        let peer = way_in.peer(stream.peer(), false);
-        let (stream, hung_up, exchange) = hangup::watch(stream.into_stream());
-        self.serve_to_its_end(stream, peer, Some(exchange), hung_up).await;
+    pub async fn serve_entry_point(self, stream: CallerStream, entry_point: EntryPoint) {
+        let peer = entry_point.peer(stream.peer(), false);
+        let (stream, disconnected, exchange) = disconnect::watch(stream.into_stream());
+        self.serve_to_its_end(stream, peer, Some(exchange), disconnected).await;
     }
 
     /// The same at a Unix socket.
-    pub async fn serve_local_way_in(self, stream: UnixStream, way_in: WayIn) {
+    pub async fn serve_local_entry_point(self, stream: UnixStream, entry_point: EntryPoint) {
         // Nobody's address: there is no network between.
-        let peer = way_in.peer((Ipv4Addr::LOCALHOST, 0).into(), true);
+        let peer = entry_point.peer((Ipv4Addr::LOCALHOST, 0).into(), true);
         // hyper sees a hang-up itself where nothing stands behind the request, and whoever sends more there waits for its answer.
         let stream = hyper_util::rt::TokioIo::new(stream);
         self.serve_to_its_end(stream, peer, None, std::future::pending()).await;
@@ -105,13 +113,13 @@ mod tests {
 
     #[test]
     fn a_way_in_has_as_many_connections_as_it_may_and_not_one_more() {
-        let places = Places::new(2);
-        let (first, _second) = (places.take().unwrap(), places.clone().take().unwrap());
-        assert_eq!(places.take().unwrap_err(), Limit::EgressConnections(2));
-        assert_eq!(places.used(), (2, 2));
+        let slots = EntryPointSlots::new(2);
+        let (first, _second) = (slots.take().unwrap(), slots.clone().take().unwrap());
+        assert_eq!(slots.take().unwrap_err(), Limit::EgressConnections(2));
+        assert_eq!(slots.used(), (2, 2));
 
         drop(first);
 
-        assert!(places.take().is_ok());
+        assert!(slots.take().is_ok());
     }
 }

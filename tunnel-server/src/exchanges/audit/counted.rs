@@ -1,0 +1,24 @@
+//! A caller's end of a pipe, count_bytes.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::io::{InspectReader, InspectWriter};
+
+use super::AuditEntry;
+
+/// Counts what comes from `caller`, and what goes there.
+pub(crate) fn count_bytes<T: AsyncRead + AsyncWrite + Unpin>(
+    caller: T,
+    entry: Option<AuditEntry>,
+) -> impl AsyncRead + AsyncWrite + Unpin {
+    let (up, down) = (entry.clone(), entry);
+    let reader = InspectReader::new(caller, move |bytes: &[u8]| {
+        if let Some(entry) = &up {
+            entry.add_bytes_up(bytes.len());
+        }
+    });
+    InspectWriter::new(reader, move |bytes: &[u8]| {
+        if let Some(entry) = &down {
+            entry.add_bytes_down(bytes.len());
+        }
+    })
+}

@@ -27,7 +27,8 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 use transport::{OpenError, OpenFrameError};
 
-use crate::exchanges::audit::{AuditEntry, AuditLog, Audited, count_bytes};
+use crate::exchanges::audit::{AuditEntry, AuditLog, Audited};
+use crate::exchanges::byte_count::count_bytes;
 use crate::exchanges::slow_readers::{ExchangeInfo, ObservedStream, SlowReaders};
 use crate::exchanges::{ExchangeTable, RunningExchange};
 use crate::identity::Caller;

@@ -1,6 +1,4 @@
-//! What the audit log knows of an exchange: its intent before a stream opens, its end when the last of it is gone.
-
-mod counted;
+//! The audit entry of an exchange: its intent is written before a stream opens, its outcome when the exchange is dropped.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -17,56 +15,54 @@ use proto::AbortCode;
 use proto::session::Health;
 use transport::{Tunnel, Verdict};
 
-use super::slow_readers::SlowReaders;
-use super::{RunningExchange, TerminationReason};
+use super::table::RunningExchange;
+use super::termination::TerminationReason;
 use crate::identity::Caller;
 use crate::permit::{Allowable, Permit};
 use crate::registry::Route;
 
-pub(crate) use counted::count_bytes;
-
-/// How long exchanges go on that cannot be recorded to their end.
+/// How long exchanges may continue while the audit log cannot be written.
 pub(crate) const UNAUDITED_MAX: Duration = Duration::from_secs(60);
 
-/// Proof that the log has accepted what was permitted: only [`AuditLog::write_intent`] begins one, and streams are opened for
-/// nothing else.
+/// Proof that the intent of a permitted exchange is in the audit log. Only [`AuditLog::write_intent`] makes one, and every stream
+/// needs one.
 #[derive(Clone)]
 pub(crate) struct Audited<W = Action> {
     permit: Permit<W>,
     entry: AuditEntry,
 }
 
-/// One exchange in the log. When the last of its clones is dropped, it is over.
+/// The audit entry of one exchange. Its outcome is written when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct AuditEntry(Arc<AuditEntryState>);
 
 struct AuditEntryState {
     log: Log,
     scope: Scope,
-    /// Its place among all that go on.
-    live: RunningExchange,
-    /// Taken when this is dropped.
+    /// Keeps the exchange in the table of running exchanges.
+    exchange: RunningExchange,
+    /// Proof of the written intent; taken when the outcome is written.
     receipt: Option<Receipt>,
     up: AtomicU64,
     down: AtomicU64,
     outcome: Mutex<ExchangeOutcome>,
 }
 
-/// What became of it so far.
+/// The outcome of an exchange, as far as it is known.
 #[derive(Default)]
 struct ExchangeOutcome {
     status: Option<Status>,
     end: Option<EndReason>,
     agent: Option<String>,
-    /// Of the target, as the agent says.
+    /// The target's address, as the agent reports it.
     address: Option<String>,
     carrier: &'static str,
     streams: u32,
-    /// The last stream's.
+    /// The tunnel and the abort code of the last stream.
     carried: Option<(Tunnel, Verdict)>,
 }
 
-/// Tells the log. Clones are the same.
+/// Writes the entries of exchanges to the audit log. Clones write to the same log.
 #[derive(Clone)]
 pub(crate) struct AuditLog {
     log: Log,
@@ -78,10 +74,13 @@ impl AuditLog {
         Self { log, scope }
     }
 
-    /// Says what is about to be done, which `event` has but for the permit, and goes on once that is written.
+    /// Writes the intent of an exchange: `event`, to which this adds the permit. Returns once the log has accepted it.
+    ///
+    /// # Errors
+    /// The audit log cannot be written.
     pub(crate) async fn write_intent<W: Allowable>(
         &self,
-        (permit, live): (Permit<W>, RunningExchange),
+        (permit, exchange): (Permit<W>, RunningExchange),
         event: Event,
     ) -> Result<Audited<W>, NotRecorded> {
         let event = event
@@ -93,7 +92,7 @@ impl AuditLog {
         let entry = AuditEntry(Arc::new(AuditEntryState {
             log: self.log.clone(),
             scope: self.scope.clone(),
-            live,
+            exchange,
             receipt: Some(receipt),
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
@@ -102,7 +101,10 @@ impl AuditLog {
         Ok(Audited { permit, entry })
     }
 
-    /// Says what is over as soon as it is said.
+    /// Writes the entry of a request that this server answers by itself, intent and outcome together.
+    ///
+    /// # Errors
+    /// The audit log cannot be written.
     pub(crate) async fn write_completed(
         &self,
         event: Event,
@@ -111,18 +113,9 @@ impl AuditLog {
         self.log.record(event, completion).await
     }
 
-    /// Counts a request of somebody who is not known.
+    /// Counts a request of an unauthenticated client, by its address and the cause.
     pub(crate) fn count_unauthenticated(&self, from: IpAddr, why: Why) {
         self.log.stranger(from, why);
-    }
-
-    /// Ends what runs once it cannot be recorded for too long, as long as the server runs.
-    pub(crate) async fn watch(self, slow_readers: SlowReaders) {
-        loop {
-            self.log.failed_for(UNAUDITED_MAX).await;
-            slow_readers.end_all(EndReason::AuditFailed);
-            self.log.becomes(false).await;
-        }
     }
 }
 
@@ -137,58 +130,58 @@ impl<W> Audited<W> {
 }
 
 impl AuditEntry {
-    /// The same exchange once more, under another permit.
+    /// A proof for the same exchange under another permit.
     pub(crate) fn with_permit<W>(&self, permit: Permit<W>) -> Audited<W> {
         Audited { permit, entry: self.clone() }
     }
 
-    /// Whether a stream may be opened for it now.
+    /// Checks that the audit log can be written, which every stream needs.
     pub(crate) fn check_log(&self) -> Result<(), NotRecorded> {
         self.0.log.failing().map_or(Ok(()), |why| Err(NotRecorded::Failing(why)))
     }
 
-    /// A stream was opened for it.
+    /// Notes the tunnel over which a stream was opened.
     pub(crate) fn stream_opened(&self, route: &Route, verdict: Verdict) {
         let mut outcome = self.0.outcome();
         outcome.agent = Some(route.agent.instance().to_owned());
         outcome.carrier = route.tunnel.carrier().as_str();
         outcome.streams += 1;
         outcome.carried = Some((route.tunnel.clone(), verdict));
-        self.0.live.set_agent(&route.agent);
+        self.0.exchange.set_agent(&route.agent);
     }
 
-    /// Where the agent was connected to.
+    /// Notes the address to which the agent has connected.
     pub(crate) fn target_connected(&self, address: String) {
         self.0.outcome().address = Some(address);
     }
 
-    /// Resolves when it may not go on. Cancel-safe.
+    /// Resolves when the exchange is to be ended. Cancel-safe.
     pub(crate) fn terminated(&self) -> impl Future<Output = TerminationReason> + Send + 'static {
-        self.0.live.terminated()
+        self.0.exchange.terminated()
     }
 
-    /// It ends so, because it may not go on. What was said first counts.
+    /// Notes that the exchange is ended early. The first noted end counts.
     pub(crate) fn set_terminated(&self, why: TerminationReason) {
         self.set_end(end_reason(why));
     }
 
-    /// The head of the answer goes to the caller. What a refusal has said of it stays.
+    /// Notes the status of the answer. The status of a refusal stays.
     pub(crate) fn set_status(&self, status: StatusCode) {
         self.0.outcome().status.get_or_insert_with(|| Status::code(status.as_u16()));
     }
 
-    /// It was not served, or not to its end. What was said first of its end counts.
+    /// Notes the status and the end of a refusal. The first noted end counts.
     pub(crate) fn set_refused(&self, status: Status, end: EndReason) {
         self.set_end(end);
         self.0.outcome().status = Some(status);
     }
 
-    /// It ends so. What was said first counts.
+    /// Notes how the exchange ends. The first noted end counts.
     pub(crate) fn set_end(&self, end: EndReason) {
         self.0.outcome().end.get_or_insert(end);
     }
 
-    /// It broke: for a reason that the agent has given, or with the tunnel, else for this one.
+    /// Notes that the exchange broke: by the agent's abort code, with its tunnel, or else as `otherwise` says.
     pub(crate) fn set_broken(&self, otherwise: EndReason) {
         let mut outcome = self.0.outcome();
         let end = match &outcome.carried {
@@ -213,13 +206,13 @@ impl AuditEntry {
 
 impl AuditEntryState {
     fn outcome(&self) -> MutexGuard<'_, ExchangeOutcome> {
-        // A panic under this lock leaves nothing half said.
+        // A panic under this lock leaves nothing half written.
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why it ends where nobody has said it: who held it let go.
+    /// The end of an exchange that was dropped before any end was noted.
     fn end_if_dropped(&self) -> EndReason {
-        // A caller lets go of an exchange, and so does a scope that is aborted.
+        // Both a disconnected caller and an aborted scope drop the exchange.
         if self.scope.aborted().now_or_never().is_some() { EndReason::Drain } else { EndReason::ClientCancel }
     }
 }
@@ -243,18 +236,19 @@ impl Drop for AuditEntryState {
     }
 }
 
-/// By which door something came, from where, and its name in every log.
+/// The listener and the address from which a request came, and its audit ID.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin<'a> {
     pub(crate) listener: &'static str,
-    /// The other end, in words.
+    /// The peer as text: an address, or `unix`.
     pub(crate) source: String,
-    /// Its address, if it has one.
+    /// The peer's address, if it has one.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) audit_id: &'a str,
 }
 
-/// What a caller asks for, as far as it is the same at every door. `mode` is how the cluster is to be reached.
+/// The event of a caller's request, with the fields that all listeners have in common. `mode` says how the cluster is reached:
+/// `kube-api` or `dial`.
 pub(crate) fn event_of_caller(
     caller: &Caller,
     origin: Origin<'_>,
@@ -280,7 +274,7 @@ pub(crate) fn event_of_caller(
     event
 }
 
-/// How an exchange ends that may not go on.
+/// The end that the audit log shows for an exchange that was ended early.
 pub(crate) fn end_reason(why: TerminationReason) -> EndReason {
     match why {
         TerminationReason::Revoked => EndReason::Revoked,
@@ -290,6 +284,7 @@ pub(crate) fn end_reason(why: TerminationReason) -> EndReason {
     }
 }
 
+/// The end that the audit log shows for a stream that was aborted with `code`.
 pub(crate) fn end_reason_of_code(code: AbortCode) -> EndReason {
     match code {
         AbortCode::Draining => EndReason::Drain,

@@ -1,4 +1,4 @@
-//! Asks again about what goes on, where the answer is somebody else's and counts for a while.
+//! Repeats the TokenReview or SubjectAccessReview of each running exchange, because their answers are valid for a limited time.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -8,25 +8,27 @@ use futures::{StreamExt as _, stream};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::info;
 
-use super::{CHECK_EVERY, ExchangeEntry, ExchangeTable, SHARDS, TerminationReason};
+use super::table::{CHECK_EVERY, ExchangeEntry, ExchangeTable, SHARDS};
+use super::termination::TerminationReason;
 use crate::identity::questions::ASKED_MAX;
 use crate::identity::{Caller, KeptToken, NotAuthenticated};
 use crate::permit::{Opinion, Question};
 
-/// How long exchanges go on while nobody can say whether they still may.
-pub const UNASKED_MAX: Duration = Duration::from_secs(5 * 60);
+/// How long exchanges may continue while the reviewer does not answer.
+pub const UNREVIEWED_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// How often a token by which something runs is reviewed again. The answer may be of a minute ago, so that none is older than
-/// five.
+/// Interval between two reviews of the token of a running exchange. A cached answer may be one minute old, so that no answer in
+/// use is older than five minutes.
 pub const REVIEWED_EVERY: Duration = Duration::from_secs(4 * 60);
 
-/// When each that goes on was last answered by a yes: by one all of them have begun.
+/// When each subject of a running exchange was last approved. Every exchange begins with an approval.
 struct LastApproval<K>(HashMap<K, Instant>);
 
 impl ExchangeTable {
-    /// Ends what another cluster comes to forbid, as long as the server runs: it is asked again about each exchange whenever its
-    /// last answer counts no more, and about each token that it has reviewed every [`REVIEWED_EVERY`]. What cannot be told goes
-    /// on for [`UNASKED_MAX`] behind that.
+    /// Ends exchanges that another cluster no longer allows. Runs as long as the server does.
+    ///
+    /// A SubjectAccessReview is repeated when its cached answer has expired, a TokenReview every [`REVIEWED_EVERY`]. Without an
+    /// answer an exchange continues for [`UNREVIEWED_MAX`] more.
     pub async fn reauthorize(self) {
         let mut time = interval(CHECK_EVERY);
         time.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -34,7 +36,7 @@ impl ExchangeTable {
         loop {
             let now = time.tick().await;
             let open = self.questions();
-            permitted.keep(&open, now);
+            permitted.retain(&open, now);
             let asked = open.into_iter().map(async |question| {
                 let opinion = self.0.delegation.opinion(&question).await;
                 (question, opinion)
@@ -47,11 +49,11 @@ impl ExchangeTable {
                     } else {
                         TerminationReason::HostAway
                     };
-                    self.end_all(why, |entry| entry.permit.question() == Some(&question));
+                    self.end_all(why, |entry| entry.question() == Some(&question));
                 }
             }
             let reviewed_callers = self.reviewed_callers();
-            reviewed.keep(&reviewed_callers.keys().cloned().collect(), now);
+            reviewed.retain(&reviewed_callers.keys().cloned().collect(), now);
             let due =
                 reviewed_callers.into_iter().filter(|(token, _)| reviewed.is_due(token, REVIEWED_EVERY, now));
             let asked = due.map(async |(token, caller)| {
@@ -67,28 +69,28 @@ impl ExchangeTable {
                     } else {
                         TerminationReason::HostAway
                     };
-                    self.end_all(why, |entry| entry.permit.caller().token() == Some(&token));
+                    self.end_all(why, |entry| entry.caller().token() == Some(&token));
                 }
             }
         }
     }
 
-    /// What was asked about all that goes on, each once.
+    /// The questions that the permits of running exchanges depend on, without duplicates.
     fn questions(&self) -> HashSet<Question> {
         let mut questions = HashSet::new();
         for shard in 0..SHARDS {
             let entries = self.0.shard(shard as u64);
-            questions.extend(entries.values().filter_map(|entry| entry.permit.question().cloned()));
+            questions.extend(entries.values().filter_map(|entry| entry.question().cloned()));
         }
         questions
     }
 
-    /// Those whose tokens were reviewed, each token once.
+    /// The reviewed tokens of running exchanges, without duplicates, and one caller of each.
     fn reviewed_callers(&self) -> HashMap<KeptToken, Caller> {
         let mut reviewed_callers = HashMap::new();
         for shard in 0..SHARDS {
             let entries = self.0.shard(shard as u64);
-            for caller in entries.values().map(|entry| entry.permit.caller()) {
+            for caller in entries.values().map(|entry| entry.caller()) {
                 if let Some(token) = caller.token() {
                     reviewed_callers.entry(token.clone()).or_insert_with(|| caller.clone());
                 }
@@ -104,26 +106,27 @@ impl ExchangeTable {
             count += entries.values().filter(|entry| is_concerned(entry) && entry.end(why)).count();
         }
         if count > 0 {
-            info!(count, reason = why.as_str(), "exchanges were ended that may not go on");
+            info!(count, reason = why.as_str(), "ended exchanges that are no longer permitted");
         }
     }
 }
 
 impl<K: Clone + Eq + Hash> LastApproval<K> {
-    /// Forgets what is over, and takes what is new as answered by a yes at `now`.
-    fn keep(&mut self, open: &HashSet<K>, now: Instant) {
+    /// Removes what is not in `open`, and adds what is new as approved at `now`.
+    fn retain(&mut self, open: &HashSet<K>, now: Instant) {
         self.0.retain(|one, _| open.contains(one));
         for one in open {
             self.0.entry(one.clone()).or_insert(now);
         }
     }
 
-    /// Whether this is to be asked about, which is asked about every so often.
+    /// Whether the last approval is older than `every`.
     fn is_due(&self, one: &K, every: Duration, now: Instant) -> bool {
-        self.0.get(one).is_none_or(|heard| now.duration_since(*heard) >= every)
+        self.0.get(one).is_none_or(|approved| now.duration_since(*approved) >= every)
     }
 
-    /// Whether this may not go on: at once after a no, and where nobody answers when that has lasted too long.
+    /// Notes an answer and returns whether the exchange must end: at once after a no, and without an answer once the last
+    /// approval is older than `every` and [`UNREVIEWED_MAX`].
     fn is_over(&mut self, one: &K, every: Duration, opinion: Opinion, now: Instant) -> bool {
         match opinion {
             Opinion::Yes => {
@@ -131,7 +134,7 @@ impl<K: Clone + Eq + Hash> LastApproval<K> {
                 false
             }
             Opinion::No => true,
-            Opinion::Away => self.is_due(one, every + UNASKED_MAX, now),
+            Opinion::Away => self.is_due(one, every + UNREVIEWED_MAX, now),
         }
     }
 }
@@ -151,29 +154,29 @@ mod tests {
     const TICK: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_no_ends_at_once_and_silence_when_it_has_lasted_too_long() {
+    fn a_no_ends_at_once_and_silence_after_its_limit() {
         let began = Instant::now();
-        let mut heard = LastApproval(HashMap::new());
-        heard.keep(&["one"].into(), began);
-        let late = began + REVIEWED_EVERY + UNASKED_MAX;
-        assert!(!heard.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late - TICK));
-        assert!(heard.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late));
-        assert!(heard.is_over(&"one", REVIEWED_EVERY, Opinion::No, began));
-        // A yes counts from when it was heard.
-        assert!(!heard.is_over(&"one", REVIEWED_EVERY, Opinion::Yes, late));
-        assert!(!heard.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late + UNASKED_MAX));
+        let mut approvals = LastApproval(HashMap::new());
+        approvals.retain(&["one"].into(), began);
+        let late = began + REVIEWED_EVERY + UNREVIEWED_MAX;
+        assert!(!approvals.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late - TICK));
+        assert!(approvals.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late));
+        assert!(approvals.is_over(&"one", REVIEWED_EVERY, Opinion::No, began));
+        // An approval is valid from the time of its answer.
+        assert!(!approvals.is_over(&"one", REVIEWED_EVERY, Opinion::Yes, late));
+        assert!(!approvals.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late + UNREVIEWED_MAX));
     }
 
     #[test]
-    fn what_goes_on_is_asked_about_every_so_often_and_what_is_over_no_more() {
+    fn running_exchanges_are_reviewed_at_intervals_and_ended_ones_never() {
         let began = Instant::now();
-        let mut heard = LastApproval(HashMap::new());
-        heard.keep(&["one", "other"].into(), began);
-        assert!(!heard.is_due(&"one", REVIEWED_EVERY, began + REVIEWED_EVERY - TICK));
-        assert!(heard.is_due(&"one", REVIEWED_EVERY, began + REVIEWED_EVERY));
+        let mut approvals = LastApproval(HashMap::new());
+        approvals.retain(&["one", "other"].into(), began);
+        assert!(!approvals.is_due(&"one", REVIEWED_EVERY, began + REVIEWED_EVERY - TICK));
+        assert!(approvals.is_due(&"one", REVIEWED_EVERY, began + REVIEWED_EVERY));
         let later = began + REVIEWED_EVERY;
-        heard.keep(&["one"].into(), later);
-        assert_eq!(heard.0.len(), 1);
-        assert!(heard.is_due(&"one", REVIEWED_EVERY, later), "it was not answered meanwhile");
+        approvals.retain(&["one"].into(), later);
+        assert_eq!(approvals.0.len(), 1);
+        assert!(approvals.is_due(&"one", REVIEWED_EVERY, later), "it has had no answer since");
     }
 }

@@ -1,9 +1,9 @@
-//! Answers that nobody takes: which exchanges wait for their callers, and which of them are ended.
+//! The slow-reader limit: ends exchanges whose callers do not read their answers, once too many of them hold memory.
 //!
-//! What one slow exchange holds is bounded: a stream's window here, what hyper keeps beside it, and a window at the
-//! agent. How many there are is bounded here. An exchange enters itself when it begins and notes, without a lock, when
-//! the tunnel has handed something over and when more is asked of it. One attendant looks at all of them, and only while
-//! somebody waits.
+//! The memory of one slow reader is bounded by a stream's window here, hyper's buffer, and a window at the agent. This module
+//! bounds their number. An exchange registers itself when it begins. Without a lock it notes when the tunnel has delivered
+//! data and when the caller asks for more. One background task checks all exchanges, and only while one of them waits for its
+//! caller.
 
 mod budget;
 
@@ -27,41 +27,41 @@ use super::audit::AuditEntry;
 use crate::metrics;
 use budget::{Budget, WaitingReader};
 
-/// What callers who do not read may hold of one tunnel's bytes, and of all tunnels'. Each of them is taken for a whole
-/// stream's window, whatever it holds.
+/// Most unread bytes of slow readers on one tunnel, and on all tunnels together. Each slow reader counts as a full stream
+/// window, whatever it holds.
 const TUNNEL_UNREAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 const UNREAD_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// The same in exchanges.
+/// The same limits as numbers of exchanges.
 const BUDGET: Budget = Budget {
     per_tunnel: TUNNEL_UNREAD_BYTES_MAX / STREAM_WINDOW_BYTES as usize,
     in_all: UNREAD_BYTES_MAX / STREAM_WINDOW_BYTES as usize,
 };
 
-/// How often the exchanges are looked at while somebody waits for a caller.
+/// Interval between two checks while an exchange waits for its caller.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// Stands where a time could, and says that no caller is waited for.
+/// The value of `since` while the exchange does not wait for its caller.
 const NOT_WAITING: u64 = 0;
 
-/// All exchanges whose callers may be waited for. Clones are the same. No longer than the gateway's own limit of
-/// exchanges lets it become.
+/// All exchanges that have a stream. Clones share one table. Its size is bounded by the gateway's limit of exchanges.
 #[derive(Clone)]
 pub(crate) struct SlowReaders(Arc<SlowReaderTable>);
 
 struct SlowReaderTable {
-    /// Times are count_bytes from here.
+    /// The zero of all times in the table.
     began: Instant,
     entries: Mutex<HashMap<u64, Arc<ReaderEntry>>>,
     next_number: AtomicU64,
-    /// Whether the attendant will look again by itself.
+    /// Whether the background task will check again without being woken.
     is_watched: AtomicBool,
-    wanted: Notify,
+    /// Wakes the background task.
+    wake: Notify,
 }
 
-/// Which exchange a line of the log is about; nothing here names a person.
+/// An exchange as the log names it. No field names a person.
 pub(crate) struct ExchangeInfo {
-    /// Its tunnel's number in the registry.
+    /// The tunnel's number in the registry.
     pub(crate) tunnel: u64,
     pub(crate) cluster: ClusterId,
     pub(crate) verb: &'static str,
@@ -72,26 +72,26 @@ pub(crate) struct ExchangeInfo {
 struct ReaderEntry {
     info: ExchangeInfo,
     verdict: Verdict,
-    /// Whether the tunnel has brought anything yet.
+    /// Whether a byte of the answer has arrived.
     has_begun: AtomicBool,
-    /// Since when the caller is waited for, in milliseconds of the table; [`NOT_WAITING`] while the tunnel is.
+    /// The time since which the exchange waits for its caller, in milliseconds of the table, or [`NOT_WAITING`].
     since: AtomicU64,
     ended: Notify,
     table: Arc<SlowReaderTable>,
 }
 
-/// How an exchange's caller takes what comes. Clones are about the same exchange.
+/// The progress of a caller that reads an answer. Clones belong to the same exchange.
 #[derive(Clone)]
 pub(crate) struct ReadProgress(Arc<ReaderEntry>);
 
-/// A stream of an exchange that notes whether what it brings is asked for.
+/// The stream of an exchange, which notes when data arrives and when the caller asks for more.
 pub(crate) struct ObservedStream {
     stream: TunnelStream,
     progress: ReadProgress,
     _guard: ReaderGuard,
 }
 
-/// Proof that an exchange stands in the table, until it is dropped.
+/// Removes the exchange from the table when it is dropped.
 struct ReaderGuard {
     table: Arc<SlowReaderTable>,
     number: u64,
@@ -104,11 +104,11 @@ impl SlowReaders {
             entries: Mutex::default(),
             next_number: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
-            wanted: Notify::new(),
+            wake: Notify::new(),
         }))
     }
 
-    /// Enters an exchange with the stream that carries it.
+    /// Adds an exchange with the stream that carries it.
     pub(crate) fn observe(&self, stream: TunnelStream, info: ExchangeInfo) -> ObservedStream {
         let table = Arc::clone(&self.0);
         let number = table.next_number.fetch_add(1, Ordering::Relaxed);
@@ -124,13 +124,13 @@ impl SlowReaders {
         ObservedStream { stream, progress: ReadProgress(entry), _guard: ReaderGuard { table, number } }
     }
 
-    /// Ends what is past the budget, as long as the server runs.
+    /// Ends the slowest readers beyond the budget. Runs as long as the server does.
     pub(crate) async fn end_excess(self) {
         loop {
-            self.0.wanted.notified().await;
+            self.0.wake.notified().await;
             loop {
                 sleep(CHECK_EVERY).await;
-                // Before the look: whoever begins to wait behind it says so.
+                // Before the check: an exchange that begins to wait after it wakes this task.
                 self.0.is_watched.store(false, Ordering::SeqCst);
                 if !self.check() {
                     break;
@@ -139,7 +139,7 @@ impl SlowReaders {
         }
     }
 
-    /// Ends all exchanges that run now, for this reason.
+    /// Ends all exchanges that have a stream, for the reason `why`.
     pub(crate) fn end_all(&self, why: EndReason) {
         for entry in self.0.entries().values() {
             entry.info.audit.set_end(why);
@@ -147,14 +147,14 @@ impl SlowReaders {
         }
     }
 
-    /// Ends what is past the budget now, and says whether anybody waits.
+    /// Ends the slowest readers beyond the budget. Returns whether any exchange waits for its caller.
     fn check(&self) -> bool {
         let now = self.0.now();
-        let mut anybody = false;
+        let mut is_any_waiting = false;
         let mut waiting = Vec::new();
         for (number, entry) in self.0.entries().iter() {
             let since = entry.since.load(Ordering::SeqCst);
-            anybody |= since != NOT_WAITING;
+            is_any_waiting |= since != NOT_WAITING;
             let waited = Duration::from_millis(now.saturating_sub(since));
             if since != NOT_WAITING && waited >= budget::SLOW_AFTER_OVERLOADED {
                 waiting.push(WaitingReader { exchange: *number, tunnel: entry.info.tunnel, waited });
@@ -168,34 +168,35 @@ impl SlowReaders {
                 entry.end(excess.waited);
             }
         }
-        anybody
+        is_any_waiting
     }
 }
 
 impl SlowReaderTable {
-    /// Never [`NOT_WAITING`].
+    /// Milliseconds since the table began, never [`NOT_WAITING`].
     fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<u64, Arc<ReaderEntry>>> {
-        // A panic under this lock left whole entries behind.
+        // A panic under this lock leaves no entry half written.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ReaderEntry {
-    /// The tunnel has brought something: until more is asked for, the caller is waited for.
+    /// Notes that data has arrived: the exchange waits for its caller until the caller asks for more.
     fn data_arrived(&self) {
         self.has_begun.store(true, Ordering::Relaxed);
         self.since.store(self.table.now(), Ordering::SeqCst);
         if !self.table.is_watched.load(Ordering::SeqCst)
             && !self.table.is_watched.swap(true, Ordering::SeqCst)
         {
-            self.table.wanted.notify_one();
+            self.table.wake.notify_one();
         }
     }
 
+    /// Ends the exchange because its caller has not read for `waited`.
     fn end(&self, waited: Duration) {
         let ExchangeInfo { cluster, verb, audit_id, .. } = &self.info;
         metrics::exchange_stalled_out();
@@ -207,31 +208,31 @@ impl ReaderEntry {
 }
 
 impl ReadProgress {
-    /// Whether one byte of the answer has come.
+    /// Whether a byte of the answer has arrived.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.has_begun.load(Ordering::Relaxed)
     }
 
-    /// Everything that the tunnel brought was taken off it: the tunnel is waited for, as long as it likes, or nobody is.
+    /// Notes that the caller has taken all data that has arrived. The exchange does not wait for its caller.
     pub(crate) fn caught_up(&self) {
         self.0.since.store(NOT_WAITING, Ordering::Relaxed);
     }
 
-    /// The caller has taken some of what the tunnel brought earlier.
+    /// Notes that the caller has taken some data, which restarts its time if the exchange waits for it.
     pub(crate) fn progressed(&self) {
         let since = self.0.since.load(Ordering::Relaxed);
         if since != NOT_WAITING {
-            // Another value means that the stream has spoken meanwhile, which knows better.
+            // A changed value was stored by the stream meanwhile, and is newer.
             let now = self.0.table.now();
             let _ = self.0.since.compare_exchange(since, now, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Resolves when the exchange is to be ended: its stream is to be dropped, which aborts it with the right code.
+    /// Resolves when the exchange is to be ended. The stream is then to be dropped, which aborts it with the right code.
     /// Cancel-safe.
     pub(crate) async fn ended(&self) {
         let audit = &self.0.info.audit;
-        // Both arms are cancel-safe: what was said stays said.
+        // Both arms are cancel-safe: a notification stays, and so does a termination.
         tokio::select! {
             () = self.0.ended.notified() => {}
             why = audit.terminated() => audit.set_terminated(why),
@@ -240,15 +241,17 @@ impl ReadProgress {
 }
 
 impl ObservedStream {
+    /// The stream's abort code, which stays readable after the stream is gone.
     pub(crate) fn verdict(&self) -> Verdict {
         self.stream.verdict()
     }
 
+    /// The progress of the caller, for the body that passes the answer on.
     pub(crate) fn read_progress(&self) -> ReadProgress {
         self.progress.clone()
     }
 
-    /// The stream, no longer observed.
+    /// Returns the stream and removes the exchange from the table.
     pub(crate) fn into_inner(self) -> TunnelStream {
         self.stream
     }
@@ -262,7 +265,7 @@ impl AsyncRead for ObservedStream {
     ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, into);
-        // Behind an end, or an error, nothing stands that anybody could leave lying.
+        // After an end or an error there is nothing left that the caller could leave unread.
         if into.filled().len() > before {
             self.progress.0.data_arrived();
         } else {

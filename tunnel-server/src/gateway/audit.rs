@@ -1,4 +1,4 @@
-//! What the audit log learns of a request to the gateway.
+//! The audit events of requests to the gateway.
 
 mod body;
 mod event;
@@ -9,19 +9,20 @@ use proto::ClusterId;
 use proto::upgrade::Protocol;
 use proto::wire::Assert;
 
+use super::connect_target::named_network;
+use super::peer::Peer;
 use super::refusal::Refusal;
-use super::{Peer, connect};
 use crate::dialing::NotConnected;
 use crate::exchanges::audit::AuditLog;
 use crate::identity::Caller;
 use crate::permit::{Dial, Forbidden, NotDelegated, Permit};
 
 pub(super) use body::AuditedBody;
-use event::{asked, identity, object};
+use event::{caller_event, identity, object};
 pub(super) use event::{end_of, why};
 
-/// What is about to be done, and as whom if that may be asserted.
-pub(super) fn intended<B>(
+/// The intent of a request for a cluster, with the identity that is asserted there, if one is.
+pub(super) fn request_intent<B>(
     permit: &Permit,
     asserted: Option<Assert>,
     from: &Peer,
@@ -29,7 +30,7 @@ pub(super) fn intended<B>(
     request: &Request<B>,
 ) -> Event {
     let action = permit.action();
-    let mut event = asked(request, permit.caller(), from, action.verb().as_str());
+    let mut event = caller_event(request, permit.caller(), from, action.verb().as_str());
     event.object = object(action);
     event.asserted = asserted.map(identity);
     if let Some(upgrade) = upgrade {
@@ -38,35 +39,38 @@ pub(super) fn intended<B>(
     event
 }
 
-/// To what is about to be connected.
-pub(super) fn dialed<B>(permit: &Permit<Dial>, from: &Peer, request: &Request<B>) -> Event {
-    let event =
-        asked(request, permit.caller(), from, "dial").with(Note::Target, permit.what().target.to_string());
-    in_network(event, request)
+/// The intent of a connection to a target.
+pub(super) fn dial_intent<B>(permit: &Permit<Dial>, from: &Peer, request: &Request<B>) -> Event {
+    let event = caller_event(request, permit.caller(), from, "dial")
+        .with(Note::Target, permit.what().target.to_string());
+    with_network(event, request)
 }
 
-/// Says that a request of somebody known was refused, or that all of the answer to it is ours.
+/// Writes the entry of an authenticated request that this server answers by itself: with `refusal`, or else with a list.
+///
+/// # Errors
+/// The audit log cannot be written.
 pub(super) async fn answered<B>(
-    recorder: &AuditLog,
+    audit_log: &AuditLog,
     request: &Request<B>,
     caller: &Caller,
     from: &Peer,
     refusal: Option<&Refusal>,
 ) -> Result<(), NotRecorded> {
     let verb = request.method().as_str().to_ascii_lowercase();
-    let mut event = in_network(asked(request, caller, from, verb), request);
+    let mut event = with_network(caller_event(request, caller, from, verb), request);
     let (status, end) = match refusal {
         Some(refusal) => (status_of(refusal), EndReason::Refused),
         None => (Status::code(StatusCode::OK.as_u16()), EndReason::Clean),
     };
-    let (forbidden, delegated) = (refusal.and_then(forbidden), refusal.and_then(not_delegated));
-    let untold = refusal.and_then(untold);
-    let is_forbidden = forbidden.is_some() || delegated.is_some() || untold.is_some();
+    let (forbidden, delegated) = (refusal.and_then(forbidden), refusal.and_then(forbidding_cluster));
+    let unresolved = refusal.and_then(unresolved_target);
+    let is_forbidden = forbidden.is_some() || delegated.is_some() || unresolved.is_some();
     event.note(Note::Decision, if is_forbidden { "forbid" } else { "allow" });
     if let Some(cluster) = delegated {
         event.note(Note::Cluster, cluster.as_str());
     }
-    if let Some(among) = untold.and_then(NotConnected::among) {
+    if let Some(among) = unresolved.and_then(NotConnected::among) {
         event.note(Note::Among, among);
     }
     if let Some(forbidden) = forbidden {
@@ -76,10 +80,10 @@ pub(super) async fn answered<B>(
         event.note(Note::Cluster, forbidden.cluster().as_str());
         event.asserted = forbidden.identity().cloned().map(identity);
     }
-    recorder.write_completed(event, Completion::new(Some(status), end)).await
+    audit_log.write_completed(event, Completion::new(Some(status), end)).await
 }
 
-/// What policy has refused.
+/// The decision of the policy, if it is what refused.
 fn forbidden(refusal: &Refusal) -> Option<&Forbidden> {
     if let Refusal::Forbidden(forbidden) | Refusal::NotConnected(NotConnected::Forbidden(forbidden)) = refusal
     {
@@ -88,25 +92,25 @@ fn forbidden(refusal: &Refusal) -> Option<&Forbidden> {
     None
 }
 
-/// The same event with the network that the request names in place of a cluster, if it does.
-fn in_network<B>(event: Event, request: &Request<B>) -> Event {
+/// Adds the network that a CONNECT names instead of a cluster, if it names one.
+fn with_network<B>(event: Event, request: &Request<B>) -> Event {
     if request.method() != Method::CONNECT {
         return event;
     }
-    match connect::network(request) {
+    match named_network(request) {
         Ok(Some(network)) => event.with(Note::Network, network.as_str()),
         Ok(None) | Err(_) => event,
     }
 }
 
-/// Why it was not told which cluster is meant, if it was that.
-fn untold(refusal: &Refusal) -> Option<&NotConnected> {
+/// The fault of a target that belongs to no cluster or to several, if that is what refused.
+fn unresolved_target(refusal: &Refusal) -> Option<&NotConnected> {
     let Refusal::NotConnected(fault) = refusal else { return None };
     matches!(fault, NotConnected::Ambiguous(..) | NotConnected::Nowhere(_)).then_some(fault)
 }
 
-/// The cluster of what the cluster that is asked about callers has refused.
-fn not_delegated(refusal: &Refusal) -> Option<&ClusterId> {
+/// The cluster for which the cluster of `policy.delegation` has refused.
+fn forbidding_cluster(refusal: &Refusal) -> Option<&ClusterId> {
     if let Refusal::NotDelegated(NotDelegated::Forbidden { cluster, .. })
     | Refusal::NotConnected(NotConnected::NotDelegated(NotDelegated::Forbidden { cluster, .. })) = refusal
     {
@@ -115,7 +119,7 @@ fn not_delegated(refusal: &Refusal) -> Option<&ClusterId> {
     None
 }
 
-/// A refusal as the log has it.
+/// The status of a refusal in the audit log.
 pub(super) fn status_of(refusal: &Refusal) -> Status {
     Status { code: refusal.status().as_u16(), reason: refusal.cause() }
 }

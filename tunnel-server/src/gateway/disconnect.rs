@@ -1,10 +1,10 @@
-//! Notices that a caller on HTTP/1.1 hung up, also while nobody reads from its connection.
+//! Detects that a caller on HTTP/1.1 has disconnected, also while nobody reads from its connection.
 //!
-//! hyper reads nothing while it waits for an answer and bytes of a next request stand before it, so it would see a
-//! caller's end of file only after the answer: an idle watch would live on at the API server. This wrapper reads ahead,
-//! up to a limit, while an exchange runs, and takes the end of file for what it is on such a connection, a hang-up.
-//! Behind an upload that nobody reads the limit is reached; there the socket itself says that a FIN or a RST has come.
-//! When the last answer was given, such an upload is read on for a moment (`linger`), or the RST for it would cut the answer short.
+//! hyper does not read while it waits for an answer and holds bytes of the next request. It would see the caller's end of file only
+//! after the answer, and an idle watch would stay open at the API server. While an exchange runs this wrapper reads ahead, up to a
+//! limit, and treats the end of file as a disconnect. An upload that nobody reads fills that limit; then the socket itself reports a
+//! FIN or RST. After the last answer such an upload is read for a short time (`linger`), because the RST for it would truncate the
+//! answer.
 
 use std::future::pending;
 use std::io;
@@ -21,29 +21,29 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::linger::Lingering;
+use super::linger::LingeringStream;
 use crate::dialing::near::{self, Behind, Near};
 
-/// Bytes that a caller may send before the answer to what it sent before: pipelined requests, mostly.
+/// Most bytes that a caller may send before the answer to its previous request. They are mostly pipelined requests.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes that hyper gets at a time: a TLS record.
+/// Size of one read by hyper, in bytes: a TLS record.
 const READ_BYTES_MAX: usize = 16 * 1024;
 
-/// A caller's connection, shared by hyper and by the watch for its end. Both are polled by one task.
+/// A caller's connection, shared by hyper and [`Disconnected`]. One task polls both.
 pub(super) struct WatchedConnection(Arc<Mutex<ReadAhead>>);
 
-/// Resolves when the caller hung up in the middle of an exchange.
+/// Resolves when the caller disconnects during an exchange.
 pub(super) struct Disconnected {
     ahead: Weak<Mutex<ReadAhead>>,
     exchange: Arc<ExchangeState>,
-    /// Resolves with the caller's FIN or RST; there once an upload has filled the room.
+    /// Resolves with the caller's FIN or RST. `None` until an upload has filled the read-ahead buffer.
     peer_closed: Option<PeerClosed>,
 }
 
 type PeerClosed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where the exchange on the connection stands; at most one runs at a time on HTTP/1.1.
+/// The state of the exchange on a connection. On HTTP/1.1 at most one runs at a time.
 #[derive(Default)]
 pub(super) struct ExchangeState {
     running: AtomicBool,
@@ -55,16 +55,19 @@ pub(super) struct ExchangeState {
 pub(super) struct RunningGuard(Arc<ExchangeState>);
 
 struct ReadAhead {
-    stream: Lingering<TlsStream<TcpStream>>,
+    stream: LingeringStream<TlsStream<TcpStream>>,
     bytes: BytesMut,
     ended: Option<io::Result<()>>,
     exchange: Arc<ExchangeState>,
 }
 
-/// Wraps a caller's connection.
-pub(super) fn watch(stream: TlsStream<TcpStream>) -> (WatchedConnection, Disconnected, Arc<ExchangeState>) {
+/// Wraps a caller's connection, which drops up to `linger_bytes_max` unread bytes when it closes.
+pub(super) fn watch(
+    stream: TlsStream<TcpStream>,
+    linger_bytes_max: usize,
+) -> (WatchedConnection, Disconnected, Arc<ExchangeState>) {
     let exchange = Arc::new(ExchangeState::default());
-    let stream = Lingering::new(stream);
+    let stream = LingeringStream::new(stream, linger_bytes_max);
     let ahead = ReadAhead { stream, bytes: BytesMut::new(), ended: None, exchange: Arc::clone(&exchange) };
     let ahead = Arc::new(Mutex::new(ahead));
     let disconnected =
@@ -72,13 +75,13 @@ pub(super) fn watch(stream: TlsStream<TcpStream>) -> (WatchedConnection, Disconn
     (WatchedConnection(ahead), disconnected, exchange)
 }
 
-/// Whether behind such an answer the connection is a pipe's and no longer HTTP's.
+/// Whether the connection is no longer HTTP after an answer with this status.
 pub(super) fn is_protocol_switch(is_connect: bool, status: StatusCode) -> bool {
     status == StatusCode::SWITCHING_PROTOCOLS || (is_connect && status.is_success())
 }
 
 impl WatchedConnection {
-    /// The connection itself, behind what was read ahead of it, once nobody watches it any more.
+    /// The connection itself, after the bytes that were read ahead, once nothing else shares it.
     pub(super) fn into_near(self) -> Box<dyn Near> {
         match Arc::try_unwrap(self.0) {
             Ok(ahead) => {
@@ -86,25 +89,25 @@ impl WatchedConnection {
                     ahead.into_inner().unwrap_or_else(PoisonError::into_inner);
                 Box::new(Behind::new(bytes.freeze(), stream.into_inner()))
             }
-            Err(watched) => Box::new(TokioIo::new(Self(watched))),
+            Err(shared) => Box::new(TokioIo::new(Self(shared))),
         }
     }
 }
 
 impl Near for TokioIo<WatchedConnection> {
-    /// It may be watched where it is.
+    /// Does nothing: another task may still watch the connection on its own runtime.
     fn come_here(&mut self) {}
 }
 
 impl ExchangeState {
-    /// Begins an exchange whose request has a body, or none.
+    /// Marks an exchange as running, and as uploading if its request has a body.
     pub(super) fn begin(self: &Arc<Self>, has_body: bool) -> RunningGuard {
         self.uploading.store(has_body, Ordering::Relaxed);
         self.running.store(true, Ordering::Relaxed);
         RunningGuard(Arc::clone(self))
     }
 
-    /// From its answer on the connection is no longer HTTP's, and its halves end by themselves.
+    /// Notes that the connection is no longer HTTP, so that its halves end independently.
     pub(super) fn upgrade(&self) {
         self.upgraded.store(true, Ordering::Relaxed);
     }
@@ -118,7 +121,7 @@ impl Drop for RunningGuard {
 }
 
 impl ReadAhead {
-    /// Reads ahead until there is nothing to read, or no room.
+    /// Reads ahead until the stream has no bytes or the buffer is full.
     fn poll_fill(&mut self, cx: &mut Context<'_>) {
         let mut chunk = [0; 4096];
         while self.ended.is_none() && self.bytes.len() < AHEAD_BYTES_MAX {
@@ -137,15 +140,15 @@ impl ReadAhead {
 impl Future for Disconnected {
     type Output = ();
 
-    /// Never ready between exchanges: there hyper reads, and sees the end itself. The task that polls this is the one
-    /// that polls hyper, so each of its turns looks here as well.
+    /// Never ready between exchanges, where hyper reads and sees the end itself. The task that polls hyper polls this too, so that
+    /// it is polled after each change.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         if !this.exchange.running.load(Ordering::Relaxed) {
             this.peer_closed = None;
             return Poll::Pending;
         }
-        // Behind an upgrade it is whoever has the connection that sees its end.
+        // After an upgrade the pipe has the connection and sees its end.
         let Some(ahead) = this.ahead.upgrade() else { return Poll::Pending };
         let mut ahead = lock(&ahead);
         ahead.poll_fill(cx);
@@ -155,7 +158,7 @@ impl Future for Disconnected {
         if ahead.bytes.len() < AHEAD_BYTES_MAX {
             return Poll::Pending;
         }
-        // An upload may fill the room and wait for its reader; anything else that does says more than it may.
+        // An upload may fill the buffer and wait for its reader. Any other caller has sent more than the limit.
         if !this.exchange.uploading.load(Ordering::Relaxed) {
             return Poll::Ready(());
         }
@@ -179,7 +182,7 @@ impl Read for WatchedConnection {
             return Poll::Ready(Ok(()));
         }
         if let Some(ended) = ahead.ended.take() {
-            // Seen once; a reader that asks again sees the same.
+            // The error is returned once; later reads see the end.
             ahead.ended = Some(Ok(()));
             return Poll::Ready(ended);
         }
@@ -189,7 +192,7 @@ impl Read for WatchedConnection {
         ready!(Pin::new(&mut ahead.stream).poll_read(cx, &mut read))
             .inspect_err(|_| ahead.ended = Some(Ok(())))?;
         if read.filled().is_empty() {
-            // hyper keeps this from an exchange whose upload nobody reads.
+            // hyper does not pass the end on to an exchange whose upload nobody reads.
             ahead.ended = Some(Ok(()));
         }
         into.put_slice(read.filled());
@@ -233,14 +236,15 @@ fn lock(ahead: &Mutex<ReadAhead>) -> MutexGuard<'_, ReadAhead> {
 
 /// ConnectionWaits until the other side's FIN or RST has arrived, also behind bytes that nobody reads.
 fn peer_closed(socket: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
-    // A descriptor of its own, because this must not borrow the stream.
+    // A second descriptor, because this must not borrow the stream.
     let second = near::second(socket, TcpStream::from_std);
     async move {
         let Ok(second) = second else {
-            // No descriptor was left: the end is seen when the upload is read on.
+            // No descriptor was left: the end is seen when the upload is read.
             return pending().await;
         };
-        // Urgent bytes are not registered for, so of what is asked for here only the end of reading ever comes.
-        let _ = second.ready(Interest::PRIORITY).await; // Fails with the runtime, which takes the connection along.
+        // Urgent bytes are not registered for, so that only the end of reading makes this ready. It fails only with the
+        // runtime, which ends the connection too.
+        let _ = second.ready(Interest::PRIORITY).await;
     }
 }

@@ -1,29 +1,32 @@
-//! A limit lasts as long as what it limits: what an exchange occupies rides in its bodies, to the last byte.
+//! Bodies that carry a guard, so that a limit counts an exchange until the last byte of its bodies.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use daemon::metrics::exchanges::Active;
-use hyper::body::{Body, Frame, SizeHint};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::exchanges::audit::AuditEntry;
 
-/// A body that holds `T` until it is dropped.
+/// A body that keeps `guard` until it is dropped.
 pub(super) struct GuardedBody<B, T> {
-    // Before what it holds: the place is free once the body is gone.
+    // Dropped before the guard: the slot is free once the body is gone.
     body: B,
     guard: T,
 }
 
-/// One of the places that [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) gives. Clones are the same place, free again when all
-/// of them are dropped.
+/// The body of a caller's request as the stack passes it on.
+pub(super) type CallerBody = GuardedBody<Incoming, RequestSlot>;
+
+/// One of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) slots. Clones are the same slot, which is free again when all of them
+/// are dropped.
 #[derive(Clone)]
 pub(super) struct RequestSlot {
     _permit: Arc<OwnedSemaphorePermit>,
     active: Arc<Active>,
-    record: Arc<OnceLock<AuditEntry>>,
+    audit_entry: Arc<OnceLock<AuditEntry>>,
 }
 
 impl<B, T> GuardedBody<B, T> {
@@ -31,31 +34,31 @@ impl<B, T> GuardedBody<B, T> {
         Self { body, guard }
     }
 
-    /// What it holds.
+    /// The guard that the body carries.
     pub(super) fn guard(&self) -> &T {
         &self.guard
     }
 }
 
 impl RequestSlot {
-    /// Takes a place for a request, which counts as active while it is held, if one is left.
+    /// Takes a slot for a request, if one is free. The request counts as active as long as the slot is taken.
     pub(super) fn take(slots: &Arc<Semaphore>, active: &Arc<Active>) -> Option<Self> {
         let permit = Arc::clone(slots).try_acquire_owned().ok()?;
-        Some(Self { _permit: Arc::new(permit), active: Arc::clone(active), record: Arc::default() })
+        Some(Self { _permit: Arc::new(permit), active: Arc::clone(active), audit_entry: Arc::default() })
     }
 
-    /// Keeps what the audit log knows of the request to its end.
-    pub(super) fn set_audit_entry(&self, record: AuditEntry) {
-        // A request is recorded once.
-        let _ = self.record.set(record);
+    /// Keeps the request's audit entry open until the request ends.
+    pub(super) fn set_audit_entry(&self, entry: AuditEntry) {
+        // A request has one audit entry.
+        let _ = self.audit_entry.set(entry);
     }
 
-    /// What the audit log knows of the request.
+    /// The request's audit entry, once its intent is written.
     pub(super) fn audit_entry(&self) -> Option<&AuditEntry> {
-        self.record.get()
+        self.audit_entry.get()
     }
 
-    /// How the request is count_bytes.
+    /// The metrics of the request.
     pub(super) fn active(&self) -> &Active {
         &self.active
     }

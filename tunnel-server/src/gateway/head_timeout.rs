@@ -1,7 +1,7 @@
-//! How long a request may wait for its answer's head, and who is to blame where none comes.
+//! The timeout for the head of an answer, which tells a silent caller from a silent agent.
 //!
-//! Only for requests that Kubernetes itself gives a deadline: a watch, a log that is followed or an application behind a
-//! `proxy` may be silent for as long as it likes.
+//! It applies only to requests that Kubernetes itself gives a deadline. A watch, a followed log or an application behind a `proxy` may
+//! be silent forever.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,33 +12,33 @@ use hyper::body::{Body, Frame, SizeHint};
 use proto::deadlines::AGENT_HEAD_MAX;
 use tokio::time::{Instant, sleep_until};
 
-/// A caller sends the next piece of its request's body within this time. Shorter than what an agent and its API server
-/// wait for, so that neither is blamed for a caller who does not go on.
+/// Longest pause of a caller in its request's body. It is shorter than the timeouts of an agent and its API server, so that neither is
+/// blamed for a caller that stops.
 pub const CALLER_SILENCE_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!(CALLER_SILENCE_MAX.as_secs() < proto::deadlines::API_SERVER_HEAD_MAX.as_secs());
 
-/// Who said nothing for too long.
+/// The peer that was silent for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadTimeout {
-    /// The caller, in the middle of its request's body, for [`CALLER_SILENCE_MAX`].
+    /// The caller paused in its request's body for [`CALLER_SILENCE_MAX`].
     Caller,
-    /// The agent, or the link to it, for [`AGENT_HEAD_MAX`].
+    /// The agent, or the link to it, was silent for [`AGENT_HEAD_MAX`].
     Agent,
 }
 
-/// How far a request's body has been taken. Clones are the same.
+/// The progress of a request's body. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct UploadProgress(Arc<Mutex<UploadState>>);
 
 #[derive(Debug)]
 struct UploadState {
-    /// When something last changed.
+    /// The time of the last change.
     last: Instant,
-    /// The next piece is wanted, and has not come.
+    /// Whether the next piece was asked for and has not come.
     awaits_caller: bool,
 }
 
-/// A request's body that notes when its pieces are taken.
+/// A request's body that notes its progress.
 pub(super) struct ProgressBody<B> {
     body: B,
     progress: UploadProgress,
@@ -55,12 +55,14 @@ impl UploadProgress {
         Self(Arc::new(Mutex::new(UploadState { last: Instant::now(), awaits_caller: false })))
     }
 
-    /// What `answer` gives, unless somebody is silent for too long before. A complete request whose answer does not come is
-    /// the agent's silence.
+    /// Waits for `answer`. A complete request without an answer counts as the agent's silence.
+    ///
+    /// # Errors
+    /// The peer that was silent for too long.
     pub(super) async fn head_of<T>(&self, answer: impl Future<Output = T>) -> Result<T, HeadTimeout> {
         let mut answer = std::pin::pin!(answer);
         loop {
-            let wake = self.taken().verdict(Instant::now())?;
+            let wake = self.state().check(Instant::now())?;
             // Both arms are cancel-safe: `answer` is polled by reference. Biased, so that an answer that is there counts.
             tokio::select! {
                 biased;
@@ -70,14 +72,14 @@ impl UploadProgress {
         }
     }
 
-    fn taken(&self) -> MutexGuard<'_, UploadState> {
+    fn state(&self) -> MutexGuard<'_, UploadState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl UploadState {
-    /// Who has been silent for too long at `now`, or when to look again.
-    fn verdict(&self, now: Instant) -> Result<Instant, HeadTimeout> {
+    /// The time of the next check, or the peer that has been silent for too long at `now`.
+    fn check(&self, now: Instant) -> Result<Instant, HeadTimeout> {
         let (callers, agents) = (self.last + CALLER_SILENCE_MAX, self.last + AGENT_HEAD_MAX);
         if self.awaits_caller && callers <= now {
             return Err(HeadTimeout::Caller);
@@ -85,7 +87,7 @@ impl UploadState {
         if agents <= now {
             return Err(HeadTimeout::Agent);
         }
-        // The agent may take what it has and turn to the caller at any time.
+        // The agent may take what it has, and wait for the caller, at any time.
         Ok(if now < callers { callers } else { agents })
     }
 }
@@ -100,9 +102,9 @@ impl<B: Body + Unpin> Body for ProgressBody<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.get_mut();
         let frame = Pin::new(&mut this.body).poll_frame(cx);
-        let mut taken = this.progress.taken();
-        if frame.is_ready() || !taken.awaits_caller {
-            *taken = UploadState { last: Instant::now(), awaits_caller: frame.is_pending() };
+        let mut state = this.progress.state();
+        if frame.is_ready() || !state.awaits_caller {
+            *state = UploadState { last: Instant::now(), awaits_caller: frame.is_pending() };
         }
         frame
     }
@@ -126,35 +128,35 @@ mod tests {
     #[test]
     fn the_agent_is_silent_at_its_limit_and_not_before() {
         let began = Instant::now();
-        let taken = UploadState { last: began, awaits_caller: false };
+        let state = UploadState { last: began, awaits_caller: false };
 
-        assert_eq!(taken.verdict(began), Ok(began + CALLER_SILENCE_MAX));
-        assert_eq!(taken.verdict(began + CALLER_SILENCE_MAX), Ok(began + AGENT_HEAD_MAX));
-        assert_eq!(taken.verdict(began + AGENT_HEAD_MAX - TICK), Ok(began + AGENT_HEAD_MAX));
-        assert_eq!(taken.verdict(began + AGENT_HEAD_MAX), Err(HeadTimeout::Agent));
+        assert_eq!(state.check(began), Ok(began + CALLER_SILENCE_MAX));
+        assert_eq!(state.check(began + CALLER_SILENCE_MAX), Ok(began + AGENT_HEAD_MAX));
+        assert_eq!(state.check(began + AGENT_HEAD_MAX - TICK), Ok(began + AGENT_HEAD_MAX));
+        assert_eq!(state.check(began + AGENT_HEAD_MAX), Err(HeadTimeout::Agent));
     }
 
     #[test]
     fn a_caller_is_silent_at_its_limit_and_not_before() {
         let began = Instant::now();
-        let taken = UploadState { last: began, awaits_caller: true };
+        let state = UploadState { last: began, awaits_caller: true };
 
-        assert_eq!(taken.verdict(began + CALLER_SILENCE_MAX - TICK), Ok(began + CALLER_SILENCE_MAX));
-        assert_eq!(taken.verdict(began + CALLER_SILENCE_MAX), Err(HeadTimeout::Caller));
+        assert_eq!(state.check(began + CALLER_SILENCE_MAX - TICK), Ok(began + CALLER_SILENCE_MAX));
+        assert_eq!(state.check(began + CALLER_SILENCE_MAX), Err(HeadTimeout::Caller));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_was_waited_for_last_is_the_one_who_is_silent() {
+    async fn the_peer_that_was_waited_for_last_is_the_silent_one() {
         let began = Instant::now();
-        let silent = UploadProgress::begin().head_of(pending::<()>()).await;
-        assert_eq!((silent, began.elapsed()), (Err(HeadTimeout::Agent), AGENT_HEAD_MAX));
+        let timeout = UploadProgress::begin().head_of(pending::<()>()).await;
+        assert_eq!((timeout, began.elapsed()), (Err(HeadTimeout::Agent), AGENT_HEAD_MAX));
 
         let began = Instant::now();
         let progress = UploadProgress::begin();
         let mut upload = ProgressBody::new(Stuck { pieces: 2 }, progress.clone());
-        let silent = progress.head_of(upload_and_wait(&mut upload)).await;
+        let timeout = progress.head_of(upload_and_wait(&mut upload)).await;
         assert_eq!(
-            (silent, began.elapsed()),
+            (timeout, began.elapsed()),
             (Err(HeadTimeout::Caller), PIECE_EVERY * 2 + CALLER_SILENCE_MAX)
         );
     }

@@ -1,8 +1,7 @@
-//! Sources from which too many logins have failed of late: nobody there is listened to for a while but whoever is known already.
+//! Throttles logins from source addresses with too many recent failures. Client certificates and previously valid tokens are exempt.
 //!
-//! To look at a token may cost a signature's check, or a question to another API server: a flood of wrong ones must not be all that
-//! these do. Behind the same address others may sit who are honest: whoever shows a certificate is never asked to wait, and
-//! neither is a token that was good before.
+//! A token may cost the check of a signature or a review by another API server, so that a flood of wrong tokens must not take all of
+//! their time. Honest callers may share the address, which is why the exempt credentials never wait.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -15,17 +14,18 @@ use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 
 use crate::listener::failures::Failures;
 
-/// Tokens that were good and are remembered; beyond, the older half is forgotten.
+/// Most valid tokens that are remembered. Beyond it the older half is forgotten.
 const ACCEPTED_TOKENS_MAX: usize = 10_000;
 
+/// The recent login failures of each source address, and the tokens that were valid.
 pub(super) struct LoginThrottle {
     failures: Failures,
-    /// Keyed anew in each process, so that nobody can make a token that looks like another's.
+    /// Has a new key in each process, so that nobody can make a token with the hash of another one.
     hasher: RandomState,
     accepted: Mutex<AcceptedTokens>,
 }
 
-/// What was good, the newer and the older half.
+/// Hashes of valid tokens: the newer and the older half.
 #[derive(Debug, Default)]
 struct AcceptedTokens {
     newer: HashSet<u64>,
@@ -33,13 +33,13 @@ struct AcceptedTokens {
 }
 
 impl LoginThrottle {
-    /// Of whom so many may fail in a minute.
+    /// Allows `failures_max` failed logins of each source in a minute.
     pub(super) fn new(failures_max: u32) -> Self {
         let (failures, hasher) = (Failures::new(failures_max), RandomState::new());
         Self { failures, hasher, accepted: Mutex::default() }
     }
 
-    /// Whether what was sent from `source` is looked at.
+    /// Whether the credential of a request from `source` is checked at all.
     pub(super) fn is_allowed(
         &self,
         source: IpAddr,
@@ -50,12 +50,12 @@ impl LoginThrottle {
         has_certificate || self.failures.may_try(source, now) || self.was_accepted(headers)
     }
 
-    /// It was not accepted.
+    /// Notes that a login from `source` has failed.
     pub(super) fn failed(&self, source: IpAddr, now: Instant) {
         self.failures.failed(source, now);
     }
 
-    /// It was accepted.
+    /// Remembers the token in `headers` as valid.
     pub(super) fn succeeded(&self, headers: &HeaderMap) {
         let Some(token) = self.token(headers) else { return };
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl LoginThrottle {
         }
     }
 
-    /// What the source has that has failed most.
+    /// The number of failures of the source with the most.
     pub(super) fn most(&self, now: Instant) -> usize {
         self.failures.most(now)
     }
@@ -75,7 +75,7 @@ impl LoginThrottle {
             .is_some_and(|token| accepted.newer.contains(&token) || accepted.older.contains(&token))
     }
 
-    /// What stands for the credential in the headers, if there is any.
+    /// The hash of the credential in the headers, if there is one.
     fn token(&self, headers: &HeaderMap) -> Option<u64> {
         let sent: Vec<_> =
             [AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL].iter().filter_map(|name| headers.get(name)).collect();
@@ -89,40 +89,36 @@ mod tests {
 
     use super::*;
 
+    /// After too many failures of a source.
     #[test]
-    fn where_too_many_have_failed_only_certificates_and_tokens_that_were_good_are_looked_at() {
-        let (login_throttle, now) = (LoginThrottle::new(3), Instant::now());
+    fn beyond_the_limit_only_certificates_and_known_tokens_are_checked() {
+        let (throttle, now) = (LoginThrottle::new(3), Instant::now());
         let [nat, elsewhere] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
-        login_throttle.succeeded(&bearer("good"));
+        throttle.succeeded(&bearer("good"));
         for _ in 0..3 {
-            assert!(login_throttle.is_allowed(nat, false, &bearer("wrong"), now));
-            login_throttle.failed(nat, now);
+            assert!(throttle.is_allowed(nat, false, &bearer("wrong"), now));
+            throttle.failed(nat, now);
         }
 
-        assert!(!login_throttle.is_allowed(nat, false, &bearer("wrong"), now), "one more");
-        assert!(!login_throttle.is_allowed(nat, false, &HeaderMap::new(), now));
-        assert!(login_throttle.is_allowed(nat, true, &HeaderMap::new(), now), "a certificate");
-        assert!(login_throttle.is_allowed(nat, false, &bearer("good"), now), "known");
-        assert!(login_throttle.is_allowed(elsewhere, false, &bearer("wrong"), now));
-        assert_eq!(login_throttle.most(now), 3);
-        assert!(login_throttle.is_allowed(
-            nat,
-            false,
-            &bearer("wrong"),
-            now + crate::listener::failures::WINDOW
-        ));
+        assert!(!throttle.is_allowed(nat, false, &bearer("wrong"), now), "one more");
+        assert!(!throttle.is_allowed(nat, false, &HeaderMap::new(), now));
+        assert!(throttle.is_allowed(nat, true, &HeaderMap::new(), now), "a certificate");
+        assert!(throttle.is_allowed(nat, false, &bearer("good"), now), "known");
+        assert!(throttle.is_allowed(elsewhere, false, &bearer("wrong"), now));
+        assert_eq!(throttle.most(now), 3);
+        assert!(throttle.is_allowed(nat, false, &bearer("wrong"), now + crate::listener::failures::WINDOW));
     }
 
     #[test]
-    fn no_more_tokens_than_the_limit_are_remembered_and_the_newest_are() {
-        let login_throttle = LoginThrottle::new(1);
+    fn no_more_tokens_than_the_limit_are_remembered_and_the_newest_stay() {
+        let throttle = LoginThrottle::new(1);
         for n in 0..3 * ACCEPTED_TOKENS_MAX {
-            login_throttle.succeeded(&bearer(&n.to_string()));
-            let accepted = login_throttle.accepted.lock().unwrap();
+            throttle.succeeded(&bearer(&n.to_string()));
+            let accepted = throttle.accepted.lock().unwrap();
             assert!(accepted.newer.len() + accepted.older.len() <= ACCEPTED_TOKENS_MAX);
         }
-        assert!(login_throttle.was_accepted(&bearer(&(3 * ACCEPTED_TOKENS_MAX - 1).to_string())));
-        assert!(!login_throttle.was_accepted(&bearer("0")));
+        assert!(throttle.was_accepted(&bearer(&(3 * ACCEPTED_TOKENS_MAX - 1).to_string())));
+        assert!(!throttle.was_accepted(&bearer("0")));
     }
 
     fn bearer(token: &str) -> HeaderMap {

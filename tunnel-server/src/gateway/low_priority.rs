@@ -1,7 +1,7 @@
-//! Connections whose logins fail though their source has failed too often: served aside, where nobody waits behind them.
+//! Moves a connection to the low-priority runtime once its logins fail although its source has failed too often.
 //!
-//! To say no costs little, and ten thousand times a second it is half of a core: on a home everybody's requests would stand in line
-//! behind it.
+//! A refusal costs little, but ten thousand refusals a second cost half a core. On a home they would delay the requests of everybody
+//! else.
 
 use std::pin::Pin;
 
@@ -10,24 +10,24 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::metrics;
 
-/// Whether a connection is to go aside. It does so once, and whatever comes over it from then on is served there.
+/// Moves one connection to the low-priority runtime. It moves once, and all its later requests are served there.
 #[derive(Debug, Default)]
 pub(super) struct LowPrioritySwitch(Notify);
 
 impl LowPrioritySwitch {
-    /// It is to go.
+    /// Asks for the move.
     pub(super) fn switch(&self) {
         self.0.notify_one();
     }
 
-    /// Drives a connection that is `served` where it is, until it is to go aside, and from then on there. `None` if it was dropped
-    /// in an abort. Dropped in its turn, it leaves one that is aside to that.
+    /// Drives the connection `served` here until [`LowPrioritySwitch::switch`], and from then on in the low-priority runtime. Returns
+    /// `None` if it was dropped there in an abort. Dropping this future does not end a connection that has moved.
     pub(super) async fn drive<T: Send + 'static>(
         &self,
         mut served: Pin<Box<dyn Future<Output = T> + Send>>,
         scope: &Scope,
     ) -> Option<T> {
-        // Both arms are cancel-safe: the one is polled by reference, and the other is not asked for again.
+        // Both arms are cancel-safe: the first is polled by reference, and the second is not polled again.
         tokio::select! {
             biased;
             served = &mut served => return Some(served),
@@ -35,7 +35,7 @@ impl LowPrioritySwitch {
         }
         let (end, ended) = oneshot::channel();
         scope.spawn_aside(async move {
-            // Whoever waited for it was dropped, and this will be.
+            // If the receiver was dropped, the server is aborting.
             let _ = end.send(served.await);
         });
         ended.await.ok()
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_served_where_it_is_and_once_it_is_to_go_aside_there() {
+    fn a_connection_moves_to_the_low_priority_runtime_once_asked() {
         let plan = Plan { layout: Layout::PerCore { homes: 1 }, grace: Duration::from_secs(30), aside: true };
         let here = thread::current().name().map(str::to_owned);
         let (report, reported) = std::sync::mpsc::channel();
@@ -72,14 +72,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_ends_where_it_is_never_goes() {
+    async fn a_connection_that_ends_first_never_moves() {
         let connection = LowPrioritySwitch::default();
         let ends = Box::pin(async { 7 });
         assert_eq!(connection.drive(ends, &Scope::here()).await, Some(7));
     }
 
     #[tokio::test]
-    async fn of_one_that_was_dropped_aside_nobody_waits_for_the_end() {
+    async fn a_moved_connection_that_is_dropped_in_an_abort_ends_the_wait() {
         let (connection, scope) = (LowPrioritySwitch::default(), Scope::here());
         connection.switch();
         let stays = Box::pin(std::future::pending::<()>());
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(driven, None);
     }
 
-    /// The threads on which it is polled: the first, from which it asks to go, and the next.
+    /// The names of the threads that poll it: the first, where it asks for the move, and the next.
     async fn visited(connection: Arc<LowPrioritySwitch>) -> [Option<String>; 2] {
         let name = || thread::current().name().map(str::to_owned);
         let mut first = None;

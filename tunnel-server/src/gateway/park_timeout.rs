@@ -1,4 +1,4 @@
-//! How long a request may wait for its cluster's return: as the server's limits and its caller's own let it.
+//! How long a request waits for a disconnected cluster, by the server's limits and the caller's own timeout.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,42 +9,41 @@ use tokio::time::Instant;
 
 use crate::config::Parking;
 
-/// The header by which a caller waits for less than the server's limit, or for more where that is allowed: complete seconds. It
-/// goes no further than here.
+/// The header with which a caller sets its own limit in whole seconds: shorter than the server's, or longer where that is allowed. It
+/// is not forwarded.
 pub(super) const PARK_LIMIT: HeaderName = HeaderName::from_static("tombolo-park-limit");
 
-/// What is left of a caller's own `timeout` for our answer, so that the caller reads why and not only that: a quarter,
-/// and no more than this.
+/// A quarter of a caller's own timeout is left for our answer, and no more than this, so that the caller can read why it failed.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// A connection that has waited for a cluster in vain is refused at once for so long: kubectl asks for what it discovers
-/// five times in a row, and its user waits once.
-const REST: Duration = Duration::from_secs(5);
+/// After a wait that failed, a connection is refused at once for this time. kubectl repeats its discovery five times in a row, and its
+/// user should wait once.
+const PARK_PAUSE: Duration = Duration::from_secs(5);
 
-/// Clusters for which a connection's waits are remembered; the oldest is forgotten first.
+/// Most clusters for which a connection's waits are remembered. The oldest is forgotten first.
 const REMEMBERED_MAX: usize = 8;
 
-/// What a request allows itself.
+/// The time that a request may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ParkTimeout {
     limit: Duration,
-    /// When its caller will have given up.
+    /// When the caller will have given up.
     ends: Option<Instant>,
 }
 
-/// For which clusters a caller's connection has waited, and since when.
+/// The clusters for which a connection has waited, each with the beginning of the wait.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionWaits(Mutex<Vec<(ClusterId, Instant)>>);
 
-/// How one request waits.
+/// The wait of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ParkWait<'a> {
-    park_timeout: ParkTimeout,
-    /// Its connection's.
+    timeout: ParkTimeout,
+    /// The waits of its connection. `None` for a repeated request, which waits independently of them.
     waits: Option<&'a ConnectionWaits>,
 }
 
-/// The header says no number of seconds up to the server's limit for callers.
+/// The header `Tombolo-Park-Limit` is not one number of seconds up to the server's limit for callers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the header Tombolo-Park-Limit must be one number of seconds from 0 to {max}, the most that this server allows",
@@ -53,18 +52,18 @@ pub(super) struct ParkWait<'a> {
 pub struct NotAParkLimit(Duration);
 
 impl ParkTimeout {
-    /// Of a request that came at `now` with this `query` and these `headers`, within the server's limits.
+    /// Reads the timeout of a request that arrived at `now` with this `query` and these `headers`.
     ///
     /// # Errors
-    /// `NotAParkLimit`.
-    pub(super) fn of(
+    /// The header is malformed, or exceeds the server's limit for callers.
+    pub(super) fn parse(
         parking: &Parking,
         query: Option<&str>,
         headers: &HeaderMap,
         now: Instant,
     ) -> Result<Self, NotAParkLimit> {
-        let mut said = headers.get_all(PARK_LIMIT).iter();
-        let limit = match (said.next(), said.next()) {
+        let mut sent = headers.get_all(PARK_LIMIT).iter();
+        let limit = match (sent.next(), sent.next()) {
             (None, _) => parking.limit,
             (Some(_), Some(_)) => return Err(NotAParkLimit(parking.caller_limit)),
             (Some(one), None) => {
@@ -77,12 +76,12 @@ impl ParkTimeout {
         Ok(Self { limit, ends: own.and_then(|own| now.checked_add(own)) })
     }
 
-    /// The same for what must not wait.
+    /// The timeout of a request that must not wait.
     pub(super) fn none(self, now: Instant) -> Self {
         Self { ends: Some(now), ..self }
     }
 
-    /// Until when to wait, from `now` on.
+    /// The end of a wait that begins at `now`.
     fn until(self, now: Instant) -> Instant {
         let limit = now + self.limit;
         self.ends.map_or(limit, |ends| ends.min(limit))
@@ -90,45 +89,46 @@ impl ParkTimeout {
 }
 
 impl<'a> ParkWait<'a> {
-    pub(super) fn new(park_timeout: ParkTimeout, waits: &'a ConnectionWaits) -> Self {
-        Self { park_timeout, waits: Some(waits) }
+    /// The wait of a request on a connection with these `waits`.
+    pub(super) fn new(timeout: ParkTimeout, waits: &'a ConnectionWaits) -> Self {
+        Self { timeout, waits: Some(waits) }
     }
 
-    /// The wait of who has waited already.
+    /// The wait of a request whose cluster was waited for already.
     pub(super) fn none() -> Self {
-        Self { park_timeout: ParkTimeout { limit: Duration::ZERO, ends: None }, waits: None }
+        Self { timeout: ParkTimeout { limit: Duration::ZERO, ends: None }, waits: None }
     }
 
-    /// The wait of what is sent again: as long as its caller's time allows, whatever was waited before.
-    pub(super) fn again(self) -> Self {
+    /// The wait of a repeated request: as long as the caller's timeout allows, whatever was waited before.
+    pub(super) fn repeated(self) -> Self {
         Self { waits: None, ..self }
     }
 
-    /// Whether something is sent again.
-    pub(super) fn is_again(self) -> bool {
+    /// Whether the request is repeated.
+    pub(super) fn is_repeated(self) -> bool {
         self.waits.is_none()
     }
 
-    /// Until when to wait for `cluster`, from `now` on.
+    /// The end of a wait for `cluster` that begins at `now`.
     pub(super) fn until(self, cluster: &ClusterId, now: Instant) -> Instant {
-        let waits = self.waits.map(|waits| waits.until(cluster, self.park_timeout, now));
-        waits.unwrap_or_else(|| self.park_timeout.until(now))
+        let waits = self.waits.map(|waits| waits.until(cluster, self.timeout, now));
+        waits.unwrap_or_else(|| self.timeout.until(now))
     }
 
-    /// The cluster has come back.
-    pub(super) fn over(self, cluster: &ClusterId) {
+    /// Notes that the cluster is connected again.
+    pub(super) fn cluster_returned(self, cluster: &ClusterId) {
         if let Some(waits) = self.waits {
-            waits.over(cluster);
+            waits.cluster_returned(cluster);
         }
     }
 }
 
 impl ConnectionWaits {
-    /// Until when a request of this connection waits for `cluster` from `now` on: as `park_timeout` says, but a connection
-    /// waits for a cluster once and not for each of its requests.
-    fn until(&self, cluster: &ClusterId, park_timeout: ParkTimeout, now: Instant) -> Instant {
+    /// The end of a wait for `cluster` that begins at `now`, by `timeout`. A connection waits for a cluster once, and not once for each
+    /// of its requests.
+    fn until(&self, cluster: &ClusterId, timeout: ParkTimeout, now: Instant) -> Instant {
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waits.retain(|(_, began)| now < *began + park_timeout.limit + REST);
+        waits.retain(|(_, began)| now < *began + timeout.limit + PARK_PAUSE);
         let began = waits.iter().find(|(waited_for, _)| waited_for == cluster).map(|(_, began)| *began);
         let began = began.unwrap_or_else(|| {
             if waits.len() >= REMEMBERED_MAX {
@@ -137,18 +137,18 @@ impl ConnectionWaits {
             waits.push((cluster.clone(), now));
             now
         });
-        park_timeout.until(now).min(began + park_timeout.limit)
+        timeout.until(now).min(began + timeout.limit)
     }
 
-    /// The cluster is there: the next wait for it is a new one.
-    fn over(&self, cluster: &ClusterId) {
+    /// Notes that the cluster is connected again, so that the next wait for it is a new one.
+    fn cluster_returned(&self, cluster: &ClusterId) {
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waits.retain(|(waited_for, _)| waited_for != cluster);
     }
 }
 
-/// What a request says of its own time: `timeoutSeconds` of a list or watch, or `timeout`, which client-go sends for
-/// `--request-timeout`. Where neither can be read the API server will say so.
+/// The caller's own timeout: `timeoutSeconds` of a list or watch, or `timeout`, which client-go sends for `--request-timeout`. A
+/// malformed one is left to the API server.
 fn own_timeout(query: &str) -> Option<Duration> {
     let parameters = || query.split('&').filter_map(|parameter| parameter.split_once('='));
     let first = |name: &str| parameters().find(|(given, _)| *given == name).map(|(_, value)| value);
@@ -161,15 +161,15 @@ fn seconds(text: &str) -> Option<Duration> {
     is_number.then(|| text.parse().ok().map(Duration::from_secs))?
 }
 
-/// `1m30s`, as Go's `time.ParseDuration` reads it; nothing for a negative one, or one in microseconds or nanoseconds.
+/// Parses a duration such as `1m30s` as Go's `time.ParseDuration` does. `None` if it is negative, or in microseconds or nanoseconds.
 fn go_duration(text: &str) -> Option<Duration> {
     let mut rest = text;
-    let mut complete = Duration::ZERO;
+    let mut total = Duration::ZERO;
     while !rest.is_empty() {
         let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (amount, behind) = rest.split_at(number);
-        let unit = behind.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(behind.len());
-        let (unit, behind) = behind.split_at(unit);
+        let (amount, after) = rest.split_at(number);
+        let unit = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (unit, after) = after.split_at(unit);
         let unit = match unit {
             "ms" => 0.001,
             "s" => 1.0,
@@ -178,10 +178,10 @@ fn go_duration(text: &str) -> Option<Duration> {
             _ => return None,
         };
         let amount: f64 = amount.parse().ok()?;
-        complete = complete.checked_add(Duration::try_from_secs_f64(amount * unit).ok()?)?;
-        rest = behind;
+        total = total.checked_add(Duration::try_from_secs_f64(amount * unit).ok()?)?;
+        rest = after;
     }
-    Some(complete)
+    Some(total)
 }
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ mod tests {
     const PARKING: Parking = Parking { limit: LIMIT, caller_limit: Duration::from_secs(100), per_cluster: 1 };
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_waits_for_the_servers_limit_or_its_callers_own_and_never_beyond_its_own_time() {
+    async fn a_request_waits_up_to_its_limit_and_never_beyond_its_own_timeout() {
         for (query, header, waits_ms) in [
             (None, None, 15_000),
             (Some("limit=500&timeout=32s"), None, 15_000),
@@ -210,22 +210,23 @@ mod tests {
             (None, Some("0"), 0),
         ] {
             let now = Instant::now();
-            let park_timeout = ParkTimeout::of(&PARKING, query, &headers(header.as_slice()), now).unwrap();
-            let waits = park_timeout.until(now) - now;
+            let timeout = ParkTimeout::parse(&PARKING, query, &headers(header.as_slice()), now).unwrap();
+            let waits = timeout.until(now) - now;
             assert_eq!(waits, Duration::from_millis(waits_ms), "{query:?} {header:?}");
         }
     }
 
     #[test]
-    fn a_header_that_asks_for_more_or_for_nothing_that_can_be_read_is_refused() {
-        for said in [&["101"][..], &["-1"], &["5s"], &[""], &["+5"], &["5", "5"], &["99999999999999999999"]] {
-            let refused = ParkTimeout::of(&PARKING, None, &headers(said), Instant::now());
-            assert_eq!(refused, Err(NotAParkLimit(PARKING.caller_limit)), "{said:?}");
+    fn a_header_that_is_malformed_or_exceeds_the_limit_is_refused() {
+        for values in [&["101"][..], &["-1"], &["5s"], &[""], &["+5"], &["5", "5"], &["99999999999999999999"]]
+        {
+            let refused = ParkTimeout::parse(&PARKING, None, &headers(values), Instant::now());
+            assert_eq!(refused, Err(NotAParkLimit(PARKING.caller_limit)), "{values:?}");
         }
     }
 
     #[test]
-    fn gos_durations_are_read() {
+    fn durations_of_go_are_parsed() {
         for (text, millis) in [
             ("5s", Some(5_000)),
             ("1m30s", Some(90_000)),
@@ -244,50 +245,50 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_waits_for_a_cluster_once_then_rests_and_then_waits_again() {
+    async fn a_connection_waits_once_then_pauses_and_then_waits_again() {
         let (waits, [a, b]) = (ConnectionWaits::default(), ["a", "b"].map(|name| name.parse().unwrap()));
         let began = Instant::now();
-        let park_timeout = ParkTimeout::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
+        let timeout = ParkTimeout::parse(&PARKING, None, &HeaderMap::new(), began).unwrap();
 
-        assert_eq!(waits.until(&a, park_timeout, began), began + LIMIT);
+        assert_eq!(waits.until(&a, timeout, began), began + LIMIT);
         let later = began + LIMIT / 3;
-        assert_eq!(waits.until(&a, park_timeout, later), began + LIMIT, "together with the first");
-        assert_eq!(waits.until(&b, park_timeout, later), later + LIMIT, "another cluster is another wait");
+        assert_eq!(waits.until(&a, timeout, later), began + LIMIT, "together with the first");
+        assert_eq!(waits.until(&b, timeout, later), later + LIMIT, "another cluster is another wait");
         assert_eq!(
-            waits.until(&a, park_timeout, began + LIMIT + REST / 2),
+            waits.until(&a, timeout, began + LIMIT + PARK_PAUSE / 2),
             began + LIMIT,
-            "in vain: not again"
+            "failed: not again"
         );
-        let rested = began + LIMIT + REST;
-        assert_eq!(waits.until(&a, park_timeout, rested), rested + LIMIT);
+        let paused = began + LIMIT + PARK_PAUSE;
+        assert_eq!(waits.until(&a, timeout, paused), paused + LIMIT);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_return_the_next_wait_is_a_whole_one() {
+    async fn after_a_cluster_returned_the_next_wait_is_a_full_one() {
         let (waits, a) = (ConnectionWaits::default(), "a".parse().unwrap());
         let began = Instant::now();
-        let park_timeout = ParkTimeout::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
-        let _ = waits.until(&a, park_timeout, began);
+        let timeout = ParkTimeout::parse(&PARKING, None, &HeaderMap::new(), began).unwrap();
+        let _ = waits.until(&a, timeout, began);
 
-        waits.over(&a);
+        waits.cluster_returned(&a);
 
         let later = began + LIMIT / 2;
-        assert_eq!(waits.until(&a, park_timeout, later), later + LIMIT);
+        assert_eq!(waits.until(&a, timeout, later), later + LIMIT);
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_more_clusters_than_the_limit_are_remembered() {
         let (waits, began) = (ConnectionWaits::default(), Instant::now());
-        let park_timeout = ParkTimeout::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
+        let timeout = ParkTimeout::parse(&PARKING, None, &HeaderMap::new(), began).unwrap();
 
         for n in 0..=REMEMBERED_MAX {
-            let _ = waits.until(&format!("c{n}").parse().unwrap(), park_timeout, began);
+            let _ = waits.until(&format!("c{n}").parse().unwrap(), timeout, began);
         }
 
         assert_eq!(waits.0.lock().unwrap().len(), REMEMBERED_MAX);
     }
 
-    fn headers(said: &[&str]) -> HeaderMap {
-        said.iter().map(|value| (PARK_LIMIT, value.parse().unwrap())).collect()
+    fn headers(values: &[&str]) -> HeaderMap {
+        values.iter().map(|value| (PARK_LIMIT, value.parse().unwrap())).collect()
     }
 }

@@ -13,7 +13,10 @@ use policy::action::ActionFault;
 use proto::{AbortCode, ClusterId};
 use serde_json::Value;
 
-use super::{CALLER_SILENCE_MAX, ConnectRequestError, CrossOriginError, NotAParkLimit};
+use super::connect_target::ConnectRequestError;
+use super::cross_origin::check::CrossOriginError;
+use super::head_timeout::CALLER_SILENCE_MAX;
+use super::park_timeout::NotAParkLimit;
 use crate::assertion::NotAsserted;
 use crate::dialing::NotConnected;
 use crate::exchanges::TerminationReason;

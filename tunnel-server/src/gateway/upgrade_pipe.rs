@@ -1,4 +1,4 @@
-//! Exchanges that become pipes: WebSocket and SPDY, byte for byte, both ways.
+//! Upgraded connections (WebSocket and SPDY) as pipes that copy bytes in both directions.
 
 use audit::EndReason;
 use daemon::chain;
@@ -11,74 +11,79 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use super::body::{AnswerBody, BodyComplete, TunnelBody};
-use super::forward::{OpenedExchange, RequestBody, handshake};
-use super::guarded_body::RequestSlot;
+use super::body::AnswerBody;
+use super::forward::{OpenedExchange, handshake};
+use super::guarded_body::{CallerBody, RequestSlot};
 use super::refusal::Refusal;
-use super::stack::CallerBody;
-use crate::exchanges::audit::count_bytes;
+use super::request_body::RequestBody;
+use super::tunnel_body::{BodyComplete, TunnelBody};
+use crate::exchanges::byte_count::count_bytes;
 use crate::exchanges::slow_readers::ReadProgress;
 use crate::shares::Share;
 
-/// Bytes that a pipe holds in each direction.
+/// Size of the buffer of a pipe in each direction, in bytes.
 const PIPE_BYTES: usize = 16 * 1024;
 
 impl OpenedExchange {
-    /// Asks for an upgrade. Bytes behind the request stay where they are until the API server has accepted; if it does
-    /// not, its answer is passed on and the caller's connection ends behind it.
+    /// Asks for an upgrade. Bytes after the request are not read until the API server has accepted it. If it does not, its answer is
+    /// passed on and the caller's connection is closed after it.
+    ///
+    /// # Errors
+    /// The refusal that says why no acceptable head came.
     pub(super) async fn upgrade(
         self,
         protocol: Protocol,
         mut request: Request<CallerBody>,
         mut share: Share,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let response_context = self.response_context();
+        let context = self.response_context();
         let caller = hyper::upgrade::on(&mut request);
         let slot = request.body().guard().clone();
-        let (mut request, progress) = self.rewritten(request.map(RequestBody::Caller))?;
-        ask(protocol, request.headers_mut());
+        let (mut request, progress) = self.rewrite(request.map(RequestBody::Caller))?;
+        set_upgrade(protocol, request.headers_mut());
         let read_progress = self.stream.read_progress();
-        let (mut sender, connection) = handshake(self.stream, &response_context.cluster).await?;
+        let (mut sender, connection) = handshake(self.stream, &context.cluster).await?;
         let (complete, completed) = oneshot::channel();
         self.scope
             .spawn_on(self.route.home, carry(connection.with_upgrades(), completed, read_progress.clone()));
-        // The exchange itself may run as long as it likes; whether there is one is soon known.
+        // An upgraded exchange may run forever, but the answer that accepts it comes within the limit.
         let answer = sender.send_request(request);
-        let mut response = response_context.head(answer, Some(progress), &self.route.tunnel).await?;
+        let mut response = context.wait(answer, Some(progress), &self.route.tunnel).await?;
         share.begun();
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
             let edge = hyper::upgrade::on(&mut response);
-            let mut answer = response_context.cleaned(response)?;
-            if let Some(record) = slot.audit_entry() {
-                record.set_status(answer.status());
+            let mut answer = context.clean(response)?;
+            if let Some(entry) = slot.audit_entry() {
+                entry.set_status(answer.status());
             }
-            ask(protocol, answer.headers_mut());
+            set_upgrade(protocol, answer.headers_mut());
             self.scope.spawn_on(self.route.home, pipe(caller, edge, complete, read_progress, (slot, share)));
             return Ok(answer.map(|_| AnswerBody::text("")));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Refusal::Nonsense(response_context.cluster));
+            return Err(Refusal::Nonsense(context.cluster));
         }
-        let answer = response_context.cleaned(response)?;
-        Ok(answer.map(|body| AnswerBody::passed(TunnelBody::new(body, complete, read_progress), share)))
+        let answer = context.clean(response)?;
+        Ok(answer.map(|body| AnswerBody::tunnel(TunnelBody::new(body, complete, read_progress), share)))
     }
 }
 
-/// Names the upgrade, in a request or in the answer that accepts it.
-fn ask(protocol: Protocol, headers: &mut http::HeaderMap) {
+/// Sets the headers of an upgrade, in a request or in the answer that accepts it.
+fn set_upgrade(protocol: Protocol, headers: &mut http::HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol.token());
 }
 
-/// Moves an upgrade's exchange, on the tunnel's home, until it is upgraded, or its answer was taken, or nobody wants it.
+/// Moves the bytes of an exchange on the tunnel's home until it is upgraded, its answer was taken completely, or the answer was
+/// dropped.
 async fn carry(
     connection: impl Future<Output = hyper::Result<()>>,
     completed: oneshot::Receiver<BodyComplete>,
     read_progress: ReadProgress,
 ) {
     let mut connection = std::pin::pin!(connection);
-    // All arms are cancel-safe: the connection is polled by reference, and a word that was said stays said.
+    // All arms are cancel-safe: the connection is polled by reference, and a sent message stays.
     tokio::select! {
         () = read_progress.ended() => return,
         complete = completed => if complete.is_err() {
@@ -88,38 +93,38 @@ async fn carry(
         _ = &mut connection => return,
     }
     if let Err(error) = connection.await {
-        debug!(error = %chain(&error), "an exchange broke behind its answer");
+        debug!(error = %chain(&error), "an exchange broke after its answer");
     }
 }
 
-/// Joins both upgraded connections until both directions have ended, or one broke. What is dropped unfinished is aborted,
-/// so neither side takes a broken pipe for its end.
+/// Joins both upgraded connections until both directions have ended, or one broke. Dropped unfinished they are aborted, so that
+/// neither side takes a broken pipe for its end.
 async fn pipe(
     caller: OnUpgrade,
     edge: OnUpgrade,
     complete: oneshot::Sender<BodyComplete>,
     read_progress: ReadProgress,
-    held: (RequestSlot, Share),
+    guards: (RequestSlot, Share),
 ) {
     let joined: Result<(Upgraded, Upgraded), hyper::Error> = async { Ok((caller.await?, edge.await?)) }.await;
     // From here on the stream belongs to the pipe.
     let _ = complete.send(BodyComplete);
     match joined {
         Ok((caller, edge)) => {
-            let record = held.0.audit_entry();
+            let entry = guards.0.audit_entry();
             let (mut caller, mut edge) =
-                (count_bytes(TokioIo::new(caller), record.cloned()), TokioIo::new(edge));
+                (count_bytes(TokioIo::new(caller), entry.cloned()), TokioIo::new(edge));
             let piped = copy_bidirectional_with_sizes(&mut caller, &mut edge, PIPE_BYTES, PIPE_BYTES);
-            // Both arms are cancel-safe: what is cut here is meant to be cut.
+            // Both arms are cancel-safe: a copy that is dropped here is meant to break off.
             tokio::select! {
                 piped = piped => {
                     if let Err(error) = &piped {
                         debug!(error = %chain(error), "an upgraded connection broke");
                     }
-                    if let Some(record) = record {
+                    if let Some(entry) = entry {
                         match piped {
-                            Ok(_) => record.set_end(EndReason::Clean),
-                            Err(_) => record.set_broken(EndReason::ClientCancel),
+                            Ok(_) => entry.set_end(EndReason::Clean),
+                            Err(_) => entry.set_broken(EndReason::ClientCancel),
                         }
                     }
                 }
@@ -128,5 +133,5 @@ async fn pipe(
         }
         Err(error) => debug!(error = %chain(&error), "an upgrade was not completed"),
     }
-    drop(held);
+    drop(guards);
 }

@@ -1,21 +1,21 @@
-//! Which of the exchanges that wait for their callers are too many.
+//! Selects the slow readers to end: those beyond the budget that have waited longest. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// An exchange whose caller has taken nothing for so long is slow. A caller on a slow link takes something more often:
-/// its kernel tells of a third of its socket's buffer at a time.
+/// A caller that has read nothing for this long is a slow reader. A caller on a slow link reads more often: its kernel
+/// acknowledges a third of its socket's buffer at a time.
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(5);
 
-/// Where `OVERLOAD_FACTOR` times the budget waits at once, for so long already.
+/// The shorter time that counts while more than [`OVERLOAD_FACTOR`] times the budget waits.
 pub(super) const SLOW_AFTER_OVERLOADED: Duration = Duration::from_secs(1);
 const _: () = assert!(SLOW_AFTER_OVERLOADED.as_millis() < SLOW_AFTER.as_millis());
 
-/// Many callers who all begin not to read hold more than the budget before patience ends, but no more than this many
-/// times as much for longer than [`SLOW_AFTER_OVERLOADED`].
+/// Many callers that stop reading at once can exceed the budget before [`SLOW_AFTER`] has passed. They hold no more than this
+/// many times the budget for longer than [`SLOW_AFTER_OVERLOADED`].
 const OVERLOAD_FACTOR: usize = 2;
 
-/// How many slow exchanges are borne.
+/// The number of slow readers that are allowed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
     pub(super) per_tunnel: usize,
@@ -30,15 +30,15 @@ pub(super) struct WaitingReader {
     pub(super) waited: Duration,
 }
 
-/// How many wait on a tunnel, or on all of them.
+/// Number of waiting exchanges on one tunnel, or on all tunnels.
 #[derive(Debug, Default, Clone, Copy)]
 struct ReaderCount {
     waiting: usize,
     slow: usize,
 }
 
-/// What is to be ended so that the rest keeps within the budget: those first that have waited longest. All in `waiting`
-/// have waited for [`SLOW_AFTER_OVERLOADED`] at least.
+/// The exchanges to end so that the rest fits the budget: those that have waited longest come first. All of `waiting` have
+/// waited for at least [`SLOW_AFTER_OVERLOADED`].
 pub(super) fn excess(mut waiting: Vec<WaitingReader>, budget: Budget) -> Vec<WaitingReader> {
     let mut all = ReaderCount::default();
     let mut tunnels: HashMap<u64, ReaderCount> = HashMap::new();
@@ -88,29 +88,29 @@ mod tests {
     const BUDGET: Budget = Budget { per_tunnel: 3, in_all: 5 };
 
     #[test]
-    fn within_the_budget_nobody_is_ended_however_long_it_waits() {
+    fn within_the_budget_no_exchange_is_ended_however_long_it_waits() {
         assert_eq!(ended(&[(1, 9_000), (1, 8_000), (1, 1_000_000)]), [0_u64; 0]);
     }
 
     #[test]
-    fn past_it_those_who_waited_longest_are_ended_and_the_newest_stay() {
+    fn beyond_the_budget_the_longest_waits_end_and_the_newest_stay() {
         assert_eq!(ended(&[(1, 6_000), (1, 9_000), (1, 5_000), (1, 8_000), (1, 7_000)]), [1, 3]);
     }
 
     #[test]
-    fn who_took_something_within_the_patience_is_not_stalled() {
+    fn a_caller_that_has_read_within_slow_after_is_no_slow_reader() {
         assert_eq!(ended(&[(1, 6_000), (1, 7_000), (1, 4_999), (1, 4_999), (1, 5_000)]), [0_u64; 0]);
     }
 
     #[test]
-    fn beyond_twice_the_budget_patience_is_shorter() {
+    fn beyond_twice_the_budget_the_time_is_shorter() {
         let seven: Vec<_> = (0..7).map(|extra| (1, 1_000 + extra)).collect();
         assert_eq!(ended(&seven[..6]), [0_u64; 0]);
         assert_eq!(ended(&seven), [6]);
     }
 
     #[test]
-    fn another_tunnels_exchanges_are_not_counted() {
+    fn the_exchanges_of_another_tunnel_do_not_count() {
         assert_eq!(ended(&[(1, 9_000), (1, 9_000), (1, 9_000), (2, 6_000), (2, 6_000)]), [0_u64; 0]);
     }
 

@@ -1,4 +1,4 @@
-//! How a request, who asked it and how it ended read in the log.
+//! Audit events from requests: caller, object, identity, end and cause of failure.
 
 use std::borrow::Cow;
 
@@ -9,20 +9,20 @@ use policy::action::{Action, Object};
 use proto::wire::Assert;
 
 use crate::exchanges::audit::{Origin, end_reason, end_reason_of_code, event_of_caller};
-use crate::gateway::Peer;
+use crate::gateway::audit_id::audit_id;
+use crate::gateway::peer::Peer;
 use crate::gateway::refusal::Refusal;
-use crate::gateway::stack::audit_id;
 use crate::identity::{Caller, NotAuthenticated};
 
-/// Who asks for what, as far as it is the same for all.
-pub(super) fn asked<B>(
+/// The event of a caller's request, with the fields that all requests have in common.
+pub(super) fn caller_event<B>(
     request: &Request<B>,
     caller: &Caller,
     from: &Peer,
     verb: impl Into<Cow<'static, str>>,
 ) -> Event {
     let uri = request.uri();
-    // Of a CONNECT there is no path, but a target.
+    // A CONNECT has a target and no path.
     let target = match (uri.path_and_query(), uri.authority()) {
         (None, Some(authority)) => authority.as_str(),
         (path, _) => path.map_or("/", |target| target.as_str()),
@@ -40,24 +40,26 @@ pub(super) fn asked<B>(
     event
 }
 
+/// The resource of an action, if it has one.
 pub(super) fn object(action: &Action) -> Option<ObjectRef> {
     let Object::Resource(resource) = action.object() else { return None };
-    let said = |text: &Option<String>| text.clone().unwrap_or_default();
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
     Some(ObjectRef {
         api_group: resource.group.clone(),
         api_version: String::new(),
         resource: resource.resource.clone(),
-        subresource: said(&resource.subresource),
-        namespace: said(&resource.namespace),
-        name: said(&resource.name),
+        subresource: text(&resource.subresource),
+        namespace: text(&resource.namespace),
+        name: text(&resource.name),
     })
 }
 
+/// The asserted identity in the form of the audit log.
 pub(super) fn identity(Assert { user, groups }: Assert) -> Identity {
     Identity { username: user, groups }
 }
 
-/// How a refusal ends what it refuses.
+/// The end that the audit log shows for a refused request.
 pub(in crate::gateway) fn end_of(refusal: &Refusal) -> EndReason {
     match refusal {
         Refusal::Browser(_)
@@ -86,7 +88,7 @@ pub(in crate::gateway) fn end_of(refusal: &Refusal) -> EndReason {
     }
 }
 
-/// Why somebody is not known, as the log tells them apart.
+/// The cause of a failed authentication, as the audit log distinguishes them.
 pub(in crate::gateway) fn why(error: &NotAuthenticated) -> Why {
     match error {
         NotAuthenticated::NoCredential(_) => Why::NoCredential,

@@ -1,4 +1,4 @@
-//! The body of a watch's answer: the events of one stream, and of the next where that one was lost with its tunnel.
+//! The body of a watch's answer: the events of one stream, and of the next one after its tunnel was lost.
 
 use std::error::Error;
 use std::io;
@@ -13,17 +13,17 @@ use proto::session::Health;
 use tracing::info;
 use transport::TunnelEnded;
 
-use super::ResumableWatch;
 use super::relay::Relay;
-use super::resume::{ResumeOutcome, written};
+use super::resumable::ResumableWatch;
+use super::resume::{ResumeOutcome, encode_status};
 use super::resume_point::NotResumable;
 use crate::exchanges::TerminationReason;
-use crate::gateway::body::TunnelBody;
 use crate::gateway::forward::{ResponseSource, TunnelResponse};
+use crate::gateway::tunnel_body::TunnelBody;
 use crate::metrics::{self, ParkedWatch, WatchEnded};
 use crate::shares::Share;
 
-/// A watch's events on their way to its caller. Dropped before its end, it abandons whatever it is about.
+/// The events of a watch on their way to its caller. Dropped before its end, it abandons its stream or its wait.
 pub(in crate::gateway) struct WatchBody {
     watch: Arc<ResumableWatch>,
     relay: Relay,
@@ -32,50 +32,50 @@ pub(in crate::gateway) struct WatchBody {
 }
 
 enum WatchState {
-    /// Events come.
-    Goes(EventStream),
-    /// The tunnel was lost; another one is waited for.
-    Parked { again: ResumeFuture, _parked: ParkedWatch },
-    /// Nothing comes any more.
-    Over,
+    /// A stream brings events.
+    Streaming(EventStream),
+    /// The tunnel was lost, and the watch waits for another one.
+    Parked { resume: ResumeFuture, _parked: ParkedWatch },
+    /// The watch has ended.
+    Ended,
 }
 
 /// A stream of events.
 struct EventStream {
-    passed: TunnelBody,
+    body: TunnelBody,
     source: ResponseSource,
-    /// Resolves when the watch is better begun again over another tunnel.
+    /// Resolves when the watch should be resumed over another tunnel.
     moves: Option<MoveFuture>,
 }
 
 type ResumeFuture = Pin<Box<dyn Future<Output = ResumeOutcome> + Send>>;
 type MoveFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The next piece for the caller, or nothing any more.
+/// The next piece for the caller. `None` at the end, or where the next state has more.
 type Piece = Option<Result<Frame<Bytes>, hyper::Error>>;
 
 impl WatchBody {
     pub(super) fn new(
         watch: Arc<ResumableWatch>,
         relay: Relay,
-        passed: TunnelBody,
+        body: TunnelBody,
         source: ResponseSource,
         share: Share,
     ) -> Self {
-        let state = WatchState::Goes(EventStream::of(&watch, passed, source));
+        let state = WatchState::Streaming(EventStream::new(&watch, body, source));
         Self { watch, relay, state, _share: share }
     }
 
-    /// The next piece. One poll of each stream or wait, until there is one.
+    /// Polls for the next piece: each stream or wait once, until there is one.
     pub(in crate::gateway) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Piece> {
         loop {
             let piece = match &mut self.state {
-                WatchState::Goes(_) => ready!(self.poll_stream(cx)),
-                WatchState::Parked { again, .. } => {
-                    let outcome = ready!(again.as_mut().poll(cx));
-                    self.begin_again(outcome)
+                WatchState::Streaming(_) => ready!(self.poll_stream(cx)),
+                WatchState::Parked { resume, .. } => {
+                    let outcome = ready!(resume.as_mut().poll(cx));
+                    self.resume(outcome)
                 }
-                WatchState::Over => return Poll::Ready(None),
+                WatchState::Ended => return Poll::Ready(None),
             };
             if let Some(piece) = piece {
                 return Poll::Ready(Some(piece));
@@ -83,30 +83,30 @@ impl WatchBody {
         }
     }
 
-    /// What the stream brings; `None` where the next state says more.
+    /// Polls the stream. The piece is `None` where the next state has more.
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Piece> {
-        let WatchState::Goes(going) = &mut self.state else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = going.passed.poll_frame(cx) else {
-            ready!(going.poll_moves(cx));
-            // Whoever cannot be begun again stays where it is: the tunnel may come back.
-            going.moves = None;
+        let WatchState::Streaming(stream) = &mut self.state else { return Poll::Ready(None) };
+        let Poll::Ready(frame) = stream.body.poll_frame(cx) else {
+            ready!(stream.poll_moves(cx));
+            // A watch that cannot be resumed stays on its tunnel, which may recover.
+            stream.moves = None;
             return if self.relay.resume_point().is_ok() { Poll::Ready(self.park()) } else { Poll::Pending };
         };
         Poll::Ready(match frame {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    if going.moves.is_none() {
-                        going.moves = Some(moves(&self.watch, &going.source));
+                    if stream.moves.is_none() {
+                        stream.moves = Some(moves(&self.watch, &stream.source));
                     }
-                    of(self.relay.pass(&data))
+                    data_frame(self.relay.pass(&data))
                 }
                 Err(trailers) => Some(Ok(trailers)),
             },
             None => {
-                self.state = WatchState::Over;
-                of(self.relay.rest())
+                self.state = WatchState::Ended;
+                data_frame(self.relay.rest())
             }
-            Some(Err(error)) if !going.source.is_lost(&error) => self.end(error, None),
+            Some(Err(error)) if !stream.source.is_lost(&error) => self.end(error, None),
             Some(Err(error)) => match self.relay.resume_point() {
                 Ok(_) => self.park(),
                 Err(reason) => self.end(error, Some(reason)),
@@ -114,54 +114,57 @@ impl WatchBody {
         })
     }
 
-    /// Ends it with an ERROR event; `None` within an event that has begun to pass, where none can stand.
-    pub(in crate::gateway) fn cut(&mut self, why: TerminationReason) -> Option<Bytes> {
-        self.state = WatchState::Over;
-        let status = written(&why.into(), self.relay.encoding());
+    /// Ends the watch with an ERROR event. `None` inside an event that has begun to pass, where no other event can be.
+    pub(in crate::gateway) fn end_early(&mut self, why: TerminationReason) -> Option<Bytes> {
+        self.state = WatchState::Ended;
+        let status = encode_status(&why.into(), self.relay.encoding());
         self.relay.is_between_events().then(|| self.relay.fail(&status))
     }
 
-    /// Ends as the stream did.
+    /// Ends the watch with the error of its stream. `reason` says why it is not resumed, if its tunnel was lost.
     fn end(&mut self, error: hyper::Error, reason: Option<NotResumable>) -> Piece {
         if let Some(reason) = reason {
             metrics::watch_ended(reason.into());
             let cluster = self.watch.action.cluster();
             info!(%cluster, %reason, "a watch ended with its tunnel");
         }
-        self.state = WatchState::Over;
+        self.state = WatchState::Ended;
         Some(Err(error))
     }
 
+    /// Begins to wait for another tunnel.
     fn park(&mut self) -> Piece {
         if let Ok(version) = self.relay.resume_point() {
-            let again = Arc::clone(&self.watch).resume(version.clone(), self.relay.encoding());
-            self.state = WatchState::Parked { again: Box::pin(again), _parked: ParkedWatch::begin() };
+            let resume = Arc::clone(&self.watch).resume(version.clone(), self.relay.encoding());
+            self.state = WatchState::Parked { resume: Box::pin(resume), _parked: ParkedWatch::begin() };
         }
         None
     }
 
-    fn begin_again(&mut self, outcome: ResumeOutcome) -> Piece {
+    /// Continues after the wait.
+    fn resume(&mut self, outcome: ResumeOutcome) -> Piece {
         match outcome {
-            ResumeOutcome::Goes(answered) => {
-                let TunnelResponse { response, source } = *answered;
+            ResumeOutcome::Resumed(answer) => {
+                let TunnelResponse { response, source } = *answer;
                 metrics::watch_resumed();
-                self.state = WatchState::Goes(EventStream::of(&self.watch, response.into_body(), source));
-                of(self.relay.begin_again())
+                self.state =
+                    WatchState::Streaming(EventStream::new(&self.watch, response.into_body(), source));
+                data_frame(self.relay.resume())
             }
             ResumeOutcome::Refused(reason, status) => {
                 metrics::watch_ended(reason);
-                self.state = WatchState::Over;
-                of(self.relay.fail(&status))
+                self.state = WatchState::Ended;
+                data_frame(self.relay.fail(&status))
             }
-            // As the API server ends a watch: whoever watches goes on from where it was.
-            ResumeOutcome::Over => {
+            // The body ends as the API server ends a watch. The caller then begins the next one itself.
+            ResumeOutcome::TimedOut => {
                 metrics::watch_ended(WatchEnded::TimedOut);
-                self.state = WatchState::Over;
+                self.state = WatchState::Ended;
                 None
             }
             ResumeOutcome::Stopping => {
                 metrics::watch_ended(WatchEnded::Stopping);
-                self.state = WatchState::Over;
+                self.state = WatchState::Ended;
                 None
             }
         }
@@ -169,9 +172,9 @@ impl WatchBody {
 }
 
 impl EventStream {
-    fn of(watch: &Arc<ResumableWatch>, passed: TunnelBody, source: ResponseSource) -> Self {
+    fn new(watch: &Arc<ResumableWatch>, body: TunnelBody, source: ResponseSource) -> Self {
         let moves = Some(moves(watch, &source));
-        Self { passed, source, moves }
+        Self { body, source, moves }
     }
 
     fn poll_moves(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -180,13 +183,13 @@ impl EventStream {
 }
 
 impl ResponseSource {
-    /// Whether what broke was the tunnel, or the agent at its far end; not the API server, nor this server.
+    /// Whether the tunnel or its agent broke, and not the API server or this server.
     fn is_lost(&self, error: &hyper::Error) -> bool {
-        // A stream may know before its tunnel does.
+        // A stream may notice the loss before its tunnel does.
         let is_gone = self.route.tunnel.health() == Health::Lost || is_of_tunnel(error);
         match self.verdict.heard() {
             None => is_gone,
-            // An agent that stops cuts off what is left at its deadline.
+            // A stopping agent aborts the remaining streams at its deadline.
             Some(AbortCode::Abandoned | AbortCode::Draining) => is_gone || self.route.tunnel.is_draining(),
             Some(_) => false,
         }
@@ -199,15 +202,15 @@ impl From<NotResumable> for WatchEnded {
             NotResumable::NotYet => Self::NoSafePoint,
             NotResumable::Query => Self::UnclearQuery,
             NotResumable::TooLarge => Self::EventTooLarge,
-            NotResumable::NoRoom => Self::NoRoom,
+            NotResumable::OverBudget => Self::NoRoom,
             NotResumable::NotAnEvent => Self::NotAnEvent,
             NotResumable::Unordered => Self::Unordered,
-            NotResumable::TerminationReason => Self::ErrorEvent,
+            NotResumable::ErrorEvent => Self::ErrorEvent,
         }
     }
 }
 
-/// Whether the end of a tunnel stands behind an error.
+/// Whether the end of a tunnel caused the error.
 fn is_of_tunnel(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -223,13 +226,13 @@ fn is_of_tunnel(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Resolves when `source` is silent while another tunnel of its cluster is not, for long enough; or its agent stops, and
-/// another one is there.
+/// Resolves when `source` was silent for long enough while another tunnel of its cluster was not, or when its agent stops and another
+/// one is connected.
 fn moves(watch: &Arc<ResumableWatch>, source: &ResponseSource) -> MoveFuture {
     let (watch, route) = (Arc::clone(watch), source.route.clone());
     Box::pin(async move {
-        let (registry, cluster) = (&watch.gateway.0.context.registry, watch.action.cluster());
-        // Both arms are cancel-safe: they only look.
+        let (registry, cluster) = (&watch.gateway.0.forwarding.registry, watch.action.cluster());
+        // Both arms are cancel-safe: they only observe the registry.
         tokio::select! {
             () = registry.settled_elsewhere(cluster, &route) => {}
             () = registry.relieved(cluster, &route) => {}
@@ -237,6 +240,6 @@ fn moves(watch: &Arc<ResumableWatch>, source: &ResponseSource) -> MoveFuture {
     })
 }
 
-fn of(bytes: Bytes) -> Piece {
+fn data_frame(bytes: Bytes) -> Piece {
     (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)))
 }

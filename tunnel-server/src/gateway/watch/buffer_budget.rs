@@ -1,9 +1,9 @@
-//! How much of unfinished events all watches together may hold.
+//! The budget of bytes for the incomplete events of all watches together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the watches of one gateway may hold together of events that are not yet complete. Clones are the same.
+/// The bytes of incomplete events that the watches of one gateway may hold together. Clones share the budget.
 #[derive(Debug, Clone)]
 pub(super) struct BufferBudget(Arc<BudgetShared>);
 
@@ -13,7 +13,7 @@ struct BudgetShared {
     bytes_max: usize,
 }
 
-/// What one watch holds of it, until it is dropped.
+/// The bytes that one watch has reserved, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Reservation {
     budget: BufferBudget,
@@ -25,14 +25,14 @@ impl BufferBudget {
         Self(Arc::new(BudgetShared { taken: AtomicUsize::new(0), bytes_max }))
     }
 
-    /// Nothing of it yet.
+    /// A reservation of no bytes yet.
     pub(super) fn reserve(&self) -> Reservation {
         Reservation { budget: self.clone(), bytes: 0 }
     }
 }
 
 impl Reservation {
-    /// Holds so many bytes from now on, if there is budget.
+    /// Changes the reservation to `bytes`. Returns whether the budget still suffices.
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         let BudgetShared { taken, bytes_max } = &*self.budget.0;
         let others = taken.fetch_sub(self.bytes, Ordering::Relaxed) - self.bytes;
@@ -41,7 +41,7 @@ impl Reservation {
         others.saturating_add(bytes) <= *bytes_max
     }
 
-    /// Holds nothing any more.
+    /// Changes the reservation to no bytes.
     pub(super) fn release(&mut self) {
         self.budget.0.taken.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = 0;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_together_hold_as_much_as_there_is_room_for_and_not_one_byte_more() {
+    fn all_watches_together_hold_their_budget_and_not_one_byte_more() {
         let budget = BufferBudget::new(10);
         let (mut one, mut other) = (budget.reserve(), budget.reserve());
 

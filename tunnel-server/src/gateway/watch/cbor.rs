@@ -1,37 +1,37 @@
-//! Events in CBOR: items behind each other (RFC 8742), each a map, its object an item in it.
+//! Events in CBOR: a sequence of items (RFC 8742), each a map that contains its object.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::event::{Columns, Event, EventKind, EventParseError, ScanStep};
 
-/// Items within items that are borne, as many as Kubernetes' decoder bears.
+/// Deepest nesting of items that is accepted. The decoder of Kubernetes has the same limit.
 const DEPTH_MAX: usize = 64;
 
-/// The tag that says "this is CBOR", with which Kubernetes begins each item (RFC 8949, section 3.4.6).
+/// The tag of self-described CBOR, with which Kubernetes begins each item (RFC 8949, section 3.4.6).
 const SELF_DESCRIBED: [u8; 3] = [0xd9, 0xd9, 0xf7];
 
 const BREAK: u8 = 31;
 
-/// Finds the ends of items.
+/// Finds the ends of CBOR items.
 #[derive(Debug, Default)]
 pub(super) struct CborScanner {
-    /// What is open around the next item, the outermost first.
+    /// The containers around the next item, the outermost first.
     open: Vec<Remaining>,
-    /// An item's first bytes, as long as its argument is not complete.
+    /// The first bytes of an item, until its argument is complete.
     head: Vec<u8>,
-    /// Bytes of a string that are still to come.
+    /// Number of bytes of a string that are still to come.
     string: u64,
 }
 
-/// How many items are still to come.
+/// The items of a container that are still to come.
 #[derive(Debug)]
 enum Remaining {
     Items(u64),
     UntilBreak,
 }
 
-/// An item's first bytes, read.
+/// The parsed head of an item.
 struct ItemHead {
     major: u8,
     low: u8,
@@ -66,7 +66,7 @@ impl CborScanner {
         Ok(ScanStep::Within(bytes.len()))
     }
 
-    /// Begins an item, and says whether that is all of it.
+    /// Begins an item. Returns whether the item is complete with its head.
     fn begin(&mut self, head: &ItemHead) -> Result<bool, EventParseError> {
         let ItemHead { major, low, argument } = *head;
         match (major, low) {
@@ -78,7 +78,7 @@ impl CborScanner {
             (4 | 5, _) if argument == 0 => return Ok(true),
             (4, _) => self.push(Remaining::Items(argument))?,
             (5, _) => self.push(Remaining::Items(argument.checked_mul(2).ok_or(EventParseError)?))?,
-            // What it is the tag of follows.
+            // The tagged item follows.
             (6, _) => {}
             (7, BREAK) => {
                 let Some(Remaining::UntilBreak) = self.open.pop() else { return Err(EventParseError) };
@@ -97,7 +97,7 @@ impl CborScanner {
         Ok(())
     }
 
-    /// Notes that an item has ended, and says whether the outermost has.
+    /// Notes the end of an item. Returns whether it was the outermost one.
     fn item_ended(&mut self) -> bool {
         loop {
             match self.open.last_mut() {
@@ -116,7 +116,7 @@ impl CborScanner {
 }
 
 impl ItemHead {
-    /// `None` while bytes are lacking.
+    /// Parses the head. `None` if bytes are missing.
     fn read(bytes: &[u8]) -> Result<Option<Self>, EventParseError> {
         let Some((first, rest)) = bytes.split_first() else { return Ok(None) };
         let (major, low) = (first >> 5, first & 0x1f);
@@ -135,13 +135,13 @@ impl ItemHead {
     }
 }
 
-/// What an event says of itself.
+/// Reads a complete event.
 pub(super) fn read(event: &[u8]) -> Result<Event, EventParseError> {
     let (mut kind, mut object) = (None, None);
     let mut reader = Reader { bytes: event, at: 0 };
     reader.map(|key, reader| {
         match key {
-            b"type" => kind = Some(EventKind::of(reader.text()?.ok_or(EventParseError)?)),
+            b"type" => kind = Some(EventKind::parse(reader.text()?.ok_or(EventParseError)?)),
             b"object" => object = Some(CborObject::read(reader)?),
             _ => reader.skip().map(drop)?,
         }
@@ -160,16 +160,16 @@ pub(super) fn read(event: &[u8]) -> Result<Event, EventParseError> {
     Ok(Event { kind, version, ends_initial_events, columns })
 }
 
-/// Of which kind an object is.
+/// The kind of an object, if it is one.
 pub(super) fn kind_of(object: &[u8]) -> Option<Cow<'_, str>> {
     let mut reader = Reader { bytes: object, at: 0 };
     let kind = CborObject::read(&mut reader).ok()?.kind?;
     (reader.at == object.len()).then(|| String::from_utf8_lossy(kind))
 }
 
-/// An ERROR event about `status`, an item.
+/// An ERROR event with `status`, a CBOR item.
 pub(super) fn error_event(status: &[u8]) -> Vec<u8> {
-    // As Kubernetes writes it, texts are byte strings: a map of two, `type` and `object`.
+    // A map of two entries, `type` and `object`. Kubernetes writes texts as byte strings.
     [&SELF_DESCRIBED, b"\xa2\x44type\x45ERROR\x46object".as_slice(), status].concat()
 }
 
@@ -196,7 +196,7 @@ impl<'a> CborObject<'a> {
                 b"kind" => object.kind = reader.text()?,
                 b"apiVersion" => object.api_version = reader.text()?,
                 b"metadata" => object.metadata = CborMetadata::read(reader)?,
-                // Unread until it is known that this is a Table: any object may have a field of this name.
+                // Not parsed unless the object is a Table, because any object may have a field of this name.
                 b"columnDefinitions" => object.columns = Some(reader.skip()?),
                 b"rows" => object.rows = Some(reader.skip()?),
                 _ => reader.skip().map(drop)?,
@@ -211,6 +211,7 @@ impl<'a> CborObject<'a> {
             && self.api_version.is_some_and(|version| version.starts_with(b"meta.k8s.io/"))
     }
 
+    /// Whether an object in a row of the Table ends the initial events.
     fn a_row_ends_initial_events(&self, event: &'a [u8]) -> Result<bool, EventParseError> {
         let Some(place) = self.rows.clone() else { return Ok(false) };
         let mut reader = Reader { bytes: &event[..place.end], at: place.start };
@@ -251,14 +252,14 @@ impl<'a> CborMetadata<'a> {
     }
 }
 
-/// Reads items, one behind the other. As deep as this module's functions call each other and no deeper.
+/// Reads a sequence of items. Its recursion is bounded by the nesting of this module's own functions.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a map, whose values `entry` has to read, or to skip. Null is an empty one.
+    /// Reads a map. `entry` must read or skip each value. Null is an empty map.
     fn map(
         &mut self,
         mut entry: impl FnMut(&[u8], &mut Self) -> Result<(), EventParseError>,
@@ -269,7 +270,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads an array, whose items `item` has to read, or to skip. Null is an empty one.
+    /// Reads an array. `item` must read or skip each item. Null is an empty array.
     fn array(
         &mut self,
         item: impl FnMut(&mut Self) -> Result<(), EventParseError>,
@@ -296,7 +297,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a text, which may be written as bytes, or null.
+    /// Reads a text, which may be written as a byte string, or null.
     fn text(&mut self) -> Result<Option<&'a [u8]>, EventParseError> {
         match self.head()? {
             ItemHead { major: 7, low: 22, .. } => Ok(None),
@@ -310,7 +311,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes an item over, and says where it stands.
+    /// Skips an item and returns its position.
     fn skip(&mut self) -> Result<Range<usize>, EventParseError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let ScanStep::End(length) = CborScanner::default().step(rest)? else { return Err(EventParseError) };
@@ -318,7 +319,7 @@ impl<'a> Reader<'a> {
         Ok(self.at - length..self.at)
     }
 
-    /// Reads the first bytes of an item, and the tags before it.
+    /// Reads the head of an item, after skipping its tags.
     fn head(&mut self) -> Result<ItemHead, EventParseError> {
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or_default();

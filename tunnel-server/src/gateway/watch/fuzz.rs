@@ -1,8 +1,9 @@
 //! Fuzz targets: what an edge sends as the events of a watch.
 
-use super::event::{Encoding, EventParseError, ScanStep, Scanner};
-use super::query::{Query, Start};
-use super::resume_point::Version;
+use super::encoding::{Encoding, EventScanner};
+use super::event::{EventParseError, ScanStep};
+use super::query::Query;
+use super::version::{Start, Version};
 
 /// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
 const ITERATIONS: usize = 2_000;
@@ -47,14 +48,14 @@ fn queries() {
         }
         let Some(query) = Query::parse(Some(text)) else { return };
         let version = Version::parse("7").unwrap();
-        let again = Query::parse(Some(&query.again(&version, None)));
+        let again = Query::parse(Some(&query.from_version(&version, None)));
         assert!(again.is_some_and(|again| again.start == Start::At(version)));
     });
 }
 
 /// Where events end, and whether something came that is none; fed in pieces of so many bytes.
 fn ends(encoding: Encoding, bytes: &[u8], piece_bytes: usize) -> (Vec<usize>, Option<EventParseError>) {
-    let (mut scanner, mut ends, mut at) = (Scanner::of(encoding), Vec::new(), 0);
+    let (mut scanner, mut ends, mut at) = (EventScanner::new(encoding), Vec::new(), 0);
     for piece in bytes.chunks(piece_bytes) {
         let mut rest = piece;
         while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Events in JSON: objects behind each other, one a line where Kubernetes writes them.
+//! Events in JSON: a sequence of objects, one on each line where Kubernetes writes them.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 
 use super::event::{Columns, Event, EventKind, EventParseError, ScanStep};
 
-/// Objects within objects that are borne while looking for an event's end, as many as Go's decoder bears.
+/// Deepest nesting of objects that is accepted. Go's decoder has the same limit.
 const DEPTH_MAX: u32 = 10_000;
 
-/// Finds the ends of objects.
+/// Finds the ends of JSON objects.
 #[derive(Debug, Default)]
 pub(super) struct JsonScanner {
     depth: u32,
@@ -73,7 +73,7 @@ struct JsonObject<'a> {
     api_version: Option<Cow<'a, str>>,
     #[serde(borrow)]
     metadata: Option<JsonMetadata<'a>>,
-    /// Unread until it is known that this is a Table: any object may have a field of this name. Null is something, too.
+    /// Not parsed unless the object is a Table, because any object may have a field of this name. Null counts as present.
     #[serde(borrow, default, deserialize_with = "some")]
     column_definitions: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -107,10 +107,10 @@ struct TableRowObject<'a> {
     metadata: Option<JsonMetadata<'a>>,
 }
 
-/// What an event says of itself.
+/// Reads a complete event.
 pub(super) fn read(event: &[u8]) -> Result<Event, EventParseError> {
     let JsonEvent { kind, object } = serde_json::from_slice(event).map_err(|_| EventParseError)?;
-    let kind = EventKind::of(kind.as_bytes());
+    let kind = EventKind::parse(kind.as_bytes());
     let is_table = object.kind.as_deref() == Some("Table")
         && object.api_version.as_deref().is_some_and(|version| version.starts_with("meta.k8s.io/"));
     let mut ends_initial_events = object.metadata.as_ref().is_some_and(JsonMetadata::ends_initial_events);
@@ -122,12 +122,12 @@ pub(super) fn read(event: &[u8]) -> Result<Event, EventParseError> {
     Ok(Event { kind, version: version.map(|version| version.into()), ends_initial_events, columns })
 }
 
-/// Of which kind an object is.
+/// The kind of an object, if it is one.
 pub(super) fn kind_of(object: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice::<JsonObject<'_>>(object).ok()?.kind
 }
 
-/// An ERROR event about `status`, a JSON object, as a line.
+/// An ERROR event with `status`, a JSON object, on a line.
 pub(super) fn error_event(status: &[u8]) -> Vec<u8> {
     [b"{\"type\":\"ERROR\",\"object\":", status.trim_ascii(), b"}\n"].concat()
 }
@@ -150,13 +150,13 @@ fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawVal
     Deserialize::deserialize(deserializer).map(Some)
 }
 
-fn rows(written: Option<&RawValue>) -> Result<Vec<TableRow<'_>>, EventParseError> {
+fn rows(raw: Option<&RawValue>) -> Result<Vec<TableRow<'_>>, EventParseError> {
     let rows: Option<Vec<TableRow<'_>>> =
-        written.map_or(Ok(None), |rows| serde_json::from_str(rows.get())).map_err(|_| EventParseError)?;
+        raw.map_or(Ok(None), |rows| serde_json::from_str(rows.get())).map_err(|_| EventParseError)?;
     Ok(rows.unwrap_or_default())
 }
 
-/// Where a part of an event stands in it.
+/// The position of a part of an event.
 fn place(event: &[u8], part: &RawValue) -> Option<Columns> {
     let start = (part.get().as_ptr() as usize).checked_sub(event.as_ptr() as usize)?;
     let text: String = part.get().split_ascii_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Events in protobuf: messages behind their lengths, as far as whoever passes them on has to know them.
+//! Events in protobuf: messages after their lengths, as far as the gateway reads them.
 //!
 //! The numbers of the fields are those of `k8s.io/apimachinery`, in `pkg/apis/meta/v1/generated.proto` and
 //! `pkg/runtime/generated.proto`. Tables and custom resources do not exist in this encoding.
@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 use super::event::{Event, EventKind, EventParseError, ScanStep};
 
-/// How an object begins; behind it stands a `runtime.Unknown` that says what it is and holds it.
+/// The prefix of every object. A `runtime.Unknown` follows, which names the object's type and contains it.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Bytes of a message's length.
+/// Number of bytes of a message's length.
 const LENGTH_BYTES: u8 = 4;
 
 const WATCH_EVENT_TYPE: u64 = 1;
@@ -21,17 +21,17 @@ const UNKNOWN_RAW: u64 = 2;
 const UNKNOWN_CONTENT_ENCODING: u64 = 3;
 const UNKNOWN_CONTENT_TYPE: u64 = 4;
 const TYPE_META_KIND: u64 = 2;
-/// Of every kind of object.
+/// The field of the metadata, which is the same for all kinds of objects.
 const OBJECT_METADATA: u64 = 1;
 const METADATA_RESOURCE_VERSION: u64 = 6;
 const METADATA_ANNOTATIONS: u64 = 12;
 const ENTRY_KEY: u64 = 1;
 const ENTRY_VALUE: u64 = 2;
 
-/// Finds the ends of messages.
+/// Finds the ends of protobuf messages.
 #[derive(Debug, Default)]
 pub(super) struct ProtobufScanner {
-    /// Bytes of the length that have come, and what they say.
+    /// Number of bytes of the length that have arrived, and their value.
     length_bytes: u8,
     length: u32,
 }
@@ -57,10 +57,10 @@ impl ProtobufScanner {
     }
 }
 
-/// What an event, its length before it, says of itself.
+/// Reads a complete event, which includes its length.
 pub(super) fn read(event: &[u8]) -> Result<Event, EventParseError> {
     let event = event.get(LENGTH_BYTES.into()..).ok_or(EventParseError)?;
-    let kind = EventKind::of(last(event, WATCH_EVENT_TYPE)?.ok_or(EventParseError)?);
+    let kind = EventKind::parse(last(event, WATCH_EVENT_TYPE)?.ok_or(EventParseError)?);
     let raw = last(event, WATCH_EVENT_OBJECT)?.map_or(Ok(None), |object| last(object, RAW_EXTENSION_RAW))?;
     let unknown = raw.and_then(|raw| raw.strip_prefix(MAGIC)).ok_or(EventParseError)?;
     let embeds = [UNKNOWN_CONTENT_ENCODING, UNKNOWN_CONTENT_TYPE];
@@ -70,7 +70,7 @@ pub(super) fn read(event: &[u8]) -> Result<Event, EventParseError> {
         }
     }
     let (mut version, mut ends_initial_events) = (None, false);
-    // An ERROR's object is a Status, whose metadata is a list's.
+    // The object of an ERROR is a Status, whose metadata is that of a list.
     let object = last(unknown, UNKNOWN_RAW)?.filter(|_| kind != EventKind::Error);
     if let Some(metadata) = object.map_or(Ok(None), |object| last(object, OBJECT_METADATA))? {
         version = last(metadata, METADATA_RESOURCE_VERSION)?;
@@ -85,14 +85,14 @@ pub(super) fn read(event: &[u8]) -> Result<Event, EventParseError> {
     Ok(Event { kind, version, ends_initial_events, columns: None })
 }
 
-/// Of which kind an object is.
+/// The kind of an object, if it is one.
 pub(super) fn kind_of(object: &[u8]) -> Option<Cow<'_, str>> {
     let unknown = object.strip_prefix(MAGIC)?;
     let type_meta = last(unknown, UNKNOWN_TYPE_META).ok()??;
     last(type_meta, TYPE_META_KIND).ok()?.map(String::from_utf8_lossy)
 }
 
-/// An ERROR event about `status`, an object that begins as all do.
+/// An ERROR event with `status`, an object with the usual prefix.
 pub(super) fn error_event(status: &[u8]) -> Vec<u8> {
     let mut object = Vec::new();
     write(&mut object, RAW_EXTENSION_RAW, status);
@@ -103,7 +103,7 @@ pub(super) fn error_event(status: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), event.as_slice()].concat()
 }
 
-/// The fields of a message that hold bytes, by number; others are passed over.
+/// The fields of a message that contain bytes, by number. Other fields are skipped.
 struct ProtobufFields<'a>(&'a [u8]);
 
 impl<'a> Iterator for ProtobufFields<'a> {
@@ -135,7 +135,7 @@ impl<'a> ProtobufFields<'a> {
                 self.take(length).map(|bytes| Some((tag >> 3, bytes)))
             }
             5 => self.take(4).map(|_| None),
-            // Groups, which Kubernetes has none of, and what is no wire type.
+            // Groups, which Kubernetes does not use, and invalid wire types.
             _ => Err(EventParseError),
         }
     }
@@ -159,7 +159,7 @@ impl<'a> ProtobufFields<'a> {
     }
 }
 
-/// The last field of a number, which is the one that counts.
+/// The last field with this number, which is the one that counts.
 fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, EventParseError> {
     ProtobufFields(message).try_fold(None, |last, field| {
         let (found, bytes) = field?;

@@ -1,52 +1,54 @@
-//! Passes a watch's events on, complete, and knows from where the watch could go on. Pure.
+//! Passes the events of a watch on, and tracks the point from which the watch could be resumed. Pure.
 //!
-//! Nothing of an event is passed on before all of it is there, so that whoever loses the rest of the stream has lost no
-//! half event. What is larger than may be held is passed on as it comes, and makes the watch one that ends with its
-//! tunnel. Bookmarks that only we asked for are kept back.
+//! An event is passed on only when it is complete, so that a caller whose stream is lost never has half an event. An event larger than
+//! the limit is passed on as it comes, and the watch then ends with its tunnel. Bookmarks that only the gateway asked for are
+//! suppressed.
 
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
 use super::buffer_budget::{BufferBudget, Reservation};
-use super::event::{Encoding, EventKind, EventParseError, ScanStep, Scanner};
+use super::encoding::{Encoding, EventScanner};
+use super::event::{EventKind, EventParseError, ScanStep};
 use super::query::Query;
-use super::resume_point::{NotResumable, ResumePoint, Version};
+use super::resume_point::{NotResumable, ResumePoint};
+use super::version::Version;
 
 /// The events of one watch on their way to its caller.
 #[derive(Debug)]
 pub(super) struct Relay {
     encoding: Encoding,
-    scanner: Scanner,
+    scanner: EventScanner,
     resume_point: ResumePoint,
-    keeps_bookmarks_back: bool,
+    suppresses_bookmarks: bool,
     event_bytes_max: usize,
-    /// How an event begins whose end has not come.
+    /// The beginning of an incomplete event.
     partial: BytesMut,
-    /// Column definitions that came with a bookmark that was kept back, for the first Table that is not.
+    /// Column definitions of a suppressed bookmark, for the first Table that is passed on.
     columns: Option<Bytes>,
-    /// A Table was passed on, with which a caller has got all definitions that it will ever get.
+    /// Whether a Table was passed on. Later ones have no column definitions.
     has_shown_columns: bool,
     reservation: Reservation,
     mode: PassMode,
-    /// The last event was kept back, and what stands behind it will be too.
-    kept_back: bool,
-    /// What was passed on does not end with an event's last byte and a line's.
-    line_is_open: bool,
+    /// Whether the last event was suppressed. The bytes between it and the next event are suppressed too.
+    is_suppressed: bool,
+    /// Whether the bytes passed on so far do not end with the end of a line.
+    is_line_open: bool,
 }
 
-/// What is done with the next bytes.
+/// The treatment of the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PassMode {
-    /// They are taken for events.
+    /// They are scanned for events.
     Events,
-    /// An event that is too large is passed on as it comes, to its end.
+    /// They belong to an event that is too large, and are passed on as they come.
     Large,
-    /// They are no events, and are passed on.
+    /// They are no events, and are passed on as they come.
     Anything,
 }
 
-/// What of a piece is passed on: a part of it, as long as that will do.
+/// The bytes to pass on: a part of the current piece where possible, or else a copy.
 enum RelayOutput {
     Nothing,
     Part(Range<usize>),
@@ -54,7 +56,7 @@ enum RelayOutput {
 }
 
 impl Relay {
-    /// Passes on events of an answer to `query`, holding none that is larger than `event_bytes_max`.
+    /// Makes a relay for the answer to `query`. It buffers no event that is larger than `event_bytes_max`.
     pub(super) fn new(
         encoding: Encoding,
         query: &Query,
@@ -63,17 +65,17 @@ impl Relay {
     ) -> Self {
         Self {
             encoding,
-            scanner: Scanner::of(encoding),
-            resume_point: ResumePoint::of(query.start.clone()),
-            keeps_bookmarks_back: !query.bookmarks,
+            scanner: EventScanner::new(encoding),
+            resume_point: ResumePoint::new(query.start.clone()),
+            suppresses_bookmarks: !query.bookmarks,
             event_bytes_max,
             partial: BytesMut::new(),
             columns: None,
             has_shown_columns: false,
             reservation: budget.reserve(),
             mode: PassMode::Events,
-            kept_back: false,
-            line_is_open: false,
+            is_suppressed: false,
+            is_line_open: false,
         }
     }
 
@@ -81,7 +83,7 @@ impl Relay {
         self.encoding
     }
 
-    /// The next bytes that came, and what of them, and of those before, is to be passed on.
+    /// Takes the next bytes of the stream. Returns the bytes to pass on.
     pub(super) fn pass(&mut self, piece: &Bytes) -> Bytes {
         let mut passed = RelayOutput::Nothing;
         let mut at = 0;
@@ -100,55 +102,59 @@ impl Relay {
         }
         let passed = passed.into_bytes(piece);
         if let Some(last) = passed.last() {
-            self.line_is_open = *last != b'\n';
+            self.is_line_open = *last != b'\n';
         }
         passed
     }
 
-    /// The rest, where the stream came to a clean end.
+    /// The remaining bytes, after the stream has ended cleanly.
     pub(super) fn rest(&mut self) -> Bytes {
         self.reservation.release();
         std::mem::take(&mut self.partial).freeze()
     }
 
-    /// The version behind which the watch can be begun again.
+    /// The version after which the watch can be resumed.
+    ///
+    /// # Errors
+    /// The reason why it cannot be resumed.
     pub(super) fn resume_point(&self) -> Result<&Version, NotResumable> {
         self.resume_point.version()
     }
 
-    /// Whether all that was passed on are complete events.
+    /// Whether only complete events were passed on.
     pub(super) fn is_between_events(&self) -> bool {
         self.mode == PassMode::Events
     }
 
-    /// Begins anew with a stream that was begun at the safe point; what came of an event is forgotten. What is to be
-    /// passed on before anything else: a line's end.
-    pub(super) fn begin_again(&mut self) -> Bytes {
-        self.scanner = Scanner::of(self.encoding);
-        let _forgotten = self.rest();
-        self.kept_back = false;
+    /// Continues with a stream that begins at the resume point. The incomplete event is dropped. Returns the bytes to pass on first,
+    /// which end an open line.
+    pub(super) fn resume(&mut self) -> Bytes {
+        self.scanner = EventScanner::new(self.encoding);
+        let _dropped = self.rest();
+        self.is_suppressed = false;
         self.end_line()
     }
 
-    /// Ends the watch with an ERROR event about `status`.
+    /// Ends the watch with an ERROR event that contains `status`. Returns the bytes to pass on.
     pub(super) fn fail(&mut self, status: &[u8]) -> Bytes {
-        let _forgotten = self.rest();
-        self.resume_point.never(NotResumable::TerminationReason);
+        let _dropped = self.rest();
+        self.resume_point.give_up(NotResumable::ErrorEvent);
         let mut passed = BytesMut::from(self.end_line());
         passed.extend_from_slice(&self.encoding.error_event(status));
         passed.freeze()
     }
 
+    /// The end of an open line, in JSON.
     fn end_line(&mut self) -> Bytes {
-        let is_open = std::mem::take(&mut self.line_is_open) && self.encoding == Encoding::Json;
+        let is_open = std::mem::take(&mut self.is_line_open) && self.encoding == Encoding::Json;
         Bytes::from_static(if is_open { b"\n" } else { b"" })
     }
 
-    /// Does what a step at `at` asks for, and says where the next one begins.
+    /// Handles a step at `at`. Returns the position of the next one.
     fn step(&mut self, step: ScanStep, piece: &Bytes, at: usize, passed: &mut RelayOutput) -> usize {
         match step {
             ScanStep::Between(length) => {
-                if !self.kept_back {
+                if !self.is_suppressed {
                     passed.part(piece, at..at + length);
                 }
                 at + length
@@ -157,7 +163,7 @@ impl Relay {
                 passed.part(piece, at..at + length);
                 if matches!(step, ScanStep::End(_)) {
                     self.mode = PassMode::Events;
-                    self.kept_back = false;
+                    self.is_suppressed = false;
                 }
                 at + length
             }
@@ -166,7 +172,7 @@ impl Relay {
                 self.step(step, piece, at, passed)
             }
             ScanStep::Within(length) if !self.reservation.resize(self.partial.len() + length) => {
-                self.give_up(NotResumable::NoRoom, PassMode::Large, piece, passed);
+                self.give_up(NotResumable::OverBudget, PassMode::Large, piece, passed);
                 self.step(step, piece, at, passed)
             }
             ScanStep::Within(length) => {
@@ -184,14 +190,14 @@ impl Relay {
         self.partial.len() + more <= self.event_bytes_max
     }
 
-    /// From here on the watch ends with its tunnel.
+    /// Passes on what is buffered, and gives up resuming the watch.
     fn give_up(&mut self, reason: NotResumable, mode: PassMode, piece: &Bytes, passed: &mut RelayOutput) {
-        self.resume_point.never(reason);
+        self.resume_point.give_up(reason);
         self.mode = mode;
         passed.bytes(piece, &self.rest());
     }
 
-    /// An event has become complete: what was held, and a part of `piece`.
+    /// Handles the end of an event: the buffered bytes, and a part of `piece`.
     fn event(&mut self, piece: &Bytes, place: Range<usize>, passed: &mut RelayOutput) {
         if self.partial.is_empty() {
             if self.is_passed_on(&piece[place.clone()], piece, passed) {
@@ -207,17 +213,17 @@ impl Relay {
         self.reservation.release();
     }
 
-    /// Takes note of an event, and says whether it is to be passed on as it is.
+    /// Reads a complete event. Returns whether it is to be passed on unchanged.
     fn is_passed_on(&mut self, event: &[u8], piece: &Bytes, passed: &mut RelayOutput) -> bool {
-        self.kept_back = false;
+        self.is_suppressed = false;
         let Ok(read) = self.encoding.read(event) else {
-            self.resume_point.never(NotResumable::NotAnEvent);
+            self.resume_point.give_up(NotResumable::NotAnEvent);
             return true;
         };
         self.resume_point.advance(&read);
         let columns = read.columns.as_ref();
-        if read.kind == EventKind::Bookmark && self.keeps_bookmarks_back {
-            self.kept_back = true;
+        if read.kind == EventKind::Bookmark && self.suppresses_bookmarks {
+            self.is_suppressed = true;
             if let Some(columns) = columns.filter(|columns| !columns.empty && !self.has_shown_columns) {
                 self.columns = Some(Bytes::copy_from_slice(&event[columns.place.clone()]));
             }

@@ -1,4 +1,4 @@
-//! Begins a watch again: waits for its cluster, asks who its caller is and whether it may, and asks the API server.
+//! Resumes a watch: waits for its cluster, authenticates and authorizes its caller again, and sends it to the API server.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,51 +12,51 @@ use proto::deadlines::AGENT_HEAD_MAX;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
-use super::ResumableWatch;
-use super::event::Encoding;
-use super::resume_point::Version;
-use crate::gateway::Refusal;
-use crate::gateway::body::TunnelBody;
+use super::encoding::Encoding;
+use super::resumable::ResumableWatch;
+use super::version::Version;
 use crate::gateway::forward::{OpenedExchange, TunnelResponse};
 use crate::gateway::park_timeout::ParkWait;
-use crate::gateway::retry::copied;
+use crate::gateway::refusal::Refusal;
+use crate::gateway::request_body::without_body;
+use crate::gateway::tunnel_body::TunnelBody;
 use crate::identity::{Caller, NotAuthenticated};
 use crate::metrics::{self, WatchEnded};
 use crate::permit::NotDelegated;
 use crate::registry::NoTunnel;
 
-/// Pause before a cluster is asked once more that was there and could not answer, because its agent is back before its API
-/// server is, mostly.
+/// Pause before the next attempt at a cluster that was connected and could not answer. Mostly its agent is back before its API server
+/// is.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Largest `Status` that is read, in bytes, and how long it may take.
+/// Largest `Status` that is read, in bytes, and the time to read it.
 const STATUS_BYTES_MAX: usize = 64 * 1024;
 const STATUS_MAX: Duration = Duration::from_secs(10);
 
-/// How it went.
+/// The outcome of resuming a watch.
 pub(super) enum ResumeOutcome {
-    /// The watch goes on.
-    Goes(Box<TunnelResponse>),
-    /// It does not, as this `Status` says in its encoding.
+    /// The watch continues with this answer.
+    Resumed(Box<TunnelResponse>),
+    /// It was refused. The bytes are a `Status` in the watch's encoding.
     Refused(WatchEnded, Vec<u8>),
-    /// The time that its caller gave it has passed.
-    Over,
-    /// This server stops.
+    /// The timeout of its caller has passed.
+    TimedOut,
+    /// This server is stopping.
     Stopping,
 }
 
 impl ResumableWatch {
-    /// Begins the watch again behind `version`, within the limit.
+    /// Resumes the watch after `version`, within the limit.
     pub(super) async fn resume(self: Arc<Self>, version: Version, encoding: Encoding) -> ResumeOutcome {
         let now = Instant::now();
         let (limit, ends) = (now + self.gateway.0.watches.settings.limit, self.ends());
         let until = ends.map_or(limit, |ends| ends.min(limit));
-        let stops = self.gateway.0.context.scope.draining();
-        // All arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that the caller's own time has passed
-        // before the limit has.
+        let stops = self.gateway.0.forwarding.scope.draining();
+        // All arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that the caller's own timeout counts before
+        // the limit.
         tokio::select! {
             biased;
-            () = sleep_until(ends.unwrap_or(now)), if ends.is_some() => ResumeOutcome::Over,
+            () = sleep_until(ends.unwrap_or(now)), if ends.is_some() => ResumeOutcome::TimedOut,
             () = stops => ResumeOutcome::Stopping,
             outcome = self.try_until(until, &version, encoding) => outcome,
         }
@@ -65,9 +65,9 @@ impl ResumableWatch {
     async fn try_until(&self, until: Instant, version: &Version, encoding: Encoding) -> ResumeOutcome {
         loop {
             match self.try_once(until, version).await {
-                Ok(answered) => return self.judged(answered, encoding).await,
-                Err(refusal) if may_pass(&refusal) && Instant::now() + PAUSE < until => {
-                    debug!(%refusal, "a watch is not yet begun again");
+                Ok(answered) => return self.check_answer(answered, encoding).await,
+                Err(refusal) if is_transient(&refusal) && Instant::now() + PAUSE < until => {
+                    debug!(%refusal, "a watch is not yet resumed");
                     sleep(PAUSE).await;
                 }
                 Err(refusal) => return refused(&refusal, encoding),
@@ -76,36 +76,40 @@ impl ResumableWatch {
     }
 
     async fn try_once(&self, until: Instant, version: &Version) -> Result<TunnelResponse, Refusal> {
-        let (inner, cluster) = (&self.gateway.0, self.action.cluster());
-        inner.context.registry.route_within(cluster, until, &inner.watches.places).await?;
-        // Behind the wait, which may have been long.
-        let (caller, assumed) = (self.authenticated().await?, self.assumed.clone());
-        self.gateway.0.table.check_revoked(&caller)?;
+        let (shared, cluster) = (&self.gateway.0, self.action.cluster());
+        shared.forwarding.registry.route_within(cluster, until, &shared.watches.places).await?;
+        // After the wait, which may have been long.
+        let (caller, assumed) = (self.authenticate().await?, self.assumed.clone());
+        shared.exchanges.check_revoked(&caller)?;
         let permit = self.gateway.authorize(&caller, assumed, self.action.clone()).await?;
-        let request = copied(&self.head);
-        let audited = self.record.with_permit(permit);
-        let exchange = OpenedExchange::begin(audited, &request, &inner.context, ParkWait::none()).await?;
-        let asked = exchange.asking(self.path_again(version)).ask(request);
-        timeout(AGENT_HEAD_MAX, asked).await.unwrap_or_else(|_| Err(Refusal::AgentSilent(cluster.clone())))
+        let request = without_body(&self.head);
+        let audited = self.audit.with_permit(permit);
+        let opened = OpenedExchange::open(audited, &request, &shared.forwarding, ParkWait::none()).await?;
+        let answer = opened.with_path(self.path_from(version)).send(request);
+        timeout(AGENT_HEAD_MAX, answer).await.unwrap_or_else(|_| Err(Refusal::AgentSilent(cluster.clone())))
     }
 
-    /// The caller, if it still is who it was.
-    async fn authenticated(&self) -> Result<Caller, NotAuthenticated> {
+    /// Authenticates the caller again.
+    ///
+    /// # Errors
+    /// The credential no longer names the same caller.
+    async fn authenticate(&self) -> Result<Caller, NotAuthenticated> {
         let mut headers = HeaderMap::new();
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
         let certified = self.peer.certified.as_ref();
-        let known = self.gateway.0.authenticator.authenticate(certified, &headers, SystemTime::now()).await?;
-        let caller = known.alone()?;
+        let authenticated =
+            self.gateway.0.authenticator.authenticate(certified, &headers, SystemTime::now()).await?;
+        let caller = authenticated.alone()?;
         if *caller == self.caller { Ok(caller.clone()) } else { Err(NotAuthenticated::UnknownToken) }
     }
 
-    async fn judged(&self, answered: TunnelResponse, encoding: Encoding) -> ResumeOutcome {
+    async fn check_answer(&self, answered: TunnelResponse, encoding: Encoding) -> ResumeOutcome {
         let (status, cluster) = (answered.response.status(), self.action.cluster());
         let goes_on = status == StatusCode::OK;
-        if goes_on && Encoding::of(answered.response.headers()) == Some(encoding) {
-            return ResumeOutcome::Goes(Box::new(answered));
+        if goes_on && Encoding::from_headers(answered.response.headers()) == Some(encoding) {
+            return ResumeOutcome::Resumed(Box::new(answered));
         }
         if goes_on {
             return refused(&Refusal::Nonsense(cluster.clone()), encoding);
@@ -120,9 +124,9 @@ impl ResumableWatch {
     }
 }
 
-/// Whether a refusal says that the cluster was there for a moment only, or not with all that it needs, or that somebody who
-/// knows its caller was not. Nothing has been answered then, and a watch changes nothing.
-fn may_pass(refusal: &Refusal) -> bool {
+/// Whether another attempt may succeed: the cluster was connected only briefly or not completely, or an authenticator or reviewer was
+/// unreachable. Nothing was answered then, and a watch has no effects.
+fn is_transient(refusal: &Refusal) -> bool {
     matches!(
         refusal,
         Refusal::NoTunnel(NoTunnel::Away { .. })
@@ -140,11 +144,11 @@ fn may_pass(refusal: &Refusal) -> bool {
     )
 }
 
-/// A refusal, as a `Status` in an encoding.
+/// The outcome for a refusal, with its `Status` in the watch's encoding.
 fn refused(refusal: &Refusal, encoding: Encoding) -> ResumeOutcome {
-    debug!(%refusal, "a watch was not begun again");
+    debug!(%refusal, "a watch was not resumed");
     metrics::refused(refusal.cause());
-    let status = written(refusal, encoding);
+    let status = encode_status(refusal, encoding);
     let ended = match refusal {
         Refusal::NoTunnel(NoTunnel::Crowded(_)) => WatchEnded::NoPlace,
         Refusal::NoTunnel(_) => WatchEnded::Away,
@@ -177,8 +181,8 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> ResumeOutcome {
     ResumeOutcome::Refused(ended, status)
 }
 
-/// A refusal's `Status`.
-pub(super) fn written(refusal: &Refusal, encoding: Encoding) -> Vec<u8> {
+/// The `Status` of a refusal in an encoding.
+pub(super) fn encode_status(refusal: &Refusal, encoding: Encoding) -> Vec<u8> {
     match encoding {
         Encoding::Json => refusal.json().to_string().into_bytes(),
         Encoding::Protobuf => refusal.protobuf(),
@@ -186,7 +190,7 @@ pub(super) fn written(refusal: &Refusal, encoding: Encoding) -> Vec<u8> {
     }
 }
 
-/// Whether an answer with these headers is one object in an encoding.
+/// Whether an answer with these headers is a single object in this encoding.
 fn is_object_in(encoding: Encoding, headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
@@ -197,7 +201,7 @@ fn is_object_in(encoding: Encoding, headers: &HeaderMap) -> bool {
     })
 }
 
-/// A complete body; `None` for one that breaks or is too large.
+/// Reads a complete body. `None` if it breaks or is too large.
 async fn read_body(body: TunnelBody) -> Option<Vec<u8>> {
     let (mut body, mut bytes) = (pin!(body), BytesMut::new());
     loop {

@@ -1,79 +1,55 @@
-//! From where a watch may be begun again without a gap and without a duplicate. Pure.
+//! The resource version from which a watch can be resumed without a gap and without a duplicate. Pure.
 //!
-//! The ADDED events with which a watch begins that was not given a version are made up from what there is, sorted by key
-//! and not by version: whoever goes on from the last of them loses what stands behind it. So a watch has a safe point only
-//! if it began at a version, or once a bookmark has said that everything up to a version was told.
+//! A watch without a version begins with ADDED events for the existing objects, sorted by key and not by version. Resuming from the
+//! last of them would lose events. A watch therefore has a resume point only if it began at a version, or after a bookmark has
+//! confirmed everything up to a version.
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-watch>
 
 use super::event::{Event, EventKind};
-use super::query::Start;
+use super::version::{Start, Version};
 
-/// Longest resource version that is followed, in bytes; etcd's have at most 19.
-const VERSION_BYTES_MAX: usize = 64;
-
-/// A resource version: a decimal number of any size, as Kubernetes promises for its own resources and those of CRDs since
-/// 1.35, and has always written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Version(Box<str>);
-
-/// Where a watch would be begun again.
+/// The point from which a watch would be resumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ResumePoint {
-    /// Everything up to this version was told, and nothing beyond.
+    /// Everything up to this version was sent, and nothing beyond.
     At(Version),
-    /// Not yet known: the next bookmark tells.
+    /// Not known before the next bookmark.
     NextBookmark,
-    /// Not yet known: the bookmark behind the initial events tells.
+    /// Not known before the bookmark that ends the initial events.
     InitialEventsEnd,
-    /// Nowhere, whatever comes.
+    /// The watch cannot be resumed any more.
     Never(NotResumable),
 }
 
-/// Why a watch cannot be begun again.
+/// Why a watch cannot be resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotResumable {
-    /// Its tunnel was lost before a safe point was known.
+    /// Its tunnel was lost before a resume point was known.
     #[error("no point was known yet from which nothing is missed")]
     NotYet,
-    /// What the query says could be read in two ways, or its version is no number.
+    /// Its query is ambiguous, or its version is no number.
     #[error("its query does not say where it begins")]
     Query,
-    /// An event was larger than may be held.
+    /// An event was larger than the limit.
     #[error("an event was larger than it may be")]
     TooLarge,
-    /// All events that are being held are larger than they may be together.
+    /// The incomplete events of all watches together exceeded their limit.
     #[error("the events of all watches were larger than they may be")]
-    NoRoom,
-    /// What came is no event, or no event that is known.
+    OverBudget,
+    /// The stream brought something that is no event, or no known event.
     #[error("something came that is no event of a watch")]
     NotAnEvent,
-    /// A version came that is not newer than the one before.
+    /// An event's version was not newer than the one before.
     #[error("events came that are not in the order of their versions")]
     Unordered,
-    /// The API server has ended it with an ERROR event.
+    /// The API server has ended the watch with an ERROR event.
     #[error("the API server has ended it with an error")]
-    TerminationReason,
-}
-
-impl Version {
-    /// `None` for what is no number but zero.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        let fits = (1..=VERSION_BYTES_MAX).contains(&text.len());
-        (digits && fits && !text.starts_with('0')).then(|| Self(text.into()))
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn is_newer_than(&self, other: &Self) -> bool {
-        (self.0.len(), &self.0) > (other.0.len(), &other.0)
-    }
+    ErrorEvent,
 }
 
 impl ResumePoint {
-    pub(super) fn of(start: Start) -> Self {
+    /// The resume point of a watch that begins at `start`.
+    pub(super) fn new(start: Start) -> Self {
         match start {
             Start::At(version) => Self::At(version),
             Start::Anywhere => Self::NextBookmark,
@@ -82,31 +58,34 @@ impl ResumePoint {
         }
     }
 
-    /// An event has been told.
+    /// Advances the point after an event was sent.
     pub(super) fn advance(&mut self, event: &Event) {
         if let Self::Never(_) = self {
             return;
         }
         let version = event.version.as_deref().and_then(Version::parse);
         *self = match (event.kind, version) {
-            (EventKind::Error, _) => Self::Never(NotResumable::TerminationReason),
+            (EventKind::Error, _) => Self::Never(NotResumable::ErrorEvent),
             (EventKind::Other, _) => Self::Never(NotResumable::NotAnEvent),
-            (EventKind::Bookmark, Some(version)) => self.marked(version, event.ends_initial_events),
-            (EventKind::Change, Some(version)) => self.changed(version),
-            // Whoever began again at the point before would be told of this change twice.
+            (EventKind::Bookmark, Some(version)) => self.after_bookmark(version, event.ends_initial_events),
+            (EventKind::Change, Some(version)) => self.after_change(version),
+            // A watch that resumed from the point before would send this change twice.
             (EventKind::Change, None) if matches!(self, Self::At(_)) => Self::NextBookmark,
             (EventKind::Change | EventKind::Bookmark, None) => return,
         };
     }
 
-    /// Whatever comes, there is none any more; the first reason stays.
-    pub(super) fn never(&mut self, reason: NotResumable) {
+    /// Gives up resuming. The first reason stays.
+    pub(super) fn give_up(&mut self, reason: NotResumable) {
         if !matches!(self, Self::Never(_)) {
             *self = Self::Never(reason);
         }
     }
 
-    /// The version from which to begin again.
+    /// The version from which to resume.
+    ///
+    /// # Errors
+    /// The reason why the watch cannot be resumed.
     pub(super) fn version(&self) -> Result<&Version, NotResumable> {
         match self {
             Self::At(version) => Ok(version),
@@ -115,7 +94,8 @@ impl ResumePoint {
         }
     }
 
-    fn marked(&self, version: Version, ends_initial_events: bool) -> Self {
+    /// The point after a bookmark at `version`.
+    fn after_bookmark(&self, version: Version, ends_initial_events: bool) -> Self {
         match self {
             Self::At(last) if last.is_newer_than(&version) => Self::Never(NotResumable::Unordered),
             Self::InitialEventsEnd if !ends_initial_events => Self::InitialEventsEnd,
@@ -124,7 +104,8 @@ impl ResumePoint {
         }
     }
 
-    fn changed(&self, version: Version) -> Self {
+    /// The point after a change at `version`.
+    fn after_change(&self, version: Version) -> Self {
         match self {
             Self::At(last) if version.is_newer_than(last) => Self::At(version),
             Self::At(_) => Self::Never(NotResumable::Unordered),
@@ -138,25 +119,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_a_number_and_not_zero() {
-        for text in ["1", "99", &"9".repeat(VERSION_BYTES_MAX)] {
-            assert!(Version::parse(text).is_some(), "{text}");
-        }
-        for text in ["", "0", "01", "-1", "1 ", "a", "1a", &"9".repeat(VERSION_BYTES_MAX + 1)] {
-            assert!(Version::parse(text).is_none(), "{text}");
-        }
-    }
-
-    #[test]
-    fn versions_are_compared_as_numbers() {
-        assert!(version("10").is_newer_than(&version("9")));
-        assert!(!version("9").is_newer_than(&version("10")));
-        assert!(!version("9").is_newer_than(&version("9")));
-    }
-
-    #[test]
-    fn a_watch_from_a_version_is_safe_at_once_and_goes_along_with_its_events() {
-        let mut point = ResumePoint::of(Start::At(version("5")));
+    fn a_watch_from_a_version_can_resume_at_once_and_advances_with_events() {
+        let mut point = ResumePoint::new(Start::At(version("5")));
         assert_eq!(point.version(), Ok(&version("5")));
 
         point.advance(&change(Some("7")));
@@ -167,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn made_up_events_make_nothing_safe_and_a_bookmark_does() {
-        let mut point = ResumePoint::of(Start::Anywhere);
+    fn initial_events_make_no_resume_point_and_a_bookmark_does() {
+        let mut point = ResumePoint::new(Start::Anywhere);
         point.advance(&change(Some("7")));
         point.advance(&change(Some("3")));
         assert_eq!(point.version(), Err(NotResumable::NotYet));
@@ -178,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn a_streamed_list_is_safe_behind_the_bookmark_that_says_so_and_no_other() {
-        let mut point = ResumePoint::of(Start::InitialEvents);
+    fn a_streamed_list_can_resume_after_the_bookmark_that_ends_it_only() {
+        let mut point = ResumePoint::new(Start::InitialEvents);
         point.advance(&change(Some("7")));
         point.advance(&bookmark("8", false));
         assert_eq!(point.version(), Err(NotResumable::NotYet));
@@ -189,9 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_without_a_version_makes_a_watch_unsafe_until_a_bookmark() {
+    fn after_a_change_without_a_version_only_a_bookmark_allows_resuming() {
         for text in [None, Some(""), Some("0"), Some("x")] {
-            let mut point = ResumePoint::of(Start::At(version("5")));
+            let mut point = ResumePoint::new(Start::At(version("5")));
             point.advance(&change(text));
             assert_eq!(point.version(), Err(NotResumable::NotYet), "{text:?}");
             point.advance(&bookmark("6", false));
@@ -200,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_back_is_never_safe_again() {
+    fn a_watch_whose_versions_go_back_can_never_resume() {
         for event in [change(Some("5")), change(Some("4")), bookmark("4", false)] {
-            let mut point = ResumePoint::of(Start::At(version("5")));
+            let mut point = ResumePoint::new(Start::At(version("5")));
             point.advance(&event);
             point.advance(&bookmark("9", true));
             assert_eq!(point.version(), Err(NotResumable::Unordered), "{event:?}");
@@ -210,11 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn behind_an_error_nothing_is_safe() {
-        let mut point = ResumePoint::of(Start::At(version("5")));
+    fn a_watch_cannot_resume_after_an_error_event() {
+        let mut point = ResumePoint::new(Start::At(version("5")));
         point.advance(&Event { kind: EventKind::Error, ..change(None) });
         point.advance(&bookmark("9", true));
-        assert_eq!(point.version(), Err(NotResumable::TerminationReason));
+        assert_eq!(point.version(), Err(NotResumable::ErrorEvent));
     }
 
     fn version(text: &str) -> Version {

@@ -78,7 +78,7 @@ fn column_definitions_that_were_shown_are_not_shown_again_behind_a_bookmark() {
         let first = relay.pass(&form.written(&[change("ADDED", "a", 8)]).into());
         assert!(events_in(form, &first).0[0]["object"]["columnDefinitions"].is_array());
 
-        relay.begin_again();
+        relay.resume();
         let second = relay.pass(&form.written(&[bookmark(9), change("ADDED", "b", 10)]).into());
 
         let (events, _) = events_in(form, &second);
@@ -121,7 +121,7 @@ fn without_room_for_an_event_it_passes_as_it_comes() {
         let passed: Vec<u8> =
             stream.iter().flat_map(|byte| relay.pass(&Bytes::copy_from_slice(&[*byte]))).collect();
         assert!(passed == stream, "{form:?}");
-        assert_eq!(relay.resume_point(), Err(NotResumable::NoRoom), "{form:?}");
+        assert_eq!(relay.resume_point(), Err(NotResumable::OverBudget), "{form:?}");
     }
 }
 
@@ -156,7 +156,7 @@ fn nesting_is_borne_up_to_a_depth_and_no_further() {
         (Form::Json, true, format!("{{\"a\":{}", "[".repeat(9_999)).into_bytes()),
         (Form::Json, false, format!("{{\"a\":{}", "[".repeat(10_000)).into_bytes()),
     ] {
-        let mut scanner = Scanner::of(form.encoding());
+        let mut scanner = EventScanner::new(form.encoding());
         assert_eq!(scanner.step(&stream).is_ok(), fits, "{form:?}");
     }
 }
@@ -179,7 +179,7 @@ fn a_watch_that_is_begun_again_begins_on_a_line_of_its_own() {
     for cut in [line.len() - 1, line.len()] {
         let mut relay = relay(Form::Json, "resourceVersion=5");
         let mut passed = relay.pass(&Bytes::copy_from_slice(&line[..cut])).to_vec();
-        passed.extend_from_slice(&relay.begin_again());
+        passed.extend_from_slice(&relay.resume());
         passed.extend_from_slice(&relay.pass(&Form::Json.written(&[change("ADDED", "b", 8)]).into()));
         let lines: Vec<_> = passed.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
         assert_eq!((lines.len(), passed.split(|byte| *byte == b'\n').count()), (2, 3), "cut at {cut}");
@@ -201,7 +201,7 @@ fn an_error_is_the_last_event_and_in_the_callers_encoding() {
         assert_eq!(events[1]["object"]["message"], "gone", "{form:?}");
         assert_eq!(
             (relay.resume_point(), relay.encoding()),
-            (Err(NotResumable::TerminationReason), form.encoding())
+            (Err(NotResumable::ErrorEvent), form.encoding())
         );
     }
 }

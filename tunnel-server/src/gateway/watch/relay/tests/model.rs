@@ -175,9 +175,9 @@ impl CallerWatch {
             self.ended = Some(WatchEnd::Broken);
             return;
         };
-        match store.watch(self.form, &self.query.again(&version, None)) {
+        match store.watch(self.form, &self.query.from_version(&version, None)) {
             Ok(sent) => {
-                self.got.extend_from_slice(&self.relay.begin_again());
+                self.got.extend_from_slice(&self.relay.resume());
                 self.sent = sent;
                 self.resumed += 1;
             }

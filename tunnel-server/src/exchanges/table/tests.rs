@@ -1,4 +1,4 @@
-//! What ends an exchange, and what does not.
+//! Claims about what ends an exchange and what does not.
 
 use std::time::UNIX_EPOCH;
 
@@ -16,62 +16,62 @@ use crate::permit::Delegation;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[tokio::test]
-async fn a_revoked_callers_exchanges_end_and_nobody_elses() {
-    let house = House::new();
-    let (ann, ben) = (house.enter("ann").unwrap(), house.enter("ben").unwrap());
-    house.revoke("ann").await;
+async fn a_revocation_ends_the_exchanges_of_its_caller_only() {
+    let fixture = Fixture::new();
+    let (ann, ben) = (fixture.enter("ann").unwrap(), fixture.enter("ben").unwrap());
+    fixture.revoke("ann").await;
 
-    house.table.check_all(Trigger::Change).await;
+    fixture.table.check_all(Trigger::Change).await;
 
     assert_eq!((ann.termination(), ben.termination()), (Some(TerminationReason::Revoked), None));
     assert_eq!(ann.terminated().now_or_never(), Some(TerminationReason::Revoked));
     assert_eq!(ben.terminated().now_or_never(), None);
-    assert_eq!(house.enter("ann").err(), Some(TerminationReason::Revoked));
+    assert_eq!(fixture.enter("ann").err(), Some(TerminationReason::Revoked));
 }
 
 #[tokio::test]
-async fn what_another_policy_forbids_ends_and_what_it_allows_goes_on() {
-    let house = House::new();
-    let (ann, ben) = (house.enter("ann").unwrap(), house.enter("ben").unwrap());
-    house.policy.replace(rules(&["ben"]));
+async fn a_new_policy_ends_what_it_forbids_and_nothing_else() {
+    let fixture = Fixture::new();
+    let (ann, ben) = (fixture.enter("ann").unwrap(), fixture.enter("ben").unwrap());
+    fixture.policy.replace(rules(&["ben"]));
 
-    house.table.check_all(Trigger::Change).await;
+    fixture.table.check_all(Trigger::Change).await;
 
     assert_eq!((ann.termination(), ben.termination()), (Some(TerminationReason::PolicyChanged), None));
 }
 
 #[tokio::test]
-async fn a_permit_of_an_earlier_policy_is_judged_by_the_one_in_force_when_its_exchange_begins() {
-    let house = House::new();
-    let permit = house.permit("ann");
-    house.policy.replace(rules(&["ben"]));
+async fn a_permit_of_an_earlier_policy_is_checked_by_the_one_in_force() {
+    let fixture = Fixture::new();
+    let permit = fixture.permit("ann");
+    fixture.policy.replace(rules(&["ben"]));
 
-    assert_eq!(house.table.enter(&permit).err(), Some(TerminationReason::PolicyChanged));
-    assert_eq!(house.count(), 0);
+    assert_eq!(fixture.table.enter(&permit).err(), Some(TerminationReason::PolicyChanged));
+    assert_eq!(fixture.count(), 0);
 }
 
 #[tokio::test]
-async fn what_the_labels_of_a_cluster_allowed_ends_with_them() {
-    let house = House::new();
+async fn an_exchange_ends_when_its_cluster_loses_the_label_that_allowed_it() {
+    let fixture = Fixture::new();
     let edge = "edge-a".parse::<ClusterId>().unwrap();
     let label = |value: &str| Amendment {
         set_labels: vec![("stage".to_owned(), value.to_owned())].into_iter().collect(),
         ..Amendment::default()
     };
-    house.directory.create_cluster(edge.clone(), label("test"), UNIX_EPOCH).await.unwrap();
-    house.policy.replace(parsed(
+    fixture.directory.create_cluster(edge.clone(), label("test"), UNIX_EPOCH).await.unwrap();
+    fixture.policy.replace(parsed(
         &rule("ann").replace("names: ['*']", "labelSelector: { matchLabels: { stage: test } }"),
     ));
-    let ann = house.enter("ann").unwrap();
+    let ann = fixture.enter("ann").unwrap();
 
-    house.directory.update_cluster(edge, label("live")).await.unwrap();
-    house.table.check_all(Trigger::Change).await;
+    fixture.directory.update_cluster(edge, label("live")).await.unwrap();
+    fixture.table.check_all(Trigger::Change).await;
 
     assert_eq!(ann.termination(), Some(TerminationReason::PolicyChanged));
 }
 
 #[tokio::test]
-async fn what_runs_by_a_token_ends_when_the_token_is_gone_or_is_somebody_elses() {
+async fn an_exchange_ends_when_its_token_is_removed_or_changes_its_owner() {
     let prefixes = || Prefixes { username: "token:".to_owned(), groups: "token:".to_owned() };
     let line = |token: &str, user: &str| format!("{},{user},1\n", TokenDigest::of(token.as_bytes()));
     let parsed = |file: String| StaticTokens::parse(file.as_bytes(), prefixes()).unwrap();
@@ -79,13 +79,13 @@ async fn what_runs_by_a_token_ends_when_the_token_is_gone_or_is_somebody_elses()
     let book = TokenBook::new(parsed(format!("{ann}{ben}{cid}")));
     let ways = Ways { tokens: Some(book.clone()), ..Ways::default() };
     let authenticator = Authenticator::new("tombolo".to_owned(), ways);
-    let house = House::asking(DAY, authenticator.clone());
-    house.policy.replace(rules(&["token:ann", "token:ben", "token:cid"]));
+    let fixture = Fixture::with_authenticator(DAY, authenticator.clone());
+    fixture.policy.replace(rules(&["token:ann", "token:ben", "token:cid"]));
     let enter = async |token: &str| {
         let authorization = http::HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
         let headers: http::HeaderMap = [(http::header::AUTHORIZATION, authorization)].into_iter().collect();
         let known = authenticator.authenticate(None, &headers, SystemTime::now()).await.unwrap();
-        house.table.enter(&house.permit_of(known.claimed()))
+        fixture.table.enter(&fixture.permit_of(known.claimed()))
     };
     let (ann_runs, ben_runs, cid_runs) =
         (enter("anns").await.unwrap(), enter("bens").await.unwrap(), enter("cids").await.unwrap());
@@ -97,7 +97,7 @@ async fn what_runs_by_a_token_ends_when_the_token_is_gone_or_is_somebody_elses()
         assert_eq!(cid_runs.terminated().await, TerminationReason::Revoked);
     };
     tokio::select! {
-        () = house.table.clone().enforce() => panic!("it keeps on"),
+        () = fixture.table.clone().enforce() => panic!("the task does not end"),
         () = changes => {}
     }
     assert_eq!(ann_runs.termination(), None);
@@ -105,60 +105,60 @@ async fn what_runs_by_a_token_ends_when_the_token_is_gone_or_is_somebody_elses()
 }
 
 #[tokio::test]
-async fn time_alone_ends_what_has_run_for_too_long() {
-    let house = House::of(Duration::ZERO);
-    assert_eq!(house.enter("ann").err(), Some(TerminationReason::TooOld));
-    let house = House::new();
-    let ann = house.enter("ann").unwrap();
-    house.table.check_all(Trigger::Time).await;
+async fn an_exchange_ends_at_its_longest_duration() {
+    let fixture = Fixture::with_age_max(Duration::ZERO);
+    assert_eq!(fixture.enter("ann").err(), Some(TerminationReason::TooOld));
+    let fixture = Fixture::new();
+    let ann = fixture.enter("ann").unwrap();
+    fixture.table.check_all(Trigger::Time).await;
     assert_eq!(ann.termination(), None);
 }
 
 #[tokio::test]
-async fn an_exchange_stands_in_the_table_until_the_last_of_it_is_gone() {
-    let house = House::new();
-    let ann = house.enter("ann").unwrap();
+async fn an_exchange_is_in_the_table_until_its_last_clone_is_dropped() {
+    let fixture = Fixture::new();
+    let ann = fixture.enter("ann").unwrap();
     let also_ann = ann.clone();
     drop(ann);
-    assert_eq!(house.count(), 1);
+    assert_eq!(fixture.count(), 1);
     drop(also_ann);
-    assert_eq!(house.count(), 0);
+    assert_eq!(fixture.count(), 0);
 }
 
 #[tokio::test]
-async fn the_keeper_sees_each_change() {
-    let house = House::new();
-    let (ann, ben) = (house.enter("ann").unwrap(), house.enter("ben").unwrap());
+async fn the_background_task_sees_each_change() {
+    let fixture = Fixture::new();
+    let (ann, ben) = (fixture.enter("ann").unwrap(), fixture.enter("ben").unwrap());
     let changes = async {
-        house.revoke("ann").await;
+        fixture.revoke("ann").await;
         assert_eq!(ann.terminated().await, TerminationReason::Revoked);
-        house.policy.replace(rules(&["ann"]));
+        fixture.policy.replace(rules(&["ann"]));
         assert_eq!(ben.terminated().await, TerminationReason::PolicyChanged);
     };
     tokio::select! {
-        () = house.table.clone().enforce() => panic!("it keeps on"),
+        () = fixture.table.clone().enforce() => panic!("the task does not end"),
         () = changes => {}
     }
 }
 
-/// A table with a directory and a policy that lets ann and ben do everything.
-struct House {
+/// A table with a directory, and a policy that lets ann and ben do everything.
+struct Fixture {
     table: ExchangeTable,
     directory: Directory,
     policy: Policy,
     _state: tempfile::TempDir,
 }
 
-impl House {
+impl Fixture {
     fn new() -> Self {
-        Self::of(DAY)
+        Self::with_age_max(DAY)
     }
 
-    fn of(age_max: Duration) -> Self {
-        Self::asking(age_max, Authenticator::new("tombolo".to_owned(), Ways::default()))
+    fn with_age_max(age_max: Duration) -> Self {
+        Self::with_authenticator(age_max, Authenticator::new("tombolo".to_owned(), Ways::default()))
     }
 
-    fn asking(age_max: Duration, authenticator: Authenticator) -> Self {
+    fn with_authenticator(age_max: Duration, authenticator: Authenticator) -> Self {
         let state = tempfile::tempdir().unwrap();
         let directory =
             Directory::open(&daemon::StateDir::open(&state.path().join("state")).unwrap()).unwrap();
@@ -198,7 +198,7 @@ impl House {
     }
 }
 
-/// A policy that lets these do everything everywhere.
+/// A policy that lets these users do everything everywhere.
 fn rules(users: &[&str]) -> Rules {
     parsed(&users.iter().map(|user| rule(user)).collect::<String>())
 }

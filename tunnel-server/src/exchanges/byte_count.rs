@@ -1,11 +1,11 @@
-//! A caller's end of a pipe, count_bytes.
+//! Counts the bytes of a connection that has become a pipe.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::io::{InspectReader, InspectWriter};
 
-use super::AuditEntry;
+use super::audit::AuditEntry;
 
-/// Counts what comes from `caller`, and what goes there.
+/// Adds the bytes that `caller` sends and receives to its audit entry, if there is one.
 pub(crate) fn count_bytes<T: AsyncRead + AsyncWrite + Unpin>(
     caller: T,
     entry: Option<AuditEntry>,

@@ -18,8 +18,8 @@ use crate::identity::Caller;
 use crate::permit::{Dial, Forbidden, NotDelegated, Permit};
 
 pub(super) use body::AuditedBody;
+pub(super) use event::why;
 use event::{caller_event, identity, object};
-pub(super) use event::{end_of, why};
 
 /// The intent of a request for a cluster, with the identity that is asserted there, if one is.
 pub(super) fn request_intent<B>(
@@ -121,5 +121,6 @@ fn forbidding_cluster(refusal: &Refusal) -> Option<&ClusterId> {
 
 /// The status of a refusal in the audit log.
 pub(super) fn status_of(refusal: &Refusal) -> Status {
-    Status { code: refusal.status().as_u16(), reason: refusal.cause() }
+    let facts = refusal.facts();
+    Status { code: facts.status.as_u16(), reason: facts.cause }
 }

@@ -160,7 +160,7 @@ impl OpenedExchange {
         let response = context.wait(sender.send_request(request), limit, &self.route.tunnel).await?;
         // Nobody asked for an upgrade, so nobody would take the bytes after it.
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Refusal::Nonsense(context.cluster));
+            return Err(Refusal::NotHttp(context.cluster));
         }
         let response = context.clean(response)?.map(|body| TunnelBody::new(body, complete, read_progress));
         let source = ResponseSource { route: self.route, verdict: context.verdict };
@@ -194,7 +194,7 @@ impl OpenedExchange {
         parts.headers.remove(PARK_LIMIT);
         // The agent replaces this by its API server's name. Until then it names the cluster.
         let host = HeaderValue::from_str(cluster.as_str());
-        parts.headers.insert(HOST, host.map_err(|_| Refusal::Nonsense(cluster.clone()))?);
+        parts.headers.insert(HOST, host.map_err(|_| Refusal::NotHttp(cluster.clone()))?);
         let progress = UploadProgress::begin();
         Ok((Request::from_parts(parts, ProgressBody::new(body, progress.clone())), progress))
     }

@@ -15,7 +15,7 @@ use proto::wire::http_open::Identity;
 use tokio::time::Instant;
 use tracing::{Span, debug, field};
 
-use super::audit::{self, AuditedBody, end_of, status_of};
+use super::audit::{self, AuditedBody, status_of};
 use super::body::{AnswerBody, passed, refused};
 use super::clusters;
 use super::connect_target::ConnectRequestError;
@@ -73,7 +73,7 @@ impl Gateway {
         let served = self.serve(peer, request).await;
         let entry = slot.audit_entry();
         if let (Err(refusal), Some(entry)) = (&served, entry) {
-            entry.set_refused(status_of(refusal), end_of(refusal));
+            entry.set_refused(status_of(refusal), refusal.facts().audit_end);
         }
         let mut response = served.unwrap_or_else(|refusal| {
             let mut answer = refused(&refusal);

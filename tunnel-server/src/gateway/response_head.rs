@@ -72,9 +72,9 @@ impl ResponseContext {
         let cluster = self.cluster.clone();
         debug!(%cluster, error = %chain(error), "no answer");
         match self.verdict.heard() {
-            Some(AbortCode::ApiServerNonsense) => Refusal::Nonsense(cluster),
+            Some(AbortCode::ApiServerNonsense) => Refusal::NotHttp(cluster),
             Some(code) => Refusal::Aborted(cluster, code),
-            None if error.is_parse() => Refusal::Nonsense(cluster),
+            None if error.is_parse() => Refusal::NotHttp(cluster),
             None if error.is_user() => Refusal::BrokenBody,
             None => Refusal::Lost(cluster),
         }

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::forward::ForwardContext;
 use super::login_throttle::LoginThrottle;
-use super::refusal::Refusal;
+use super::refusal::RefusalCause;
 use super::watch::resources::WatchResources;
 use crate::assertion::Assertions;
 use crate::config::{self, Limits, PARKED_MAX, Parking};
@@ -163,7 +163,8 @@ impl Gateway {
 
 /// Sets the counters of refusals and early ends to zero for every reason.
 fn describe_metrics() {
-    metrics::describe_refusals(&Refusal::CAUSES);
+    let causes: Vec<&str> = RefusalCause::ALL.iter().map(|cause| cause.as_str()).collect();
+    metrics::describe_refusals(&causes);
     metrics::describe_refusals(&NotConnected::CAUSES);
     metrics::describe_terminations(TerminationReason::ALL.iter().map(|reason| reason.as_str()));
 }

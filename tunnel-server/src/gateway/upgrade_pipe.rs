@@ -62,7 +62,7 @@ impl OpenedExchange {
             return Ok(answer.map(|_| AnswerBody::text("")));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Refusal::Nonsense(context.cluster));
+            return Err(Refusal::NotHttp(context.cluster));
         }
         let answer = context.clean(response)?;
         Ok(answer.map(|body| AnswerBody::tunnel(TunnelBody::new(body, complete, read_progress), share)))

@@ -2,16 +2,15 @@
 
 use std::borrow::Cow;
 
-use audit::{EndReason, Event, Identity, ObjectRef, Why};
+use audit::{Event, Identity, ObjectRef, Why};
 use http::header::USER_AGENT;
 use http::{Method, Request};
 use policy::action::{Action, Object};
 use proto::wire::Assert;
 
-use crate::exchanges::audit::{Origin, end_reason, end_reason_of_code, event_of_caller};
+use crate::exchanges::audit::{Origin, event_of_caller};
 use crate::gateway::audit_id::audit_id;
 use crate::gateway::peer::Peer;
-use crate::gateway::refusal::Refusal;
 use crate::identity::{Caller, NotAuthenticated};
 
 /// The event of a caller's request, with the fields that all requests have in common.
@@ -57,35 +56,6 @@ pub(super) fn object(action: &Action) -> Option<ObjectRef> {
 /// The asserted identity in the form of the audit log.
 pub(super) fn identity(Assert { user, groups }: Assert) -> Identity {
     Identity { username: user, groups }
-}
-
-/// The end that the audit log shows for a refused request.
-pub(in crate::gateway) fn end_of(refusal: &Refusal) -> EndReason {
-    match refusal {
-        Refusal::Browser(_)
-        | Refusal::NotAuthenticated(_)
-        | Refusal::Action(_)
-        | Refusal::Forbidden(_)
-        | Refusal::NotDelegated(_)
-        | Refusal::NotAsserted(_)
-        | Refusal::Headers(_)
-        | Refusal::Upgrade(_)
-        | Refusal::ParkLimit(_)
-        | Refusal::NoTunnel(_)
-        | Refusal::NoStream(_)
-        | Refusal::Busy
-        | Refusal::Connect(_)
-        | Refusal::Limited(_) => EndReason::Refused,
-        Refusal::NotConnected(fault) => fault.end(),
-        Refusal::NotRecorded(_) => EndReason::AuditFailed,
-        Refusal::Terminated(why) => end_reason(*why),
-        Refusal::Lost(_) | Refusal::AgentSilent(_) | Refusal::LinkSilent(_) => EndReason::AgentLost,
-        Refusal::CallerSilent | Refusal::BrokenBody => EndReason::ClientCancel,
-        Refusal::Aborted(_, code) => end_reason_of_code(*code),
-        Refusal::Redirect(_) | Refusal::Nonsense(_) | Refusal::NotWatchedAgain(..) => {
-            EndReason::UpstreamReset
-        }
-    }
 }
 
 /// The cause of a failed authentication, as the audit log distinguishes them.

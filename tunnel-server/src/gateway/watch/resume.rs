@@ -112,14 +112,14 @@ impl ResumableWatch {
             return ResumeOutcome::Resumed(Box::new(answered));
         }
         if goes_on {
-            return refused(&Refusal::Nonsense(cluster.clone()), encoding);
+            return refused(&Refusal::NotHttp(cluster.clone()), encoding);
         }
         let is_same = is_object_in(encoding, answered.response.headers());
         let read = timeout(STATUS_MAX, read_body(answered.response.into_body())).await;
         let status_of = |body: &Vec<u8>| is_same && encoding.kind_of(body).as_deref() == Some(Refusal::KIND);
         match read.ok().flatten().filter(status_of) {
             Some(body) => ResumeOutcome::Refused(WatchEnded::Answered, body),
-            None => refused(&Refusal::NotWatchedAgain(cluster.clone(), status), encoding),
+            None => refused(&Refusal::WatchNotResumed(cluster.clone(), status), encoding),
         }
     }
 }
@@ -147,38 +147,9 @@ fn is_transient(refusal: &Refusal) -> bool {
 /// The outcome for a refusal, with its `Status` in the watch's encoding.
 fn refused(refusal: &Refusal, encoding: Encoding) -> ResumeOutcome {
     debug!(%refusal, "a watch was not resumed");
-    metrics::refused(refusal.cause());
-    let status = encode_status(refusal, encoding);
-    let ended = match refusal {
-        Refusal::NoTunnel(NoTunnel::Crowded(_)) => WatchEnded::NoPlace,
-        Refusal::NoTunnel(_) => WatchEnded::Away,
-        Refusal::NotAuthenticated(_)
-        | Refusal::Terminated(_)
-        | Refusal::Forbidden(_)
-        | Refusal::NotDelegated(_)
-        | Refusal::NotAsserted(_) => WatchEnded::NotAllowed,
-        Refusal::NotWatchedAgain(..) => WatchEnded::Answered,
-        Refusal::Browser(_)
-        | Refusal::Action(_)
-        | Refusal::Connect(_)
-        | Refusal::NotConnected(_)
-        | Refusal::Headers(_)
-        | Refusal::Upgrade(_)
-        | Refusal::ParkLimit(_)
-        | Refusal::NoStream(_)
-        | Refusal::Lost(_)
-        | Refusal::AgentSilent(_)
-        | Refusal::LinkSilent(_)
-        | Refusal::CallerSilent
-        | Refusal::Aborted(..)
-        | Refusal::Redirect(_)
-        | Refusal::Nonsense(_)
-        | Refusal::BrokenBody
-        | Refusal::Busy
-        | Refusal::NotRecorded(_)
-        | Refusal::Limited(_) => WatchEnded::Refused,
-    };
-    ResumeOutcome::Refused(ended, status)
+    let facts = refusal.facts();
+    metrics::refused(facts.cause);
+    ResumeOutcome::Refused(facts.watch_end, encode_status(refusal, encoding))
 }
 
 /// The `Status` of a refusal in an encoding.

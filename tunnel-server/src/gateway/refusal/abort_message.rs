@@ -1,10 +1,9 @@
-//! What an agent's code for aborting a stream means to the caller.
+//! The message for the caller when an agent has aborted a stream.
 
-use http::StatusCode;
 use proto::{AbortCode, ClusterId};
 
-/// What an answer that an agent has aborted so says to its caller.
-pub(super) fn of_code(cluster: &ClusterId, code: AbortCode) -> String {
+/// The message for `code`, with the cluster's name and advice on what to check.
+pub(super) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
     match code {
         AbortCode::ApiServerUnreachable => format!(
             "cluster {cluster} is connected, but its agent cannot reach its API server: check that the API server runs, \
@@ -49,49 +48,6 @@ pub(super) fn of_code(cluster: &ClusterId, code: AbortCode) -> String {
         AbortCode::Draining => format!("the agent of cluster {cluster} is stopping: try again"),
         AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
             format!("the agent of cluster {cluster} gave up: {code}")
-        }
-    }
-}
-
-/// The status of an answer that an agent has aborted so.
-pub(super) fn status_of_code(code: AbortCode) -> StatusCode {
-    match code {
-        AbortCode::ApiServerUnreachable
-        | AbortCode::ApiServerUntrusted
-        | AbortCode::NoCredential
-        | AbortCode::Draining => StatusCode::SERVICE_UNAVAILABLE,
-        AbortCode::ApiServerSilent => StatusCode::GATEWAY_TIMEOUT,
-        AbortCode::GuardRefused | AbortCode::NoPassThrough => StatusCode::FORBIDDEN,
-        AbortCode::NoBearer => StatusCode::UNAUTHORIZED,
-        AbortCode::Busy => StatusCode::TOO_MANY_REQUESTS,
-        AbortCode::BadRequest => StatusCode::BAD_REQUEST,
-        AbortCode::ApiServerLost
-        | AbortCode::TargetLost
-        | AbortCode::ApiServerNonsense
-        | AbortCode::Abandoned
-        | AbortCode::CallerStalled
-        | AbortCode::BadOpen
-        | AbortCode::Unknown(_) => StatusCode::BAD_GATEWAY,
-    }
-}
-
-/// The same in one word.
-pub(super) fn cause_of_code(code: AbortCode) -> &'static str {
-    match code {
-        AbortCode::ApiServerUnreachable => "APIServerUnreachable",
-        AbortCode::ApiServerSilent => "APIServerSilent",
-        AbortCode::ApiServerUntrusted => "APIServerUntrusted",
-        AbortCode::ApiServerLost => "APIServerLost",
-        AbortCode::ApiServerNonsense => "APIServerNotHTTP",
-        AbortCode::NoCredential => "AgentWithoutCredential",
-        AbortCode::GuardRefused | AbortCode::NoPassThrough => "ForbiddenByAgent",
-        AbortCode::TargetLost => "TargetLost",
-        AbortCode::NoBearer => "NoBearerToken",
-        AbortCode::Busy => "AgentBusy",
-        AbortCode::BadRequest => "HeadersRefused",
-        AbortCode::Draining => "AgentStopping",
-        AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
-            "AgentGaveUp"
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn dial_intent<B>(permit: &Permit<Dial>, from: &Peer, request: &Reque
 ///
 /// # Errors
 /// The audit log cannot be written.
-pub(super) async fn answered<B>(
+pub(super) async fn write_answered<B>(
     audit_log: &AuditLog,
     request: &Request<B>,
     caller: &Caller,

@@ -20,27 +20,25 @@ use super::state::Gateway;
 use crate::dialing::Within;
 use crate::dialing::near::{Behind, Near, taken_back};
 use crate::exchanges::RunningExchange;
-use crate::identity::{Authenticated, Caller};
+use crate::identity::Caller;
 use crate::permit::{Dial, Permit};
 use crate::shares::Kind;
 
+/// A connection to a target, with its permit.
+pub(super) struct AdmittedDial {
+    permit: Permit<Dial>,
+    exchange: RunningExchange,
+}
+
 impl Gateway {
-    /// Serves a CONNECT. It is answered with 200 once the target is connected, and no byte passes before.
-    pub(super) async fn connect(
+    /// Connects a caller to a target. The answer is 200 once the target is connected, and no byte passes before.
+    pub(super) async fn dial(
         &self,
-        authenticated: &Authenticated,
         peer: &Peer,
+        admitted: AdmittedDial,
         request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let caller = authenticated.claimed();
-        let permitted = self.authorize_dial(authenticated.alone()?, peer, &request).await;
-        let (permit, exchange) = match permitted {
-            Ok(permitted) => permitted,
-            Err(refusal) => {
-                audit::answered(&self.0.audit_log, &request, caller, peer, Some(&refusal)).await?;
-                return Err(refusal);
-            }
-        };
+        let AdmittedDial { permit, exchange } = admitted;
         let slot_of_entry_point =
             peer.entry_point.as_ref().map(|entry_point| entry_point.slots.take()).transpose()?;
         let kind = if peer.entry_point.is_some() { Kind::WayIn } else { Kind::Upgrade };
@@ -61,19 +59,20 @@ impl Gateway {
     }
 
     /// Reads the target and its cluster, and has the connection permitted.
-    async fn authorize_dial<B: Sync>(
+    pub(super) async fn admit_dial<B: Sync>(
         &self,
         caller: &Caller,
         peer: &Peer,
         request: &Request<B>,
-    ) -> Result<(Permit<Dial>, RunningExchange), Refusal> {
+    ) -> Result<AdmittedDial, Refusal> {
         if request.version() == Version::HTTP_2 {
             return Err(ConnectRequestError::Multiplexed.into());
         }
         let authority = request.uri().authority().ok_or(ConnectRequestError::NoTarget)?;
         let target: Target = authority.as_str().parse().map_err(|_| ConnectRequestError::NoTarget)?;
         let within = self.within(peer, request)?;
-        Ok(self.0.dials.permit(caller, within, target).await?)
+        let (permit, exchange) = self.0.dials.permit(caller, within, target).await?;
+        Ok(AdmittedDial { permit, exchange })
     }
 
     /// The cluster or the network of the target, as the headers, the connection's host name or its entry point name it. If several

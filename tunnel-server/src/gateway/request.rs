@@ -18,6 +18,7 @@ use tracing::{Span, debug, field};
 use super::audit::{self, AuditedBody, status_of};
 use super::body::{AnswerBody, passed, refused};
 use super::clusters;
+use super::connect::AdmittedDial;
 use super::connect_target::ConnectRequestError;
 use super::disconnect;
 use super::forward::OpenedExchange;
@@ -42,6 +43,8 @@ enum Admitted {
     ClusterList,
     /// A request for a cluster.
     Exchange(Box<AdmittedExchange>),
+    /// A connection to a target.
+    Dial(Box<AdmittedDial>),
 }
 
 /// A request for a cluster, with its permit.
@@ -95,41 +98,37 @@ impl Gateway {
         response.map(|body| AuditedBody::new(body, entry))
     }
 
+    /// Takes a request through its steps. Every request of an authenticated caller leaves it in one of three ways: as an exchange
+    /// or a dial, which have an audit entry of their own, or by the one exit below, which writes the entry.
     async fn serve(
         &self,
         peer: &Arc<Peer>,
         mut request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let audit_log = &self.0.audit_log;
-        let now = SystemTime::now();
-        let authenticated = self.authenticate(peer, request.headers(), now).await?;
+        let authenticated = self.authenticate(peer, request.headers(), SystemTime::now()).await?;
         let caller = authenticated.claimed();
-        // Before anything is written of it: who asks too fast fills no log.
+        // Before the audit log, which a caller that exceeds its rate must not fill.
         self.0.shares.ask(caller)?;
         if request.method() == Method::CONNECT {
-            return self.connect(&authenticated, peer, request).await;
-        }
-        if peer.entry_point.is_some() {
-            let refusal = ConnectRequestError::NothingElse.into();
-            audit::answered(audit_log, &request, caller, peer, Some(&refusal)).await?;
-            return Err(refusal);
+            // A CONNECT with two credentials names no caller for the audit log.
+            authenticated.alone()?;
         }
         let slot = request.body().guard().clone();
-        match self.admit(&authenticated, peer, &mut request).await {
-            Ok(Admitted::ClusterList) => {
-                slot.active().set_sort("list");
-                audit::answered(audit_log, &request, caller, peer, None).await?;
-                Ok(clusters::list(&self.0.forwarding.registry, &self.0.policy.edition(), caller))
-            }
+        let answered_here = match self.admit(&authenticated, peer, &mut request).await {
             Ok(Admitted::Exchange(admitted)) => {
                 slot.active().set_sort(admitted.permit.action().verb().as_str());
-                self.begin(peer, *admitted, request).await
+                return self.begin(peer, *admitted, request).await;
             }
-            Err(refusal) => {
-                audit::answered(audit_log, &request, caller, peer, Some(&refusal)).await?;
-                Err(refusal)
+            Ok(Admitted::Dial(admitted)) => return self.dial(peer, *admitted, request).await,
+            Ok(Admitted::ClusterList) => {
+                slot.active().set_sort("list");
+                Ok(())
             }
-        }
+            Err(refusal) => Err(refusal),
+        };
+        let refusal = answered_here.as_ref().err();
+        audit::write_answered(&self.0.audit_log, &request, caller, peer, refusal).await?;
+        answered_here.map(|()| clusters::list(&self.0.forwarding.registry, &self.0.policy.edition(), caller))
     }
 
     /// Authenticates the caller, unless too many logins of its source have failed.
@@ -168,9 +167,26 @@ impl Gateway {
         }
     }
 
-    /// Reads the action and has it permitted. Nothing is sent to the cluster before the end of this step. It waits only for a
-    /// review by another cluster.
+    /// Reads what the request asks for and has it permitted. Nothing is sent to the cluster before the end of this step. It waits
+    /// only for a review by another cluster.
     async fn admit(
+        &self,
+        authenticated: &Authenticated,
+        peer: &Peer,
+        request: &mut Request<CallerBody>,
+    ) -> Result<Admitted, Refusal> {
+        if request.method() == Method::CONNECT {
+            let admitted = self.admit_dial(authenticated.alone()?, peer, request).await?;
+            return Ok(Admitted::Dial(Box::new(admitted)));
+        }
+        if peer.entry_point.is_some() {
+            return Err(ConnectRequestError::NothingElse.into());
+        }
+        self.admit_request(authenticated, peer, request).await
+    }
+
+    /// Reads the action of a request and has it permitted.
+    async fn admit_request(
         &self,
         authenticated: &Authenticated,
         peer: &Peer,

@@ -19,6 +19,14 @@ use crate::permit::NotDelegated;
 use crate::registry::NoTunnel;
 use crate::shares::Limit;
 
+/// Advice where the cluster's name is unknown.
+const CHECK_NAME: &str = "no agent of that name has ever connected to this gateway: check the name (GET /clusters lists \
+                          yours), or install an agent in the cluster";
+
+/// Advice where the cluster has no tunnel.
+const CHECK_AGENT: &str = "its agents have connected before and are away now: check that one is running in the cluster and \
+                           that the site can send UDP to this gateway";
+
 impl Refusal {
     /// The facts of this refusal.
     pub(crate) fn facts(&self) -> RefusalFacts {
@@ -137,12 +145,6 @@ fn of_route(fault: &NoTunnel) -> RefusalFacts {
             .watch_end(WatchEnded::NoPlace),
     }
 }
-
-const CHECK_NAME: &str = "no agent of that name has ever connected to this gateway: check the name (GET /clusters lists \
-                          yours), or install an agent in the cluster";
-
-const CHECK_AGENT: &str = "its agents have connected before and are away now: check that one is running in the cluster and \
-                           that the site can send UDP to this gateway";
 
 fn of_dial(fault: &NotConnected) -> RefusalFacts {
     let facts = RefusalFacts::of_word(fault.cause(), fault.status(), fault.end());

@@ -1,4 +1,5 @@
-//! The audit entry of an exchange: its intent is written before a stream opens, its outcome when the exchange is dropped.
+//! The audit entry of an exchange: its intent is written before a stream opens, its outcome when the exchange
+//! is dropped.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -21,11 +22,11 @@ use crate::identity::Caller;
 use crate::permit::{Allowable, Permit};
 use crate::registry::Route;
 
-/// How long exchanges may continue while the audit log cannot be written.
+/// Longest time for which exchanges continue while the audit log cannot be written.
 pub(crate) const UNAUDITED_MAX: Duration = Duration::from_secs(60);
 
-/// Proof that the intent of a permitted exchange is in the audit log. Only [`AuditLog::write_intent`] makes one, and every stream
-/// needs one.
+/// Proof that the intent of a permitted exchange is in the audit log. Only [`AuditLog::write_intent`] makes
+/// one, and every stream needs one.
 #[derive(Clone)]
 pub(crate) struct Audited<W = Action> {
     permit: Permit<W>,
@@ -74,7 +75,8 @@ impl AuditLog {
         Self { log, scope }
     }
 
-    /// Writes the intent of an exchange: `event`, to which this adds the permit. Returns once the log has accepted it.
+    /// Writes the intent of an exchange: `event`, to which this adds the permit. Returns once the log has
+    /// accepted it.
     ///
     /// # Errors
     /// The audit log cannot be written.
@@ -181,7 +183,8 @@ impl AuditEntry {
         self.0.outcome().end.get_or_insert(end);
     }
 
-    /// Notes that the exchange broke: by the agent's abort code, with its tunnel, or else as `otherwise` says.
+    /// Notes that the exchange broke: by the agent's abort code, with its tunnel, or else as `otherwise`
+    /// says.
     pub(crate) fn set_broken(&self, otherwise: EndReason) {
         let mut outcome = self.0.outcome();
         let end = match &outcome.carried {
@@ -247,8 +250,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) audit_id: &'a str,
 }
 
-/// The event of a caller's request, with the fields that all listeners have in common. `mode` says how the cluster is reached:
-/// `kube-api` or `dial`.
+/// The event of a caller's request, with the fields that all listeners have in common. `mode` says how the
+/// cluster is reached: `kube-api` or `dial`.
 pub(crate) fn event_of_caller(
     caller: &Caller,
     origin: Origin<'_>,

@@ -1,4 +1,5 @@
-//! Repeats the TokenReview or SubjectAccessReview of each running exchange, because their answers are valid for a limited time.
+//! Repeats the TokenReview or SubjectAccessReview of each running exchange, because their answers are valid
+//! for a limited time.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -14,21 +15,22 @@ use crate::identity::questions::ASKED_MAX;
 use crate::identity::{Caller, KeptToken, NotAuthenticated};
 use crate::permit::{Opinion, Question};
 
-/// How long exchanges may continue while the reviewer does not answer.
+/// Longest time for which exchanges continue while the reviewer does not answer.
 pub const UNREVIEWED_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Interval between two reviews of the token of a running exchange. A cached answer may be one minute old, so that no answer in
-/// use is older than five minutes.
+/// Interval between two reviews of the token of a running exchange. A cached answer may be one minute old, so
+/// that no answer in use is older than five minutes.
 pub const REVIEWED_EVERY: Duration = Duration::from_secs(4 * 60);
 
-/// When each subject of a running exchange was last approved. Every exchange begins with an approval.
+/// The time of the last approval of each subject of a running exchange. Every exchange begins with an
+/// approval.
 struct LastApproval<K>(HashMap<K, Instant>);
 
 impl ExchangeTable {
     /// Ends exchanges that another cluster no longer allows. Runs as long as the server does.
     ///
-    /// A SubjectAccessReview is repeated when its cached answer has expired, a TokenReview every [`REVIEWED_EVERY`]. Without an
-    /// answer an exchange continues for [`UNREVIEWED_MAX`] more.
+    /// A SubjectAccessReview is repeated when its cached answer has expired, a TokenReview every
+    /// [`REVIEWED_EVERY`]. Without an answer an exchange continues for [`UNREVIEWED_MAX`] more.
     pub async fn reauthorize(self) {
         let mut time = interval(CHECK_EVERY);
         time.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -57,8 +59,8 @@ impl ExchangeTable {
             let due =
                 reviewed_callers.into_iter().filter(|(token, _)| reviewed.is_due(token, REVIEWED_EVERY, now));
             let asked = due.map(async |(token, caller)| {
-                let again = self.0.authenticator.review_again(&caller, SystemTime::now()).await;
-                (token, opinion(&again))
+                let review = self.0.authenticator.review_again(&caller, SystemTime::now()).await;
+                (token, opinion(&review))
             });
             let asked: Vec<_> =
                 stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(ASKED_MAX).collect().await;
@@ -125,8 +127,8 @@ impl<K: Clone + Eq + Hash> LastApproval<K> {
         self.0.get(one).is_none_or(|approved| now.duration_since(*approved) >= every)
     }
 
-    /// Notes an answer and returns whether the exchange must end: at once after a no, and without an answer once the last
-    /// approval is older than `every` and [`UNREVIEWED_MAX`].
+    /// Notes an answer and returns whether the exchange must end: at once after a no, and without an answer
+    /// once the last approval is older than `every` and [`UNREVIEWED_MAX`].
     fn is_over(&mut self, one: &K, every: Duration, opinion: Opinion, now: Instant) -> bool {
         match opinion {
             Opinion::Yes => {
@@ -139,8 +141,8 @@ impl<K: Clone + Eq + Hash> LastApproval<K> {
     }
 }
 
-fn opinion(again: &Result<(), NotAuthenticated>) -> Opinion {
-    match again {
+fn opinion(review: &Result<(), NotAuthenticated>) -> Opinion {
+    match review {
         Ok(()) => Opinion::Yes,
         Err(NotAuthenticated::Away(_)) => Opinion::Away,
         Err(_) => Opinion::No,

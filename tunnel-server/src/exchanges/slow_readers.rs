@@ -1,9 +1,10 @@
-//! The slow-reader limit: ends exchanges whose callers do not read their answers, once too many of them hold memory.
+//! The slow-reader limit: ends exchanges whose callers do not read their answers, once too many of them hold
+//! memory.
 //!
-//! The memory of one slow reader is bounded by a stream's window here, hyper's buffer, and a window at the agent. This module
-//! bounds their number. An exchange registers itself when it begins. Without a lock it notes when the tunnel has delivered
-//! data and when the caller asks for more. One background task checks all exchanges, and only while one of them waits for its
-//! caller.
+//! The memory of one slow reader is bounded by a stream's window here, hyper's buffer, and a window at the
+//! agent. This module bounds their number. An exchange registers itself when it begins. Without a lock it
+//! notes when the tunnel has delivered data and when the caller asks for more. One background task checks all
+//! exchanges, and only while one of them waits for its caller.
 
 mod budget;
 
@@ -27,8 +28,8 @@ use super::audit::AuditEntry;
 use crate::metrics;
 use budget::{Budget, WaitingReader};
 
-/// Most unread bytes of slow readers on one tunnel, and on all tunnels together. Each slow reader counts as a full stream
-/// window, whatever it holds.
+/// Most unread bytes of slow readers on one tunnel, and on all tunnels together. Each slow reader counts as a
+/// full stream window, whatever it holds.
 const TUNNEL_UNREAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 const UNREAD_BYTES_MAX: usize = 512 * 1024 * 1024;
 
@@ -44,7 +45,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// The value of `since` while the exchange does not wait for its caller.
 const NOT_WAITING: u64 = 0;
 
-/// All exchanges that have a stream. Clones share one table. Its size is bounded by the gateway's limit of exchanges.
+/// All exchanges that have a stream. Clones share one table. Its size is bounded by the gateway's limit of
+/// exchanges.
 #[derive(Clone)]
 pub(crate) struct SlowReaders(Arc<SlowReaderTable>);
 
@@ -55,7 +57,7 @@ struct SlowReaderTable {
     next_number: AtomicU64,
     /// Whether the background task will check again without being woken.
     is_watched: AtomicBool,
-    /// Wakes the background task.
+    /// Wakes the background task when an exchange begins to wait.
     wake: Notify,
 }
 
@@ -74,7 +76,8 @@ struct ReaderEntry {
     verdict: Verdict,
     /// Whether a byte of the answer has arrived.
     has_begun: AtomicBool,
-    /// The time since which the exchange waits for its caller, in milliseconds of the table, or [`NOT_WAITING`].
+    /// The time since which the exchange waits for its caller, in milliseconds of the table, or
+    /// [`NOT_WAITING`].
     since: AtomicU64,
     ended: Notify,
     table: Arc<SlowReaderTable>,
@@ -228,8 +231,8 @@ impl ReadProgress {
         }
     }
 
-    /// Resolves when the exchange is to be ended. The stream is then to be dropped, which aborts it with the right code.
-    /// Cancel-safe.
+    /// Resolves when the exchange is to be ended. The stream is then to be dropped, which aborts it with the
+    /// right code. Cancel-safe.
     pub(crate) async fn ended(&self) {
         let audit = &self.0.info.audit;
         // Both arms are cancel-safe: a notification stays, and so does a termination.

@@ -20,7 +20,8 @@ use crate::identity::{Authenticator, Caller, Credential, Method};
 use crate::metrics;
 use crate::permit::{Allowable, Delegation, Edition, Permit, Policy, Question};
 
-/// The table is split into this many parts, each with its own lock, so that exchanges on different homes do not block each other.
+/// The table is split into this many parts, each with its own lock, so that exchanges on different homes do
+/// not block each other.
 pub(super) const SHARDS: usize = 16;
 
 /// Interval between two checks for time limits and expired credentials.
@@ -65,7 +66,8 @@ trait AnyPermit: Send + Sync {
     fn is_permitted_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool;
 }
 
-/// An exchange that is in the table. Clones are the same exchange; it leaves the table when the last one is dropped.
+/// An exchange that is in the table. Clones are the same exchange; it leaves the table when the last one is
+/// dropped.
 #[derive(Clone)]
 pub struct RunningExchange(Arc<EntryGuard>);
 
@@ -86,8 +88,8 @@ enum Trigger {
 }
 
 impl ExchangeTable {
-    /// Makes an empty table. Its exchanges need the permission of `policy` and `delegation`, callers that `authenticator` accepts,
-    /// and clusters of `directory`. None runs for longer than `age_max`.
+    /// Makes an empty table. Its exchanges need the permission of `policy` and `delegation`, callers that
+    /// `authenticator` accepts, and clusters of `directory`. None runs for longer than `age_max`.
     #[must_use]
     pub fn new(
         directory: Directory,
@@ -116,7 +118,8 @@ impl ExchangeTable {
         if self.0.is_revoked(caller) { Err(TerminationReason::Revoked) } else { Ok(()) }
     }
 
-    /// Adds an exchange. This call sees every change since its permit was given; [`ExchangeTable::enforce`] sees later ones.
+    /// Adds an exchange. This call sees every change since its permit was given; [`ExchangeTable::enforce`]
+    /// sees later ones.
     ///
     /// # Errors
     /// The reason why the exchange is no longer permitted.
@@ -144,7 +147,8 @@ impl ExchangeTable {
         // Changes from before the subscriptions above.
         self.check_all(Trigger::Change).await;
         loop {
-            // All arms are cancel-safe: a change that was not waited for is still marked as unseen, a tick comes again.
+            // All arms are cancel-safe: a change that was not waited for is still marked as unseen, a tick
+            // comes again.
             let trigger = tokio::select! {
                 Ok(()) = editions.changed() => Trigger::Change,
                 Ok(()) = changes.changed() => Trigger::Change,

@@ -3,7 +3,8 @@
 use crate::metrics::label_values;
 
 label_values! {
-    /// Why an exchange was ended, or may not begin. As an error it is a sentence for the caller that says what to do.
+    /// The reason why an exchange was ended, or may not begin. As an error it is a sentence for the caller
+    /// that says what to do.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
     pub enum TerminationReason {
         /// The caller's credential was revoked.

@@ -46,7 +46,8 @@ pub(super) fn dial_intent<B>(permit: &Permit<Dial>, from: &Peer, request: &Reque
     with_network(event, request)
 }
 
-/// Writes the entry of an authenticated request that this server answers by itself: with `refusal`, or else with a list.
+/// Writes the entry of an authenticated request that this server answers by itself: with `refusal`, or else
+/// with a list.
 ///
 /// # Errors
 /// The audit log cannot be written.

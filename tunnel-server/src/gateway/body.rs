@@ -20,9 +20,9 @@ use crate::shares::Share;
 pub(super) enum AnswerBody {
     /// A text of this server. `None` once it was taken.
     Text(Option<Bytes>),
-    /// An API server's answer.
+    /// An API server's answer, over a tunnel.
     Tunnel {
-        /// The answer's body.
+        /// The body of the answer itself.
         body: Box<TunnelBody>,
         /// Counts the exchange within its caller's limits.
         _share: Share,
@@ -42,7 +42,8 @@ impl AnswerBody {
         Self::Tunnel { body: Box::new(body), _share: share }
     }
 
-    /// Ends an answer early. Returns the last bytes, which say why, if the answer's form allows it. The body ends after them.
+    /// Ends an answer early. Returns the last bytes, which say why, if the answer's form allows it. The body
+    /// ends after them.
     pub(super) fn end_early(&mut self, why: TerminationReason) -> Option<Bytes> {
         match self {
             Self::Watch(watch) => watch.end_early(why),

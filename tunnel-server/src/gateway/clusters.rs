@@ -15,8 +15,8 @@ use crate::identity::Caller;
 use crate::permit::Edition;
 use crate::registry::{Listed, ListedTunnel, Registry};
 
-/// Answers with the clusters that the policy lets this caller reach, as a Kubernetes list. It reveals nothing about others, not even
-/// their number.
+/// Answers with the clusters that the policy lets this caller reach, as a Kubernetes list. It reveals nothing
+/// about others, not even their number.
 pub(super) fn list(registry: &Registry, policy: &Edition, caller: &Caller) -> Response<AnswerBody> {
     let may_reach = |cluster: &ClusterId, record: &Cluster| {
         policy.may_reach(caller, cluster, &ClusterFacts { labels: record.labels.clone() })

@@ -1,4 +1,5 @@
-//! `CONNECT HOST:PORT`: connects a caller to a target of a cluster, or of a network's cluster, and passes bytes both ways.
+//! `CONNECT HOST:PORT`: connects a caller to a target of a cluster, or of a network's cluster, and passes
+//! bytes both ways.
 
 use std::io;
 
@@ -31,7 +32,8 @@ pub(super) struct AdmittedDial {
 }
 
 impl Gateway {
-    /// Connects a caller to a target. The answer is 200 once the target is connected, and no byte passes before.
+    /// Connects a caller to a target. The answer is 200 once the target is connected, and no byte passes
+    /// before.
     pub(super) async fn dial(
         &self,
         peer: &Peer,
@@ -75,8 +77,9 @@ impl Gateway {
         Ok(AdmittedDial { permit, exchange })
     }
 
-    /// The cluster or the network of the target, as the headers, the connection's host name or its entry point name it. If several
-    /// of them name a cluster, they must agree. A connection that is bound to a cluster names no network.
+    /// The cluster or the network of the target, as the headers, the connection's host name or its entry
+    /// point name it. If several of them name a cluster, they must agree. A connection that is bound to a
+    /// cluster names no network.
     fn within<B>(&self, peer: &Peer, request: &Request<B>) -> Result<Within, Refusal> {
         let (by_header, network) = (named_cluster(request)?, named_network(request)?);
         let by_connection = match &peer.entry_point {

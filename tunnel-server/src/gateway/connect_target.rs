@@ -1,4 +1,5 @@
-//! The headers of a CONNECT that name its cluster or its network, and what is wrong with a CONNECT that is not served.
+//! The headers of a CONNECT that name its cluster or its network, and what is wrong with a CONNECT that is
+//! not served.
 
 use http::{HeaderName, HeaderValue, Request};
 use proto::ClusterId;
@@ -11,10 +12,10 @@ const CLUSTER: HeaderName = HeaderName::from_static("tombolo-cluster");
 /// The header that names a network instead: the cluster is then the one of that network which has the target.
 const NETWORK: HeaderName = HeaderName::from_static("tombolo-network");
 
-/// Why a CONNECT is not served.
+/// The reason why a CONNECT is not served, and its status.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectRequestError {
-    /// 400.
+    /// 400. The request's target is not HOST:PORT.
     #[error("CONNECT needs HOST:PORT, with a DNS name, an IPv4 address or [an IPv6 address]")]
     NoTarget,
     /// 400. Several clusters may have the same addresses.
@@ -26,7 +27,7 @@ pub enum ConnectRequestError {
     /// 505. A broken stream of HTTP/2 would look complete, because hyper ends the streams that it drops.
     #[error("CONNECT is served by HTTP/1.1 alone: offer http/1.1 and not h2 by ALPN")]
     Multiplexed,
-    /// 400.
+    /// 400. The header's value is no network's name.
     #[error("Tombolo-Network: {0}")]
     NotANetwork(NotANetworkName),
     /// 405. An entry point serves nothing but CONNECT.

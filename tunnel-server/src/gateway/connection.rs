@@ -24,10 +24,12 @@ use crate::listener::CallerStream;
 /// Streams of one HTTP/2 connection. Go's programs open another connection beyond it.
 const STREAMS_MAX: u32 = 250;
 
-/// Flow-control window of one caller's stream, in bytes: the most it has in flight towards a cluster that does not read.
+/// Flow-control window of one caller's stream, in bytes: the most it has in flight towards a cluster that
+/// does not read.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 
-/// Flow-control window of a connection. It never limits before the windows of its streams do, because they share it.
+/// Flow-control window of a connection. It never limits before the windows of its streams do, because they
+/// share it.
 const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX * STREAM_WINDOW_BYTES;
 
 /// Most bytes that hyper buffers for one stream whose caller does not read.
@@ -36,8 +38,9 @@ const SEND_BYTES_MAX: usize = 64 * 1024;
 /// Largest head, in bytes. A larger one is answered with 431 on HTTP/1.1 and with a stream error on HTTP/2.
 const HEAD_BYTES_MAX: u32 = proto::headers::HEADER_BYTES_MAX as u32;
 
-/// Time for the head of an HTTP/1.1 request, counted from the end of the exchange before, because hyper does not tell slow heads
-/// from idle connections. More would be of no use: Go's clients keep idle connections for 90 s.
+/// Time for the head of an HTTP/1.1 request, counted from the end of the exchange before, because hyper does
+/// not tell slow heads from idle connections. More would be of no use: Go's clients keep idle connections for
+/// 90 s.
 const HEAD_OR_IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// Interval and deadline of PINGs. An HTTP/2 connection that does not answer one is closed.
@@ -52,8 +55,8 @@ const PENDING_RESETS_MAX: usize = 20;
 const LOCAL_RESETS_MAX: usize = 1024;
 
 impl Gateway {
-    /// Serves a connection after its TLS handshake, until it ends. During a drain it accepts no more requests and ends after its
-    /// last answer.
+    /// Serves a connection after its TLS handshake, until it ends. During a drain it accepts no more requests
+    /// and ends after its last answer.
     pub async fn serve_connection(self, stream: CallerStream) {
         let certified = stream.peer_certificates().and_then(|chain| self.0.authenticator.read(chain));
         let peer = Peer::caller(stream.peer(), stream.server_name().map(str::to_owned), certified);
@@ -77,7 +80,8 @@ impl Gateway {
     /// Serves a connection by `entry_point` at a Unix socket, until it ends or becomes a target's.
     pub async fn serve_local_entry_point(self, stream: UnixStream, entry_point: EntryPoint) {
         let peer = Peer::of_entry_point(entry_point, None);
-        // hyper sees a disconnect itself if no bytes follow the request. A caller that sends more there waits for its answer.
+        // hyper sees a disconnect itself if no bytes follow the request. A caller that sends more there waits
+        // for its answer.
         self.serve_to_end(TokioIo::new(stream), peer, None, std::future::pending()).await;
     }
 
@@ -129,8 +133,8 @@ impl Gateway {
         let mut draining = pin!(scope.draining());
         let mut drains = false;
         loop {
-            // All arms are cancel-safe: each is polled by reference. Biased, so that hyper reads first and the watch for a
-            // disconnect only reads what hyper does not.
+            // All arms are cancel-safe: each is polled by reference. Biased, so that hyper reads first and
+            // the watch for a disconnect only reads what hyper does not.
             tokio::select! {
                 biased;
                 served = &mut connection => return served,

@@ -1,4 +1,5 @@
-//! The layer that refuses cross-origin requests of browsers, and keeps browsers from running what a cluster answers.
+//! The layer that refuses cross-origin requests of browsers, and keeps browsers from running what a cluster
+//! answers.
 
 pub(super) mod check;
 
@@ -13,8 +14,8 @@ use super::guarded_body::CallerBody;
 use super::layer::HttpService;
 use check::{check, requested_host};
 
-/// Refuses a request that a page of another origin than `origins` made a browser send, before the caller is authenticated. Hardens
-/// every answer, so that a browser treats it as data only.
+/// Refuses a request that a page of another origin than `origins` made a browser send, before the caller is
+/// authenticated. Hardens every answer, so that a browser treats it as data only.
 pub(super) fn check_origin<Out: From<AnswerBody> + 'static>(
     origins: Arc<[String]>,
     inner: impl HttpService<CallerBody, Out>,
@@ -33,8 +34,9 @@ pub(super) fn check_origin<Out: From<AnswerBody> + 'static>(
     })
 }
 
-/// Keeps browsers from guessing an answer's type. A page in it has an origin of its own, runs no script and sends no form. A
-/// content security policy of the cluster holds too, because browsers enforce each of several policies.
+/// Keeps browsers from guessing an answer's type. A page in it has an origin of its own, runs no script and
+/// sends no form. A content security policy of the cluster holds too, because browsers enforce each of
+/// several policies.
 fn harden_response(headers: &mut HeaderMap) {
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));

@@ -1,9 +1,10 @@
 //! Detects that a caller on HTTP/1.1 has disconnected, also while nobody reads from its connection.
 //!
-//! hyper does not read while it waits for an answer and holds bytes of the next request. It would see the caller's end of file only
-//! after the answer, and an idle watch would stay open at the API server. While an exchange runs this wrapper reads ahead, up to a
-//! limit, and treats the end of file as a disconnect. An upload that nobody reads fills that limit; then the socket itself reports a
-//! FIN or RST. After the last answer such an upload is read for a short time (`linger`), because the RST for it would truncate the
+//! hyper does not read while it waits for an answer and holds bytes of the next request. It would see the
+//! caller's end of file only after the answer, and an idle watch would stay open at the API server. While an
+//! exchange runs this wrapper reads ahead, up to a limit, and treats the end of file as a disconnect. An
+//! upload that nobody reads fills that limit; then the socket itself reports a FIN or RST. After the last
+//! answer such an upload is read for a short time (`linger`), because the RST for it would truncate the
 //! answer.
 
 use std::future::pending;
@@ -24,7 +25,8 @@ use tokio_rustls::server::TlsStream;
 use super::linger::LingeringStream;
 use crate::dialing::near::{self, Behind, Near};
 
-/// Most bytes that a caller may send before the answer to its previous request. They are mostly pipelined requests.
+/// Most bytes that a caller may send before the answer to its previous request. They are mostly pipelined
+/// requests.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Size of one read by hyper, in bytes: a TLS record.
@@ -140,8 +142,8 @@ impl ReadAhead {
 impl Future for Disconnected {
     type Output = ();
 
-    /// Never ready between exchanges, where hyper reads and sees the end itself. The task that polls hyper polls this too, so that
-    /// it is polled after each change.
+    /// Never ready between exchanges, where hyper reads and sees the end itself. The task that polls hyper
+    /// polls this too, so that it is polled after each change.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         if !this.exchange.running.load(Ordering::Relaxed) {
@@ -158,7 +160,8 @@ impl Future for Disconnected {
         if ahead.bytes.len() < AHEAD_BYTES_MAX {
             return Poll::Pending;
         }
-        // An upload may fill the buffer and wait for its reader. Any other caller has sent more than the limit.
+        // An upload may fill the buffer and wait for its reader. Any other caller has sent more than the
+        // limit.
         if !this.exchange.uploading.load(Ordering::Relaxed) {
             return Poll::Ready(());
         }
@@ -234,7 +237,7 @@ fn lock(ahead: &Mutex<ReadAhead>) -> MutexGuard<'_, ReadAhead> {
     ahead.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// ConnectionWaits until the other side's FIN or RST has arrived, also behind bytes that nobody reads.
+/// Waits until the peer's FIN or RST has arrived, also after bytes that nobody reads.
 fn peer_closed(socket: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
     // A second descriptor, because this must not borrow the stream.
     let second = near::second(socket, TcpStream::from_std);
@@ -243,8 +246,8 @@ fn peer_closed(socket: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
             // No descriptor was left: the end is seen when the upload is read.
             return pending().await;
         };
-        // Urgent bytes are not registered for, so that only the end of reading makes this ready. It fails only with the
-        // runtime, which ends the connection too.
+        // Urgent bytes are not registered for, so that only the end of reading makes this ready. It fails
+        // only with the runtime, which ends the connection too.
         let _ = second.ready(Interest::PRIORITY).await;
     }
 }

@@ -1,4 +1,5 @@
-//! An entry point: a listener of its own for the egress of one API server, which fixes the principal and the cluster.
+//! An entry point: a listener of its own for the egress of one API server, which fixes the principal and the
+//! cluster.
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::identity::Authenticated;
 use crate::shares::{self, Limit};
 
-/// The entry point of a connection. It fixes the principal: request headers cannot change it. Clones share their slots.
+/// The entry point of a connection. It fixes the principal: request headers cannot change it. Clones share
+/// their slots.
 #[derive(Debug, Clone)]
 pub struct EntryPoint {
     /// The principal of every connection by this entry point.
@@ -27,7 +29,7 @@ pub struct EntryPointSlots {
 }
 
 impl EntryPointSlots {
-    /// Makes `max` free slots.
+    /// Makes `max` slots, all of them free.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self { free: Arc::new(Semaphore::new(max)), max }

@@ -94,8 +94,8 @@ impl ForwardContext {
 }
 
 impl OpenedExchange {
-    /// Opens a stream once there is a route. A tunnel that drained or ended since it was chosen has taken nothing, so another
-    /// one is chosen.
+    /// Opens a stream once there is a route. A tunnel that drained or ended since it was chosen has taken
+    /// nothing, so another one is chosen.
     ///
     /// # Errors
     /// There is no route, no stream, or no audit log.
@@ -175,7 +175,8 @@ impl OpenedExchange {
         }
     }
 
-    /// The request as it crosses the tunnel, and the progress of its body. Its headers were cleaned when it was admitted.
+    /// The request as it crosses the tunnel, and the progress of its body. Its headers were cleaned when it
+    /// was admitted.
     ///
     /// # Errors
     /// The cluster's name is no host name, which its parser rules out.
@@ -217,8 +218,8 @@ pub(super) async fn handshake(
         .map_err(|_| Refusal::Lost(cluster.clone()))
 }
 
-/// Moves an exchange's bytes on the tunnel's home. Returns when its answer was taken completely, when the answer was dropped, or
-/// when the exchange is to be ended.
+/// Moves an exchange's bytes on the tunnel's home. Returns when its answer was taken completely, when the
+/// answer was dropped, or when the exchange is to be ended.
 async fn carry(
     mut connection: http1::Connection<TokioIo<ObservedStream>, UploadBody>,
     mut completed: oneshot::Receiver<BodyComplete>,
@@ -247,7 +248,8 @@ async fn carry(
     }
 }
 
-/// Closes a stream whose answer was taken completely: both directions are shut down, so that neither side sees an abort.
+/// Closes a stream whose answer was taken completely: both directions are shut down, so that neither side
+/// sees an abort.
 async fn finish(mut connection: http1::Connection<TokioIo<ObservedStream>, UploadBody>) {
     if poll_fn(|cx| connection.poll_without_shutdown(cx)).await.is_err() {
         return;
@@ -260,8 +262,8 @@ async fn finish(mut connection: http1::Connection<TokioIo<ObservedStream>, Uploa
     }
 }
 
-/// The prefix of the cluster's paths as its callers see them: `/clusters/NAME` where the cluster was chosen by path. Where it was
-/// chosen by host name no path begins like this, because that is refused.
+/// The prefix of the cluster's paths as its callers see them: `/clusters/NAME` where the cluster was chosen
+/// by path. Where it was chosen by host name no path begins like this, because that is refused.
 fn prefix(path: &str, cluster: &ClusterId) -> String {
     if path.starts_with("/clusters/") { format!("/clusters/{cluster}") } else { String::new() }
 }

@@ -20,8 +20,8 @@ pub(super) struct GuardedBody<B, T> {
 /// The body of a caller's request as the stack passes it on.
 pub(super) type CallerBody = GuardedBody<Incoming, RequestSlot>;
 
-/// One of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) slots. Clones are the same slot, which is free again when all of them
-/// are dropped.
+/// One of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) slots. Clones are the same slot, which is free
+/// again when all of them are dropped.
 #[derive(Clone)]
 pub(super) struct RequestSlot {
     _permit: Arc<OwnedSemaphorePermit>,

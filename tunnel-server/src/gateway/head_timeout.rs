@@ -1,7 +1,7 @@
 //! The timeout for the head of an answer, which tells a silent caller from a silent agent.
 //!
-//! It applies only to requests that Kubernetes itself gives a deadline. A watch, a followed log or an application behind a `proxy` may
-//! be silent forever.
+//! It applies only to requests that Kubernetes itself gives a deadline. A watch, a followed log or an
+//! application behind a `proxy` may be silent forever.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use proto::deadlines::AGENT_HEAD_MAX;
 use tokio::time::{Instant, sleep_until};
 
-/// Longest pause of a caller in its request's body. It is shorter than the timeouts of an agent and its API server, so that neither is
-/// blamed for a caller that stops.
+/// Longest pause of a caller in its request's body. It is shorter than the timeouts of an agent and its API
+/// server, so that neither is blamed for a caller that stops.
 pub const CALLER_SILENCE_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!(CALLER_SILENCE_MAX.as_secs() < proto::deadlines::API_SERVER_HEAD_MAX.as_secs());
 
@@ -63,7 +63,8 @@ impl UploadProgress {
         let mut answer = std::pin::pin!(answer);
         loop {
             let wake = self.state().check(Instant::now())?;
-            // Both arms are cancel-safe: `answer` is polled by reference. Biased, so that an answer that is there counts.
+            // Both arms are cancel-safe: `answer` is polled by reference. Biased, so that an answer that is
+            // there counts.
             tokio::select! {
                 biased;
                 answer = &mut answer => return Ok(answer),

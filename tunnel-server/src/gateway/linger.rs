@@ -1,8 +1,9 @@
-//! A lingering close: the connection is closed for writing first, and for reading once the other end has closed too, or at a limit.
+//! A lingering close: the connection is closed for writing first, and for reading once the other end has
+//! closed too, or at a limit.
 //!
-//! A kernel that closes a TCP connection with unread bytes sends RST (RFC 1122, section 4.2.2.13) and drops what the other end has
-//! not acknowledged. An unread HTTP/2 window update would cut off the last bytes of a download, and the rest of a refused upload
-//! would cut off the refusal (RFC 9112, section 9.6).
+//! A kernel that closes a TCP connection with unread bytes sends RST (RFC 1122, section 4.2.2.13) and drops
+//! what the other end has not acknowledged. An unread HTTP/2 window update would cut off the last bytes of a
+//! download, and the rest of a refused upload would cut off the refusal (RFC 9112, section 9.6).
 
 use std::io;
 use std::pin::Pin;
@@ -12,18 +13,19 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Longest silence of the other end after our own end. A peer that still reads sends HTTP/2 acknowledgements or the rest of its
-/// upload.
+/// Longest silence of the other end after our own end. A peer that still reads sends HTTP/2 acknowledgements
+/// or the rest of its upload.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// Longest time to read after our own end. At 1 Mbit/s that is enough for all that Linux buffers (4 MB, `tcp_wmem`).
+/// Longest time to read after our own end. At 1 Mbit/s that is enough for all that Linux buffers (4 MB,
+/// `tcp_wmem`).
 const LINGER_MAX: Duration = Duration::from_secs(30);
 
 /// Size of one read, in bytes.
 const READ_BYTES: usize = 4 * 1024;
 
-/// A stream that lingers in `poll_shutdown`, after which nothing is to be read. It does not suit connections whose halves end
-/// independently.
+/// A stream that lingers in `poll_shutdown`, after which nothing is to be read. It does not suit connections
+/// whose halves end independently.
 pub(super) struct LingeringStream<S> {
     stream: S,
     state: LingerState,
@@ -106,7 +108,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LingeringStream<S> {
                     let mut buffer = [0; READ_BYTES];
                     let mut buffer = ReadBuf::new(&mut buffer);
                     if silence.as_mut().poll(cx).is_pending() {
-                        // A read error ends the connection too: the buffer is empty then, and our own end was sent.
+                        // A read error ends the connection too: the buffer is empty then, and our own end was
+                        // sent.
                         let _ = ready!(stream.as_mut().poll_read(cx, &mut buffer));
                     }
                     *read += buffer.filled().len();

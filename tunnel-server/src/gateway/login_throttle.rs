@@ -1,7 +1,9 @@
-//! Throttles logins from source addresses with too many recent failures. Client certificates and previously valid tokens are exempt.
+//! Throttles logins from source addresses with too many recent failures. Client certificates and previously
+//! valid tokens are exempt.
 //!
-//! A token may cost the check of a signature or a review by another API server, so that a flood of wrong tokens must not take all of
-//! their time. Honest callers may share the address, which is why the exempt credentials never wait.
+//! A token may cost the check of a signature or a review by another API server, so that a flood of wrong
+//! tokens must not take all of their time. Honest callers may share the address, which is why the exempt
+//! credentials never wait.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -89,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// After too many failures of a source.
+    /// The limit is that of failures of one source in a minute.
     #[test]
     fn beyond_the_limit_only_certificates_and_known_tokens_are_checked() {
         let (throttle, now) = (LoginThrottle::new(3), Instant::now());

@@ -1,7 +1,8 @@
-//! Moves a connection to the low-priority runtime once its logins fail although its source has failed too often.
+//! Moves a connection to the low-priority runtime once its logins fail although its source has failed too
+//! often.
 //!
-//! A refusal costs little, but ten thousand refusals a second cost half a core. On a home they would delay the requests of everybody
-//! else.
+//! A refusal costs little, but ten thousand refusals a second cost half a core. On a home they would delay
+//! the requests of everybody else.
 
 use std::pin::Pin;
 
@@ -10,18 +11,20 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::metrics;
 
-/// Moves one connection to the low-priority runtime. It moves once, and all its later requests are served there.
+/// Moves one connection to the low-priority runtime. It moves once, and all its later requests are served
+/// there.
 #[derive(Debug, Default)]
 pub(super) struct LowPrioritySwitch(Notify);
 
 impl LowPrioritySwitch {
-    /// Asks for the move.
+    /// Asks for the move, which follows at once.
     pub(super) fn switch(&self) {
         self.0.notify_one();
     }
 
-    /// Drives the connection `served` here until [`LowPrioritySwitch::switch`], and from then on in the low-priority runtime. Returns
-    /// `None` if it was dropped there in an abort. Dropping this future does not end a connection that has moved.
+    /// Drives the connection `served` here until [`LowPrioritySwitch::switch`], and from then on in the
+    /// low-priority runtime. Returns `None` if it was dropped there in an abort. Dropping this future does
+    /// not end a connection that has moved.
     pub(super) async fn drive<T: Send + 'static>(
         &self,
         mut served: Pin<Box<dyn Future<Output = T> + Send>>,

@@ -1,4 +1,5 @@
-//! How long a request waits for a disconnected cluster, by the server's limits and the caller's own timeout.
+//! The time that a request waits for a disconnected cluster, by the server's limits and the caller's own
+//! timeout.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,15 +10,16 @@ use tokio::time::Instant;
 
 use crate::config::Parking;
 
-/// The header with which a caller sets its own limit in whole seconds: shorter than the server's, or longer where that is allowed. It
-/// is not forwarded.
+/// The header with which a caller sets its own limit in whole seconds: shorter than the server's, or longer
+/// where that is allowed. It is not forwarded.
 pub(super) const PARK_LIMIT: HeaderName = HeaderName::from_static("tombolo-park-limit");
 
-/// A quarter of a caller's own timeout is left for our answer, and no more than this, so that the caller can read why it failed.
+/// A quarter of a caller's own timeout is left for our answer, and no more than this, so that the caller can
+/// read why it failed.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// After a wait that failed, a connection is refused at once for this time. kubectl repeats its discovery five times in a row, and its
-/// user should wait once.
+/// After a wait that failed, a connection is refused at once for this time. kubectl repeats its discovery
+/// five times in a row, and its user should wait once.
 const PARK_PAUSE: Duration = Duration::from_secs(5);
 
 /// Most clusters for which a connection's waits are remembered. The oldest is forgotten first.
@@ -27,7 +29,7 @@ const REMEMBERED_MAX: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ParkTimeout {
     limit: Duration,
-    /// When the caller will have given up.
+    /// The time at which the caller will have given up.
     ends: Option<Instant>,
 }
 
@@ -124,8 +126,8 @@ impl<'a> ParkWait<'a> {
 }
 
 impl ConnectionWaits {
-    /// The end of a wait for `cluster` that begins at `now`, by `timeout`. A connection waits for a cluster once, and not once for each
-    /// of its requests.
+    /// The end of a wait for `cluster` that begins at `now`, by `timeout`. A connection waits for a cluster
+    /// once, and not once for each of its requests.
     fn until(&self, cluster: &ClusterId, timeout: ParkTimeout, now: Instant) -> Instant {
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waits.retain(|(_, began)| now < *began + timeout.limit + PARK_PAUSE);
@@ -147,8 +149,8 @@ impl ConnectionWaits {
     }
 }
 
-/// The caller's own timeout: `timeoutSeconds` of a list or watch, or `timeout`, which client-go sends for `--request-timeout`. A
-/// malformed one is left to the API server.
+/// The caller's own timeout: `timeoutSeconds` of a list or watch, or `timeout`, which client-go sends for
+/// `--request-timeout`. A malformed one is left to the API server.
 fn own_timeout(query: &str) -> Option<Duration> {
     let parameters = || query.split('&').filter_map(|parameter| parameter.split_once('='));
     let first = |name: &str| parameters().find(|(given, _)| *given == name).map(|(_, value)| value);
@@ -161,7 +163,8 @@ fn seconds(text: &str) -> Option<Duration> {
     is_number.then(|| text.parse().ok().map(Duration::from_secs))?
 }
 
-/// Parses a duration such as `1m30s` as Go's `time.ParseDuration` does. `None` if it is negative, or in microseconds or nanoseconds.
+/// Parses a duration such as `1m30s` as Go's `time.ParseDuration` does. `None` if it is negative, or in
+/// microseconds or nanoseconds.
 fn go_duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = Duration::ZERO;

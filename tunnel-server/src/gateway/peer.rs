@@ -24,7 +24,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A caller on the callers' listener, with the host name that it asked TLS for and its certificate, if it showed one.
+    /// A caller on the callers' listener, with the host name that it asked TLS for and its certificate, if it
+    /// showed one.
     pub(super) fn caller(
         address: SocketAddr,
         server_name: Option<String>,

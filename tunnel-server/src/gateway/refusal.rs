@@ -1,7 +1,8 @@
 //! Refusals: why a request is not served, and the `Status` with which this server answers it.
 //!
-//! [`Refusal`] lists the reasons. One table ([`Refusal::facts`]) states what follows from each: status, cause, advice, when to try
-//! again, and the end in the audit log and in metrics. Everything else reads it from there.
+//! [`Refusal`] lists the reasons. One table ([`Refusal::facts`]) states what follows from each: status,
+//! cause, advice, when to try again, and the end in the audit log and in metrics. Everything else reads it
+//! from there.
 
 mod abort_message;
 mod answer;

@@ -1,4 +1,5 @@
-//! The steps of a request: authenticate, admit, authorize, begin, forward. Each step takes the proof of the one before.
+//! The steps of a request: authenticate, admit, authorize, begin, forward. Each step takes the proof of the
+//! one before.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -59,12 +60,14 @@ struct RequestOptions {
     /// The caller's `Authorization`, with which a watch is authenticated again when it is resumed.
     authorization: Option<HeaderValue>,
     upgrade: Option<Protocol>,
-    /// Whether the caller's own credential passes through to the cluster. Such a request is sent once and never waits.
+    /// Whether the caller's own credential passes through to the cluster. Such a request is sent once and
+    /// never waits.
     passes_through: bool,
 }
 
 impl Gateway {
-    /// Answers one request. A failure before the head of the answer becomes a `Status`; a later one breaks the body off.
+    /// Answers one request. A failure before the head of the answer becomes a `Status`; a later one breaks
+    /// the body off.
     pub(super) async fn respond(
         &self,
         peer: &Arc<Peer>,
@@ -98,8 +101,9 @@ impl Gateway {
         response.map(|body| AuditedBody::new(body, entry))
     }
 
-    /// Takes a request through its steps. Every request of an authenticated caller leaves it in one of three ways: as an exchange
-    /// or a dial, which have an audit entry of their own, or by the one exit below, which writes the entry.
+    /// Takes a request through its steps. Every request of an authenticated caller leaves it in one of three
+    /// ways: as an exchange or a dial, which have an audit entry of their own, or by the one exit below,
+    /// which writes the entry.
     async fn serve(
         &self,
         peer: &Arc<Peer>,
@@ -110,7 +114,7 @@ impl Gateway {
         // Before the audit log, which a caller that exceeds its rate must not fill.
         self.0.shares.ask(caller)?;
         if request.method() == Method::CONNECT {
-            // A CONNECT with two credentials names no caller for the audit log.
+            // Two credentials: the one refusal of an authenticated caller that is not in the audit log.
             authenticated.alone()?;
         }
         let slot = request.body().guard().clone();
@@ -167,8 +171,8 @@ impl Gateway {
         }
     }
 
-    /// Reads what the request asks for and has it permitted. Nothing is sent to the cluster before the end of this step. It waits
-    /// only for a review by another cluster.
+    /// Reads what the request asks for and has it permitted. Nothing is sent to the cluster before the end of
+    /// this step. It waits only for a review by another cluster.
     async fn admit(
         &self,
         authenticated: &Authenticated,
@@ -196,7 +200,8 @@ impl Gateway {
         shared.exchanges.check_revoked(authenticated.claimed())?;
         let authorization = request.headers().get(AUTHORIZATION).cloned();
         let upgrade = Protocol::asked(request.method(), request.headers())?;
-        // Impersonation is for this server alone. The first frame of the stream carries the identity across the tunnel.
+        // Impersonation is for this server alone. The first frame of the stream carries the identity across
+        // the tunnel.
         let assumed = headers::take_impersonation(request.headers_mut());
         headers::clean_request(request.headers_mut())?;
         let (version, method) = (request.version(), request.method());
@@ -225,7 +230,8 @@ impl Gateway {
         }
     }
 
-    /// Asks the policy, and the cluster of `policy.delegation`. The log names the deciding rule, the answer to the caller does not.
+    /// Asks the policy, and the cluster of `policy.delegation`. The log names the deciding rule, the answer
+    /// to the caller does not.
     pub(super) async fn authorize(
         &self,
         caller: &Caller,
@@ -240,7 +246,8 @@ impl Gateway {
         Ok(self.0.delegation.grant(allowed).await?)
     }
 
-    /// Writes the intent to the audit log and forwards the request. Ends early if the exchange is no longer permitted.
+    /// Writes the intent to the audit log and forwards the request. Ends early if the exchange is no longer
+    /// permitted.
     async fn begin(
         &self,
         peer: &Arc<Peer>,

@@ -1,4 +1,5 @@
-//! The body of a request on its way to a cluster: what the caller sends, or nothing where the request is repeated.
+//! The body of a request on its way to a cluster: what the caller sends, or nothing where the request is
+//! repeated.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

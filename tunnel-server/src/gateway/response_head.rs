@@ -22,8 +22,8 @@ pub(super) struct ResponseContext {
 }
 
 impl ResponseContext {
-    /// Waits for the head of `answer`, which comes over `tunnel`. With `limit`, neither the caller nor the agent may be silent for
-    /// too long before it.
+    /// Waits for the head of `answer`, which comes over `tunnel`. With `limit`, neither the caller nor the
+    /// agent may be silent for too long before it.
     ///
     /// # Errors
     /// The refusal that says why no head came.
@@ -81,8 +81,8 @@ impl ResponseContext {
     }
 }
 
-/// The target of a redirect as the caller sees it. `None` if it leaves the cluster: to another host, or up out of the cluster's
-/// own paths. A caller's credential would follow it (CVE-2022-3172).
+/// The target of a redirect as the caller sees it. `None` if it leaves the cluster: to another host, or up
+/// out of the cluster's own paths. A caller's credential would follow it (CVE-2022-3172).
 fn location_within(location: &HeaderValue, prefix: &str) -> Option<HeaderValue> {
     let location = location.to_str().ok()?;
     // Browsers drop tabs before they look for a second slash.

@@ -19,11 +19,12 @@ use crate::exchanges::audit::Audited;
 use crate::metrics::{self, Retried};
 use crate::permit::Permit;
 
-/// Limits how many agents see the same request, so that a request that crashes agents cannot crash all of them.
+/// Limits how many agents see the same request, so that a request that crashes agents cannot crash all of
+/// them.
 const READ_AGAIN_MAX: usize = 2;
 
-/// Whether a request may reach an API server more than once: a get, list or watch without a body. An upgrade, whose method is GET,
-/// and a GET under a `proxy` may not, because both may have effects.
+/// Whether a request may reach an API server more than once: a get, list or watch without a body. An upgrade,
+/// whose method is GET, and a GET under a `proxy` may not, because both may have effects.
 pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> bool {
     let is_read = match permit.action().verb() {
         Verb::Get | Verb::List | Verb::Watch | Verb::Head => true,
@@ -40,8 +41,9 @@ pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> b
     is_read && matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream()
 }
 
-/// Sends a request that [`is_repeatable`], with `path` in place of its own. Repeats it up to [`READ_AGAIN_MAX`] times if its tunnel
-/// is lost before a byte of the answer, or is silent while another tunnel of the cluster is not.
+/// Sends a request that [`is_repeatable`], with `path` in place of its own. Repeats it up to
+/// [`READ_AGAIN_MAX`] times if its tunnel is lost before a byte of the answer, or is silent while another
+/// tunnel of the cluster is not.
 pub(super) async fn read(
     audited: Audited,
     request: Request<CallerBody>,
@@ -66,7 +68,8 @@ pub(super) async fn read(
     OpenedExchange::open(audited, &request, context, wait).await?.with_path(path).send(request).await
 }
 
-/// Sends a request. Returns its outcome, or why it is to be repeated over another tunnel; no byte of an answer has come then.
+/// Sends a request. Returns its outcome, or why it is to be repeated over another tunnel; no byte of an
+/// answer has come then.
 async fn send_unless_lost(
     opened: OpenedExchange,
     request: Request<RequestBody>,
@@ -82,7 +85,8 @@ async fn send_unless_lost(
         }
     };
     let mut sent = pin!(opened.send(request));
-    // Both arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that an answer that is there counts.
+    // Both arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that an answer that is
+    // there counts.
     tokio::select! {
         biased;
         answered = &mut sent => match answered {

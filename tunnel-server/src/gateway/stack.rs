@@ -1,7 +1,7 @@
 //! The layers that every request passes before it is authenticated, from the outside in.
 //!
-//! Authentication and what follows is no layer but [`Gateway::respond`], where each step takes the proof of the one before.
-//! `service_fn` joins the two.
+//! Authentication and what follows is no layer but [`Gateway::respond`], where each step takes the proof of
+//! the one before. `service_fn` joins the two.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,7 +30,8 @@ use super::state::Gateway;
 use super::tunnel_body::BodyError;
 
 impl Gateway {
-    /// The service for the requests of one connection. `state` is there on HTTP/1.1, where a disconnect is watched for.
+    /// The service for the requests of one connection. `state` is there on HTTP/1.1, where a disconnect is
+    /// watched for.
     pub(super) fn stack(
         self,
         peer: Arc<Peer>,
@@ -62,14 +63,15 @@ impl Gateway {
             .layer_fn(limit_head)
             .service(service_fn(move |request| {
                 let (gateway, peer) = (self.clone(), Arc::clone(&peer));
-                // On the heap, because the future is large, and without optimisation each layer moves it on the stack.
+                // On the heap, because the future is large, and without optimisation each layer moves it on
+                // the stack.
                 async move { Ok(Box::pin(gateway.respond(&peer, request)).await) }
             }))
     }
 }
 
-/// Marks the exchange of an HTTP/1.1 connection as running until the last byte of its answer, and notes an answer after which the
-/// connection is no longer HTTP.
+/// Marks the exchange of an HTTP/1.1 connection as running until the last byte of its answer, and notes an
+/// answer after which the connection is no longer HTTP.
 fn mark_running<Out: 'static>(
     state: Option<Arc<ExchangeState>>,
     inner: impl HttpService<Incoming, Out>,
@@ -90,8 +92,8 @@ fn mark_running<Out: 'static>(
     })
 }
 
-/// Gives a request one of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) slots, which both bodies carry, or refuses it. Counts it
-/// either way.
+/// Gives a request one of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) slots, which both bodies carry, or
+/// refuses it. Counts it either way.
 fn limit_in_flight<B: Send + 'static, Out: From<AnswerBody> + 'static>(
     slots: Arc<Semaphore>,
     metrics: Exchanges,

@@ -31,11 +31,11 @@ pub struct Gateway(pub(super) Arc<GatewayShared>);
 /// The checks that a request passes before anything is sent to its cluster.
 #[derive(Debug)]
 pub struct AccessControl {
-    /// Authenticates the caller.
+    /// Authenticates the caller of each request.
     pub authenticator: Authenticator,
     /// The host names from which the cluster is read.
     pub names: Names,
-    /// Permits the action.
+    /// Permits the action of a request.
     pub policy: Policy,
     /// Asks another cluster about the action too, if the policy is configured so.
     pub delegation: Delegation,
@@ -50,15 +50,15 @@ pub struct AccessControl {
 /// The settings of the gateway.
 #[derive(Debug, Clone, Copy)]
 pub struct GatewaySettings {
-    /// How requests wait for a disconnected cluster.
+    /// The limits of requests that wait for a disconnected cluster.
     pub parking: Parking,
-    /// How watches are resumed.
+    /// The limits of watches that are resumed.
     pub watches: config::Watches,
     /// The limits of each caller and each cluster.
     pub limits: Limits,
 }
 
-/// The fields of [`Gateway`].
+/// The state behind [`Gateway`], which its clones share.
 pub(super) struct GatewayShared {
     pub(super) browser_origins: Arc<[String]>,
     pub(super) authenticator: Authenticator,
@@ -79,8 +79,8 @@ pub(super) struct GatewayShared {
 }
 
 impl Gateway {
-    /// Makes a gateway to the clusters of `registry` for callers that pass `access`, and starts its background tasks in `scope`.
-    /// A request that cannot be written to `log` is not served.
+    /// Makes a gateway to the clusters of `registry` for callers that pass `access`, and starts its
+    /// background tasks in `scope`. A request that cannot be written to `log` is not served.
     #[must_use]
     pub fn new(
         access: AccessControl,

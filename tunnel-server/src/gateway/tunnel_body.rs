@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::exchanges::TerminationReason;
 use crate::exchanges::slow_readers::ReadProgress;
 
-/// Why the body of an answer breaks off.
+/// The reason why the body of an answer breaks off.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
     /// The stream that carries it broke.

@@ -25,8 +25,8 @@ use crate::shares::Share;
 const PIPE_BYTES: usize = 16 * 1024;
 
 impl OpenedExchange {
-    /// Asks for an upgrade. Bytes after the request are not read until the API server has accepted it. If it does not, its answer is
-    /// passed on and the caller's connection is closed after it.
+    /// Asks for an upgrade. Bytes after the request are not read until the API server has accepted it. If it
+    /// does not, its answer is passed on and the caller's connection is closed after it.
     ///
     /// # Errors
     /// The refusal that says why no acceptable head came.
@@ -75,8 +75,8 @@ fn set_upgrade(protocol: Protocol, headers: &mut http::HeaderMap) {
     headers.insert(UPGRADE, protocol.token());
 }
 
-/// Moves the bytes of an exchange on the tunnel's home until it is upgraded, its answer was taken completely, or the answer was
-/// dropped.
+/// Moves the bytes of an exchange on the tunnel's home until it is upgraded, its answer was taken completely,
+/// or the answer was dropped.
 async fn carry(
     connection: impl Future<Output = hyper::Result<()>>,
     completed: oneshot::Receiver<BodyComplete>,
@@ -97,8 +97,8 @@ async fn carry(
     }
 }
 
-/// Joins both upgraded connections until both directions have ended, or one broke. Dropped unfinished they are aborted, so that
-/// neither side takes a broken pipe for its end.
+/// Joins both upgraded connections until both directions have ended, or one broke. Dropped unfinished they
+/// are aborted, so that neither side takes a broken pipe for its end.
 async fn pipe(
     caller: OnUpgrade,
     edge: OnUpgrade,

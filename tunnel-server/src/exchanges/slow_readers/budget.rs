@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// A caller that has read nothing for this long is a slow reader. A caller on a slow link reads more often: its kernel
-/// acknowledges a third of its socket's buffer at a time.
+/// A caller that has read nothing for this long is a slow reader. A caller on a slow link reads more often:
+/// its kernel acknowledges a third of its socket's buffer at a time.
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(5);
 
 /// The shorter time that counts while more than [`OVERLOAD_FACTOR`] times the budget waits.
 pub(super) const SLOW_AFTER_OVERLOADED: Duration = Duration::from_secs(1);
 const _: () = assert!(SLOW_AFTER_OVERLOADED.as_millis() < SLOW_AFTER.as_millis());
 
-/// Many callers that stop reading at once can exceed the budget before [`SLOW_AFTER`] has passed. They hold no more than this
-/// many times the budget for longer than [`SLOW_AFTER_OVERLOADED`].
+/// Many callers that stop reading at once can exceed the budget before [`SLOW_AFTER`] has passed. They hold
+/// no more than this many times the budget for longer than [`SLOW_AFTER_OVERLOADED`].
 const OVERLOAD_FACTOR: usize = 2;
 
 /// The number of slow readers that are allowed.
@@ -37,8 +37,8 @@ struct ReaderCount {
     slow: usize,
 }
 
-/// The exchanges to end so that the rest fits the budget: those that have waited longest come first. All of `waiting` have
-/// waited for at least [`SLOW_AFTER_OVERLOADED`].
+/// The exchanges to end so that the rest fits the budget: those that have waited longest come first. All of
+/// `waiting` have waited for at least [`SLOW_AFTER_OVERLOADED`].
 pub(super) fn excess(mut waiting: Vec<WaitingReader>, budget: Budget) -> Vec<WaitingReader> {
     let mut all = ReaderCount::default();
     let mut tunnels: HashMap<u64, ReaderCount> = HashMap::new();

@@ -84,8 +84,8 @@ async fn an_exchange_ends_when_its_token_is_removed_or_changes_its_owner() {
     let enter = async |token: &str| {
         let authorization = http::HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
         let headers: http::HeaderMap = [(http::header::AUTHORIZATION, authorization)].into_iter().collect();
-        let known = authenticator.authenticate(None, &headers, SystemTime::now()).await.unwrap();
-        fixture.table.enter(&fixture.permit_of(known.claimed()))
+        let authenticated = authenticator.authenticate(None, &headers, SystemTime::now()).await.unwrap();
+        fixture.table.enter(&fixture.permit_of(authenticated.claimed()))
     };
     let (ann_runs, ben_runs, cid_runs) =
         (enter("anns").await.unwrap(), enter("bens").await.unwrap(), enter("cids").await.unwrap());
@@ -212,7 +212,7 @@ fn rule(user: &str) -> String {
 }
 
 fn parsed(rules: &str) -> Rules {
-    let whole = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\nrules:\n{rules}");
-    let document = daemon::config::parse(&whole, "policy.yaml".as_ref(), policy::KIND).unwrap();
+    let file = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\nrules:\n{rules}");
+    let document = daemon::config::parse(&file, "policy.yaml".as_ref(), policy::KIND).unwrap();
     Rules::of(&document).unwrap()
 }

@@ -1,4 +1,5 @@
-//! A body that counts an answer's bytes in its audit entry, ends it early where that is required, and notes its end.
+//! A body that counts an answer's bytes in its audit entry, ends it early where that is required, and notes
+//! its end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -28,7 +29,7 @@ struct BodyAudit {
 }
 
 impl AuditedBody {
-    /// Audits `body` in `entry`.
+    /// Counts and audits `body` in `entry`.
     pub(in crate::gateway) fn new(body: AnswerBody, entry: AuditEntry) -> Self {
         let is_running = body.is_from_cluster() && !body.is_end_stream();
         let terminated = is_running.then(|| Box::pin(entry.terminated()) as _);

@@ -1,8 +1,8 @@
 //! The check whether a page of another origin has made a browser send a request. Pure.
 //!
-//! A browser shows a client certificate to any page and opens a WebSocket for any page, so that authentication alone does not say
-//! who wanted the request. Programs send none of the headers checked here, except an `Origin` that is the gateway itself, as
-//! Python's websocket-client does.
+//! A browser shows a client certificate to any page and opens a WebSocket for any page, so that
+//! authentication alone does not say who wanted the request. Programs send none of the headers checked here,
+//! except an `Origin` that is the gateway itself, as Python's websocket-client does.
 //! <https://www.w3.org/TR/fetch-metadata/>, <https://www.w3.org/TR/service-workers/#service-worker-script-request>
 
 use http::header::{HOST, ORIGIN};
@@ -11,10 +11,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request};
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker");
 
-/// The values of `Sec-Fetch-Site` without a page of another origin: `none` where a person typed the address, and our own.
+/// The values of `Sec-Fetch-Site` without a page of another origin: `none` where a person typed the address,
+/// and our own.
 const SITES: [&str; 2] = ["none", "same-origin"];
 
-/// Why a browser's request is refused.
+/// The reason why a browser's request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CrossOriginError {
     /// Sent by a page whose origin is not configured, or that has none.
@@ -41,8 +42,8 @@ pub(super) fn requested_host<B>(request: &Request<B>) -> Option<&[u8]> {
 
 /// Accepts a configured origin from any site, and refuses every other origin, whatever its site.
 ///
-/// An origin that is the requested host itself belongs to no foreign page: a browser sends both truthfully, and TLS has proved that
-/// the name is ours. It belongs to no page of ours either, because
+/// An origin that is the requested host itself belongs to no foreign page: a browser sends both truthfully,
+/// and TLS has proved that the name is ours. It belongs to no page of ours either, because
 /// [`harden_response`](super::harden_response) takes our origin away from every answer.
 ///
 /// # Errors

@@ -1,9 +1,11 @@
-//! The causes of refusals: the words in `details.causes` of a `Status`, which are the `reason` of the counter of refusals too.
+//! The causes of refusals: the words in `details.causes` of a `Status`, which are the `reason` of the counter
+//! of refusals too.
 
 use crate::metrics::label_values;
 
 label_values! {
-    /// The cause of a refusal. [`RefusalCause::ALL`] sets the counters to zero, so that the first refusal is an increase.
+    /// The cause of a refusal. [`RefusalCause::ALL`] sets the counters to zero, so that the first refusal is
+    /// an increase.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub(crate) enum RefusalCause {
         BrowserRefused = "BrowserRefused",

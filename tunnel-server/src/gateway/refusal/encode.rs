@@ -1,8 +1,8 @@
-//! A `Status` (meta/v1) in the encodings in which Kubernetes' programs read one.
+//! Encodes a `Status` (meta/v1) in protobuf and CBOR.
 
 use serde_json::Value;
 
-/// Fields of `k8s.io.apimachinery.pkg.runtime.DecodedUnknown` and `TypeMeta`.
+/// Fields of `k8s.io.apimachinery.pkg.runtime.Unknown` and `TypeMeta`.
 const UNKNOWN_TYPE_META: u64 = 1;
 const UNKNOWN_RAW: u64 = 2;
 const TYPE_META_API_VERSION: u64 = 1;
@@ -19,17 +19,17 @@ const DETAILS_RETRY_AFTER_SECONDS: u64 = 5;
 const CAUSE_REASON: u64 = 1;
 const CAUSE_MESSAGE: u64 = 2;
 
-/// A `Status`, which is given in JSON, in protobuf.
+/// Encodes a `Status`, given in JSON, in protobuf.
 pub(super) fn protobuf(status: &Value) -> Vec<u8> {
     let mut type_meta = ProtobufMessage::default();
     type_meta.text(TYPE_META_API_VERSION, &status["apiVersion"]);
     type_meta.text(TYPE_META_KIND, &status["kind"]);
     let mut details = ProtobufMessage::default();
     for cause in status["details"]["causes"].as_array().into_iter().flatten() {
-        let mut written = ProtobufMessage::default();
-        written.text(CAUSE_REASON, &cause["reason"]);
-        written.text(CAUSE_MESSAGE, &cause["message"]);
-        details.bytes(DETAILS_CAUSES, &written.0);
+        let mut encoded = ProtobufMessage::default();
+        encoded.text(CAUSE_REASON, &cause["reason"]);
+        encoded.text(CAUSE_MESSAGE, &cause["message"]);
+        details.bytes(DETAILS_CAUSES, &encoded.0);
     }
     details.number(DETAILS_RETRY_AFTER_SECONDS, &status["details"]["retryAfterSeconds"]);
     let mut raw = ProtobufMessage::default();
@@ -44,15 +44,15 @@ pub(super) fn protobuf(status: &Value) -> Vec<u8> {
     unknown.0
 }
 
-/// A `Status`, which is given in JSON, in CBOR.
+/// Encodes a `Status`, given in JSON, in CBOR.
 pub(super) fn cbor(status: &Value) -> Vec<u8> {
-    // The tag that says "this is CBOR", with which Kubernetes begins each object.
+    // The tag of self-described CBOR, with which Kubernetes begins each object.
     let mut bytes = vec![0xd9, 0xd9, 0xf7];
     write_item(&mut bytes, status);
     bytes
 }
 
-/// A message of protobuf.
+/// A protobuf message that is being written.
 #[derive(Default)]
 struct ProtobufMessage(Vec<u8>);
 
@@ -89,7 +89,7 @@ fn write_item(bytes: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Null => bytes.push(0xf6),
         Value::Bool(is) => bytes.push(0xf4 + u8::from(*is)),
-        // A Status has no others than small ones.
+        // A Status has only small numbers.
         Value::Number(number) => write_head(bytes, 0, number.as_u64().unwrap_or(0)),
         Value::String(text) => write_text(bytes, text),
         Value::Array(items) => {
@@ -106,7 +106,7 @@ fn write_item(bytes: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// As Kubernetes does, as bytes.
+/// Writes a text as a byte string, as Kubernetes does.
 fn write_text(bytes: &mut Vec<u8>, text: &str) {
     write_head(bytes, 2, text.len() as u64);
     bytes.extend_from_slice(text.as_bytes());
@@ -170,16 +170,16 @@ mod tests {
     }
 
     #[test]
-    fn a_status_in_protobuf_says_what_it_says_in_json() {
+    fn a_status_in_protobuf_has_the_fields_of_the_one_in_json() {
         let bytes = protobuf(&status());
 
         let unknown = DecodedUnknown::decode(bytes.strip_prefix(b"k8s\0").unwrap()).unwrap();
         let Pair { first, second } = unknown.type_meta.unwrap();
         assert_eq!((first.as_str(), second.as_str()), ("v1", "Status"));
-        let written = DecodedStatus::decode(unknown.raw.as_slice()).unwrap();
-        assert_eq!((written.status.as_str(), written.reason.as_str()), ("Failure", "Expired"));
-        assert_eq!((written.message.len(), written.code), (300, 410));
-        let details = written.details.unwrap();
+        let status = DecodedStatus::decode(unknown.raw.as_slice()).unwrap();
+        assert_eq!((status.status.as_str(), status.reason.as_str()), ("Failure", "Expired"));
+        assert_eq!((status.message.len(), status.code), (300, 410));
+        let details = status.details.unwrap();
         assert_eq!((details.causes[0].first.as_str(), details.retry_after_seconds), ("X", 70_000));
     }
 

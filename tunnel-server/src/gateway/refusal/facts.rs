@@ -8,30 +8,34 @@ use http::StatusCode;
 use super::causes::RefusalCause;
 use crate::metrics::WatchEnded;
 
-/// All that follows from one refusal. The table makes one for every variant, and everything else is read from it.
+/// All that follows from one refusal. The table makes one for every variant, and everything else is read from
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RefusalFacts {
     /// The status of the answer.
     pub(crate) status: StatusCode,
     /// The word for programs, in `details.causes` and in metrics.
     pub(crate) cause: &'static str,
-    /// Where the caller is told when to try again. `None`: nowhere.
+    /// The time after which the caller may try again, and where it is told so. `None` where trying again
+    /// would not help.
     pub(crate) retry: Option<RetryAfter>,
     /// Advice that is added to the message for the caller.
     pub(crate) advice: Option<&'static str>,
     /// The end of the request in the audit log.
     pub(crate) audit_end: EndReason,
-    /// Whether an HTTP/1.1 connection is closed, because the bytes after the request's head must not be read as another request.
+    /// Whether an HTTP/1.1 connection is closed, because the bytes after the request's head must not be read
+    /// as another request.
     pub(crate) closes_connection: bool,
     /// The end of a watch that is not resumed because of this refusal, in metrics.
     pub(crate) watch_end: WatchEnded,
 }
 
-/// When to try again.
+/// The time after which to try again, and where the answer says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryAfter {
-    /// In the header `Retry-After` and in `details`. client-go then repeats any request, writes too, up to ten times. Allowed only
-    /// where no byte of the request has reached an API server and nobody has waited, so that a repetition is harmless and helps.
+    /// In the header `Retry-After` and in `details`. client-go then repeats any request, writes too, up to
+    /// ten times. Allowed only where no byte of the request has reached an API server and nobody has waited,
+    /// so that a repetition is harmless and helps.
     Header(Duration),
     /// In `details` only, for a caller that decides to try again.
     DetailsOnly(Duration),
@@ -44,8 +48,8 @@ pub(super) const SOON: Duration = Duration::from_secs(1);
 pub(super) const LATER: Duration = Duration::from_secs(10);
 
 impl RefusalFacts {
-    /// The facts of a refusal before anything of the request was forwarded. There is no advice and no time to try again, and the
-    /// connection stays open.
+    /// The facts of a refusal before anything of the request was forwarded. There is no advice and no time to
+    /// try again, and the connection stays open.
     pub(super) fn refused(cause: RefusalCause, status: StatusCode) -> Self {
         Self::of_word(cause.as_str(), status, EndReason::Refused)
     }

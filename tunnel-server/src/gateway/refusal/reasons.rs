@@ -21,7 +21,8 @@ use crate::permit::{Forbidden, NotDelegated};
 use crate::registry::NoTunnel;
 use crate::shares::Limit;
 
-/// Why a request is not served. Each variant becomes a `Status` object, in this module and nowhere else.
+/// The reason why a request is not served. Each variant becomes a `Status` object, in this module and nowhere
+/// else.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// A browser sent the request for a page of another origin.
@@ -100,7 +101,8 @@ pub enum Refusal {
     /// The answer violates HTTP, or is an upgrade that was not asked for.
     #[error("cluster {0} answered what is not HTTP, or an upgrade that nobody asked for")]
     NotHttp(ClusterId),
-    /// The request's body broke off, or is not framed as its head says. Part of it may have reached the API server.
+    /// The request's body broke off, or is not framed as its head says. Part of it may have reached the API
+    /// server.
     #[error("the request's body cannot be read to its end: the outcome of this request is not known")]
     BrokenBody,
     /// The gateway serves its largest number of requests.

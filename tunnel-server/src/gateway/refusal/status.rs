@@ -1,10 +1,10 @@
-//! A `Status` (meta/v1) of a failure, as it is written in JSON.
+//! The `Status` (meta/v1) of a refusal, as it is written in JSON.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// What is said of one refusal, in the order in which an API server says it. Written without a detour over a tree of values: who
-/// floods with failed logins is answered so each time.
+/// The `Status` of one refusal, with its fields in the order of an API server's. It is written without a tree
+/// of values, because a flood of failed logins is answered one by one.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status {
@@ -36,7 +36,7 @@ struct StatusCause {
 }
 
 impl Status {
-    /// With Kubernetes' reason for the code, and our own cause.
+    /// Makes a `Status` with Kubernetes' word for the code, and our own cause.
     pub(super) fn new(
         code: u16,
         reason: &'static str,

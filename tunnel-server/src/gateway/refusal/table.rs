@@ -128,7 +128,8 @@ fn of_termination(why: TerminationReason) -> RefusalFacts {
     RefusalFacts::failed(cause, status, end_reason(why))
 }
 
-/// The status is never 404, although a cluster may be unknown: a controller would read that as "the object is gone".
+/// The status is never 404, although a cluster may be unknown: a controller would read that as "the object is
+/// gone".
 fn of_route(fault: &NoTunnel) -> RefusalFacts {
     let facts = |cause| RefusalFacts::refused(cause, StatusCode::SERVICE_UNAVAILABLE);
     match fault {

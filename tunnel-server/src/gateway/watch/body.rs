@@ -23,7 +23,8 @@ use crate::gateway::tunnel_body::TunnelBody;
 use crate::metrics::{self, ParkedWatch, WatchEnded};
 use crate::shares::Share;
 
-/// The events of a watch on their way to its caller. Dropped before its end, it abandons its stream or its wait.
+/// The events of a watch on their way to its caller. Dropped before its end, it abandons its stream or its
+/// wait.
 pub(in crate::gateway) struct WatchBody {
     watch: Arc<ResumableWatch>,
     relay: Relay,
@@ -32,15 +33,15 @@ pub(in crate::gateway) struct WatchBody {
 }
 
 enum WatchState {
-    /// A stream brings events.
+    /// A stream brings the watch's events.
     Streaming(EventStream),
     /// The tunnel was lost, and the watch waits for another one.
     Parked { resume: ResumeFuture, _parked: ParkedWatch },
-    /// The watch has ended.
+    /// The watch has ended, and its body too.
     Ended,
 }
 
-/// A stream of events.
+/// A stream of a tunnel that brings events.
 struct EventStream {
     body: TunnelBody,
     source: ResponseSource,
@@ -114,14 +115,16 @@ impl WatchBody {
         })
     }
 
-    /// Ends the watch with an ERROR event. `None` inside an event that has begun to pass, where no other event can be.
+    /// Ends the watch with an ERROR event. `None` inside an event that has begun to pass, where no other
+    /// event can be.
     pub(in crate::gateway) fn end_early(&mut self, why: TerminationReason) -> Option<Bytes> {
         self.state = WatchState::Ended;
         let status = encode_status(&why.into(), self.relay.encoding());
         self.relay.is_between_events().then(|| self.relay.fail(&status))
     }
 
-    /// Ends the watch with the error of its stream. `reason` says why it is not resumed, if its tunnel was lost.
+    /// Ends the watch with the error of its stream. `reason` says why it is not resumed, if its tunnel was
+    /// lost.
     fn end(&mut self, error: hyper::Error, reason: Option<NotResumable>) -> Piece {
         if let Some(reason) = reason {
             metrics::watch_ended(reason.into());
@@ -141,7 +144,7 @@ impl WatchBody {
         None
     }
 
-    /// Continues after the wait.
+    /// Continues after the wait for another tunnel.
     fn resume(&mut self, outcome: ResumeOutcome) -> Piece {
         match outcome {
             ResumeOutcome::Resumed(answer) => {
@@ -226,8 +229,8 @@ fn is_of_tunnel(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Resolves when `source` was silent for long enough while another tunnel of its cluster was not, or when its agent stops and another
-/// one is connected.
+/// Resolves when `source` was silent for long enough while another tunnel of its cluster was not, or when its
+/// agent stops and another one is connected.
 fn moves(watch: &Arc<ResumableWatch>, source: &ResponseSource) -> MoveFuture {
     let (watch, route) = (Arc::clone(watch), source.route.clone());
     Box::pin(async move {

@@ -135,7 +135,7 @@ impl ItemHead {
     }
 }
 
-/// Reads a complete event.
+/// Reads a complete event, which is one item.
 pub(super) fn read(event: &[u8]) -> Result<Event, EventParseError> {
     let (mut kind, mut object) = (None, None);
     let mut reader = Reader { bytes: event, at: 0 };

@@ -28,8 +28,8 @@ pub(super) enum EventScanner {
 }
 
 impl Encoding {
-    /// The encoding of the events in an answer with these headers. `None` if they cannot be followed, because they are compressed or in
-    /// another format.
+    /// The encoding of the events in an answer with these headers. `None` if they cannot be followed, because
+    /// they are compressed or in another format.
     pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut types = headers.get_all(CONTENT_TYPE).iter();
         let (Some(content_type), None) = (types.next(), types.next()) else {
@@ -50,10 +50,10 @@ impl Encoding {
         }
     }
 
-    /// Reads a complete event.
+    /// Reads a complete event in this encoding.
     ///
     /// # Errors
-    /// It is no event in this encoding.
+    /// The bytes are no event in this encoding.
     pub(super) fn read(self, event: &[u8]) -> Result<Event, EventParseError> {
         match self {
             Self::Json => json::read(event),

@@ -73,7 +73,8 @@ struct JsonObject<'a> {
     api_version: Option<Cow<'a, str>>,
     #[serde(borrow)]
     metadata: Option<JsonMetadata<'a>>,
-    /// Not parsed unless the object is a Table, because any object may have a field of this name. Null counts as present.
+    /// Not parsed unless the object is a Table, because any object may have a field of this name. Null counts
+    /// as present.
     #[serde(borrow, default, deserialize_with = "some")]
     column_definitions: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -107,7 +108,7 @@ struct TableRowObject<'a> {
     metadata: Option<JsonMetadata<'a>>,
 }
 
-/// Reads a complete event.
+/// Reads a complete event, which is one object.
 pub(super) fn read(event: &[u8]) -> Result<Event, EventParseError> {
     let JsonEvent { kind, object } = serde_json::from_slice(event).map_err(|_| EventParseError)?;
     let kind = EventKind::parse(kind.as_bytes());

@@ -107,7 +107,8 @@ impl<'a> WatchParameters<'a> {
     }
 }
 
-/// Reads a boolean as `Convert_Slice_string_To_bool` of apimachinery does: everything but `false` and `0` is true, empty text too.
+/// Reads a boolean as `Convert_Slice_string_To_bool` of apimachinery does: everything but `false` and `0` is
+/// true, empty text too.
 fn is_on(value: &str) -> bool {
     !value.eq_ignore_ascii_case("false") && value != "0"
 }

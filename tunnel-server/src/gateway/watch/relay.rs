@@ -1,8 +1,8 @@
 //! Passes the events of a watch on, and tracks the point from which the watch could be resumed. Pure.
 //!
-//! An event is passed on only when it is complete, so that a caller whose stream is lost never has half an event. An event larger than
-//! the limit is passed on as it comes, and the watch then ends with its tunnel. Bookmarks that only the gateway asked for are
-//! suppressed.
+//! An event is passed on only when it is complete, so that a caller whose stream is lost never has half an
+//! event. An event larger than the limit is passed on as it comes, and the watch then ends with its tunnel.
+//! Bookmarks that only the gateway asked for are suppressed.
 
 use std::ops::Range;
 
@@ -126,8 +126,8 @@ impl Relay {
         self.mode == PassMode::Events
     }
 
-    /// Continues with a stream that begins at the resume point. The incomplete event is dropped. Returns the bytes to pass on first,
-    /// which end an open line.
+    /// Continues with a stream that begins at the resume point. The incomplete event is dropped. Returns the
+    /// bytes to pass on first, which end an open line.
     pub(super) fn resume(&mut self) -> Bytes {
         self.scanner = EventScanner::new(self.encoding);
         let _dropped = self.rest();

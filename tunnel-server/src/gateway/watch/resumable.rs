@@ -1,4 +1,5 @@
-//! A watch that can be resumed: its request, its caller, and the queries with which it is sent to the API server.
+//! A watch that can be resumed: its request, its caller, and the queries with which it is sent to the API
+//! server.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Resumes a watch: waits for its cluster, authenticates and authorizes its caller again, and sends it to the API server.
+//! Resumes a watch: waits for its cluster, authenticates and authorizes its caller again, and sends it to the
+//! API server.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ use crate::metrics::{self, WatchEnded};
 use crate::permit::NotDelegated;
 use crate::registry::NoTunnel;
 
-/// Pause before the next attempt at a cluster that was connected and could not answer. Mostly its agent is back before its API server
-/// is.
+/// Pause before the next attempt at a cluster that was connected and could not answer. Mostly its agent is
+/// back before its API server is.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Largest `Status` that is read, in bytes, and the time to read it.
@@ -41,7 +42,7 @@ pub(super) enum ResumeOutcome {
     Refused(WatchEnded, Vec<u8>),
     /// The timeout of its caller has passed.
     TimedOut,
-    /// This server is stopping.
+    /// This server is stopping, so that no tunnel will come.
     Stopping,
 }
 
@@ -52,8 +53,8 @@ impl ResumableWatch {
         let (limit, ends) = (now + self.gateway.0.watches.settings.limit, self.ends());
         let until = ends.map_or(limit, |ends| ends.min(limit));
         let stops = self.gateway.0.forwarding.scope.draining();
-        // All arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that the caller's own timeout counts before
-        // the limit.
+        // All arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that the caller's own
+        // timeout counts before the limit.
         tokio::select! {
             biased;
             () = sleep_until(ends.unwrap_or(now)), if ends.is_some() => ResumeOutcome::TimedOut,
@@ -65,7 +66,7 @@ impl ResumableWatch {
     async fn try_until(&self, until: Instant, version: &Version, encoding: Encoding) -> ResumeOutcome {
         loop {
             match self.try_once(until, version).await {
-                Ok(answered) => return self.check_answer(answered, encoding).await,
+                Ok(answer) => return self.check_answer(answer, encoding).await,
                 Err(refusal) if is_transient(&refusal) && Instant::now() + PAUSE < until => {
                     debug!(%refusal, "a watch is not yet resumed");
                     sleep(PAUSE).await;
@@ -89,7 +90,7 @@ impl ResumableWatch {
         timeout(AGENT_HEAD_MAX, answer).await.unwrap_or_else(|_| Err(Refusal::AgentSilent(cluster.clone())))
     }
 
-    /// Authenticates the caller again.
+    /// Authenticates the caller again, with its first credential.
     ///
     /// # Errors
     /// The credential no longer names the same caller.
@@ -105,17 +106,17 @@ impl ResumableWatch {
         if *caller == self.caller { Ok(caller.clone()) } else { Err(NotAuthenticated::UnknownToken) }
     }
 
-    async fn check_answer(&self, answered: TunnelResponse, encoding: Encoding) -> ResumeOutcome {
-        let (status, cluster) = (answered.response.status(), self.action.cluster());
-        let goes_on = status == StatusCode::OK;
-        if goes_on && Encoding::from_headers(answered.response.headers()) == Some(encoding) {
-            return ResumeOutcome::Resumed(Box::new(answered));
+    async fn check_answer(&self, answer: TunnelResponse, encoding: Encoding) -> ResumeOutcome {
+        let (status, cluster) = (answer.response.status(), self.action.cluster());
+        let is_ok = status == StatusCode::OK;
+        if is_ok && Encoding::from_headers(answer.response.headers()) == Some(encoding) {
+            return ResumeOutcome::Resumed(Box::new(answer));
         }
-        if goes_on {
+        if is_ok {
             return refused(&Refusal::NotHttp(cluster.clone()), encoding);
         }
-        let is_same = is_object_in(encoding, answered.response.headers());
-        let read = timeout(STATUS_MAX, read_body(answered.response.into_body())).await;
+        let is_same = is_object_in(encoding, answer.response.headers());
+        let read = timeout(STATUS_MAX, read_body(answer.response.into_body())).await;
         let status_of = |body: &Vec<u8>| is_same && encoding.kind_of(body).as_deref() == Some(Refusal::KIND);
         match read.ok().flatten().filter(status_of) {
             Some(body) => ResumeOutcome::Refused(WatchEnded::Answered, body),
@@ -124,8 +125,8 @@ impl ResumableWatch {
     }
 }
 
-/// Whether another attempt may succeed: the cluster was connected only briefly or not completely, or an authenticator or reviewer was
-/// unreachable. Nothing was answered then, and a watch has no effects.
+/// Whether another attempt may succeed: the cluster was connected only briefly or not completely, or an
+/// authenticator or reviewer was unreachable. Nothing was answered then, and a watch has no effects.
 fn is_transient(refusal: &Refusal) -> bool {
     matches!(
         refusal,

@@ -1,8 +1,8 @@
 //! The resource version from which a watch can be resumed without a gap and without a duplicate. Pure.
 //!
-//! A watch without a version begins with ADDED events for the existing objects, sorted by key and not by version. Resuming from the
-//! last of them would lose events. A watch therefore has a resume point only if it began at a version, or after a bookmark has
-//! confirmed everything up to a version.
+//! A watch without a version begins with ADDED events for the existing objects, sorted by key and not by
+//! version. Resuming from the last of them would lose events. A watch therefore has a resume point only if it
+//! began at a version, or after a bookmark has confirmed everything up to a version.
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-watch>
 
 use super::event::{Event, EventKind};
@@ -21,7 +21,7 @@ pub(super) enum ResumePoint {
     Never(NotResumable),
 }
 
-/// Why a watch cannot be resumed.
+/// The reason why a watch cannot be resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotResumable {
     /// Its tunnel was lost before a resume point was known.

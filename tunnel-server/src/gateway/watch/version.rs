@@ -3,15 +3,15 @@
 /// Longest resource version that is followed, in bytes. Those of etcd have at most 19.
 const VERSION_BYTES_MAX: usize = 64;
 
-/// A resource version: a decimal number of any size. Kubernetes promises this format since 1.35 for its own resources and those of
-/// CRDs, and has always used it.
+/// A resource version: a decimal number of any size. Kubernetes promises this format since 1.35 for its own
+/// resources and those of CRDs, and has always used it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Version(Box<str>);
 
 /// The point at which a watch begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Start {
-    /// After a version.
+    /// After this version of the resource.
     At(Version),
     /// With the existing objects, or now.
     Anywhere,

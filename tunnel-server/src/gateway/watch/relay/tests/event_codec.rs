@@ -1,4 +1,5 @@
-//! Events as an API server writes them and as a caller reads them, by other code than the product's.
+//! Encodes events as an API server does and decodes them as a caller does, independently of the product's
+//! code.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::Encoding;
 
-/// How events are written.
+/// The format of events: an encoding, with or without Tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Json,
@@ -55,7 +56,7 @@ struct ProtoTypeMeta {
 struct ProtoObject {
     #[prost(message, tag = "1")]
     metadata: Option<ProtoMetadata>,
-    /// Of a Status; of a thing its value.
+    /// The message of a Status, or the value of an object.
     #[prost(string, tag = "3")]
     text: String,
     #[prost(int32, tag = "6")]
@@ -83,12 +84,12 @@ impl Form {
         }
     }
 
-    /// The events of a stream from its beginning.
-    pub(super) fn written(self, events: &[Value]) -> Vec<u8> {
+    /// Encodes the events of a stream from its beginning.
+    pub(super) fn encode(self, events: &[Value]) -> Vec<u8> {
         events.iter().enumerate().flat_map(|(index, event)| self.event(event, index == 0)).collect()
     }
 
-    /// One event; the first of a stream of Tables has the column definitions.
+    /// Encodes one event. The first one of a stream of Tables has the column definitions.
     pub(super) fn event(self, event: &Value, is_first: bool) -> Vec<u8> {
         let table = || json!({"type": event["type"], "object": tabled(&event["object"], is_first)});
         match self {
@@ -104,7 +105,7 @@ impl Form {
         }
     }
 
-    /// An object as an answer's body has it.
+    /// Encodes an object that is the body of an answer.
     pub(super) fn object(self, object: &Value) -> Vec<u8> {
         match self {
             Self::Json | Self::Table => format!("{object}\n").into_bytes(),
@@ -137,7 +138,7 @@ impl Form {
     }
 }
 
-/// The complete events in what a caller has got, and how many bytes of another one stand behind them.
+/// The complete events that a caller has received, and the number of bytes of an incomplete one after them.
 pub(super) fn events_in(form: Form, bytes: &[u8]) -> (Vec<Value>, usize) {
     match form {
         Form::Json | Form::Table => {
@@ -185,7 +186,7 @@ fn event_of(event: &[u8]) -> Value {
         "annotations": metadata.annotations}}})
 }
 
-/// What an API server makes of an object for a caller who wants Tables.
+/// The Table that an API server makes of an object for a caller that asks for Tables.
 fn tabled(object: &Value, is_first: bool) -> Value {
     if object["kind"] == "Status" {
         return object.clone();
@@ -202,7 +203,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// An item as Kubernetes begins it, with the tag that says so; objects in it have it too.
+/// An item with the tag of self-described CBOR, as Kubernetes writes it. Objects inside it have the tag too.
 fn item(value: &Value) -> Vec<u8> {
     let mut bytes = b"\xd9\xd9\xf7".to_vec();
     write(&mut bytes, value);
@@ -221,7 +222,7 @@ fn write(bytes: &mut Vec<u8>, value: &Value) {
         }
         Value::Object(map) => {
             write_head(bytes, 5, map.len() as u64);
-            // The API server draws the order by lot; this one has the object before the type.
+            // The API server writes a random order. Here the object comes before the type.
             for (key, value) in map {
                 write_text(bytes, key);
                 if key == "object" {
@@ -233,7 +234,7 @@ fn write(bytes: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// Kubernetes writes texts as bytes, and reads both.
+/// Kubernetes writes texts as byte strings, and reads both.
 fn write_text(bytes: &mut Vec<u8>, text: &str) {
     write_head(bytes, if text.len().is_multiple_of(3) { 3 } else { 2 }, text.len() as u64);
     bytes.extend_from_slice(text.as_bytes());

@@ -1,4 +1,5 @@
-//! Watches against a model: whatever happens to objects and tunnels, a caller's view is the store's, or it was told.
+//! Watches against a model: whatever happens to objects and tunnels, a caller's view equals the store's, or
+//! it received an error.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,69 +14,69 @@ use super::event_codec::{Form, events_in};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// What happens next.
+/// The next step of a trial.
 #[derive(Debug, Clone)]
 enum ModelStep {
-    /// An object is written: created, changed, or deleted if it is there and `deletes`.
+    /// An object is created, changed, or deleted if it exists and `deletes`.
     Write { name: usize, deletes: bool },
-    /// The API server tells every watch that wants to know how far it is.
+    /// The API server sends a bookmark to every watch that wants them.
     Bookmark,
-    /// So many bytes reach each gateway, in pieces of so many.
+    /// This many bytes reach each gateway, in pieces of `piece_bytes`.
     Move { bytes: usize, piece_bytes: usize },
-    /// The tunnel of one watch is lost with what is on its way.
+    /// The tunnel of one watch is lost, with the bytes on their way.
     Lose { watch: usize },
-    /// What is older than now can no longer be watched from.
+    /// Versions older than now can no longer be watched from.
     Compact,
 }
 
-/// What there is, and what has happened.
+/// The objects that exist, and the history of their changes.
 #[derive(Debug, Default)]
 struct ModelStore {
     version: u64,
-    /// Name, to value and version.
+    /// From an object's name to its value and version.
     things: BTreeMap<&'static str, (u64, u64)>,
     history: Vec<(u64, Value)>,
-    /// Nobody may begin before it.
+    /// No watch may begin before this version.
     compacted: u64,
 }
 
-/// One caller's watch, with everything between it and the store.
+/// One caller's watch, with all state between it and the store.
 struct CallerWatch {
     form: Form,
     query: Query,
     relay: Relay,
     sent: SentEvents,
-    /// What the caller has got, and read.
-    got: Vec<u8>,
+    /// The bytes that the caller has received and not yet read.
+    received: Vec<u8>,
     view: BTreeMap<String, (u64, u64)>,
     last_version: u64,
-    /// Made-up events that are still to come, in no order of versions.
+    /// Number of initial events that are still to come. They are not ordered by version.
     initial: usize,
     ended: Option<WatchEnd>,
     resumed: usize,
 }
 
-/// What the API server has sent and the gateway has not yet.
+/// The bytes that the API server has sent and the gateway has not yet received.
 #[derive(Default)]
 struct SentEvents {
     bytes: VecDeque<u8>,
     events: usize,
-    /// Up to where in the history this stream has been told.
-    told: usize,
+    /// Number of changes of the history that this stream has sent.
+    sent_changes: usize,
     wants_bookmarks: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WatchEnd {
-    /// The connection broke, and the caller sees that.
+    /// The connection broke, which the caller sees.
     Broken,
-    /// An ERROR event.
-    Told,
+    /// The caller received an ERROR event.
+    Error,
 }
 
 impl ModelStore {
     fn write(&mut self, name: &'static str, deletes: bool) {
-        // Other resources share the counter.
+        // Other resources share the version counter.
         self.version += 1 + self.version % 3;
         let version = self.version;
         let kind = match (self.things.contains_key(name), deletes) {
@@ -96,11 +97,12 @@ impl ModelStore {
         self.things.iter().map(|(name, thing)| ((*name).to_owned(), *thing)).collect()
     }
 
-    /// Answers a watch: what is sent at once, or that it cannot be.
+    /// Answers a watch with the first bytes, or with a `Status` if its version is too old.
     fn watch(&self, form: Form, query: &str) -> Result<SentEvents, Value> {
         let value = |key| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
         let wants_bookmarks = value("allowWatchBookmarks") == Some("true");
-        let mut sent = SentEvents { wants_bookmarks, told: self.history.len(), ..SentEvents::default() };
+        let mut sent =
+            SentEvents { wants_bookmarks, sent_changes: self.history.len(), ..SentEvents::default() };
         let version = value("resourceVersion").map_or(0, |text| text.parse().unwrap_or(u64::MAX));
         let streams = value("sendInitialEvents") == Some("true");
         assert!(streams == (value("resourceVersionMatch") == Some("NotOlderThan")), "{query}");
@@ -108,7 +110,7 @@ impl ModelStore {
             if version < self.compacted {
                 return Err(json!({"kind": "Status", "apiVersion": "v1", "message": "too old", "code": 410}));
             }
-            sent.told = self.history.iter().take_while(|(at, _)| *at <= version).count();
+            sent.sent_changes = self.history.iter().take_while(|(at, _)| *at <= version).count();
         } else {
             for (name, (value, version)) in &self.things {
                 sent.event(form, &event("ADDED", name, *value, *version));
@@ -128,10 +130,10 @@ impl SentEvents {
     }
 
     fn catch_up(&mut self, form: Form, store: &ModelStore) {
-        for (_, event) in &store.history[self.told..] {
+        for (_, event) in &store.history[self.sent_changes..] {
             self.event(form, event);
         }
-        self.told = store.history.len();
+        self.sent_changes = store.history.len();
     }
 }
 
@@ -147,7 +149,7 @@ impl CallerWatch {
             query: parsed,
             relay,
             sent: store.watch(form, &asked).expect("nothing is too old yet"),
-            got: Vec::new(),
+            received: Vec::new(),
             view: if lists { store.view() } else { BTreeMap::new() },
             last_version: if lists { store.version } else { 0 },
             initial: if lists { 0 } else { store.things.len() },
@@ -156,17 +158,17 @@ impl CallerWatch {
         }
     }
 
-    /// So many bytes come through the tunnel, and what is passed on is read.
+    /// Moves this many bytes through the tunnel, and reads what is passed on.
     fn receive(&mut self, bytes: usize, piece_bytes: usize) {
         let bytes = bytes.min(self.sent.bytes.len());
         let received: Vec<u8> = self.sent.bytes.drain(..bytes).collect();
         for piece in received.chunks(piece_bytes.max(1)) {
-            self.got.extend_from_slice(&self.relay.pass(&Bytes::copy_from_slice(piece)));
+            self.received.extend_from_slice(&self.relay.pass(&Bytes::copy_from_slice(piece)));
         }
         self.read();
     }
 
-    /// The tunnel is lost, and the gateway does what it can.
+    /// Loses the tunnel, and resumes the watch if it can be resumed.
     fn lose(&mut self, store: &ModelStore) {
         if self.ended.is_some() {
             return;
@@ -177,25 +179,25 @@ impl CallerWatch {
         };
         match store.watch(self.form, &self.query.from_version(&version, None)) {
             Ok(sent) => {
-                self.got.extend_from_slice(&self.relay.resume());
+                self.received.extend_from_slice(&self.relay.resume());
                 self.sent = sent;
                 self.resumed += 1;
             }
             Err(status) => {
-                self.got.extend_from_slice(&self.relay.fail(&self.form.object(&status)));
+                self.received.extend_from_slice(&self.relay.fail(&self.form.object(&status)));
                 self.read();
-                assert_eq!(self.ended, Some(WatchEnd::Told), "the error reached the caller");
+                assert_eq!(self.ended, Some(WatchEnd::Error), "the error reached the caller");
             }
         }
     }
 
-    /// What a reflector does, and a check that nothing comes twice, or that nobody asked for.
+    /// Does what a reflector does, and checks that nothing comes twice or without being asked for.
     fn read(&mut self) {
-        let (events, rest) = events_in(self.form, &self.got);
+        let (events, rest) = events_in(self.form, &self.received);
         assert_eq!(rest, 0, "part of an event was passed on");
-        self.got.clear();
+        self.received.clear();
         for event in events {
-            assert_eq!(self.ended, None, "something came behind the end");
+            assert_eq!(self.ended, None, "something came after the end");
             self.take(&event);
         }
     }
@@ -209,7 +211,7 @@ impl CallerWatch {
         let metadata = &object["metadata"];
         if kind == "ERROR" {
             assert_eq!(event["object"]["code"], 410);
-            self.ended = Some(WatchEnd::Told);
+            self.ended = Some(WatchEnd::Error);
             return;
         }
         let version: u64 = metadata["resourceVersion"].as_str().unwrap().parse().unwrap();
@@ -242,7 +244,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn a_callers_view_is_the_stores_or_it_was_told(
+    fn a_callers_view_is_the_stores_or_it_received_an_error(
         before in vec((0..NAMES.len(), any::<bool>()), 1..12),
         turns in vec(turn(), 0..60),
         watches in vec((select(ALL.to_vec()), select(QUERIES.to_vec()), any::<bool>()), 1..4),
@@ -252,7 +254,7 @@ proptest! {
 }
 
 #[test]
-fn a_loss_at_any_byte_is_seen_by_nobody() {
+fn the_loss_of_a_tunnel_at_any_byte_is_not_noticed() {
     let before = [(3, false), (1, false), (0, false)];
     for form in ALL {
         for query in QUERIES {
@@ -281,7 +283,7 @@ fn a_loss_at_any_byte_is_seen_by_nobody() {
     }
 }
 
-/// Each with, and without, `allowWatchBookmarks=true`; `NOW` is the version at the watch's beginning.
+/// Tried with and without `allowWatchBookmarks=true`. `NOW` is the version at the beginning of the watch.
 const QUERIES: [&str; 5] = [
     "resourceVersion=NOW",
     "resourceVersion=0",
@@ -332,7 +334,7 @@ fn run(before: &[(usize, bool)], turns: &[ModelStep], watches: &[Chosen]) {
     watches.iter_mut().for_each(|watch| settle(watch, &store));
 }
 
-/// Lets everything arrive that was sent, and compares.
+/// Lets all sent bytes arrive, and compares the views.
 fn settle(watch: &mut CallerWatch, store: &ModelStore) {
     if watch.ended.is_none() {
         watch.sent.catch_up(watch.form, store);

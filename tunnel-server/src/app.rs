@@ -22,7 +22,7 @@ use crate::config::{self, Config};
 use crate::directory::Directory;
 use crate::enrollment::{self, Enrollment, Terms};
 use crate::exchanges;
-use crate::gateway::{self, Admission, Gateway};
+use crate::gateway::{self, AccessControl, Gateway};
 use crate::identity::oidc::pod::Verifier;
 use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
 use crate::metrics;
@@ -131,7 +131,7 @@ impl Bound {
             .transpose()?
             .unzip();
         let Config { parking, watches, limits, .. } = config;
-        let terms = gateway::Terms { parking, watches, limits };
+        let terms = gateway::GatewaySettings { parking, watches, limits };
         let gateway = Gateway::new(admission, registry.clone(), terms, log.clone(), scope.clone());
         let door = Proxy::new(directory.clone(), gateway.dials(), scope.clone());
         let socks = socks.map(|listener| (listener, door.clone()));
@@ -340,19 +340,19 @@ fn admission(
     policy: &Policy,
     directory: &Directory,
     scope: &Scope,
-) -> Result<Admission, Failure> {
+) -> Result<AccessControl, Failure> {
     let delegation = authentication::delegation(config, scope)?;
     let config::Gateway { host_suffix, hosts, authentication, session_age_max, browser_origins, .. } =
         &config.gateway;
     let authenticator = authentication::authenticator(config.trust_domain.clone(), authentication, scope)?;
-    let exchanges = exchanges::Table::new(
+    let exchanges = exchanges::ExchangeTable::new(
         directory.clone(),
         policy.clone(),
         delegation.clone(),
         authenticator.clone(),
         *session_age_max,
     );
-    Ok(Admission {
+    Ok(AccessControl {
         authenticator,
         names: Names::new(host_suffix.as_deref(), hosts),
         policy: policy.clone(),

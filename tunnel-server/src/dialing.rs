@@ -27,9 +27,10 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 use transport::{OpenError, OpenFrameError};
 
-use crate::exchanges::record::{Record, Recorded, Recorder, counted};
-use crate::exchanges::stalls::{About, Observed, Stalls};
-use crate::exchanges::{Live, Table};
+use crate::exchanges::audit::{AuditEntry, AuditLog, Audited};
+use crate::exchanges::byte_count::count_bytes;
+use crate::exchanges::slow_readers::{ExchangeInfo, ObservedStream, SlowReaders};
+use crate::exchanges::{ExchangeTable, RunningExchange};
 use crate::identity::Caller;
 use crate::permit::{Delegation, Dial, Permit, Policy};
 use crate::registry::{Places, Registry, Route};
@@ -59,9 +60,9 @@ pub(crate) struct Parts {
     pub(crate) policy: Policy,
     pub(crate) delegation: Delegation,
     /// What goes on.
-    pub(crate) table: Table,
-    pub(crate) recorder: Recorder,
-    pub(crate) stalls: Stalls,
+    pub(crate) table: ExchangeTable,
+    pub(crate) recorder: AuditLog,
+    pub(crate) stalls: SlowReaders,
     /// How much each caller and each cluster may have.
     pub(crate) shares: Shares,
     /// In which dials wait for clusters that are away.
@@ -74,8 +75,8 @@ pub(crate) struct Parts {
 /// A stream at whose other end is a target.
 pub(crate) struct Connected {
     route: Route,
-    stream: Observed,
-    record: Record,
+    stream: ObservedStream,
+    record: AuditEntry,
     scope: Scope,
 }
 
@@ -84,7 +85,7 @@ impl Dials {
         Self(Arc::new(parts))
     }
 
-    pub(crate) fn recorder(&self) -> &Recorder {
+    pub(crate) fn recorder(&self) -> &AuditLog {
         &self.0.recorder
     }
 
@@ -102,9 +103,9 @@ impl Dials {
         caller: &Caller,
         within: Within,
         target: Target,
-    ) -> Result<(Permit<Dial>, Live), NotConnected> {
+    ) -> Result<(Permit<Dial>, RunningExchange), NotConnected> {
         let Parts { registry, policy, delegation, table, .. } = &*self.0;
-        table.admits(caller)?;
+        table.check_revoked(caller)?;
         let permit = match within {
             Within::Cluster(cluster) => {
                 let facts = ClusterFacts { labels: registry.directory().labels(&cluster) };
@@ -127,17 +128,17 @@ impl Dials {
     /// There is no tunnel, or the agent does not connect.
     pub(crate) async fn connect(
         &self,
-        recorded: &Recorded<Dial>,
+        recorded: &Audited<Dial>,
         audit_id: &str,
     ) -> Result<Connected, NotConnected> {
         // Both arms are cancel-safe: a stream that is dropped is aborted.
         tokio::select! {
             connected = self.connected(recorded, audit_id) => connected,
-            why = recorded.record().ended() => Err(why.into()),
+            why = recorded.entry().terminated() => Err(why.into()),
         }
     }
 
-    async fn connected(&self, recorded: &Recorded<Dial>, audit_id: &str) -> Result<Connected, NotConnected> {
+    async fn connected(&self, recorded: &Audited<Dial>, audit_id: &str) -> Result<Connected, NotConnected> {
         let Dial { cluster, target } = recorded.permit().what();
         let open = StreamOpen::dial(target.to_string(), audit_id.to_owned());
         let until = Instant::now() + self.0.patience;
@@ -147,23 +148,23 @@ impl Dials {
                 return Err(NotConnected::NotAdvertised(cluster.clone(), target.clone()));
             }
             // Behind the wait, which may have been long.
-            recorded.record().may_open()?;
+            recorded.entry().check_log()?;
             match route.tunnel.open(&open).await {
                 Ok(mut stream) => {
-                    recorded.record().carried(&route, stream.verdict());
+                    recorded.entry().stream_opened(&route, stream.verdict());
                     let reply = timeout(REPLY_MAX, stream.read_reply()).await;
                     let verdict = stream.verdict();
                     let address = judged(cluster, target, reply.ok(), verdict.heard())?;
-                    recorded.record().connected(address);
-                    let about = About {
+                    recorded.entry().target_connected(address);
+                    let about = ExchangeInfo {
                         tunnel: route.number,
                         cluster: cluster.clone(),
                         verb: "dial",
                         audit_id: audit_id.to_owned(),
-                        record: recorded.record().clone(),
+                        audit: recorded.entry().clone(),
                     };
                     let stream = self.0.stalls.observe(stream, about);
-                    let (record, scope) = (recorded.record().clone(), self.0.scope.clone());
+                    let (record, scope) = (recorded.entry().clone(), self.0.scope.clone());
                     return Ok(Connected { route, stream, record, scope });
                 }
                 Err(error) => {
@@ -212,7 +213,7 @@ impl Connected {
         let Self { route, mut stream, record, scope } = self;
         scope.spawn_on(route.home, async move {
             let _held = held;
-            let taking = stream.taking();
+            let taking = stream.read_progress();
             let mut caller = match caller.await {
                 Ok(caller) => caller,
                 Err(error) => {
@@ -221,14 +222,14 @@ impl Connected {
                 }
             };
             caller.come_here();
-            let mut caller = counted(caller, Some(record.clone()));
+            let mut caller = count_bytes(caller, Some(record.clone()));
             let joined = copy_bidirectional_with_sizes(&mut caller, &mut stream, BUFFER_BYTES, BUFFER_BYTES);
             // What is cut here is meant to be cut.
             match until(joined, taking.ended()).await {
-                Ok(Ok(_)) => record.ends(EndReason::Clean),
+                Ok(Ok(_)) => record.set_end(EndReason::Clean),
                 Ok(Err(error)) => {
                     debug!(error = %chain(&error), "a connection to a target broke");
-                    record.breaks(EndReason::ClientCancel);
+                    record.set_broken(EndReason::ClientCancel);
                 }
                 Err(()) => {}
             }

@@ -1,6 +1,7 @@
 //! What the server counts, under names that begin with `tombolo_server_`. Every metric stands in `docs/metrics.md`.
 
 mod clusters;
+mod label_values;
 mod publishing;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,6 +15,7 @@ use rustls_pki_types::CertificateDer;
 use transport::{GreetError, Tunnel, TunnelEnded};
 
 pub use clusters::{AWAY_TOLD_MAX, Census, Known};
+pub(crate) use label_values::label_values;
 pub use publishing::{published, publishing_failed};
 
 const REFUSALS: &str = "tombolo_server_refusals_total";
@@ -136,17 +138,7 @@ pub fn describe() {
         counter!(ENROLLMENTS, "outcome" => outcome).increment(0);
     }
     describe_counter!(EXCHANGES_ENDED, "Exchanges that this server ended before their time, by reason.");
-    for reason in [
-        "stalled",
-        "revoked",
-        "expired",
-        "policy_changed",
-        "forbidden_by_host",
-        "host_away",
-        "session_too_old",
-    ] {
-        counter!(EXCHANGES_ENDED, "reason" => reason).increment(0);
-    }
+    counter!(EXCHANGES_ENDED, "reason" => "stalled").increment(0);
     describe_counter!(LIMITED, "Requests that did not begin because a limit was reached, by limit.");
     for limit in LIMITS {
         counter!(LIMITED, "limit" => limit).increment(0);
@@ -267,6 +259,13 @@ pub fn describe_refusals(reasons: &[&'static str]) {
         "Requests that the gateway answered with a Status of its own, by the reason in its details.causes."
     );
     reasons.iter().for_each(|reason| counter!(REFUSALS, "reason" => *reason).increment(0));
+}
+
+/// Sets the counter of exchanges that are ended early to zero for each of these reasons.
+pub fn describe_terminations(reasons: impl IntoIterator<Item = &'static str>) {
+    for reason in reasons {
+        counter!(EXCHANGES_ENDED, "reason" => reason).increment(0);
+    }
 }
 
 /// Requests of callers, by verb.

@@ -20,7 +20,7 @@ use tracing::debug;
 use crate::dialing::asking::{self, Asking};
 use crate::dialing::{Connected, Dials, Within};
 use crate::directory::{DialBearer, DialToken, DialTokenEntry, Directory};
-use crate::exchanges::Live;
+use crate::exchanges::RunningExchange;
 use crate::identity::{Caller, Credential};
 use crate::listener::failures::Failures;
 use crate::metrics;
@@ -110,7 +110,7 @@ impl Proxy {
     fn stranger(&self, from: IpAddr, why: Why) -> Refusal {
         let Inner { dials, failures, failures_max, .. } = &*self.0;
         let (source, now) = (from.to_canonical(), Instant::now());
-        dials.recorder().stranger(source, why);
+        dials.recorder().count_unauthenticated(source, why);
         if !failures.may_try(source, now) {
             return dials.shares().refused(Limit::SourceFailures(*failures_max)).into();
         }
@@ -124,7 +124,7 @@ impl Proxy {
         caller: &Caller,
         within: Within,
         target: &str,
-    ) -> Result<(Permit<Dial>, Live), Refusal> {
+    ) -> Result<(Permit<Dial>, RunningExchange), Refusal> {
         let target: Target = target.parse().map_err(|_| Refusal::NoTarget)?;
         Ok(self.0.dials.permit(caller, within, target).await?)
     }

@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tracing::{debug, info, warn};
 
 use crate::config::{CertifiedPair, EGRESS_CONNECTIONS_MAX, Egress, EgressDoor, EgressTcp, EgressUnix};
-use crate::gateway::{Gateway, Places, WayIn};
+use crate::gateway::{EntryPoint, EntryPointSlots, Gateway};
 use crate::identity::{self, Authenticated, NotOfWayIn};
 use crate::listener::socket::{LocalSocket, Reach};
 use crate::listener::{Accepted, Doors, Entered, Limits, Listener, accepting, tls};
@@ -26,7 +26,7 @@ pub(super) struct Way {
 struct Site {
     name: Arc<str>,
     cluster: ClusterId,
-    places: Places,
+    places: EntryPointSlots,
 }
 
 enum Door {
@@ -41,7 +41,7 @@ impl Way {
     /// [`Failure`]: it is taken, or a certificate is of no use.
     pub(super) async fn bind(egress: Egress, pair: &CertifiedPair) -> Result<Self, Failure> {
         let Egress { name, cluster, connections, door } = egress;
-        let site = Site { name: name.into(), cluster, places: Places::new(connections) };
+        let site = Site { name: name.into(), cluster, places: EntryPointSlots::new(connections) };
         let door = match door {
             EgressDoor::Tcp(tcp) => self::tcp(tcp, pair)?,
             EgressDoor::Unix(EgressUnix { path, uids }) => {
@@ -54,7 +54,7 @@ impl Way {
     }
 
     /// The connections that it may have.
-    pub(super) fn places(&self) -> Places {
+    pub(super) fn places(&self) -> EntryPointSlots {
         self.site.places.clone()
     }
 
@@ -80,8 +80,8 @@ impl Way {
 
 impl Site {
     /// The way in that a principal of it has come by.
-    fn way_in(&self, principal: Authenticated) -> WayIn {
-        WayIn { principal, cluster: self.cluster.clone(), places: self.places.clone() }
+    fn way_in(&self, principal: Authenticated) -> EntryPoint {
+        EntryPoint { principal, cluster: self.cluster.clone(), slots: self.places.clone() }
     }
 
     /// Notes that somebody may not come.
@@ -104,7 +104,7 @@ async fn serve(accepted: Accepted, site: Site, client_name: Arc<str>, gateway: G
     let Entered::Caller(stream) = entered else { return };
     let chain = stream.peer_certificates().unwrap_or_default();
     match identity::by_certificate(&site.name, chain, &client_name) {
-        Ok(principal) => gateway.serve_way_in(stream, site.way_in(principal)).await,
+        Ok(principal) => gateway.serve_entry_point(stream, site.way_in(principal)).await,
         Err(why) => {
             log.stranger(stream.peer().ip(), Why::Refused);
             site.refused(stream.peer(), &why);
@@ -144,7 +144,7 @@ async fn serve_local(stream: UnixStream, uids: &[u32], site: Site, gateway: Gate
         }
     };
     match identity::by_socket(&site.name, uid, uids) {
-        Ok(principal) => gateway.serve_local_way_in(stream, site.way_in(principal)).await,
+        Ok(principal) => gateway.serve_local_entry_point(stream, site.way_in(principal)).await,
         Err(why) => {
             log.stranger(Ipv4Addr::LOCALHOST.into(), Why::Refused);
             site.refused("a Unix socket", &why);

@@ -54,7 +54,7 @@ impl WaysIn {
         let passthrough = self.passthrough.as_ref().map(Passthrough::uses);
         let vip = self.vip.as_ref().map(Vip::uses);
         move || {
-            let of_egress = egress.iter().map(gateway::Places::used).max_by_key(|(_, most)| *most);
+            let of_egress = egress.iter().map(gateway::EntryPointSlots::used).max_by_key(|(_, most)| *most);
             let of_egress = of_egress.map(|(max, most)| Use { limit: "egress_connections", max, most });
             let passing = passthrough.as_ref().map(|uses| uses()).into_iter().flatten();
             let by_address = vip.as_ref().map(|uses| uses()).into_iter().flatten();

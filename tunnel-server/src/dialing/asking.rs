@@ -9,8 +9,8 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::{Connected, Dials, NotConnected};
-use crate::exchanges::Live;
-use crate::exchanges::record::{Origin, of_caller};
+use crate::exchanges::RunningExchange;
+use crate::exchanges::audit::{Origin, event_of_caller};
 use crate::identity::Caller;
 use crate::metrics;
 use crate::permit::{Dial, Permit};
@@ -67,37 +67,38 @@ impl Dials {
     pub(crate) async fn begin<R: Refuses>(
         &self,
         asking: &Asking<'_>,
-        permitted: impl Future<Output = Result<(Permit<Dial>, Live), R>>,
+        permitted: impl Future<Output = Result<(Permit<Dial>, RunningExchange), R>>,
     ) -> Result<(Connected, Share), R> {
         let Asking { caller, listener, from, target, kind } = *asking;
         // Before anything is written of it: who asks too fast fills no log.
         self.shares().ask(caller)?;
         let audit_id = Uuid::now_v7().to_string();
         let origin = Origin { listener, source: from.to_string(), address: Some(from), audit_id: &audit_id };
-        let event = of_caller(caller, origin, "dial", "dial", target);
+        let event = event_of_caller(caller, origin, "dial", "dial", target);
         let (permit, live) = match permitted.await {
             Ok(permitted) => permitted,
             Err(refusal) => {
                 let event = forbidden(event, refusal.fault());
                 let completion = Completion::new(Some(status_of(&refusal)), EndReason::Refused);
-                self.recorder().told(event, completion).await.map_err(NotConnected::from)?;
+                self.recorder().write_completed(event, completion).await.map_err(NotConnected::from)?;
                 return Err(refusal);
             }
         };
         let share = self.shares().take(permit.caller(), &permit.what().cluster, kind)?;
         let mut share = share.seated().await?;
         let event = event.with(Note::Target, permit.what().target.to_string());
-        let recorded = self.recorder().intent((permit, live), event).await.map_err(NotConnected::from)?;
+        let recorded =
+            self.recorder().write_intent((permit, live), event).await.map_err(NotConnected::from)?;
         let connected = match self.connect(&recorded, &audit_id).await {
             Ok(connected) => connected,
             Err(fault) => {
                 let end = fault.end();
                 let refusal = R::from(fault);
-                recorded.record().refused(status_of(&refusal), end);
+                recorded.entry().set_refused(status_of(&refusal), end);
                 return Err(refusal);
             }
         };
-        recorded.record().answered(StatusCode::OK);
+        recorded.entry().set_status(StatusCode::OK);
         share.begun();
         Ok((connected, share))
     }

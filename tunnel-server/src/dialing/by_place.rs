@@ -201,5 +201,5 @@ pub(crate) fn count_stranger(
 ) {
     debug!(%from, %why, "not let in");
     metrics::refused(cause);
-    dials.recorder().stranger(from.ip().to_canonical(), Why::Refused);
+    dials.recorder().count_unauthenticated(from.ip().to_canonical(), Why::Refused);
 }

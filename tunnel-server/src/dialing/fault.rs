@@ -7,8 +7,8 @@ use proto::ClusterId;
 use proto::wire::not_connected::Reason;
 
 use super::{REPLY_MAX, meant};
-use crate::exchanges::Ended;
-use crate::exchanges::record::ended_by;
+use crate::exchanges::TerminationReason;
+use crate::exchanges::audit::end_reason;
 use crate::permit::{Forbidden, NotDelegated};
 use crate::registry::NoTunnel;
 
@@ -17,7 +17,7 @@ use crate::registry::NoTunnel;
 pub enum NotConnected {
     /// It may not go on, or not even begin.
     #[error("{0}")]
-    Ended(#[from] Ended),
+    Ended(#[from] TerminationReason),
     /// Policy does not let this caller dial this.
     #[error("{0}")]
     Forbidden(#[from] Forbidden),
@@ -86,7 +86,7 @@ impl NotConnected {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Ended(Ended::PolicyChanged | Ended::ForbiddenByHost)
+            Self::Ended(TerminationReason::PolicyChanged | TerminationReason::ForbiddenByHost)
             | Self::Forbidden(_)
             | Self::NotDelegated(NotDelegated::Forbidden { .. })
             | Self::Ambiguous(..)
@@ -96,11 +96,13 @@ impl NotConnected {
             | Self::ByAgent(.., Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special) => {
                 StatusCode::FORBIDDEN
             }
-            Self::Ended(Ended::Revoked | Ended::Expired | Ended::TooOld) => StatusCode::UNAUTHORIZED,
+            Self::Ended(
+                TerminationReason::Revoked | TerminationReason::Expired | TerminationReason::TooOld,
+            ) => StatusCode::UNAUTHORIZED,
             Self::NoTunnel(_)
             | Self::NoStream(_)
             | Self::NotRecorded(_)
-            | Self::Ended(Ended::HostAway)
+            | Self::Ended(TerminationReason::HostAway)
             | Self::NotDelegated(NotDelegated::Away)
             | Self::ByAgent(.., Reason::Limit) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ByAgent(
@@ -122,14 +124,13 @@ impl NotConnected {
     #[must_use]
     pub fn cause(&self) -> &'static str {
         match self {
-            Self::Ended(Ended::Revoked) => "CredentialRevoked",
-            Self::Ended(Ended::Expired) => "CredentialExpired",
-            Self::Ended(Ended::PolicyChanged) => "PolicyChanged",
-            Self::Ended(Ended::TooOld) => "SessionTooOld",
-            Self::Ended(Ended::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) => {
-                "ForbiddenByHost"
-            }
-            Self::Ended(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => "HostAway",
+            Self::Ended(TerminationReason::Revoked) => "CredentialRevoked",
+            Self::Ended(TerminationReason::Expired) => "CredentialExpired",
+            Self::Ended(TerminationReason::PolicyChanged) => "PolicyChanged",
+            Self::Ended(TerminationReason::TooOld) => "SessionTooOld",
+            Self::Ended(TerminationReason::ForbiddenByHost)
+            | Self::NotDelegated(NotDelegated::Forbidden { .. }) => "ForbiddenByHost",
+            Self::Ended(TerminationReason::HostAway) | Self::NotDelegated(NotDelegated::Away) => "HostAway",
             Self::Forbidden(_) => "ForbiddenByPolicy",
             Self::Ambiguous(..) => "TargetAmbiguous",
             Self::Nowhere(_) | Self::NotOfCluster(..) | Self::NotAdvertised(..) => "TargetRefused",
@@ -173,7 +174,7 @@ impl NotConnected {
     #[must_use]
     pub fn end(&self) -> EndReason {
         match self {
-            Self::Ended(why) => ended_by(*why),
+            Self::Ended(why) => end_reason(*why),
             Self::Forbidden(_)
             | Self::NotDelegated(_)
             | Self::Ambiguous(..)

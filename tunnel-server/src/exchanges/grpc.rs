@@ -1,9 +1,9 @@
-//! How the audit log says what became of a call of gRPC.
+//! The outcome of a gRPC call as an HTTP status, which is what the audit log holds.
 
 use audit::Status;
 use tonic::Code;
 
-/// The status of HTTP that says the same; a reader of the log knows those.
+/// The HTTP status of the same meaning, with the name of the gRPC code as its reason.
 pub(crate) fn status(code: Code) -> Status {
     let (code, reason) = match code {
         Code::Ok => (200, ""),

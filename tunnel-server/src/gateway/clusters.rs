@@ -1,4 +1,4 @@
-//! `GET /clusters`: what this caller may reach.
+//! `GET /clusters`: the list of the clusters that the caller may reach.
 
 use std::time::UNIX_EPOCH;
 
@@ -15,8 +15,8 @@ use crate::identity::Caller;
 use crate::permit::Edition;
 use crate::registry::{Listed, ListedTunnel, Registry};
 
-/// The clusters that are there and that policy lets this caller reach, as a Kubernetes list. Others are not named,
-/// not even by their number.
+/// Answers with the clusters that the policy lets this caller reach, as a Kubernetes list. It reveals nothing
+/// about others, not even their number.
 pub(super) fn list(registry: &Registry, policy: &Edition, caller: &Caller) -> Response<AnswerBody> {
     let may_reach = |cluster: &ClusterId, record: &Cluster| {
         policy.may_reach(caller, cluster, &ClusterFacts { labels: record.labels.clone() })
@@ -49,7 +49,7 @@ fn tunnel(tunnel: &ListedTunnel) -> Value {
     json!({
         "agent": tunnel.agent.instance(),
         "health": match tunnel.health {
-            Health::Live => "Live",
+            Health::Live => "RunningExchange",
             Health::Suspect => "Suspect",
             Health::Lost => "Lost",
         },

@@ -1,4 +1,4 @@
-//! One caller's connection: HTTP/1.1 or HTTP/2, with limits, until it ends or the drain asks it to.
+//! Serves one caller's connection by HTTP/1.1 or HTTP/2, with limits, until it ends or the server drains.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -10,112 +10,114 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
-use super::aside::Aside;
-use super::linger::Lingering;
-use super::patience::Waits;
-use super::{Gateway, WayIn, hangup};
-use crate::identity::Certified;
+use super::disconnect::{self, ExchangeState};
+use super::entry_point::EntryPoint;
+use super::linger::LingeringStream;
+use super::peer::Peer;
+use super::state::Gateway;
 use crate::listener::CallerStream;
 
 /// Streams of one HTTP/2 connection. Go's programs open another connection beyond it.
 const STREAMS_MAX: u32 = 250;
 
-/// What one caller's stream may have in flight towards a cluster that does not read.
-pub(super) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// Flow-control window of one caller's stream, in bytes: the most it has in flight towards a cluster that
+/// does not read.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 
-/// All streams together: the connection's window never binds before the streams' own, because it is shared.
+/// Flow-control window of a connection. It never limits before the windows of its streams do, because they
+/// share it.
 const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX * STREAM_WINDOW_BYTES;
 
-/// What hyper holds for one stream of a caller that does not read.
+/// Most bytes that hyper buffers for one stream whose caller does not read.
 const SEND_BYTES_MAX: usize = 64 * 1024;
 
-/// Largest head, in bytes. Beyond it HTTP/1.1 gets 431 and HTTP/2 a stream error.
+/// Largest head, in bytes. A larger one is answered with 431 on HTTP/1.1 and with a stream error on HTTP/2.
 const HEAD_BYTES_MAX: u32 = proto::headers::HEADER_BYTES_MAX as u32;
 
-/// A head of HTTP/1.1 arrives within this time, counted from the end of the exchange before: slow heads and idle
-/// connections are one thing to hyper. Longer than Go's clients keep idle connections (90 s) would be of no use.
+/// Time for the head of an HTTP/1.1 request, counted from the end of the exchange before, because hyper does
+/// not tell slow heads from idle connections. More would be of no use: Go's clients keep idle connections for
+/// 90 s.
 const HEAD_OR_IDLE_MAX: Duration = Duration::from_secs(90);
 
-/// An HTTP/2 connection that does not answer a PING is dead.
+/// Interval and deadline of PINGs. An HTTP/2 connection that does not answer one is closed.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_MAX: Duration = Duration::from_secs(20);
+
+/// Bytes that are read and dropped while a connection lingers: as much as one upload can have in flight.
+const LINGER_BYTES_MAX: usize = STREAM_WINDOW_BYTES as usize;
 
 /// Resets that a caller may provoke before its connection is closed (CVE-2023-44487, CVE-2025-8671).
 const PENDING_RESETS_MAX: usize = 20;
 const LOCAL_RESETS_MAX: usize = 1024;
 
-/// Who is at the other end of a connection.
-pub struct Peer {
-    pub(super) address: SocketAddr,
-    /// Whether that is nobody's, because it came by a Unix socket.
-    pub(super) is_local: bool,
-    pub(super) server_name: Option<String>,
-    pub(super) certified: Option<Certified>,
-    /// For clusters that are away.
-    pub(super) waits: Waits,
-    /// By which it came, if not by the callers' own door.
-    pub(super) way_in: Option<WayIn>,
-    /// Where its logins fail too often.
-    pub(super) aside: Aside,
-}
-
 impl Gateway {
-    /// Whose connection this is: its address, the name that it asked TLS for, and its certificate, if it showed one. One that
-    /// names another role is no caller's.
-    fn peer(&self, stream: &CallerStream) -> Peer {
-        let certified = stream.peer_certificates().and_then(|chain| self.0.authenticator.read(chain));
-        let server_name = stream.server_name().map(str::to_owned);
-        let address = stream.peer();
-        let (waits, aside) = (Waits::default(), Aside::default());
-        Peer { address, is_local: false, server_name, certified, waits, way_in: None, aside }
-    }
-
-    /// Serves a connection whose handshake is done, until it ends. In a drain it takes no more requests and ends with
-    /// its last answer.
+    /// Serves a connection after its TLS handshake, until it ends. During a drain it accepts no more requests
+    /// and ends after its last answer.
     pub async fn serve_connection(self, stream: CallerStream) {
-        let (peer, is_h2) = (self.peer(&stream), stream.is_http2());
+        let certified = stream.peer_certificates().and_then(|chain| self.0.authenticator.read(chain));
+        let peer = Peer::caller(stream.peer(), stream.server_name().map(str::to_owned), certified);
+        let is_h2 = stream.is_http2();
         let stream = stream.into_stream();
         if is_h2 {
-            let (peer, scope) = (Arc::new(peer), self.0.passage.scope.clone());
+            let (peer, scope) = (Arc::new(peer), self.0.forwarding.scope.clone());
             let served = Box::pin(self.serve_h2(stream, Arc::clone(&peer), scope.clone()));
-            note(peer.aside.drive(served, &scope).await, peer.address);
+            log_end(peer.low_priority.drive(served, &scope).await, peer.address);
         } else {
-            let (stream, hung_up, exchange) = hangup::watch(stream);
-            self.serve_to_its_end(stream, peer, Some(exchange), hung_up).await;
+            self.serve_watched(stream, peer).await;
         }
     }
 
-    /// The same of one that speaks HTTP/1.1, which ends when `hung_up` resolves, too.
-    pub(super) async fn serve_to_its_end<S>(
+    /// Serves a connection by `entry_point` after its TLS handshake, until it ends or becomes a target's.
+    pub async fn serve_entry_point(self, stream: CallerStream, entry_point: EntryPoint) {
+        let peer = Peer::of_entry_point(entry_point, Some(stream.peer()));
+        self.serve_watched(stream.into_stream(), peer).await;
+    }
+
+    /// Serves a connection by `entry_point` at a Unix socket, until it ends or becomes a target's.
+    pub async fn serve_local_entry_point(self, stream: UnixStream, entry_point: EntryPoint) {
+        let peer = Peer::of_entry_point(entry_point, None);
+        // hyper sees a disconnect itself if no bytes follow the request. A caller that sends more there waits
+        // for its answer.
+        self.serve_to_end(TokioIo::new(stream), peer, None, std::future::pending()).await;
+    }
+
+    /// Serves an HTTP/1.1 connection, and watches for its disconnect.
+    async fn serve_watched(self, stream: TlsStream<TcpStream>, peer: Peer) {
+        let (stream, disconnected, state) = disconnect::watch(stream, LINGER_BYTES_MAX);
+        self.serve_to_end(stream, peer, Some(state), disconnected).await;
+    }
+
+    /// Serves an HTTP/1.1 connection until it ends or `disconnected` resolves.
+    async fn serve_to_end<S>(
         self,
         stream: S,
         peer: Peer,
-        watched: Option<Arc<hangup::Exchange>>,
-        hung_up: impl Future<Output = ()> + Send + 'static,
+        state: Option<Arc<ExchangeState>>,
+        disconnected: impl Future<Output = ()> + Send + 'static,
     ) where
         S: Read + Write + Unpin + Send + 'static,
     {
-        let (peer, scope) = (Arc::new(peer), self.0.passage.scope.clone());
-        let served = Box::pin(self.serve_h1(stream, Arc::clone(&peer), watched, hung_up, scope.clone()));
-        note(peer.aside.drive(served, &scope).await, peer.address);
+        let (peer, scope) = (Arc::new(peer), self.0.forwarding.scope.clone());
+        let served = Box::pin(self.serve_h1(stream, Arc::clone(&peer), state, disconnected, scope.clone()));
+        log_end(peer.low_priority.drive(served, &scope).await, peer.address);
     }
 
     async fn serve_h1<S>(
         self,
         stream: S,
         peer: Arc<Peer>,
-        watched: Option<Arc<hangup::Exchange>>,
-        hung_up: impl Future<Output = ()>,
+        state: Option<Arc<ExchangeState>>,
+        disconnected: impl Future<Output = ()>,
         scope: Scope,
     ) -> hyper::Result<()>
     where
         S: Read + Write + Unpin + Send + 'static,
     {
-        let service = TowerToHyperService::new(self.stack(peer, watched));
+        let service = TowerToHyperService::new(self.stack(peer, state));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_OR_IDLE_MAX)
@@ -127,16 +129,16 @@ impl Gateway {
             .serve_connection(stream, service)
             .with_upgrades();
         let mut connection = pin!(connection);
-        let mut hung_up = pin!(hung_up);
+        let mut disconnected = pin!(disconnected);
         let mut draining = pin!(scope.draining());
         let mut drains = false;
         loop {
-            // All arms are cancel-safe: each is polled by reference. Biased, so that hyper reads first and the watch
-            // for a hang-up only reads what hyper does not.
+            // All arms are cancel-safe: each is polled by reference. Biased, so that hyper reads first and
+            // the watch for a disconnect only reads what hyper does not.
             tokio::select! {
                 biased;
                 served = &mut connection => return served,
-                () = &mut hung_up => return Ok(()),
+                () = &mut disconnected => return Ok(()),
                 () = &mut draining, if !drains => {
                     drains = true;
                     connection.as_mut().graceful_shutdown();
@@ -164,7 +166,7 @@ impl Gateway {
             .max_local_error_reset_streams(LOCAL_RESETS_MAX)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_MAX)
-            .serve_connection(TokioIo::new(Lingering::new(stream)), service);
+            .serve_connection(TokioIo::new(LingeringStream::new(stream, LINGER_BYTES_MAX)), service);
         let mut connection = pin!(connection);
         // Both arms are cancel-safe: each is polled by reference.
         tokio::select! {
@@ -175,7 +177,8 @@ impl Gateway {
     }
 }
 
-fn note(served: Option<hyper::Result<()>>, from: SocketAddr) {
+/// Logs the error with which a connection broke.
+fn log_end(served: Option<hyper::Result<()>>, from: SocketAddr) {
     if let Some(Err(error)) = served {
         debug!(%from, error = %chain(&error), "a caller's connection broke");
     }

@@ -1,8 +1,9 @@
-//! A connection that is closed for writing first, and for reading when the other end has closed, too, or soon enough.
+//! A lingering close: the connection is closed for writing first, and for reading once the other end has
+//! closed too, or at a limit.
 //!
-//! Who closes a TCP connection while words lie unread answers by RST (RFC 1122, section 4.2.2.13), and what it had said and the other
-//! end has not acknowledged is never sent: a window update of HTTP/2 would cut off the last bytes of a download, and the rest of an
-//! upload that is refused the refusal (RFC 9112, section 9.6).
+//! A kernel that closes a TCP connection with unread bytes sends RST (RFC 1122, section 4.2.2.13) and drops
+//! what the other end has not acknowledged. An unread HTTP/2 window update would cut off the last bytes of a
+//! download, and the rest of a refused upload would cut off the refusal (RFC 9112, section 9.6).
 
 use std::io;
 use std::pin::Pin;
@@ -12,39 +13,41 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Who says nothing for so long behind our end is not waited for. Who still takes what was said acknowledges that in words of HTTP/2, or
-/// goes on with its upload.
+/// Longest silence of the other end after our own end. A peer that still reads sends HTTP/2 acknowledgements
+/// or the rest of its upload.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// How long it is read on behind the own end, in all. At 1 Mbit/s that is as much as Linux holds of what was said (4 MB, `tcp_wmem`).
+/// Longest time to read after our own end. At 1 Mbit/s that is enough for all that Linux buffers (4 MB,
+/// `tcp_wmem`).
 const LINGER_MAX: Duration = Duration::from_secs(30);
 
-/// What is read and passed over meanwhile: as much as an upload may have on its way.
-const LINGER_BYTES_MAX: usize = super::connection::STREAM_WINDOW_BYTES as usize;
-
-/// Bytes that one read takes.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 4 * 1024;
 
-/// Ends with `poll_shutdown`, behind which nothing is to be read: of no use to connections whose halves end by themselves.
-pub(super) struct Lingering<S> {
+/// A stream that lingers in `poll_shutdown`, after which nothing is to be read. It does not suit connections
+/// whose halves end independently.
+pub(super) struct LingeringStream<S> {
     stream: S,
-    state: State,
+    state: LingerState,
+    /// Most bytes that are read and dropped while lingering.
+    bytes_max: usize,
 }
 
-enum State {
+enum LingerState {
     Open,
-    /// Nothing more is said.
-    Lingers {
+    /// Our own end was sent.
+    Lingering {
         silence: Pin<Box<Sleep>>,
         until: Instant,
         read: usize,
     },
-    Over,
+    Closed,
 }
 
-impl<S> Lingering<S> {
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, state: State::Open }
+impl<S> LingeringStream<S> {
+    /// Wraps a stream that reads and drops up to `bytes_max` bytes while it lingers.
+    pub(super) fn new(stream: S, bytes_max: usize) -> Self {
+        Self { stream, state: LingerState::Open, bytes_max }
     }
 
     pub(super) fn get_ref(&self) -> &S {
@@ -60,7 +63,7 @@ impl<S> Lingering<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Lingering<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LingeringStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -70,7 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Lingering<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LingeringStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -92,30 +95,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, state } = &mut *self;
+        let Self { stream, state, bytes_max } = &mut *self;
         let mut stream = Pin::new(stream);
         loop {
             match state {
-                State::Open => {
+                LingerState::Open => {
                     ready!(stream.as_mut().poll_shutdown(cx))?;
                     let silence = Box::pin(sleep(SILENCE_MAX));
-                    *state = State::Lingers { silence, until: Instant::now() + LINGER_MAX, read: 0 };
+                    *state = LingerState::Lingering { silence, until: Instant::now() + LINGER_MAX, read: 0 };
                 }
-                State::Lingers { silence, until, read } => {
-                    let mut words = [0; READ_BYTES];
-                    let mut words = ReadBuf::new(&mut words);
+                LingerState::Lingering { silence, until, read } => {
+                    let mut buffer = [0; READ_BYTES];
+                    let mut buffer = ReadBuf::new(&mut buffer);
                     if silence.as_mut().poll(cx).is_pending() {
-                        // What cannot be read has ended, too: nothing is in it then, and our own end was said.
-                        let _ = ready!(stream.as_mut().poll_read(cx, &mut words));
+                        // A read error ends the connection too: the buffer is empty then, and our own end was
+                        // sent.
+                        let _ = ready!(stream.as_mut().poll_read(cx, &mut buffer));
                     }
-                    *read += words.filled().len();
-                    if words.filled().is_empty() || *read > LINGER_BYTES_MAX {
-                        *state = State::Over;
+                    *read += buffer.filled().len();
+                    if buffer.filled().is_empty() || *read > *bytes_max {
+                        *state = LingerState::Closed;
                     } else {
                         silence.as_mut().reset((Instant::now() + SILENCE_MAX).min(*until));
                     }
                 }
-                State::Over => return Poll::Ready(Ok(())),
+                LingerState::Closed => return Poll::Ready(Ok(())),
             }
         }
     }
@@ -129,15 +133,17 @@ mod tests {
 
     use super::*;
 
-    /// More than the other end's kernel takes of what is not read.
+    /// More than the kernel of the other end buffers unread.
     const ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
+    const LINGER_BYTES_MAX: usize = 256 * 1024;
+
     #[tokio::test]
-    async fn the_last_bytes_arrive_though_the_callers_last_words_are_not_read() {
+    async fn the_last_bytes_arrive_although_the_callers_last_bytes_are_unread() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let mut stream = Lingering::new(stream);
+        let mut stream = LingeringStream::new(stream, LINGER_BYTES_MAX);
         let answers = async {
             stream.write_all(&vec![0; ANSWER_BYTES]).await.unwrap();
             stream.shutdown().await.unwrap();
@@ -145,7 +151,7 @@ mod tests {
         };
         let reads = async {
             caller.write_all(b"more room").await.unwrap();
-            // The kernels hold the rest of the answer when the server has said its end.
+            // The kernels hold the rest of the answer when the server has sent its end.
             let mut read = 0;
             let mut chunk = vec![0; 64 * 1024];
             loop {
@@ -165,24 +171,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_who_does_not_close_is_waited_for_no_longer_than_it_may() {
+    async fn a_caller_that_does_not_close_is_waited_for_up_to_the_limit() {
         let (stream, mut caller) = duplex(64);
-        let mut stream = Lingering::new(stream);
+        let mut stream = LingeringStream::new(stream, LINGER_BYTES_MAX);
         let began = Instant::now();
         timeout(2 * SILENCE_MAX, stream.shutdown()).await.unwrap().unwrap();
         assert_eq!(began.elapsed(), SILENCE_MAX);
 
         let mut read = Vec::new();
         caller.read_to_end(&mut read).await.unwrap();
-        assert_eq!(read, b"", "the end was said");
+        assert_eq!(read, b"", "the end was sent");
         stream.shutdown().await.unwrap();
         assert_eq!(began.elapsed(), SILENCE_MAX, "once");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_still_talks_is_read_on_and_not_for_ever() {
+    async fn a_caller_that_still_sends_is_read_up_to_the_longest_time() {
         let (stream, mut caller) = duplex(64);
-        let mut stream = Lingering::new(stream);
+        let mut stream = LingeringStream::new(stream, LINGER_BYTES_MAX);
         let began = Instant::now();
         let talks = async {
             while caller.write_all(b"more room").await.is_ok() {
@@ -200,16 +206,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_of_a_caller_is_read_than_may_be() {
+    async fn no_more_bytes_are_read_than_the_limit() {
         let (stream, caller) = duplex(READ_BYTES);
-        let mut stream = Lingering::new(stream);
+        let mut stream = LingeringStream::new(stream, LINGER_BYTES_MAX);
         let began = Instant::now();
-        let (mut said, mut caller) = (0, caller);
+        let (mut sent, mut caller) = (0, caller);
         let floods = async {
-            while said < 4 * LINGER_BYTES_MAX
+            while sent < 4 * LINGER_BYTES_MAX
                 && let Ok(more) = caller.write(&[0; READ_BYTES]).await
             {
-                said += more;
+                sent += more;
             }
         };
         let closes = async {
@@ -218,7 +224,7 @@ mod tests {
         };
         timeout(SILENCE_MAX, async { tokio::join!(floods, closes) }).await.unwrap();
         assert_eq!(began.elapsed(), Duration::ZERO);
-        let room = LINGER_BYTES_MAX..=LINGER_BYTES_MAX + 2 * READ_BYTES;
-        assert!(room.contains(&said), "{said} bytes");
+        let expected = LINGER_BYTES_MAX..=LINGER_BYTES_MAX + 2 * READ_BYTES;
+        assert!(expected.contains(&sent), "{sent} bytes");
     }
 }

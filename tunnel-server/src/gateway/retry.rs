@@ -1,4 +1,4 @@
-//! Reads that are sent again over another tunnel, because theirs was lost before the first byte of their answer.
+//! Repeats a read over another tunnel when its own tunnel was lost before the first byte of the answer.
 
 use std::future::pending;
 use std::pin::pin;
@@ -10,20 +10,21 @@ use policy::action::Verb;
 use proto::{AbortCode, ClusterId};
 use tracing::debug;
 
-use super::forward::{Answered, Exchange, Passage, Sent};
-use super::patience::Wait;
+use super::forward::{ForwardContext, OpenedExchange, TunnelResponse};
+use super::guarded_body::CallerBody;
+use super::park_timeout::ParkWait;
 use super::refusal::Refusal;
-use super::stack::CallerBody;
-use crate::exchanges::record::Recorded;
+use super::request_body::{RequestBody, without_body};
+use crate::exchanges::audit::Audited;
 use crate::metrics::{self, Retried};
 use crate::permit::Permit;
 
-/// How often a read is sent again at most: the agent that it is sent to next may be the next to die, but what kills whoever is
-/// asked it is not asked everybody.
+/// Limits how many agents see the same request, so that a request that crashes agents cannot crash all of
+/// them.
 const READ_AGAIN_MAX: usize = 2;
 
-/// Whether a request may reach an API server more than once: a get, list or watch without a body. Neither an upgrade, whose method
-/// is GET, nor a GET under a `proxy` is one: both may have effects.
+/// Whether a request may reach an API server more than once: a get, list or watch without a body. An upgrade,
+/// whose method is GET, and a GET under a `proxy` may not, because both may have effects.
 pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> bool {
     let is_read = match permit.action().verb() {
         Verb::Get | Verb::List | Verb::Watch | Verb::Head => true,
@@ -40,69 +41,63 @@ pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> b
     is_read && matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream()
 }
 
-/// Sends a request that [`is_repeatable`] and asks for `path`, and sends it again, up to [`READ_AGAIN_MAX`] times, where its
-/// tunnel is lost without a byte of the answer, or is silent while another tunnel of the cluster is not.
+/// Sends a request that [`is_repeatable`], with `path` in place of its own. Repeats it up to
+/// [`READ_AGAIN_MAX`] times if its tunnel is lost before a byte of the answer, or is silent while another
+/// tunnel of the cluster is not.
 pub(super) async fn read(
-    recorded: Recorded,
+    audited: Audited,
     request: Request<CallerBody>,
     path: PathAndQuery,
-    passage: &Passage,
-    wait: Wait<'_>,
-) -> Result<Answered, Refusal> {
-    let cluster = recorded.permit().action().cluster().clone();
-    let (mut request, mut wait) = (request.map(Sent::Caller), wait);
+    context: &ForwardContext,
+    wait: ParkWait<'_>,
+) -> Result<TunnelResponse, Refusal> {
+    let cluster = audited.permit().action().cluster().clone();
+    let (mut request, mut wait) = (request.map(RequestBody::Caller), wait);
     for _ in 0..READ_AGAIN_MAX {
-        let again = copied(&request);
-        let exchange = Exchange::begin(recorded.clone(), &request, passage, wait).await?.asking(path.clone());
-        let retried = match unless_lost(exchange, request, &cluster, passage).await {
+        let copy = without_body(&request);
+        let opened =
+            OpenedExchange::open(audited.clone(), &request, context, wait).await?.with_path(path.clone());
+        let retried = match send_unless_lost(opened, request, &cluster, context).await {
             Ok(answered) => return answered,
             Err(retried) => retried,
         };
         debug!(%cluster, ?retried, "a read is sent again");
         metrics::read_retried(retried);
-        (request, wait) = (again, wait.again());
+        (request, wait) = (copy, wait.repeated());
     }
-    Exchange::begin(recorded, &request, passage, wait).await?.asking(path).ask(request).await
+    OpenedExchange::open(audited, &request, context, wait).await?.with_path(path).send(request).await
 }
 
-/// What became of a request, or why it is to be sent over another tunnel, not a byte of an answer having come.
-async fn unless_lost(
-    exchange: Exchange,
-    request: Request<Sent>,
+/// Sends a request. Returns its outcome, or why it is to be repeated over another tunnel; no byte of an
+/// answer has come then.
+async fn send_unless_lost(
+    opened: OpenedExchange,
+    request: Request<RequestBody>,
     cluster: &ClusterId,
-    passage: &Passage,
-) -> Result<Result<Answered, Refusal>, Retried> {
-    let (route, taking) = (exchange.route.clone(), exchange.stream.taking());
+    context: &ForwardContext,
+) -> Result<Result<TunnelResponse, Refusal>, Retried> {
+    let (route, read_progress) = (opened.route.clone(), opened.stream.read_progress());
     let moved = async {
-        passage.registry.settled_elsewhere(cluster, &route).await;
-        if taking.has_begun() {
-            // An answer that has begun is waited for where it is.
+        context.registry.settled_elsewhere(cluster, &route).await;
+        if read_progress.has_begun() {
+            // An answer that has begun is awaited where it is.
             pending::<()>().await;
         }
     };
-    let mut asking = pin!(exchange.ask(request));
-    // Both arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that an answer that is there counts.
+    let mut sent = pin!(opened.send(request));
+    // Both arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that an answer that is
+    // there counts.
     tokio::select! {
         biased;
-        answered = &mut asking => match answered {
-            Err(refusal) if was_lost(&refusal) && !taking.has_begun() => Err(Retried::Lost),
+        answered = &mut sent => match answered {
+            Err(refusal) if was_lost(&refusal) && !read_progress.has_begun() => Err(Retried::Lost),
             answered => Ok(answered),
         },
         () = moved => Err(Retried::Silent),
     }
 }
 
-/// Whether an exchange ended with its tunnel, or with an agent that stops.
+/// Whether an exchange ended with its tunnel, or with a stopping agent.
 fn was_lost(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Lost(_) | Refusal::Aborted(_, AbortCode::Draining | AbortCode::Abandoned))
-}
-
-/// The same head without a body.
-pub(super) fn copied<B>(request: &Request<B>) -> Request<Sent> {
-    let mut again = Request::new(Sent::Nothing);
-    *again.method_mut() = request.method().clone();
-    *again.uri_mut() = request.uri().clone();
-    *again.version_mut() = request.version();
-    *again.headers_mut() = request.headers().clone();
-    again
 }

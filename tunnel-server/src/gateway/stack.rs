@@ -1,7 +1,7 @@
-//! What every request passes before anybody looks at what it asks: layers of one shape, from the outside in.
+//! The layers that every request passes before it is authenticated, from the outside in.
 //!
-//! What comes to know something (who asks, for what, whether they may) is no layer but [`Gateway::served`], where each
-//! step takes the proof of the one before. One `service_fn` joins the two worlds.
+//! Authentication and what follows is no layer but [`Gateway::respond`], where each step takes the proof of
+//! the one before. `service_fn` joins the two.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -9,56 +9,43 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use daemon::metrics::exchanges::Exchanges;
-use http::{HeaderName, HeaderValue, Method, Request, Response};
+use http::{Method, Request, Response};
 use hyper::body::{Body, Incoming};
 use proto::headers;
 use tokio::sync::Semaphore;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
-use tower_http::request_id::{MakeRequestId, PropagateRequestIdLayer, RequestId, SetRequestIdLayer};
+use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 use tower_http::trace::TraceLayer;
 use tracing::{Span, debug_span, field};
-use uuid::Uuid;
 
-use super::body::{AnswerBody, BrokenOff};
-use super::held::{Held, Slot};
-use super::{Gateway, Peer, Refusal, browsers, hangup, refused};
-
-/// The header that names an exchange.
-pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static(headers::AUDIT_ID);
-
-/// The body of a request as it comes out of the stack, holding its place.
-pub(super) type CallerBody = Held<Incoming, Slot>;
-
-/// A service in the stack: it answers whatever happens, and each of its clones is as good.
-pub(super) trait Serve<In, Out>:
-    Service<Request<In>, Response = Response<Out>, Error = Infallible, Future: Send> + Clone + Send + 'static
-{
-}
-
-impl<T, In, Out> Serve<In, Out> for T where
-    T: Service<Request<In>, Response = Response<Out>, Error = Infallible, Future: Send>
-        + Clone
-        + Send
-        + 'static
-{
-}
+use super::audit_id::{AUDIT_ID, NewAuditId, audit_id, keep_valid_audit_id};
+use super::body::{AnswerBody, refused};
+use super::cross_origin;
+use super::disconnect::{self, ExchangeState, RunningGuard};
+use super::guarded_body::{CallerBody, GuardedBody, RequestSlot};
+use super::layer::HttpService;
+use super::peer::Peer;
+use super::refusal::Refusal;
+use super::state::Gateway;
+use super::tunnel_body::BodyError;
 
 impl Gateway {
-    /// The way of every request over one caller's connection, which is `watched` where it speaks HTTP/1.1.
+    /// The service for the requests of one connection. `state` is there on HTTP/1.1, where a disconnect is
+    /// watched for.
     pub(super) fn stack(
         self,
         peer: Arc<Peer>,
-        watched: Option<Arc<hangup::Exchange>>,
+        state: Option<Arc<ExchangeState>>,
     ) -> impl Service<
         Request<Incoming>,
-        Response = Response<impl Body<Data = Bytes, Error = BrokenOff> + Send + 'static>,
+        Response = Response<impl Body<Data = Bytes, Error = BodyError> + Send + 'static>,
         Error = Infallible,
         Future: Send,
     > + Clone {
         let (from, slots) = (peer.address, Arc::clone(&self.0.slots));
-        let (exchanges, origins) = (self.0.exchanges.clone(), Arc::clone(&self.0.browser_origins));
+        let (metrics, origins) = (self.0.request_metrics.clone(), Arc::clone(&self.0.browser_origins));
         ServiceBuilder::new()
-            .map_request(keep_audit_id)
+            .map_request(keep_valid_audit_id)
             .layer(SetRequestIdLayer::new(AUDIT_ID, NewAuditId))
             .layer(PropagateRequestIdLayer::new(AUDIT_ID))
             .layer(
@@ -70,105 +57,83 @@ impl Gateway {
                     .on_eos(())
                     .on_failure(()),
             )
-            .layer_fn(move |inner| watch(watched.clone(), inner))
-            .layer_fn(move |inner| in_flight(Arc::clone(&slots), exchanges.clone(), inner))
-            .layer_fn(move |inner| browsers::wary(Arc::clone(&origins), inner))
-            .layer_fn(limits)
+            .layer_fn(move |inner| mark_running(state.clone(), inner))
+            .layer_fn(move |inner| limit_in_flight(Arc::clone(&slots), metrics.clone(), inner))
+            .layer_fn(move |inner| cross_origin::check_origin(Arc::clone(&origins), inner))
+            .layer_fn(limit_head)
             .service(service_fn(move |request| {
                 let (gateway, peer) = (self.clone(), Arc::clone(&peer));
-                // On the heap: it is large, and without optimisation each layer moves what it wraps about on the stack.
-                async move { Ok(Box::pin(gateway.serve(&peer, request)).await) }
+                // On the heap, because the future is large, and without optimisation each layer moves it on
+                // the stack.
+                async move { Ok(Box::pin(gateway.respond(&peer, request)).await) }
             }))
     }
 }
 
-/// Tells the watch of an HTTP/1.1 connection that an exchange runs, to the last byte of its answer, and which answer is the last in HTTP.
-fn watch<Out: 'static>(
-    watched: Option<Arc<hangup::Exchange>>,
-    inner: impl Serve<Incoming, Out>,
-) -> impl Serve<Incoming, Held<Out, Option<hangup::Running>>> {
+/// Marks the exchange of an HTTP/1.1 connection as running until the last byte of its answer, and notes an
+/// answer after which the connection is no longer HTTP.
+fn mark_running<Out: 'static>(
+    state: Option<Arc<ExchangeState>>,
+    inner: impl HttpService<Incoming, Out>,
+) -> impl HttpService<Incoming, GuardedBody<Out, Option<RunningGuard>>> {
     service_fn(move |request: Request<Incoming>| {
-        let running = watched.as_ref().map(|watched| watched.begin(!request.body().is_end_stream()));
-        let (watched, is_connect) = (watched.clone(), request.method() == Method::CONNECT);
+        let running = state.as_ref().map(|state| state.begin(!request.body().is_end_stream()));
+        let (state, is_connect) = (state.clone(), request.method() == Method::CONNECT);
         let answer = inner.clone().oneshot(request);
         async move {
             let answer = answer.await?;
-            if let Some(watched) = watched
-                && hangup::is_handed_over(is_connect, answer.status())
+            if let Some(state) = state
+                && disconnect::is_protocol_switch(is_connect, answer.status())
             {
-                watched.upgrade();
+                state.upgrade();
             }
-            Ok(answer.map(|body| Held::new(body, running)))
+            Ok(answer.map(|body| GuardedBody::new(body, running)))
         }
     })
 }
 
-/// Gives a request one of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) places, which rides in both bodies, or asks its caller to come again; counts
-/// it either way.
-fn in_flight<B: Send + 'static>(
+/// Gives a request one of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) slots, which both bodies carry, or
+/// refuses it. Counts it either way.
+fn limit_in_flight<B: Send + 'static, Out: From<AnswerBody> + 'static>(
     slots: Arc<Semaphore>,
-    exchanges: Exchanges,
-    inner: impl Serve<Held<B, Slot>, AnswerBody>,
-) -> impl Serve<B, Held<AnswerBody, Option<Slot>>> {
+    metrics: Exchanges,
+    inner: impl HttpService<GuardedBody<B, RequestSlot>, Out>,
+) -> impl HttpService<B, GuardedBody<Out, Option<RequestSlot>>> {
     service_fn(move |request: Request<B>| {
-        let active = Arc::new(exchanges.begin());
-        let slot = Slot::take(&slots, &active);
+        let active = Arc::new(metrics.begin());
+        let slot = RequestSlot::take(&slots, &active);
         let answer =
-            slot.clone().map(|slot| inner.clone().oneshot(request.map(|body| Held::new(body, slot))));
+            slot.clone().map(|slot| inner.clone().oneshot(request.map(|body| GuardedBody::new(body, slot))));
         async move {
             let answer = match answer {
                 Some(answer) => answer.await?,
-                None => refused(&Refusal::Busy),
+                None => refused(&Refusal::Busy).map(Out::from),
             };
             active.answered(answer.status().as_u16());
-            Ok(answer.map(|body| Held::new(body, slot)))
+            Ok(answer.map(|body| GuardedBody::new(body, slot)))
         }
     })
 }
 
-/// Refuses a request whose head is larger than it may be.
-fn limits(inner: impl Serve<CallerBody, AnswerBody>) -> impl Serve<CallerBody, AnswerBody> {
+/// Refuses a request whose head has too many headers or bytes.
+fn limit_head<Out: From<AnswerBody> + 'static>(
+    inner: impl HttpService<CallerBody, Out>,
+) -> impl HttpService<CallerBody, Out> {
     service_fn(move |request: Request<CallerBody>| {
         let fits = headers::check_limits(request.headers());
         let answer = fits.map(|()| inner.clone().oneshot(request));
         async move {
             match answer {
                 Ok(answer) => answer.await,
-                Err(fault) => Ok(refused(&fault.into())),
+                Err(fault) => Ok(refused(&fault.into()).map(Out::from)),
             }
         }
     })
 }
 
-/// Makes a name for an exchange whose caller sent none.
-#[derive(Clone)]
-struct NewAuditId;
-
-impl MakeRequestId for NewAuditId {
-    fn make_request_id<B>(&mut self, _: &Request<B>) -> Option<RequestId> {
-        HeaderValue::try_from(Uuid::now_v7().to_string()).ok().map(RequestId::new)
-    }
-}
-
-/// Takes out an `Audit-ID` that is not one, or that is not alone.
-fn keep_audit_id<B>(mut request: Request<B>) -> Request<B> {
-    let mut sent = request.headers().get_all(AUDIT_ID).iter();
-    let (id, others) = (sent.next(), sent.next());
-    if id.is_some_and(|id| others.is_some() || !headers::is_audit_id(id.as_bytes())) {
-        request.headers_mut().remove(AUDIT_ID);
-    }
-    request
-}
-
-/// What the lines about an exchange have in common. Only where DEBUG is on, because it names a caller's address.
+/// The span of an exchange's log lines. It exists only at level DEBUG, because it names the caller's address.
 fn span<B>(request: &Request<B>, from: &SocketAddr) -> Span {
     debug_span!("exchange", audit_id = audit_id(request), %from, cluster = field::Empty)
-}
-
-/// The name of an exchange in every log, ours, the agent's and the API server's. The stack has seen to it that there is
-/// one.
-pub(super) fn audit_id<B>(request: &Request<B>) -> &str {
-    request.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -179,43 +144,32 @@ mod tests {
     use tokio::sync::mpsc;
 
     #[tokio::test]
-    async fn a_place_is_held_as_long_as_a_body_is_and_beyond_the_limit_callers_are_asked_to_come_again() {
+    async fn a_slot_is_taken_as_long_as_a_body_exists_and_beyond_the_limit_is_429() {
         let (taken, mut bodies) = mpsc::channel(2);
-        let serve = service_fn(move |request: Request<Held<(), Slot>>| {
+        let serve = service_fn(move |request: Request<GuardedBody<(), RequestSlot>>| {
             let taken = taken.clone();
             async move {
                 let _ = taken.send(request.into_body()).await;
                 Ok(Response::new(AnswerBody::text("x")))
             }
         });
-        let door = in_flight(Arc::new(Semaphore::new(2)), metrics::exchanges(), serve);
-        let knock =
-            async || door.clone().oneshot(Request::new(())).await.unwrap_or_else(|never| match never {});
+        let service = limit_in_flight(Arc::new(Semaphore::new(2)), metrics::exchanges(), serve);
+        let send =
+            async || service.clone().oneshot(Request::new(())).await.unwrap_or_else(|never| match never {});
 
-        let (first, second) = (knock().await, knock().await);
+        let (first, second) = (send().await, send().await);
         assert_eq!((first.status(), second.status()), (StatusCode::OK, StatusCode::OK));
-        let beyond = knock().await;
+        let beyond = send().await;
         assert_eq!(beyond.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(beyond.headers()["retry-after"], "1");
 
         drop(first);
         assert_eq!(
-            knock().await.status(),
+            send().await.status(),
             StatusCode::TOO_MANY_REQUESTS,
-            "its request's body is still on its way"
+            "the body of its request still exists"
         );
         drop(bodies.recv().await);
-        assert_eq!(knock().await.status(), StatusCode::OK);
-    }
-
-    #[test]
-    fn an_audit_id_that_is_none_is_taken_out() {
-        for (sent, kept) in [(&["x"][..], 1), (&["x", "x"], 0), (&["a b"], 0), (&[""], 0), (&[], 0)] {
-            let mut request = Request::new(());
-            for id in sent {
-                request.headers_mut().append(AUDIT_ID, HeaderValue::from_static(id));
-            }
-            assert_eq!(keep_audit_id(request).headers().len(), kept, "{sent:?}");
-        }
+        assert_eq!(send().await.status(), StatusCode::OK);
     }
 }

@@ -1,10 +1,10 @@
-//! A `Status` (meta/v1) of a failure, as it is written in JSON.
+//! The `Status` (meta/v1) of a refusal, as it is written in JSON.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// What is said of one refusal, in the order in which an API server says it. Written without a detour over a tree of values: who
-/// floods with failed logins is answered so each time.
+/// The `Status` of one refusal, with its fields in the order of an API server's. It is written without a tree
+/// of values, because a flood of failed logins is answered one by one.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status {
@@ -14,7 +14,7 @@ pub(super) struct Status {
     status: &'static str,
     message: String,
     reason: &'static str,
-    details: Details,
+    details: StatusDetails,
     code: u16,
 }
 
@@ -23,20 +23,20 @@ struct Nothing {}
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Details {
-    causes: [Cause; 1],
+struct StatusDetails {
+    causes: [StatusCause; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
-struct Cause {
+struct StatusCause {
     reason: &'static str,
     message: &'static str,
 }
 
 impl Status {
-    /// With Kubernetes' reason for the code, and our own cause.
+    /// Makes a `Status` with Kubernetes' word for the code, and our own cause.
     pub(super) fn new(
         code: u16,
         reason: &'static str,
@@ -44,7 +44,7 @@ impl Status {
         message: String,
         retry_after_seconds: Option<u64>,
     ) -> Self {
-        let causes = [Cause { reason: cause, message: "tombolo gateway" }];
+        let causes = [StatusCause { reason: cause, message: "tombolo gateway" }];
         Self {
             kind: "Status",
             api_version: "v1",
@@ -52,7 +52,7 @@ impl Status {
             status: "Failure",
             message,
             reason,
-            details: Details { causes, retry_after_seconds },
+            details: StatusDetails { causes, retry_after_seconds },
             code,
         }
     }

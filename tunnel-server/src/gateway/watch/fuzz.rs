@@ -1,27 +1,29 @@
 //! Fuzz targets: what an edge sends as the events of a watch.
 
-use super::event::{Encoding, Scanner, Step, Unframed};
-use super::query::{Query, Start};
-use super::safe_point::Version;
+use super::encoding::{Encoding, EventScanner};
+use super::event::{EventParseError, ScanStep};
+use super::query::Query;
+use super::version::{Start, Version};
 
-/// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
+/// Number of random inputs that `make test` tries, beside the corpus. `make fuzz` sets another one by the
+/// environment.
 const ITERATIONS: usize = 2_000;
 
-/// Where an event ends does not depend on the pieces in which it comes, and what is read of it stands in it.
+/// The end of an event does not depend on the pieces in which it arrives, and its columns are inside it.
 #[test]
 fn events() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
         for encoding in [Encoding::Json, Encoding::Protobuf, Encoding::Cbor] {
-            let whole = ends(encoding, bytes, bytes.len().max(1));
+            let at_once = ends(encoding, bytes, bytes.len().max(1));
             for piece_bytes in [1, 3] {
                 assert_eq!(
                     ends(encoding, bytes, piece_bytes),
-                    whole,
+                    at_once,
                     "{encoding:?} in pieces of {piece_bytes}"
                 );
             }
             let mut start = 0;
-            for end in whole.0 {
+            for end in at_once.0 {
                 let event = &bytes[start..end];
                 start = end;
                 if let Ok(event_read) = encoding.read(event) {
@@ -31,7 +33,7 @@ fn events() {
                 let _ = encoding.kind_of(event);
                 let _ = encoding.error_event(event);
             }
-            // What no scanner has looked at, too: an answer's body is read whole.
+            // What no scanner has looked at, too: an answer's body is read complete.
             let _ = (encoding.read(bytes), encoding.kind_of(bytes));
         }
     });
@@ -47,20 +49,20 @@ fn queries() {
         }
         let Some(query) = Query::parse(Some(text)) else { return };
         let version = Version::parse("7").unwrap();
-        let again = Query::parse(Some(&query.again(&version, None)));
-        assert!(again.is_some_and(|again| again.start == Start::At(version)));
+        let resumed = Query::parse(Some(&query.from_version(&version, None)));
+        assert!(resumed.is_some_and(|query| query.start == Start::At(version)));
     });
 }
 
-/// Where events end, and whether something came that is none; fed in pieces of so many bytes.
-fn ends(encoding: Encoding, bytes: &[u8], piece_bytes: usize) -> (Vec<usize>, Option<Unframed>) {
-    let (mut scanner, mut ends, mut at) = (Scanner::of(encoding), Vec::new(), 0);
+/// The ends of the events, and the error if other bytes came. The bytes are fed in pieces of `piece_bytes`.
+fn ends(encoding: Encoding, bytes: &[u8], piece_bytes: usize) -> (Vec<usize>, Option<EventParseError>) {
+    let (mut scanner, mut ends, mut at) = (EventScanner::new(encoding), Vec::new(), 0);
     for piece in bytes.chunks(piece_bytes) {
         let mut rest = piece;
         while !rest.is_empty() {
             let taken = match scanner.step(rest) {
-                Ok(Step::Between(taken) | Step::Within(taken)) => taken,
-                Ok(Step::End(taken)) => {
+                Ok(ScanStep::Between(taken) | ScanStep::Within(taken)) => taken,
+                Ok(ScanStep::End(taken)) => {
                     ends.push(at + taken);
                     taken
                 }

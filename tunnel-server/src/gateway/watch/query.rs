@@ -1,41 +1,28 @@
-//! What a watch's query asks, and the queries that go to the API server in its place. Pure.
+//! The query of a watch, and the queries that are sent to the API server instead of it. Pure.
 
 use std::time::Duration;
 
-use super::safe_point::Version;
+use super::version::{Start, Version};
 
-/// Longest `timeoutSeconds` that is followed; a longer one is left to the API server.
+/// Longest `timeoutSeconds` of a watch that is followed. A watch with a longer one is left to the API server.
 const TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// What a watch's query asks, as the API server reads it.
+/// The query of a watch, as the API server reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Query {
-    /// Where the watch begins.
+    /// The point at which the watch begins.
     pub(super) start: Start,
-    /// Whether its caller wants bookmarks.
+    /// Whether the caller wants bookmarks.
     pub(super) bookmarks: bool,
-    /// When the API server is to end it; by its own measure, if absent.
+    /// The time after which the API server is to end the watch; `None` leaves it to the API server.
     pub(super) timeout: Option<Duration>,
-    /// Every pair that says nothing of these, as it was received.
+    /// All other parameters, as they were received.
     rest: String,
 }
 
-/// Where a watch begins.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Start {
-    /// Behind a version.
-    At(Version),
-    /// With what there is, or now.
-    Anywhere,
-    /// With what there is, and a bookmark behind it.
-    InitialEvents,
-    /// What the API server makes of it is not ours to guess.
-    Unclear,
-}
-
-/// Pairs that a watch which is begun again has anew, or not at all.
+/// The parameters that are replaced or removed when a watch is resumed.
 #[derive(Default)]
-struct Known<'a> {
+struct WatchParameters<'a> {
     resource_version: Option<&'a str>,
     resource_version_match: Option<&'a str>,
     send_initial_events: Option<&'a str>,
@@ -44,33 +31,33 @@ struct Known<'a> {
 }
 
 impl Query {
-    /// Reads a query. `None` where it could be read in two ways: with a pair twice, or encoded where nobody needs to.
+    /// Parses a query. `None` if it is ambiguous: a parameter is there twice, or encoded without need.
     pub(super) fn parse(query: Option<&str>) -> Option<Self> {
-        let (mut known, mut rest) = (Known::default(), Vec::new());
+        let (mut parameters, mut rest) = (WatchParameters::default(), Vec::new());
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             if is_encoded(key) || pair.contains(';') {
                 return None;
             }
-            let Some(place) = known.place(key) else {
+            let Some(field) = parameters.field(key) else {
                 rest.push(pair);
                 continue;
             };
-            if is_encoded(value) || place.replace(value).is_some() {
+            if is_encoded(value) || field.replace(value).is_some() {
                 return None;
             }
         }
-        let timeout = match known.timeout.unwrap_or("0").parse().ok().map(Duration::from_secs)? {
-            // The API server draws one by lot.
+        let timeout = match parameters.timeout.unwrap_or("0").parse().ok().map(Duration::from_secs)? {
+            // The API server chooses a random one.
             Duration::ZERO => None,
             timeout if timeout > TIMEOUT_MAX => return None,
             timeout => Some(timeout),
         };
-        let bookmarks = known.allow_bookmarks.is_some_and(is_on);
-        Some(Self { start: known.start(), bookmarks, timeout, rest: rest.join("&") })
+        let bookmarks = parameters.allow_bookmarks.is_some_and(is_on);
+        Some(Self { start: parameters.start(), bookmarks, timeout, rest: rest.join("&") })
     }
 
-    /// The query with which bookmarks come whether the caller wants them or not; `None` where it is the caller's own.
+    /// The query with bookmarks added. `None` if the caller has asked for them itself.
     pub(super) fn with_bookmarks(&self, query: &str) -> Option<String> {
         if self.bookmarks {
             return None;
@@ -80,11 +67,11 @@ impl Query {
         Some(joined(&kept.join("&"), &format!("{ALLOW_BOOKMARKS}=true")))
     }
 
-    /// The query with which the watch is begun again behind a version, for what is `left` of its time.
-    pub(super) fn again(&self, version: &Version, left: Option<Duration>) -> String {
+    /// The query that resumes the watch after `version`, for the time that is `left`.
+    pub(super) fn from_version(&self, version: &Version, left: Option<Duration>) -> String {
         let mut own = format!("{ALLOW_BOOKMARKS}=true&{RESOURCE_VERSION}={}", version.as_str());
         if let Some(left) = left {
-            // Zero would be no limit at all.
+            // Zero would mean no timeout.
             own.push_str(&format!("&{TIMEOUT}={}", left.as_secs().max(1)));
         }
         joined(&self.rest, &own)
@@ -97,8 +84,9 @@ const SEND_INITIAL_EVENTS: &str = "sendInitialEvents";
 const ALLOW_BOOKMARKS: &str = "allowWatchBookmarks";
 const TIMEOUT: &str = "timeoutSeconds";
 
-impl<'a> Known<'a> {
-    fn place(&mut self, key: &str) -> Option<&mut Option<&'a str>> {
+impl<'a> WatchParameters<'a> {
+    /// The field of a parameter, if it is one of these.
+    fn field(&mut self, key: &str) -> Option<&mut Option<&'a str>> {
         Some(match key {
             RESOURCE_VERSION => &mut self.resource_version,
             RESOURCE_VERSION_MATCH => &mut self.resource_version_match,
@@ -112,14 +100,15 @@ impl<'a> Known<'a> {
     fn start(&self) -> Start {
         match (self.send_initial_events, self.resource_version) {
             (Some(on), _) if is_on(on) => Start::InitialEvents,
-            // Not the version, whatever it is: what the API server makes of both together is its own.
+            // The version does not count: the API server decides what both parameters together mean.
             (Some(_), _) | (None, None | Some("" | "0")) => Start::Anywhere,
             (None, Some(version)) => Version::parse(version).map_or(Start::Unclear, Start::At),
         }
     }
 }
 
-/// As `Convert_Slice_string_To_bool` of apimachinery: whatever is not `false` or `0` is on, nothing too.
+/// Reads a boolean as `Convert_Slice_string_To_bool` of apimachinery does: everything but `false` and `0` is
+/// true, empty text too.
 fn is_on(value: &str) -> bool {
     !value.eq_ignore_ascii_case("false") && value != "0"
 }
@@ -137,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_watch_begins_is_read_as_the_api_server_does() {
+    fn the_beginning_of_a_watch_is_read_as_the_api_server_reads_it() {
         let at = |version| Start::At(Version::parse(version).unwrap());
         for (query, start) in [
             ("watch=1", Start::Anywhere),
@@ -159,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_could_be_read_in_two_ways_is_not_followed() {
+    fn an_ambiguous_query_is_not_followed() {
         for query in [
             "resourceVersion=1&resourceVersion=2",
             "resourceVersion=1;2",
@@ -175,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmarks_are_asked_for_and_everything_else_stays_as_it_was() {
+    fn bookmarks_are_added_and_everything_else_stays() {
         for (query, sent) in [
             ("watch=1", Some("watch=1&allowWatchBookmarks=true")),
             ("watch=1&allowWatchBookmarks=false&x=%2C+", Some("watch=1&x=%2C+&allowWatchBookmarks=true")),
@@ -189,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_is_begun_again_at_its_safe_point_for_the_rest_of_its_time() {
+    fn a_watch_is_resumed_at_its_resume_point_for_the_rest_of_its_time() {
         let query = Query::parse(Some(
             "watch=1&labelSelector=a%3Db&resourceVersion=0&resourceVersionMatch=NotOlderThan&sendInitialEvents=true\
              &timeoutSeconds=300&allowWatchBookmarks=true",
@@ -198,10 +187,10 @@ mod tests {
 
         assert_eq!(query.timeout, Some(Duration::from_secs(300)));
         assert_eq!(
-            query.again(&version, Some(Duration::from_millis(12_900))),
+            query.from_version(&version, Some(Duration::from_millis(12_900))),
             "watch=1&labelSelector=a%3Db&allowWatchBookmarks=true&resourceVersion=42&timeoutSeconds=12"
         );
-        assert!(query.again(&version, Some(Duration::from_millis(1))).ends_with("&timeoutSeconds=1"));
-        assert!(query.again(&version, None).ends_with("&resourceVersion=42"));
+        assert!(query.from_version(&version, Some(Duration::from_millis(1))).ends_with("&timeoutSeconds=1"));
+        assert!(query.from_version(&version, None).ends_with("&resourceVersion=42"));
     }
 }

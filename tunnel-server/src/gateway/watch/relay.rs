@@ -1,74 +1,81 @@
-//! Passes a watch's events on, whole, and knows from where the watch could go on. Pure.
+//! Passes the events of a watch on, and tracks the point from which the watch could be resumed. Pure.
 //!
-//! Nothing of an event is passed on before all of it is there, so that whoever loses the rest of the stream has lost no
-//! half event. What is larger than may be held is passed on as it comes, and makes the watch one that ends with its
-//! tunnel. Bookmarks that only we asked for are kept back.
+//! An event is passed on only when it is complete, so that a caller whose stream is lost never has half an
+//! event. An event larger than the limit is passed on as it comes, and the watch then ends with its tunnel.
+//! Bookmarks that only the gateway asked for are suppressed.
 
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use super::event::{Encoding, Kind, Scanner, Step, Unframed};
+use super::buffer_budget::{BufferBudget, Reservation};
+use super::encoding::{Encoding, EventScanner};
+use super::event::{EventKind, EventParseError, ScanStep};
 use super::query::Query;
-use super::room::{Held, Room};
-use super::safe_point::{SafePoint, Unsafe, Version};
+use super::resume_point::{NotResumable, ResumePoint};
+use super::version::Version;
 
 /// The events of one watch on their way to its caller.
 #[derive(Debug)]
 pub(super) struct Relay {
     encoding: Encoding,
-    scanner: Scanner,
-    safe_point: SafePoint,
-    keeps_bookmarks_back: bool,
+    scanner: EventScanner,
+    resume_point: ResumePoint,
+    suppresses_bookmarks: bool,
     event_bytes_max: usize,
-    /// How an event begins whose end has not come.
+    /// The beginning of an incomplete event.
     partial: BytesMut,
-    /// Column definitions that came with a bookmark that was kept back, for the first Table that is not.
+    /// Column definitions of a suppressed bookmark, for the first Table that is passed on.
     columns: Option<Bytes>,
-    /// A Table was passed on, with which a caller has got all definitions that it will ever get.
+    /// Whether a Table was passed on. Later ones have no column definitions.
     has_shown_columns: bool,
-    held: Held,
-    passing: Passing,
-    /// The last event was kept back, and what stands behind it will be too.
-    kept_back: bool,
-    /// What was passed on does not end with an event's last byte and a line's.
-    line_is_open: bool,
+    reservation: Reservation,
+    mode: PassMode,
+    /// Whether the last event was suppressed. The bytes between it and the next event are suppressed too.
+    is_suppressed: bool,
+    /// Whether the bytes passed on so far do not end with the end of a line.
+    is_line_open: bool,
 }
 
-/// What is done with the next bytes.
+/// The treatment of the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Passing {
-    /// They are taken for events.
+enum PassMode {
+    /// They are scanned for events.
     Events,
-    /// An event that is too large is passed on as it comes, to its end.
+    /// They belong to an event that is too large, and are passed on as they come.
     Large,
-    /// They are no events, and are passed on.
+    /// They are no events, and are passed on as they come.
     Anything,
 }
 
-/// What of a piece is passed on: a part of it, as long as that will do.
-enum Passed {
+/// The bytes to pass on: a part of the current piece where possible, or else a copy.
+enum RelayOutput {
     Nothing,
     Part(Range<usize>),
     Copy(BytesMut),
 }
 
 impl Relay {
-    /// Passes on events of an answer to `query`, holding none that is larger than `event_bytes_max`.
-    pub(super) fn new(encoding: Encoding, query: &Query, event_bytes_max: usize, room: &Room) -> Self {
+    /// Makes a relay for the answer to `query`. It buffers no event that is larger than `event_bytes_max`.
+    pub(super) fn new(
+        encoding: Encoding,
+        query: &Query,
+        event_bytes_max: usize,
+        budget: &BufferBudget,
+    ) -> Self {
         Self {
             encoding,
-            scanner: Scanner::of(encoding),
-            safe_point: SafePoint::of(query.start.clone()),
-            keeps_bookmarks_back: !query.bookmarks,
+            scanner: EventScanner::new(encoding),
+            resume_point: ResumePoint::new(query.start.clone()),
+            suppresses_bookmarks: !query.bookmarks,
             event_bytes_max,
             partial: BytesMut::new(),
             columns: None,
             has_shown_columns: false,
-            held: room.nothing(),
-            passing: Passing::Events,
-            kept_back: false,
-            line_is_open: false,
+            reservation: budget.reserve(),
+            mode: PassMode::Events,
+            is_suppressed: false,
+            is_line_open: false,
         }
     }
 
@@ -76,17 +83,17 @@ impl Relay {
         self.encoding
     }
 
-    /// The next bytes that came, and what of them, and of those before, is to be passed on.
+    /// Takes the next bytes of the stream. Returns the bytes to pass on.
     pub(super) fn pass(&mut self, piece: &Bytes) -> Bytes {
-        let mut passed = Passed::Nothing;
+        let mut passed = RelayOutput::Nothing;
         let mut at = 0;
         while at < piece.len() {
-            let step = match self.passing {
-                Passing::Anything => Step::Between(piece.len() - at),
-                Passing::Events | Passing::Large => match self.scanner.step(&piece[at..]) {
+            let step = match self.mode {
+                PassMode::Anything => ScanStep::Between(piece.len() - at),
+                PassMode::Events | PassMode::Large => match self.scanner.step(&piece[at..]) {
                     Ok(step) => step,
-                    Err(Unframed) => {
-                        self.give_up(Unsafe::NotAnEvent, Passing::Anything, piece, &mut passed);
+                    Err(EventParseError) => {
+                        self.give_up(NotResumable::NotAnEvent, PassMode::Anything, piece, &mut passed);
                         continue;
                     }
                 },
@@ -95,80 +102,84 @@ impl Relay {
         }
         let passed = passed.into_bytes(piece);
         if let Some(last) = passed.last() {
-            self.line_is_open = *last != b'\n';
+            self.is_line_open = *last != b'\n';
         }
         passed
     }
 
-    /// The rest, where the stream came to a clean end.
+    /// The remaining bytes, after the stream has ended cleanly.
     pub(super) fn rest(&mut self) -> Bytes {
-        self.held.release();
+        self.reservation.release();
         std::mem::take(&mut self.partial).freeze()
     }
 
-    /// The version behind which the watch can be begun again.
-    pub(super) fn safe_point(&self) -> Result<&Version, Unsafe> {
-        self.safe_point.version()
+    /// The version after which the watch can be resumed.
+    ///
+    /// # Errors
+    /// The reason why it cannot be resumed.
+    pub(super) fn resume_point(&self) -> Result<&Version, NotResumable> {
+        self.resume_point.version()
     }
 
-    /// Whether all that was passed on are whole events.
+    /// Whether only complete events were passed on.
     pub(super) fn is_between_events(&self) -> bool {
-        self.passing == Passing::Events
+        self.mode == PassMode::Events
     }
 
-    /// Begins anew with a stream that was begun at the safe point; what came of an event is forgotten. What is to be
-    /// passed on before anything else: a line's end.
-    pub(super) fn begin_again(&mut self) -> Bytes {
-        self.scanner = Scanner::of(self.encoding);
-        let _forgotten = self.rest();
-        self.kept_back = false;
+    /// Continues with a stream that begins at the resume point. The incomplete event is dropped. Returns the
+    /// bytes to pass on first, which end an open line.
+    pub(super) fn resume(&mut self) -> Bytes {
+        self.scanner = EventScanner::new(self.encoding);
+        let _dropped = self.rest();
+        self.is_suppressed = false;
         self.end_line()
     }
 
-    /// Ends the watch with an ERROR event about `status`.
+    /// Ends the watch with an ERROR event that contains `status`. Returns the bytes to pass on.
     pub(super) fn fail(&mut self, status: &[u8]) -> Bytes {
-        let _forgotten = self.rest();
-        self.safe_point.never(Unsafe::Ended);
+        let _dropped = self.rest();
+        self.resume_point.give_up(NotResumable::ErrorEvent);
         let mut passed = BytesMut::from(self.end_line());
         passed.extend_from_slice(&self.encoding.error_event(status));
         passed.freeze()
     }
 
+    /// The end of an open line, in JSON.
     fn end_line(&mut self) -> Bytes {
-        let is_open = std::mem::take(&mut self.line_is_open) && self.encoding == Encoding::Json;
+        let is_open = std::mem::take(&mut self.is_line_open) && self.encoding == Encoding::Json;
         Bytes::from_static(if is_open { b"\n" } else { b"" })
     }
 
-    /// Does what a step at `at` asks for, and says where the next one begins.
-    fn step(&mut self, step: Step, piece: &Bytes, at: usize, passed: &mut Passed) -> usize {
+    /// Handles a step at `at`. Returns the position of the next one.
+    fn step(&mut self, step: ScanStep, piece: &Bytes, at: usize, passed: &mut RelayOutput) -> usize {
         match step {
-            Step::Between(length) => {
-                if !self.kept_back {
+            ScanStep::Between(length) => {
+                if !self.is_suppressed {
                     passed.part(piece, at..at + length);
                 }
                 at + length
             }
-            Step::Within(length) | Step::End(length) if self.passing == Passing::Large => {
+            ScanStep::Within(length) | ScanStep::End(length) if self.mode == PassMode::Large => {
                 passed.part(piece, at..at + length);
-                if matches!(step, Step::End(_)) {
-                    self.passing = Passing::Events;
-                    self.kept_back = false;
+                if matches!(step, ScanStep::End(_)) {
+                    self.mode = PassMode::Events;
+                    self.is_suppressed = false;
                 }
                 at + length
             }
-            Step::Within(length) | Step::End(length) if !self.fits(length) => {
-                self.give_up(Unsafe::TooLarge, Passing::Large, piece, passed);
+            ScanStep::Within(length) | ScanStep::End(length) if !self.fits(length) => {
+                self.give_up(NotResumable::TooLarge, PassMode::Large, piece, passed);
                 self.step(step, piece, at, passed)
             }
-            Step::Within(length) if !self.held.hold(self.partial.len() + length) => {
-                self.give_up(Unsafe::NoRoom, Passing::Large, piece, passed);
+            ScanStep::Within(length) if !self.reservation.resize(self.partial.len() + length) => {
+                self.give_up(NotResumable::OverBudget, PassMode::Large, piece, passed);
                 self.step(step, piece, at, passed)
             }
-            Step::Within(length) => {
+            ScanStep::Within(length) => {
                 self.partial.extend_from_slice(&piece[at..at + length]);
                 at + length
             }
-            Step::End(length) => {
+            ScanStep::End(length) => {
                 self.event(piece, at..at + length, passed);
                 at + length
             }
@@ -179,15 +190,15 @@ impl Relay {
         self.partial.len() + more <= self.event_bytes_max
     }
 
-    /// From here on the watch ends with its tunnel.
-    fn give_up(&mut self, reason: Unsafe, passing: Passing, piece: &Bytes, passed: &mut Passed) {
-        self.safe_point.never(reason);
-        self.passing = passing;
+    /// Passes on what is buffered, and gives up resuming the watch.
+    fn give_up(&mut self, reason: NotResumable, mode: PassMode, piece: &Bytes, passed: &mut RelayOutput) {
+        self.resume_point.give_up(reason);
+        self.mode = mode;
         passed.bytes(piece, &self.rest());
     }
 
-    /// An event has become whole: what was held, and a part of `piece`.
-    fn event(&mut self, piece: &Bytes, place: Range<usize>, passed: &mut Passed) {
+    /// Handles the end of an event: the buffered bytes, and a part of `piece`.
+    fn event(&mut self, piece: &Bytes, place: Range<usize>, passed: &mut RelayOutput) {
         if self.partial.is_empty() {
             if self.is_passed_on(&piece[place.clone()], piece, passed) {
                 passed.part(piece, place);
@@ -199,20 +210,20 @@ impl Relay {
                 passed.bytes(piece, &event);
             }
         }
-        self.held.release();
+        self.reservation.release();
     }
 
-    /// Takes note of an event, and says whether it is to be passed on as it is.
-    fn is_passed_on(&mut self, event: &[u8], piece: &Bytes, passed: &mut Passed) -> bool {
-        self.kept_back = false;
+    /// Reads a complete event. Returns whether it is to be passed on unchanged.
+    fn is_passed_on(&mut self, event: &[u8], piece: &Bytes, passed: &mut RelayOutput) -> bool {
+        self.is_suppressed = false;
         let Ok(read) = self.encoding.read(event) else {
-            self.safe_point.never(Unsafe::NotAnEvent);
+            self.resume_point.give_up(NotResumable::NotAnEvent);
             return true;
         };
-        self.safe_point.told(&read);
+        self.resume_point.advance(&read);
         let columns = read.columns.as_ref();
-        if read.kind == Kind::Bookmark && self.keeps_bookmarks_back {
-            self.kept_back = true;
+        if read.kind == EventKind::Bookmark && self.suppresses_bookmarks {
+            self.is_suppressed = true;
             if let Some(columns) = columns.filter(|columns| !columns.empty && !self.has_shown_columns) {
                 self.columns = Some(Bytes::copy_from_slice(&event[columns.place.clone()]));
             }
@@ -228,7 +239,7 @@ impl Relay {
     }
 }
 
-impl Passed {
+impl RelayOutput {
     fn part(&mut self, piece: &Bytes, part: Range<usize>) {
         match self {
             Self::Nothing => *self = Self::Part(part),

@@ -1,23 +1,23 @@
-//! What passes, what is kept back, and what stays known of it.
+//! Claims about the bytes that pass the relay, those that are suppressed, and the resume point.
 
+mod event_codec;
 mod model;
-mod writing;
 
 use serde_json::{Value, json};
 
 use super::*;
-use writing::{Form, events_in};
+use event_codec::{Form, events_in};
 
 const ALL: [Form; 5] = [Form::Json, Form::Table, Form::Protobuf, Form::Cbor, Form::CborTable];
 
 const EVENT_BYTES_MAX: usize = 4096;
 
 #[test]
-fn events_pass_whole_and_as_they_are_in_whatever_pieces_they_come() {
+fn complete_events_pass_unchanged_in_whatever_pieces_they_come() {
     for form in ALL {
         let events =
             [change("ADDED", "a", 7), change("MODIFIED", "a", 8), bookmark(9), change("DELETED", "a", 10)];
-        let stream = form.written(&events);
+        let stream = form.encode(&events);
         for piece_bytes in [1, 2, 3, 7, 100, stream.len()] {
             let mut relay = relay(form, "resourceVersion=5&allowWatchBookmarks=true");
             let mut passed = Vec::new();
@@ -26,41 +26,41 @@ fn events_pass_whole_and_as_they_are_in_whatever_pieces_they_come() {
                 assert_eq!(events_in(form, &passed).1, 0, "{form:?}: a part of an event was passed on");
             }
             assert!(passed == stream, "{form:?} in pieces of {piece_bytes}");
-            assert_eq!(relay.safe_point().unwrap().as_str(), "10", "{form:?}");
+            assert_eq!(relay.resume_point().unwrap().as_str(), "10", "{form:?}");
         }
     }
 }
 
 #[test]
-fn whole_events_of_one_piece_are_not_copied() {
+fn complete_events_of_one_piece_are_not_copied() {
     for form in ALL {
-        let stream = Bytes::from(form.written(&[change("ADDED", "a", 7), change("MODIFIED", "a", 8)]));
+        let stream = Bytes::from(form.encode(&[change("ADDED", "a", 7), change("MODIFIED", "a", 8)]));
         let passed = relay(form, "resourceVersion=5").pass(&stream);
         assert_eq!((passed.as_ptr(), passed.len()), (stream.as_ptr(), stream.len()), "{form:?}");
     }
 }
 
 #[test]
-fn bookmarks_nobody_asked_for_are_kept_back_and_move_the_safe_point() {
+fn unwanted_bookmarks_are_suppressed_and_advance_the_resume_point() {
     for form in ALL {
         let (first, second) = (change("ADDED", "a", 7), change("ADDED", "b", 9));
-        let stream = form.written(&[first.clone(), bookmark(8), second.clone(), bookmark(12)]);
+        let stream = form.encode(&[first.clone(), bookmark(8), second.clone(), bookmark(12)]);
         for piece_bytes in [1, 5, stream.len()] {
             let (passed, relay) = pass_all(form, "resourceVersion=5", &stream, piece_bytes);
             let (events, rest) = events_in(form, &passed);
             assert_eq!((kinds(&events), rest), (vec!["ADDED", "ADDED"], 0), "{form:?}");
-            assert_eq!(relay.safe_point().unwrap().as_str(), "12", "{form:?}");
+            assert_eq!(relay.resume_point().unwrap().as_str(), "12", "{form:?}");
         }
         let (passed, _) = pass_all(form, "resourceVersion=5&allowWatchBookmarks=1", &stream, 64);
-        assert!(passed == stream, "{form:?}: asked for, they pass");
+        assert!(passed == stream, "{form:?}: they pass if the caller has asked for them");
     }
 }
 
 #[test]
-fn column_definitions_of_a_bookmark_that_is_kept_back_come_with_the_first_row() {
+fn columns_of_a_suppressed_bookmark_come_with_the_first_row() {
     for form in [Form::Table, Form::CborTable] {
         let stream =
-            form.written(&[bookmark(6), bookmark(7), change("ADDED", "a", 8), change("ADDED", "b", 9)]);
+            form.encode(&[bookmark(6), bookmark(7), change("ADDED", "a", 8), change("ADDED", "b", 9)]);
         for piece_bytes in [1, 11, stream.len()] {
             let (passed, _) = pass_all(form, "resourceVersion=5", &stream, piece_bytes);
             let (events, _) = events_in(form, &passed);
@@ -72,14 +72,14 @@ fn column_definitions_of_a_bookmark_that_is_kept_back_come_with_the_first_row() 
 }
 
 #[test]
-fn column_definitions_that_were_shown_are_not_shown_again_behind_a_bookmark() {
+fn columns_that_were_passed_on_do_not_come_again_after_a_bookmark() {
     for form in [Form::Table, Form::CborTable] {
         let mut relay = relay(form, "resourceVersion=5");
-        let first = relay.pass(&form.written(&[change("ADDED", "a", 8)]).into());
+        let first = relay.pass(&form.encode(&[change("ADDED", "a", 8)]).into());
         assert!(events_in(form, &first).0[0]["object"]["columnDefinitions"].is_array());
 
-        relay.begin_again();
-        let second = relay.pass(&form.written(&[bookmark(9), change("ADDED", "b", 10)]).into());
+        relay.resume();
+        let second = relay.pass(&form.encode(&[bookmark(9), change("ADDED", "b", 10)]).into());
 
         let (events, _) = events_in(form, &second);
         assert_eq!(kinds(&events), ["ADDED"]);
@@ -87,45 +87,47 @@ fn column_definitions_that_were_shown_are_not_shown_again_behind_a_bookmark() {
     }
 }
 
+/// One byte more makes the watch end with its tunnel.
 #[test]
-fn an_event_at_the_limit_passes_whole_and_one_byte_more_makes_the_watch_end_with_its_tunnel() {
+fn an_event_at_the_limit_can_be_resumed_after_and_a_larger_one_not() {
     for form in [Form::Json, Form::Protobuf, Form::Cbor] {
         let event = |padding: usize| {
             let mut event = change("ADDED", "a", 7);
             event["object"]["value"] = "x".repeat(padding).into();
             event
         };
-        let one = |padding| form.written(&[event(padding)]).len() - usize::from(form == Form::Json);
-        // Lengths are written in more bytes as they grow, so the padding that fits is looked for.
+        let one = |padding| form.encode(&[event(padding)]).len() - usize::from(form == Form::Json);
+        // A larger length takes more bytes, so that the padding that fits is searched for.
         let at_limit = (0..EVENT_BYTES_MAX).rev().find(|padding| one(*padding) <= EVENT_BYTES_MAX).unwrap();
         assert_eq!(one(at_limit), EVENT_BYTES_MAX, "{form:?}");
-        for (padding, safe_point) in [(at_limit, Ok("8")), (at_limit + 1, Err(Unsafe::TooLarge))] {
-            let stream = form.written(&[event(padding), change("MODIFIED", "a", 8), bookmark(8)]);
+        for (padding, resume_point) in [(at_limit, Ok("8")), (at_limit + 1, Err(NotResumable::TooLarge))] {
+            let stream = form.encode(&[event(padding), change("MODIFIED", "a", 8), bookmark(8)]);
             for piece_bytes in [1, 1000, stream.len()] {
                 let (passed, relay) = pass_all(form, "resourceVersion=5", &stream, piece_bytes);
                 let (events, rest) = events_in(form, &passed);
                 assert_eq!((kinds(&events), rest), (vec!["ADDED", "MODIFIED"], 0), "{form:?}");
-                assert_eq!(relay.safe_point().map(Version::as_str), safe_point, "{form:?}");
+                assert_eq!(relay.resume_point().map(Version::as_str), resume_point, "{form:?}");
             }
         }
     }
 }
 
 #[test]
-fn without_room_for_an_event_it_passes_as_it_comes() {
+fn without_budget_for_an_event_it_passes_as_it_comes() {
     for form in ALL {
         let query = Query::parse(Some("resourceVersion=5")).unwrap();
-        let stream = form.written(&[change("ADDED", "a", 7)]);
-        let mut relay = Relay::new(form.encoding(), &query, EVENT_BYTES_MAX, &Room::of(stream.len() / 2));
+        let stream = form.encode(&[change("ADDED", "a", 7)]);
+        let mut relay =
+            Relay::new(form.encoding(), &query, EVENT_BYTES_MAX, &BufferBudget::new(stream.len() / 2));
         let passed: Vec<u8> =
             stream.iter().flat_map(|byte| relay.pass(&Bytes::copy_from_slice(&[*byte]))).collect();
         assert!(passed == stream, "{form:?}");
-        assert_eq!(relay.safe_point(), Err(Unsafe::NoRoom), "{form:?}");
+        assert_eq!(relay.resume_point(), Err(NotResumable::OverBudget), "{form:?}");
     }
 }
 
 #[test]
-fn what_is_no_event_passes_as_it_is_and_is_never_begun_again() {
+fn what_is_no_event_passes_unchanged_and_prevents_resuming() {
     for (form, stream) in [
         (Form::Json, b"[1,2]\n".as_slice()),
         (Form::Json, b"{\"type\":\"ADDED\",\"object\":{}}\nxyz{}"),
@@ -141,13 +143,13 @@ fn what_is_no_event_passes_as_it_is_and_is_never_begun_again() {
             let (mut passed, mut relay) = pass_all(form, "resourceVersion=5", stream, piece_bytes);
             passed.extend_from_slice(&relay.rest());
             assert_eq!(passed, stream, "{form:?}");
-            assert_eq!(relay.safe_point(), Err(Unsafe::NotAnEvent), "{form:?} {stream:?}");
+            assert_eq!(relay.resume_point(), Err(NotResumable::NotAnEvent), "{form:?} {stream:?}");
         }
     }
 }
 
 #[test]
-fn nesting_is_borne_up_to_a_depth_and_no_further() {
+fn nesting_is_accepted_up_to_a_depth_and_no_further() {
     let deep = |depth| [vec![0x81; depth], vec![0x01]].concat();
     for (form, fits, stream) in [
         (Form::Cbor, true, deep(64)),
@@ -155,31 +157,31 @@ fn nesting_is_borne_up_to_a_depth_and_no_further() {
         (Form::Json, true, format!("{{\"a\":{}", "[".repeat(9_999)).into_bytes()),
         (Form::Json, false, format!("{{\"a\":{}", "[".repeat(10_000)).into_bytes()),
     ] {
-        let mut scanner = Scanner::of(form.encoding());
+        let mut scanner = EventScanner::new(form.encoding());
         assert_eq!(scanner.step(&stream).is_ok(), fits, "{form:?}");
     }
 }
 
 #[test]
-fn a_field_of_any_object_may_be_called_as_one_of_a_table() {
+fn any_object_may_have_the_field_names_of_a_table() {
     let event = json!({"type": "ADDED", "object": {"kind": "Chess", "apiVersion": "games.example/v1",
         "metadata": {"resourceVersion": "7"}, "rows": 8, "columnDefinitions": {"a": 1}}});
     for form in [Form::Json, Form::Cbor] {
-        let stream = form.written(std::slice::from_ref(&event));
+        let stream = form.encode(std::slice::from_ref(&event));
         let (passed, relay) = pass_all(form, "resourceVersion=5", &stream, 10);
         assert!(passed == stream, "{form:?}");
-        assert_eq!(relay.safe_point().unwrap().as_str(), "7", "{form:?}");
+        assert_eq!(relay.resume_point().unwrap().as_str(), "7", "{form:?}");
     }
 }
 
 #[test]
-fn a_watch_that_is_begun_again_begins_on_a_line_of_its_own() {
-    let line = Form::Json.written(&[change("ADDED", "a", 7)]);
+fn a_resumed_watch_begins_on_a_new_line() {
+    let line = Form::Json.encode(&[change("ADDED", "a", 7)]);
     for cut in [line.len() - 1, line.len()] {
         let mut relay = relay(Form::Json, "resourceVersion=5");
         let mut passed = relay.pass(&Bytes::copy_from_slice(&line[..cut])).to_vec();
-        passed.extend_from_slice(&relay.begin_again());
-        passed.extend_from_slice(&relay.pass(&Form::Json.written(&[change("ADDED", "b", 8)]).into()));
+        passed.extend_from_slice(&relay.resume());
+        passed.extend_from_slice(&relay.pass(&Form::Json.encode(&[change("ADDED", "b", 8)]).into()));
         let lines: Vec<_> = passed.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
         assert_eq!((lines.len(), passed.split(|byte| *byte == b'\n').count()), (2, 3), "cut at {cut}");
     }
@@ -189,7 +191,7 @@ fn a_watch_that_is_begun_again_begins_on_a_line_of_its_own() {
 fn an_error_is_the_last_event_and_in_the_callers_encoding() {
     for form in [Form::Json, Form::Protobuf, Form::Cbor] {
         let mut relay = relay(form, "resourceVersion=5");
-        let stream = form.written(&[change("ADDED", "a", 7), change("ADDED", "b", 8)]);
+        let stream = form.encode(&[change("ADDED", "a", 7), change("ADDED", "b", 8)]);
         let mut passed = relay.pass(&Bytes::copy_from_slice(&stream[..stream.len() - 3])).to_vec();
         let status = json!({"kind": "Status", "apiVersion": "v1", "message": "gone", "code": 410});
 
@@ -198,13 +200,16 @@ fn an_error_is_the_last_event_and_in_the_callers_encoding() {
         let (events, rest) = events_in(form, &passed);
         assert_eq!((kinds(&events), rest), (vec!["ADDED", "ERROR"], 0), "{form:?}");
         assert_eq!(events[1]["object"]["message"], "gone", "{form:?}");
-        assert_eq!((relay.safe_point(), relay.encoding()), (Err(Unsafe::Ended), form.encoding()));
+        assert_eq!(
+            (relay.resume_point(), relay.encoding()),
+            (Err(NotResumable::ErrorEvent), form.encoding())
+        );
     }
 }
 
 fn relay(form: Form, query: &str) -> Relay {
     let query = Query::parse(Some(query)).unwrap();
-    Relay::new(form.encoding(), &query, EVENT_BYTES_MAX, &Room::of(1 << 20))
+    Relay::new(form.encoding(), &query, EVENT_BYTES_MAX, &BufferBudget::new(1 << 20))
 }
 
 fn pass_all(form: Form, query: &str, stream: &[u8], piece_bytes: usize) -> (Vec<u8>, Relay) {

@@ -1,4 +1,5 @@
-//! Watches against a model: whatever happens to objects and tunnels, a caller's view is the store's, or it was told.
+//! Watches against a model: whatever happens to objects and tunnels, a caller's view equals the store's, or
+//! it received an error.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,73 +10,73 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use super::ALL;
-use super::writing::{Form, events_in};
+use super::event_codec::{Form, events_in};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// What happens next.
+/// The next step of a trial.
 #[derive(Debug, Clone)]
-enum Turn {
-    /// An object is written: created, changed, or deleted if it is there and `deletes`.
+enum ModelStep {
+    /// An object is created, changed, or deleted if it exists and `deletes`.
     Write { name: usize, deletes: bool },
-    /// The API server tells every watch that wants to know how far it is.
+    /// The API server sends a bookmark to every watch that wants them.
     Bookmark,
-    /// So many bytes reach each gateway, in pieces of so many.
+    /// This many bytes reach each gateway, in pieces of `piece_bytes`.
     Move { bytes: usize, piece_bytes: usize },
-    /// The tunnel of one watch is lost with what is on its way.
+    /// The tunnel of one watch is lost, with the bytes on their way.
     Lose { watch: usize },
-    /// What is older than now can no longer be watched from.
+    /// Versions older than now can no longer be watched from.
     Compact,
 }
 
-/// What there is, and what has happened.
+/// The objects that exist, and the history of their changes.
 #[derive(Debug, Default)]
-struct Store {
+struct ModelStore {
     version: u64,
-    /// Name, to value and version.
+    /// From an object's name to its value and version.
     things: BTreeMap<&'static str, (u64, u64)>,
     history: Vec<(u64, Value)>,
-    /// Nobody may begin before it.
+    /// No watch may begin before this version.
     compacted: u64,
 }
 
-/// One caller's watch, with everything between it and the store.
-struct Watch {
+/// One caller's watch, with all state between it and the store.
+struct CallerWatch {
     form: Form,
     query: Query,
     relay: Relay,
-    sent: Sent,
-    /// What the caller has got, and read.
-    got: Vec<u8>,
+    sent: SentEvents,
+    /// The bytes that the caller has received and not yet read.
+    received: Vec<u8>,
     view: BTreeMap<String, (u64, u64)>,
     last_version: u64,
-    /// Made-up events that are still to come, in no order of versions.
+    /// Number of initial events that are still to come. They are not ordered by version.
     initial: usize,
-    ended: Option<End>,
+    ended: Option<WatchEnd>,
     resumed: usize,
 }
 
-/// What the API server has sent and the gateway has not yet.
+/// The bytes that the API server has sent and the gateway has not yet received.
 #[derive(Default)]
-struct Sent {
+struct SentEvents {
     bytes: VecDeque<u8>,
     events: usize,
-    /// Up to where in the history this stream has been told.
-    told: usize,
+    /// Number of changes of the history that this stream has sent.
+    sent_changes: usize,
     wants_bookmarks: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// The connection broke, and the caller sees that.
+enum WatchEnd {
+    /// The connection broke, which the caller sees.
     Broken,
-    /// An ERROR event.
-    Told,
+    /// The caller received an ERROR event.
+    Error,
 }
 
-impl Store {
+impl ModelStore {
     fn write(&mut self, name: &'static str, deletes: bool) {
-        // Other resources share the counter.
+        // Other resources share the version counter.
         self.version += 1 + self.version % 3;
         let version = self.version;
         let kind = match (self.things.contains_key(name), deletes) {
@@ -96,11 +97,12 @@ impl Store {
         self.things.iter().map(|(name, thing)| ((*name).to_owned(), *thing)).collect()
     }
 
-    /// Answers a watch: what is sent at once, or that it cannot be.
-    fn watch(&self, form: Form, query: &str) -> Result<Sent, Value> {
+    /// Answers a watch with the first bytes, or with a `Status` if its version is too old.
+    fn watch(&self, form: Form, query: &str) -> Result<SentEvents, Value> {
         let value = |key| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
         let wants_bookmarks = value("allowWatchBookmarks") == Some("true");
-        let mut sent = Sent { wants_bookmarks, told: self.history.len(), ..Sent::default() };
+        let mut sent =
+            SentEvents { wants_bookmarks, sent_changes: self.history.len(), ..SentEvents::default() };
         let version = value("resourceVersion").map_or(0, |text| text.parse().unwrap_or(u64::MAX));
         let streams = value("sendInitialEvents") == Some("true");
         assert!(streams == (value("resourceVersionMatch") == Some("NotOlderThan")), "{query}");
@@ -108,7 +110,7 @@ impl Store {
             if version < self.compacted {
                 return Err(json!({"kind": "Status", "apiVersion": "v1", "message": "too old", "code": 410}));
             }
-            sent.told = self.history.iter().take_while(|(at, _)| *at <= version).count();
+            sent.sent_changes = self.history.iter().take_while(|(at, _)| *at <= version).count();
         } else {
             for (name, (value, version)) in &self.things {
                 sent.event(form, &event("ADDED", name, *value, *version));
@@ -121,24 +123,24 @@ impl Store {
     }
 }
 
-impl Sent {
+impl SentEvents {
     fn event(&mut self, form: Form, event: &Value) {
         self.bytes.extend(form.event(event, self.events == 0));
         self.events += 1;
     }
 
-    fn catch_up(&mut self, form: Form, store: &Store) {
-        for (_, event) in &store.history[self.told..] {
+    fn catch_up(&mut self, form: Form, store: &ModelStore) {
+        for (_, event) in &store.history[self.sent_changes..] {
             self.event(form, event);
         }
-        self.told = store.history.len();
+        self.sent_changes = store.history.len();
     }
 }
 
-impl Watch {
-    fn begin(form: Form, query: &str, store: &Store) -> Self {
+impl CallerWatch {
+    fn begin(form: Form, query: &str, store: &ModelStore) -> Self {
         let parsed = Query::parse(Some(query)).unwrap();
-        let relay = Relay::new(form.encoding(), &parsed, 4096, &Room::of(1 << 20));
+        let relay = Relay::new(form.encoding(), &parsed, 4096, &BufferBudget::new(1 << 20));
         let asked = parsed.with_bookmarks(query).unwrap_or_else(|| query.to_owned());
         let from_version = query.contains("resourceVersion=") && !query.contains("resourceVersion=0");
         let lists = from_version && !query.contains("sendInitialEvents");
@@ -147,7 +149,7 @@ impl Watch {
             query: parsed,
             relay,
             sent: store.watch(form, &asked).expect("nothing is too old yet"),
-            got: Vec::new(),
+            received: Vec::new(),
             view: if lists { store.view() } else { BTreeMap::new() },
             last_version: if lists { store.version } else { 0 },
             initial: if lists { 0 } else { store.things.len() },
@@ -156,46 +158,46 @@ impl Watch {
         }
     }
 
-    /// So many bytes come through the tunnel, and what is passed on is read.
+    /// Moves this many bytes through the tunnel, and reads what is passed on.
     fn receive(&mut self, bytes: usize, piece_bytes: usize) {
         let bytes = bytes.min(self.sent.bytes.len());
         let received: Vec<u8> = self.sent.bytes.drain(..bytes).collect();
         for piece in received.chunks(piece_bytes.max(1)) {
-            self.got.extend_from_slice(&self.relay.pass(&Bytes::copy_from_slice(piece)));
+            self.received.extend_from_slice(&self.relay.pass(&Bytes::copy_from_slice(piece)));
         }
         self.read();
     }
 
-    /// The tunnel is lost, and the gateway does what it can.
-    fn lose(&mut self, store: &Store) {
+    /// Loses the tunnel, and resumes the watch if it can be resumed.
+    fn lose(&mut self, store: &ModelStore) {
         if self.ended.is_some() {
             return;
         }
-        let Ok(version) = self.relay.safe_point().cloned() else {
-            self.ended = Some(End::Broken);
+        let Ok(version) = self.relay.resume_point().cloned() else {
+            self.ended = Some(WatchEnd::Broken);
             return;
         };
-        match store.watch(self.form, &self.query.again(&version, None)) {
+        match store.watch(self.form, &self.query.from_version(&version, None)) {
             Ok(sent) => {
-                self.got.extend_from_slice(&self.relay.begin_again());
+                self.received.extend_from_slice(&self.relay.resume());
                 self.sent = sent;
                 self.resumed += 1;
             }
             Err(status) => {
-                self.got.extend_from_slice(&self.relay.fail(&self.form.object(&status)));
+                self.received.extend_from_slice(&self.relay.fail(&self.form.object(&status)));
                 self.read();
-                assert_eq!(self.ended, Some(End::Told), "the error reached the caller");
+                assert_eq!(self.ended, Some(WatchEnd::Error), "the error reached the caller");
             }
         }
     }
 
-    /// What a reflector does, and a check that nothing comes twice, or that nobody asked for.
+    /// Does what a reflector does, and checks that nothing comes twice or without being asked for.
     fn read(&mut self) {
-        let (events, rest) = events_in(self.form, &self.got);
+        let (events, rest) = events_in(self.form, &self.received);
         assert_eq!(rest, 0, "part of an event was passed on");
-        self.got.clear();
+        self.received.clear();
         for event in events {
-            assert_eq!(self.ended, None, "something came behind the end");
+            assert_eq!(self.ended, None, "something came after the end");
             self.take(&event);
         }
     }
@@ -209,7 +211,7 @@ impl Watch {
         let metadata = &object["metadata"];
         if kind == "ERROR" {
             assert_eq!(event["object"]["code"], 410);
-            self.ended = Some(End::Told);
+            self.ended = Some(WatchEnd::Error);
             return;
         }
         let version: u64 = metadata["resourceVersion"].as_str().unwrap().parse().unwrap();
@@ -242,7 +244,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn a_callers_view_is_the_stores_or_it_was_told(
+    fn a_callers_view_is_the_stores_or_it_received_an_error(
         before in vec((0..NAMES.len(), any::<bool>()), 1..12),
         turns in vec(turn(), 0..60),
         watches in vec((select(ALL.to_vec()), select(QUERIES.to_vec()), any::<bool>()), 1..4),
@@ -252,7 +254,7 @@ proptest! {
 }
 
 #[test]
-fn a_loss_at_any_byte_is_seen_by_nobody() {
+fn the_loss_of_a_tunnel_at_any_byte_is_not_noticed() {
     let before = [(3, false), (1, false), (0, false)];
     for form in ALL {
         for query in QUERIES {
@@ -281,7 +283,7 @@ fn a_loss_at_any_byte_is_seen_by_nobody() {
     }
 }
 
-/// Each with, and without, `allowWatchBookmarks=true`; `NOW` is the version at the watch's beginning.
+/// Tried with and without `allowWatchBookmarks=true`. `NOW` is the version at the beginning of the watch.
 const QUERIES: [&str; 5] = [
     "resourceVersion=NOW",
     "resourceVersion=0",
@@ -292,28 +294,28 @@ const QUERIES: [&str; 5] = [
 
 type Chosen = (Form, &'static str, bool);
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn turn() -> impl Strategy<Value = ModelStep> {
     prop_oneof![
-        4 => (0..NAMES.len(), any::<bool>()).prop_map(|(name, deletes)| Turn::Write { name, deletes }),
-        1 => Just(Turn::Bookmark),
-        6 => (0..600usize, 1..200usize).prop_map(|(bytes, piece_bytes)| Turn::Move { bytes, piece_bytes }),
-        2 => (0..4usize).prop_map(|watch| Turn::Lose { watch }),
-        1 => Just(Turn::Compact),
+        4 => (0..NAMES.len(), any::<bool>()).prop_map(|(name, deletes)| ModelStep::Write { name, deletes }),
+        1 => Just(ModelStep::Bookmark),
+        6 => (0..600usize, 1..200usize).prop_map(|(bytes, piece_bytes)| ModelStep::Move { bytes, piece_bytes }),
+        2 => (0..4usize).prop_map(|watch| ModelStep::Lose { watch }),
+        1 => Just(ModelStep::Compact),
     ]
 }
 
-fn run(before: &[(usize, bool)], turns: &[Turn], watches: &[Chosen]) {
+fn run(before: &[(usize, bool)], turns: &[ModelStep], watches: &[Chosen]) {
     let mut store = store(before);
-    let mut watches: Vec<Watch> = watches.iter().map(|chosen| begin(&store, *chosen)).collect();
+    let mut watches: Vec<CallerWatch> = watches.iter().map(|chosen| begin(&store, *chosen)).collect();
     for turn in turns {
         match *turn {
-            Turn::Write { name, deletes } => store.write(NAMES[name], deletes),
-            Turn::Compact => store.compacted = store.version,
-            Turn::Lose { watch } => {
+            ModelStep::Write { name, deletes } => store.write(NAMES[name], deletes),
+            ModelStep::Compact => store.compacted = store.version,
+            ModelStep::Lose { watch } => {
                 let count = watches.len();
                 watches[watch % count].lose(&store);
             }
-            Turn::Bookmark => {
+            ModelStep::Bookmark => {
                 for watch in &mut watches {
                     watch.sent.catch_up(watch.form, &store);
                     if watch.sent.wants_bookmarks {
@@ -321,7 +323,7 @@ fn run(before: &[(usize, bool)], turns: &[Turn], watches: &[Chosen]) {
                     }
                 }
             }
-            Turn::Move { bytes, piece_bytes } => {
+            ModelStep::Move { bytes, piece_bytes } => {
                 for watch in watches.iter_mut().filter(|watch| watch.ended.is_none()) {
                     watch.sent.catch_up(watch.form, &store);
                     watch.receive(bytes, piece_bytes);
@@ -332,8 +334,8 @@ fn run(before: &[(usize, bool)], turns: &[Turn], watches: &[Chosen]) {
     watches.iter_mut().for_each(|watch| settle(watch, &store));
 }
 
-/// Lets everything arrive that was sent, and compares.
-fn settle(watch: &mut Watch, store: &Store) {
+/// Lets all sent bytes arrive, and compares the views.
+fn settle(watch: &mut CallerWatch, store: &ModelStore) {
     if watch.ended.is_none() {
         watch.sent.catch_up(watch.form, store);
         watch.receive(usize::MAX, 300);
@@ -343,22 +345,22 @@ fn settle(watch: &mut Watch, store: &Store) {
     }
 }
 
-fn store(before: &[(usize, bool)]) -> Store {
-    let mut store = Store { version: 8, ..Store::default() };
+fn store(before: &[(usize, bool)]) -> ModelStore {
+    let mut store = ModelStore { version: 8, ..ModelStore::default() };
     before.iter().for_each(|(name, deletes)| store.write(NAMES[*name], *deletes));
     store
 }
 
-fn grow(store: &mut Store) {
+fn grow(store: &mut ModelStore) {
     store.write("b", false);
     store.write("a", true);
     store.write("c", false);
 }
 
-fn begin(store: &Store, (form, query, bookmarks): Chosen) -> Watch {
+fn begin(store: &ModelStore, (form, query, bookmarks): Chosen) -> CallerWatch {
     let query = query.replace("NOW", &store.version.to_string());
     let query = if bookmarks { format!("{query}&allowWatchBookmarks=true") } else { query };
-    Watch::begin(form, &query, store)
+    CallerWatch::begin(form, &query, store)
 }
 
 fn event(kind: &str, name: &str, value: u64, version: u64) -> Value {

@@ -1,0 +1,53 @@
+//! The message for the caller when an agent has aborted a stream.
+
+use proto::{AbortCode, ClusterId};
+
+/// The message for `code`, with the cluster's name and advice on what to check.
+pub(super) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
+    match code {
+        AbortCode::ApiServerUnreachable => format!(
+            "cluster {cluster} is connected, but its agent cannot reach its API server: check that the API server runs, \
+             and the agent's apiServer configuration"
+        ),
+        AbortCode::ApiServerSilent => format!(
+            "cluster {cluster} is connected, but its API server did not answer in time: check that API server; the outcome \
+             of this request is not known"
+        ),
+        AbortCode::ApiServerUntrusted => format!(
+            "cluster {cluster} is connected, but its agent does not trust its API server's certificate: check the CA in \
+             the agent's apiServer configuration"
+        ),
+        AbortCode::NoCredential => format!(
+            "cluster {cluster} is connected, but its agent has no credential that its API server accepts: check the \
+             agent's apiServer configuration and its ServiceAccount token"
+        ),
+        AbortCode::GuardRefused => format!(
+            "the agent of cluster {cluster} does not let this identity be asserted: check the agent's impersonation \
+             configuration"
+        ),
+        AbortCode::NoPassThrough => format!(
+            "this server has callers' own credentials pass through to cluster {cluster}, and its agent does not: set \
+             passThrough in the configurations of both, or of neither"
+        ),
+        AbortCode::NoBearer => format!(
+            "cluster {cluster} takes its callers' own tokens: send one, beside your client certificate for this gateway, \
+             as Authorization: Bearer TOKEN"
+        ),
+        AbortCode::ApiServerLost => format!(
+            "the API server of cluster {cluster} broke the connection off: the outcome of this request is not known"
+        ),
+        AbortCode::TargetLost => format!("the connection to a target in cluster {cluster} broke"),
+        AbortCode::ApiServerNonsense => {
+            format!("the API server of cluster {cluster} answered what is not HTTP")
+        }
+        AbortCode::BadRequest => format!("the agent of cluster {cluster} refused the request's head"),
+        AbortCode::Busy => format!(
+            "the agent of cluster {cluster} asks its API server as much as it may, and too many requests wait: try again in a \
+             second"
+        ),
+        AbortCode::Draining => format!("the agent of cluster {cluster} is stopping: try again"),
+        AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
+            format!("the agent of cluster {cluster} gave up: {code}")
+        }
+    }
+}

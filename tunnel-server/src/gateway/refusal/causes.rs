@@ -1,0 +1,57 @@
+//! The causes of refusals: the words in `details.causes` of a `Status`, which are the `reason` of the counter
+//! of refusals too.
+
+use crate::metrics::label_values;
+
+label_values! {
+    /// The cause of a refusal. [`RefusalCause::ALL`] sets the counters to zero, so that the first refusal is
+    /// an increase.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum RefusalCause {
+        BrowserRefused = "BrowserRefused",
+        AuthenticatorAway = "AuthenticatorAway",
+        NotAuthenticated = "NotAuthenticated",
+        CredentialRevoked = "CredentialRevoked",
+        CredentialExpired = "CredentialExpired",
+        PolicyChanged = "PolicyChanged",
+        SessionTooOld = "SessionTooOld",
+        NotARequest = "NotARequest",
+        ForbiddenByPolicy = "ForbiddenByPolicy",
+        ForbiddenByHost = "ForbiddenByHost",
+        HostAway = "HostAway",
+        NotAsserted = "NotAsserted",
+        HeadersRefused = "HeadersRefused",
+        UpgradeRefused = "UpgradeRefused",
+        ParkLimitRefused = "ParkLimitRefused",
+        ClusterNeverSeen = "ClusterNeverSeen",
+        ClusterNotConnected = "ClusterNotConnected",
+        ClusterCrowded = "ClusterCrowded",
+        ClusterBusy = "ClusterBusy",
+        ClusterLost = "ClusterLost",
+        AgentSilent = "AgentSilent",
+        LinkSilent = "LinkSilent",
+        CallerSilent = "CallerSilent",
+        ApiServerUnreachable = "APIServerUnreachable",
+        ApiServerSilent = "APIServerSilent",
+        ApiServerUntrusted = "APIServerUntrusted",
+        ApiServerLost = "APIServerLost",
+        ApiServerNotHttp = "APIServerNotHTTP",
+        AgentWithoutCredential = "AgentWithoutCredential",
+        ForbiddenByAgent = "ForbiddenByAgent",
+        NoBearerToken = "NoBearerToken",
+        AgentBusy = "AgentBusy",
+        TargetLost = "TargetLost",
+        AgentStopping = "AgentStopping",
+        AgentGaveUp = "AgentGaveUp",
+        RedirectRefused = "RedirectRefused",
+        NotHttp = "NotHTTP",
+        BrokenBody = "BrokenBody",
+        GatewayBusy = "GatewayBusy",
+        TooManyFailedLogins = "TooManyFailedLogins",
+        CallerBusy = "CallerBusy",
+        CallerTooFast = "CallerTooFast",
+        ClusterFull = "ClusterFull",
+        NotRecorded = "NotRecorded",
+        NotWatchedAgain = "NotWatchedAgain",
+    }
+}

@@ -1,0 +1,170 @@
+//! The state that all requests of the gateway share, and how it is built.
+
+use std::sync::Arc;
+
+use ::audit::Log;
+use daemon::Scope;
+use daemon::metrics::exchanges::Exchanges;
+use policy::action::Names;
+use tokio::sync::Semaphore;
+
+use super::forward::ForwardContext;
+use super::login_throttle::LoginThrottle;
+use super::refusal::RefusalCause;
+use super::watch::resources::WatchResources;
+use crate::assertion::Assertions;
+use crate::config::{self, Limits, PARKED_MAX, Parking};
+use crate::dialing::{self, Dials, NotConnected};
+use crate::exchanges::audit::AuditLog;
+use crate::exchanges::slow_readers::SlowReaders;
+use crate::exchanges::{self, ExchangeTable, TerminationReason};
+use crate::identity::Authenticator;
+use crate::metrics;
+use crate::permit::{Delegation, Policy};
+use crate::registry::{self, Registry};
+use crate::shares::{EXCHANGES_MAX, Limit, Shares, Use};
+
+/// The gateway: serves the requests of callers. Clones share one state.
+#[derive(Clone)]
+pub struct Gateway(pub(super) Arc<GatewayShared>);
+
+/// The checks that a request passes before anything is sent to its cluster.
+#[derive(Debug)]
+pub struct AccessControl {
+    /// Authenticates the caller of each request.
+    pub authenticator: Authenticator,
+    /// The host names from which the cluster is read.
+    pub names: Names,
+    /// Permits the action of a request.
+    pub policy: Policy,
+    /// Asks another cluster about the action too, if the policy is configured so.
+    pub delegation: Delegation,
+    /// Chooses the identity that is asserted at the cluster.
+    pub assertions: Assertions,
+    /// Repeats these checks while an exchange runs.
+    pub exchanges: ExchangeTable,
+    /// The origins whose pages may make a browser send requests, such as `https://console.example`.
+    pub browser_origins: Vec<String>,
+}
+
+/// The settings of the gateway.
+#[derive(Debug, Clone, Copy)]
+pub struct GatewaySettings {
+    /// The limits of requests that wait for a disconnected cluster.
+    pub parking: Parking,
+    /// The limits of watches that are resumed.
+    pub watches: config::Watches,
+    /// The limits of each caller and each cluster.
+    pub limits: Limits,
+}
+
+/// The state behind [`Gateway`], which its clones share.
+pub(super) struct GatewayShared {
+    pub(super) browser_origins: Arc<[String]>,
+    pub(super) authenticator: Authenticator,
+    pub(super) names: Names,
+    pub(super) policy: Policy,
+    pub(super) delegation: Delegation,
+    pub(super) forwarding: ForwardContext,
+    pub(super) parking: Parking,
+    pub(super) exchanges: ExchangeTable,
+    /// One permit for each of [`EXCHANGES_MAX`] requests.
+    pub(super) slots: Arc<Semaphore>,
+    pub(super) request_metrics: Exchanges,
+    pub(super) shares: Shares,
+    pub(super) login_throttle: LoginThrottle,
+    pub(super) watches: WatchResources,
+    pub(super) dials: Dials,
+    pub(super) audit_log: AuditLog,
+}
+
+impl Gateway {
+    /// Makes a gateway to the clusters of `registry` for callers that pass `access`, and starts its
+    /// background tasks in `scope`. A request that cannot be written to `log` is not served.
+    #[must_use]
+    pub fn new(
+        access: AccessControl,
+        registry: Registry,
+        settings: GatewaySettings,
+        log: Log,
+        scope: Scope,
+    ) -> Self {
+        let GatewaySettings { parking, watches, limits } = settings;
+        let AccessControl {
+            authenticator,
+            names,
+            policy,
+            delegation,
+            assertions,
+            exchanges,
+            browser_origins,
+        } = access;
+        describe_metrics();
+        scope.attend(exchanges.clone().enforce());
+        scope.attend(exchanges.clone().reauthorize());
+        let slow_readers = SlowReaders::new();
+        scope.attend(slow_readers.clone().end_excess());
+        scope.attend(exchanges::end_unaudited(log.clone(), slow_readers.clone()));
+        let audit_log = AuditLog::new(log, scope.clone());
+        let places = registry::Places::new(parking.per_cluster, PARKED_MAX);
+        let shares = Shares::new(limits);
+        let dials = Dials::new(dialing::Parts {
+            shares: shares.clone(),
+            registry: registry.clone(),
+            policy: policy.clone(),
+            delegation: delegation.clone(),
+            table: exchanges.clone(),
+            recorder: audit_log.clone(),
+            stalls: slow_readers.clone(),
+            places: places.clone(),
+            patience: parking.limit,
+            scope: scope.clone(),
+        });
+        Self(Arc::new(GatewayShared {
+            browser_origins: browser_origins.into(),
+            authenticator,
+            names,
+            policy,
+            delegation,
+            forwarding: ForwardContext { registry, assertions, places, slow_readers, scope },
+            parking,
+            exchanges,
+            slots: Arc::new(Semaphore::new(EXCHANGES_MAX)),
+            request_metrics: metrics::exchanges(),
+            shares,
+            login_throttle: LoginThrottle::new(limits.source.failed_logins),
+            watches: WatchResources::new(watches),
+            dials,
+            audit_log,
+        }))
+    }
+
+    /// Connects callers of other listeners to targets, within the limits of this gateway.
+    #[must_use]
+    pub fn dials(&self) -> Dials {
+        self.0.dials.clone()
+    }
+
+    /// The queue in which requests wait for disconnected clusters.
+    #[must_use]
+    pub fn places(&self) -> registry::Places {
+        self.0.forwarding.places.clone()
+    }
+
+    /// The current use of each limit of sources, callers and clusters.
+    #[must_use]
+    pub fn uses(&self) -> Vec<Use> {
+        let max = self.0.shares.limits().source.failed_logins as usize;
+        let most = self.0.login_throttle.most(std::time::Instant::now());
+        let of_sources = Use { limit: Limit::SourceFailures(0).as_str(), max, most };
+        [of_sources].into_iter().chain(self.0.shares.uses()).collect()
+    }
+}
+
+/// Sets the counters of refusals and early ends to zero for every reason.
+fn describe_metrics() {
+    let causes: Vec<&str> = RefusalCause::ALL.iter().map(|cause| cause.as_str()).collect();
+    metrics::describe_refusals(&causes);
+    metrics::describe_refusals(&NotConnected::CAUSES);
+    metrics::describe_terminations(TerminationReason::ALL.iter().map(|reason| reason.as_str()));
+}

@@ -1,0 +1,137 @@
+//! Upgraded connections (WebSocket and SPDY) as pipes that copy bytes in both directions.
+
+use audit::EndReason;
+use daemon::chain;
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Request, Response, StatusCode};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use proto::upgrade::Protocol;
+use tokio::io::copy_bidirectional_with_sizes;
+use tokio::sync::oneshot;
+use tracing::debug;
+
+use super::body::AnswerBody;
+use super::forward::{OpenedExchange, handshake};
+use super::guarded_body::{CallerBody, RequestSlot};
+use super::refusal::Refusal;
+use super::request_body::RequestBody;
+use super::tunnel_body::{BodyComplete, TunnelBody};
+use crate::exchanges::byte_count::count_bytes;
+use crate::exchanges::slow_readers::ReadProgress;
+use crate::shares::Share;
+
+/// Size of the buffer of a pipe in each direction, in bytes.
+const PIPE_BYTES: usize = 16 * 1024;
+
+impl OpenedExchange {
+    /// Asks for an upgrade. Bytes after the request are not read until the API server has accepted it. If it
+    /// does not, its answer is passed on and the caller's connection is closed after it.
+    ///
+    /// # Errors
+    /// The refusal that says why no acceptable head came.
+    pub(super) async fn upgrade(
+        self,
+        protocol: Protocol,
+        mut request: Request<CallerBody>,
+        mut share: Share,
+    ) -> Result<Response<AnswerBody>, Refusal> {
+        let context = self.response_context();
+        let caller = hyper::upgrade::on(&mut request);
+        let slot = request.body().guard().clone();
+        let (mut request, progress) = self.rewrite(request.map(RequestBody::Caller))?;
+        set_upgrade(protocol, request.headers_mut());
+        let read_progress = self.stream.read_progress();
+        let (mut sender, connection) = handshake(self.stream, &context.cluster).await?;
+        let (complete, completed) = oneshot::channel();
+        self.scope
+            .spawn_on(self.route.home, carry(connection.with_upgrades(), completed, read_progress.clone()));
+        // An upgraded exchange may run forever, but the answer that accepts it comes within the limit.
+        let answer = sender.send_request(request);
+        let mut response = context.wait(answer, Some(progress), &self.route.tunnel).await?;
+        share.begun();
+
+        if protocol.is_accepted_by(response.status(), response.headers()) {
+            let edge = hyper::upgrade::on(&mut response);
+            let mut answer = context.clean(response)?;
+            if let Some(entry) = slot.audit_entry() {
+                entry.set_status(answer.status());
+            }
+            set_upgrade(protocol, answer.headers_mut());
+            self.scope.spawn_on(self.route.home, pipe(caller, edge, complete, read_progress, (slot, share)));
+            return Ok(answer.map(|_| AnswerBody::text("")));
+        }
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Refusal::NotHttp(context.cluster));
+        }
+        let answer = context.clean(response)?;
+        Ok(answer.map(|body| AnswerBody::tunnel(TunnelBody::new(body, complete, read_progress), share)))
+    }
+}
+
+/// Sets the headers of an upgrade, in a request or in the answer that accepts it.
+fn set_upgrade(protocol: Protocol, headers: &mut http::HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol.token());
+}
+
+/// Moves the bytes of an exchange on the tunnel's home until it is upgraded, its answer was taken completely,
+/// or the answer was dropped.
+async fn carry(
+    connection: impl Future<Output = hyper::Result<()>>,
+    completed: oneshot::Receiver<BodyComplete>,
+    read_progress: ReadProgress,
+) {
+    let mut connection = std::pin::pin!(connection);
+    // All arms are cancel-safe: the connection is polled by reference, and a sent message stays.
+    tokio::select! {
+        () = read_progress.ended() => return,
+        complete = completed => if complete.is_err() {
+            // Dropped unfinished, which aborts the stream.
+            return;
+        },
+        _ = &mut connection => return,
+    }
+    if let Err(error) = connection.await {
+        debug!(error = %chain(&error), "an exchange broke after its answer");
+    }
+}
+
+/// Joins both upgraded connections until both directions have ended, or one broke. Dropped unfinished they
+/// are aborted, so that neither side takes a broken pipe for its end.
+async fn pipe(
+    caller: OnUpgrade,
+    edge: OnUpgrade,
+    complete: oneshot::Sender<BodyComplete>,
+    read_progress: ReadProgress,
+    guards: (RequestSlot, Share),
+) {
+    let joined: Result<(Upgraded, Upgraded), hyper::Error> = async { Ok((caller.await?, edge.await?)) }.await;
+    // From here on the stream belongs to the pipe.
+    let _ = complete.send(BodyComplete);
+    match joined {
+        Ok((caller, edge)) => {
+            let entry = guards.0.audit_entry();
+            let (mut caller, mut edge) =
+                (count_bytes(TokioIo::new(caller), entry.cloned()), TokioIo::new(edge));
+            let piped = copy_bidirectional_with_sizes(&mut caller, &mut edge, PIPE_BYTES, PIPE_BYTES);
+            // Both arms are cancel-safe: a copy that is dropped here is meant to break off.
+            tokio::select! {
+                piped = piped => {
+                    if let Err(error) = &piped {
+                        debug!(error = %chain(error), "an upgraded connection broke");
+                    }
+                    if let Some(entry) = entry {
+                        match piped {
+                            Ok(_) => entry.set_end(EndReason::Clean),
+                            Err(_) => entry.set_broken(EndReason::ClientCancel),
+                        }
+                    }
+                }
+                () = read_progress.ended() => {}
+            }
+        }
+        Err(error) => debug!(error = %chain(&error), "an upgrade was not completed"),
+    }
+    drop(guards);
+}

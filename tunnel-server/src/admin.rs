@@ -29,7 +29,7 @@ pub use authorize::{Action, Actor, Forbidden, Object, authorize_admin};
 pub use remote::Remote;
 
 use crate::directory::Directory;
-use crate::listener::socket::{LocalSocket, Reach, SocketError};
+use crate::listener::unix_socket::{LocalSocket, Reach, SocketError};
 use crate::registry::Registry;
 use desk::Desk;
 use hall::{Hall, Services};

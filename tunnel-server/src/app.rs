@@ -17,29 +17,29 @@ use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
 use crate::admin::{self, About, Admin, Remote, Site, Subject};
-use crate::assertion::Assertions;
+use crate::agents::Reception;
+use crate::authz::{Policy, PolicyFile};
 use crate::config::{self, Config};
 use crate::directory::Directory;
 use crate::enrollment::{self, Enrollment, Terms};
 use crate::exchanges;
 use crate::gateway::{self, Admission, Gateway};
 use crate::identity::oidc::pod::Verifier;
+use crate::impersonation::Assertions;
 use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
 use crate::metrics;
-use crate::permit::{Policy, PolicyFile};
 use crate::proxy::{self, Proxy, Socks};
-use crate::reception::Reception;
 use crate::registry::Registry;
 use crate::vip;
 
+mod audit_log;
 mod authentication;
 mod egress;
-mod files;
-mod recording;
+mod entry_points;
+mod reload;
 mod scrape;
-mod ways_in;
 
-use ways_in::WaysIn;
+use entry_points::WaysIn;
 
 /// What this program is called.
 pub const PRODUCT: Product =
@@ -105,7 +105,7 @@ impl Bound {
         let starting = readiness.handle("server");
         let state = StateDir::open(&config.state_dir)?;
         let keys = keys(&state)?;
-        let log = recording::open(config.audit.as_ref(), &state, &readiness, scope)?;
+        let log = audit_log::open(config.audit.as_ref(), &state, &readiness, scope)?;
         let directory = Directory::open(&state)?;
         let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
         let probes = Probes::bind(config.probes_listen, readiness, metrics.clone()).await?;
@@ -293,7 +293,7 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
 fn admin_doors(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failure> {
     let remote = config.admin.tcp.take().map(|tcp| {
         let (given, rules) = watch::channel(Arc::new(tcp.rules.clone()));
-        scope.attend(files::follow_admins(config.file.clone(), given));
+        scope.attend(reload::follow_admins(config.file.clone(), given));
         Remote::bind(tcp, rules, &config.certificate, &config.trust_domain)
     });
     Ok(admin::Doors { socket: config.admin.socket.take(), remote: remote.transpose()? })
@@ -392,7 +392,7 @@ fn follow_bundle(config: &Config, scope: &Scope) -> watch::Receiver<Arc<[u8]>> {
     let (given, taken) = watch::channel(Arc::from(config.trust_bundle.as_slice()));
     if let Some(path) = config.trust_bundle_file.clone() {
         let (domain, contents) = (config.trust_domain.clone(), config.trust_bundle.clone());
-        scope.attend(files::follow_bundle(path, domain, contents, given));
+        scope.attend(reload::follow_bundle(path, domain, contents, given));
     }
     taken
 }

@@ -4,14 +4,14 @@
 //! it, and the agent's own list, which is asked last and by the agent itself, lets it be dialed. What an agent says can only
 //! narrow what the store says.
 
-pub(crate) mod asking;
-pub(crate) mod by_place;
-mod fault;
-mod meant;
-pub(crate) mod near;
-mod places;
-pub(crate) mod reason;
-pub(crate) mod whole;
+pub(crate) mod admit;
+pub(crate) mod by_source;
+mod error;
+pub(crate) mod local_stream;
+pub(crate) mod reason_phrase;
+pub(crate) mod reset_on_drop;
+mod resolve_cluster;
+mod source_slots;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,18 +27,18 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 use transport::{OpenError, OpenFrameError};
 
+use crate::authz::{Delegation, Dial, Permit, Policy};
 use crate::exchanges::record::{Record, Recorded, Recorder, counted};
 use crate::exchanges::stalls::{About, Observed, Stalls};
 use crate::exchanges::{Live, Table};
 use crate::identity::Caller;
-use crate::permit::{Delegation, Dial, Permit, Policy};
-use crate::registry::{Places, Registry, Route};
-use crate::shares::Shares;
-use near::Near;
+use crate::limits::Shares;
+use crate::registry::{Registry, Route, WaitQueue};
+use local_stream::Near;
 
-pub use by_place::NotServed;
-pub use fault::NotConnected;
-pub(crate) use meant::Within;
+pub use by_source::NotServed;
+pub use error::NotConnected;
+pub(crate) use resolve_cluster::Within;
 
 /// An agent answers whether it is connected within this time. Longer than what it gives a name and a target together.
 pub const REPLY_MAX: Duration = Duration::from_secs(15);
@@ -65,7 +65,7 @@ pub(crate) struct Parts {
     /// How much each caller and each cluster may have.
     pub(crate) shares: Shares,
     /// In which dials wait for clusters that are away.
-    pub(crate) places: Places,
+    pub(crate) places: WaitQueue,
     /// For how long.
     pub(crate) patience: Duration,
     pub(crate) scope: Scope,

@@ -35,7 +35,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::config::GRACE_DAYS_MAX;
 use crate::directory::{Directory, GRACE_MAX};
 use crate::identity::oidc::pod::Verifier;
-use crate::listener::failures::Failures;
+use crate::listener::failed_attempts::Failures;
 use crate::listener::{Accepted, Limits};
 use allowance::Allowance;
 use desk::Desk;

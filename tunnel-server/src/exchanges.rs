@@ -25,10 +25,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
+use crate::authz::{Allowable, Delegation, Edition, Permit, Policy, Question};
 use crate::directory::{Directory, Shown};
 use crate::identity::{Authenticator, Caller, Credential, Method};
 use crate::metrics;
-use crate::permit::{Allowable, Delegation, Edition, Permit, Policy, Question};
 
 pub use again::{REVIEWED_EVERY, UNASKED_MAX};
 

@@ -39,17 +39,17 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{Span, debug, field};
 
-use crate::assertion::Assertions;
+use crate::authz::{Delegation, Permit, Policy};
 use crate::config::{self, Limits, PARKED_MAX, Parking};
-use crate::dialing::{self, Dials, NotConnected, reason};
+use crate::dialing::{self, Dials, NotConnected, reason_phrase};
 use crate::exchanges::record::{Recorded, Recorder};
 use crate::exchanges::stalls::Stalls;
 use crate::exchanges::{Live, Table};
 use crate::identity::{Authenticated, Authenticator, Caller, NotAuthenticated};
+use crate::impersonation::Assertions;
+use crate::limits::{EXCHANGES_MAX, Kind, Limit, Shares, Use};
 use crate::metrics;
-use crate::permit::{Delegation, Permit, Policy};
 use crate::registry::{self, Registry};
-use crate::shares::{EXCHANGES_MAX, Kind, Limit, Shares, Use};
 use body::AnswerBody;
 use forward::{Exchange, Passage, Sent};
 use patience::{Patience, Wait};
@@ -166,7 +166,7 @@ impl Gateway {
         scope.attend(stalls.clone().watch());
         let recorder = Recorder::new(log, scope.clone());
         scope.attend(recorder.clone().watch(stalls.clone()));
-        let places = registry::Places::new(parking.per_cluster, PARKED_MAX);
+        let places = registry::WaitQueue::new(parking.per_cluster, PARKED_MAX);
         let shares = Shares::new(limits);
         let dials = Dials::new(dialing::Parts {
             shares: shares.clone(),
@@ -208,7 +208,7 @@ impl Gateway {
 
     /// The places in which requests wait for clusters that are away.
     #[must_use]
-    pub fn places(&self) -> registry::Places {
+    pub fn places(&self) -> registry::WaitQueue {
         self.0.passage.places.clone()
     }
 
@@ -235,7 +235,7 @@ impl Gateway {
         let mut response = served.unwrap_or_else(|refusal| {
             let mut answer = refused(&refusal);
             if connects {
-                reason::say(&refusal, &mut answer);
+                reason_phrase::say(&refusal, &mut answer);
             }
             answer
         });

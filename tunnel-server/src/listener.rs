@@ -14,19 +14,19 @@ use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, warn};
 
-pub(crate) mod accepting;
-mod counts;
-pub(crate) mod failures;
+pub(crate) mod accept_loop;
+mod counters;
+pub(crate) mod failed_attempts;
 mod handshake;
-pub mod socket;
-pub(crate) mod sources;
-pub(crate) mod tally;
+pub(crate) mod source_limits;
 pub mod tls;
+pub mod unix_socket;
+pub(crate) mod windowed_counts;
 
-pub use counts::{Counts, Tally};
+pub use counters::{Counts, Tally};
 use handshake::{HandshakeError, Shaken};
-pub use sources::SourceLimits;
-use sources::{Knock, PROVING_TIME_MAX};
+pub use source_limits::SourceLimits;
+use source_limits::{Knock, PROVING_TIME_MAX};
 
 /// Connections that may wait in the kernel to be accepted; the kernel's own bound is `net.core.somaxconn`.
 const BACKLOG: u32 = 1024;

@@ -1,7 +1,7 @@
 //! What the server counts, under names that begin with `tombolo_server_`. Every metric stands in `docs/metrics.md`.
 
 mod clusters;
-mod publishing;
+mod vip_services;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use rustls_pki_types::CertificateDer;
 use transport::{GreetError, Tunnel, TunnelEnded};
 
 pub use clusters::{AWAY_TOLD_MAX, Census, Known};
-pub use publishing::{published, publishing_failed};
+pub use vip_services::{published, publishing_failed};
 
 const REFUSALS: &str = "tombolo_server_refusals_total";
 const TUNNELS_ENDED: &str = "tombolo_server_tunnels_ended_total";
@@ -184,7 +184,7 @@ pub fn describe() {
         POLICY_CURRENT,
         "1 if the policy in force is what the file says, 0 if the file was not taken."
     );
-    publishing::describe();
+    vip_services::describe();
     describe_gauge!(EXPIRY, "When a certificate of this server's ends, in seconds since 1970, by its use.");
 }
 

@@ -3,7 +3,7 @@
 //! What somebody proves is proved inside TLS, to the API server. Here it is only known from where they come: so whoever comes is
 //! one principal, the way in itself, and only networks that are named may come at all.
 
-mod hello;
+mod client_hello;
 mod refusal;
 
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use tracing::warn;
 
 use crate::config::{self, Site};
 use crate::dialing::Dials;
-use crate::dialing::by_place::{self, ByPlace, Newcomer};
-use crate::dialing::whole::Whole;
+use crate::dialing::by_source::{self, ByPlace, Newcomer};
+use crate::dialing::reset_on_drop::Whole;
+use crate::limits::{Limit, Use};
 use crate::metrics;
-use crate::shares::{Limit, Use};
-use hello::Hello;
+use client_hello::Hello;
 
 pub use refusal::{Alert, Refusal};
 
@@ -77,11 +77,11 @@ impl Passthrough {
         let Self { listener, way, servers, .. } = self;
         let door = Arc::new(Door { way, servers, dials, scope: scope.clone() });
         let begin = |came| {
-            let (newcomer, ()) = by_place::let_in(&door.dials, came, [(&door.way, ())])?;
+            let (newcomer, ()) = by_source::let_in(&door.dials, came, [(&door.way, ())])?;
             Some(Arc::clone(&door).serve(newcomer))
         };
         let refused = |error| warn!(%error, "cannot accept a connection whose TLS is to pass through");
-        by_place::accept(&listener, &scope, begin, refused).await;
+        by_source::accept(&listener, &scope, begin, refused).await;
     }
 }
 
@@ -90,7 +90,7 @@ impl Door {
         let Some(Newcomer { mut stream, from, place, condition }) = newcomer.here() else { return };
         // Both arms are cancel-safe: nothing is done yet for whoever is let go.
         let heard = tokio::select! {
-            heard = timeout(HELLO_MAX, hello::read(&mut stream)) => heard,
+            heard = timeout(HELLO_MAX, client_hello::read(&mut stream)) => heard,
             () = self.scope.draining() => return,
         };
         let heard = match heard {
@@ -106,7 +106,7 @@ impl Door {
                 () = gone(&stream) => return,
             },
             Err(refusal) => {
-                by_place::count_stranger(&self.dials, from, refusal.cause(), &refusal);
+                by_source::count_stranger(&self.dials, from, refusal.cause(), &refusal);
                 Err(refusal)
             }
         };

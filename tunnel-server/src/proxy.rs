@@ -17,15 +17,15 @@ use daemon::metrics::exchanges::{Active, Exchanges};
 use policy::Target;
 use tracing::debug;
 
-use crate::dialing::asking::{self, Asking};
+use crate::authz::{Dial, Permit};
+use crate::dialing::admit::{self, Asking};
 use crate::dialing::{Connected, Dials, Within};
 use crate::directory::{DialBearer, DialToken, DialTokenEntry, Directory};
 use crate::exchanges::Live;
 use crate::identity::{Caller, Credential};
-use crate::listener::failures::Failures;
+use crate::limits::{Kind, Limit, Share};
+use crate::listener::failed_attempts::Failures;
 use crate::metrics;
-use crate::permit::{Dial, Permit};
-use crate::shares::{Kind, Limit, Share};
 
 pub use connect::LIMITS;
 pub use refusal::Refusal;
@@ -73,7 +73,7 @@ impl Proxy {
 
     /// Connects who asks to the target, or says why not. Cancel-safe: dropped, it leaves nothing behind.
     async fn serve(&self, asked: &Asked<'_>) -> Result<Served, Refusal> {
-        let served = asking::counted(&self.0.exchanges, self.served(asked)).await;
+        let served = admit::counted(&self.0.exchanges, self.served(asked)).await;
         served.map(|((connected, share), active)| Served { connected, held: (share, active) })
     }
 

@@ -4,7 +4,7 @@
 //! What somebody proves is proved to the API server, inside TLS of which nobody here knows anything. Where two clusters have one
 //! address, it is from where somebody comes that says which is meant, and nobody can come from both.
 
-mod given;
+mod assigned;
 mod interface;
 mod publishing;
 
@@ -20,14 +20,14 @@ use tracing::warn;
 
 use crate::config::{self, Site, VipWay};
 use crate::dialing::Dials;
-use crate::dialing::by_place::{self, ByPlace, Newcomer};
-use crate::dialing::whole::Whole;
+use crate::dialing::by_source::{self, ByPlace, Newcomer};
+use crate::dialing::reset_on_drop::Whole;
 use crate::directory::Directory;
-use crate::shares::{Limit, Use};
+use crate::limits::{Limit, Use};
 use interface::Interface;
 use publishing::Publisher;
 
-pub use given::dry_run;
+pub use assigned::dry_run;
 pub use interface::NotMade;
 pub use publishing::{HostNamespace, LISTED_BYTES_MAX, LOOK_EVERY, LOOK_GAP};
 
@@ -71,7 +71,7 @@ impl Vip {
         directory: &Directory,
         published: Option<HostNamespace>,
     ) -> Result<Self, Failure> {
-        let given = given::give(&mut config, directory).await?;
+        let given = assigned::give(&mut config, directory).await?;
         let publisher = published.map(|at| Publisher::new(at, given, directory.clone()));
         let limits: [fn(usize) -> Limit; 2] = [Limit::VipConnections, Limit::VipSource];
         let (mut ways, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<Meaning>>>::new());
@@ -147,11 +147,11 @@ impl Door {
         let Listener { socket, address, meanings } = listener;
         let begin = |came| {
             let ways = meanings.iter().map(|meaning| (&*meaning.way, meaning));
-            let (newcomer, meaning) = by_place::let_in(&self.dials, came, ways)?;
+            let (newcomer, meaning) = by_source::let_in(&self.dials, came, ways)?;
             Some(Arc::clone(&self).serve(newcomer, Arc::clone(meaning)))
         };
         let refused = |error| warn!(%address, %error, "cannot accept a connection to a cluster's address");
-        by_place::accept(&socket, &self.scope, begin, refused).await;
+        by_source::accept(&socket, &self.scope, begin, refused).await;
     }
 
     async fn serve(self: Arc<Self>, newcomer: Newcomer, meaning: Arc<Meaning>) {

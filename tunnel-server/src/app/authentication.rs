@@ -8,13 +8,13 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 
-use super::files;
+use super::reload;
+use crate::authz::Delegation;
 use crate::config::{self, Config};
 use crate::identity::oidc::{Demands, Issuer};
 use crate::identity::review::Reviewer;
 use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, TokenBook, Ways};
 use crate::metrics::Reread;
-use crate::permit::Delegation;
 
 /// The ways that are configured; the keys of issuers are kept fresh within `scope`.
 pub(super) fn authenticator(
@@ -46,7 +46,7 @@ fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> 
         Ok(())
     };
     let (path, contents) = (way.path.clone(), way.contents.clone());
-    scope.attend(files::follow(Reread::Tokens, path, contents, config::TokenFile::read, take));
+    scope.attend(reload::follow(Reread::Tokens, path, contents, config::TokenFile::read, take));
     Ok(book)
 }
 

@@ -12,8 +12,8 @@ use tracing::{debug, info, warn};
 use crate::config::{CertifiedPair, EGRESS_CONNECTIONS_MAX, Egress, EgressDoor, EgressTcp, EgressUnix};
 use crate::gateway::{Gateway, Places, WayIn};
 use crate::identity::{self, Authenticated, NotOfWayIn};
-use crate::listener::socket::{LocalSocket, Reach};
-use crate::listener::{Accepted, Doors, Entered, Limits, Listener, accepting, tls};
+use crate::listener::unix_socket::{LocalSocket, Reach};
+use crate::listener::{Accepted, Doors, Entered, Limits, Listener, accept_loop, tls};
 
 /// A bound listener.
 pub(super) struct Way {
@@ -129,7 +129,7 @@ async fn accept(socket: LocalSocket, uids: Arc<[u32]>, site: Site, gateway: Gate
     // Both arms are cancel-safe: accepting may be dropped at any time.
     tokio::select! {
         () = scope.draining() => {}
-        () = accepting::each_placed(EGRESS_CONNECTIONS_MAX, || socket.listener.accept(), spawn, refused) => {}
+        () = accept_loop::run_limited(EGRESS_CONNECTIONS_MAX, || socket.listener.accept(), spawn, refused) => {}
     }
 }
 

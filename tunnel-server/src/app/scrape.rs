@@ -12,10 +12,10 @@ use transport::{Buffers, Carrier};
 use super::Bound;
 use crate::config::DoorLimits;
 use crate::directory;
+use crate::limits::{EXCHANGES_MAX, Use};
 use crate::listener::{Counts, Listener, Tally};
 use crate::metrics::{Census, Known};
-use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
-use crate::shares::{EXCHANGES_MAX, Use};
+use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, WaitQueue};
 
 /// Has `metrics` ask at each scrape.
 pub(super) fn ask(metrics: &Metrics, bound: &Bound, at_doors: DoorLimits, links: Links) {
@@ -82,7 +82,7 @@ fn tell_clusters(lines: &mut Lines, registry: &Registry, census: &Census) {
     lines.gauge("tombolo_server_exchanges_max", help).is(&[], EXCHANGES_MAX);
 }
 
-fn known(listed: &Listed) -> Known {
+fn known(listed: &ClusterStatus) -> Known {
     let mut agents: Vec<&str> = listed.tunnels.iter().map(|tunnel| tunnel.agent.instance()).collect();
     agents.sort_unstable();
     agents.dedup();
@@ -125,22 +125,22 @@ fn tell_limits(lines: &mut Lines, uses: &[Use]) {
     }
 }
 
-fn tell_parking(lines: &mut Lines, places: &Places) {
+fn tell_parking(lines: &mut Lines, queue: &WaitQueue) {
     let help = "Requests that wait now for a cluster that is away.";
-    lines.gauge("tombolo_server_requests_parked", help).is(&[], places.taken());
+    lines.gauge("tombolo_server_requests_parked", help).is(&[], queue.waiting());
     let help = "Most requests that wait at once, of all clusters.";
-    lines.gauge("tombolo_server_requests_parked_max", help).is(&[], places.most());
-    let ended = places.ended();
+    lines.gauge("tombolo_server_requests_parked_max", help).is(&[], queue.capacity());
+    let outcomes = queue.outcomes();
     lines
         .counter(
             "tombolo_server_requests_parked_total",
             "Requests that waited for a cluster that was away, by how that ended: served when it came back, gave_up at \
              their limit, hung_up by their callers, or turned_away because no place was left.",
         )
-        .is(&[("outcome", "served")], ended.served)
-        .is(&[("outcome", "gave_up")], ended.gave_up)
-        .is(&[("outcome", "hung_up")], ended.hung_up)
-        .is(&[("outcome", "turned_away")], ended.turned_away);
+        .is(&[("outcome", "served")], outcomes.served)
+        .is(&[("outcome", "gave_up")], outcomes.gave_up)
+        .is(&[("outcome", "hung_up")], outcomes.hung_up)
+        .is(&[("outcome", "turned_away")], outcomes.turned_away);
 }
 
 /// Nothing where nothing is recorded.

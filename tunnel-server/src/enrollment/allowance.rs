@@ -6,7 +6,7 @@ use proto::ClusterId;
 use proto::spiffe::AgentId;
 use tonic::Status;
 
-use crate::listener::tally::Tally;
+use crate::listener::windowed_counts::Tally;
 
 /// How long what was asked for counts.
 const WINDOW: Duration = Duration::from_secs(600);

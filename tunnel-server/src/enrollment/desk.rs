@@ -28,7 +28,7 @@ use super::nonce::Nonce;
 use super::recorded::{self, Known};
 use super::{Inner, source};
 use crate::directory::{self, Agent, Answer, UnixSeconds};
-use crate::listener::failures::Failures;
+use crate::listener::failed_attempts::Failures;
 use crate::metrics;
 
 /// One connection's.

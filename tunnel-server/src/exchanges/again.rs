@@ -9,9 +9,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::info;
 
 use super::{Ended, Entry, LOOK_EVERY, SHARDS, Table};
+use crate::authz::{Opinion, Question};
 use crate::identity::questions::ASKED_MAX;
 use crate::identity::{Caller, KeptToken, NotAuthenticated};
-use crate::permit::{Opinion, Question};
 
 /// How long exchanges go on while nobody can say whether they still may.
 pub const UNASKED_MAX: Duration = Duration::from_secs(5 * 60);

@@ -19,8 +19,8 @@ use transport::{Tunnel, Verdict};
 
 use super::stalls::Stalls;
 use super::{Ended, Live};
+use crate::authz::{Allowable, Permit};
 use crate::identity::Caller;
-use crate::permit::{Allowable, Permit};
 use crate::registry::Route;
 
 pub(crate) use pipe::counted;

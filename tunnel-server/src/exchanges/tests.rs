@@ -9,9 +9,9 @@ use policy::action::Action;
 use trust::user_token::TokenDigest;
 
 use super::*;
+use crate::authz::Delegation;
 use crate::directory::{Amendment, Callers};
 use crate::identity::{Caller, Prefixes, StaticTokens, TokenBook, Ways};
-use crate::permit::Delegation;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

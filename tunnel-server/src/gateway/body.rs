@@ -12,7 +12,7 @@ use super::recorded::RecordedBody;
 use super::watch::Watched;
 use crate::exchanges::Ended;
 use crate::exchanges::stalls::Taking;
-use crate::shares::Share;
+use crate::limits::Share;
 
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]

@@ -10,10 +10,10 @@ use proto::session::Health;
 use serde_json::{Value, json};
 
 use super::body::AnswerBody;
+use crate::authz::Edition;
 use crate::directory::Cluster;
 use crate::identity::Caller;
-use crate::permit::Edition;
-use crate::registry::{Listed, ListedTunnel, Registry};
+use crate::registry::{ClusterStatus, Registry, TunnelStatus};
 
 /// The clusters that are there and that policy lets this caller reach, as a Kubernetes list. Others are not named,
 /// not even by their number.
@@ -33,7 +33,7 @@ pub(super) fn list(registry: &Registry, policy: &Edition, caller: &Caller) -> Re
     response
 }
 
-fn item(listed: &Listed) -> Value {
+fn item(listed: &ClusterStatus) -> Value {
     json!({
         "apiVersion": "tombolo.dev/v1alpha1",
         "kind": "Cluster",
@@ -45,7 +45,7 @@ fn item(listed: &Listed) -> Value {
     })
 }
 
-fn tunnel(tunnel: &ListedTunnel) -> Value {
+fn tunnel(tunnel: &TunnelStatus) -> Value {
     json!({
         "agent": tunnel.agent.instance(),
         "health": match tunnel.health {

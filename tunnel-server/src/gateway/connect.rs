@@ -14,13 +14,13 @@ use super::hangup::Watched;
 use super::refusal::Refusal;
 use super::stack::{CallerBody, audit_id};
 use super::{Gateway, Peer, recorded};
+use crate::authz::{Dial, Permit};
 use crate::dialing::Within;
-use crate::dialing::near::{Behind, Near, taken_back};
+use crate::dialing::local_stream::{Behind, Near, taken_back};
 use crate::directory::{NetworkName, NotANetworkName};
 use crate::exchanges::Live;
 use crate::identity::{Authenticated, Caller};
-use crate::permit::{Dial, Permit};
-use crate::shares::Kind;
+use crate::limits::Kind;
 
 /// The header that names the cluster, where the connection's host name does not.
 const CLUSTER: HeaderName = HeaderName::from_static("tombolo-cluster");

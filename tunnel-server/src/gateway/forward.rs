@@ -28,12 +28,12 @@ use super::head::{Paced, Progress, Silent};
 use super::patience::{PARK_LIMIT, Wait};
 use super::refusal::Refusal;
 use super::stack::{AUDIT_ID, CallerBody, audit_id};
-use crate::assertion::Assertions;
+use crate::authz::Permit;
 use crate::exchanges::record::Recorded;
 use crate::exchanges::stalls::{About, Observed, Stalls, Taking};
-use crate::permit::Permit;
-use crate::registry::{NoTunnel, Places, Registry, Route};
-use crate::shares::Share;
+use crate::impersonation::Assertions;
+use crate::limits::Share;
+use crate::registry::{Registry, Route, RouteError, WaitQueue};
 
 /// After an answer was taken whole, its stream is wound up within this time, or aborted.
 const FINISH_MAX: Duration = Duration::from_secs(30);
@@ -62,7 +62,7 @@ pub(super) struct Passage {
     pub(super) registry: Registry,
     pub(super) assertions: Assertions,
     /// In which requests wait for clusters that are away.
-    pub(super) places: Places,
+    pub(super) places: WaitQueue,
     pub(super) stalls: Stalls,
     pub(super) scope: Scope,
 }
@@ -100,7 +100,7 @@ pub(super) struct Answering {
 
 impl Passage {
     /// The way to a cluster, now or after a wait.
-    async fn way(&self, cluster: &ClusterId, wait: Wait<'_>) -> Result<Route, NoTunnel> {
+    async fn way(&self, cluster: &ClusterId, wait: Wait<'_>) -> Result<Route, RouteError> {
         if wait.is_again()
             && let Some(route) = self.registry.answering_route(cluster).await
         {

@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::linger::Lingering;
-use crate::dialing::near::{self, Behind, Near};
+use crate::dialing::local_stream::{self, Behind, Near};
 
 /// Bytes that a caller may send before the answer to what it sent before: pipelined requests, mostly.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
@@ -232,7 +232,7 @@ fn lock(ahead: &Mutex<Ahead>) -> MutexGuard<'_, Ahead> {
 /// Waits until the other side's FIN or RST has arrived, also behind bytes that nobody reads.
 fn far_end(socket: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
     // A descriptor of its own, because this must not borrow the stream.
-    let second = near::second(socket, TcpStream::from_std);
+    let second = local_stream::second(socket, TcpStream::from_std);
     async move {
         let Ok(second) = second else {
             // No descriptor was left: the end is seen when the upload is read on.

@@ -17,7 +17,7 @@ pub(super) struct Held<B, T> {
     held: T,
 }
 
-/// One of the places that [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) gives. Clones are the same place, free again when all
+/// One of the places that [`EXCHANGES_MAX`](crate::limits::EXCHANGES_MAX) gives. Clones are the same place, free again when all
 /// of them are dropped.
 #[derive(Clone)]
 pub(super) struct Slot {

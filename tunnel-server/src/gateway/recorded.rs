@@ -11,10 +11,10 @@ use proto::wire::Assert;
 
 use super::refusal::Refusal;
 use super::{Peer, connect};
+use crate::authz::{Dial, Forbidden, NotDelegated, Permit};
 use crate::dialing::NotConnected;
 use crate::exchanges::record::Recorder;
 use crate::identity::Caller;
-use crate::permit::{Dial, Forbidden, NotDelegated, Permit};
 
 pub(super) use body::RecordedBody;
 use words::{asked, identity, object};

@@ -14,9 +14,9 @@ use super::forward::{Answered, Exchange, Passage, Sent};
 use super::patience::Wait;
 use super::refusal::Refusal;
 use super::stack::CallerBody;
+use crate::authz::Permit;
 use crate::exchanges::record::Recorded;
 use crate::metrics::{self, Retried};
-use crate::permit::Permit;
 
 /// How often a read is sent again at most: the agent that it is sent to next may be the next to die, but what kills whoever is
 /// asked it is not asked everybody.
@@ -74,7 +74,7 @@ async fn unless_lost(
 ) -> Result<Result<Answered, Refusal>, Retried> {
     let (route, taking) = (exchange.route.clone(), exchange.stream.taking());
     let moved = async {
-        passage.registry.settled_elsewhere(cluster, &route).await;
+        passage.registry.stable_elsewhere(cluster, &route).await;
         if taking.has_begun() {
             // An answer that has begun is waited for where it is.
             pending::<()>().await;

@@ -103,7 +103,7 @@ fn watch<Out: 'static>(
     })
 }
 
-/// Gives a request one of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) places, which rides in both bodies, or asks its caller to come again; counts
+/// Gives a request one of [`EXCHANGES_MAX`](crate::limits::EXCHANGES_MAX) places, which rides in both bodies, or asks its caller to come again; counts
 /// it either way.
 fn in_flight<B: Send + 'static>(
     slots: Arc<Semaphore>,

@@ -13,7 +13,7 @@ use std::time::Instant;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 
-use crate::listener::failures::Failures;
+use crate::listener::failed_attempts::Failures;
 
 /// Tokens that were good and are remembered; beyond, the older half is forgotten.
 const GOOD_MAX: usize = 10_000;
@@ -104,7 +104,12 @@ mod tests {
         assert!(strangers.may_try(nat, false, &bearer("good"), now), "known");
         assert!(strangers.may_try(elsewhere, false, &bearer("wrong"), now));
         assert_eq!(strangers.most(now), 3);
-        assert!(strangers.may_try(nat, false, &bearer("wrong"), now + crate::listener::failures::WINDOW));
+        assert!(strangers.may_try(
+            nat,
+            false,
+            &bearer("wrong"),
+            now + crate::listener::failed_attempts::WINDOW
+        ));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 use super::stack::CallerBody;
 use crate::exchanges::record::counted;
 use crate::exchanges::stalls::Taking;
-use crate::shares::Share;
+use crate::limits::Share;
 
 /// Bytes that a pipe holds in each direction.
 const PIPE_BYTES: usize = 16 * 1024;

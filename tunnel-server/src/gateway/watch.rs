@@ -34,8 +34,8 @@ use super::{Gateway, Peer};
 use crate::config;
 use crate::exchanges::record::{Record, Recorded};
 use crate::identity::Caller;
-use crate::registry::Places;
-use crate::shares::Share;
+use crate::limits::Share;
+use crate::registry::WaitQueue;
 use event::Encoding;
 use query::Query;
 use relay::Relay;
@@ -50,7 +50,7 @@ const PARTIAL_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// What the watches of one gateway have in common.
 pub(super) struct Watches {
     settings: config::Watches,
-    places: Places,
+    places: WaitQueue,
     room: Room,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Watch {
 
 impl Watches {
     pub(super) fn new(settings: config::Watches) -> Self {
-        let places = Places::new(settings.per_cluster, config::WATCHES_PARKED_MAX);
+        let places = WaitQueue::new(settings.per_cluster, config::WATCHES_PARKED_MAX);
         Self { settings, places, room: Room::of(PARTIAL_BYTES_MAX) }
     }
 }

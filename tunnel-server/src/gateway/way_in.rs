@@ -12,8 +12,8 @@ use super::connection::Peer;
 use super::patience::Waits;
 use super::{Gateway, hangup};
 use crate::identity::Authenticated;
+use crate::limits::{self, Limit};
 use crate::listener::CallerStream;
-use crate::shares::{self, Limit};
 
 /// Who comes by it, whoever that is, and where to. Clones have their places in common.
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ impl Places {
     /// All are taken.
     pub(super) fn take(&self) -> Result<OwnedSemaphorePermit, Limit> {
         let place = Arc::clone(&self.free).try_acquire_owned();
-        place.map_err(|_| shares::counted(Limit::EgressConnections(self.max)))
+        place.map_err(|_| limits::counted(Limit::EgressConnections(self.max)))
     }
 
     /// How many there are, and how many are taken.

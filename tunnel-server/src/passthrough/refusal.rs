@@ -2,9 +2,9 @@
 
 use http::StatusCode;
 
-use super::hello::HelloFault;
+use super::client_hello::HelloFault;
 use crate::dialing::NotServed;
-use crate::dialing::asking::Refuses as _;
+use crate::dialing::admit::Refuses as _;
 
 /// Why TLS does not pass through; a sentence for the log.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +79,7 @@ impl Refusal {
 mod tests {
     use super::*;
     use crate::dialing::NotConnected;
-    use crate::shares::Limit;
+    use crate::limits::Limit;
     use proto::wire::not_connected::Reason;
 
     #[test]

@@ -20,9 +20,9 @@ use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use super::{Asked, Proxy, Refusal, Served};
-use crate::dialing::asking::Refuses as _;
-use crate::dialing::near::taken_back;
-use crate::dialing::reason;
+use crate::dialing::admit::Refuses as _;
+use crate::dialing::local_stream::taken_back;
+use crate::dialing::reason_phrase;
 use crate::listener::{Accepted, Limits, Place};
 
 /// How many may come at once, and how quickly.
@@ -130,7 +130,7 @@ fn refused(refusal: &Refusal) -> Response<String> {
     if refusal.status() == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static("CONNECT"));
     }
-    reason::say(refusal, &mut answer);
+    reason_phrase::say(refusal, &mut answer);
     answer
 }
 

@@ -3,8 +3,8 @@
 use http::StatusCode;
 
 use crate::dialing::NotConnected;
-use crate::dialing::asking::Refuses;
-use crate::shares::Limit;
+use crate::dialing::admit::Refuses;
+use crate::limits::Limit;
 
 /// Why somebody is not connected; a sentence that says what to do, and names no cluster but those of their token.
 #[derive(Debug, thiserror::Error)]

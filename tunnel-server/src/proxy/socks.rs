@@ -11,9 +11,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tracing::{debug, warn};
 
 use super::{Asked, Proxy, Refusal, Served};
-use crate::dialing::asking::Refuses as _;
-use crate::dialing::whole::Whole;
-use crate::listener::accepting;
+use crate::dialing::admit::Refuses as _;
+use crate::dialing::reset_on_drop::Whole;
+use crate::listener::accept_loop;
 use crate::metrics;
 
 /// Connections at once.
@@ -54,7 +54,7 @@ impl Socks {
         // Both arms are cancel-safe: accepting may be dropped at any time.
         tokio::select! {
             () = scope.draining() => {}
-            () = accepting::each_placed(CONNECTIONS_MAX, || self.listener.accept(), spawn, refused) => {}
+            () = accept_loop::run_limited(CONNECTIONS_MAX, || self.listener.accept(), spawn, refused) => {}
         }
     }
 }

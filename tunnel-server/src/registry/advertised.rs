@@ -7,16 +7,16 @@ use policy::{Target, TargetEntry};
 use proto::ClusterId;
 use proto::greeting::Advertised;
 
-use super::{Enlisting, Registry};
+use super::{RegisteredTunnel, Registry};
 use crate::directory::{CLUSTERS_MAX, Directory};
 
 /// What agents of clusters that are away advertised last.
 #[derive(Default)]
-pub(super) struct LastSaid(DashMap<ClusterId, Vec<String>>);
+pub(super) struct LastAdvertised(DashMap<ClusterId, Vec<String>>);
 
-impl LastSaid {
+impl LastAdvertised {
     /// Keeps what the last agent of a cluster said, of no more clusters than are known.
-    pub(super) fn keep(&self, cluster: &ClusterId, left: &Enlisting, directory: &Directory) {
+    pub(super) fn keep(&self, cluster: &ClusterId, left: &RegisteredTunnel, directory: &Directory) {
         let Advertised { endpoints, .. } = left.advertised();
         // Who has said nothing had perhaps no time to.
         if endpoints.is_empty() {
@@ -29,7 +29,7 @@ impl LastSaid {
     }
 }
 
-impl Enlisting {
+impl RegisteredTunnel {
     /// What its agent advertises now.
     pub(super) fn advertised(&self) -> Advertised {
         self.advertised.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -41,13 +41,13 @@ impl Registry {
     /// has. `None`, where nothing is known of it since this server started.
     #[must_use]
     pub fn advertised(&self, cluster: &ClusterId, target: &Target) -> Option<bool> {
-        let roster = self.0.rosters.get(cluster);
-        let said: Vec<Vec<String>> = roster.map_or_else(Vec::new, |roster| {
-            let endpoints = roster.entries().iter().map(|entry| entry.tunnel.advertised().endpoints);
+        let tunnels = self.0.by_cluster.get(cluster);
+        let said: Vec<Vec<String>> = tunnels.map_or_else(Vec::new, |tunnels| {
+            let endpoints = tunnels.entries().iter().map(|entry| entry.tunnel.advertised().endpoints);
             endpoints.filter(|endpoints| !endpoints.is_empty()).collect()
         });
         if said.is_empty() {
-            return self.0.last_said.0.get(cluster).map(|last| has(&last, target));
+            return self.0.last_advertised.0.get(cluster).map(|last| has(&last, target));
         }
         Some(said.iter().any(|endpoints| has(endpoints, target)))
     }

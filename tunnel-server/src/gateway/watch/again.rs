@@ -15,6 +15,7 @@ use tracing::debug;
 use super::Watch;
 use super::event::Encoding;
 use super::safe_point::Version;
+use crate::authz::NotDelegated;
 use crate::gateway::Refusal;
 use crate::gateway::body::Passed;
 use crate::gateway::forward::{Answered, Exchange};
@@ -22,8 +23,7 @@ use crate::gateway::patience::Wait;
 use crate::gateway::retry::copied;
 use crate::identity::{Caller, NotAuthenticated};
 use crate::metrics::{self, WatchEnded};
-use crate::permit::NotDelegated;
-use crate::registry::NoTunnel;
+use crate::registry::RouteError;
 
 /// Pause before a cluster is asked once more that was there and could not answer, because its agent is back before its API
 /// server is, mostly.
@@ -125,7 +125,7 @@ impl Watch {
 fn may_pass(refusal: &Refusal) -> bool {
     matches!(
         refusal,
-        Refusal::NoTunnel(NoTunnel::Away { .. })
+        Refusal::RouteError(RouteError::Away { .. })
             | Refusal::NotAuthenticated(NotAuthenticated::Away(_))
             | Refusal::NotDelegated(NotDelegated::Away)
             | Refusal::NoStream(_)
@@ -146,8 +146,8 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
     metrics::refused(refusal.cause());
     let status = written(refusal, encoding);
     let ended = match refusal {
-        Refusal::NoTunnel(NoTunnel::Crowded(_)) => WatchEnded::NoPlace,
-        Refusal::NoTunnel(_) => WatchEnded::Away,
+        Refusal::RouteError(RouteError::QueueFull(_)) => WatchEnded::NoPlace,
+        Refusal::RouteError(_) => WatchEnded::Away,
         Refusal::NotAuthenticated(_)
         | Refusal::Ended(_)
         | Refusal::Forbidden(_)

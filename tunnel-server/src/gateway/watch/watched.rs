@@ -20,8 +20,8 @@ use super::safe_point::Unsafe;
 use crate::exchanges::Ended;
 use crate::gateway::body::Passed;
 use crate::gateway::forward::{Answered, Source};
+use crate::limits::Share;
 use crate::metrics::{self, ParkedWatch, WatchEnded};
-use crate::shares::Share;
 
 /// A watch's events on their way to its caller. Dropped before its end, it abandons whatever it is about.
 pub(in crate::gateway) struct Watched {
@@ -225,8 +225,8 @@ fn moves(watch: &Arc<Watch>, source: &Source) -> Moves {
         let (registry, cluster) = (&watch.gateway.0.passage.registry, watch.action.cluster());
         // Both arms are cancel-safe: they only look.
         tokio::select! {
-            () = registry.settled_elsewhere(cluster, &route) => {}
-            () = registry.relieved(cluster, &route) => {}
+            () = registry.stable_elsewhere(cluster, &route) => {}
+            () = registry.successor_ready(cluster, &route) => {}
         }
     })
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::debug;
 
-use super::sources::{Entry, Sources};
+use super::source_limits::{Entry, Sources};
 use super::{Limits, Standing};
 
 /// Counters that only grow, and the places that are taken.

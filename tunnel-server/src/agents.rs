@@ -1,8 +1,8 @@
 //! The agents' door: accepts, verifies, greets and enlists tunnels, and drives each until it ends.
 
-mod entry;
-mod extension;
-mod knocks;
+mod admission;
+mod handshake_rate;
+mod tunnel_lifetime;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,9 +32,9 @@ use crate::directory::{Credential, Directory};
 use crate::identity::{self, AgentCertificate, Verified};
 use crate::listener::AgentStream;
 use crate::metrics;
-use crate::registry::{Enlisted, NotEnlisted, Probed, Registry};
-use entry::Entry;
-use knocks::Knocks;
+use crate::registry::{DuplicateCheck, RegisterError, Registration, Registry};
+use admission::Entry;
+use handshake_rate::Knocks;
 
 /// The agents' door.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ enum Knocking {
 /// One handshake in progress.
 struct Handshake(Arc<Inner>);
 
-/// A tunnel before it is enlisted.
+/// A tunnel before it is registration.
 struct Greeted {
     tunnel: Tunnel,
     driver: Driver,
@@ -237,16 +237,16 @@ impl Handshake {
             }
         };
         let credential = credential(&shown);
-        let may_enter = |greeting: &Greeting| {
+        let may_register = |greeting: &Greeting| {
             if scope.is_draining() {
                 return Err((Reason::Draining, "this server is stopping; dial again".to_owned()));
             }
-            let may_enter = inner.registry.may_enter(&greeting.agent, &credential);
-            may_enter.map_err(|not| (reason(&not), not.to_string()))
+            let may_register = inner.registry.may_register(&greeting.agent, &credential);
+            may_register.map_err(|not| (reason(&not), not.to_string()))
         };
         let trust_bundle = inner.trust_bundle.borrow().to_vec();
         let host = Host { trust_bundle, ..inner.host.clone() };
-        let (tunnel, driver, greeting) = arrived.greet(&shown.agent, &host, may_enter).await?;
+        let (tunnel, driver, greeting) = arrived.greet(&shown.agent, &host, may_register).await?;
         Ok(Greeted { tunnel, driver, greeting, credential, ends: shown.ends })
     }
 }
@@ -267,14 +267,14 @@ impl Inner {
     async fn serve(&self, greeted: Greeted, home: Home, scope: &Scope) {
         let Greeted { tunnel, driver, greeting, credential, ends } = greeted;
         let agent = &greeting.agent;
-        let enlisted = match self.registry.enlist(&greeting, credential, tunnel.clone(), home) {
-            Ok(enlisted) => enlisted,
+        let registration = match self.registry.register(&greeting, credential, tunnel.clone(), home) {
+            Ok(registration) => registration,
             Err(not) => {
                 warn!(%agent, "a tunnel was refused: {not}");
                 metrics::tunnel_without_place();
                 tunnel.close(match not {
-                    NotEnlisted::Full(_) => CloseCode::NotGreeted,
-                    NotEnlisted::NotAdmitted(_) => CloseCode::Revoked,
+                    RegisterError::TooManyTunnels(_) => CloseCode::NotGreeted,
+                    RegisterError::NotAdmitted(_) => CloseCode::Revoked,
                 });
                 return;
             }
@@ -285,7 +285,7 @@ impl Inner {
             let carrier = tunnel.carrier().as_str();
             self.links.open(agent.cluster().as_str(), carrier, move || metrics::figures(&tunnel))
         };
-        if enlisted.is_first()
+        if registration.is_first()
             && let Err(error) = self.registry.save().await
         {
             warn!(error = %chain(&error), "could not write down that a cluster was met");
@@ -300,10 +300,15 @@ impl Inner {
             sequence = greeting.sequence,
             "tunnel opened"
         );
-        let held = Held { tunnel: &tunnel, enlisted: &enlisted, agent, directory: self.registry.directory() };
+        let held = Held {
+            tunnel: &tunnel,
+            registration: &registration,
+            agent,
+            directory: self.registry.directory(),
+        };
         let ended = held.drive(driver, ends, scope).await;
         // In this order: nobody is routed to it any more, and then it counts as gone.
-        drop(enlisted);
+        drop(registration);
         drop(counted);
         metrics::tunnel_ended(&ended);
         info!(%agent, lasted = ?began.elapsed(), reason = %chain(&ended), "tunnel closed");
@@ -311,17 +316,17 @@ impl Inner {
 }
 
 /// Why an agent is refused in its greeting.
-fn reason(not: &NotEnlisted) -> Reason {
+fn reason(not: &RegisterError) -> Reason {
     match not {
-        NotEnlisted::Full(_) => Reason::Limit,
-        NotEnlisted::NotAdmitted(_) => Reason::Revoked,
+        RegisterError::TooManyTunnels(_) => Reason::Limit,
+        RegisterError::NotAdmitted(_) => Reason::Revoked,
     }
 }
 
-/// An enlisted tunnel.
+/// An registration tunnel.
 struct Held<'t> {
     tunnel: &'t Tunnel,
-    enlisted: &'t Enlisted,
+    registration: &'t Registration,
     agent: &'t AgentId,
     directory: &'t Directory,
 }
@@ -329,23 +334,23 @@ struct Held<'t> {
 impl Held<'_> {
     /// Drives the tunnel until it ends: by itself, or some minutes after its certificate `ends`, unless a newer one is shown.
     async fn drive(&self, driver: Driver, ends: SystemTime, scope: &Scope) -> TunnelEnded {
-        let Self { tunnel, enlisted, agent, .. } = self;
+        let Self { tunnel, registration, agent, .. } = self;
         let asked = Asked::default();
         let driving = driver.run(|event| match event {
             TunnelEvent::Health(health) => {
                 info!(%agent, ?health, "tunnel's health changed");
-                enlisted.close_left_behind();
-                enlisted.health_changed(health);
+                registration.close_superseded();
+                registration.health_changed(health);
             }
             TunnelEvent::PeerDrains => {
                 info!(%agent, "the agent is stopping");
-                enlisted.drains();
+                registration.draining_began();
             }
-            TunnelEvent::Endpoints(advertised) => enlisted.advertise(advertised),
+            TunnelEvent::Endpoints(advertised) => registration.set_advertised(advertised),
             TunnelEvent::Extension(extension) => asked.put(extension),
         });
-        let probing = enlisted.probe();
-        let lasting = sleep(extension::lasts(ends, SystemTime::now()));
+        let probing = registration.check_duplicates();
+        let lasting = sleep(tunnel_lifetime::lasts(ends, SystemTime::now()));
         let extending = Fuse::terminated();
         tokio::pin!(driving, probing, lasting, extending);
         let (mut probed, mut drains, mut is_over) = (false, false, false);
@@ -356,13 +361,13 @@ impl Held<'_> {
                 found = &mut probing, if !probed => {
                     probed = true;
                     match found {
-                        Probed::Alone => {}
-                        Probed::Refused => turn_away(tunnel, agent),
-                        Probed::Preferred => tell_of_copy(tunnel, agent, "the earlier one is turned away"),
+                        DuplicateCheck::NoDuplicate => {}
+                        DuplicateCheck::NewRefused => turn_away(tunnel, agent),
+                        DuplicateCheck::OldReplaced => tell_of_copy(tunnel, agent, "the earlier one is turned away"),
                     }
                 }
                 extension = asked.take() => {
-                    let judged = extension::judge(self.directory, agent, tunnel.exporter(), extension);
+                    let judged = tunnel_lifetime::judge(self.directory, agent, tunnel.exporter(), extension);
                     extending.set(judged.fuse());
                 }
                 extended = &mut extending => {
@@ -384,20 +389,20 @@ impl Held<'_> {
     }
 
     /// Notes a newer certificate; for how long the tunnel lasts with it.
-    fn extended(&self, extended: Option<extension::Extended>) -> Option<Duration> {
+    fn extended(&self, extended: Option<tunnel_lifetime::Extended>) -> Option<Duration> {
         let agent = self.agent;
-        let Some(extension::Extended { credential, ends }) = extended else {
+        let Some(tunnel_lifetime::Extended { credential, ends }) = extended else {
             warn!(%agent, "an agent has shown a newer certificate without proof that it is its own");
             return None;
         };
-        self.enlisted.extend(credential.clone());
+        self.registration.set_credential(credential.clone());
         if let Err(not) = self.directory.admits(agent, &credential) {
             warn!(%agent, "a tunnel was not extended: {not}");
             self.tunnel.close(CloseCode::Revoked);
             return None;
         }
         info!(%agent, serial = credential.serial, "a tunnel was extended by a newer certificate");
-        Some(extension::lasts(ends, SystemTime::now()))
+        Some(tunnel_lifetime::lasts(ends, SystemTime::now()))
     }
 }
 

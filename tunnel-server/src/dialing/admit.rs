@@ -9,12 +9,12 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::{Connected, Dials, NotConnected};
+use crate::authz::{Dial, Permit};
 use crate::exchanges::Live;
 use crate::exchanges::record::{Origin, of_caller};
 use crate::identity::Caller;
+use crate::limits::{Kind, Limit, Share};
 use crate::metrics;
-use crate::permit::{Dial, Permit};
-use crate::shares::{Kind, Limit, Share};
 
 /// Who asks, where, and for what.
 pub(crate) struct Asking<'a> {

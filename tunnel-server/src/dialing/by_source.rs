@@ -11,15 +11,15 @@ use policy::Network;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::debug;
 
-use super::asking::{self, Asking, Refuses};
-use super::places::{Place, Places};
+use super::admit::{self, Asking, Refuses};
+use super::source_slots::{Place, Places};
 use super::{Connected, Dials, NotConnected, Within};
 use crate::config::{self, Site};
 use crate::identity;
-use crate::listener::accepting;
-use crate::listener::sources::prefix;
+use crate::limits::{Kind, Limit, Share, Use};
+use crate::listener::accept_loop;
+use crate::listener::source_limits::prefix;
 use crate::metrics;
-use crate::shares::{Kind, Limit, Share, Use};
 
 /// The word for programs where somebody comes from elsewhere.
 const SOURCE_REFUSED: &str = "SourceRefused";
@@ -128,7 +128,7 @@ impl ByPlace {
             Asking { caller: &caller, listener: self.listener, from, target: &said, kind: Kind::WayIn };
         let permitted = dials.permit(&caller, Within::Cluster(cluster.clone()), target.clone());
         let begun = dials.begin(&asking, async { Ok::<_, NotServed>(permitted.await?) });
-        let ((connected, share), active) = asking::counted(&self.exchanges, begun).await?;
+        let ((connected, share), active) = admit::counted(&self.exchanges, begun).await?;
         Ok((connected, (share, active)))
     }
 }
@@ -163,7 +163,7 @@ pub(crate) async fn accept<F>(
     tokio::select! {
         biased;
         () = scope.draining() => {}
-        () = accepting::each(|| listener.accept(), spawn, refused) => {}
+        () = accept_loop::run(|| listener.accept(), spawn, refused) => {}
     }
 }
 

@@ -10,9 +10,9 @@ use proto::ClusterId;
 use tracing::info;
 
 use super::{Dials, NotConnected};
+use crate::authz::{Allowed, Delegation, Dial, Edition, NotDelegated, Permit};
 use crate::directory::{Cluster, ClusterEntry, NetworkName};
 use crate::identity::Caller;
-use crate::permit::{Allowed, Delegation, Dial, Edition, NotDelegated, Permit};
 
 /// Of so many clusters at most that policy allows the cluster is asked about them that is asked too, if one is.
 const ASKED_MAX: usize = 16;

@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use crate::identity::Caller;
 
 mod delegation;
-mod file;
+mod policy_file;
 
 pub use delegation::{Delegation, NotDelegated, OPINION_FOR};
 pub(crate) use delegation::{Opinion, Question};
-pub(crate) use file::PolicyFile;
-pub use file::PolicyFileError;
+pub(crate) use policy_file::PolicyFile;
+pub use policy_file::PolicyFileError;
 
 /// The policy in force. Clones are the same.
 #[derive(Debug, Clone)]

@@ -8,8 +8,8 @@ use super::{authentication, egress};
 use crate::config::{Config, VipPublish};
 use crate::directory::Directory;
 use crate::gateway::{self, Gateway};
+use crate::limits::Use;
 use crate::passthrough::Passthrough;
-use crate::shares::Use;
 use crate::vip::{HostNamespace, Vip};
 
 /// Those that are configured, bound.

@@ -10,7 +10,7 @@ use proto::session::Health;
 use tokio::time::{Instant, sleep};
 use transport::Tunnel;
 
-use super::Enlisted;
+use super::Registration;
 use crate::config::CopiedKey;
 
 /// An earlier tunnel that is not heard for so long is given up; for three round trips, where those take longer.
@@ -25,79 +25,80 @@ const NUDGE_EVERY: Duration = Duration::from_millis(100);
 /// What became of a probation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a tunnel that is refused is to be closed"]
-pub enum Probed {
+pub enum DuplicateCheck {
     /// Nobody stands behind the earlier tunnels, which were closed, or they stop by themselves.
-    Alone,
+    NoDuplicate,
     /// An earlier process answers, and this one is to go.
-    Refused,
+    NewRefused,
     /// An earlier process answered, and had to go.
-    Preferred,
+    OldReplaced,
 }
 
-impl Enlisted {
+impl Registration {
     /// Finds out whether an earlier process of this tunnel's agent still answers. If none does, its tunnels are closed as
     /// lost, so that what waits on them ends or goes on elsewhere, and this tunnel takes exchanges from then on.
-    pub async fn probe(&self) -> Probed {
-        self.close_left_behind();
-        let before = self.answerable();
-        if !before.is_empty() {
-            let slowest = before.iter().map(Tunnel::round_trip).max().unwrap_or_default();
+    pub async fn check_duplicates(&self) -> DuplicateCheck {
+        self.close_superseded();
+        let earlier = self.may_be_alive();
+        if !earlier.is_empty() {
+            let slowest = earlier.iter().map(Tunnel::round_trip).max().unwrap_or_default();
             sleep(STRAGGLERS + slowest).await;
-            let heard: Vec<u64> = before.iter().map(Tunnel::heard).collect();
-            let answers = || before.iter().zip(&heard).any(|(tunnel, heard)| tunnel.heard() != *heard);
+            let heard: Vec<u64> = earlier.iter().map(Tunnel::heard).collect();
+            let answers = || earlier.iter().zip(&heard).any(|(tunnel, heard)| tunnel.heard() != *heard);
             let given_up = Instant::now() + PROBATION.max(slowest * 3);
             while Instant::now() < given_up {
-                before.iter().for_each(Tunnel::nudge);
+                earlier.iter().for_each(Tunnel::nudge);
                 sleep(NUDGE_EVERY).await;
                 // One that has begun to stop meanwhile stops in good order.
-                if answers() && before.iter().any(is_answerable) {
-                    return self.judge_copy(&before);
+                if answers() && earlier.iter().any(may_be_alive) {
+                    return self.resolve_duplicate(&earlier);
                 }
             }
         }
-        self.take_over(&before, CloseCode::Lost);
-        Probed::Alone
+        self.take_over(&earlier, CloseCode::Lost);
+        DuplicateCheck::NoDuplicate
     }
 
     /// Two processes use one certificate: both are marked, and one goes.
-    fn judge_copy(&self, before: &[Tunnel]) -> Probed {
-        if let Some(mut roster) = self.registry.0.rosters.get_mut(&self.cluster) {
-            roster.flag(self.ticket);
+    fn resolve_duplicate(&self, earlier: &[Tunnel]) -> DuplicateCheck {
+        if let Some(mut tunnels) = self.registry.0.by_cluster.get_mut(&self.cluster) {
+            tunnels.mark_key_copied(self.ticket);
         }
         match self.registry.0.copied_key {
             CopiedKey::RefuseNewcomer => {
                 self.registry.changed(&self.cluster);
-                Probed::Refused
+                DuplicateCheck::NewRefused
             }
             CopiedKey::PreferNewcomer => {
-                self.take_over(before, CloseCode::Replaced);
-                Probed::Preferred
+                self.take_over(earlier, CloseCode::Replaced);
+                DuplicateCheck::OldReplaced
             }
         }
     }
 
     /// Has this tunnel take exchanges in place of those before it, which are closed.
-    fn take_over(&self, before: &[Tunnel], code: CloseCode) {
+    fn take_over(&self, earlier: &[Tunnel], code: CloseCode) {
         // In this order: what waits on an earlier tunnel finds this one.
-        self.trust();
-        before.iter().filter(|old| !old.is_draining()).for_each(|old| old.close(code));
+        self.end_probation();
+        earlier.iter().filter(|old| !old.is_draining()).for_each(|old| old.close(code));
     }
 
     /// The tunnels of earlier processes that could be alive and do not stop.
-    fn answerable(&self) -> Vec<Tunnel> {
-        let roster = self.registry.0.rosters.get(&self.cluster);
-        let before = roster.as_ref().into_iter().flat_map(|roster| roster.before(self.ticket));
-        before.map(|old| &old.tunnel).filter(|old| is_answerable(old)).cloned().collect()
+    fn may_be_alive(&self) -> Vec<Tunnel> {
+        let tunnels = self.registry.0.by_cluster.get(&self.cluster);
+        let earlier =
+            tunnels.as_ref().into_iter().flat_map(|tunnels| tunnels.of_earlier_processes(self.ticket));
+        earlier.map(|old| &old.tunnel).filter(|old| may_be_alive(old)).cloned().collect()
     }
 
-    fn trust(&self) {
-        if let Some(mut roster) = self.registry.0.rosters.get_mut(&self.cluster) {
-            roster.trust(self.ticket);
+    fn end_probation(&self) {
+        if let Some(mut tunnels) = self.registry.0.by_cluster.get_mut(&self.cluster) {
+            tunnels.end_probation(self.ticket);
         }
         self.registry.changed(&self.cluster);
     }
 }
 
-fn is_answerable(tunnel: &Tunnel) -> bool {
+fn may_be_alive(tunnel: &Tunnel) -> bool {
     tunnel.health() == Health::Live && !tunnel.is_draining()
 }

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::authz::Policy;
 use crate::directory::UnixSeconds;
-use crate::permit::Policy;
 
 const TARGET: &str = "192.168.1.10:6443";
 

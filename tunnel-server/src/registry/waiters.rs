@@ -9,42 +9,42 @@ use tokio::time::{Instant, sleep_until};
 
 /// The bells of the clusters for which somebody waits; no others have one.
 #[derive(Debug, Default)]
-pub(super) struct Returns(DashMap<ClusterId, Arc<Notify>>);
+pub(super) struct Waiters(DashMap<ClusterId, Arc<Notify>>);
 
 /// One who waits.
-struct Waiting<'a> {
-    returns: &'a Returns,
+struct Waiter<'a> {
+    waiters: &'a Waiters,
     cluster: &'a ClusterId,
-    bell: Option<Arc<Notify>>,
+    notify: Option<Arc<Notify>>,
 }
 
-impl Returns {
+impl Waiters {
     /// Tells everybody who waits for `cluster` to look again. Called behind the change.
     pub(super) fn changed(&self, cluster: &ClusterId) {
-        let bell = self.0.get(cluster).map(|bell| Arc::clone(&bell));
-        if let Some(bell) = bell {
-            bell.notify_waiters();
+        let notify = self.0.get(cluster).map(|notify| Arc::clone(&notify));
+        if let Some(notify) = notify {
+            notify.notify_waiters();
         }
     }
 
     /// What `look` finds now or after a change of `cluster`; `None` where it has found nothing by `until`. Cancel-safe.
-    pub(super) async fn found<T>(
+    pub(super) async fn wait_for<T>(
         &self,
         cluster: &ClusterId,
         until: Instant,
         mut look: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        let waiting = Waiting::begin(self, cluster);
-        let bell = waiting.bell.as_deref()?;
+        let waiter = Waiter::begin(self, cluster);
+        let notify = waiter.notify.as_deref()?;
         loop {
             // Made before the look, so that a change behind it is not missed.
-            let rung = bell.notified();
+            let notified = notify.notified();
             if let Some(found) = look() {
                 return Some(found);
             }
             // Both arms are cancel-safe: whatever has changed is looked at again.
             tokio::select! {
-                () = rung => {}
+                () = notified => {}
                 () = sleep_until(until) => return None,
             }
         }
@@ -57,18 +57,18 @@ impl Returns {
     }
 }
 
-impl<'a> Waiting<'a> {
-    fn begin(returns: &'a Returns, cluster: &'a ClusterId) -> Self {
-        let bell = Arc::clone(&returns.0.entry(cluster.clone()).or_default());
-        Self { returns, cluster, bell: Some(bell) }
+impl<'a> Waiter<'a> {
+    fn begin(waiters: &'a Waiters, cluster: &'a ClusterId) -> Self {
+        let notify = Arc::clone(&waiters.0.entry(cluster.clone()).or_default());
+        Self { waiters, cluster, notify: Some(notify) }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        drop(self.bell.take());
-        // Under the map's lock nobody comes to wait, so whoever finds the map's own bell alone was the last.
-        self.returns.0.remove_if(self.cluster, |_, bell| Arc::strong_count(bell) == 1);
+        drop(self.notify.take());
+        // Under the map's lock nobody comes to wait, so whoever finds the map's own notify alone was the last.
+        self.waiters.0.remove_if(self.cluster, |_, notify| Arc::strong_count(notify) == 1);
     }
 }
 
@@ -83,8 +83,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_there_is_found_at_once_and_what_comes_when_it_comes() {
-        let (returns, cluster, there) = (Returns::default(), cluster("a"), Cell::new(true));
-        let found = || returns.found(&cluster, soon(), || there.get().then_some(()));
+        let (waiters, cluster, there) = (Waiters::default(), cluster("a"), Cell::new(true));
+        let found = || waiters.wait_for(&cluster, soon(), || there.get().then_some(()));
         assert_eq!(found().now_or_never(), Some(Some(())));
 
         there.set(false);
@@ -92,41 +92,41 @@ mod tests {
         assert_eq!((&mut waiting).now_or_never(), None);
         there.set(true);
         assert_eq!((&mut waiting).now_or_never(), None, "nobody polls: it is told");
-        returns.changed(&cluster);
+        waiters.changed(&cluster);
         assert_eq!(waiting.now_or_never(), Some(Some(())));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_change_between_the_look_and_the_wait_is_not_missed() {
-        let (returns, cluster, there) = (Returns::default(), cluster("a"), Cell::new(false));
+        let (waiters, cluster, there) = (Waiters::default(), cluster("a"), Cell::new(false));
         let look = || {
             let found = there.replace(true);
-            returns.changed(&cluster);
+            waiters.changed(&cluster);
             found.then_some(())
         };
 
-        assert_eq!(returns.found(&cluster, soon(), look).now_or_never(), Some(Some(())));
+        assert_eq!(waiters.wait_for(&cluster, soon(), look).now_or_never(), Some(Some(())));
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_longer_than_until() {
-        let (returns, cluster, began) = (Returns::default(), cluster("a"), Instant::now());
+        let (waiters, cluster, began) = (Waiters::default(), cluster("a"), Instant::now());
 
-        let found: Option<()> = returns.found(&cluster, began + Duration::from_secs(15), || None).await;
+        let found: Option<()> = waiters.wait_for(&cluster, began + Duration::from_secs(15), || None).await;
 
         assert_eq!((found, began.elapsed()), (None, Duration::from_secs(15)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_change_wakes_all_who_wait_for_that_cluster_and_no_others() {
-        let (returns, a, b, there) = (Returns::default(), cluster("a"), cluster("b"), Cell::new(false));
+        let (waiters, a, b, there) = (Waiters::default(), cluster("a"), cluster("b"), Cell::new(false));
         let look = || there.get().then_some(());
         let mut waiting: Vec<_> =
-            [&a, &a, &b].map(|cluster| Box::pin(returns.found(cluster, soon(), look))).into();
+            [&a, &a, &b].map(|cluster| Box::pin(waiters.wait_for(cluster, soon(), look))).into();
         assert!(waiting.iter_mut().all(|one| one.now_or_never().is_none()));
 
         there.set(true);
-        returns.changed(&a);
+        waiters.changed(&a);
 
         let found: Vec<_> = waiting.iter_mut().map(|one| one.now_or_never().is_some()).collect();
         assert_eq!(found, [true, true, false]);
@@ -134,17 +134,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whoever_gives_up_waiting_leaves_nothing_behind_and_takes_nothing_from_others() {
-        let (returns, cluster, there) = (Returns::default(), cluster("a"), Cell::new(false));
-        let found = || Box::pin(returns.found(&cluster, soon(), || there.get().then_some(())));
+        let (waiters, cluster, there) = (Waiters::default(), cluster("a"), Cell::new(false));
+        let found = || Box::pin(waiters.wait_for(&cluster, soon(), || there.get().then_some(())));
         let (mut gives_up, mut stays) = (found(), found());
         assert!((&mut gives_up).now_or_never().is_none() && (&mut stays).now_or_never().is_none());
 
         drop(gives_up);
         there.set(true);
-        returns.changed(&cluster);
+        waiters.changed(&cluster);
 
         assert_eq!(stays.now_or_never(), Some(Some(())));
-        assert_eq!(returns.len(), 0);
+        assert_eq!(waiters.len(), 0);
     }
 
     fn soon() -> Instant {

@@ -12,7 +12,7 @@ const REST: Duration = Duration::from_millis(100);
 
 /// Serves each connection, says of what the system refuses why, and tries again. Goes on until it is dropped, which it may be at
 /// any of its awaits: an accept takes nothing unless it is ready.
-pub(crate) async fn each<S, F>(accept: impl Fn() -> F, mut serve: impl FnMut(S), refused: impl Fn(io::Error))
+pub(crate) async fn run<S, F>(accept: impl Fn() -> F, mut serve: impl FnMut(S), refused: impl Fn(io::Error))
 where
     F: Future<Output = io::Result<S>>,
 {
@@ -29,7 +29,7 @@ where
 
 /// The same, and each connection has one of `places` as long as it lasts; while there is none, nobody is accepted. A place that was
 /// taken for nobody is free again.
-pub(crate) async fn each_placed<S, F>(
+pub(crate) async fn run_limited<S, F>(
     places: usize,
     accept: impl Fn() -> F,
     mut serve: impl FnMut(S, OwnedSemaphorePermit),
@@ -43,5 +43,5 @@ pub(crate) async fn each_placed<S, F>(
         let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
         Ok((accept().await?, place))
     };
-    each(accept, |(stream, place)| serve(stream, place), refused).await;
+    run(accept, |(stream, place)| serve(stream, place), refused).await;
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::shares::{self, Limit, Use};
+use crate::limits::{self, Limit, Use};
 
 /// Clones are the same.
 #[derive(Debug, Clone)]
@@ -47,11 +47,11 @@ impl Places {
         let Inner { max, max_of_source, limits: [in_all, of_one], .. } = *self.0;
         let mut taken = self.taken();
         if taken.all >= max {
-            return Err(shares::counted(in_all(max)));
+            return Err(limits::counted(in_all(max)));
         }
         let of_source = taken.of_sources.get(&source).copied().unwrap_or_default();
         if of_source >= max_of_source {
-            return Err(shares::counted(of_one(max_of_source)));
+            return Err(limits::counted(of_one(max_of_source)));
         }
         taken.all += 1;
         taken.of_sources.insert(source, of_source + 1);

@@ -228,7 +228,7 @@ mod tests {
     use policy::action::Action;
 
     use super::*;
-    use crate::permit::Dial;
+    use crate::authz::Dial;
 
     #[test]
     fn only_a_plain_yes_is_one() {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::near::{Behind, Near};
+use super::local_stream::{Behind, Near};
 
 /// The connection.
 pub(crate) struct Whole {

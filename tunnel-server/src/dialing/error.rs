@@ -6,11 +6,11 @@ use policy::Target;
 use proto::ClusterId;
 use proto::wire::not_connected::Reason;
 
-use super::{REPLY_MAX, meant};
+use super::{REPLY_MAX, resolve_cluster};
+use crate::authz::{Forbidden, NotDelegated};
 use crate::exchanges::Ended;
 use crate::exchanges::record::ended_by;
-use crate::permit::{Forbidden, NotDelegated};
-use crate::registry::NoTunnel;
+use crate::registry::RouteError;
 
 /// Why a caller was not connected to a target; a sentence that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum NotConnected {
     /// Several clusters have it, of which the caller may reach all that are named.
     #[error(
         "{0} is ambiguous among {among}: name its cluster in place of the network, or use a token for that one",
-        among = meant::listed(.1)
+        among = resolve_cluster::listed(.1)
     )]
     Ambiguous(Target, Vec<ClusterId>),
     /// None of those that may be meant has it, or none where this caller may dial it.
@@ -47,7 +47,7 @@ pub enum NotConnected {
     NotAdvertised(ClusterId, Target),
     /// There is no way to the cluster.
     #[error("{0}")]
-    NoTunnel(#[from] NoTunnel),
+    RouteError(#[from] RouteError),
     /// The tunnel was there and took no stream.
     #[error("cluster {0} takes nothing new at the moment: try again")]
     NoStream(ClusterId),
@@ -97,7 +97,7 @@ impl NotConnected {
                 StatusCode::FORBIDDEN
             }
             Self::Ended(Ended::Revoked | Ended::Expired | Ended::TooOld) => StatusCode::UNAUTHORIZED,
-            Self::NoTunnel(_)
+            Self::RouteError(_)
             | Self::NoStream(_)
             | Self::NotRecorded(_)
             | Self::Ended(Ended::HostAway)
@@ -133,9 +133,9 @@ impl NotConnected {
             Self::Forbidden(_) => "ForbiddenByPolicy",
             Self::Ambiguous(..) => "TargetAmbiguous",
             Self::Nowhere(_) | Self::NotOfCluster(..) | Self::NotAdvertised(..) => "TargetRefused",
-            Self::NoTunnel(NoTunnel::NeverSeen(_)) => "ClusterNeverSeen",
-            Self::NoTunnel(NoTunnel::Away { .. }) => "ClusterNotConnected",
-            Self::NoTunnel(NoTunnel::Crowded(_)) => "ClusterCrowded",
+            Self::RouteError(RouteError::NeverSeen(_)) => "ClusterNeverSeen",
+            Self::RouteError(RouteError::Away { .. }) => "ClusterNotConnected",
+            Self::RouteError(RouteError::QueueFull(_)) => "ClusterCrowded",
             Self::NoStream(_) => "ClusterBusy",
             Self::ByAgent(.., Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special) => {
                 "ForbiddenByAgent"
@@ -166,7 +166,7 @@ impl NotConnected {
     /// Among which clusters it was not told which one is meant, for the audit log.
     #[must_use]
     pub(crate) fn among(&self) -> Option<String> {
-        if let Self::Ambiguous(_, among) = self { Some(meant::listed(among)) } else { None }
+        if let Self::Ambiguous(_, among) = self { Some(resolve_cluster::listed(among)) } else { None }
     }
 
     /// How it ends in the audit log.
@@ -180,7 +180,7 @@ impl NotConnected {
             | Self::Nowhere(_)
             | Self::NotOfCluster(..)
             | Self::NotAdvertised(..)
-            | Self::NoTunnel(_)
+            | Self::RouteError(_)
             | Self::NoStream(_)
             | Self::OldAgent(_)
             | Self::ByAgent(

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::sources::prefix;
-use super::tally::Tally;
+use super::source_limits::prefix;
+use super::windowed_counts::Tally;
 
 /// How long failures count.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);

@@ -1,0 +1,172 @@
+//! WaitQueue in which requests wait for a cluster: so many for one cluster, and so many in all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use proto::ClusterId;
+
+/// WaitQueue that are free or waiting. Clones are the same queue.
+#[derive(Debug, Clone)]
+pub struct WaitQueue(Arc<SharedWaitQueue>);
+
+/// How waits have outcomes since the queue were made.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct WaitOutcomes {
+    /// The cluster came back.
+    pub served: u64,
+    /// It did not, in time.
+    pub gave_up: u64,
+    /// Whoever waited had no more use for it.
+    pub hung_up: u64,
+    /// There was no place to wait in.
+    pub turned_away: u64,
+}
+
+#[derive(Debug)]
+struct SharedWaitQueue {
+    per_cluster: usize,
+    total: usize,
+    waiting: Mutex<Waiting>,
+}
+
+/// Clusters of which no place is taken are not in it.
+#[derive(Debug, Default)]
+struct Waiting {
+    by_cluster: HashMap<ClusterId, usize>,
+    total: usize,
+    outcomes: WaitOutcomes,
+}
+
+/// How a wait ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WaitOutcome {
+    Served,
+    GaveUp,
+}
+
+/// One place, until it is dropped. Who waits in it has hung up unless another outcome is told.
+#[derive(Debug)]
+#[must_use = "the place is free again when this is dropped"]
+pub(super) struct WaitSlot {
+    queue: WaitQueue,
+    cluster: ClusterId,
+    outcome: Option<WaitOutcome>,
+}
+
+impl WaitQueue {
+    /// So many queue for each cluster, and so many in all.
+    #[must_use]
+    pub fn new(per_cluster: usize, total: usize) -> Self {
+        Self(Arc::new(SharedWaitQueue { per_cluster, total, waiting: Mutex::default() }))
+    }
+
+    /// WaitQueue that are taken now, of all clusters.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.lock().total
+    }
+
+    /// Most queue that are taken at once, of all clusters.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.total
+    }
+
+    /// How waits have outcomes so far.
+    #[must_use]
+    pub fn outcomes(&self) -> WaitOutcomes {
+        self.lock().outcomes
+    }
+
+    /// A place for one more that waits for `cluster`; `None` where none is left.
+    pub(super) fn enter(&self, cluster: &ClusterId) -> Option<WaitSlot> {
+        let mut waiting = self.lock();
+        let of_cluster = waiting.by_cluster.get(cluster).copied().unwrap_or(0);
+        if of_cluster >= self.0.per_cluster || waiting.total >= self.0.total {
+            waiting.outcomes.turned_away += 1;
+            return None;
+        }
+        waiting.by_cluster.insert(cluster.clone(), of_cluster + 1);
+        waiting.total += 1;
+        Some(WaitSlot { queue: self.clone(), cluster: cluster.clone(), outcome: None })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // A panic under this lock is one of the map's own, which leaves it as it was.
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WaitSlot {
+    /// The place is free again, because the wait has outcomes so.
+    pub(super) fn finish(mut self, outcome: WaitOutcome) {
+        self.outcome = Some(outcome);
+    }
+}
+
+impl Drop for WaitSlot {
+    fn drop(&mut self) {
+        let mut waiting = self.queue.lock();
+        waiting.total = waiting.total.saturating_sub(1);
+        match self.outcome {
+            Some(WaitOutcome::Served) => waiting.outcomes.served += 1,
+            Some(WaitOutcome::GaveUp) => waiting.outcomes.gave_up += 1,
+            None => waiting.outcomes.hung_up += 1,
+        }
+        if let Some(of_cluster) = waiting.by_cluster.get_mut(&self.cluster) {
+            *of_cluster -= 1;
+            if *of_cluster == 0 {
+                waiting.by_cluster.remove(&self.cluster);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_wait_for_a_cluster_as_may_and_not_one_more_and_others_have_their_own() {
+        let (queue, a, b) = (WaitQueue::new(2, 10), cluster("a"), cluster("b"));
+
+        let of_a = [queue.enter(&a), queue.enter(&a)];
+
+        assert!(of_a.iter().all(Option::is_some));
+        assert!(queue.enter(&a).is_none(), "one more");
+        let of_b = queue.enter(&b);
+        assert!(of_b.is_some());
+        assert_eq!(queue.waiting(), 3);
+        drop(of_a);
+        assert!(queue.enter(&a).is_some(), "free again");
+    }
+
+    #[test]
+    fn as_many_wait_in_all_as_may_and_not_one_more() {
+        let (queue, a, b) = (WaitQueue::new(2, 3), cluster("a"), cluster("b"));
+
+        let entered = [queue.enter(&a), queue.enter(&a), queue.enter(&b)];
+
+        assert!(waiting.iter().all(Option::is_some));
+        assert!(queue.enter(&b).is_none(), "one more");
+        drop(entered);
+        assert_eq!((queue.waiting(), queue.lock().by_cluster.len()), (0, 0), "nothing stays behind");
+    }
+
+    #[test]
+    fn every_wait_is_counted_once_by_how_it_ended() {
+        let (queue, a) = (WaitQueue::new(3, 3), cluster("a"));
+        let mut entered: Vec<_> = (0..3).filter_map(|_| queue.enter(&a)).collect();
+        assert!(queue.enter(&a).is_none());
+
+        entered.remove(0).finish(WaitOutcome::Served);
+        entered.remove(0).finish(WaitOutcome::GaveUp);
+        drop(entered);
+
+        assert_eq!(queue.outcomes(), WaitOutcomes { served: 1, gave_up: 1, hung_up: 1, turned_away: 1 });
+    }
+
+    fn cluster(name: &str) -> ClusterId {
+        name.parse().unwrap()
+    }
+}

@@ -25,7 +25,7 @@ use crate::enrollment::{self, Enrollment, Terms};
 use crate::exchanges;
 use crate::gateway::{self, Admission, Gateway};
 use crate::identity::oidc::pod::Verifier;
-use crate::impersonation::Assertions;
+use crate::impersonation::ImpersonationRules;
 use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
 use crate::metrics;
 use crate::proxy::{self, Proxy, Socks};
@@ -330,7 +330,7 @@ fn proxy_listener(door: config::Proxy) -> Result<Listener, Failure> {
 fn first_policy(config: &Config) -> Result<(Policy, PolicyFile), Failure> {
     let (file, rules) = PolicyFile::open(config.policy_file.clone())?;
     let policy = Policy::new(rules);
-    metrics::policy_in_force(policy.edition().generation(), SystemTime::now());
+    metrics::policy_in_force(policy.snapshot().generation(), SystemTime::now());
     Ok((policy, file))
 }
 
@@ -357,7 +357,7 @@ fn admission(
         names: Names::new(host_suffix.as_deref(), hosts),
         policy: policy.clone(),
         delegation,
-        assertions: Assertions::new(std::mem::take(&mut config.clusters)),
+        assertions: ImpersonationRules::new(std::mem::take(&mut config.clusters)),
         exchanges,
         browser_origins: browser_origins.clone(),
     })

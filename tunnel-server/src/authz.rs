@@ -14,24 +14,24 @@ use crate::identity::Caller;
 mod delegation;
 mod policy_file;
 
-pub use delegation::{Delegation, NotDelegated, OPINION_FOR};
-pub(crate) use delegation::{Opinion, Question};
+pub(crate) use delegation::{AccessReview, ReviewDecision};
+pub use delegation::{DECISION_TTL, Delegation, NotDelegated};
 pub(crate) use policy_file::PolicyFile;
 pub use policy_file::PolicyFileError;
 
 /// The policy in force. Clones are the same.
 #[derive(Debug, Clone)]
-pub struct Policy(Arc<watch::Sender<Arc<Edition>>>);
+pub struct Policy(Arc<watch::Sender<Arc<PolicySnapshot>>>);
 
 /// A policy as it was read at some time.
 #[derive(Debug)]
-pub struct Edition {
+pub struct PolicySnapshot {
     rules: Rules,
     generation: u64,
 }
 
-/// What the policy allows. It becomes a permit where nobody else refuses it. Only [`Edition::authorize`] and
-/// [`Edition::authorize_dial`] make one.
+/// What the policy allows. It becomes a permit where nobody else refuses it. Only [`PolicySnapshot::authorize`] and
+/// [`PolicySnapshot::authorize_dial`] make one.
 #[derive(Debug)]
 #[must_use = "what the policy allows is no permit yet"]
 pub struct Allowed<W = Action>(Permit<W>);
@@ -46,7 +46,7 @@ pub struct Permit<W = Action> {
     generation: u64,
     rule: Arc<str>,
     /// What another cluster was asked about it.
-    question: Option<Question>,
+    review: Option<AccessReview>,
 }
 
 /// Connecting a caller to a target at the edge.
@@ -71,7 +71,7 @@ pub trait Allowable: Clone + Send + Sync + 'static {
     /// The way to the cluster that it takes, as policy calls it.
     fn mode(&self) -> &'static str;
     /// As a refusal names it.
-    fn wanted(&self) -> Wanted;
+    fn denied_request(&self) -> DeniedRequest;
 }
 
 /// A rule denies it, or none allows it. Its text does not say which: rules are not for callers to read.
@@ -81,14 +81,14 @@ pub struct Forbidden {
     /// Who asked.
     pub user: String,
     /// For what.
-    pub what: Wanted,
+    pub what: DeniedRequest,
     /// The rule that denies it.
     pub rule: Option<Arc<str>>,
 }
 
 /// What was wanted in vain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum DeniedRequest {
     /// Anything of a cluster, where nothing of it is allowed.
     Cluster(ClusterId),
     /// An action, where others are allowed.
@@ -103,27 +103,27 @@ impl Policy {
     /// A policy of these rules, the first that is in force.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
-        Self(Arc::new(watch::Sender::new(Arc::new(Edition { rules, generation: 1 }))))
+        Self(Arc::new(watch::Sender::new(Arc::new(PolicySnapshot { rules, generation: 1 }))))
     }
 
-    /// The edition in force now. What belongs together is asked of one edition.
+    /// The snapshot in force now. What belongs together is asked of one snapshot.
     #[must_use]
-    pub fn edition(&self) -> Arc<Edition> {
+    pub fn snapshot(&self) -> Arc<PolicySnapshot> {
         Arc::clone(&self.0.borrow())
     }
 
-    /// The edition in force, now and whenever another takes its place.
+    /// The snapshot in force, now and whenever another takes its place.
     #[must_use]
-    pub fn editions(&self) -> watch::Receiver<Arc<Edition>> {
+    pub fn subscribe(&self) -> watch::Receiver<Arc<PolicySnapshot>> {
         self.0.subscribe()
     }
 
     /// Puts other rules in force, of the next generation, which is returned.
     pub fn replace(&self, rules: Rules) -> u64 {
         let mut generation = 0;
-        self.0.send_modify(|edition| {
-            generation = edition.generation + 1;
-            *edition = Arc::new(Edition { rules, generation });
+        self.0.send_modify(|snapshot| {
+            generation = snapshot.generation + 1;
+            *snapshot = Arc::new(PolicySnapshot { rules, generation });
         });
         generation
     }
@@ -134,9 +134,9 @@ impl Forbidden {
     #[must_use]
     pub fn cluster(&self) -> &ClusterId {
         match &self.what {
-            Wanted::Cluster(cluster) | Wanted::Identity(cluster, _) => cluster,
-            Wanted::Action(action) => action.cluster(),
-            Wanted::Dial(dial) => &dial.cluster,
+            DeniedRequest::Cluster(cluster) | DeniedRequest::Identity(cluster, _) => cluster,
+            DeniedRequest::Action(action) => action.cluster(),
+            DeniedRequest::Dial(dial) => &dial.cluster,
         }
     }
 
@@ -144,13 +144,13 @@ impl Forbidden {
     #[must_use]
     pub fn identity(&self) -> Option<&Assert> {
         match &self.what {
-            Wanted::Identity(_, identity) => Some(identity),
-            Wanted::Cluster(_) | Wanted::Action(_) | Wanted::Dial(_) => None,
+            DeniedRequest::Identity(_, identity) => Some(identity),
+            DeniedRequest::Cluster(_) | DeniedRequest::Action(_) | DeniedRequest::Dial(_) => None,
         }
     }
 }
 
-impl Edition {
+impl PolicySnapshot {
     /// Allows `action` to `caller`, by what the server's own store knows of the action's cluster; and where it has
     /// `assumed` another identity, that too. What is allowed to the other identity is for the cluster to know: here
     /// nobody gains anything by being somebody else.
@@ -170,7 +170,7 @@ impl Edition {
             let cluster = permit.what.cluster();
             let verdict = self.rules.decide_identity(who(caller), cluster, facts, identity);
             if !verdict.is_allowed() {
-                let what = Wanted::Identity(cluster.clone(), identity.clone());
+                let what = DeniedRequest::Identity(cluster.clone(), identity.clone());
                 return Err(forbidden(caller, what, verdict.rule()));
             }
         }
@@ -202,15 +202,16 @@ impl Edition {
         let verdict = self.decide(caller, &what, facts);
         let Verdict::Allowed(rule) = verdict else {
             let is_reached = self.may_reach(caller, cluster, facts);
-            let wanted = if is_reached { what.wanted() } else { Wanted::Cluster(cluster.clone()) };
+            let wanted =
+                if is_reached { what.denied_request() } else { DeniedRequest::Cluster(cluster.clone()) };
             return Err(forbidden(caller, wanted, verdict.rule()));
         };
         let (caller, rule) = (caller.clone(), Arc::clone(rule));
         let generation = self.generation;
-        Ok(Allowed(Permit { caller, assumed: None, what, generation, rule, question: None }))
+        Ok(Allowed(Permit { caller, assumed: None, what, generation, rule, review: None }))
     }
 
-    /// Whether this edition too would give `permit`, which another may have given.
+    /// Whether this snapshot too would give `permit`, which another may have given.
     #[must_use]
     pub fn still_permits<W: Allowable>(&self, permit: &Permit<W>, facts: &ClusterFacts) -> bool {
         let Permit { caller, assumed, what, .. } = permit;
@@ -239,15 +240,15 @@ impl Edition {
 #[cfg(test)]
 impl Allowed {
     /// The permit, where nobody else is asked.
-    pub(crate) fn unasked(self) -> Permit {
+    pub(crate) fn undelegated(self) -> Permit {
         self.0
     }
 }
 
 impl<W> Permit<W> {
     /// What another cluster was asked about it, if one is.
-    pub(crate) fn question(&self) -> Option<&Question> {
-        self.question.as_ref()
+    pub(crate) fn review(&self) -> Option<&AccessReview> {
+        self.review.as_ref()
     }
 
     /// Who may.
@@ -268,7 +269,7 @@ impl<W> Permit<W> {
         &self.what
     }
 
-    /// By which edition of the policy.
+    /// By which snapshot of the policy.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -310,8 +311,8 @@ impl Allowable for Action {
         "kube-api"
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted::Action(Box::new(self.clone()))
+    fn denied_request(&self) -> DeniedRequest {
+        DeniedRequest::Action(Box::new(self.clone()))
     }
 }
 
@@ -336,12 +337,12 @@ impl Allowable for Dial {
         "dial"
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted::Dial(Box::new(self.clone()))
+    fn denied_request(&self) -> DeniedRequest {
+        DeniedRequest::Dial(Box::new(self.clone()))
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for DeniedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster(cluster) => write!(f, "reach the cluster {cluster}"),
@@ -359,7 +360,7 @@ impl fmt::Display for Wanted {
     }
 }
 
-fn forbidden(caller: &Caller, what: Wanted, rule: Option<&Arc<str>>) -> Forbidden {
+fn forbidden(caller: &Caller, what: DeniedRequest, rule: Option<&Arc<str>>) -> Forbidden {
     Forbidden { user: caller.user().to_owned(), what, rule: rule.cloned() }
 }
 

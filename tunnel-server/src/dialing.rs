@@ -32,7 +32,7 @@ use crate::exchanges::record::{Record, Recorded, Recorder, counted};
 use crate::exchanges::stalls::{About, Observed, Stalls};
 use crate::exchanges::{Live, Table};
 use crate::identity::Caller;
-use crate::limits::Shares;
+use crate::limits::Limiter;
 use crate::registry::{Registry, Route, WaitQueue};
 use local_stream::Near;
 
@@ -63,7 +63,7 @@ pub(crate) struct Parts {
     pub(crate) recorder: Recorder,
     pub(crate) stalls: Stalls,
     /// How much each caller and each cluster may have.
-    pub(crate) shares: Shares,
+    pub(crate) limiter: Limiter,
     /// In which dials wait for clusters that are away.
     pub(crate) places: WaitQueue,
     /// For how long.
@@ -88,8 +88,8 @@ impl Dials {
         &self.0.recorder
     }
 
-    pub(crate) fn shares(&self) -> &Shares {
-        &self.0.shares
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.0.limiter
     }
 
     /// Whether `caller` may be connected to `target`, in the cluster that it says or in the one that is meant, with its place among all
@@ -108,7 +108,7 @@ impl Dials {
         let permit = match within {
             Within::Cluster(cluster) => {
                 let facts = ClusterFacts { labels: registry.directory().labels(&cluster) };
-                let allowed = policy.edition().authorize_dial(caller, Dial { cluster, target }, &facts)?;
+                let allowed = policy.snapshot().authorize_dial(caller, Dial { cluster, target }, &facts)?;
                 delegation.grant(allowed).await?
             }
             Within::OneOf(clusters, networks) => self.meant(caller, (&clusters, &networks), &target).await?,

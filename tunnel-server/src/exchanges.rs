@@ -25,7 +25,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use crate::authz::{Allowable, Delegation, Edition, Permit, Policy, Question};
+use crate::authz::{AccessReview, Allowable, Delegation, Permit, Policy, PolicySnapshot};
 use crate::directory::{Directory, Shown};
 use crate::identity::{Authenticator, Caller, Credential, Method};
 use crate::metrics;
@@ -68,10 +68,10 @@ trait Permitted: Send + Sync {
     fn verb(&self) -> &'static str;
     fn generation(&self) -> u64;
     /// What another cluster was asked about it.
-    fn question(&self) -> Option<&Question>;
+    fn question(&self) -> Option<&AccessReview>;
     fn target(&self) -> Option<&Target>;
     /// Whether this edition too would give it.
-    fn holds_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool;
+    fn holds_by(&self, edition: &PolicySnapshot, facts: &ClusterFacts) -> bool;
 }
 
 /// An exchange that goes on. Clones are the same; when the last is dropped it is over.
@@ -162,7 +162,7 @@ impl Table {
 
     /// Ends what may not go on, as long as the server runs.
     pub async fn keep(self) {
-        let mut editions = self.0.policy.editions();
+        let mut editions = self.0.policy.subscribe();
         let mut changes = self.0.directory.changes();
         let mut tokens = self.0.authenticator.changes();
         let mut time = interval(LOOK_EVERY);
@@ -222,7 +222,7 @@ impl Inner {
         }
         let facts = ClusterFacts { labels: self.directory.labels(cluster) };
         let may_have = |target| self.directory.may_advertise(cluster, target);
-        let is_permitted = entry.permit.holds_by(&self.policy.edition(), &facts)
+        let is_permitted = entry.permit.holds_by(&self.policy.snapshot(), &facts)
             && entry.permit.target().is_none_or(may_have);
         (!is_permitted).then_some(Ended::PolicyChanged)
     }
@@ -331,15 +331,15 @@ impl<W: Allowable> Permitted for Permit<W> {
         Self::generation(self)
     }
 
-    fn question(&self) -> Option<&Question> {
-        Self::question(self)
+    fn question(&self) -> Option<&AccessReview> {
+        Self::review(self)
     }
 
     fn target(&self) -> Option<&Target> {
         self.what().target()
     }
 
-    fn holds_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool {
+    fn holds_by(&self, edition: &PolicySnapshot, facts: &ClusterFacts) -> bool {
         edition.still_permits(self, facts)
     }
 }

@@ -46,8 +46,8 @@ use crate::exchanges::record::{Recorded, Recorder};
 use crate::exchanges::stalls::Stalls;
 use crate::exchanges::{Live, Table};
 use crate::identity::{Authenticated, Authenticator, Caller, NotAuthenticated};
-use crate::impersonation::Assertions;
-use crate::limits::{EXCHANGES_MAX, Kind, Limit, Shares, Use};
+use crate::impersonation::ImpersonationRules;
+use crate::limits::{EXCHANGES_MAX, ExchangeKind, LimitExceeded, LimitUsage, Limiter};
 use crate::metrics;
 use crate::registry::{self, Registry};
 use body::AnswerBody;
@@ -82,7 +82,7 @@ pub struct Admission {
     /// Whom else to ask whether it may.
     pub delegation: Delegation,
     /// As whom the cluster sees it.
-    pub assertions: Assertions,
+    pub assertions: ImpersonationRules,
     /// And whether that stays so.
     pub exchanges: Table,
     /// The origins whose pages may make a browser ask, such as `https://console.example`.
@@ -112,7 +112,7 @@ struct Inner {
     table: Table,
     slots: Arc<Semaphore>,
     exchanges: Exchanges,
-    shares: Shares,
+    shares: Limiter,
     strangers: Strangers,
     watches: Watches,
     dials: Dials,
@@ -167,9 +167,9 @@ impl Gateway {
         let recorder = Recorder::new(log, scope.clone());
         scope.attend(recorder.clone().watch(stalls.clone()));
         let places = registry::WaitQueue::new(parking.per_cluster, PARKED_MAX);
-        let shares = Shares::new(limits);
+        let shares = Limiter::new(limits);
         let dials = Dials::new(dialing::Parts {
-            shares: shares.clone(),
+            limiter: shares.clone(),
             registry: registry.clone(),
             policy: policy.clone(),
             delegation: delegation.clone(),
@@ -214,11 +214,11 @@ impl Gateway {
 
     /// How much of each limit of callers and clusters is used.
     #[must_use]
-    pub fn uses(&self) -> Vec<Use> {
+    pub fn usage(&self) -> Vec<LimitUsage> {
         let max = self.0.shares.limits().source.failed_logins as usize;
         let most = self.0.strangers.most(std::time::Instant::now());
-        let of_sources = Use { limit: Limit::SourceFailures(0).as_str(), max, most };
-        [of_sources].into_iter().chain(self.0.shares.uses()).collect()
+        let of_sources = LimitUsage { limit: LimitExceeded::SourceFailures(0).as_str(), max, most };
+        [of_sources].into_iter().chain(self.0.shares.usage()).collect()
     }
 
     /// Serves one request. Whatever goes wrong before the answer's head becomes a `Status`; what goes wrong after it
@@ -262,7 +262,7 @@ impl Gateway {
         let known = self.known(peer, request.headers(), now).await?;
         let caller = known.claimed();
         // Before anything is written of it: who asks too fast fills no log.
-        self.0.shares.ask(caller)?;
+        self.0.shares.check_rate(caller)?;
         if request.method() == Method::CONNECT {
             return self.connect(&known, peer, request).await;
         }
@@ -276,7 +276,7 @@ impl Gateway {
             Ok(Admitted::List) => {
                 sort.active().set_sort("list");
                 recorded::answered(recorder, &request, caller, peer, None).await?;
-                Ok(clusters::list(&self.0.passage.registry, &self.0.policy.edition(), caller))
+                Ok(clusters::list(&self.0.passage.registry, &self.0.policy.snapshot(), caller))
             }
             Ok(Admitted::Exchange(admitted)) => {
                 sort.active().set_sort(admitted.permit.action().verb().as_str());
@@ -305,7 +305,9 @@ impl Gateway {
         if !strangers.may_try(source, certified.is_some(), headers, std::time::Instant::now()) {
             recorder.stranger(source, Why::Refused);
             peer.aside.go();
-            return Err(shares.refused(Limit::SourceFailures(shares.limits().source.failed_logins)).into());
+            return Err(shares
+                .count_exceeded(LimitExceeded::SourceFailures(shares.limits().source.failed_logins))
+                .into());
         }
         match authenticator.authenticate(certified, headers, now).await {
             Ok(known) => {
@@ -374,7 +376,7 @@ impl Gateway {
     ) -> Result<Permit, Refusal> {
         // What the server's own store says, and nothing that an agent does.
         let labels = self.0.passage.registry.directory().labels(action.cluster());
-        let verdict = self.0.policy.edition().authorize(caller, assumed, action, &ClusterFacts { labels });
+        let verdict = self.0.policy.snapshot().authorize(caller, assumed, action, &ClusterFacts { labels });
         let allowed =
             verdict.inspect_err(|forbidden| debug!(rule = forbidden.rule.as_deref(), "policy forbids it"))?;
         Ok(self.0.delegation.grant(allowed).await?)
@@ -389,10 +391,11 @@ impl Gateway {
         let ForCluster { permit, live, manner } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
         let assertions = &self.0.passage.assertions;
-        let asserted = match assertions.of(permit.caller(), permit.assumed(), permit.action().cluster()) {
-            Ok(Identity::Assert(identity)) => Some(identity),
-            Ok(Identity::PassThrough(_)) | Err(_) => None,
-        };
+        let asserted =
+            match assertions.identity_for(permit.caller(), permit.assumed(), permit.action().cluster()) {
+                Ok(Identity::Assert(identity)) => Some(identity),
+                Ok(Identity::PassThrough(_)) | Err(_) => None,
+            };
         let upgrade = manner.upgrade;
         let event = recorded::intended(&permit, asserted, peer, upgrade, &request);
         let recorded = self.0.recorder.intent((permit, live), event).await?;
@@ -417,8 +420,9 @@ impl Gateway {
         let patience = Patience::of(&self.0.parking, query, request.headers(), now)?;
         let wait = Wait::new(if passes_through { patience.none(now) } else { patience }, &peer.waits);
         let (caller, action) = (recorded.permit().caller(), recorded.permit().action());
-        let share = self.0.shares.take(caller, action.cluster(), Kind::of(action, upgrade))?;
-        let mut share = share.seated().await?;
+        let share =
+            self.0.shares.admit(caller, action.cluster(), ExchangeKind::from_action(action, upgrade))?;
+        let mut share = share.wait_for_seat().await?;
         let passage = &self.0.passage;
         if let Some(protocol) = upgrade {
             let exchange = Exchange::begin(recorded, &request, passage, wait).await?;
@@ -427,7 +431,7 @@ impl Gateway {
         if passes_through {
             let exchange = Exchange::begin(recorded, &request, passage, wait).await?;
             let answered = exchange.ask(request.map(Sent::Caller)).await?;
-            share.begun();
+            share.response_started();
             return Ok(answered.passed(share));
         }
         let mut watch = Watch::of(self, peer, authorization, &recorded, &request);
@@ -437,7 +441,7 @@ impl Gateway {
         } else {
             Exchange::begin(recorded, &request, passage, wait).await?.ask(request.map(Sent::Caller)).await?
         };
-        share.begun();
+        share.response_started();
         Ok(match watch {
             Some(watch) => watch.follow(answered, share),
             None => answered.passed(share),

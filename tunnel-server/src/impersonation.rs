@@ -16,10 +16,10 @@ const SYSTEM: &str = "system:";
 
 /// The allow-lists of all clusters. Clones are the same.
 #[derive(Debug, Clone)]
-pub struct Assertions(Arc<Inner>);
+pub struct ImpersonationRules(Arc<SharedRules>);
 
 #[derive(Debug)]
-struct Inner {
+struct SharedRules {
     rules: Vec<ClusterRules>,
     /// For clusters that no rule is about.
     otherwise: AskedAs,
@@ -40,11 +40,11 @@ pub struct NotAsserted {
     pub cause: NotAssertable,
 }
 
-impl Assertions {
+impl ImpersonationRules {
     /// By these rules, of which the first that is about a cluster holds; where none is, names under `tombolo:` alone.
     #[must_use]
     pub fn new(rules: Vec<ClusterRules>) -> Self {
-        Self(Arc::new(Inner { rules, otherwise: AskedAs::Asserted(AllowList::default()) }))
+        Self(Arc::new(SharedRules { rules, otherwise: AskedAs::Asserted(AllowList::default()) }))
     }
 
     /// Whether `cluster` is told of nobody, because its callers' own credentials pass through to its API server.
@@ -61,7 +61,7 @@ impl Assertions {
     /// # Errors
     ///
     /// The cluster's list does not have the user or one of the groups.
-    pub fn of(
+    pub fn identity_for(
         &self,
         caller: &Caller,
         assumed: Option<&Assert>,
@@ -98,7 +98,7 @@ mod tests {
     fn the_first_rule_that_is_about_a_cluster_says_who_may_be_asserted_there() {
         let rules =
             vec![rule("edge-a", &["ann"], &[]), rule("edge-*", &["bob"], &[]), rule("*", &["*"], &[])];
-        let assertions = Assertions::new(rules);
+        let rules = ImpersonationRules::new(rules);
 
         for (cluster, user, may) in [
             ("edge-a", "ann", true),
@@ -107,29 +107,31 @@ mod tests {
             ("edge-b", "ann", false),
             ("x", "ann", true),
         ] {
-            let of = assertions.of(&Caller::pretended(user, &[]), None, &cluster.parse().unwrap());
+            let of = rules.identity_for(&Caller::pretended(user, &[]), None, &cluster.parse().unwrap());
             assert_eq!(of.is_ok(), may, "{user} at {cluster}: {of:?}");
         }
     }
 
     #[test]
     fn where_no_rule_is_about_a_cluster_only_names_of_ours_are_asserted() {
-        let assertions = Assertions::new(Vec::new());
+        let rules = ImpersonationRules::new(Vec::new());
         let cluster: ClusterId = "edge-a".parse().unwrap();
 
-        assert!(assertions.of(&Caller::pretended("tombolo:ann", &["tombolo:dev"]), None, &cluster).is_ok());
-        assert!(assertions.of(&Caller::pretended("ann", &["tombolo:dev"]), None, &cluster).is_err());
-        assert!(assertions.of(&Caller::pretended("tombolo:ann", &["dev"]), None, &cluster).is_err());
+        assert!(
+            rules.identity_for(&Caller::pretended("tombolo:ann", &["tombolo:dev"]), None, &cluster).is_ok()
+        );
+        assert!(rules.identity_for(&Caller::pretended("ann", &["tombolo:dev"]), None, &cluster).is_err());
+        assert!(rules.identity_for(&Caller::pretended("tombolo:ann", &["dev"]), None, &cluster).is_err());
     }
 
     #[test]
     fn groups_of_kubernetes_own_are_left_out_unless_the_list_names_them() {
-        let assertions = Assertions::new(vec![rule("edge-a", &["ann"], &["system:monitoring"])]);
+        let rules = ImpersonationRules::new(vec![rule("edge-a", &["ann"], &["system:monitoring"])]);
         let groups =
             ["system:authenticated", "tombolo:dev", "system:masters", "system:monitoring", "system:nodes"];
 
         let ann = Caller::pretended("ann", &groups);
-        let asserted = assertions.of(&ann, None, &"edge-a".parse().unwrap()).unwrap();
+        let asserted = rules.identity_for(&ann, None, &"edge-a".parse().unwrap()).unwrap();
 
         let groups = ["tombolo:dev", "system:monitoring"].map(str::to_owned).to_vec();
         assert_eq!(asserted, Assert { user: "ann".to_owned(), groups }.into());
@@ -137,17 +139,17 @@ mod tests {
 
     #[test]
     fn a_group_that_the_list_does_not_have_refuses_the_whole_identity() {
-        let assertions = Assertions::new(vec![rule("*", &["ann"], &[])]);
+        let rules = ImpersonationRules::new(vec![rule("*", &["ann"], &[])]);
         let caller = Caller::pretended("ann", &["tombolo:dev", "kubeadm:cluster-admins"]);
 
-        let refused = assertions.of(&caller, None, &"edge-a".parse().unwrap()).unwrap_err();
+        let refused = rules.identity_for(&caller, None, &"edge-a".parse().unwrap()).unwrap_err();
 
         assert!(refused.to_string().contains("kubeadm:cluster-admins"), "{refused}");
     }
 
     #[test]
     fn an_assumed_identity_is_asserted_whole_and_without_anything_of_the_callers_own() {
-        let assertions = Assertions::new(vec![rule("*", &["bob"], &[])]);
+        let rules = ImpersonationRules::new(vec![rule("*", &["bob"], &[])]);
         let (ann, cluster) = (Caller::pretended("ann", &["tombolo:dev"]), "edge-a".parse().unwrap());
         let assumed = |groups: &[&str]| Assert {
             user: "bob".to_owned(),
@@ -155,22 +157,23 @@ mod tests {
         };
 
         for bob in [assumed(&[]), assumed(&["tombolo:ops"])] {
-            assert_eq!(assertions.of(&ann, Some(&bob), &cluster), Ok(bob.into()));
+            assert_eq!(rules.identity_for(&ann, Some(&bob), &cluster), Ok(bob.into()));
         }
         // A caller who asks for it means it: nothing is left out of what it asks for.
-        let refused = assertions.of(&ann, Some(&assumed(&["system:authenticated"])), &cluster).unwrap_err();
+        let refused =
+            rules.identity_for(&ann, Some(&assumed(&["system:authenticated"])), &cluster).unwrap_err();
         assert_eq!(refused.user, "bob");
     }
 
     #[test]
     fn where_credentials_pass_through_nobody_is_asserted_and_elsewhere_none_passes() {
         let through = ClusterRules { pattern: "edge-p".to_owned(), asked_as: AskedAs::PassedThrough };
-        let assertions = Assertions::new(vec![through, rule("edge-*", &["ann"], &[])]);
+        let rules = ImpersonationRules::new(vec![through, rule("edge-*", &["ann"], &[])]);
         let ann = Caller::pretended("ann", &[]);
         for (cluster, passes) in [("edge-p", true), ("edge-a", false), ("x", false)] {
             let cluster = cluster.parse().unwrap();
-            let is_asserted = assertions.of(&ann, None, &cluster) != Ok(PassThrough {}.into());
-            assert_eq!((assertions.pass_through(&cluster), is_asserted), (passes, !passes), "{cluster}");
+            let is_asserted = rules.identity_for(&ann, None, &cluster) != Ok(PassThrough {}.into());
+            assert_eq!((rules.pass_through(&cluster), is_asserted), (passes, !passes), "{cluster}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! How much of the server and of its clusters each caller has, whatever door it came by, and who waits for whom.
 //!
 //! What may not begin is told so before a byte of it has left: a caller's own limits and a cluster's count what runs; and
-//! requests of one cluster share its seats, fairly among callers, where what runs long needs one only until it has begun.
+//! requests of one cluster guard its seats, fairly among callers, where what runs long needs one only until it has response_started.
 
 mod ledger;
 
@@ -31,35 +31,35 @@ const QUEUED_PER_QUEUE_MAX: usize = 50;
 
 /// Who has how much. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Shares(Arc<Inner>);
+pub(crate) struct Limiter(Arc<SharedLimiter>);
 
-struct Inner {
+struct SharedLimiter {
     limits: Limits,
     ledger: Mutex<Ledger>,
 }
 
 /// What one exchange takes, until it is dropped.
 #[must_use = "the exchange is no longer counted when this is dropped"]
-pub(crate) struct Share {
+pub(crate) struct LimitGuard {
     // Before its count: while it has a seat its cluster is known.
     seat: Option<Seat>,
-    counted: Counted,
+    entry: LedgerEntry,
 }
 
 /// One exchange in the ledger, until it is dropped.
-struct Counted {
-    shares: Shares,
-    holder: Holder,
+struct LedgerEntry {
+    limiter: Limiter,
+    key: CallerKey,
     cluster: ClusterId,
-    kind: Kind,
+    kind: ExchangeKind,
 }
 
 /// A name is a caller's only together with the way in which it was proved; where nothing was, with where it came from.
-type Holder = (Method, String, Option<IpAddr>);
+type CallerKey = (Method, String, Option<IpAddr>);
 
 /// How an exchange lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ExchangeKind {
     /// It ends by itself.
     Request,
     /// As long as its caller likes: a watch, a log, what is behind `proxy`.
@@ -67,12 +67,12 @@ pub(crate) enum Kind {
     /// The same, as another protocol.
     Upgrade,
     /// A connection by a way in that has a number of them of its own.
-    WayIn,
+    EntryPoint,
 }
 
 /// The limit that keeps something from beginning. Not one byte of it has reached a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Limit {
+pub enum LimitExceeded {
     /// Logins that fail, of one source.
     #[error(
         "more than {0} logins have failed from your address within a minute, so that only client certificates and tokens that \
@@ -151,7 +151,7 @@ pub enum Limit {
 
 /// How much of a limit is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Use {
+pub struct LimitUsage {
     /// Which.
     pub limit: &'static str,
     /// The limit.
@@ -160,32 +160,37 @@ pub struct Use {
     pub most: usize,
 }
 
-impl Shares {
+impl Limiter {
     /// Within `limits`, which hold for each caller and each cluster.
     pub(crate) fn new(limits: Limits) -> Self {
-        Self(Arc::new(Inner { limits, ledger: Mutex::default() }))
+        Self(Arc::new(SharedLimiter { limits, ledger: Mutex::default() }))
     }
 
     /// Counts one more question of `caller`, whatever it asks.
     ///
     /// # Errors
     /// It asks too fast.
-    pub(crate) fn ask(&self, caller: &Caller) -> Result<(), Limit> {
+    pub(crate) fn check_rate(&self, caller: &Caller) -> Result<(), LimitExceeded> {
         let rate = self.0.limits.caller.rate;
-        let may = self.lock().ask(&holder(caller), rate, Instant::now());
-        if may { Ok(()) } else { Err(counted(Limit::CallerRate(rate.per_second))) }
+        let may = self.lock().check_rate(&key(caller), rate, Instant::now());
+        if may { Ok(()) } else { Err(count_exceeded(LimitExceeded::CallerRate(rate.per_second))) }
     }
 
     /// One more exchange of `caller` with `cluster`, which has no seat yet.
     ///
     /// # Errors
     /// One of them has as many as it may.
-    pub(crate) fn take(&self, caller: &Caller, cluster: &ClusterId, kind: Kind) -> Result<Share, Limit> {
-        let holder = holder(caller);
-        let entered = self.lock().enter(&holder, cluster, kind, &self.0.limits, Instant::now());
-        entered.map_err(counted)?;
-        let counted = Counted { shares: self.clone(), holder, cluster: cluster.clone(), kind };
-        Ok(Share { seat: None, counted })
+    pub(crate) fn admit(
+        &self,
+        caller: &Caller,
+        cluster: &ClusterId,
+        kind: ExchangeKind,
+    ) -> Result<LimitGuard, LimitExceeded> {
+        let key = key(caller);
+        let entered = self.lock().enter(&key, cluster, kind, &self.0.limits, Instant::now());
+        entered.map_err(count_exceeded)?;
+        let entry = LedgerEntry { limiter: self.clone(), key, cluster: cluster.clone(), kind };
+        Ok(LimitGuard { seat: None, entry })
     }
 
     /// The limits.
@@ -194,24 +199,24 @@ impl Shares {
     }
 
     /// The same limit, which is counted as passed.
-    pub(crate) fn refused(&self, limit: Limit) -> Limit {
-        counted(limit)
+    pub(crate) fn count_exceeded(&self, limit: LimitExceeded) -> LimitExceeded {
+        count_exceeded(limit)
     }
 
     /// How much of each limit is used.
-    pub(crate) fn uses(&self) -> Vec<Use> {
+    pub(crate) fn usage(&self) -> Vec<LimitUsage> {
         let Limits { caller, cluster, .. } = self.0.limits;
         let most = self.lock().most();
-        let used = |limit: Limit, max, most| Use { limit: limit.as_str(), max, most };
+        let used = |limit: LimitExceeded, max, most| LimitUsage { limit: limit.as_str(), max, most };
         vec![
-            used(Limit::CallerExchanges(0), EXCHANGES_PER_CALLER_MAX, most.caller_exchanges),
-            used(Limit::CallerRequests(0), caller.requests, most.caller_requests),
-            used(Limit::CallerWatches(0), caller.watches_per_cluster, most.caller_watches),
-            used(Limit::CallerUpgrades(0), caller.upgrades, most.caller_upgrades),
-            used(Limit::ClusterWatches(0), cluster.watches, most.cluster_watches),
-            used(Limit::ClusterUpgrades(0), cluster.upgrades, most.cluster_upgrades),
-            used(Limit::ClusterQueue, cluster.queue, most.cluster_queue),
-            used(Limit::ClusterRequests(0), cluster.requests, most.cluster_requests),
+            used(LimitExceeded::CallerExchanges(0), EXCHANGES_PER_CALLER_MAX, most.caller_exchanges),
+            used(LimitExceeded::CallerRequests(0), caller.requests, most.caller_requests),
+            used(LimitExceeded::CallerWatches(0), caller.watches_per_cluster, most.caller_watches),
+            used(LimitExceeded::CallerUpgrades(0), caller.upgrades, most.caller_upgrades),
+            used(LimitExceeded::ClusterWatches(0), cluster.watches, most.cluster_watches),
+            used(LimitExceeded::ClusterUpgrades(0), cluster.upgrades, most.cluster_upgrades),
+            used(LimitExceeded::ClusterQueue, cluster.queue, most.cluster_queue),
+            used(LimitExceeded::ClusterRequests(0), cluster.requests, most.cluster_requests),
         ]
     }
 
@@ -220,46 +225,46 @@ impl Shares {
     }
 }
 
-impl Share {
+impl LimitGuard {
     /// The same with a seat among those of its cluster, now or after a wait. Cancel-safe: dropped, it waits no more.
     ///
     /// # Errors
     /// There is none in time, or no room to wait.
-    pub(crate) async fn seated(mut self) -> Result<Self, Limit> {
-        let Counted { shares, holder, cluster, .. } = &self.counted;
-        let limits = shares.0.limits.cluster;
+    pub(crate) async fn wait_for_seat(mut self) -> Result<Self, LimitExceeded> {
+        let LedgerEntry { limiter, key, cluster, .. } = &self.entry;
+        let limits = limiter.0.limits.cluster;
         // It is there as long as this is counted.
-        let seats = shares.lock().seats(cluster);
+        let seats = limiter.lock().seats(cluster);
         if let Some(seats) = seats {
-            let seat = seats.take(holder, limits.queue_wait).await;
+            let seat = seats.take(key, limits.queue_wait).await;
             self.seat = Some(seat.map_err(|none| {
-                counted(match none {
-                    NoSeat::Crowded => Limit::ClusterQueue,
-                    NoSeat::TooLong => Limit::ClusterRequests(limits.requests),
+                count_exceeded(match none {
+                    NoSeat::Crowded => LimitExceeded::ClusterQueue,
+                    NoSeat::TooLong => LimitExceeded::ClusterRequests(limits.requests),
                 })
             })?);
         }
         Ok(self)
     }
 
-    /// Its answer has begun: what runs long needs its seat no more.
-    pub(crate) fn begun(&mut self) {
-        match self.counted.kind {
-            Kind::Request => {}
-            Kind::Watch | Kind::Upgrade | Kind::WayIn => self.seat = None,
+    /// Its answer has response_started: what runs long needs its seat no more.
+    pub(crate) fn response_started(&mut self) {
+        match self.entry.kind {
+            ExchangeKind::Request => {}
+            ExchangeKind::Watch | ExchangeKind::Upgrade | ExchangeKind::EntryPoint => self.seat = None,
         }
     }
 }
 
-impl Drop for Counted {
+impl Drop for LedgerEntry {
     fn drop(&mut self) {
-        self.shares.lock().leave(&self.holder, &self.cluster, self.kind);
+        self.limiter.lock().leave(&self.key, &self.cluster, self.kind);
     }
 }
 
-impl Kind {
+impl ExchangeKind {
     /// Of what is asked, maybe as another protocol.
-    pub(crate) fn of(action: &Action, upgrade: Option<Protocol>) -> Self {
+    pub(crate) fn from_action(action: &Action, upgrade: Option<Protocol>) -> Self {
         match (upgrade, action.is_long_running()) {
             (Some(_), _) => Self::Upgrade,
             (None, true) => Self::Watch,
@@ -268,7 +273,7 @@ impl Kind {
     }
 }
 
-impl Limit {
+impl LimitExceeded {
     /// A word for programs.
     #[must_use]
     pub fn cause(self) -> &'static str {
@@ -320,12 +325,12 @@ fn seats(limits: &Limits) -> Seats {
     Seats::new(SeatLimits { seats, per_queue: QUEUED_PER_QUEUE_MAX, waiting })
 }
 
-fn holder(caller: &Caller) -> Holder {
+fn key(caller: &Caller) -> CallerKey {
     (caller.method().clone(), caller.user().to_owned(), caller.place())
 }
 
 /// The same limit, which is counted as passed.
-pub(crate) fn counted(limit: Limit) -> Limit {
+pub(crate) fn count_exceeded(limit: LimitExceeded) -> LimitExceeded {
     metrics::limited(limit.as_str());
     limit
 }

@@ -22,7 +22,7 @@ use crate::config::{self, Site};
 use crate::dialing::Dials;
 use crate::dialing::by_source::{self, ByPlace, Newcomer};
 use crate::dialing::reset_on_drop::Whole;
-use crate::limits::{Limit, Use};
+use crate::limits::{LimitExceeded, LimitUsage};
 use crate::metrics;
 use client_hello::Hello;
 
@@ -57,7 +57,8 @@ impl Passthrough {
         let listener = listen::tcp("passthrough.listen", listen).await?;
         let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
         metrics::describe_refusals(&Refusal::CAUSES);
-        let limits: [fn(usize) -> Limit; 2] = [Limit::PassthroughConnections, Limit::PassthroughSource];
+        let limits: [fn(usize) -> LimitExceeded; 2] =
+            [LimitExceeded::PassthroughConnections, LimitExceeded::PassthroughSource];
         Ok(Self { listener, address, way: ByPlace::new(way, "passthrough", limits), servers })
     }
 
@@ -68,8 +69,8 @@ impl Passthrough {
     }
 
     /// How much of its limits is used, also while it runs.
-    pub fn uses(&self) -> impl Fn() -> [Use; 2] + Send + Sync + 'static {
-        self.way.uses()
+    pub fn usage(&self) -> impl Fn() -> [LimitUsage; 2] + Send + Sync + 'static {
+        self.way.usage()
     }
 
     /// Serves whoever may come, until the drain. What is connected then goes on.

@@ -23,7 +23,7 @@ use crate::dialing::{Connected, Dials, Within};
 use crate::directory::{DialBearer, DialToken, DialTokenEntry, Directory};
 use crate::exchanges::Live;
 use crate::identity::{Caller, Credential};
-use crate::limits::{Kind, Limit, Share};
+use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard};
 use crate::listener::failed_attempts::Failures;
 use crate::metrics;
 
@@ -58,14 +58,14 @@ struct Asked<'a> {
 /// A target that somebody is connected to, with what that takes of limits.
 struct Served {
     connected: Connected,
-    held: (Share, Active),
+    held: (LimitGuard, Active),
 }
 
 impl Proxy {
     /// A door for owners of `directory`'s dial tokens.
     #[must_use]
     pub fn new(directory: Directory, dials: Dials, scope: Scope) -> Self {
-        let failures_max = dials.shares().limits().source.failed_logins;
+        let failures_max = dials.limiter().limits().source.failed_logins;
         let failures = Failures::new(failures_max);
         let exchanges = metrics::exchanges();
         Self(Arc::new(Inner { directory, dials, failures, failures_max, exchanges, scope }))
@@ -74,13 +74,13 @@ impl Proxy {
     /// Connects who asks to the target, or says why not. Cancel-safe: dropped, it leaves nothing behind.
     async fn serve(&self, asked: &Asked<'_>) -> Result<Served, Refusal> {
         let served = admit::counted(&self.0.exchanges, self.served(asked)).await;
-        served.map(|((connected, share), active)| Served { connected, held: (share, active) })
+        served.map(|((connected, guard), active)| Served { connected, held: (guard, active) })
     }
 
-    async fn served(&self, asked: &Asked<'_>) -> Result<(Connected, Share), Refusal> {
+    async fn served(&self, asked: &Asked<'_>) -> Result<(Connected, LimitGuard), Refusal> {
         let Asked { listener, from, target, .. } = *asked;
         let (caller, within) = self.known(asked)?;
-        let asking = Asking { caller: &caller, listener, from, target, kind: Kind::Upgrade };
+        let asking = Asking { caller: &caller, listener, from, target, kind: ExchangeKind::Upgrade };
         self.0.dials.begin(&asking, self.wanted(&caller, within, target)).await
     }
 
@@ -112,7 +112,7 @@ impl Proxy {
         let (source, now) = (from.to_canonical(), Instant::now());
         dials.recorder().stranger(source, why);
         if !failures.may_try(source, now) {
-            return dials.shares().refused(Limit::SourceFailures(*failures_max)).into();
+            return dials.limiter().count_exceeded(LimitExceeded::SourceFailures(*failures_max)).into();
         }
         failures.failed(source, now);
         Refusal::NotAuthenticated

@@ -23,7 +23,7 @@ use crate::dialing::Dials;
 use crate::dialing::by_source::{self, ByPlace, Newcomer};
 use crate::dialing::reset_on_drop::Whole;
 use crate::directory::Directory;
-use crate::limits::{Limit, Use};
+use crate::limits::{LimitExceeded, LimitUsage};
 use interface::Interface;
 use publishing::Publisher;
 
@@ -73,7 +73,8 @@ impl Vip {
     ) -> Result<Self, Failure> {
         let given = assigned::give(&mut config, directory).await?;
         let publisher = published.map(|at| Publisher::new(at, given, directory.clone()));
-        let limits: [fn(usize) -> Limit; 2] = [Limit::VipConnections, Limit::VipSource];
+        let limits: [fn(usize) -> LimitExceeded; 2] =
+            [LimitExceeded::VipConnections, LimitExceeded::VipSource];
         let (mut ways, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<Meaning>>>::new());
         for VipWay { way, addresses, .. } in config.ways {
             let way = Arc::new(ByPlace::new(way, "vip", limits));
@@ -94,13 +95,13 @@ impl Vip {
     }
 
     /// How much of its limits is used, also while it runs: of the way in that has most.
-    pub fn uses(&self) -> impl Fn() -> Vec<Use> + Send + Sync + 'static {
-        let ways: Vec<_> = self.ways.iter().map(|way| way.uses()).collect();
+    pub fn usage(&self) -> impl Fn() -> Vec<LimitUsage> + Send + Sync + 'static {
+        let ways: Vec<_> = self.ways.iter().map(|way| way.usage()).collect();
         move || {
-            let uses: Vec<[Use; 2]> = ways.iter().map(|uses| uses()).collect();
+            let usage: Vec<[LimitUsage; 2]> = ways.iter().map(|usage| usage()).collect();
             [0, 1]
                 .into_iter()
-                .filter_map(|which| uses.iter().map(|uses| uses[which]).max_by_key(|used| used.most))
+                .filter_map(|which| usage.iter().map(|usage| usage[which]).max_by_key(|used| used.most))
                 .collect()
         }
     }

@@ -73,7 +73,7 @@ pub(super) fn delegation(config: &Config, scope: &Scope) -> Result<Delegation, F
     let Some(host) = &config.delegation else { return Ok(Delegation::default()) };
     let reviewer = config.gateway.authentication.token_review.as_ref();
     let is_reviewer = reviewer.is_some_and(|way| way.host.server == host.server);
-    Ok(Delegation::to(host_api(host)?, is_reviewer, scope.clone()))
+    Ok(Delegation::new(host_api(host)?, is_reviewer, scope.clone()))
 }
 
 /// Whom the configuration names to be asked.

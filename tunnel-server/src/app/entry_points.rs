@@ -8,7 +8,7 @@ use super::{authentication, egress};
 use crate::config::{Config, VipPublish};
 use crate::directory::Directory;
 use crate::gateway::{self, Gateway};
-use crate::limits::Use;
+use crate::limits::LimitUsage;
 use crate::passthrough::Passthrough;
 use crate::vip::{HostNamespace, Vip};
 
@@ -49,15 +49,16 @@ impl WaysIn {
     }
 
     /// How much of their limits is used, also while they run: of several of one kind the one that has most is told of.
-    pub(super) fn uses(&self) -> impl Fn() -> Vec<Use> + Send + Sync + 'static {
+    pub(super) fn usage(&self) -> impl Fn() -> Vec<LimitUsage> + Send + Sync + 'static {
         let egress: Vec<_> = self.egress.iter().map(egress::Way::places).collect();
-        let passthrough = self.passthrough.as_ref().map(Passthrough::uses);
-        let vip = self.vip.as_ref().map(Vip::uses);
+        let passthrough = self.passthrough.as_ref().map(Passthrough::usage);
+        let vip = self.vip.as_ref().map(Vip::usage);
         move || {
             let of_egress = egress.iter().map(gateway::Places::used).max_by_key(|(_, most)| *most);
-            let of_egress = of_egress.map(|(max, most)| Use { limit: "egress_connections", max, most });
-            let passing = passthrough.as_ref().map(|uses| uses()).into_iter().flatten();
-            let by_address = vip.as_ref().map(|uses| uses()).into_iter().flatten();
+            let of_egress =
+                of_egress.map(|(max, most)| LimitUsage { limit: "egress_connections", max, most });
+            let passing = passthrough.as_ref().map(|usage| usage()).into_iter().flatten();
+            let by_address = vip.as_ref().map(|usage| usage()).into_iter().flatten();
             of_egress.into_iter().chain(passing).chain(by_address).collect()
         }
     }

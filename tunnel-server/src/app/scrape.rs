@@ -12,7 +12,7 @@ use transport::{Buffers, Carrier};
 use super::Bound;
 use crate::config::DoorLimits;
 use crate::directory;
-use crate::limits::{EXCHANGES_MAX, Use};
+use crate::limits::{EXCHANGES_MAX, LimitUsage};
 use crate::listener::{Counts, Listener, Tally};
 use crate::metrics::{Census, Known};
 use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, WaitQueue};
@@ -32,9 +32,9 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, at_doors: DoorLimits, links:
     let places = bound.gateway.places();
     metrics.ask(move |lines| tell_parking(lines, &places));
     let gateway = bound.gateway.clone();
-    let of_ways_in = bound.ways_in.uses();
+    let of_ways_in = bound.ways_in.usage();
     metrics.ask(move |lines| {
-        tell_limits(lines, &gateway.uses().into_iter().chain(of_ways_in()).collect::<Vec<_>>());
+        tell_limits(lines, &gateway.usage().into_iter().chain(of_ways_in()).collect::<Vec<_>>());
     });
     let log = bound.log.clone();
     metrics.ask(move |lines| tell_audit(lines, &log));
@@ -112,15 +112,15 @@ fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize, most: D
         .is(&[("door", "agents")], agents_shaking);
 }
 
-fn tell_limits(lines: &mut Lines, uses: &[Use]) {
+fn tell_limits(lines: &mut Lines, usage: &[LimitUsage]) {
     let help = "What one caller or one cluster may have at most, by limit.";
     let mut most = lines.gauge("tombolo_server_limit", help);
-    for Use { limit, max, .. } in uses {
+    for LimitUsage { limit, max, .. } in usage {
         most.is(&[("limit", limit)], *max);
     }
     let help = "What the caller, or the cluster, has that has most, by limit.";
     let mut used = lines.gauge("tombolo_server_limit_used", help);
-    for Use { limit, most, .. } in uses {
+    for LimitUsage { limit, most, .. } in usage {
         used.is(&[("limit", limit)], *most);
     }
 }

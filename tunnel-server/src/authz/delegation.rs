@@ -1,4 +1,4 @@
-//! A second opinion: whether another cluster lets a caller do what policy allows (SubjectAccessReview). It never allows more.
+//! A second decision: whether another cluster lets a caller do what policy allows (SubjectAccessReview). It never allows more.
 //! <https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/subject-access-review-v1/>
 
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::identity::questions::{AWAY_FOR, Answer, Key, Questions};
 use crate::identity::{Caller, HostApi};
 
 /// How long an answer counts, a yes as well as a no.
-pub const OPINION_FOR: Duration = Duration::from_secs(10);
+pub const DECISION_TTL: Duration = Duration::from_secs(10);
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
@@ -29,39 +29,39 @@ const RESOURCE: &str = "clusters";
 
 /// Whom else to ask, if anybody. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Delegation(Option<Arc<Inner>>);
+pub struct Delegation(Option<Arc<SharedDelegation>>);
 
-struct Inner {
-    opinions: Questions<Given>,
+struct SharedDelegation {
+    reviews: Questions<TimedDecision>,
     /// Whether it is the cluster that reviews callers' tokens, and so knows these callers by names of its own.
     is_reviewer: bool,
 }
 
 /// What is asked about one caller, one cluster and one verb.
 #[derive(Clone)]
-pub(crate) struct Question(Arc<Asked>);
+pub(crate) struct AccessReview(Arc<ReviewSpec>);
 
-struct Asked {
+struct ReviewSpec {
     key: Key,
     spec: Value,
 }
 
 /// What the cluster says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opinion {
+pub(crate) enum ReviewDecision {
     /// Yes.
-    Yes,
+    Allowed,
     /// No.
-    No,
+    Denied,
     /// Nothing.
-    Away,
+    Unavailable,
 }
 
-/// An opinion, and when it was given.
+/// An decision, and when it was given.
 #[derive(Debug, Clone, Copy)]
-struct Given {
+struct TimedDecision {
     at: Instant,
-    opinion: Opinion,
+    decision: ReviewDecision,
 }
 
 /// Why what policy allows is not permitted.
@@ -94,9 +94,9 @@ impl Delegation {
     /// Asks `api`, by tasks of `scope`. If `is_reviewer`, callers whose tokens it reviewed are asked about by the names that it
     /// gave them; all others by those that policy knows.
     #[must_use]
-    pub fn to(api: Arc<HostApi>, is_reviewer: bool, scope: Scope) -> Self {
-        let opinions = Questions::new(api, PATH, "policy.delegation".to_owned(), scope);
-        Self(Some(Arc::new(Inner { opinions, is_reviewer })))
+    pub fn new(api: Arc<HostApi>, is_reviewer: bool, scope: Scope) -> Self {
+        let reviews = Questions::new(api, PATH, "policy.delegation".to_owned(), scope);
+        Self(Some(Arc::new(SharedDelegation { reviews, is_reviewer })))
     }
 
     /// The permit for what policy allows, if nobody is to be asked or who is says yes.
@@ -107,42 +107,42 @@ impl Delegation {
     pub async fn grant<W: Allowable>(&self, Allowed(permit): Allowed<W>) -> Result<Permit<W>, NotDelegated> {
         let Some(inner) = &self.0 else { return Ok(permit) };
         let (caller, what) = (&permit.caller, &permit.what);
-        let question = Question::of(caller, what, inner.is_reviewer);
-        match inner.opinion(&question).await {
-            Opinion::Yes => Ok(Permit { question: Some(question), ..permit }),
-            Opinion::No => {
+        let review = AccessReview::new(caller, what, inner.is_reviewer);
+        match inner.decision(&review).await {
+            ReviewDecision::Allowed => Ok(Permit { review: Some(review), ..permit }),
+            ReviewDecision::Denied => {
                 let (verb, mode, cluster) = (what.verb(), what.mode(), what.cluster().clone());
                 debug!(%cluster, verb, mode, "the cluster that is asked forbids it");
                 Err(NotDelegated::Forbidden { user: caller.user().to_owned(), verb, mode, cluster })
             }
-            Opinion::Away => Err(NotDelegated::Away),
+            ReviewDecision::Unavailable => Err(NotDelegated::Away),
         }
     }
 
-    /// What the cluster says now, by an answer no older than [`OPINION_FOR`]. Yes, where nobody is to be asked.
-    pub(crate) async fn opinion(&self, question: &Question) -> Opinion {
+    /// What the cluster says now, by an answer no older than [`DECISION_TTL`]. Yes, where nobody is to be asked.
+    pub(crate) async fn decision(&self, review: &AccessReview) -> ReviewDecision {
         match &self.0 {
-            Some(inner) => inner.opinion(question).await,
-            None => Opinion::Yes,
+            Some(inner) => inner.decision(review).await,
+            None => ReviewDecision::Allowed,
         }
     }
 }
 
-impl Inner {
-    async fn opinion(&self, question: &Question) -> Opinion {
+impl SharedDelegation {
+    async fn decision(&self, review: &AccessReview) -> ReviewDecision {
         let object = || {
             json!({
                 "apiVersion": "authorization.k8s.io/v1",
                 "kind": "SubjectAccessReview",
-                "spec": question.0.spec,
+                "spec": review.0.spec,
             })
         };
-        self.opinions.answer(&question.0.key, object, Given::of).await.opinion
+        self.reviews.answer(&review.0.key, object, TimedDecision::from_status).await.decision
     }
 }
 
-impl Question {
-    fn of(caller: &Caller, what: &impl Allowable, is_reviewer: bool) -> Self {
+impl AccessReview {
+    fn new(caller: &Caller, what: &impl Allowable, is_reviewer: bool) -> Self {
         let reviewed = caller.reviewed().filter(|_| is_reviewer);
         let mut spec = reviewed.map_or_else(
             || json!({ "user": caller.user(), "groups": caller.groups() }),
@@ -157,25 +157,25 @@ impl Question {
         });
         let mut key = [0; 32];
         key.copy_from_slice(digest(&SHA256, spec.to_string().as_bytes()).as_ref());
-        Self(Arc::new(Asked { key, spec }))
+        Self(Arc::new(ReviewSpec { key, spec }))
     }
 }
 
-impl Given {
+impl TimedDecision {
     /// What the `status` of a SubjectAccessReview says. What is neither a yes nor a no is none.
-    fn of(status: &Value) -> Self {
-        let opinion = match (status.get("allowed"), status.get("denied")) {
-            (Some(Value::Bool(true)), None | Some(Value::Bool(false))) => Opinion::Yes,
-            (Some(Value::Bool(_)), None | Some(Value::Bool(_))) => Opinion::No,
-            _ => Opinion::Away,
+    fn from_status(status: &Value) -> Self {
+        let decision = match (status.get("allowed"), status.get("denied")) {
+            (Some(Value::Bool(true)), None | Some(Value::Bool(false))) => ReviewDecision::Allowed,
+            (Some(Value::Bool(_)), None | Some(Value::Bool(_))) => ReviewDecision::Denied,
+            _ => ReviewDecision::Unavailable,
         };
-        Self { at: Instant::now(), opinion }
+        Self { at: Instant::now(), decision }
     }
 }
 
-impl Answer for Given {
+impl Answer for TimedDecision {
     fn away() -> Self {
-        Self { at: Instant::now(), opinion: Opinion::Away }
+        Self { at: Instant::now(), decision: ReviewDecision::Unavailable }
     }
 
     fn at(&self) -> Instant {
@@ -184,34 +184,36 @@ impl Answer for Given {
 
     fn until(&self) -> Instant {
         self.at
-            + match self.opinion {
-                Opinion::Yes | Opinion::No => OPINION_FOR,
-                Opinion::Away => AWAY_FOR,
+            + match self.decision {
+                ReviewDecision::Allowed | ReviewDecision::Denied => DECISION_TTL,
+                ReviewDecision::Unavailable => AWAY_FOR,
             }
     }
 
     fn is_yes(&self) -> bool {
-        self.opinion == Opinion::Yes
+        self.decision == ReviewDecision::Allowed
     }
 }
 
-impl PartialEq for Question {
+impl PartialEq for AccessReview {
     fn eq(&self, other: &Self) -> bool {
         self.0.key == other.0.key
     }
 }
 
-impl Eq for Question {}
+impl Eq for AccessReview {}
 
-impl Hash for Question {
+impl Hash for AccessReview {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.key.hash(state);
     }
 }
 
-impl fmt::Debug for Question {
+impl fmt::Debug for AccessReview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Question").field("spec", &self.0.spec["resourceAttributes"]).finish_non_exhaustive()
+        f.debug_struct("AccessReview")
+            .field("spec", &self.0.spec["resourceAttributes"])
+            .finish_non_exhaustive()
     }
 }
 
@@ -232,23 +234,23 @@ mod tests {
 
     #[test]
     fn only_a_plain_yes_is_one() {
-        for (status, opinion) in [
-            (json!({ "allowed": true }), Opinion::Yes),
+        for (status, decision) in [
+            (json!({ "allowed": true }), ReviewDecision::Allowed),
             (
                 json!({ "allowed": true, "denied": false, "evaluationError": "a role is missing" }),
-                Opinion::Yes,
+                ReviewDecision::Allowed,
             ),
-            (json!({ "allowed": true, "denied": true }), Opinion::No),
-            (json!({ "allowed": false }), Opinion::No),
-            (json!({ "allowed": false, "denied": true }), Opinion::No),
-            (json!({ "allowed": "true" }), Opinion::Away),
-            (json!({ "allowed": 1 }), Opinion::Away),
-            (json!({ "allowed": true, "denied": "false" }), Opinion::Away),
-            (json!({ "allowed": true, "denied": null }), Opinion::Away),
-            (json!({}), Opinion::Away),
-            (Value::Null, Opinion::Away),
+            (json!({ "allowed": true, "denied": true }), ReviewDecision::Denied),
+            (json!({ "allowed": false }), ReviewDecision::Denied),
+            (json!({ "allowed": false, "denied": true }), ReviewDecision::Denied),
+            (json!({ "allowed": "true" }), ReviewDecision::Unavailable),
+            (json!({ "allowed": 1 }), ReviewDecision::Unavailable),
+            (json!({ "allowed": true, "denied": "false" }), ReviewDecision::Unavailable),
+            (json!({ "allowed": true, "denied": null }), ReviewDecision::Unavailable),
+            (json!({}), ReviewDecision::Unavailable),
+            (Value::Null, ReviewDecision::Unavailable),
         ] {
-            assert_eq!(Given::of(&status).opinion, opinion, "{status}");
+            assert_eq!(TimedDecision::from_status(&status).decision, decision, "{status}");
         }
     }
 
@@ -258,7 +260,7 @@ mod tests {
             Action::of_cluster(cluster.parse().unwrap(), &method, "/api/v1/pods", None).unwrap()
         };
         let of = |user: &str, groups: &[&str], method, cluster| {
-            Question::of(&Caller::pretended(user, groups), &action(method, cluster), true)
+            AccessReview::new(&Caller::pretended(user, groups), &action(method, cluster), true)
         };
         let asked = of("ann", &["ops"], Method::GET, "edge-a");
         assert_eq!(
@@ -271,7 +273,7 @@ mod tests {
         assert_eq!(asked, of("ann", &["ops"], Method::GET, "edge-a"));
         let target: Target = "db.internal:5432".parse().unwrap();
         let dial = Dial { cluster: "edge-a".parse().unwrap(), target };
-        let dialing = Question::of(&Caller::pretended("ann", &["ops"]), &dial, true);
+        let dialing = AccessReview::new(&Caller::pretended("ann", &["ops"]), &dial, true);
         assert_eq!(dialing.0.spec["resourceAttributes"]["subresource"], "dial");
         for other in [
             of("ben", &["ops"], Method::GET, "edge-a"),

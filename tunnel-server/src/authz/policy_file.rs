@@ -32,13 +32,13 @@ pub enum PolicyFileError {
 }
 
 /// What was found in the place of the file; the text of an error where it could not be read.
-type Found = Result<String, String>;
+type FileContents = Result<String, String>;
 
 /// A policy's file, and what was found there last.
 #[derive(Debug)]
 pub(crate) struct PolicyFile {
     path: PathBuf,
-    found: Found,
+    found: FileContents,
 }
 
 impl PolicyFile {
@@ -59,7 +59,7 @@ impl PolicyFile {
         let mut watch = FileWatch::of(&self.path);
         loop {
             watch.changed().await;
-            let Ok((this, rules)) = spawn_blocking(move || self.look_again()).await else {
+            let Ok((this, rules)) = spawn_blocking(move || self.reread()).await else {
                 return; // The process ends.
             };
             self = this;
@@ -73,7 +73,7 @@ impl PolicyFile {
                 }
                 Some(Err(error)) => {
                     metrics::policy_refused();
-                    let generation = policy.edition().generation();
+                    let generation = policy.snapshot().generation();
                     warn!(error = %chain(&error), generation, "the policy was not taken, the last good one stays in force");
                 }
             }
@@ -81,7 +81,7 @@ impl PolicyFile {
     }
 
     /// What the file says, if that is not what was found there last. Blocks.
-    fn look_again(mut self) -> (Self, Option<Result<Rules, PolicyFileError>>) {
+    fn reread(mut self) -> (Self, Option<Result<Rules, PolicyFileError>>) {
         let text = read(&self.path);
         let found = text.as_ref().map(String::clone).map_err(|error| chain(error).to_string());
         if found == self.found {

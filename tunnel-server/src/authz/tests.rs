@@ -32,7 +32,7 @@ fn a_permit_says_who_what_by_which_edition_and_by_which_rule() {
     let policy = policy(ALICE_READS);
     let (caller, action) = (Caller::pretended("alice", &["ops"]), action("/api/v1/pods"));
 
-    let permit = policy.edition().authorize(&caller, None, action.clone(), &facts()).unwrap().unasked();
+    let permit = policy.snapshot().authorize(&caller, None, action.clone(), &facts()).unwrap().undelegated();
 
     assert_eq!((permit.caller(), permit.action()), (&caller, &action));
     assert_eq!((permit.generation(), permit.rule()), (1, "alice-reads"));
@@ -61,7 +61,7 @@ fn a_refusal_says_what_in_words_and_names_no_rule_to_the_caller() {
         ),
     ] {
         let caller = Caller::pretended(user, &[]);
-        let refused = policy.edition().authorize(&caller, None, action(path), &facts()).unwrap_err();
+        let refused = policy.snapshot().authorize(&caller, None, action(path), &facts()).unwrap_err();
         assert!(refused.to_string().starts_with(text), "{refused}");
         assert!(!refused.to_string().contains("no-pods"), "{refused}");
         assert_eq!(refused.rule.as_deref(), rule, "{path}");
@@ -71,34 +71,34 @@ fn a_refusal_says_what_in_words_and_names_no_rule_to_the_caller() {
 #[test]
 fn a_permit_is_judged_again_by_the_edition_that_takes_the_place_of_its_own() {
     let policy = policy(ALICE_READS);
-    let mut editions = policy.editions();
-    let first = policy.edition();
+    let mut snapshots = policy.subscribe();
+    let first = policy.snapshot();
     let alice = Caller::pretended("alice", &[]);
-    let permit = first.authorize(&alice, None, action("/api/v1/pods"), &facts()).unwrap().unasked();
+    let permit = first.authorize(&alice, None, action("/api/v1/pods"), &facts()).unwrap().undelegated();
     assert!(first.still_permits(&permit, &facts()));
-    assert!(!editions.has_changed().unwrap());
+    assert!(!snapshots.has_changed().unwrap());
 
     let generation = policy.replace(rules(&ALICE_READS.replace("user: alice", "user: bob")));
 
-    assert_eq!((generation, policy.edition().generation()), (2, 2));
-    assert_eq!(editions.borrow_and_update().generation(), 2);
-    assert!(!policy.edition().still_permits(&permit, &facts()));
-    // What was begun under the first edition is still asked of the first.
+    assert_eq!((generation, policy.snapshot().generation()), (2, 2));
+    assert_eq!(snapshots.borrow_and_update().generation(), 2);
+    assert!(!policy.snapshot().still_permits(&permit, &facts()));
+    // What was begun under the first snapshot is still asked of the first.
     assert!(first.still_permits(&permit, &facts()));
 }
 
 #[test]
 fn a_permit_depends_on_the_clusters_labels() {
     let selected = ALICE_READS.replace("names: [edge-a]", "labelSelector: { matchLabels: { stage: live } }");
-    let edition = policy(&selected).edition();
+    let snapshot = policy(&selected).snapshot();
     let live = ClusterFacts { labels: [("stage".to_owned(), "live".to_owned())].into() };
     let caller = Caller::pretended("alice", &[]);
 
-    let permit = edition.authorize(&caller, None, action("/api/v1/pods"), &live).unwrap().unasked();
+    let permit = snapshot.authorize(&caller, None, action("/api/v1/pods"), &live).unwrap().undelegated();
 
-    assert!(!edition.still_permits(&permit, &facts()));
-    assert!(edition.may_reach(&caller, permit.action().cluster(), &live));
-    assert!(!edition.may_reach(&caller, permit.action().cluster(), &facts()));
+    assert!(!snapshot.still_permits(&permit, &facts()));
+    assert!(snapshot.may_reach(&caller, permit.action().cluster(), &live));
+    assert!(!snapshot.may_reach(&caller, permit.action().cluster(), &facts()));
 }
 
 #[test]
@@ -106,10 +106,10 @@ fn who_assumes_another_identity_needs_a_rule_for_the_action_and_one_for_each_par
     let policy = policy(&format!("{ALICE_READS}{ALICE_IS_BOB}"));
     let pods = || action("/api/v1/pods");
     let asked = |user: &str, assumed: Assert, action: Action| {
-        policy.edition().authorize(&Caller::pretended(user, &[]), Some(assumed), action, &facts())
+        policy.snapshot().authorize(&Caller::pretended(user, &[]), Some(assumed), action, &facts())
     };
 
-    let permit = asked("alice", identity("bob", &["ops", "dev"]), pods()).unwrap().unasked();
+    let permit = asked("alice", identity("bob", &["ops", "dev"]), pods()).unwrap().undelegated();
     assert_eq!((permit.caller().user(), permit.rule()), ("alice", "alice-reads"));
     assert_eq!(permit.assumed(), Some(&identity("bob", &["ops", "dev"])));
 
@@ -127,7 +127,7 @@ fn who_assumes_another_identity_needs_a_rule_for_the_action_and_one_for_each_par
     }
 
     policy.replace(rules(&format!("{ALICE_READS}{}", ALICE_IS_BOB.replace("ops", "ops2"))));
-    assert!(!policy.edition().still_permits(&permit, &facts()));
+    assert!(!policy.snapshot().still_permits(&permit, &facts()));
 }
 
 /// A method's name in a policy is its name here; one that no rule can name could never be allowed or denied.

@@ -13,7 +13,7 @@ use crate::authz::{Dial, Permit};
 use crate::exchanges::Live;
 use crate::exchanges::record::{Origin, of_caller};
 use crate::identity::Caller;
-use crate::limits::{Kind, Limit, Share};
+use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard};
 use crate::metrics;
 
 /// Who asks, where, and for what.
@@ -24,11 +24,11 @@ pub(crate) struct Asking<'a> {
     pub(crate) from: SocketAddr,
     /// As it was said: it may be none.
     pub(crate) target: &'a str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExchangeKind,
 }
 
 /// Why a door connects somebody not, in the words of that door.
-pub(crate) trait Refuses: From<Limit> + From<NotConnected> + std::fmt::Display {
+pub(crate) trait Refuses: From<LimitExceeded> + From<NotConnected> + std::fmt::Display {
     /// The status that HTTP has for it, for the log and metrics too.
     fn status(&self) -> StatusCode;
 
@@ -68,10 +68,10 @@ impl Dials {
         &self,
         asking: &Asking<'_>,
         permitted: impl Future<Output = Result<(Permit<Dial>, Live), R>>,
-    ) -> Result<(Connected, Share), R> {
+    ) -> Result<(Connected, LimitGuard), R> {
         let Asking { caller, listener, from, target, kind } = *asking;
         // Before anything is written of it: who asks too fast fills no log.
-        self.shares().ask(caller)?;
+        self.limiter().check_rate(caller)?;
         let audit_id = Uuid::now_v7().to_string();
         let origin = Origin { listener, source: from.to_string(), address: Some(from), audit_id: &audit_id };
         let event = of_caller(caller, origin, "dial", "dial", target);
@@ -84,8 +84,8 @@ impl Dials {
                 return Err(refusal);
             }
         };
-        let share = self.shares().take(permit.caller(), &permit.what().cluster, kind)?;
-        let mut share = share.seated().await?;
+        let guard = self.limiter().admit(permit.caller(), &permit.what().cluster, kind)?;
+        let mut guard = guard.wait_for_seat().await?;
         let event = event.with(Note::Target, permit.what().target.to_string());
         let recorded = self.recorder().intent((permit, live), event).await.map_err(NotConnected::from)?;
         let connected = match self.connect(&recorded, &audit_id).await {
@@ -98,8 +98,8 @@ impl Dials {
             }
         };
         recorded.record().answered(StatusCode::OK);
-        share.begun();
-        Ok((connected, share))
+        guard.response_started();
+        Ok((connected, guard))
     }
 }
 

@@ -16,7 +16,7 @@ use super::source_slots::{Place, Places};
 use super::{Connected, Dials, NotConnected, Within};
 use crate::config::{self, Site};
 use crate::identity;
-use crate::limits::{Kind, Limit, Share, Use};
+use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard, LimitUsage};
 use crate::listener::accept_loop;
 use crate::listener::source_limits::prefix;
 use crate::metrics;
@@ -50,7 +50,7 @@ enum Turned {
     Source,
     /// There are too many.
     #[error(transparent)]
-    Limited(#[from] Limit),
+    Limited(#[from] LimitExceeded),
 }
 
 /// Why somebody who was let in is not connected; a sentence for the log.
@@ -58,7 +58,7 @@ enum Turned {
 pub enum NotServed {
     /// Too much at once, or too fast.
     #[error("{0}")]
-    Limited(#[from] Limit),
+    Limited(#[from] LimitExceeded),
     /// It may not be, or cannot.
     #[error("{0}")]
     NotConnected(#[from] NotConnected),
@@ -98,7 +98,7 @@ impl ByPlace {
     pub(crate) fn new(
         config: config::ByPlace,
         listener: &'static str,
-        limits: [fn(usize) -> Limit; 2],
+        limits: [fn(usize) -> LimitExceeded; 2],
     ) -> Self {
         metrics::describe_refusals(&[SOURCE_REFUSED]);
         let places = Places::new([config.connections, config.connections_per_source], limits);
@@ -106,9 +106,9 @@ impl ByPlace {
     }
 
     /// How much of its limits is used, also while it runs.
-    pub(crate) fn uses(&self) -> impl Fn() -> [Use; 2] + Send + Sync + 'static {
+    pub(crate) fn usage(&self) -> impl Fn() -> [LimitUsage; 2] + Send + Sync + 'static {
         let places = self.places.clone();
-        move || places.uses()
+        move || places.usage()
     }
 
     /// Connects whoever came to the API server, if they may be, with what that takes of limits.
@@ -120,16 +120,21 @@ impl ByPlace {
         dials: &Dials,
         site: &Site,
         (from, condition): (SocketAddr, Network),
-    ) -> Result<(Connected, (Share, Active)), NotServed> {
+    ) -> Result<(Connected, (LimitGuard, Active)), NotServed> {
         let caller = identity::by_place(&self.config.name, prefix(from.ip()), condition);
         let Site { cluster, target } = site;
         let said = target.to_string();
-        let asking =
-            Asking { caller: &caller, listener: self.listener, from, target: &said, kind: Kind::WayIn };
+        let asking = Asking {
+            caller: &caller,
+            listener: self.listener,
+            from,
+            target: &said,
+            kind: ExchangeKind::EntryPoint,
+        };
         let permitted = dials.permit(&caller, Within::Cluster(cluster.clone()), target.clone());
         let begun = dials.begin(&asking, async { Ok::<_, NotServed>(permitted.await?) });
-        let ((connected, share), active) = admit::counted(&self.exchanges, begun).await?;
-        Ok((connected, (share, active)))
+        let ((connected, guard), active) = admit::counted(&self.exchanges, begun).await?;
+        Ok((connected, (guard, active)))
     }
 }
 

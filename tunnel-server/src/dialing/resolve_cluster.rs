@@ -10,7 +10,7 @@ use proto::ClusterId;
 use tracing::info;
 
 use super::{Dials, NotConnected};
-use crate::authz::{Allowed, Delegation, Dial, Edition, NotDelegated, Permit};
+use crate::authz::{Allowed, Delegation, Dial, NotDelegated, Permit, PolicySnapshot};
 use crate::directory::{Cluster, ClusterEntry, NetworkName};
 use crate::identity::Caller;
 
@@ -51,8 +51,8 @@ impl Dials {
         let said_of = |cluster: &ClusterId| self.0.registry.advertised(cluster, target);
         let possible: Vec<Possible> =
             each_once.into_iter().map(|(cluster, entry)| (entry, said_of(&cluster))).collect();
-        let edition = self.0.policy.edition();
-        let permitted = permitted(&edition, &self.0.delegation, caller, target, possible).await;
+        let snapshot = self.0.policy.snapshot();
+        let permitted = permitted(&snapshot, &self.0.delegation, caller, target, possible).await;
         let meant = only(permitted?, target);
         if let Err(NotConnected::Ambiguous(target, among)) = &meant {
             let networks: Vec<&str> = networks.iter().map(NetworkName::as_str).collect();
@@ -71,7 +71,7 @@ struct Permitted {
 
 /// The clusters that have the target, as far as is known, and at which this caller may dial it.
 fn allowed(
-    edition: &Edition,
+    snapshot: &PolicySnapshot,
     caller: &Caller,
     target: &Target,
     possible: impl IntoIterator<Item = Possible>,
@@ -79,19 +79,19 @@ fn allowed(
     let claiming = possible.into_iter().filter(|(entry, advertised)| claims(entry, target, *advertised));
     let allowed = claiming.filter_map(|(ClusterEntry { cluster, record, .. }, _)| {
         let facts = ClusterFacts { labels: record.labels.clone() };
-        edition.authorize_dial(caller, Dial { cluster, target: target.clone() }, &facts).ok()
+        snapshot.authorize_dial(caller, Dial { cluster, target: target.clone() }, &facts).ok()
     });
     allowed.collect()
 }
 
 async fn permitted(
-    edition: &Edition,
+    snapshot: &PolicySnapshot,
     delegation: &Delegation,
     caller: &Caller,
     target: &Target,
     possible: impl IntoIterator<Item = Possible>,
 ) -> Result<Permitted, NotDelegated> {
-    let allowed = allowed(edition, caller, target, possible);
+    let allowed = allowed(snapshot, caller, target, possible);
     let is_all = allowed.len() <= ASKED_MAX;
     let mut permits = Vec::new();
     for allowed in allowed.into_iter().take(ASKED_MAX) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::limits::{self, Limit, Use};
+use crate::limits::{self, LimitExceeded, LimitUsage};
 
 /// Clones are the same.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ struct Inner {
     max: usize,
     max_of_source: usize,
     /// What is passed where there are more, in all and of a source.
-    limits: [fn(usize) -> Limit; 2],
+    limits: [fn(usize) -> LimitExceeded; 2],
     taken: Mutex<Taken>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Place {
 }
 
 impl Places {
-    pub(super) fn new([max, max_of_source]: [usize; 2], limits: [fn(usize) -> Limit; 2]) -> Self {
+    pub(super) fn new([max, max_of_source]: [usize; 2], limits: [fn(usize) -> LimitExceeded; 2]) -> Self {
         Self(Arc::new(Inner { max, max_of_source, limits, taken: Mutex::default() }))
     }
 
@@ -43,15 +43,15 @@ impl Places {
     ///
     /// # Errors
     /// All are taken, or all of this source.
-    pub(super) fn take(&self, source: IpAddr) -> Result<Place, Limit> {
+    pub(super) fn take(&self, source: IpAddr) -> Result<Place, LimitExceeded> {
         let Inner { max, max_of_source, limits: [in_all, of_one], .. } = *self.0;
         let mut taken = self.taken();
         if taken.all >= max {
-            return Err(limits::counted(in_all(max)));
+            return Err(limits::count_exceeded(in_all(max)));
         }
         let of_source = taken.of_sources.get(&source).copied().unwrap_or_default();
         if of_source >= max_of_source {
-            return Err(limits::counted(of_one(max_of_source)));
+            return Err(limits::count_exceeded(of_one(max_of_source)));
         }
         taken.all += 1;
         taken.of_sources.insert(source, of_source + 1);
@@ -60,11 +60,11 @@ impl Places {
     }
 
     /// How many there are, and how many are taken.
-    pub(super) fn uses(&self) -> [Use; 2] {
+    pub(super) fn usage(&self) -> [LimitUsage; 2] {
         let taken = self.taken();
         let (all, most) = (taken.all, taken.of_sources.values().copied().max().unwrap_or_default());
         let [in_all, of_one] = self.0.limits;
-        let used = |limit: Limit, max, most| Use { limit: limit.as_str(), max, most };
+        let used = |limit: LimitExceeded, max, most| LimitUsage { limit: limit.as_str(), max, most };
         [used(in_all(0), self.0.max, all), used(of_one(0), self.0.max_of_source, most)]
     }
 
@@ -92,13 +92,14 @@ mod tests {
 
     #[test]
     fn as_many_pass_in_all_and_of_a_source_as_may_and_not_one_more() {
-        let places = Places::new([3, 2], [Limit::PassthroughConnections, Limit::PassthroughSource]);
+        let places =
+            Places::new([3, 2], [LimitExceeded::PassthroughConnections, LimitExceeded::PassthroughSource]);
         let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|source| source.parse().unwrap());
         let (first, second) = (places.take(one).unwrap(), places.take(one).unwrap());
-        assert_eq!(places.take(one).unwrap_err(), Limit::PassthroughSource(2));
+        assert_eq!(places.take(one).unwrap_err(), LimitExceeded::PassthroughSource(2));
         let third = places.take(other).unwrap();
-        assert_eq!(places.take(other).unwrap_err(), Limit::PassthroughConnections(3));
-        assert_eq!(places.uses().map(|used| (used.max, used.most)), [(3, 3), (2, 2)]);
+        assert_eq!(places.take(other).unwrap_err(), LimitExceeded::PassthroughConnections(3));
+        assert_eq!(places.usage().map(|used| (used.max, used.most)), [(3, 3), (2, 2)]);
 
         drop(first);
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::info;
 
 use super::{Ended, Entry, LOOK_EVERY, SHARDS, Table};
-use crate::authz::{Opinion, Question};
+use crate::authz::{AccessReview, ReviewDecision};
 use crate::identity::questions::ASKED_MAX;
 use crate::identity::{Caller, KeptToken, NotAuthenticated};
 
@@ -36,13 +36,17 @@ impl Table {
             let open = self.questions();
             permitted.keep(&open, now);
             let asked = open.into_iter().map(async |question| {
-                let opinion = self.0.delegation.opinion(&question).await;
+                let opinion = self.0.delegation.decision(&question).await;
                 (question, opinion)
             });
             let mut asked = stream::iter(asked).buffer_unordered(ASKED_MAX);
             while let Some((question, opinion)) = asked.next().await {
                 if permitted.is_over(&question, Duration::ZERO, opinion, Instant::now()) {
-                    let why = if opinion == Opinion::No { Ended::ForbiddenByHost } else { Ended::HostAway };
+                    let why = if opinion == ReviewDecision::Denied {
+                        Ended::ForbiddenByHost
+                    } else {
+                        Ended::HostAway
+                    };
                     self.end_all(why, |entry| entry.permit.question() == Some(&question));
                 }
             }
@@ -57,7 +61,8 @@ impl Table {
                 stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(ASKED_MAX).collect().await;
             for (token, opinion) in asked {
                 if reviewed.is_over(&token, REVIEWED_EVERY, opinion, Instant::now()) {
-                    let why = if opinion == Opinion::No { Ended::Revoked } else { Ended::HostAway };
+                    let why =
+                        if opinion == ReviewDecision::Denied { Ended::Revoked } else { Ended::HostAway };
                     self.end_all(why, |entry| entry.permit.caller().token() == Some(&token));
                 }
             }
@@ -65,7 +70,7 @@ impl Table {
     }
 
     /// What was asked about all that goes on, each once.
-    fn questions(&self) -> HashSet<Question> {
+    fn questions(&self) -> HashSet<AccessReview> {
         let mut questions = HashSet::new();
         for shard in 0..SHARDS {
             let entries = self.0.shard(shard as u64);
@@ -115,23 +120,23 @@ impl<K: Clone + Eq + Hash> Heard<K> {
     }
 
     /// Whether this may not go on: at once after a no, and where nobody answers when that has lasted too long.
-    fn is_over(&mut self, one: &K, every: Duration, opinion: Opinion, now: Instant) -> bool {
+    fn is_over(&mut self, one: &K, every: Duration, opinion: ReviewDecision, now: Instant) -> bool {
         match opinion {
-            Opinion::Yes => {
+            ReviewDecision::Allowed => {
                 self.0.insert(one.clone(), now);
                 false
             }
-            Opinion::No => true,
-            Opinion::Away => self.is_due(one, every + UNASKED_MAX, now),
+            ReviewDecision::Denied => true,
+            ReviewDecision::Unavailable => self.is_due(one, every + UNASKED_MAX, now),
         }
     }
 }
 
-fn opinion(again: &Result<(), NotAuthenticated>) -> Opinion {
+fn opinion(again: &Result<(), NotAuthenticated>) -> ReviewDecision {
     match again {
-        Ok(()) => Opinion::Yes,
-        Err(NotAuthenticated::Away(_)) => Opinion::Away,
-        Err(_) => Opinion::No,
+        Ok(()) => ReviewDecision::Allowed,
+        Err(NotAuthenticated::Away(_)) => ReviewDecision::Unavailable,
+        Err(_) => ReviewDecision::Denied,
     }
 }
 
@@ -147,12 +152,12 @@ mod tests {
         let mut heard = Heard(HashMap::new());
         heard.keep(&["one"].into(), began);
         let late = began + REVIEWED_EVERY + UNASKED_MAX;
-        assert!(!heard.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late - TICK));
-        assert!(heard.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late));
-        assert!(heard.is_over(&"one", REVIEWED_EVERY, Opinion::No, began));
+        assert!(!heard.is_over(&"one", REVIEWED_EVERY, ReviewDecision::Unavailable, late - TICK));
+        assert!(heard.is_over(&"one", REVIEWED_EVERY, ReviewDecision::Unavailable, late));
+        assert!(heard.is_over(&"one", REVIEWED_EVERY, ReviewDecision::Denied, began));
         // A yes counts from when it was heard.
-        assert!(!heard.is_over(&"one", REVIEWED_EVERY, Opinion::Yes, late));
-        assert!(!heard.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late + UNASKED_MAX));
+        assert!(!heard.is_over(&"one", REVIEWED_EVERY, ReviewDecision::Allowed, late));
+        assert!(!heard.is_over(&"one", REVIEWED_EVERY, ReviewDecision::Unavailable, late + UNASKED_MAX));
     }
 
     #[test]

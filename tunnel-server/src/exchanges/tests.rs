@@ -176,7 +176,7 @@ impl House {
         let cluster = "edge-a".parse().unwrap();
         let action = Action::of_cluster(cluster, &Method::GET, "/api/v1/pods", None).unwrap();
         let facts = ClusterFacts { labels: self.directory.labels(action.cluster()) };
-        self.policy.edition().authorize(caller, None, action, &facts).unwrap().unasked()
+        self.policy.snapshot().authorize(caller, None, action, &facts).unwrap().undelegated()
     }
 
     fn enter(&self, user: &str) -> Result<Live, Ended> {

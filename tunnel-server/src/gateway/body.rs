@@ -12,7 +12,7 @@ use super::recorded::RecordedBody;
 use super::watch::Watched;
 use crate::exchanges::Ended;
 use crate::exchanges::stalls::Taking;
-use crate::limits::Share;
+use crate::limits::LimitGuard;
 
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub(super) enum AnswerBody {
         /// Its body.
         passed: Box<Passed>,
         /// Its caller's.
-        _share: Share,
+        _share: LimitGuard,
     },
     /// A watch, which may go on in another API server's answer.
     Watched(Box<Watched>),
@@ -60,7 +60,7 @@ impl AnswerBody {
     }
 
     /// An API server's answer.
-    pub(super) fn passed(passed: Passed, share: Share) -> Self {
+    pub(super) fn passed(passed: Passed, share: LimitGuard) -> Self {
         Self::Passed { passed: Box::new(passed), _share: share }
     }
 

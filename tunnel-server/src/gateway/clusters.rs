@@ -10,14 +10,14 @@ use proto::session::Health;
 use serde_json::{Value, json};
 
 use super::body::AnswerBody;
-use crate::authz::Edition;
+use crate::authz::PolicySnapshot;
 use crate::directory::Cluster;
 use crate::identity::Caller;
 use crate::registry::{ClusterStatus, Registry, TunnelStatus};
 
 /// The clusters that are there and that policy lets this caller reach, as a Kubernetes list. Others are not named,
 /// not even by their number.
-pub(super) fn list(registry: &Registry, policy: &Edition, caller: &Caller) -> Response<AnswerBody> {
+pub(super) fn list(registry: &Registry, policy: &PolicySnapshot, caller: &Caller) -> Response<AnswerBody> {
     let may_reach = |cluster: &ClusterId, record: &Cluster| {
         policy.may_reach(caller, cluster, &ClusterFacts { labels: record.labels.clone() })
     };

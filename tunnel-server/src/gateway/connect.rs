@@ -20,7 +20,7 @@ use crate::dialing::local_stream::{Behind, Near, taken_back};
 use crate::directory::{NetworkName, NotANetworkName};
 use crate::exchanges::Live;
 use crate::identity::{Authenticated, Caller};
-use crate::limits::Kind;
+use crate::limits::ExchangeKind;
 
 /// The header that names the cluster, where the connection's host name does not.
 const CLUSTER: HeaderName = HeaderName::from_static("tombolo-cluster");
@@ -70,9 +70,9 @@ impl Gateway {
             }
         };
         let place = peer.way_in.as_ref().map(|way_in| way_in.places.take()).transpose()?;
-        let kind = if peer.way_in.is_some() { Kind::WayIn } else { Kind::Upgrade };
-        let share = self.0.shares.take(permit.caller(), &permit.what().cluster, kind)?;
-        let mut share = share.seated().await?;
+        let kind = if peer.way_in.is_some() { ExchangeKind::EntryPoint } else { ExchangeKind::Upgrade };
+        let share = self.0.shares.admit(permit.caller(), &permit.what().cluster, kind)?;
+        let mut share = share.wait_for_seat().await?;
         let event = recorded::dialed(&permit, peer, &request);
         let recorded = self.0.dials.recorder().intent((permit, live), event).await?;
         let slot = request.body().held().clone();
@@ -80,7 +80,7 @@ impl Gateway {
         slot.active().set_sort("dial");
         let connected = self.0.dials.connect(&recorded, audit_id(&request)).await?;
         recorded.record().answered(http::StatusCode::OK);
-        share.begun();
+        share.response_started();
         let caller = hyper::upgrade::on(request);
         connected.join(async { near(caller.await.map_err(io::Error::other)?) }, (slot, share, place));
         Ok(Response::new(AnswerBody::text("")))

@@ -31,8 +31,8 @@ use super::stack::{AUDIT_ID, CallerBody, audit_id};
 use crate::authz::Permit;
 use crate::exchanges::record::Recorded;
 use crate::exchanges::stalls::{About, Observed, Stalls, Taking};
-use crate::impersonation::Assertions;
-use crate::limits::Share;
+use crate::impersonation::ImpersonationRules;
+use crate::limits::LimitGuard;
 use crate::registry::{Registry, Route, RouteError, WaitQueue};
 
 /// After an answer was taken whole, its stream is wound up within this time, or aborted.
@@ -60,7 +60,7 @@ pub(super) enum Sent {
 #[derive(Clone)]
 pub(super) struct Passage {
     pub(super) registry: Registry,
-    pub(super) assertions: Assertions,
+    pub(super) assertions: ImpersonationRules,
     /// In which requests wait for clusters that are away.
     pub(super) places: WaitQueue,
     pub(super) stalls: Stalls,
@@ -129,7 +129,7 @@ impl Exchange {
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
         let open = StreamOpen::http(
-            passage.assertions.of(permit.caller(), permit.assumed(), &cluster)?,
+            passage.assertions.identity_for(permit.caller(), permit.assumed(), &cluster)?,
             audit_id(request).to_owned(),
             permit.action().is_long_running(),
         );
@@ -278,7 +278,7 @@ fn prefix(path: &str, cluster: &ClusterId) -> String {
 
 impl Answered {
     /// The answer as it goes to the caller, who holds `share` while it does.
-    pub(super) fn passed(self, share: Share) -> Response<AnswerBody> {
+    pub(super) fn passed(self, share: LimitGuard) -> Response<AnswerBody> {
         self.response.map(|passed| AnswerBody::passed(passed, share))
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct Wait<'a> {
 /// The header says no number of seconds up to the server's limit for callers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the header Tombolo-Park-Limit must be one number of seconds from 0 to {max}, the most that this server allows",
+    "the header Tombolo-Park-LimitExceeded must be one number of seconds from 0 to {max}, the most that this server allows",
     max = .0.as_secs()
 )]
 pub struct NotAParkLimit(Duration);

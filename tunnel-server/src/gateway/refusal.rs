@@ -19,7 +19,7 @@ use crate::dialing::NotConnected;
 use crate::exchanges::Ended;
 use crate::identity::{NotAuthenticated, SubprotocolFault};
 use crate::impersonation::NotAsserted;
-use crate::limits::Limit;
+use crate::limits::LimitExceeded;
 use crate::registry::RouteError;
 use codes::{cause_of_code, of_code, status_of_code};
 use proto::deadlines::AGENT_HEAD_MAX;
@@ -114,7 +114,7 @@ pub enum Refusal {
     Busy,
     /// As many requests of this caller, or of this cluster, are being served as may be.
     #[error("{0}")]
-    Limited(#[from] Limit),
+    Limited(#[from] LimitExceeded),
     /// It cannot be recorded, and so is not done. Why is for who runs the server.
     #[error("this server cannot write its audit log and serves nothing new until it can: try again later")]
     NotRecorded(#[from] NotRecorded),
@@ -251,7 +251,7 @@ impl Refusal {
     /// When to try again, and whether a program may do so by itself.
     fn retry(&self) -> Option<Retry> {
         match self {
-            Self::Limited(Limit::SourceFailures(_)) => Some(Retry::ByItself(LATER)),
+            Self::Limited(LimitExceeded::SourceFailures(_)) => Some(Retry::ByItself(LATER)),
             // The agent says so before it asks its API server.
             Self::Busy
             | Self::Limited(_)

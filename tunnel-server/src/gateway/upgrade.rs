@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 use super::stack::CallerBody;
 use crate::exchanges::record::counted;
 use crate::exchanges::stalls::Taking;
-use crate::limits::Share;
+use crate::limits::LimitGuard;
 
 /// Bytes that a pipe holds in each direction.
 const PIPE_BYTES: usize = 16 * 1024;
@@ -30,7 +30,7 @@ impl Exchange {
         self,
         protocol: Protocol,
         mut request: Request<CallerBody>,
-        mut share: Share,
+        mut share: LimitGuard,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let answering = self.answering();
         let caller = hyper::upgrade::on(&mut request);
@@ -44,7 +44,7 @@ impl Exchange {
         // The exchange itself may run as long as it likes; whether there is one is soon known.
         let answer = sender.send_request(request);
         let mut response = answering.head(answer, Some(progress), &self.route.tunnel).await?;
-        share.begun();
+        share.response_started();
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
             let edge = hyper::upgrade::on(&mut response);
@@ -98,7 +98,7 @@ async fn pipe(
     edge: OnUpgrade,
     whole: oneshot::Sender<Whole>,
     taking: Taking,
-    held: (Slot, Share),
+    held: (Slot, LimitGuard),
 ) {
     let joined: Result<(Upgraded, Upgraded), hyper::Error> = async { Ok((caller.await?, edge.await?)) }.await;
     // From here on the stream belongs to the pipe.

@@ -34,7 +34,7 @@ use super::{Gateway, Peer};
 use crate::config;
 use crate::exchanges::record::{Record, Recorded};
 use crate::identity::Caller;
-use crate::limits::Share;
+use crate::limits::LimitGuard;
 use crate::registry::WaitQueue;
 use event::Encoding;
 use query::Query;
@@ -120,7 +120,7 @@ impl Watch {
     }
 
     /// The answer as it goes to the caller: followed if it brings events.
-    pub(super) fn follow(self, answered: Answered, share: Share) -> Response<AnswerBody> {
+    pub(super) fn follow(self, answered: Answered, share: LimitGuard) -> Response<AnswerBody> {
         let headers = answered.response.headers();
         let encoding = Encoding::of(headers).filter(|_| !headers.contains_key(CONTENT_LENGTH));
         let encoding = encoding.filter(|_| answered.response.status() == StatusCode::OK);

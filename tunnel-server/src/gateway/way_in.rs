@@ -12,7 +12,7 @@ use super::connection::Peer;
 use super::patience::Waits;
 use super::{Gateway, hangup};
 use crate::identity::Authenticated;
-use crate::limits::{self, Limit};
+use crate::limits::{self, LimitExceeded};
 use crate::listener::CallerStream;
 
 /// Who comes by it, whoever that is, and where to. Clones have their places in common.
@@ -44,9 +44,9 @@ impl Places {
     ///
     /// # Errors
     /// All are taken.
-    pub(super) fn take(&self) -> Result<OwnedSemaphorePermit, Limit> {
+    pub(super) fn take(&self) -> Result<OwnedSemaphorePermit, LimitExceeded> {
         let place = Arc::clone(&self.free).try_acquire_owned();
-        place.map_err(|_| limits::counted(Limit::EgressConnections(self.max)))
+        place.map_err(|_| limits::count_exceeded(LimitExceeded::EgressConnections(self.max)))
     }
 
     /// How many there are, and how many are taken.
@@ -107,7 +107,7 @@ mod tests {
     fn a_way_in_has_as_many_connections_as_it_may_and_not_one_more() {
         let places = Places::new(2);
         let (first, _second) = (places.take().unwrap(), places.clone().take().unwrap());
-        assert_eq!(places.take().unwrap_err(), Limit::EgressConnections(2));
+        assert_eq!(places.take().unwrap_err(), LimitExceeded::EgressConnections(2));
         assert_eq!(places.used(), (2, 2));
 
         drop(first);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use daemon::{Bucket, Rate, Seats};
 use proto::ClusterId;
 
-use super::{EXCHANGES_PER_CALLER_MAX, Holder, Kind, Limit, seats};
+use super::{CallerKey, EXCHANGES_PER_CALLER_MAX, ExchangeKind, LimitExceeded, seats};
 use crate::config::{LIMIT_MAX, Limits};
 
 /// Callers of whom it is remembered how fast they ask; beyond, those who have nothing running are forgotten, and may ask as if
@@ -14,17 +14,17 @@ use crate::config::{LIMIT_MAX, Limits};
 pub(super) const CALLERS_MAX: usize = 2 * LIMIT_MAX;
 
 /// Below so many nobody is looked for who may be forgotten.
-const SWEPT_FROM: usize = 1_024;
+const SWEEP_MIN: usize = 1_024;
 
 #[derive(Default)]
 pub(super) struct Ledger {
-    callers: HashMap<Holder, OfCaller>,
-    clusters: HashMap<ClusterId, OfCluster>,
+    callers: HashMap<CallerKey, CallerUsage>,
+    clusters: HashMap<ClusterId, ClusterUsage>,
     /// How many callers there were when it was last looked for who may be forgotten, twice.
-    swept_from: usize,
+    sweep_at: usize,
 }
 
-struct OfCaller {
+struct CallerUsage {
     bucket: Bucket,
     exchanges: usize,
     requests: usize,
@@ -33,7 +33,7 @@ struct OfCaller {
     watches: HashMap<ClusterId, usize>,
 }
 
-struct OfCluster {
+struct ClusterUsage {
     seats: Seats,
     exchanges: usize,
     watches: usize,
@@ -42,7 +42,7 @@ struct OfCluster {
 
 /// What those have who have most.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Most {
+pub(super) struct PeakUsage {
     pub(super) caller_exchanges: usize,
     pub(super) caller_requests: usize,
     pub(super) caller_watches: usize,
@@ -54,27 +54,27 @@ pub(super) struct Most {
 }
 
 impl Ledger {
-    /// Whether `holder` may ask once more, which is then counted.
-    pub(super) fn ask(&mut self, holder: &Holder, rate: Rate, now: Instant) -> bool {
-        self.caller(holder, now).bucket.take(rate, now)
+    /// Whether `key` may ask once more, which is then counted.
+    pub(super) fn check_rate(&mut self, key: &CallerKey, rate: Rate, now: Instant) -> bool {
+        self.caller(key, now).bucket.take(rate, now)
     }
 
     /// One more exchange, if neither has as many as it may.
     pub(super) fn enter(
         &mut self,
-        holder: &Holder,
+        key: &CallerKey,
         cluster: &ClusterId,
-        kind: Kind,
+        kind: ExchangeKind,
         limits: &Limits,
         now: Instant,
-    ) -> Result<(), Limit> {
-        self.caller(holder, now).may_begin(cluster, kind, limits)?;
+    ) -> Result<(), LimitExceeded> {
+        self.caller(key, now).may_begin(cluster, kind, limits)?;
         let of_cluster =
-            self.clusters.entry(cluster.clone()).or_insert_with(|| OfCluster::new(seats(limits)));
+            self.clusters.entry(cluster.clone()).or_insert_with(|| ClusterUsage::new(seats(limits)));
         let may_begin = of_cluster.may_begin(kind, limits);
         if may_begin.is_ok() {
             of_cluster.add(kind);
-            if let Some(caller) = self.callers.get_mut(holder) {
+            if let Some(caller) = self.callers.get_mut(key) {
                 caller.add(cluster, kind);
             }
         }
@@ -82,12 +82,12 @@ impl Ledger {
     }
 
     /// One less.
-    pub(super) fn leave(&mut self, holder: &Holder, cluster: &ClusterId, kind: Kind) {
-        if let Some(caller) = self.callers.get_mut(holder) {
-            caller.take_off(cluster, kind);
+    pub(super) fn leave(&mut self, key: &CallerKey, cluster: &ClusterId, kind: ExchangeKind) {
+        if let Some(caller) = self.callers.get_mut(key) {
+            caller.subtract(cluster, kind);
         }
         if let Some(of_cluster) = self.clusters.get_mut(cluster) {
-            of_cluster.take_off(kind);
+            of_cluster.subtract(kind);
             if of_cluster.exchanges == 0 {
                 self.clusters.remove(cluster);
             }
@@ -99,8 +99,8 @@ impl Ledger {
         self.clusters.get(cluster).map(|of_cluster| of_cluster.seats.clone())
     }
 
-    pub(super) fn most(&self) -> Most {
-        let mut most = Most::default();
+    pub(super) fn most(&self) -> PeakUsage {
+        let mut most = PeakUsage::default();
         for caller in self.callers.values() {
             most.caller_exchanges = most.caller_exchanges.max(caller.exchanges);
             most.caller_requests = most.caller_requests.max(caller.requests);
@@ -124,58 +124,63 @@ impl Ledger {
         (self.callers.len(), self.clusters.len())
     }
 
-    fn caller(&mut self, holder: &Holder, now: Instant) -> &mut OfCaller {
-        if self.callers.len() >= self.swept_from.clamp(SWEPT_FROM, CALLERS_MAX)
-            && !self.callers.contains_key(holder)
+    fn caller(&mut self, key: &CallerKey, now: Instant) -> &mut CallerUsage {
+        if self.callers.len() >= self.sweep_at.clamp(SWEEP_MIN, CALLERS_MAX)
+            && !self.callers.contains_key(key)
         {
             self.callers.retain(|_, caller| caller.exchanges > 0 || !caller.bucket.is_full(now));
             if self.callers.len() >= CALLERS_MAX {
                 self.callers.retain(|_, caller| caller.exchanges > 0);
             }
-            self.swept_from = 2 * self.callers.len();
+            self.sweep_at = 2 * self.callers.len();
         }
-        self.callers.entry(holder.clone()).or_insert_with(|| OfCaller::new(now))
+        self.callers.entry(key.clone()).or_insert_with(|| CallerUsage::new(now))
     }
 }
 
-impl OfCaller {
+impl CallerUsage {
     fn new(now: Instant) -> Self {
         let bucket = Bucket::full(now);
         Self { bucket, exchanges: 0, requests: 0, upgrades: 0, watches: HashMap::new() }
     }
 
-    fn may_begin(&self, cluster: &ClusterId, kind: Kind, limits: &Limits) -> Result<(), Limit> {
+    fn may_begin(
+        &self,
+        cluster: &ClusterId,
+        kind: ExchangeKind,
+        limits: &Limits,
+    ) -> Result<(), LimitExceeded> {
         let limits = &limits.caller;
-        within(self.exchanges, EXCHANGES_PER_CALLER_MAX, Limit::CallerExchanges)?;
+        within(self.exchanges, EXCHANGES_PER_CALLER_MAX, LimitExceeded::CallerExchanges)?;
         match kind {
-            Kind::Request => within(self.requests, limits.requests, Limit::CallerRequests),
-            Kind::Upgrade => within(self.upgrades, limits.upgrades, Limit::CallerUpgrades),
+            ExchangeKind::Request => within(self.requests, limits.requests, LimitExceeded::CallerRequests),
+            ExchangeKind::Upgrade => within(self.upgrades, limits.upgrades, LimitExceeded::CallerUpgrades),
             // Those that its way in has let in.
-            Kind::WayIn => Ok(()),
-            Kind::Watch => {
+            ExchangeKind::EntryPoint => Ok(()),
+            ExchangeKind::Watch => {
                 let watches = self.watches.get(cluster).copied().unwrap_or_default();
-                within(watches, limits.watches_per_cluster, Limit::CallerWatches)
+                within(watches, limits.watches_per_cluster, LimitExceeded::CallerWatches)
             }
         }
     }
 
-    fn add(&mut self, cluster: &ClusterId, kind: Kind) {
+    fn add(&mut self, cluster: &ClusterId, kind: ExchangeKind) {
         self.exchanges += 1;
         match kind {
-            Kind::Request => self.requests += 1,
-            Kind::Upgrade => self.upgrades += 1,
-            Kind::WayIn => {}
-            Kind::Watch => *self.watches.entry(cluster.clone()).or_default() += 1,
+            ExchangeKind::Request => self.requests += 1,
+            ExchangeKind::Upgrade => self.upgrades += 1,
+            ExchangeKind::EntryPoint => {}
+            ExchangeKind::Watch => *self.watches.entry(cluster.clone()).or_default() += 1,
         }
     }
 
-    fn take_off(&mut self, cluster: &ClusterId, kind: Kind) {
+    fn subtract(&mut self, cluster: &ClusterId, kind: ExchangeKind) {
         self.exchanges -= 1;
         match kind {
-            Kind::Request => self.requests -= 1,
-            Kind::Upgrade => self.upgrades -= 1,
-            Kind::WayIn => {}
-            Kind::Watch => {
+            ExchangeKind::Request => self.requests -= 1,
+            ExchangeKind::Upgrade => self.upgrades -= 1,
+            ExchangeKind::EntryPoint => {}
+            ExchangeKind::Watch => {
                 if let Some(watches) = self.watches.get_mut(cluster) {
                     *watches -= 1;
                     if *watches == 0 {
@@ -187,40 +192,40 @@ impl OfCaller {
     }
 }
 
-impl OfCluster {
+impl ClusterUsage {
     fn new(seats: Seats) -> Self {
         Self { seats, exchanges: 0, watches: 0, upgrades: 0 }
     }
 
     /// Requests wait for a seat: for those there is no limit here.
-    fn may_begin(&self, kind: Kind, limits: &Limits) -> Result<(), Limit> {
+    fn may_begin(&self, kind: ExchangeKind, limits: &Limits) -> Result<(), LimitExceeded> {
         let limits = &limits.cluster;
         match kind {
-            Kind::Request | Kind::WayIn => Ok(()),
-            Kind::Watch => within(self.watches, limits.watches, Limit::ClusterWatches),
-            Kind::Upgrade => within(self.upgrades, limits.upgrades, Limit::ClusterUpgrades),
+            ExchangeKind::Request | ExchangeKind::EntryPoint => Ok(()),
+            ExchangeKind::Watch => within(self.watches, limits.watches, LimitExceeded::ClusterWatches),
+            ExchangeKind::Upgrade => within(self.upgrades, limits.upgrades, LimitExceeded::ClusterUpgrades),
         }
     }
 
-    fn add(&mut self, kind: Kind) {
+    fn add(&mut self, kind: ExchangeKind) {
         self.exchanges += 1;
         match kind {
-            Kind::Request | Kind::WayIn => {}
-            Kind::Watch => self.watches += 1,
-            Kind::Upgrade => self.upgrades += 1,
+            ExchangeKind::Request | ExchangeKind::EntryPoint => {}
+            ExchangeKind::Watch => self.watches += 1,
+            ExchangeKind::Upgrade => self.upgrades += 1,
         }
     }
 
-    fn take_off(&mut self, kind: Kind) {
+    fn subtract(&mut self, kind: ExchangeKind) {
         self.exchanges -= 1;
         match kind {
-            Kind::Request | Kind::WayIn => {}
-            Kind::Watch => self.watches -= 1,
-            Kind::Upgrade => self.upgrades -= 1,
+            ExchangeKind::Request | ExchangeKind::EntryPoint => {}
+            ExchangeKind::Watch => self.watches -= 1,
+            ExchangeKind::Upgrade => self.upgrades -= 1,
         }
     }
 }
 
-fn within(count: usize, max: usize, limit: fn(usize) -> Limit) -> Result<(), Limit> {
+fn within(count: usize, max: usize, limit: fn(usize) -> LimitExceeded) -> Result<(), LimitExceeded> {
     if count < max { Ok(()) } else { Err(limit(max)) }
 }

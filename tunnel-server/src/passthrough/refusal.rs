@@ -79,7 +79,7 @@ impl Refusal {
 mod tests {
     use super::*;
     use crate::dialing::NotConnected;
-    use crate::limits::Limit;
+    use crate::limits::LimitExceeded;
     use proto::wire::not_connected::Reason;
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
             (Refusal::Silent, None),
             (Refusal::NoName, Some(112)),
             (Refusal::UnknownName, Some(112)),
-            (NotServed::from(Limit::PassthroughSource(1)).into(), Some(80)),
+            (NotServed::from(LimitExceeded::PassthroughSource(1)).into(), Some(80)),
             (by_agent(Reason::Unlisted), Some(49)),
             (by_agent(Reason::Unreachable), Some(80)),
             (NotServed::from(NotConnected::Lost("edge-a".parse().unwrap())).into(), Some(80)),

@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use crate::dialing::NotConnected;
 use crate::dialing::admit::Refuses;
-use crate::limits::Limit;
+use crate::limits::LimitExceeded;
 
 /// Why somebody is not connected; a sentence that says what to do, and names no cluster but those of their token.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum Refusal {
     NoTarget,
     /// Too much at once, or too fast.
     #[error("{0}")]
-    Limited(#[from] Limit),
+    Limited(#[from] LimitExceeded),
     /// It may not be, or cannot.
     #[error("{0}")]
     NotConnected(#[from] NotConnected),

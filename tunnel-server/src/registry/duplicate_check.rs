@@ -39,7 +39,7 @@ impl Registration {
     /// lost, so that what waits on them ends or goes on elsewhere, and this tunnel takes exchanges from then on.
     pub async fn check_duplicates(&self) -> DuplicateCheck {
         self.close_superseded();
-        let earlier = self.may_be_alive();
+        let earlier = self.live_earlier_tunnels();
         if !earlier.is_empty() {
             let slowest = earlier.iter().map(Tunnel::round_trip).max().unwrap_or_default();
             sleep(STRAGGLERS + slowest).await;
@@ -84,7 +84,7 @@ impl Registration {
     }
 
     /// The tunnels of earlier processes that could be alive and do not stop.
-    fn may_be_alive(&self) -> Vec<Tunnel> {
+    fn live_earlier_tunnels(&self) -> Vec<Tunnel> {
         let tunnels = self.registry.0.by_cluster.get(&self.cluster);
         let earlier =
             tunnels.as_ref().into_iter().flat_map(|tunnels| tunnels.of_earlier_processes(self.ticket));

@@ -147,7 +147,7 @@ mod tests {
 
         let entered = [queue.enter(&a), queue.enter(&a), queue.enter(&b)];
 
-        assert!(waiting.iter().all(Option::is_some));
+        assert!(entered.iter().all(Option::is_some));
         assert!(queue.enter(&b).is_none(), "one more");
         drop(entered);
         assert_eq!((queue.waiting(), queue.lock().by_cluster.len()), (0, 0), "nothing stays behind");

@@ -12,7 +12,7 @@ const HEAD: &str = "apiVersion: tombolo.dev/v1alpha1\nkind: Policy\n";
 const RULE: &str = "effect: Allow, subjects: [{ method: token, user: alice }], clusters: { names: ['*'] }, mode: kube-api, \
                     actions: [{ verbs: [get], nonResourceURLs: ['*'] }]";
 
-/// Files are looked at every ten seconds, should the system be out of inotify instances.
+/// Files are reread at every ten seconds, should the system be out of inotify instances.
 const SOON: Duration = Duration::from_secs(40);
 
 #[test]
@@ -59,27 +59,27 @@ async fn a_change_is_put_in_force_and_whatever_is_no_policy_leaves_the_last_good
     write(1);
     let (file, rules) = PolicyFile::open(path.clone()).unwrap();
     let policy = Policy::new(rules);
-    let mut editions = policy.editions();
+    let mut snapshots = policy.subscribe();
     let changes = async {
         let mut expected = 1;
         for broken in ["", "rules", HEAD, "apiVersion: x\n", "\u{0}"] {
             expected += 1;
             fs::write(&path, broken).unwrap();
             write(expected);
-            timeout(SOON, editions.wait_for(|edition| edition.rules.count() == expected))
+            timeout(SOON, snapshots.wait_for(|snapshot| snapshot.rules.count() == expected))
                 .await
                 .unwrap()
                 .unwrap();
         }
-        let generation = policy.edition().generation();
+        let generation = policy.snapshot().generation();
         fs::remove_file(&path).unwrap();
         let moved = folder.path().join("moved.yaml");
         fs::write(&moved, format!("{HEAD}rules:\n- {{ name: last, {RULE} }}\n")).unwrap();
         fs::rename(&moved, &path).unwrap();
-        timeout(SOON, editions.wait_for(|edition| edition.rules.count() == 1)).await.unwrap().unwrap();
+        timeout(SOON, snapshots.wait_for(|snapshot| snapshot.rules.count() == 1)).await.unwrap().unwrap();
 
         // Neither an unchanged nor a wrong file is a generation.
-        assert_eq!(policy.edition().generation(), generation + 1);
+        assert_eq!(policy.snapshot().generation(), generation + 1);
     };
     // Both arms go on where they were; the first never ends.
     tokio::select! {
@@ -107,8 +107,8 @@ fn a_file_that_was_not_taken_is_told_once_and_a_good_one_ends_that() {
     ];
     for (index, (change, expected)) in steps.iter().enumerate() {
         change();
-        let (after, looked) = file.look_again();
+        let (after, reread) = file.reread();
         file = after;
-        assert_eq!(looked.map(|rules| rules.is_ok()), *expected, "step {index}");
+        assert_eq!(reread.map(|rules| rules.is_ok()), *expected, "step {index}");
     }
 }

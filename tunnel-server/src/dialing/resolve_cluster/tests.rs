@@ -226,10 +226,10 @@ fn judged(clusters: &[(usize, Plain)]) -> Result<Permit<Dial>, NotConnected> {
 
 fn permits(clusters: &[(usize, Plain)]) -> Result<Permitted, NotDelegated> {
     let rules: String = clusters.iter().map(|(number, plain)| plain.rules(*number)).collect();
-    let (edition, alice) = (policy(&rules).edition(), Caller::pretended("alice", &[]));
+    let (snapshot, alice) = (policy(&rules).snapshot(), Caller::pretended("alice", &[]));
     let possible = clusters.iter().map(|(number, plain)| plain.possible(*number));
     let (nobody, target) = (Delegation::default(), target());
-    let permitted = permitted(&edition, &nobody, &alice, &target, possible);
+    let permitted = permitted(&snapshot, &nobody, &alice, &target, possible);
     permitted.now_or_never().expect("nobody is asked")
 }
 

@@ -20,7 +20,7 @@ use super::safe_point::Unsafe;
 use crate::exchanges::Ended;
 use crate::gateway::body::Passed;
 use crate::gateway::forward::{Answered, Source};
-use crate::limits::Share;
+use crate::limits::LimitGuard;
 use crate::metrics::{self, ParkedWatch, WatchEnded};
 
 /// A watch's events on their way to its caller. Dropped before its end, it abandons whatever it is about.
@@ -28,7 +28,7 @@ pub(in crate::gateway) struct Watched {
     watch: Arc<Watch>,
     relay: Relay,
     state: State,
-    _share: Share,
+    _share: LimitGuard,
 }
 
 enum State {
@@ -55,7 +55,13 @@ type Moves = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Piece = Option<Result<Frame<Bytes>, hyper::Error>>;
 
 impl Watched {
-    pub(super) fn new(watch: Arc<Watch>, relay: Relay, passed: Passed, source: Source, share: Share) -> Self {
+    pub(super) fn new(
+        watch: Arc<Watch>,
+        relay: Relay,
+        passed: Passed,
+        source: Source,
+        share: LimitGuard,
+    ) -> Self {
         let state = State::Goes(Going::of(&watch, passed, source));
         Self { watch, relay, state, _share: share }
     }

@@ -33,14 +33,14 @@ use crate::identity::{self, AgentCertificate, Verified};
 use crate::listener::AgentStream;
 use crate::metrics;
 use crate::registry::{DuplicateCheck, RegisterError, Registration, Registry};
-use admission::Entry;
-use handshake_rate::Knocks;
+use admission::Admission;
+use handshake_rate::HandshakeRate;
 
 /// The agents' door.
 #[derive(Clone)]
-pub struct Reception(Arc<Inner>);
+pub struct AgentListener(Arc<SharedAgentListener>);
 
-struct Inner {
+struct SharedAgentListener {
     endpoint: Endpoint,
     registry: Registry,
     trust_domain: String,
@@ -51,13 +51,13 @@ struct Inner {
     spawn: Arc<dyn Spawn>,
     limits: AgentLimits,
     handshakes: AtomicUsize,
-    knocks: Mutex<Knocks>,
+    handshake_rate: Mutex<HandshakeRate>,
     /// Everything that still needs the endpoint.
     connections: TaskTracker,
 }
 
 /// An agent that came by one carrier or the other.
-enum Knocking {
+enum IncomingAgent {
     /// It shakes hands.
     Quic(Box<Arriving>),
     /// It has shaken hands, because its carrier was chosen then.
@@ -65,10 +65,10 @@ enum Knocking {
 }
 
 /// One handshake in progress.
-struct Handshake(Arc<Inner>);
+struct Handshake(Arc<SharedAgentListener>);
 
 /// A tunnel before it is registration.
-struct Greeted {
+struct GreetedTunnel {
     tunnel: Tunnel,
     driver: Driver,
     greeting: Greeting,
@@ -77,7 +77,7 @@ struct Greeted {
     ends: SystemTime,
 }
 
-impl Reception {
+impl AgentListener {
     /// A door at `endpoint` of `host`, which gives a trust bundle to agents of `trust_domain`, whose tunnels are counted in
     /// `links`; so many come at once as `limits` has it. What drives those that come by TCP goes to `spawn`.
     #[must_use]
@@ -90,7 +90,7 @@ impl Reception {
         limits: AgentLimits,
         spawn: Arc<dyn Spawn>,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(SharedAgentListener {
             endpoint,
             registry,
             trust_domain,
@@ -100,7 +100,7 @@ impl Reception {
             spawn,
             limits,
             handshakes: AtomicUsize::new(0),
-            knocks: Mutex::new(Knocks::new(limits, Instant::now())),
+            handshake_rate: Mutex::new(HandshakeRate::new(limits, Instant::now())),
             connections: TaskTracker::new(),
         }))
     }
@@ -128,15 +128,15 @@ impl Reception {
     pub async fn receive(self, stream: AgentStream, home: Home, scope: &Scope) {
         let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
         let handshake = Handshake(Arc::clone(&self.0));
-        match Entry::of(self.0.limits, in_progress, true, true) {
-            Entry::Granted => {
+        match Admission::decide(self.0.limits, in_progress, true, true) {
+            Admission::Accept => {
                 let connection = Some(self.0.connections.token());
                 let (stream, peer) = stream.into_parts();
-                let knocking = Knocking::Tcp(Box::new(stream), peer);
-                handshake.receive(knocking, home, scope.clone(), connection).await;
+                let incoming = IncomingAgent::Tcp(Box::new(stream), peer);
+                handshake.receive(incoming, home, scope.clone(), connection).await;
             }
-            // TCP has shown that the address is its own.
-            Entry::AddressFirst | Entry::Refused => {}
+            // TCP has verified that the address is its own.
+            Admission::Retry | Admission::Refuse => {}
         }
     }
 
@@ -159,25 +159,25 @@ impl Reception {
     fn admit(&self, arriving: Arriving, scope: &Scope, turn: usize) {
         let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
         let handshake = Handshake(Arc::clone(&self.0));
-        let is_easy = {
-            let mut knocks = self.0.knocks.lock().unwrap_or_else(PoisonError::into_inner);
-            knocks.is_easy(arriving.address().ip(), Instant::now())
+        let is_within_rate = {
+            let mut rate = self.0.handshake_rate.lock().unwrap_or_else(PoisonError::into_inner);
+            rate.allows(arriving.address().ip(), Instant::now())
         };
-        match Entry::of(self.0.limits, in_progress, arriving.is_validated(), is_easy) {
-            Entry::Refused => arriving.refuse(),
-            Entry::AddressFirst => arriving.retry(),
-            Entry::Granted => {
+        match Admission::decide(self.0.limits, in_progress, arriving.is_validated(), is_within_rate) {
+            Admission::Refuse => arriving.refuse(),
+            Admission::Retry => arriving.retry(),
+            Admission::Accept => {
                 let (home, scope_within) = (scope.home_for(turn), scope.clone());
                 // Who is only told to come again holds no drain up.
                 let connection = (!scope.is_draining()).then(|| self.0.connections.token());
-                let knocking = Knocking::Quic(Box::new(arriving));
-                scope.spawn_on(home, handshake.receive(knocking, home, scope_within, connection));
+                let incoming = IncomingAgent::Quic(Box::new(arriving));
+                scope.spawn_on(home, handshake.receive(incoming, home, scope_within, connection));
             }
         }
     }
 }
 
-impl Knocking {
+impl IncomingAgent {
     fn address(&self) -> SocketAddr {
         match self {
             Self::Quic(arriving) => arriving.address(),
@@ -186,7 +186,7 @@ impl Knocking {
     }
 
     /// Who it is, verified.
-    async fn arrived(self, inner: &Inner) -> Result<Arrived, GreetError> {
+    async fn accept(self, inner: &SharedAgentListener) -> Result<Arrived, GreetError> {
         match self {
             Self::Quic(arriving) => arriving.shake_hands().await,
             Self::Tcp(stream, peer) => {
@@ -200,17 +200,17 @@ impl Handshake {
     /// From the knock to the tunnel's end.
     async fn receive(
         self,
-        knocking: Knocking,
+        incoming: IncomingAgent,
         home: Home,
         scope: Scope,
         _connection: Option<TaskTrackerToken>,
     ) {
-        let from = knocking.address();
+        let from = incoming.address();
         let inner = Arc::clone(&self.0);
-        match self.greet(knocking, &scope).await {
+        match self.greet(incoming, &scope).await {
             Ok(greeted) => inner.serve(greeted, home, &scope).await,
             Err(error) => {
-                metrics::greeting_failed(&error);
+                metrics::handshake_failed(&error);
                 match error {
                     // Somebody configured this agent, so somebody wants to know.
                     GreetError::Refused(reason) => warn!(%from, reason, "an agent was refused"),
@@ -225,29 +225,29 @@ impl Handshake {
         }
     }
 
-    async fn greet(self, knocking: Knocking, scope: &Scope) -> Result<Greeted, GreetError> {
+    async fn greet(self, incoming: IncomingAgent, scope: &Scope) -> Result<GreetedTunnel, GreetError> {
         let inner = &self.0;
-        let arrived = knocking.arrived(inner).await?;
-        let shown = match identity::agent_identity(arrived.chain(), &inner.trust_domain) {
-            Ok(shown) => shown,
+        let arrived = incoming.accept(inner).await?;
+        let verified = match identity::agent_identity(arrived.chain(), &inner.trust_domain) {
+            Ok(verified) => verified,
             Err(error) => {
                 let reason = chain(&error).to_string();
                 arrived.turn_away(&reason);
                 return Err(GreetError::Refused(reason));
             }
         };
-        let credential = credential(&shown);
+        let credential = credential(&verified);
         let may_register = |greeting: &Greeting| {
             if scope.is_draining() {
                 return Err((Reason::Draining, "this server is stopping; dial again".to_owned()));
             }
-            let may_register = inner.registry.may_register(&greeting.agent, &credential);
-            may_register.map_err(|not| (reason(&not), not.to_string()))
+            let allowed = inner.registry.may_register(&greeting.agent, &credential);
+            allowed.map_err(|not| (reason(&not), not.to_string()))
         };
         let trust_bundle = inner.trust_bundle.borrow().to_vec();
         let host = Host { trust_bundle, ..inner.host.clone() };
-        let (tunnel, driver, greeting) = arrived.greet(&shown.agent, &host, may_register).await?;
-        Ok(Greeted { tunnel, driver, greeting, credential, ends: shown.ends })
+        let (tunnel, driver, greeting) = arrived.greet(&verified.agent, &host, may_register).await?;
+        Ok(GreetedTunnel { tunnel, driver, greeting, credential, ends: verified.ends })
     }
 }
 
@@ -258,20 +258,20 @@ impl Drop for Handshake {
 }
 
 /// By what an agent that came in is found again.
-fn credential(shown: &Verified<AgentCertificate>) -> Credential {
-    Credential { serial: shown.serial.clone(), issued: shown.issued.into() }
+fn credential(verified: &Verified<AgentCertificate>) -> Credential {
+    Credential { serial: verified.serial.clone(), issued: verified.issued.into() }
 }
 
-impl Inner {
+impl SharedAgentListener {
     /// Enlists a greeted tunnel and drives it until it ends.
-    async fn serve(&self, greeted: Greeted, home: Home, scope: &Scope) {
-        let Greeted { tunnel, driver, greeting, credential, ends } = greeted;
+    async fn serve(&self, greeted: GreetedTunnel, home: Home, scope: &Scope) {
+        let GreetedTunnel { tunnel, driver, greeting, credential, ends } = greeted;
         let agent = &greeting.agent;
         let registration = match self.registry.register(&greeting, credential, tunnel.clone(), home) {
             Ok(registration) => registration,
             Err(not) => {
                 warn!(%agent, "a tunnel was refused: {not}");
-                metrics::tunnel_without_place();
+                metrics::tunnel_over_limit();
                 tunnel.close(match not {
                     RegisterError::TooManyTunnels(_) => CloseCode::NotGreeted,
                     RegisterError::NotAdmitted(_) => CloseCode::Revoked,
@@ -283,7 +283,7 @@ impl Inner {
         let counted = {
             let tunnel = tunnel.clone();
             let carrier = tunnel.carrier().as_str();
-            self.links.open(agent.cluster().as_str(), carrier, move || metrics::figures(&tunnel))
+            self.links.open(agent.cluster().as_str(), carrier, move || metrics::link_figures(&tunnel))
         };
         if registration.is_first()
             && let Err(error) = self.registry.save().await
@@ -300,13 +300,13 @@ impl Inner {
             sequence = greeting.sequence,
             "tunnel opened"
         );
-        let held = Held {
+        let served = ServedTunnel {
             tunnel: &tunnel,
             registration: &registration,
             agent,
             directory: self.registry.directory(),
         };
-        let ended = held.drive(driver, ends, scope).await;
+        let ended = served.drive(driver, ends, scope).await;
         // In this order: nobody is routed to it any more, and then it counts as gone.
         drop(registration);
         drop(counted);
@@ -324,18 +324,18 @@ fn reason(not: &RegisterError) -> Reason {
 }
 
 /// An registration tunnel.
-struct Held<'t> {
+struct ServedTunnel<'t> {
     tunnel: &'t Tunnel,
     registration: &'t Registration,
     agent: &'t AgentId,
     directory: &'t Directory,
 }
 
-impl Held<'_> {
-    /// Drives the tunnel until it ends: by itself, or some minutes after its certificate `ends`, unless a newer one is shown.
+impl ServedTunnel<'_> {
+    /// Drives the tunnel until it ends: by itself, or some minutes after its certificate `ends`, unless a newer one is verified.
     async fn drive(&self, driver: Driver, ends: SystemTime, scope: &Scope) -> TunnelEnded {
         let Self { tunnel, registration, agent, .. } = self;
-        let asked = Asked::default();
+        let pending = PendingExtension::default();
         let driving = driver.run(|event| match event {
             TunnelEvent::Health(health) => {
                 info!(%agent, ?health, "tunnel's health changed");
@@ -347,37 +347,37 @@ impl Held<'_> {
                 registration.draining_began();
             }
             TunnelEvent::Endpoints(advertised) => registration.set_advertised(advertised),
-            TunnelEvent::Extension(extension) => asked.put(extension),
+            TunnelEvent::Extension(extension) => pending.put(extension),
         });
         let probing = registration.check_duplicates();
-        let lasting = sleep(tunnel_lifetime::lasts(ends, SystemTime::now()));
+        let lifetime = sleep(tunnel_lifetime::remaining(ends, SystemTime::now()));
         let extending = Fuse::terminated();
-        tokio::pin!(driving, probing, lasting, extending);
+        tokio::pin!(driving, probing, lifetime, extending);
         let (mut probed, mut drains, mut is_over) = (false, false, false);
         loop {
-            // All arms are cancel-safe: each is polled by reference, and what an agent asked for is kept until it is taken.
+            // All arms are cancel-safe: each is polled by reference, and what an agent pending for is kept until it is taken.
             tokio::select! {
                 ended = &mut driving => return ended,
                 found = &mut probing, if !probed => {
                     probed = true;
                     match found {
                         DuplicateCheck::NoDuplicate => {}
-                        DuplicateCheck::NewRefused => turn_away(tunnel, agent),
-                        DuplicateCheck::OldReplaced => tell_of_copy(tunnel, agent, "the earlier one is turned away"),
+                        DuplicateCheck::NewRefused => close_duplicate(tunnel, agent),
+                        DuplicateCheck::OldReplaced => warn_key_copied(tunnel, agent, "the earlier one is turned away"),
                     }
                 }
-                extension = asked.take() => {
-                    let judged = tunnel_lifetime::judge(self.directory, agent, tunnel.exporter(), extension);
-                    extending.set(judged.fuse());
+                extension = pending.take() => {
+                    let verified = tunnel_lifetime::verify(self.directory, agent, tunnel.exporter(), extension);
+                    extending.set(verified.fuse());
                 }
                 extended = &mut extending => {
                     if let Some(until) = self.extended(extended) {
-                        lasting.as_mut().reset(tokio::time::Instant::now() + until);
+                        lifetime.as_mut().reset(tokio::time::Instant::now() + until);
                     }
                 }
-                () = &mut lasting, if !is_over => {
+                () = &mut lifetime, if !is_over => {
                     is_over = true;
-                    warn!(%agent, "the certificate with which a tunnel was opened has ended, and no newer one was shown");
+                    warn!(%agent, "the certificate with which a tunnel was opened has ended, and no newer one was verified");
                     tunnel.close(CloseCode::Expired);
                 }
                 () = scope.draining(), if !drains => {
@@ -389,10 +389,10 @@ impl Held<'_> {
     }
 
     /// Notes a newer certificate; for how long the tunnel lasts with it.
-    fn extended(&self, extended: Option<tunnel_lifetime::Extended>) -> Option<Duration> {
+    fn extended(&self, extended: Option<tunnel_lifetime::ProvenExtension>) -> Option<Duration> {
         let agent = self.agent;
-        let Some(tunnel_lifetime::Extended { credential, ends }) = extended else {
-            warn!(%agent, "an agent has shown a newer certificate without proof that it is its own");
+        let Some(tunnel_lifetime::ProvenExtension { credential, ends }) = extended else {
+            warn!(%agent, "an agent has verified a newer certificate without proof that it is its own");
             return None;
         };
         self.registration.set_credential(credential.clone());
@@ -402,21 +402,21 @@ impl Held<'_> {
             return None;
         }
         info!(%agent, serial = credential.serial, "a tunnel was extended by a newer certificate");
-        Some(tunnel_lifetime::lasts(ends, SystemTime::now()))
+        Some(tunnel_lifetime::remaining(ends, SystemTime::now()))
     }
 }
 
 /// What an agent asks for, the newest alone.
 #[derive(Default)]
-struct Asked {
+struct PendingExtension {
     newest: Mutex<Option<Extension>>,
-    put: Notify,
+    added: Notify,
 }
 
-impl Asked {
+impl PendingExtension {
     fn put(&self, extension: Extension) {
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(extension);
-        self.put.notify_one();
+        self.added.notify_one();
     }
 
     /// Cancel-safe: what was not taken is still there.
@@ -426,23 +426,23 @@ impl Asked {
             if let Some(newest) = newest {
                 return newest;
             }
-            self.put.notified().await;
+            self.added.notified().await;
         }
     }
 }
 
-/// Ends the tunnel of a process that has shown another one's certificate. The other one came first and is left alone.
-fn turn_away(tunnel: &Tunnel, agent: &AgentId) {
-    tell_of_copy(tunnel, agent, "the later one is turned away");
+/// Ends the tunnel of a process that has verified another one's certificate. The other one came first and is left alone.
+fn close_duplicate(tunnel: &Tunnel, agent: &AgentId) {
+    warn_key_copied(tunnel, agent, "the later one is turned away");
     tunnel.close(CloseCode::KeyCopied);
 }
 
 /// Raises the alarm; `tunnel` is the later one's.
-fn tell_of_copy(tunnel: &Tunnel, agent: &AgentId, so: &str) {
+fn warn_key_copied(tunnel: &Tunnel, agent: &AgentId, outcome: &str) {
     warn!(
         %agent,
         address = %tunnel.peer_address(),
-        "two processes use one certificate at the same time: {so}; if it was not given to two agents, it was stolen, and \
+        "two processes use one certificate at the same time: {outcome}; if it was not given to two agents, it was stolen, and \
          both need new ones"
     );
     metrics::key_copied();

@@ -17,7 +17,7 @@ use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
 use crate::admin::{self, About, Admin, Remote, Site, Subject};
-use crate::agents::Reception;
+use crate::agents::AgentListener;
 use crate::authz::{Policy, PolicyFile};
 use crate::config::{self, Config};
 use crate::directory::Directory;
@@ -26,7 +26,9 @@ use crate::exchanges;
 use crate::gateway::{self, Admission, Gateway};
 use crate::identity::oidc::pod::Verifier;
 use crate::impersonation::ImpersonationRules;
-use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
+use crate::listener::{
+    AcceptedConnection, Listener, ListenerLimits, ListenerTls, PeerStream, PerSourceLimits, tls,
+};
 use crate::metrics;
 use crate::proxy::{self, Proxy, Socks};
 use crate::registry::Registry;
@@ -68,7 +70,7 @@ pub struct Bound {
     agents: Option<Listener>,
     endpoint: Endpoint,
     gateway: Gateway,
-    reception: Reception,
+    agent_listener: AgentListener,
     registry: Registry,
     policy: (Policy, PolicyFile),
     log: Log,
@@ -141,8 +143,15 @@ impl Bound {
         let host = (host(server_id.clone(), &keys)?, trust_bundle);
         let at_doors = config.limits.doors;
         let limits = at_doors.agents;
-        let reception =
-            Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host, limits, spawn);
+        let agent_listener = AgentListener::new(
+            endpoint.clone(),
+            registry.clone(),
+            links.clone(),
+            domain,
+            host,
+            limits,
+            spawn,
+        );
         let mut bound = Self {
             probes,
             starting,
@@ -150,7 +159,7 @@ impl Bound {
             agents,
             endpoint,
             gateway,
-            reception,
+            agent_listener,
             registry,
             policy: (policy, policy_file),
             log,
@@ -206,13 +215,14 @@ impl Bound {
         let (policy, file) = self.policy;
         // To the end of a drain: what runs may come to be forbidden.
         scope.attend(file.follow(policy));
-        scope.spawn(self.reception.clone().run(scope.clone()));
+        scope.spawn(self.agent_listener.clone().run(scope.clone()));
         let health = match self.admin {
             Some(admin) => Some(admin.run(&scope)?),
             None => None,
         };
         self.ways_in.run(&self.gateway, &self.log, &scope);
-        let hosts = Hosts { gateway: self.gateway, reception: self.reception, scope: scope.clone() };
+        let hosts =
+            Hosts { gateway: self.gateway, agent_listener: self.agent_listener, scope: scope.clone() };
         for listener in [Some(self.listener), self.agents].into_iter().flatten() {
             let hosts = hosts.clone();
             scope.spawn(listener.run(scope.clone(), move |accepted| hosts.clone().serve(accepted)));
@@ -244,23 +254,23 @@ impl Bound {
 #[derive(Clone)]
 struct Hosts {
     gateway: Gateway,
-    reception: Reception,
+    agent_listener: AgentListener,
     scope: Scope,
 }
 
 impl Hosts {
-    async fn serve(self, accepted: Accepted) {
-        let (entered, home, place) = accepted.entered();
-        match entered {
-            Entered::Agent(stream) => {
+    async fn serve(self, accepted: AcceptedConnection) {
+        let (stream, home, permit) = accepted.into_peer_stream();
+        match stream {
+            PeerStream::Agent(stream) => {
                 // The registry has places for tunnels; these are the callers'.
-                drop(place);
-                self.reception.receive(stream, home, &self.scope).await;
+                drop(permit);
+                self.agent_listener.receive(stream, home, &self.scope).await;
             }
-            Entered::Caller(stream) => {
+            PeerStream::Caller(stream) => {
                 self.gateway.serve_connection(stream).await;
                 // Held among all to the connection's end.
-                drop(place);
+                drop(permit);
             }
         }
     }
@@ -276,16 +286,21 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
     let tls = tls::server_config(pair.chain.clone(), pair.key.clone_key(), roots)
         .map_err(Failure::misconfigured)?;
     let config::SourceLimits { connections, new: rate, .. } = config.limits.source;
-    let source = Some(SourceLimits { connections, rate });
+    let source = Some(PerSourceLimits { connections, rate });
     let config::GatewayLimits { connections, handshakes } = config.limits.doors.gateway;
-    let limits =
-        Limits { connections_max: connections, handshakes_max: handshakes, source, ..Limits::default() };
+    let limits = ListenerLimits {
+        connections_max: connections,
+        handshakes_max: handshakes,
+        source,
+        ..ListenerLimits::default()
+    };
     if config.gateway.listen == tunnel {
-        let doors = Doors { agents: Some(agents), ..Doors::callers(tls) };
+        let doors = ListenerTls { agents: Some(agents), ..ListenerTls::callers_only(tls) };
         return Ok((Listener::bind("gateway.listen", tunnel, doors, limits)?, None));
     }
-    let callers = Listener::bind("gateway.listen", config.gateway.listen, Doors::callers(tls), limits)?;
-    let agents = Doors { callers: None, agents: Some(agents) };
+    let callers =
+        Listener::bind("gateway.listen", config.gateway.listen, ListenerTls::callers_only(tls), limits)?;
+    let agents = ListenerTls { callers: None, agents: Some(agents) };
     Ok((callers, Some(Listener::bind("tunnel.listen", tunnel, agents, limits)?)))
 }
 
@@ -310,7 +325,8 @@ fn bind_enrollment(
     let pair = &config.certificate;
     let chain = pair.chain.iter().chain(&server_roots).cloned().collect();
     let tls = tls::for_enrollment(chain, pair.key.clone_key()).map_err(Failure::misconfigured)?;
-    let listener = Listener::bind("enrollment.listen", listen, Doors::callers(tls), enrollment::LIMITS)?;
+    let listener =
+        Listener::bind("enrollment.listen", listen, ListenerTls::callers_only(tls), enrollment::LIMITS)?;
     let pins = server_roots.iter().filter_map(enrollment::pin).map(|pin| pin.to_string()).collect();
     let terms = Terms { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
@@ -323,7 +339,7 @@ fn proxy_listener(door: config::Proxy) -> Result<Listener, Failure> {
     let config::Proxy { listen, certificate } = door;
     metrics::certificates("proxy", &certificate.chain[..certificate.chain.len().min(1)]);
     let tls = tls::for_proxy(certificate.chain, certificate.key).map_err(Failure::misconfigured)?;
-    Ok(Listener::bind("proxy.listen", listen, Doors::callers(tls), proxy::LIMITS)?)
+    Ok(Listener::bind("proxy.listen", listen, ListenerTls::callers_only(tls), proxy::LIMITS)?)
 }
 
 /// The policy that is in force first, and its file.

@@ -1,4 +1,4 @@
-//! The TCP doors: accepts, picks the door from the ClientHello, shakes hands under a deadline, hands each connection to a home.
+//! The TCP tls: accepts, picks the door from the ClientHello, shakes hands under a deadline, hands each connection to a home.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,20 +23,20 @@ pub mod tls;
 pub mod unix_socket;
 pub(crate) mod windowed_counts;
 
-pub use counters::{Counts, Tally};
-use handshake::{HandshakeError, Shaken};
-pub use source_limits::SourceLimits;
-use source_limits::{Knock, PROVING_TIME_MAX};
+pub use counters::{CounterValues, Counters};
+use handshake::{CompletedHandshake, HandshakeError};
+pub use source_limits::PerSourceLimits;
+use source_limits::{PROVING_TIME_MAX, SourceAdmission};
 
 /// Connections that may wait in the kernel to be accepted; the kernel's own bound is `net.core.somaxconn`.
 const BACKLOG: u32 = 1024;
 
 /// How long nothing is accepted after the system refused: long enough that something may be closed meanwhile.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How many of what at once, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ListenerLimits {
     /// Connections, those that shake hands included.
     pub connections_max: usize,
     /// Handshakes in progress.
@@ -44,7 +44,7 @@ pub struct Limits {
     /// From accept to the end of the handshake.
     pub handshake: Duration,
     /// What one source may take of these without a certificate, if that is bounded.
-    pub source: Option<SourceLimits>,
+    pub source: Option<PerSourceLimits>,
 }
 
 /// A bound TCP socket.
@@ -52,25 +52,25 @@ pub struct Limits {
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
-    doors: Doors,
-    limits: Limits,
-    counts: Arc<Counts>,
+    tls: ListenerTls,
+    limits: ListenerLimits,
+    counters: Arc<Counters>,
 }
 
 /// Who may come to a socket, each with a TLS configuration of their own and so with one CA; see [`tls`]. Whoever offers the
 /// tunnel's protocol (ALPN) comes to the agents' door, and everybody else to the callers'.
 #[derive(Debug, Clone, Default)]
-pub struct Doors {
+pub struct ListenerTls {
     /// Callers. Each handshake uses the configuration that stands there at that time.
     pub callers: Option<watch::Receiver<Arc<ServerConfig>>>,
     /// Agents whose UDP is blocked.
     pub agents: Option<Arc<ServerConfig>>,
 }
 
-impl Doors {
+impl ListenerTls {
     /// The callers' alone, with a certificate that was read at the start and stays.
     #[must_use]
-    pub fn callers(tls: ServerConfig) -> Self {
+    pub fn callers_only(tls: ServerConfig) -> Self {
         // The sender is dropped: nobody exchanges it.
         Self { callers: Some(watch::channel(Arc::new(tls)).1), agents: None }
     }
@@ -78,7 +78,7 @@ impl Doors {
 
 /// What was agreed on in a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spoken {
+pub enum AgreedProtocol {
     /// By a caller.
     Http1,
     /// By a caller.
@@ -89,7 +89,7 @@ pub enum Spoken {
 
 /// A connection after its handshake. It holds one of the listener's places until it is dropped.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct AcceptedConnection {
     /// The connection, registered with the home on which it was handed over.
     pub stream: TlsStream<TcpStream>,
     /// The other side's address.
@@ -97,14 +97,14 @@ pub struct Accepted {
     /// The other side's certificate, leaf first, verified against the CA of its door; `None` if it showed none.
     pub peer_certificates: Option<Vec<CertificateDer<'static>>>,
     /// What the connection is for.
-    pub spoken: Spoken,
+    pub protocol: AgreedProtocol,
     /// Where it was handed over.
     pub home: Home,
-    /// The place among the connections that are counted; hold it as long as the connection.
-    pub place: Place,
+    /// The permit among the connections that are counted; hold it as long as the connection.
+    pub permit: ConnectionPermit,
 }
 
-/// A connection that came in by the agents' door, with a certificate of their CA. Only [`Accepted::entered`] makes one.
+/// A connection that came in by the agents' door, with a certificate of their CA. Only [`AcceptedConnection::entered`] makes one.
 #[derive(Debug)]
 pub struct AgentStream {
     /// The connection.
@@ -112,7 +112,7 @@ pub struct AgentStream {
     peer: SocketAddr,
 }
 
-/// A connection that came in by the callers' door. Only [`Accepted::entered`] makes one.
+/// A connection that came in by the callers' door. Only [`AcceptedConnection::entered`] makes one.
 #[derive(Debug)]
 pub struct CallerStream {
     stream: TlsStream<TcpStream>,
@@ -123,43 +123,43 @@ pub struct CallerStream {
 
 /// A connection, handed to the door by which it came and to no other: each takes its own kind.
 #[derive(Debug)]
-pub enum Entered {
+pub enum PeerStream {
     /// An agent's.
     Agent(AgentStream),
     /// A caller's.
     Caller(CallerStream),
 }
 
-/// One of the places that [`Limits::connections_max`] gives. A limit lasts as long as what it limits.
+/// One of the places that [`ListenerLimits::connections_max`] gives. A limit lasts as long as what it limits.
 #[derive(Debug)]
 #[must_use = "the connection is no longer counted when this is dropped"]
-pub struct Place {
-    _place: OwnedSemaphorePermit,
+pub struct ConnectionPermit {
+    _permit: OwnedSemaphorePermit,
     /// Of one who showed no certificate.
-    _standing: Option<Standing>,
+    _source: Option<SourceGuard>,
 }
 
 /// What a connection takes of its source, until it is dropped.
 #[derive(Debug)]
-struct Standing {
-    counts: Arc<Counts>,
-    knock: Option<Knock>,
+struct SourceGuard {
+    counters: Arc<Counters>,
+    admission: Option<SourceAdmission>,
 }
 
-impl Accepted {
-    /// The connection by the door through which it came, with its home and its place.
-    pub fn entered(self) -> (Entered, Home, Place) {
-        let Self { stream, peer, peer_certificates, spoken, home, place } = self;
-        let entered = match spoken {
-            Spoken::Tunnel => Entered::Agent(AgentStream { stream, peer }),
-            Spoken::Http1 | Spoken::Http2 => Entered::Caller(CallerStream {
+impl AcceptedConnection {
+    /// The connection by the door through which it came, with its home and its permit.
+    pub fn into_peer_stream(self) -> (PeerStream, Home, ConnectionPermit) {
+        let Self { stream, peer, peer_certificates, protocol, home, permit } = self;
+        let entered = match protocol {
+            AgreedProtocol::Tunnel => PeerStream::Agent(AgentStream { stream, peer }),
+            AgreedProtocol::Http1 | AgreedProtocol::Http2 => PeerStream::Caller(CallerStream {
                 stream,
                 peer,
                 peer_certificates,
-                is_http2: spoken == Spoken::Http2,
+                is_http2: protocol == AgreedProtocol::Http2,
             }),
         };
-        (entered, home, place)
+        (entered, home, permit)
     }
 }
 
@@ -203,7 +203,7 @@ impl CallerStream {
     }
 }
 
-impl Default for Limits {
+impl Default for ListenerLimits {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
@@ -215,7 +215,7 @@ impl Default for Limits {
 }
 
 impl Listener {
-    /// Listens on `address`, which stands at `key` in the configuration, for who may come to one of `doors`.
+    /// Listens on `address`, which stands at `key` in the configuration, for who may come to one of `tls`.
     ///
     /// # Errors
     ///
@@ -223,11 +223,11 @@ impl Listener {
     pub fn bind(
         key: &'static str,
         address: SocketAddr,
-        doors: Doors,
-        limits: Limits,
+        tls: ListenerTls,
+        limits: ListenerLimits,
     ) -> Result<Self, BindError> {
         let (socket, address) = bind(address).map_err(|source| BindError::new(key, address, source))?;
-        Ok(Self { socket, address, doors, limits, counts: Arc::new(Counts::new(limits)) })
+        Ok(Self { socket, address, tls, limits, counters: Arc::new(Counters::new(limits)) })
     }
 
     /// Where it listens, with the port that the system chose if 0 was asked for.
@@ -236,16 +236,19 @@ impl Listener {
         self.address
     }
 
-    /// What it counts, also while it runs.
+    /// What it counters, also while it runs.
     #[must_use]
-    pub fn counts(&self) -> Arc<Counts> {
-        Arc::clone(&self.counts)
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
     }
 
     /// Accepts until `scope` drains, then closes the socket. Each connection gets a task of its own on the next home;
     /// there the handshake is done, and what `accepted` returns is driven to its end.
-    pub async fn run<F>(self, scope: Scope, accepted: impl Fn(Accepted) -> F + Clone + Send + Sync + 'static)
-    where
+    pub async fn run<F>(
+        self,
+        scope: Scope,
+        accepted: impl Fn(AcceptedConnection) -> F + Clone + Send + Sync + 'static,
+    ) where
         F: Future<Output = ()> + Send,
     {
         let mut homes = scope.homes_in_turn();
@@ -254,30 +257,32 @@ impl Listener {
         loop {
             // Both arms are cancel-safe: an accept takes nothing unless it is ready. Biased, so that a flood of
             // connections does not hold a drain up.
-            let arrived = tokio::select! {
+            let accepted_stream = tokio::select! {
                 biased;
                 () = &mut draining => return,
-                arrived = self.socket.accept() => arrived,
+                accepted_stream = self.socket.accept() => accepted_stream,
             };
-            match arrived {
+            match accepted_stream {
                 Ok((stream, peer)) => {
                     is_paused = false;
-                    let place = Arc::clone(&self.counts.connections).try_acquire_owned();
-                    let handshake = Arc::clone(&self.counts.handshakes).try_acquire_owned();
+                    let permit = Arc::clone(&self.counters.connections).try_acquire_owned();
+                    let handshake = Arc::clone(&self.counters.handshakes).try_acquire_owned();
                     // The newest is the one to go: those who are in are served.
-                    let (Ok(place), Ok(handshake)) = (place, handshake) else {
-                        Counts::one_more(&self.counts.turned_away);
+                    let (Ok(permit), Ok(handshake)) = (permit, handshake) else {
+                        Counters::increment(&self.counters.turned_away);
                         debug!(%peer, "too many connections or handshakes, closed a new one");
                         continue;
                     };
-                    let Some((standing, displaced)) = self.counts.knock(peer) else { continue };
+                    let Some((source, displaced)) = self.counters.admit_source(peer) else { continue };
                     let home = homes();
-                    let newcomer = Newcomer { stream, peer, place, standing, displaced, handshake };
-                    self.hand_over(&scope, home, newcomer, accepted.clone());
+                    let pending = PendingConnection { stream, peer, permit, source, displaced, handshake };
+                    self.hand_over(&scope, home, pending, accepted.clone());
                 }
-                Err(error) if concerns_one_connection(&error) => Counts::one_more(&self.counts.accept_failed),
+                Err(error) if concerns_one_connection(&error) => {
+                    Counters::increment(&self.counters.accept_failed)
+                }
                 Err(error) => {
-                    Counts::one_more(&self.counts.accept_failed);
+                    Counters::increment(&self.counters.accept_failed);
                     if !is_paused {
                         warn!(%error, "cannot accept connections for now, trying again");
                         is_paused = true;
@@ -285,50 +290,52 @@ impl Listener {
                     // Both arms are cancel-safe: neither holds anything.
                     tokio::select! {
                         () = &mut draining => return,
-                        () = sleep(PAUSE) => {}
+                        () = sleep(ACCEPT_PAUSE) => {}
                     }
                 }
             }
         }
     }
 
-    /// Shakes hands with `newcomer` on `home` and goes on there with what `accepted` makes of it.
+    /// Shakes hands with `pending` on `home` and goes on there with what `accepted` makes of it.
     fn hand_over<F>(
         &self,
         scope: &Scope,
         home: Home,
-        newcomer: Newcomer,
-        accepted: impl Fn(Accepted) -> F + Send + 'static,
+        pending: PendingConnection,
+        accepted: impl Fn(AcceptedConnection) -> F + Send + 'static,
     ) where
         F: Future<Output = ()> + Send,
     {
-        let (doors, limits, counts) = (self.doors.clone(), self.limits, self.counts());
+        let (tls, limits, counters) = (self.tls.clone(), self.limits, self.counters());
         scope.spawn_on(home, async move {
-            let Newcomer { stream, peer, place, mut standing, displaced, handshake } = newcomer;
-            let must_prove = standing.must_prove();
-            let limit = if must_prove { limits.handshake.min(PROVING_TIME_MAX) } else { limits.handshake };
-            let shaken = handshake::shake(stream, &doors, limit);
+            let PendingConnection { stream, peer, permit, mut source, displaced, handshake } = pending;
+            let must_show_certificate = source.must_show_certificate();
+            let limit =
+                if must_show_certificate { limits.handshake.min(PROVING_TIME_MAX) } else { limits.handshake };
+            let done = handshake::accept(stream, &tls, limit);
             // Both arms are cancel-safe: a handshake that is dropped closes its connection.
-            let shaken = tokio::select! {
-                shaken = shaken => shaken,
-                _ = displaced, if must_prove => Err(HandshakeError::Displaced),
+            let done = tokio::select! {
+                done = done => done,
+                _ = displaced, if must_show_certificate => Err(HandshakeError::Displaced),
             };
             drop(handshake);
-            match shaken {
-                Ok(Shaken { peer_certificates: None, .. }) if must_prove => {
-                    Counts::one_more(&counts.source_limited);
+            match done {
+                Ok(CompletedHandshake { peer_certificates: None, .. }) if must_show_certificate => {
+                    Counters::increment(&counters.source_limited);
                     debug!(%peer, "too many connections of its source, closed one without a certificate");
                 }
-                Ok(Shaken { stream, peer_certificates, spoken }) => {
-                    Counts::one_more(&counts.accepted);
+                Ok(CompletedHandshake { stream, peer_certificates, protocol }) => {
+                    Counters::increment(&counters.accepted);
                     if peer_certificates.is_some() {
-                        standing.certified();
+                        source.certified();
                     }
-                    let place = Place { _place: place, _standing: Some(standing) };
-                    accepted(Accepted { stream, peer, peer_certificates, spoken, home, place }).await;
+                    let permit = ConnectionPermit { _permit: permit, _source: Some(source) };
+                    accepted(AcceptedConnection { stream, peer, peer_certificates, protocol, home, permit })
+                        .await;
                 }
                 Err(error) => {
-                    Counts::one_more(&counts.handshake_failed);
+                    Counters::increment(&counters.handshake_failed);
                     debug!(%peer, error = %daemon::chain(&error), "handshake failed");
                 }
             }
@@ -337,33 +344,33 @@ impl Listener {
 }
 
 /// A connection before its handshake.
-struct Newcomer {
+struct PendingConnection {
     stream: TcpStream,
     peer: SocketAddr,
-    place: OwnedSemaphorePermit,
-    standing: Standing,
-    /// Resolves when another of its source takes its place, where it has to prove itself.
+    permit: OwnedSemaphorePermit,
+    source: SourceGuard,
+    /// Resolves when another of its source takes its permit, where it has to prove itself.
     displaced: oneshot::Receiver<()>,
     handshake: OwnedSemaphorePermit,
 }
 
-impl Standing {
-    fn must_prove(&self) -> bool {
-        self.knock.is_some_and(Knock::must_prove)
+impl SourceGuard {
+    fn must_show_certificate(&self) -> bool {
+        self.admission.is_some_and(SourceAdmission::must_show_certificate)
     }
 
     /// A certificate was shown: it takes nothing of its source any more.
     fn certified(&mut self) {
-        if let (Some(knock), Some(mut sources)) = (self.knock.take(), self.counts.sources()) {
-            sources.certified(knock, Instant::now());
+        if let (Some(admission), Some(mut sources)) = (self.admission.take(), self.counters.sources()) {
+            sources.certified(admission, Instant::now());
         }
     }
 }
 
-impl Drop for Standing {
+impl Drop for SourceGuard {
     fn drop(&mut self) {
-        if let (Some(knock), Some(mut sources)) = (self.knock.take(), self.counts.sources()) {
-            sources.left(knock);
+        if let (Some(admission), Some(mut sources)) = (self.admission.take(), self.counters.sources()) {
+            sources.released(admission);
         }
     }
 }

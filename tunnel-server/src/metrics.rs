@@ -292,7 +292,7 @@ pub fn certificates(used_for: &'static str, certificates: &[CertificateDer<'_>])
 }
 
 /// What a tunnel has carried and lost.
-pub fn figures(tunnel: &Tunnel) -> Figures {
+pub fn link_figures(tunnel: &Tunnel) -> Figures {
     let link = tunnel.link();
     Figures {
         round_trip: link.round_trip,
@@ -320,7 +320,7 @@ pub fn tunnel_ended(ended: &TunnelEnded) {
 }
 
 /// Counts a connection that came to no tunnel.
-pub fn greeting_failed(error: &GreetError) {
+pub fn handshake_failed(error: &GreetError) {
     let reason = match error {
         GreetError::TooSlow => "too_slow",
         GreetError::Handshake(_) => "handshake",
@@ -331,7 +331,7 @@ pub fn greeting_failed(error: &GreetError) {
 }
 
 /// Counts a greeted tunnel for which the registry has no place.
-pub fn tunnel_without_place() {
+pub fn tunnel_over_limit() {
     counter!(GREETINGS_FAILED, "reason" => "full").increment(1);
 }
 

@@ -24,7 +24,7 @@ use crate::directory::{DialBearer, DialToken, DialTokenEntry, Directory};
 use crate::exchanges::Live;
 use crate::identity::{Caller, Credential};
 use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard};
-use crate::listener::failed_attempts::Failures;
+use crate::listener::failed_attempts::FailedAttempts;
 use crate::metrics;
 
 pub use connect::LIMITS;
@@ -38,7 +38,7 @@ pub struct Proxy(Arc<Inner>);
 struct Inner {
     directory: Directory,
     dials: Dials,
-    failures: Failures,
+    failures: FailedAttempts,
     failures_max: u32,
     exchanges: Exchanges,
     scope: Scope,
@@ -66,7 +66,7 @@ impl Proxy {
     #[must_use]
     pub fn new(directory: Directory, dials: Dials, scope: Scope) -> Self {
         let failures_max = dials.limiter().limits().source.failed_logins;
-        let failures = Failures::new(failures_max);
+        let failures = FailedAttempts::new(failures_max);
         let exchanges = metrics::exchanges();
         Self(Arc::new(Inner { directory, dials, failures, failures_max, exchanges, scope }))
     }

@@ -21,13 +21,19 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use transport::tls::Material;
-use tunnel_server::listener::{Accepted, Counts, Doors, Limits, Listener, SourceLimits, Spoken, tls};
+use tunnel_server::listener::{
+    AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, PerSourceLimits, tls,
+};
 
 /// Longer than anything here takes; its end is a failure.
 const SOON: Duration = Duration::from_secs(20);
 
-const WAITS: Limits =
-    Limits { connections_max: 16, handshakes_max: 16, handshake: Duration::from_secs(600), source: None };
+const WAITS: ListenerLimits = ListenerLimits {
+    connections_max: 16,
+    handshakes_max: 16,
+    handshake: Duration::from_secs(600),
+    source: None,
+};
 
 #[tokio::test]
 async fn a_caller_without_a_certificate_gets_through_without_one() {
@@ -93,13 +99,15 @@ async fn no_session_is_ever_resumed() {
 #[tokio::test]
 async fn http2_is_preferred_and_http1_is_spoken_otherwise() {
     let mut door = Door::open(WAITS);
-    for (offered, spoken) in
-        [(&["http/1.1", "h2"][..], Spoken::Http2), (&["http/1.1"], Spoken::Http1), (&[], Spoken::Http1)]
-    {
+    for (offered, protocol) in [
+        (&["http/1.1", "h2"][..], AgreedProtocol::Http2),
+        (&["http/1.1"], AgreedProtocol::Http1),
+        (&[], AgreedProtocol::Http1),
+    ] {
         let mut config = door.caller(None, &version::TLS13);
         config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
         let _stream = door.connect(config).await.unwrap();
-        assert_eq!(door.next().await.spoken, spoken, "{offered:?}");
+        assert_eq!(door.next().await.protocol, protocol, "{offered:?}");
     }
 }
 
@@ -135,7 +143,7 @@ async fn who_offers_the_tunnels_protocol_comes_to_the_agents_door_and_to_its_ca(
 
     assert!(is_served(&mut stream).await);
     let seen = door.next().await;
-    assert_eq!((seen.spoken, seen.certificates), (Spoken::Tunnel, Some(vec![agent.certificate])));
+    assert_eq!((seen.protocol, seen.certificates), (AgreedProtocol::Tunnel, Some(vec![agent.certificate])));
 }
 
 #[tokio::test]
@@ -156,22 +164,22 @@ async fn callers_who_stall_in_the_handshake_hold_nobody_up() {
 
 #[tokio::test]
 async fn a_stalled_handshake_ends_at_its_deadline() {
-    let door = Door::open(Limits { handshake: Duration::from_millis(50), ..WAITS });
+    let door = Door::open(ListenerLimits { handshake: Duration::from_millis(50), ..WAITS });
     let mut silent = TcpStream::connect(door.address).await.unwrap();
 
     let ended = timeout(SOON, silent.read(&mut [0; 1])).await.expect("the deadline ends it");
 
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
-    assert_eq!(door.counts.now().handshake_failed, 1);
+    assert_eq!(door.counts.values().handshake_failed, 1);
 }
 
 #[tokio::test]
 async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
-    let door = Door::open(Limits { handshakes_max: 1, ..WAITS });
+    let door = Door::open(ListenerLimits { handshakes_max: 1, ..WAITS });
     let stalled = TcpStream::connect(door.address).await.unwrap();
 
     assert!(door.connect(door.caller(None, &version::TLS13)).await.is_err());
-    assert_eq!(door.counts.now().turned_away, 1);
+    assert_eq!(door.counts.values().turned_away, 1);
 
     // The place is free when the handshake is over, whatever came of it.
     drop(stalled);
@@ -187,7 +195,7 @@ async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
 
 #[tokio::test]
 async fn beyond_the_limit_of_connections_the_newest_is_closed_until_one_has_ended() {
-    let mut door = Door::open(Limits { connections_max: 1, ..WAITS });
+    let mut door = Door::open(ListenerLimits { connections_max: 1, ..WAITS });
     let first = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
     let seen = door.next().await;
 
@@ -196,13 +204,13 @@ async fn beyond_the_limit_of_connections_the_newest_is_closed_until_one_has_ende
     drop(first);
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
     assert!(door.connect(door.caller(None, &version::TLS13)).await.is_ok());
-    assert_eq!(door.counts.now().turned_away, 1);
+    assert_eq!(door.counts.values().turned_away, 1);
 }
 
 #[tokio::test]
 async fn beyond_its_sources_connections_only_who_shows_a_certificate_is_let_in() {
-    let source = Some(SourceLimits { connections: 1, rate: Rate { per_second: 1_000, burst: 1_000 } });
-    let mut door = Door::open(Limits { source, ..WAITS });
+    let source = Some(PerSourceLimits { connections: 1, rate: Rate { per_second: 1_000, burst: 1_000 } });
+    let mut door = Door::open(ListenerLimits { source, ..WAITS });
     let alice = door.callers.issue("alice");
     let nameless = || door.caller(None, &version::TLS13);
     let mut first = door.connect(nameless()).await.unwrap();
@@ -214,7 +222,7 @@ async fn beyond_its_sources_connections_only_who_shows_a_certificate_is_let_in()
 
     assert!(!beyond);
     assert!(is_served(&mut certified).await && is_served(&mut first).await);
-    assert_eq!((door.counts.now().source_limited, door.counts.now().source_most), (1, 1));
+    assert_eq!((door.counts.values().source_limited, door.counts.values().source_most), (1, 1));
     let seen = door.next().await;
     drop(first);
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
@@ -255,7 +263,7 @@ async fn a_new_tls_configuration_counts_from_the_next_handshake() {
 async fn a_port_in_use_is_named_with_its_key() {
     let door = Door::open(WAITS);
 
-    let error = Listener::bind("gateway.listen", door.address, Doors::default(), WAITS).unwrap_err();
+    let error = Listener::bind("gateway.listen", door.address, ListenerTls::default(), WAITS).unwrap_err();
 
     assert!(error.to_string().starts_with(&format!("gateway.listen: {} is already in use", door.address)));
 }
@@ -268,7 +276,7 @@ struct Door {
     callers: Authority,
     agents: Authority,
     tls: watch::Sender<Arc<rustls::ServerConfig>>,
-    counts: Arc<Counts>,
+    counts: Arc<Counters>,
     seen: mpsc::Receiver<Seen>,
 }
 
@@ -276,7 +284,7 @@ struct Door {
 struct Seen {
     peer: SocketAddr,
     certificates: Option<Vec<CertificateDer<'static>>>,
-    spoken: Spoken,
+    protocol: AgreedProtocol,
     /// Its receiver lives as long as the connection's place.
     ended: mpsc::Sender<()>,
 }
@@ -292,14 +300,15 @@ struct Issued {
 }
 
 impl Door {
-    fn open(limits: Limits) -> Self {
+    fn open(limits: ListenerLimits) -> Self {
         let (servers, callers) = (Authority::new(), Authority::new());
         let tls = watch::Sender::new(Arc::new(servers.server_config(&callers)));
         let any = "127.0.0.1:0".parse().unwrap();
         let agents = Authority::new();
-        let doors = Doors { callers: Some(tls.subscribe()), agents: Some(agents.agents_door(&servers)) };
+        let doors =
+            ListenerTls { callers: Some(tls.subscribe()), agents: Some(agents.agents_door(&servers)) };
         let listener = Listener::bind("gateway.listen", any, doors, limits).unwrap();
-        let (scope, address, counts) = (Scope::here(), listener.address(), listener.counts());
+        let (scope, address, counts) = (Scope::here(), listener.address(), listener.counters());
         let (tell, seen) = mpsc::channel(64);
         scope.spawn(listener.run(scope.clone(), move |accepted| echo(accepted, tell.clone())));
         Self { address, scope, servers, callers, agents, tls, counts, seen }
@@ -379,10 +388,11 @@ fn caller(
     }
 }
 
-async fn echo(accepted: Accepted, tell: mpsc::Sender<Seen>) {
-    let Accepted { mut stream, peer, peer_certificates, spoken, home: _, place } = accepted;
+async fn echo(accepted: AcceptedConnection, tell: mpsc::Sender<Seen>) {
+    let AcceptedConnection { mut stream, peer, peer_certificates, protocol, home: _, permit: place } =
+        accepted;
     let (ended, lives) = mpsc::channel(1);
-    tell.send(Seen { peer, certificates: peer_certificates, spoken, ended }).await.unwrap_or(());
+    tell.send(Seen { peer, certificates: peer_certificates, protocol, ended }).await.unwrap_or(());
     let mut byte = [0];
     while stream.read_exact(&mut byte).await.is_ok() && stream.write_all(&byte).await.is_ok() {
         stream.flush().await.unwrap_or(());
@@ -401,13 +411,13 @@ async fn is_served(stream: &mut TlsStream<TcpStream>) -> bool {
     timeout(SOON, asked).await.expect("an answer or an end")
 }
 
-async fn wait_for(counts: &Counts, reached: impl Fn(tunnel_server::listener::Tally) -> bool) {
+async fn wait_for(counts: &Counters, reached: impl Fn(tunnel_server::listener::CounterValues) -> bool) {
     let polled = async {
-        while !reached(counts.now()) {
+        while !reached(counts.values()) {
             tokio::task::yield_now().await;
         }
     };
     if timeout(SOON, polled).await.is_err() {
-        panic!("{:?}", counts.now());
+        panic!("{:?}", counts.values());
     }
 }

@@ -4,23 +4,28 @@ use crate::config::AgentLimits;
 
 /// What becomes of an agent that knocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entry {
-    Granted,
+pub(super) enum Admission {
+    Accept,
     /// It is asked to come again with a token that was sent to its address.
-    AddressFirst,
-    Refused,
+    Retry,
+    Refuse,
 }
 
-impl Entry {
+impl Admission {
     /// For one whose address is known to be its own or not, while so many handshakes are `in_progress`, and few came of late
     /// from where it comes, or not.
-    pub(super) fn of(limits: AgentLimits, in_progress: usize, is_validated: bool, is_easy: bool) -> Self {
+    pub(super) fn decide(
+        limits: AgentLimits,
+        in_progress: usize,
+        is_validated: bool,
+        is_within_rate: bool,
+    ) -> Self {
         if in_progress >= limits.handshakes {
-            Self::Refused
-        } else if (in_progress >= limits.unproved || !is_easy) && !is_validated {
-            Self::AddressFirst
+            Self::Refuse
+        } else if (in_progress >= limits.unproved || !is_within_rate) && !is_validated {
+            Self::Retry
         } else {
-            Self::Granted
+            Self::Accept
         }
     }
 }
@@ -35,18 +40,20 @@ mod tests {
             [AgentLimits::default(), AgentLimits { handshakes: 7, unproved: 3, ..AgentLimits::default() }]
         {
             for (in_progress, unproved, proved) in [
-                (0, Entry::Granted, Entry::Granted),
-                (limits.unproved - 1, Entry::Granted, Entry::Granted),
-                (limits.unproved, Entry::AddressFirst, Entry::Granted),
-                (limits.handshakes - 1, Entry::AddressFirst, Entry::Granted),
-                (limits.handshakes, Entry::Refused, Entry::Refused),
+                (0, Admission::Accept, Admission::Accept),
+                (limits.unproved - 1, Admission::Accept, Admission::Accept),
+                (limits.unproved, Admission::Retry, Admission::Accept),
+                (limits.handshakes - 1, Admission::Retry, Admission::Accept),
+                (limits.handshakes, Admission::Refuse, Admission::Refuse),
             ] {
-                let of = |is_validated, is_easy| Entry::of(limits, in_progress, is_validated, is_easy);
-                assert_eq!(of(false, true), unproved, "{in_progress}");
-                assert_eq!(of(true, true), proved, "{in_progress}");
-                assert_eq!(of(true, false), proved, "{in_progress} of many");
-                let of_many = if unproved == Entry::Granted { Entry::AddressFirst } else { unproved };
-                assert_eq!(of(false, false), of_many, "{in_progress} of many");
+                let decide = |is_validated, is_within_rate| {
+                    Admission::decide(limits, in_progress, is_validated, is_within_rate)
+                };
+                assert_eq!(decide(false, true), unproved, "{in_progress}");
+                assert_eq!(decide(true, true), proved, "{in_progress}");
+                assert_eq!(decide(true, false), proved, "{in_progress} of many");
+                let over_rate = if unproved == Admission::Accept { Admission::Retry } else { unproved };
+                assert_eq!(decide(false, false), over_rate, "{in_progress} of many");
             }
         }
     }

@@ -13,20 +13,20 @@ pub(super) const NETWORKS_MAX: usize = 4_096;
 
 /// What came of late.
 #[derive(Debug)]
-pub(super) struct Knocks {
+pub(super) struct HandshakeRate {
     limits: AgentLimits,
     all: Bucket,
     by_network: HashMap<IpAddr, Bucket>,
 }
 
-impl Knocks {
+impl HandshakeRate {
     /// Of which so many may begin easily as `limits` has it.
     pub(super) fn new(limits: AgentLimits, now: Instant) -> Self {
         Self { limits, all: Bucket::full(now), by_network: HashMap::new() }
     }
 
     /// Whether one more from `address` may begin without having shown that this is its own.
-    pub(super) fn is_easy(&mut self, address: IpAddr, now: Instant) -> bool {
+    pub(super) fn allows(&mut self, address: IpAddr, now: Instant) -> bool {
         let network = network(address);
         if !self.by_network.contains_key(&network) && self.by_network.len() >= NETWORKS_MAX {
             self.by_network.retain(|_, bucket| !bucket.is_full(now));
@@ -35,8 +35,8 @@ impl Knocks {
                 self.by_network.clear();
             }
         }
-        let of_network = self.by_network.entry(network).or_insert_with(|| Bucket::full(now));
-        of_network.take(self.limits.unproved_rate_of_network, now)
+        let network_bucket = self.by_network.entry(network).or_insert_with(|| Bucket::full(now));
+        network_bucket.take(self.limits.unproved_rate_of_network, now)
             && self.all.take(self.limits.unproved_rate, now)
     }
 }
@@ -60,38 +60,38 @@ mod tests {
 
     use super::*;
 
-    fn fresh() -> (Knocks, AgentLimits, Instant) {
+    fn fresh() -> (HandshakeRate, AgentLimits, Instant) {
         let (limits, now) = (AgentLimits::default(), Instant::now());
-        (Knocks::new(limits, now), limits, now)
+        (HandshakeRate::new(limits, now), limits, now)
     }
 
     #[test]
     fn a_network_from_which_many_knock_has_to_show_its_address_and_others_have_not() {
-        let (mut knocks, limits, now) = fresh();
+        let (mut rate, limits, now) = fresh();
         let burst = limits.unproved_rate_of_network.burst as usize;
-        let neighbour = |n: usize| IpAddr::from([192, 0, 2, u8::try_from(n % 250).unwrap()]);
+        let same_network = |n: usize| IpAddr::from([192, 0, 2, u8::try_from(n % 250).unwrap()]);
 
-        assert_eq!((0..1_000).filter(|n| knocks.is_easy(neighbour(*n), now)).count(), burst);
+        assert_eq!((0..1_000).filter(|n| rate.allows(same_network(*n), now)).count(), burst);
 
-        assert!(knocks.is_easy([192, 0, 3, 1].into(), now));
-        assert!(knocks.is_easy("2001:db8::1".parse().unwrap(), now));
+        assert!(rate.allows([192, 0, 3, 1].into(), now));
+        assert!(rate.allows("2001:db8::1".parse().unwrap(), now));
         let later = now + Duration::from_secs(1);
         let per_second = limits.unproved_rate_of_network.per_second as usize;
-        assert_eq!((0..1_000).filter(|n| knocks.is_easy(neighbour(*n), later)).count(), per_second);
+        assert_eq!((0..1_000).filter(|n| rate.allows(same_network(*n), later)).count(), per_second);
     }
 
     #[test]
     fn from_however_many_networks_they_come_so_many_begin_easily_and_no_more_networks_are_told_apart() {
-        let (mut knocks, limits, now) = fresh();
+        let (mut rate, limits, now) = fresh();
         let forged = |n: u32| IpAddr::from((n << 8).to_be_bytes());
 
-        let mut easy = 0;
+        let mut allowed = 0;
         for n in 0..20_000 {
-            easy += u32::from(knocks.is_easy(forged(n), now));
-            assert!(knocks.by_network.len() <= NETWORKS_MAX);
+            allowed += u32::from(rate.allows(forged(n), now));
+            assert!(rate.by_network.len() <= NETWORKS_MAX);
         }
 
-        assert_eq!(easy, limits.unproved_rate.burst);
+        assert_eq!(allowed, limits.unproved_rate.burst);
         assert_eq!(
             network("2001:db8:0:12ff::1".parse().unwrap()),
             network("2001:db8:0:1234::9".parse().unwrap())

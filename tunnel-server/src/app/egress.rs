@@ -12,8 +12,10 @@ use tracing::{debug, info, warn};
 use crate::config::{CertifiedPair, EGRESS_CONNECTIONS_MAX, Egress, EgressDoor, EgressTcp, EgressUnix};
 use crate::gateway::{Gateway, Places, WayIn};
 use crate::identity::{self, Authenticated, NotOfWayIn};
-use crate::listener::unix_socket::{LocalSocket, Reach};
-use crate::listener::{Accepted, Doors, Entered, Limits, Listener, accept_loop, tls};
+use crate::listener::unix_socket::{LocalSocket, SocketAccess};
+use crate::listener::{
+    AcceptedConnection, Listener, ListenerLimits, ListenerTls, PeerStream, accept_loop, tls,
+};
 
 /// A bound listener.
 pub(super) struct Way {
@@ -45,9 +47,12 @@ impl Way {
         let door = match door {
             EgressDoor::Tcp(tcp) => self::tcp(tcp, pair)?,
             EgressDoor::Unix(EgressUnix { path, uids }) => {
-                let reach =
-                    if uids.iter().all(|uid| is_ours(*uid)) { Reach::Owner } else { Reach::Everybody };
-                Door::Unix { socket: LocalSocket::bind("egress.uds.path", &path, reach).await?, uids }
+                let access = if uids.iter().all(|uid| is_ours(*uid)) {
+                    SocketAccess::Owner
+                } else {
+                    SocketAccess::Everybody
+                };
+                Door::Unix { socket: LocalSocket::bind("egress.uds.path", &path, access).await?, uids }
             }
         };
         Ok(Self { site, door })
@@ -95,13 +100,18 @@ fn tcp(tcp: EgressTcp, pair: &CertifiedPair) -> Result<Door, Failure> {
     let pair = certificate.as_ref().unwrap_or(pair);
     let tls =
         tls::for_way_in(pair.chain.clone(), pair.key.clone_key(), roots).map_err(Failure::misconfigured)?;
-    let listener = Listener::bind("egress.tcp.listen", listen, Doors::callers(tls), Limits::default())?;
+    let listener = Listener::bind(
+        "egress.tcp.listen",
+        listen,
+        ListenerTls::callers_only(tls),
+        ListenerLimits::default(),
+    )?;
     Ok(Door::Tcp { listener, client_name: client_name.into() })
 }
 
-async fn serve(accepted: Accepted, site: Site, client_name: Arc<str>, gateway: Gateway, log: Log) {
-    let (entered, _, place) = accepted.entered();
-    let Entered::Caller(stream) = entered else { return };
+async fn serve(accepted: AcceptedConnection, site: Site, client_name: Arc<str>, gateway: Gateway, log: Log) {
+    let (stream, _, permit) = accepted.into_peer_stream();
+    let PeerStream::Caller(stream) = stream else { return };
     let chain = stream.peer_certificates().unwrap_or_default();
     match identity::by_certificate(&site.name, chain, &client_name) {
         Ok(principal) => gateway.serve_way_in(stream, site.way_in(principal)).await,
@@ -110,18 +120,18 @@ async fn serve(accepted: Accepted, site: Site, client_name: Arc<str>, gateway: G
             site.refused(stream.peer(), &why);
         }
     }
-    drop(place);
+    drop(permit);
 }
 
 /// Accepts until the drain.
 async fn accept(socket: LocalSocket, uids: Arc<[u32]>, site: Site, gateway: Gateway, log: Log, scope: Scope) {
     let mut homes = scope.homes_in_turn();
-    let spawn = |(stream, _), place| {
+    let spawn = |(stream, _), permit| {
         let (site, gateway, log, uids) = (site.clone(), gateway.clone(), log.clone(), Arc::clone(&uids));
         let home = homes();
         scope.spawn_on(home, async move {
             serve_local(stream, &uids, site, gateway, log).await;
-            drop(place);
+            drop(permit);
         });
     };
     let refused =

@@ -13,7 +13,7 @@ use super::Bound;
 use crate::config::DoorLimits;
 use crate::directory;
 use crate::limits::{EXCHANGES_MAX, LimitUsage};
-use crate::listener::{Counts, Listener, Tally};
+use crate::listener::{CounterValues, Counters, Listener};
 use crate::metrics::{Census, Known};
 use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, WaitQueue};
 
@@ -22,12 +22,16 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, at_doors: DoorLimits, links:
     metrics.ask(move |lines| links.tell(lines, Instant::now()));
     let (registry, census) = (bound.registry.clone(), Census::default());
     metrics.ask(move |lines| tell_clusters(lines, &registry, &census));
-    let counts: Vec<_> =
-        [Some(&bound.listener), bound.agents.as_ref()].into_iter().flatten().map(Listener::counts).collect();
-    let reception = bound.reception.clone();
+    let counters: Vec<_> = [Some(&bound.listener), bound.agents.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(Listener::counters)
+        .collect();
+    let agent_listener = bound.agent_listener.clone();
     metrics.ask(move |lines| {
-        let tally = counts.iter().map(|counts| counts.now()).reduce(Tally::with).unwrap_or_default();
-        tell_doors(lines, &tally, reception.handshakes(), at_doors);
+        let values =
+            counters.iter().map(|counters| counters.values()).reduce(CounterValues::sum).unwrap_or_default();
+        tell_doors(lines, &values, agent_listener.handshakes(), at_doors);
     });
     let places = bound.gateway.places();
     metrics.ask(move |lines| tell_parking(lines, &places));
@@ -43,24 +47,24 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, at_doors: DoorLimits, links:
 }
 
 /// Has `metrics` ask the admin API's door to other machines at each scrape, if there is one.
-pub(super) fn ask_admins(metrics: &Metrics, counts: Option<Arc<Counts>>) {
+pub(super) fn ask_admins(metrics: &Metrics, counters: Option<Arc<Counters>>) {
     metrics.ask(move |lines| {
-        let tally = counts.as_ref().map(|counts| counts.now()).unwrap_or_default();
+        let values = counters.as_ref().map(|counters| counters.values()).unwrap_or_default();
         let help = "Connections to the admin API from other machines, by what became of them.";
-        tell_connections(lines, "tombolo_server_admin_connections_total", help, &tally);
+        tell_connections(lines, "tombolo_server_admin_connections_total", help, &values);
         let help = "Connections to the admin API from other machines that are open now.";
-        lines.gauge("tombolo_server_admin_connections_active", help).is(&[], tally.connections_open);
+        lines.gauge("tombolo_server_admin_connections_active", help).is(&[], values.connections_open);
     });
 }
 
-fn tell_connections(lines: &mut Lines, name: &str, help: &str, tally: &Tally) {
+fn tell_connections(lines: &mut Lines, name: &str, help: &str, values: &CounterValues) {
     lines
         .counter(name, help)
-        .is(&[("outcome", "accepted")], tally.accepted)
-        .is(&[("outcome", "turned_away")], tally.turned_away)
-        .is(&[("outcome", "handshake_failed")], tally.handshake_failed)
-        .is(&[("outcome", "accept_failed")], tally.accept_failed)
-        .is(&[("outcome", "source_limited")], tally.source_limited);
+        .is(&[("outcome", "accepted")], values.accepted)
+        .is(&[("outcome", "turned_away")], values.turned_away)
+        .is(&[("outcome", "handshake_failed")], values.handshake_failed)
+        .is(&[("outcome", "accept_failed")], values.accept_failed)
+        .is(&[("outcome", "source_limited")], values.source_limited);
 }
 
 fn tell_clusters(lines: &mut Lines, registry: &Registry, census: &Census) {
@@ -89,7 +93,7 @@ fn known(listed: &ClusterStatus) -> Known {
     Known { cluster: listed.cluster.clone(), connected: listed.is_reachable(), agents: agents.len() }
 }
 
-fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize, most: DoorLimits) {
+fn tell_doors(lines: &mut Lines, callers: &CounterValues, agents_shaking: usize, most: DoorLimits) {
     let help = "Connections at the TCP doors by what became of them: accepted, turned_away for want of a place, \
                 handshake_failed, accept_failed in the system, or source_limited for too many of its source and no \
                 certificate.";

@@ -28,7 +28,7 @@ use super::nonce::Nonce;
 use super::recorded::{self, Known};
 use super::{Inner, source};
 use crate::directory::{self, Agent, Answer, UnixSeconds};
-use crate::listener::failed_attempts::Failures;
+use crate::listener::failed_attempts::FailedAttempts;
 use crate::metrics;
 
 /// One connection's.
@@ -127,7 +127,7 @@ impl Desk {
         proto::enrollment::audience(&self.door.terms.trust_domain, cluster)
     }
 
-    fn listen(&self, failures: &Failures) -> Result<(), Status> {
+    fn listen(&self, failures: &FailedAttempts) -> Result<(), Status> {
         if failures.may_try(source(self.peer), Instant::now()) {
             return Ok(());
         }
@@ -137,7 +137,7 @@ impl Desk {
         ))
     }
 
-    fn key(&self, request: &[u8], failures: &Failures) -> Result<ProvenKey, Status> {
+    fn key(&self, request: &[u8], failures: &FailedAttempts) -> Result<ProvenKey, Status> {
         ProvenKey::of_csr(request).map_err(|error| {
             failures.failed(source(self.peer), Instant::now());
             Status::invalid_argument(error.to_string())
@@ -146,13 +146,13 @@ impl Desk {
 
     /// Tells of somebody of whom nothing is known that has refused them; what such do is summed up in the audit log. Outside there is
     /// one answer to each act for every reason.
-    fn stranger(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
+    fn stranger(&self, act: &str, reason: &str, whom: &str, failures: &FailedAttempts) {
         self.refused(act, reason, whom, failures);
         self.door.log.stranger(source(self.peer), Why::Refused);
     }
 
     /// Tells of somebody who is known what has refused them, in the audit log too.
-    async fn forbidden(&self, known: &Known<'_>, reason: &str, failures: &Failures) {
+    async fn forbidden(&self, known: &Known<'_>, reason: &str, failures: &FailedAttempts) {
         self.refused(known.verb(), reason, &known.whom(), failures);
         self.record_refusal(known, reason).await;
     }
@@ -173,7 +173,7 @@ impl Desk {
     }
 
     /// Counts a failure, and tells the server's own log of it.
-    fn refused(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
+    fn refused(&self, act: &str, reason: &str, whom: &str, failures: &FailedAttempts) {
         failures.failed(source(self.peer), Instant::now());
         metrics::enrolled("refused");
         info!(from = %self.peer, act, whom, reason, "somebody was refused a certificate");

@@ -13,13 +13,13 @@ use std::time::Instant;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 
-use crate::listener::failed_attempts::Failures;
+use crate::listener::failed_attempts::FailedAttempts;
 
 /// Tokens that were good and are remembered; beyond, the older half is forgotten.
 const GOOD_MAX: usize = 10_000;
 
 pub(super) struct Strangers {
-    failures: Failures,
+    failures: FailedAttempts,
     /// Keyed anew in each process, so that nobody can make a token that looks like another's.
     hasher: RandomState,
     good: Mutex<Good>,
@@ -35,7 +35,7 @@ struct Good {
 impl Strangers {
     /// Of whom so many may fail in a minute.
     pub(super) fn new(failures_max: u32) -> Self {
-        let (failures, hasher) = (Failures::new(failures_max), RandomState::new());
+        let (failures, hasher) = (FailedAttempts::new(failures_max), RandomState::new());
         Self { failures, hasher, good: Mutex::default() }
     }
 

@@ -8,13 +8,13 @@ use std::time::Instant;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::debug;
 
-use super::source_limits::{Entry, Sources};
-use super::{Limits, Standing};
+use super::source_limits::{SourceDecision, Sources};
+use super::{ListenerLimits, SourceGuard};
 
 /// Counters that only grow, and the places that are taken.
 #[derive(Debug)]
-pub struct Counts {
-    limits: Limits,
+pub struct Counters {
+    limits: ListenerLimits,
     pub(super) connections: Arc<Semaphore>,
     pub(super) handshakes: Arc<Semaphore>,
     pub(super) accepted: AtomicU64,
@@ -26,9 +26,9 @@ pub struct Counts {
     sources: Option<Mutex<Sources<oneshot::Sender<()>>>>,
 }
 
-/// The values of [`Counts`] at one time.
+/// The values of [`Counters`] at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct CounterValues {
     /// Connections that were handed over after their handshake.
     pub accepted: u64,
     /// Connections that were closed at once, because there were too many connections or handshakes.
@@ -47,10 +47,10 @@ pub struct Tally {
     pub handshakes_open: usize,
 }
 
-impl Tally {
+impl CounterValues {
     /// Of both doors.
     #[must_use]
-    pub fn with(self, other: Self) -> Self {
+    pub fn sum(self, other: Self) -> Self {
         Self {
             accepted: self.accepted + other.accepted,
             turned_away: self.turned_away + other.turned_away,
@@ -64,8 +64,8 @@ impl Tally {
     }
 }
 
-impl Counts {
-    pub(super) fn new(limits: Limits) -> Self {
+impl Counters {
+    pub(super) fn new(limits: ListenerLimits) -> Self {
         Self {
             limits,
             connections: Arc::new(Semaphore::new(limits.connections_max)),
@@ -81,34 +81,37 @@ impl Counts {
 
     /// The values now.
     #[must_use]
-    pub fn now(&self) -> Tally {
+    pub fn values(&self) -> CounterValues {
         // Each counter stands alone; nothing is derived from their order.
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Tally {
+        CounterValues {
             accepted: value(&self.accepted),
             turned_away: value(&self.turned_away),
             accept_failed: value(&self.accept_failed),
             handshake_failed: value(&self.handshake_failed),
             source_limited: value(&self.source_limited),
-            source_most: self.sources().map_or(0, |sources| sources.most()),
+            source_most: self.sources().map_or(0, |sources| sources.busiest()),
             connections_open: self.limits.connections_max - self.connections.available_permits(),
             handshakes_open: self.limits.handshakes_max - self.handshakes.available_permits(),
         }
     }
 
     /// One more connection from `peer`, with what resolves when another takes its place; `None` where its source has too many.
-    pub(super) fn knock(self: &Arc<Self>, peer: SocketAddr) -> Option<(Standing, oneshot::Receiver<()>)> {
+    pub(super) fn admit_source(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+    ) -> Option<(SourceGuard, oneshot::Receiver<()>)> {
         let (ends, displaced) = oneshot::channel();
         let Some(mut sources) = self.sources() else {
-            return Some((Standing { counts: Arc::clone(self), knock: None }, displaced));
+            return Some((SourceGuard { counters: Arc::clone(self), admission: None }, displaced));
         };
         // Whoever is displaced is dropped here, which ends its handshake.
-        match sources.knock(peer.ip(), ends, Instant::now()) {
-            Entry::Granted(knock, _) => {
-                Some((Standing { counts: Arc::clone(self), knock: Some(knock) }, displaced))
+        match sources.admit(peer.ip(), ends, Instant::now()) {
+            SourceDecision::Granted(admission, _) => {
+                Some((SourceGuard { counters: Arc::clone(self), admission: Some(admission) }, displaced))
             }
-            Entry::Refused => {
-                Self::one_more(&self.source_limited);
+            SourceDecision::Refused => {
+                Self::increment(&self.source_limited);
                 debug!(%peer, "too many connections of its source, closed a new one");
                 None
             }
@@ -120,7 +123,7 @@ impl Counts {
         Some(sources.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn one_more(counter: &AtomicU64) {
+    pub(super) fn increment(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }

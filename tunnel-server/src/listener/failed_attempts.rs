@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::source_limits::prefix;
-use super::windowed_counts::Tally;
+use super::windowed_counts::WindowedCounts;
 
 /// How long failures count.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
@@ -14,26 +14,26 @@ const SOURCES_MAX: usize = 4_096;
 
 /// The failures of late.
 #[derive(Debug)]
-pub(crate) struct Failures {
+pub(crate) struct FailedAttempts {
     /// Most failures of one source within [`WINDOW`]; whoever has failed so often is not listened to until it ends.
     max: u32,
-    sources: Tally<IpAddr>,
+    sources: WindowedCounts<IpAddr>,
 }
 
-impl Failures {
+impl FailedAttempts {
     /// None yet, of which a source may have so many.
     pub(crate) fn new(max: u32) -> Self {
-        Self { max, sources: Tally::new(WINDOW, SOURCES_MAX) }
+        Self { max, sources: WindowedCounts::new(WINDOW, SOURCES_MAX) }
     }
 
     /// Whether `source` is listened to.
     pub(crate) fn may_try(&self, source: IpAddr, now: Instant) -> bool {
-        self.sources.of(&prefix(source), now) < self.max
+        self.sources.count(&prefix(source), now) < self.max
     }
 
     /// What the source has that has failed most.
     pub(crate) fn most(&self, now: Instant) -> usize {
-        self.sources.most(now) as usize
+        self.sources.max(now) as usize
     }
 
     /// Notes that `source` has failed.
@@ -50,15 +50,15 @@ mod tests {
 
     #[test]
     fn who_failed_too_often_is_not_listened_to_for_a_while_and_others_are() {
-        let (failures, now) = (Failures::new(FAILURES_MAX), Instant::now());
-        let (guesser, neighbour) = ("2001:db8::1".parse().unwrap(), "2001:db8:0:1::1".parse().unwrap());
+        let (failures, now) = (FailedAttempts::new(FAILURES_MAX), Instant::now());
+        let (guesser, other_network) = ("2001:db8::1".parse().unwrap(), "2001:db8:0:1::1".parse().unwrap());
         for _ in 0..FAILURES_MAX {
             assert!(failures.may_try(guesser, now));
             failures.failed(guesser, now);
         }
         assert!(!failures.may_try(guesser, now));
         assert!(!failures.may_try("2001:db8::2".parse().unwrap(), now), "the same network");
-        assert!(failures.may_try(neighbour, now));
+        assert!(failures.may_try(other_network, now));
         assert!(failures.may_try(guesser, now + WINDOW));
         failures.failed(guesser, now + WINDOW);
         assert!(failures.may_try(guesser, now + WINDOW));
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_most_that_a_source_has_failed_is_told_while_it_counts() {
-        let (failures, now) = (Failures::new(FAILURES_MAX), Instant::now());
+        let (failures, now) = (FailedAttempts::new(FAILURES_MAX), Instant::now());
         assert_eq!(failures.most(now), 0);
         for source in ["10.0.0.1", "10.0.0.2", "2001:db8::1", "10.0.0.2", "2001:db8::2", "2001:db8::3"] {
             failures.failed(source.parse().unwrap(), now);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn no_more_sources_than_the_limit_are_remembered() {
-        let (failures, now) = (Failures::new(1), Instant::now());
+        let (failures, now) = (FailedAttempts::new(1), Instant::now());
         let source = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
         for n in 0..=SOURCES_MAX {
             failures.failed(source(n), now + Duration::from_millis(n as u64));

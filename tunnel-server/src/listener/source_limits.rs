@@ -25,38 +25,38 @@ const PROVING_TIME_MIN: Duration = Duration::from_millis(1_500);
 /// For how long a source is trusted because somebody there has shown a certificate.
 const TRUSTED_FOR: Duration = Duration::from_secs(600);
 
-/// Most sources that are known, twice as many as there are connections; beyond, one without a connection is forgotten.
+/// Most sources that are by_prefix, twice as many as there are connections; beyond, one without a connection is forgotten.
 pub(super) const SOURCES_MAX: usize = 20_000;
 
 /// What one source may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceLimits {
+pub struct PerSourceLimits {
     /// Connections of callers who showed no certificate.
     pub connections: usize,
     /// New connections, whoever they are of.
     pub rate: Rate,
 }
 
-/// The sources that are known. `T` ends a handshake when it is dropped.
+/// The sources that are by_prefix. `T` ends a handshake when it is dropped.
 #[derive(Debug)]
 pub(super) struct Sources<T> {
-    limits: SourceLimits,
-    known: HashMap<IpAddr, Source<T>>,
-    knocks: u64,
+    limits: PerSourceLimits,
+    by_prefix: HashMap<IpAddr, SourceState<T>>,
+    admitted: u64,
 }
 
 #[derive(Debug)]
-struct Source<T> {
+struct SourceState<T> {
     bucket: Bucket,
     /// Those let in without more ado, as long as they show no certificate.
     open: usize,
     /// Those that have to show one, the oldest first.
-    proving: VecDeque<Proving<T>>,
+    proving: VecDeque<PendingProof<T>>,
     trusted_until: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Proving<T> {
+struct PendingProof<T> {
     number: u64,
     since: Instant,
     ends: T,
@@ -64,7 +64,7 @@ struct Proving<T> {
 
 /// How a connection was let in, which [`Sources::left`] or [`Sources::certified`] is told once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Knock {
+pub(super) struct SourceAdmission {
     pub(super) source: IpAddr,
     lane: Lane,
 }
@@ -77,65 +77,65 @@ enum Lane {
 
 /// What becomes of a connection that comes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Entry<T> {
+pub(super) enum SourceDecision<T> {
     /// It is let in, maybe in the place of another, whose handshake ends.
-    Granted(Knock, Option<T>),
+    Granted(SourceAdmission, Option<T>),
     /// It is not.
     Refused,
 }
 
-impl Knock {
+impl SourceAdmission {
     /// Whether it has to show a certificate.
-    pub(super) fn must_prove(self) -> bool {
+    pub(super) fn must_show_certificate(self) -> bool {
         self.lane != Lane::Open
     }
 }
 
 impl<T> Sources<T> {
-    pub(super) fn new(limits: SourceLimits) -> Self {
-        Self { limits, known: HashMap::new(), knocks: 0 }
+    pub(super) fn new(limits: PerSourceLimits) -> Self {
+        Self { limits, by_prefix: HashMap::new(), admitted: 0 }
     }
 
     /// One more connection from `address`; `ends` ends its handshake when it is dropped.
-    pub(super) fn knock(&mut self, address: IpAddr, ends: T, now: Instant) -> Entry<T> {
+    pub(super) fn admit(&mut self, address: IpAddr, ends: T, now: Instant) -> SourceDecision<T> {
         let limits = self.limits;
-        self.knocks += 1;
-        let number = self.knocks;
+        self.admitted += 1;
+        let number = self.admitted;
         let prefix = prefix(address);
         self.make_room(prefix);
-        let source = self.known.entry(prefix).or_insert_with(|| Source::new(now));
+        let source = self.by_prefix.entry(prefix).or_insert_with(|| SourceState::new(now));
         let is_slow_enough = source.bucket.take(limits.rate, now);
         if is_slow_enough && source.open < limits.connections {
             source.open += 1;
-            return Entry::Granted(Knock { source: prefix, lane: Lane::Open }, None);
+            return SourceDecision::Granted(SourceAdmission { source: prefix, lane: Lane::Open }, None);
         }
         let is_trusted = source.trusted_until.is_some_and(|until| now < until);
         let max = if is_trusted { PROVING_TRUSTED_MAX } else { PROVING_MAX };
         let mut displaced = None;
         if source.proving.len() >= max {
             let had_time =
-                |oldest: &Proving<T>| now.saturating_duration_since(oldest.since) >= PROVING_TIME_MIN;
+                |oldest: &PendingProof<T>| now.saturating_duration_since(oldest.since) >= PROVING_TIME_MIN;
             if !source.proving.front().is_some_and(had_time) {
-                return Entry::Refused;
+                return SourceDecision::Refused;
             }
             displaced = source.proving.pop_front().map(|oldest| oldest.ends);
         }
-        source.proving.push_back(Proving { number, since: now, ends });
-        Entry::Granted(Knock { source: prefix, lane: Lane::Proving(number) }, displaced)
+        source.proving.push_back(PendingProof { number, since: now, ends });
+        SourceDecision::Granted(SourceAdmission { source: prefix, lane: Lane::Proving(number) }, displaced)
     }
 
     /// It has shown a certificate that was verified: from now on it takes nothing of its source.
-    pub(super) fn certified(&mut self, knock: Knock, now: Instant) {
-        self.left(knock);
-        if let Some(source) = self.known.get_mut(&knock.source) {
+    pub(super) fn certified(&mut self, admission: SourceAdmission, now: Instant) {
+        self.released(admission);
+        if let Some(source) = self.by_prefix.get_mut(&admission.source) {
             source.trusted_until = Some(now + TRUSTED_FOR);
         }
     }
 
     /// It has ended, and has shown none.
-    pub(super) fn left(&mut self, knock: Knock) {
-        let Some(source) = self.known.get_mut(&knock.source) else { return };
-        match knock.lane {
+    pub(super) fn released(&mut self, admission: SourceAdmission) {
+        let Some(source) = self.by_prefix.get_mut(&admission.source) else { return };
+        match admission.lane {
             Lane::Open => source.open = source.open.saturating_sub(1),
             // Who was displaced is no more in it.
             Lane::Proving(number) => source.proving.retain(|proving| proving.number != number),
@@ -143,27 +143,27 @@ impl<T> Sources<T> {
     }
 
     /// What the source has that has most connections without a certificate.
-    pub(super) fn most(&self) -> usize {
-        self.known.values().map(|source| source.open).max().unwrap_or_default()
+    pub(super) fn busiest(&self) -> usize {
+        self.by_prefix.values().map(|source| source.open).max().unwrap_or_default()
     }
 
     /// Makes room for one more, if it is one more.
     fn make_room(&mut self, prefix: IpAddr) {
-        if self.known.len() < SOURCES_MAX || self.known.contains_key(&prefix) {
+        if self.by_prefix.len() < SOURCES_MAX || self.by_prefix.contains_key(&prefix) {
             return;
         }
         // Any of them: who comes from very many sources must not make this slow.
-        let idle = self.known.iter().find(|(_, source)| source.is_idle()).map(|(prefix, _)| *prefix);
-        idle.map(|idle| self.known.remove(&idle));
+        let idle = self.by_prefix.iter().find(|(_, source)| source.is_idle()).map(|(prefix, _)| *prefix);
+        idle.map(|idle| self.by_prefix.remove(&idle));
     }
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.known.len()
+        self.by_prefix.len()
     }
 }
 
-impl<T> Source<T> {
+impl<T> SourceState<T> {
     fn new(now: Instant) -> Self {
         let (bucket, proving) = (Bucket::full(now), VecDeque::new());
         Self { bucket, open: 0, proving, trusted_until: None }
@@ -189,59 +189,62 @@ pub(crate) fn prefix(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const LIMITS: SourceLimits = SourceLimits { connections: 5, rate: Rate { per_second: 10, burst: 10 } };
+    const LIMITS: PerSourceLimits =
+        PerSourceLimits { connections: 5, rate: Rate { per_second: 10, burst: 10 } };
 
     #[test]
     fn beyond_a_sources_connections_or_its_pace_a_certificate_has_to_be_shown_and_others_are_let_in() {
         let (mut sources, now) = (Sources::new(LIMITS), Instant::now());
         let [busy, same, other] =
             ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"].map(|a| a.parse().unwrap());
-        let held: Vec<Knock> = (0..5).map(|_| granted(&mut sources, busy, now)).collect();
-        assert!(held.iter().all(|knock| !knock.must_prove()));
+        let held: Vec<SourceAdmission> = (0..5).map(|_| granted(&mut sources, busy, now)).collect();
+        assert!(held.iter().all(|admission| !admission.must_show_certificate()));
 
-        assert!(granted(&mut sources, same, now).must_prove(), "the same network, one beyond");
-        assert!(!granted(&mut sources, other, now).must_prove());
-        sources.left(held[0]);
-        assert!(!granted(&mut sources, busy, now).must_prove(), "free again");
+        assert!(granted(&mut sources, same, now).must_show_certificate(), "the same network, one beyond");
+        assert!(!granted(&mut sources, other, now).must_show_certificate());
+        sources.released(held[0]);
+        assert!(!granted(&mut sources, busy, now).must_show_certificate(), "free again");
 
         let quick = "192.0.2.1".parse().unwrap();
         for _ in 0..10 {
-            let knock = granted(&mut sources, quick, now);
-            assert!(!knock.must_prove());
-            sources.left(knock);
+            let admission = granted(&mut sources, quick, now);
+            assert!(!admission.must_show_certificate());
+            sources.released(admission);
         }
-        assert!(granted(&mut sources, quick, now).must_prove(), "the eleventh at once");
+        assert!(granted(&mut sources, quick, now).must_show_certificate(), "the eleventh at once");
         let mapped = "::ffff:192.0.2.1".parse().unwrap();
-        assert!(granted(&mut sources, mapped, now).must_prove(), "the same address");
-        assert!(!granted(&mut sources, quick, now + Duration::from_secs(1)).must_prove());
+        assert!(granted(&mut sources, mapped, now).must_show_certificate(), "the same address");
+        assert!(!granted(&mut sources, quick, now + Duration::from_secs(1)).must_show_certificate());
     }
 
     #[test]
     fn who_shows_a_certificate_takes_nothing_of_its_source() {
         let (mut sources, now, nat) = (Sources::new(LIMITS), Instant::now(), "192.0.2.1".parse().unwrap());
         for _ in 0..1_000 {
-            let knock = granted(&mut sources, nat, now);
-            sources.certified(knock, now);
+            let admission = granted(&mut sources, nat, now);
+            sources.certified(admission, now);
         }
-        assert_eq!(sources.most(), 0);
-        assert!(sources.known.values().all(|source| source.proving.is_empty()));
+        assert_eq!(sources.busiest(), 0);
+        assert!(sources.by_prefix.values().all(|source| source.proving.is_empty()));
     }
 
     #[test]
     fn a_full_lane_lets_nobody_in_until_its_oldest_has_had_its_time_who_then_makes_place() {
         let (mut sources, now, nat) = (Sources::new(LIMITS), Instant::now(), "192.0.2.1".parse().unwrap());
         let flood = |sources: &mut Sources<u32>, now| {
-            (0..1_000).filter(|_| matches!(sources.knock(nat, 0, now), Entry::Granted(..))).count()
+            (0..1_000).filter(|_| matches!(sources.admit(nat, 0, now), SourceDecision::Granted(..))).count()
         };
         assert_eq!(flood(&mut sources, now), 5 + PROVING_MAX);
         let soon = now + PROVING_TIME_MIN - Duration::from_millis(1);
-        sources.known.values_mut().for_each(|source| source.open = LIMITS.connections);
-        assert_eq!(sources.knock(nat, 0, soon), Entry::Refused);
+        sources.by_prefix.values_mut().for_each(|source| source.open = LIMITS.connections);
+        assert_eq!(sources.admit(nat, 0, soon), SourceDecision::Refused);
 
         let later = now + PROVING_TIME_MIN;
-        let Entry::Granted(knock, Some(_)) = sources.knock(nat, 7, later) else { panic!("the oldest goes") };
-        assert!(knock.must_prove());
-        sources.certified(knock, later);
+        let SourceDecision::Granted(admission, Some(_)) = sources.admit(nat, 7, later) else {
+            panic!("the oldest goes")
+        };
+        assert!(admission.must_show_certificate());
+        sources.certified(admission, later);
 
         let came = flood(&mut sources, later);
         assert_eq!(
@@ -256,17 +259,17 @@ mod tests {
         let address = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
         let kept = granted(&mut sources, address(0), now);
         for n in 1..SOURCES_MAX + 1_000 {
-            let knock = granted(&mut sources, address(n), now + Duration::from_micros(n as u64));
-            sources.left(knock);
+            let admission = granted(&mut sources, address(n), now + Duration::from_micros(n as u64));
+            sources.released(admission);
             assert!(sources.len() <= SOURCES_MAX);
         }
-        assert!(sources.known.contains_key(&kept.source));
+        assert!(sources.by_prefix.contains_key(&kept.source));
     }
 
-    fn granted(sources: &mut Sources<u32>, address: IpAddr, now: Instant) -> Knock {
-        match sources.knock(address, 0, now) {
-            Entry::Granted(knock, _) => knock,
-            Entry::Refused => panic!("refused"),
+    fn granted(sources: &mut Sources<u32>, address: IpAddr, now: Instant) -> SourceAdmission {
+        match sources.admit(address, 0, now) {
+            SourceDecision::Granted(admission, _) => admission,
+            SourceDecision::Refused => panic!("refused"),
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 /// Who may come to a socket, as the file system sees it. The kernel says besides who came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum SocketAccess {
     /// This process's user, and root.
     Owner,
     /// Whoever finds it: the one who listens asks who it is.
@@ -23,7 +23,7 @@ pub enum Reach {
 const PATH_BYTES_MAX: usize = 107;
 
 /// How long a server that has the socket may take to show it.
-const KNOCK_MAX: Duration = Duration::from_secs(2);
+const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// A listening socket; its file is removed when this is dropped.
 pub struct LocalSocket {
@@ -38,12 +38,12 @@ pub struct LocalSocket {
 /// Removes the file if it is still ours: a successor may have put its own there.
 struct SocketFile {
     path: PathBuf,
-    stamp: Stamp,
+    identity: FileIdentity,
 }
 
 /// What tells a file from its successor under the same name; an inode's number alone may be used again.
 #[derive(PartialEq, Eq)]
-struct Stamp {
+struct FileIdentity {
     device: u64,
     inode: u64,
     changed: (i64, i64),
@@ -125,11 +125,11 @@ impl LocalSocket {
     /// # Errors
     ///
     /// [`SocketError`], which says what is in the way.
-    pub async fn bind(key: &'static str, path: &Path, reach: Reach) -> Result<Self, SocketError> {
-        Self::try_bind(path, reach).await.map_err(|fault| SocketError { key, fault })
+    pub async fn bind(key: &'static str, path: &Path, access: SocketAccess) -> Result<Self, SocketError> {
+        Self::try_bind(path, access).await.map_err(|fault| SocketError { key, fault })
     }
 
-    async fn try_bind(path: &Path, reach: Reach) -> Result<Self, SocketFault> {
+    async fn try_bind(path: &Path, access: SocketAccess) -> Result<Self, SocketFault> {
         if path.as_os_str().len() > PATH_BYTES_MAX {
             return Err(SocketFault::TooLong(path.to_owned()));
         }
@@ -138,15 +138,15 @@ impl LocalSocket {
             return Err(SocketFault::NotAPath(path.to_owned()));
         };
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        make_folder(folder, reach)?;
+        make_folder(folder, access)?;
         let found = fs::metadata(folder).map_err(failed("look at", folder))?;
-        judge_folder(folder, reach, found.is_dir(), found.uid(), found.mode(), owner)?;
+        check_folder(folder, access, found.is_dir(), found.uid(), found.mode(), owner)?;
         clear(path).await?;
         let listener = UnixListener::bind(path).map_err(failed("listen at", path))?;
-        let mode = Permissions::from_mode(reach.socket_mode());
+        let mode = Permissions::from_mode(access.socket_mode());
         fs::set_permissions(path, mode).map_err(failed("close to others", path))?;
         let made = fs::symlink_metadata(path).map_err(failed("look at", path))?;
-        let file = SocketFile { path: path.to_owned(), stamp: Stamp::of(&made) };
+        let file = SocketFile { path: path.to_owned(), identity: FileIdentity::from_metadata(&made) };
         Ok(Self { file, listener, owner })
     }
 
@@ -157,22 +157,24 @@ impl LocalSocket {
     }
 }
 
-impl Stamp {
-    fn of(file: &Metadata) -> Self {
+impl FileIdentity {
+    fn from_metadata(file: &Metadata) -> Self {
         Self { device: file.dev(), inode: file.ino(), changed: (file.ctime(), file.ctime_nsec()) }
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|found| Stamp::of(&found) == self.stamp) {
+        if fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| FileIdentity::from_metadata(&found) == self.identity)
+        {
             // Where it cannot be removed, the next server replaces it.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-impl Reach {
+impl SocketAccess {
     /// The folder's mode where it is made, and the most that it may have: nobody else puts another socket in the place of ours.
     fn folder_mode(self) -> u32 {
         match self {
@@ -190,10 +192,10 @@ impl Reach {
     }
 }
 
-/// Whether a folder of this owner and mode keeps those from the socket in it who are not to reach it.
-fn judge_folder(
+/// Whether a folder of this owner and mode keeps those from the socket in it who are not to access it.
+fn check_folder(
     folder: &Path,
-    reach: Reach,
+    access: SocketAccess,
     is_folder: bool,
     uid: u32,
     mode: u32,
@@ -207,19 +209,19 @@ fn judge_folder(
         return Err(SocketFault::Foreign { folder, uid, owner });
     }
     let mode = mode & 0o777;
-    let wanted = reach.folder_mode();
+    let wanted = access.folder_mode();
     if mode & !wanted != 0 {
         return Err(SocketFault::Open { folder, mode, wanted });
     }
     Ok(())
 }
 
-fn make_folder(folder: &Path, reach: Reach) -> Result<(), SocketFault> {
+fn make_folder(folder: &Path, access: SocketAccess) -> Result<(), SocketFault> {
     if let Some(parent) = folder.parent() {
         // Parents get the usual mode: others live beside us.
         fs::create_dir_all(parent).map_err(failed("create", parent))?;
     }
-    match DirBuilder::new().mode(reach.folder_mode()).create(folder) {
+    match DirBuilder::new().mode(access.folder_mode()).create(folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed("create", folder)(error)),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -233,10 +235,10 @@ async fn clear(path: &Path) -> Result<(), SocketFault> {
         Ok(found) if !found.file_type().is_socket() => return Err(SocketFault::NotASocket(path.to_owned())),
         Ok(_) => {}
     }
-    let Ok(knocked) = timeout(KNOCK_MAX, UnixStream::connect(path)).await else {
+    let Ok(connected) = timeout(CONNECT_MAX, UnixStream::connect(path)).await else {
         return Err(SocketFault::Live(path.to_owned()));
     };
-    match knocked.map_err(|error| (error.kind(), error)) {
+    match connected.map_err(|error| (error.kind(), error)) {
         // A full queue, too, is somebody's.
         Ok(_) | Err((ErrorKind::WouldBlock, _)) => Err(SocketFault::Live(path.to_owned())),
         Err((ErrorKind::NotFound, _)) => Ok(()),

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 /// What each has done since its window began.
 #[derive(Debug)]
-pub(crate) struct Tally<K> {
+pub(crate) struct WindowedCounts<K> {
     /// How long what was done counts.
     window: Duration,
-    /// Of how many it is remembered; beyond, the one whose window began first is forgotten.
-    remembered: usize,
+    /// Of how many it is capacity; beyond, the one whose window began first is forgotten.
+    capacity: usize,
     windows: Mutex<HashMap<K, Window>>,
 }
 
@@ -21,48 +21,48 @@ struct Window {
     count: u32,
 }
 
-impl<K: Eq + Hash + Clone> Tally<K> {
+impl<K: Eq + Hash + Clone> WindowedCounts<K> {
     /// Nobody has done anything yet.
-    pub(crate) fn new(window: Duration, remembered: usize) -> Self {
-        Self { window, remembered, windows: Mutex::default() }
+    pub(crate) fn new(window: Duration, capacity: usize) -> Self {
+        Self { window, capacity, windows: Mutex::default() }
     }
 
     /// How often it has done it.
-    pub(crate) fn of(&self, who: &K, now: Instant) -> u32 {
+    pub(crate) fn count(&self, key: &K, now: Instant) -> u32 {
         let windows = self.lock();
-        windows.get(who).filter(|window| self.holds(window, now)).map_or(0, |window| window.count)
+        windows.get(key).filter(|window| self.is_current(window, now)).map_or(0, |window| window.count)
     }
 
     /// How often the one has that did it most.
-    pub(crate) fn most(&self, now: Instant) -> u32 {
+    pub(crate) fn max(&self, now: Instant) -> u32 {
         let windows = self.lock();
         windows
             .values()
-            .filter(|window| self.holds(window, now))
+            .filter(|window| self.is_current(window, now))
             .map(|window| window.count)
             .max()
             .unwrap_or(0)
     }
 
     /// Notes that it has done it.
-    pub(crate) fn add(&self, who: K, now: Instant) {
+    pub(crate) fn add(&self, key: K, now: Instant) {
         let mut windows = self.lock();
-        if !windows.contains_key(&who) && windows.len() >= self.remembered {
-            windows.retain(|_, window| self.holds(window, now));
-            let first = windows.iter().min_by_key(|(_, window)| window.since).map(|(who, _)| who.clone());
-            if let Some(first) = first.filter(|_| windows.len() >= self.remembered) {
+        if !windows.contains_key(&key) && windows.len() >= self.capacity {
+            windows.retain(|_, window| self.is_current(window, now));
+            let first = windows.iter().min_by_key(|(_, window)| window.since).map(|(key, _)| key.clone());
+            if let Some(first) = first.filter(|_| windows.len() >= self.capacity) {
                 windows.remove(&first);
             }
         }
         let new = Window { since: now, count: 0 };
-        let window = windows.entry(who).or_insert(new);
-        if !self.holds(window, now) {
+        let window = windows.entry(key).or_insert(new);
+        if !self.is_current(window, now) {
             *window = new;
         }
         window.count = window.count.saturating_add(1);
     }
 
-    fn holds(&self, window: &Window, now: Instant) -> bool {
+    fn is_current(&self, window: &Window, now: Instant) -> bool {
         now.saturating_duration_since(window.since) < self.window
     }
 
@@ -79,29 +79,29 @@ mod tests {
 
     #[test]
     fn what_was_done_counts_for_a_window_and_for_whoever_did_it() {
-        let (tally, now) = (Tally::new(WINDOW, 8), Instant::now());
+        let (counts, now) = (WindowedCounts::new(WINDOW, 8), Instant::now());
         for _ in 0..3 {
-            tally.add('a', now);
+            counts.add('a', now);
         }
-        tally.add('b', now + WINDOW / 2);
+        counts.add('b', now + WINDOW / 2);
 
-        assert_eq!([tally.of(&'a', now), tally.of(&'b', now), tally.of(&'c', now)], [3, 1, 0]);
-        assert_eq!(tally.most(now), 3);
-        assert_eq!([tally.of(&'a', now + WINDOW), tally.most(now + WINDOW)], [0, 1]);
-        tally.add('a', now + WINDOW);
-        assert_eq!(tally.of(&'a', now + WINDOW), 1, "another window begins with it");
+        assert_eq!([counts.count(&'a', now), counts.count(&'b', now), counts.count(&'c', now)], [3, 1, 0]);
+        assert_eq!(counts.max(now), 3);
+        assert_eq!([counts.count(&'a', now + WINDOW), counts.max(now + WINDOW)], [0, 1]);
+        counts.add('a', now + WINDOW);
+        assert_eq!(counts.count(&'a', now + WINDOW), 1, "another window begins with it");
     }
 
     #[test]
     fn no_more_are_remembered_than_may_be_and_who_began_first_is_forgotten() {
-        let (tally, now) = (Tally::new(WINDOW, 8), Instant::now());
+        let (counts, now) = (WindowedCounts::new(WINDOW, 8), Instant::now());
         for n in 0..=8_u64 {
-            tally.add(n, now + Duration::from_secs(n));
+            counts.add(n, now + Duration::from_secs(n));
         }
         let later = now + Duration::from_secs(9);
-        assert_eq!(tally.lock().len(), 8);
-        assert_eq!([tally.of(&0, later), tally.of(&1, later), tally.of(&8, later)], [0, 1, 1]);
-        tally.add(8, later);
-        assert_eq!(tally.of(&1, later), 1, "who is remembered takes nobody's place");
+        assert_eq!(counts.lock().len(), 8);
+        assert_eq!([counts.count(&0, later), counts.count(&1, later), counts.count(&8, later)], [0, 1, 1]);
+        counts.add(8, later);
+        assert_eq!(counts.count(&1, later), 1, "who is remembered takes nobody's place");
     }
 }

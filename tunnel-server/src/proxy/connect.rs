@@ -23,10 +23,10 @@ use super::{Asked, Proxy, Refusal, Served};
 use crate::dialing::admit::Refuses as _;
 use crate::dialing::local_stream::taken_back;
 use crate::dialing::reason_phrase;
-use crate::listener::{Accepted, Limits, Place};
+use crate::listener::{AcceptedConnection, ConnectionPermit, ListenerLimits};
 
 /// How many may come at once, and how quickly.
-pub const LIMITS: Limits = Limits {
+pub const LIMITS: ListenerLimits = ListenerLimits {
     connections_max: 10_000,
     handshakes_max: 1_000,
     handshake: Duration::from_secs(10),
@@ -44,12 +44,12 @@ const HEADERS_MAX: usize = 50;
 
 impl Proxy {
     /// Serves one connection to its end, or until it has become a connection to a target.
-    pub async fn serve_connection(self, accepted: Accepted) {
-        let Accepted { stream, peer, place, .. } = accepted;
-        let (scope, place) = (self.0.scope.clone(), Arc::new(place));
+    pub async fn serve_connection(self, accepted: AcceptedConnection) {
+        let AcceptedConnection { stream, peer, permit, .. } = accepted;
+        let (scope, permit) = (self.0.scope.clone(), Arc::new(permit));
         let service = service_fn(|request| {
-            let (proxy, place) = (self.clone(), Arc::clone(&place));
-            async move { Ok::<_, Infallible>(proxy.answer(peer, request, place).await) }
+            let (proxy, permit) = (self.clone(), Arc::clone(&permit));
+            async move { Ok::<_, Infallible>(proxy.answer(peer, request, permit).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -78,7 +78,7 @@ impl Proxy {
         &self,
         from: std::net::SocketAddr,
         request: Request<Incoming>,
-        place: Arc<Place>,
+        permit: Arc<ConnectionPermit>,
     ) -> Response<String> {
         let (user, token) = credential(request.headers()).unwrap_or_default();
         let target = request.uri().authority().map(ToString::to_string).unwrap_or_default();
@@ -94,7 +94,7 @@ impl Proxy {
                 let caller = hyper::upgrade::on(request);
                 let near =
                     async { taken_back::<TlsStream<TcpStream>>(caller.await.map_err(io::Error::other)?) };
-                connected.join(near, (held, place));
+                connected.join(near, (held, permit));
                 Response::new(String::new())
             }
             Err(refusal) => refused(&refusal),

@@ -3,7 +3,7 @@
 use super::*;
 
 async fn bind(path: &Path) -> Result<LocalSocket, SocketError> {
-    LocalSocket::bind("admin.socket", path, Reach::Owner).await
+    LocalSocket::bind("admin.socket", path, SocketAccess::Owner).await
 }
 
 fn mode(path: &Path) -> u32 {
@@ -24,18 +24,19 @@ async fn folder_and_socket_are_made_for_their_owner_alone_and_the_socket_goes_wi
 
 #[test]
 fn a_folder_is_taken_only_if_nobody_else_can_enter_it() {
-    let judge =
-        |is_folder, uid, mode| judge_folder(Path::new("/run/x"), Reach::Owner, is_folder, uid, mode, 1000);
-    assert!(judge(true, 1000, 0o40_700).is_ok());
-    assert!(judge(true, 1000, 0o40_500).is_ok());
+    let check = |is_folder, uid, mode| {
+        check_folder(Path::new("/run/x"), SocketAccess::Owner, is_folder, uid, mode, 1000)
+    };
+    assert!(check(true, 1000, 0o40_700).is_ok());
+    assert!(check(true, 1000, 0o40_500).is_ok());
     for open in [0o701, 0o710, 0o770, 0o755, 0o1777] {
-        assert!(matches!(judge(true, 1000, open), Err(SocketFault::Open { .. })), "{open:o}");
+        assert!(matches!(check(true, 1000, open), Err(SocketFault::Open { .. })), "{open:o}");
     }
     // Root's folder would do, but whoever made it so may not have meant us.
     for uid in [0, 1001] {
-        assert!(matches!(judge(true, uid, 0o700), Err(SocketFault::Foreign { .. })), "{uid}");
+        assert!(matches!(check(true, uid, 0o700), Err(SocketFault::Foreign { .. })), "{uid}");
     }
-    assert!(matches!(judge(false, 1000, 0o700), Err(SocketFault::NotAFolder(_))));
+    assert!(matches!(check(false, 1000, 0o700), Err(SocketFault::NotAFolder(_))));
 }
 
 #[tokio::test]
@@ -73,7 +74,7 @@ async fn a_dead_servers_socket_is_replaced_and_a_live_ones_is_not() {
 async fn what_is_no_socket_is_never_replaced() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("s/admin.sock");
-    make_folder(path.parent().unwrap(), Reach::Owner).unwrap();
+    make_folder(path.parent().unwrap(), SocketAccess::Owner).unwrap();
     fs::write(&path, "precious").unwrap();
 
     let refused = bind(&path).await.err().unwrap();
@@ -97,13 +98,14 @@ async fn a_path_has_the_kernels_limit() {
 async fn a_socket_for_others_is_in_a_folder_that_only_its_owner_can_change() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("s/egress.sock");
-    let socket = LocalSocket::bind("egress.uds.path", &path, Reach::Everybody).await.unwrap();
+    let socket = LocalSocket::bind("egress.uds.path", &path, SocketAccess::Everybody).await.unwrap();
     assert_eq!((mode(path.parent().unwrap()), mode(&path)), (0o755, 0o666));
     drop(socket);
 
     for writable in [0o775, 0o757, 0o777] {
         fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(writable)).unwrap();
-        let refused = LocalSocket::bind("egress.uds.path", &path, Reach::Everybody).await.err().unwrap();
+        let refused =
+            LocalSocket::bind("egress.uds.path", &path, SocketAccess::Everybody).await.err().unwrap();
         let said = refused.to_string();
         assert!(said.starts_with("egress.uds.path: ") && said.contains("chmod 755"), "{writable:o}: {said}");
     }

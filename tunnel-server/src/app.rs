@@ -30,7 +30,7 @@ use crate::listener::{
     AcceptedConnection, Listener, ListenerLimits, ListenerTls, PeerStream, PerSourceLimits, tls,
 };
 use crate::metrics;
-use crate::proxy::{self, Proxy, Socks};
+use crate::proxy::{self, DialProxy, SocksListener};
 use crate::registry::Registry;
 use crate::vip;
 
@@ -41,7 +41,7 @@ mod entry_points;
 mod reload;
 mod scrape;
 
-use entry_points::WaysIn;
+use entry_points::EntryPoints;
 
 /// What this program is called.
 pub const PRODUCT: Product =
@@ -62,7 +62,7 @@ pub fn changes(config: Config) -> Result<String, Failure> {
 }
 
 /// A server that has all its ports.
-pub struct Bound {
+pub struct BoundServer {
     probes: BoundProbes,
     starting: NotReady,
     listener: Listener,
@@ -77,11 +77,11 @@ pub struct Bound {
     admin: Option<Admin>,
     /// Where agents enroll, if they do.
     enrollment: Option<(Listener, Enrollment)>,
-    ways_in: WaysIn,
+    entry_points: EntryPoints,
     /// Where callers with dial tokens come, if they may.
-    proxy: Option<(Listener, Proxy)>,
+    proxy: Option<(Listener, DialProxy)>,
     /// The same by SOCKS5.
-    socks: Option<(Socks, Proxy)>,
+    socks: Option<(SocksListener, DialProxy)>,
 }
 
 /// The addresses that were bound.
@@ -95,7 +95,7 @@ pub struct Addresses {
     pub probes: SocketAddr,
 }
 
-impl Bound {
+impl BoundServer {
     /// Opens the state directory and binds every port. Serves nobody yet.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Bound {
         let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
         let probes = Probes::bind(config.probes_listen, readiness, metrics.clone()).await?;
         note_certificates(&config);
-        let spawn: Arc<dyn transport::Spawn> = Arc::new(Attendants(scope.clone()));
+        let spawn: Arc<dyn transport::Spawn> = Arc::new(BackgroundSpawner(scope.clone()));
         let (listen, number) = (config.tunnel.listen, number(&config.server_id));
         let endpoint = Endpoint::serve(listen, config.tunnel_material(), &keys, number, Arc::clone(&spawn))
             .map_err(not_bound)?
@@ -121,10 +121,10 @@ impl Bound {
         let admission = admission(&mut config, &policy, &directory, scope)?;
         let doors = admin_doors(&mut config, scope)?;
         let enrollment = config.enrollment.take();
-        let ways_in = WaysIn::bind(&mut config, &directory).await?;
+        let entry_points = EntryPoints::bind(&mut config, &directory).await?;
         let proxy = config.proxy.take().map(proxy_listener).transpose()?;
         let socks = match config.socks {
-            Some(address) => Some(Socks::bind(address).await?),
+            Some(address) => Some(SocksListener::bind(address).await?),
             None => None,
         };
         let trust_bundle = follow_bundle(&config, scope);
@@ -135,7 +135,7 @@ impl Bound {
         let Config { parking, watches, limits, .. } = config;
         let terms = gateway::Terms { parking, watches, limits };
         let gateway = Gateway::new(admission, registry.clone(), terms, log.clone(), scope.clone());
-        let door = Proxy::new(directory.clone(), gateway.dials(), scope.clone());
+        let door = DialProxy::new(directory.clone(), gateway.dialer(), scope.clone());
         let socks = socks.map(|listener| (listener, door.clone()));
         let proxy = proxy.map(|listener| (listener, door));
         let (domain, server_id) = (config.trust_domain, config.server_id);
@@ -165,7 +165,7 @@ impl Bound {
             log,
             admin: None,
             enrollment,
-            ways_in,
+            entry_points,
             proxy,
             socks,
         };
@@ -220,12 +220,15 @@ impl Bound {
             Some(admin) => Some(admin.run(&scope)?),
             None => None,
         };
-        self.ways_in.run(&self.gateway, &self.log, &scope);
-        let hosts =
-            Hosts { gateway: self.gateway, agent_listener: self.agent_listener, scope: scope.clone() };
+        self.entry_points.run(&self.gateway, &self.log, &scope);
+        let handlers = ConnectionHandlers {
+            gateway: self.gateway,
+            agent_listener: self.agent_listener,
+            scope: scope.clone(),
+        };
         for listener in [Some(self.listener), self.agents].into_iter().flatten() {
-            let hosts = hosts.clone();
-            scope.spawn(listener.run(scope.clone(), move |accepted| hosts.clone().serve(accepted)));
+            let handlers = handlers.clone();
+            scope.spawn(listener.run(scope.clone(), move |accepted| handlers.clone().serve(accepted)));
         }
         if let Some((listener, door)) = self.proxy {
             info!(callers = %listener.address(), "callers with dial tokens may be connected to targets");
@@ -252,13 +255,13 @@ impl Bound {
 
 /// Who serves what comes by TCP.
 #[derive(Clone)]
-struct Hosts {
+struct ConnectionHandlers {
     gateway: Gateway,
     agent_listener: AgentListener,
     scope: Scope,
 }
 
-impl Hosts {
+impl ConnectionHandlers {
     async fn serve(self, accepted: AcceptedConnection) {
         let (stream, home, permit) = accepted.into_peer_stream();
         match stream {
@@ -435,9 +438,9 @@ fn not_bound(error: EndpointError) -> Failure {
 }
 
 /// Drivers of a carrier serve the work and are none: a drain does not wait for them.
-struct Attendants(Scope);
+struct BackgroundSpawner(Scope);
 
-impl transport::Spawn for Attendants {
+impl transport::Spawn for BackgroundSpawner {
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.0.attend(driver);
     }

@@ -34,11 +34,11 @@ use crate::exchanges::{Live, Table};
 use crate::identity::Caller;
 use crate::limits::Limiter;
 use crate::registry::{Registry, Route, WaitQueue};
-use local_stream::Near;
+use local_stream::LocalStream;
 
-pub use by_source::NotServed;
-pub use error::NotConnected;
-pub(crate) use resolve_cluster::Within;
+pub use by_source::EntryPointError;
+pub use error::DialError;
+pub(crate) use resolve_cluster::TargetScope;
 
 /// An agent answers whether it is connected within this time. Longer than what it gives a name and a target together.
 pub const REPLY_MAX: Duration = Duration::from_secs(15);
@@ -49,12 +49,12 @@ const ROUTES_MAX: usize = 3;
 /// Bytes that a connection holds in each direction.
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// Dials for the doors. Clones are the same.
+/// Dialer for the doors. Clones are the same.
 #[derive(Clone)]
-pub struct Dials(Arc<Parts>);
+pub struct Dialer(Arc<DialerParts>);
 
-/// What dials are made of.
-pub(crate) struct Parts {
+/// What dialer are made of.
+pub(crate) struct DialerParts {
     pub(crate) registry: Registry,
     pub(crate) policy: Policy,
     pub(crate) delegation: Delegation,
@@ -64,23 +64,23 @@ pub(crate) struct Parts {
     pub(crate) stalls: Stalls,
     /// How much each caller and each cluster may have.
     pub(crate) limiter: Limiter,
-    /// In which dials wait for clusters that are away.
-    pub(crate) places: WaitQueue,
+    /// In which dialer wait for clusters that are away.
+    pub(crate) wait_queue: WaitQueue,
     /// For how long.
-    pub(crate) patience: Duration,
+    pub(crate) park_timeout: Duration,
     pub(crate) scope: Scope,
 }
 
 /// A stream at whose other end is a target.
-pub(crate) struct Connected {
+pub(crate) struct TargetStream {
     route: Route,
     stream: Observed,
     record: Record,
     scope: Scope,
 }
 
-impl Dials {
-    pub(crate) fn new(parts: Parts) -> Self {
+impl Dialer {
+    pub(crate) fn new(parts: DialerParts) -> Self {
         Self(Arc::new(parts))
     }
 
@@ -100,22 +100,24 @@ impl Dials {
     pub(crate) async fn permit(
         &self,
         caller: &Caller,
-        within: Within,
+        scope: TargetScope,
         target: Target,
-    ) -> Result<(Permit<Dial>, Live), NotConnected> {
-        let Parts { registry, policy, delegation, table, .. } = &*self.0;
+    ) -> Result<(Permit<Dial>, Live), DialError> {
+        let DialerParts { registry, policy, delegation, table, .. } = &*self.0;
         table.admits(caller)?;
-        let permit = match within {
-            Within::Cluster(cluster) => {
+        let permit = match scope {
+            TargetScope::Cluster(cluster) => {
                 let facts = ClusterFacts { labels: registry.directory().labels(&cluster) };
                 let allowed = policy.snapshot().authorize_dial(caller, Dial { cluster, target }, &facts)?;
                 delegation.grant(allowed).await?
             }
-            Within::OneOf(clusters, networks) => self.meant(caller, (&clusters, &networks), &target).await?,
+            TargetScope::OneOf(clusters, networks) => {
+                self.resolve_cluster(caller, (&clusters, &networks), &target).await?
+            }
         };
         let Dial { cluster, target } = permit.what();
         if !registry.directory().may_advertise(cluster, target) {
-            return Err(NotConnected::NotOfCluster(cluster.clone(), target.clone()));
+            return Err(DialError::NotOfCluster(cluster.clone(), target.clone()));
         }
         let live = table.enter(&permit)?;
         Ok((permit, live))
@@ -129,31 +131,31 @@ impl Dials {
         &self,
         recorded: &Recorded<Dial>,
         audit_id: &str,
-    ) -> Result<Connected, NotConnected> {
+    ) -> Result<TargetStream, DialError> {
         // Both arms are cancel-safe: a stream that is dropped is aborted.
         tokio::select! {
-            connected = self.connected(recorded, audit_id) => connected,
+            connected = self.dial(recorded, audit_id) => connected,
             why = recorded.record().ended() => Err(why.into()),
         }
     }
 
-    async fn connected(&self, recorded: &Recorded<Dial>, audit_id: &str) -> Result<Connected, NotConnected> {
+    async fn dial(&self, recorded: &Recorded<Dial>, audit_id: &str) -> Result<TargetStream, DialError> {
         let Dial { cluster, target } = recorded.permit().what();
         let open = StreamOpen::dial(target.to_string(), audit_id.to_owned());
-        let until = Instant::now() + self.0.patience;
+        let until = Instant::now() + self.0.park_timeout;
         for _ in 0..ROUTES_MAX {
-            let route = self.0.registry.route_within(cluster, until, &self.0.places).await?;
+            let route = self.0.registry.route_within(cluster, until, &self.0.wait_queue).await?;
             if !route.advertises(target) {
-                return Err(NotConnected::NotAdvertised(cluster.clone(), target.clone()));
+                return Err(DialError::NotAdvertised(cluster.clone(), target.clone()));
             }
-            // Behind the wait, which may have been long.
+            // PrefixedStream the wait, which may have been long.
             recorded.record().may_open()?;
             match route.tunnel.open(&open).await {
                 Ok(mut stream) => {
                     recorded.record().carried(&route, stream.verdict());
                     let reply = timeout(REPLY_MAX, stream.read_reply()).await;
                     let verdict = stream.verdict();
-                    let address = judged(cluster, target, reply.ok(), verdict.heard())?;
+                    let address = dial_outcome(cluster, target, reply.ok(), verdict.heard())?;
                     recorded.record().connected(address);
                     let about = About {
                         tunnel: route.number,
@@ -164,7 +166,7 @@ impl Dials {
                     };
                     let stream = self.0.stalls.observe(stream, about);
                     let (record, scope) = (recorded.record().clone(), self.0.scope.clone());
-                    return Ok(Connected { route, stream, record, scope });
+                    return Ok(TargetStream { route, stream, record, scope });
                 }
                 Err(error) => {
                     debug!(%cluster, error = %chain(&error), "could not open a stream");
@@ -175,43 +177,43 @@ impl Dials {
                 }
             }
         }
-        Err(NotConnected::NoStream(cluster.clone()))
+        Err(DialError::NoStream(cluster.clone()))
     }
 }
 
 /// The address that the agent was connected to, if it was, by what it has said, if anything.
-fn judged(
+fn dial_outcome(
     cluster: &ClusterId,
     target: &Target,
     reply: Option<Result<DialReply, OpenFrameError>>,
     aborted: Option<AbortCode>,
-) -> Result<String, NotConnected> {
+) -> Result<String, DialError> {
     match (reply, aborted) {
         (Some(Ok(DialReply { outcome: Some(Outcome::Connected(connected)) })), _) => Ok(connected.address),
         (Some(Ok(DialReply { outcome: Some(Outcome::NotConnected(refused)) })), _) => {
-            Err(NotConnected::ByAgent(cluster.clone(), target.clone(), refused.reason()))
+            Err(DialError::ByAgent(cluster.clone(), target.clone(), refused.reason()))
         }
-        (None, _) => Err(NotConnected::Silent(cluster.clone())),
-        // Agents of before know of no dials.
-        (Some(_), Some(AbortCode::BadOpen)) => Err(NotConnected::OldAgent(cluster.clone())),
-        (Some(_), _) => Err(NotConnected::Lost(cluster.clone())),
+        (None, _) => Err(DialError::Silent(cluster.clone())),
+        // Agents of before know of no dialer.
+        (Some(_), Some(AbortCode::BadOpen)) => Err(DialError::OldAgent(cluster.clone())),
+        (Some(_), _) => Err(DialError::Lost(cluster.clone())),
     }
 }
 
-impl Connected {
+impl TargetStream {
     /// Moves bytes between `caller`, once it is there, and the target, on the tunnel's home, until both directions have ended,
     /// each on its own, or one breaks: then neither side takes it for an end. `held` is held until then.
-    pub(crate) fn join<C, E>(
+    pub(crate) fn relay<C, E>(
         self,
         caller: impl Future<Output = Result<C, E>> + Send + 'static,
-        held: impl Send + 'static,
+        guards: impl Send + 'static,
     ) where
-        C: Near,
+        C: LocalStream,
         E: std::error::Error + Send + 'static,
     {
         let Self { route, mut stream, record, scope } = self;
         scope.spawn_on(route.home, async move {
-            let _held = held;
+            let _guards = guards;
             let taking = stream.taking();
             let mut caller = match caller.await {
                 Ok(caller) => caller,
@@ -220,7 +222,7 @@ impl Connected {
                     return;
                 }
             };
-            caller.come_here();
+            caller.move_to_current_runtime();
             let mut caller = counted(caller, Some(record.clone()));
             let joined = copy_bidirectional_with_sizes(&mut caller, &mut stream, BUFFER_BYTES, BUFFER_BYTES);
             // What is cut here is meant to be cut.
@@ -245,11 +247,11 @@ mod tests {
     #[test]
     fn what_an_agent_says_or_does_not_is_told_apart() {
         let (cluster, target) = ("edge-a".parse().unwrap(), "10.0.0.1:80".parse().unwrap());
-        let judge = |reply, aborted| judged(&cluster, &target, reply, aborted);
+        let outcome_of = |reply, aborted| dial_outcome(&cluster, &target, reply, aborted);
         let broken = || Some(Err(OpenFrameError::Stream(std::io::ErrorKind::UnexpectedEof.into())));
         let refused = |reason| Some(Ok(DialReply::not_connected(reason)));
 
-        let connected = judge(Some(Ok(DialReply::connected("10.0.0.1:80".to_owned()))), None);
+        let connected = outcome_of(Some(Ok(DialReply::connected("10.0.0.1:80".to_owned()))), None);
         assert_eq!(connected.unwrap(), "10.0.0.1:80");
         for (reply, aborted, status, cause) in [
             (None, None, StatusCode::GATEWAY_TIMEOUT, "AgentSilent"),
@@ -265,7 +267,7 @@ mod tests {
             (refused(Reason::Timeout), None, StatusCode::GATEWAY_TIMEOUT, "TargetSilent"),
             (refused(Reason::Limit), None, StatusCode::SERVICE_UNAVAILABLE, "AgentFull"),
         ] {
-            let fault = judge(reply, aborted).unwrap_err();
+            let fault = outcome_of(reply, aborted).unwrap_err();
             assert_eq!((fault.status(), fault.cause()), (status, cause), "{fault}");
         }
     }

@@ -41,7 +41,7 @@ use tracing::{Span, debug, field};
 
 use crate::authz::{Delegation, Permit, Policy};
 use crate::config::{self, Limits, PARKED_MAX, Parking};
-use crate::dialing::{self, Dials, NotConnected, reason_phrase};
+use crate::dialing::{self, DialError, Dialer, reason_phrase};
 use crate::exchanges::record::{Recorded, Recorder};
 use crate::exchanges::stalls::Stalls;
 use crate::exchanges::{Live, Table};
@@ -115,7 +115,7 @@ struct Inner {
     shares: Limiter,
     strangers: Strangers,
     watches: Watches,
-    dials: Dials,
+    dials: Dialer,
     recorder: Recorder,
 }
 
@@ -161,14 +161,14 @@ impl Gateway {
         scope.attend(table.clone().keep_asking());
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
         metrics::describe_refusals(&Refusal::CAUSES);
-        metrics::describe_refusals(&NotConnected::CAUSES);
+        metrics::describe_refusals(&DialError::CAUSES);
         let stalls = Stalls::new();
         scope.attend(stalls.clone().watch());
         let recorder = Recorder::new(log, scope.clone());
         scope.attend(recorder.clone().watch(stalls.clone()));
         let places = registry::WaitQueue::new(parking.per_cluster, PARKED_MAX);
         let shares = Limiter::new(limits);
-        let dials = Dials::new(dialing::Parts {
+        let dials = Dialer::new(dialing::DialerParts {
             limiter: shares.clone(),
             registry: registry.clone(),
             policy: policy.clone(),
@@ -176,8 +176,8 @@ impl Gateway {
             table: table.clone(),
             recorder: recorder.clone(),
             stalls: stalls.clone(),
-            places: places.clone(),
-            patience: parking.limit,
+            wait_queue: places.clone(),
+            park_timeout: parking.limit,
             scope: scope.clone(),
         });
         let passage = Passage { registry, assertions, places, stalls, scope };
@@ -202,7 +202,7 @@ impl Gateway {
 
     /// What connects callers to targets, for other doors: within the limits of this one.
     #[must_use]
-    pub fn dials(&self) -> Dials {
+    pub fn dialer(&self) -> Dialer {
         self.0.dials.clone()
     }
 
@@ -235,7 +235,7 @@ impl Gateway {
         let mut response = served.unwrap_or_else(|refusal| {
             let mut answer = refused(&refusal);
             if connects {
-                reason_phrase::say(&refusal, &mut answer);
+                reason_phrase::set(&refusal, &mut answer);
             }
             answer
         });

@@ -1,4 +1,4 @@
-//! The door at which TLS passes through untouched, to the API server that its server name says.
+//! The service at which TLS passes through untouched, to the API server that its server name says.
 //!
 //! What somebody proves is proved inside TLS, to the API server. Here it is only known from where they come: so whoever comes is
 //! one principal, the way in itself, and only networks that are named may come at all.
@@ -19,47 +19,52 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::config::{self, Site};
-use crate::dialing::Dials;
-use crate::dialing::by_source::{self, ByPlace, Newcomer};
-use crate::dialing::reset_on_drop::Whole;
+use crate::dialing::Dialer;
+use crate::dialing::by_source::{self, AdmittedConnection, SourceEntryPoint};
+use crate::dialing::reset_on_drop::ResetOnDrop;
 use crate::limits::{LimitExceeded, LimitUsage};
 use crate::metrics;
-use client_hello::Hello;
+use client_hello::BufferedHello;
 
-pub use refusal::{Alert, Refusal};
+pub use refusal::{PassthroughRefusal, TlsAlert};
 
 /// A whole ClientHello arrives within this time.
 const HELLO_MAX: Duration = Duration::from_secs(10);
 
 /// A bound port at which nobody is answered yet.
-pub struct Passthrough {
+pub struct PassthroughListener {
     listener: TcpListener,
     address: SocketAddr,
-    way: ByPlace,
+    entry_point: SourceEntryPoint,
     servers: BTreeMap<String, Site>,
 }
 
 /// What connections have in common.
-struct Door {
-    way: ByPlace,
+struct PassthroughService {
+    entry_point: SourceEntryPoint,
     servers: BTreeMap<String, Site>,
-    dials: Dials,
+    dialer: Dialer,
     scope: Scope,
 }
 
-impl Passthrough {
+impl PassthroughListener {
     /// Takes the port.
     ///
     /// # Errors
     /// [`Failure`]: it is taken.
     pub async fn bind(config: config::Passthrough) -> Result<Self, Failure> {
-        let config::Passthrough { way, listen, servers } = config;
+        let config::Passthrough { way: entry_point, listen, servers } = config;
         let listener = listen::tcp("passthrough.listen", listen).await?;
         let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
-        metrics::describe_refusals(&Refusal::CAUSES);
+        metrics::describe_refusals(&PassthroughRefusal::CAUSES);
         let limits: [fn(usize) -> LimitExceeded; 2] =
             [LimitExceeded::PassthroughConnections, LimitExceeded::PassthroughSource];
-        Ok(Self { listener, address, way: ByPlace::new(way, "passthrough", limits), servers })
+        Ok(Self {
+            listener,
+            address,
+            entry_point: SourceEntryPoint::new(entry_point, "passthrough", limits),
+            servers,
+        })
     }
 
     /// Where it is.
@@ -70,67 +75,72 @@ impl Passthrough {
 
     /// How much of its limits is used, also while it runs.
     pub fn usage(&self) -> impl Fn() -> [LimitUsage; 2] + Send + Sync + 'static {
-        self.way.usage()
+        self.entry_point.usage()
     }
 
     /// Serves whoever may come, until the drain. What is connected then goes on.
-    pub async fn run(self, dials: Dials, scope: Scope) {
-        let Self { listener, way, servers, .. } = self;
-        let door = Arc::new(Door { way, servers, dials, scope: scope.clone() });
-        let begin = |came| {
-            let (newcomer, ()) = by_source::let_in(&door.dials, came, [(&door.way, ())])?;
-            Some(Arc::clone(&door).serve(newcomer))
+    pub async fn run(self, dialer: Dialer, scope: Scope) {
+        let Self { listener, entry_point, servers, .. } = self;
+        let service = Arc::new(PassthroughService { entry_point, servers, dialer, scope: scope.clone() });
+        let begin = |accepted| {
+            let (admitted, ()) =
+                by_source::check_source(&service.dialer, accepted, [(&service.entry_point, ())])?;
+            Some(Arc::clone(&service).serve(admitted))
         };
         let refused = |error| warn!(%error, "cannot accept a connection whose TLS is to pass through");
         by_source::accept(&listener, &scope, begin, refused).await;
     }
 }
 
-impl Door {
-    async fn serve(self: Arc<Self>, newcomer: Newcomer) {
-        let Some(Newcomer { mut stream, from, place, condition }) = newcomer.here() else { return };
+impl PassthroughService {
+    async fn serve(self: Arc<Self>, admitted: AdmittedConnection) {
+        let Some(AdmittedConnection { mut stream, from, slot, condition }) =
+            admitted.move_to_current_runtime()
+        else {
+            return;
+        };
         // Both arms are cancel-safe: nothing is done yet for whoever is let go.
-        let heard = tokio::select! {
-            heard = timeout(HELLO_MAX, client_hello::read(&mut stream)) => heard,
+        let hello = tokio::select! {
+            hello = timeout(HELLO_MAX, client_hello::read(&mut stream)) => hello,
             () = self.scope.draining() => return,
         };
-        let heard = match heard {
+        let hello = match hello {
             Ok(Ok(hello)) => Ok(hello),
-            Ok(Err(fault)) => Err(fault.into()),
-            Err(_) => Err(Refusal::Silent),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(PassthroughRefusal::Silent),
         };
-        let site = heard.and_then(|hello| Ok((self.site_of(&hello)?, hello.bytes)));
+        let site = hello.and_then(|hello| Ok((self.site_of(&hello)?, hello.bytes)));
         let served = match site {
             // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped.
             Ok((site, bytes)) => tokio::select! {
-                served = self.way.connect(&self.dials, site, (from, condition)) => served.map(|connected| (connected, bytes)).map_err(Refusal::from),
+                served = self.entry_point.connect(&self.dialer, site, (from, condition)) => served.map(|connected| (connected, bytes)).map_err(PassthroughRefusal::from),
                 () = gone(&stream) => return,
             },
             Err(refusal) => {
-                by_source::count_stranger(&self.dials, from, refusal.cause(), &refusal);
+                by_source::count_unauthenticated(&self.dialer, from, refusal.cause(), &refusal);
                 Err(refusal)
             }
         };
         match served {
-            Ok(((connected, held), bytes)) => {
-                let stream = Whole::behind(Bytes::from(bytes), stream);
-                connected.join(async { Ok::<_, std::io::Error>(stream) }, (held, place));
+            Ok(((connected, guards), bytes)) => {
+                let stream = ResetOnDrop::with_prefix(Bytes::from(bytes), stream);
+                connected.relay(async { Ok::<_, std::io::Error>(stream) }, (guards, slot));
             }
-            Err(refusal) => tell(&mut stream, &refusal).await,
+            Err(refusal) => send_alert(&mut stream, &refusal).await,
         }
     }
 
-    fn site_of(&self, hello: &Hello) -> Result<&Site, Refusal> {
-        let name = hello.server_name.as_deref().ok_or(Refusal::NoName)?;
-        self.servers.get(name).ok_or(Refusal::UnknownName)
+    fn site_of(&self, hello: &BufferedHello) -> Result<&Site, PassthroughRefusal> {
+        let name = hello.server_name.as_deref().ok_or(PassthroughRefusal::NoName)?;
+        self.servers.get(name).ok_or(PassthroughRefusal::UnknownName)
     }
 }
 
 /// Says why in TLS, where there is somebody who speaks it.
-async fn tell(stream: &mut TcpStream, refusal: &Refusal) {
+async fn send_alert(stream: &mut TcpStream, refusal: &PassthroughRefusal) {
     if let Some(alert) = refusal.alert() {
         // Who has gone needs no answer.
-        let told = stream.write_all(&alert.record()).await;
-        drop(told.and(stream.shutdown().await));
+        let sent = stream.write_all(&alert.record()).await;
+        drop(sent.and(stream.shutdown().await));
     }
 }

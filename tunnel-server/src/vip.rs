@@ -1,4 +1,4 @@
-//! The door by clusters' own addresses: this host has them, and whoever may come to one is connected to the cluster that it means to
+//! The service by clusters' own addresses: this host has them, and whoever may come to one is connected to the cluster that it means to
 //! them.
 //!
 //! What somebody proves is proved to the API server, inside TLS of which nobody here knows anything. Where two clusters have one
@@ -19,77 +19,77 @@ use tokio::net::TcpListener;
 use tracing::warn;
 
 use crate::config::{self, Site, VipWay};
-use crate::dialing::Dials;
-use crate::dialing::by_source::{self, ByPlace, Newcomer};
-use crate::dialing::reset_on_drop::Whole;
+use crate::dialing::Dialer;
+use crate::dialing::by_source::{self, AdmittedConnection, SourceEntryPoint};
+use crate::dialing::reset_on_drop::ResetOnDrop;
 use crate::directory::Directory;
 use crate::limits::{LimitExceeded, LimitUsage};
 use interface::Interface;
 use publishing::Publisher;
 
 pub use assigned::dry_run;
-pub use interface::NotMade;
-pub use publishing::{HostNamespace, LISTED_BYTES_MAX, LOOK_EVERY, LOOK_GAP};
+pub use interface::InterfaceError;
+pub use publishing::{HostNamespace, LIST_BYTES_MAX, SYNC_GAP, SYNC_INTERVAL};
 
 /// An interface with its addresses, and ports at which nobody is answered yet.
-pub struct Vip {
-    listeners: Vec<Listener>,
-    ways: Vec<Arc<ByPlace>>,
+pub struct VipListener {
+    listeners: Vec<VipSocket>,
+    ways: Vec<Arc<SourceEntryPoint>>,
     interface: Interface,
     publisher: Option<Publisher>,
 }
 
-struct Listener {
+struct VipSocket {
     socket: TcpListener,
     address: SocketAddr,
     /// To no two of which one comes from one place.
-    meanings: Vec<Arc<Meaning>>,
+    routes: Vec<Arc<AddressRoute>>,
 }
 
 /// Where an address leads those who come by one way.
-struct Meaning {
-    way: Arc<ByPlace>,
+struct AddressRoute {
+    way: Arc<SourceEntryPoint>,
     site: Site,
 }
 
 /// What connections have in common.
-struct Door {
-    dials: Dials,
+struct VipService {
+    dialer: Dialer,
     scope: Scope,
     /// As long as anything goes on.
     _interface: Interface,
 }
 
-impl Vip {
+impl VipListener {
     /// Has `directory` give clusters of ranges their addresses, which are to be Services in `published` if that is given; makes the
     /// interface, and takes its ports.
     ///
     /// # Errors
-    /// [`Failure`] with [`crate::directory::NotHandedOut`] or [`NotMade`], or a port is taken. Then there is no interface.
+    /// [`Failure`] with [`crate::directory::NotHandedOut`] or [`InterfaceError`], or a port is taken. Then there is no interface.
     pub async fn bind(
         mut config: config::Vip,
         directory: &Directory,
         published: Option<HostNamespace>,
     ) -> Result<Self, Failure> {
-        let given = assigned::give(&mut config, directory).await?;
+        let given = assigned::assign(&mut config, directory).await?;
         let publisher = published.map(|at| Publisher::new(at, given, directory.clone()));
         let limits: [fn(usize) -> LimitExceeded; 2] =
             [LimitExceeded::VipConnections, LimitExceeded::VipSource];
-        let (mut ways, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<Meaning>>>::new());
+        let (mut ways, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<AddressRoute>>>::new());
         for VipWay { way, addresses, .. } in config.ways {
-            let way = Arc::new(ByPlace::new(way, "vip", limits));
+            let way = Arc::new(SourceEntryPoint::new(way, "vip", limits));
             for (address, site) in addresses {
-                let meaning = Meaning { way: Arc::clone(&way), site };
-                all.entry(address).or_default().push(Arc::new(meaning));
+                let route = AddressRoute { way: Arc::clone(&way), site };
+                all.entry(address).or_default().push(Arc::new(route));
             }
             ways.push(way);
         }
         let interface = Interface::make(&config.interface, &all.keys().map(SocketAddr::ip).collect()).await;
         let interface = interface.map_err(Failure::could_not_go_on)?;
         let mut listeners = Vec::with_capacity(all.len());
-        for (address, meanings) in all {
+        for (address, routes) in all {
             let socket = listen::tcp("vip.ways[].addresses[].listen", address).await?;
-            listeners.push(Listener { socket, address, meanings });
+            listeners.push(VipSocket { socket, address, routes });
         }
         Ok(Self { listeners, ways, interface, publisher })
     }
@@ -107,11 +107,11 @@ impl Vip {
     }
 
     /// Serves whoever may come, until the drain. What is connected then goes on, and the interface with it.
-    pub fn run(self, dials: Dials, scope: &Scope) {
+    pub fn run(self, dialer: Dialer, scope: &Scope) {
         let Self { listeners, interface, publisher, .. } = self;
-        let door = Arc::new(Door { dials, scope: scope.clone(), _interface: interface });
+        let service = Arc::new(VipService { dialer, scope: scope.clone(), _interface: interface });
         for listener in listeners {
-            scope.spawn(Arc::clone(&door).accept(listener));
+            scope.spawn(Arc::clone(&service).accept(listener));
         }
         if let Some(publisher) = publisher {
             scope.attend(publisher.run(scope.clone()));
@@ -143,32 +143,35 @@ impl fmt::Display for config::Vip {
     }
 }
 
-impl Door {
-    async fn accept(self: Arc<Self>, listener: Listener) {
-        let Listener { socket, address, meanings } = listener;
-        let begin = |came| {
-            let ways = meanings.iter().map(|meaning| (&*meaning.way, meaning));
-            let (newcomer, meaning) = by_source::let_in(&self.dials, came, ways)?;
-            Some(Arc::clone(&self).serve(newcomer, Arc::clone(meaning)))
+impl VipService {
+    async fn accept(self: Arc<Self>, listener: VipSocket) {
+        let VipSocket { socket, address, routes } = listener;
+        let begin = |accepted| {
+            let ways = routes.iter().map(|route| (&*route.way, route));
+            let (admitted, route) = by_source::check_source(&self.dialer, accepted, ways)?;
+            Some(Arc::clone(&self).serve(admitted, Arc::clone(route)))
         };
         let refused = |error| warn!(%address, %error, "cannot accept a connection to a cluster's address");
         by_source::accept(&socket, &self.scope, begin, refused).await;
     }
 
-    async fn serve(self: Arc<Self>, newcomer: Newcomer, meaning: Arc<Meaning>) {
-        let Some(Newcomer { stream, from, place, condition }) = newcomer.here() else { return };
-        let Meaning { way, site } = &*meaning;
+    async fn serve(self: Arc<Self>, admitted: AdmittedConnection, route: Arc<AddressRoute>) {
+        let Some(AdmittedConnection { stream, from, slot, condition }) = admitted.move_to_current_runtime()
+        else {
+            return;
+        };
+        let AddressRoute { way, site } = &*route;
         // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped. Who has said all that it has to
         // say may be waiting for a target that speaks.
         let connected = tokio::select! {
-            connected = way.connect(&self.dials, site, (from, condition)) => connected,
+            connected = way.connect(&self.dialer, site, (from, condition)) => connected,
             () = reset(&stream) => return,
         };
         // Reset when it is dropped, unless it has ended: there are no words for who speaks another protocol.
-        let stream = Whole::of(stream);
-        if let Ok((connected, held)) = connected {
-            let held = (held, place, Arc::clone(&self));
-            connected.join(async { Ok::<_, Infallible>(stream) }, held);
+        let stream = ResetOnDrop::new(stream);
+        if let Ok((connected, guards)) = connected {
+            let guards = (guards, slot, Arc::clone(&self));
+            connected.relay(async { Ok::<_, Infallible>(stream) }, guards);
         }
     }
 }

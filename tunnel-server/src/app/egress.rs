@@ -18,33 +18,33 @@ use crate::listener::{
 };
 
 /// A bound listener.
-pub(super) struct Way {
-    site: Site,
-    door: Door,
+pub(super) struct EgressListener {
+    route: EgressRoute,
+    socket: EgressSocket,
 }
 
 /// Where it leads.
 #[derive(Clone)]
-struct Site {
+struct EgressRoute {
     name: Arc<str>,
     cluster: ClusterId,
     places: Places,
 }
 
-enum Door {
+enum EgressSocket {
     Tcp { listener: Listener, client_name: Arc<str> },
     Unix { socket: LocalSocket, uids: Vec<u32> },
 }
 
-impl Way {
+impl EgressListener {
     /// Takes its port or its socket, at which the server shows `pair` unless another certificate is configured.
     ///
     /// # Errors
     /// [`Failure`]: it is taken, or a certificate is of no use.
     pub(super) async fn bind(egress: Egress, pair: &CertifiedPair) -> Result<Self, Failure> {
         let Egress { name, cluster, connections, door } = egress;
-        let site = Site { name: name.into(), cluster, places: Places::new(connections) };
-        let door = match door {
+        let route = EgressRoute { name: name.into(), cluster, places: Places::new(connections) };
+        let socket = match door {
             EgressDoor::Tcp(tcp) => self::tcp(tcp, pair)?,
             EgressDoor::Unix(EgressUnix { path, uids }) => {
                 let access = if uids.iter().all(|uid| is_ours(*uid)) {
@@ -52,40 +52,43 @@ impl Way {
                 } else {
                     SocketAccess::Everybody
                 };
-                Door::Unix { socket: LocalSocket::bind("egress.uds.path", &path, access).await?, uids }
+                EgressSocket::Unix {
+                    socket: LocalSocket::bind("egress.uds.path", &path, access).await?,
+                    uids,
+                }
             }
         };
-        Ok(Self { site, door })
+        Ok(Self { route, socket })
     }
 
     /// The connections that it may have.
-    pub(super) fn places(&self) -> Places {
-        self.site.places.clone()
+    pub(super) fn slots(&self) -> Places {
+        self.route.places.clone()
     }
 
     /// Serves whoever comes, by tasks of `scope`, until the drain.
     pub(super) fn run(self, gateway: Gateway, log: Log, scope: &Scope) {
-        let Self { site, door } = self;
-        let (name, cluster) = (Arc::clone(&site.name), site.cluster.clone());
-        match door {
-            Door::Tcp { listener, client_name } => {
+        let Self { route, socket } = self;
+        let (name, cluster) = (Arc::clone(&route.name), route.cluster.clone());
+        match socket {
+            EgressSocket::Tcp { listener, client_name } => {
                 info!(name = &*name, %cluster, address = %listener.address(), "an API server's egress may come");
                 scope.spawn(listener.run(scope.clone(), move |accepted| {
-                    let (site, gateway, log) = (site.clone(), gateway.clone(), log.clone());
-                    serve(accepted, site, Arc::clone(&client_name), gateway, log)
+                    let (route, gateway, log) = (route.clone(), gateway.clone(), log.clone());
+                    serve(accepted, route, Arc::clone(&client_name), gateway, log)
                 }));
             }
-            Door::Unix { socket, uids } => {
+            EgressSocket::Unix { socket, uids } => {
                 info!(name = &*name, %cluster, socket = %socket.path().display(), "an API server's egress may come");
-                scope.spawn(accept(socket, uids.into(), site, gateway, log, scope.clone()));
+                scope.spawn(accept(socket, uids.into(), route, gateway, log, scope.clone()));
             }
         }
     }
 }
 
-impl Site {
+impl EgressRoute {
     /// The way in that a principal of it has come by.
-    fn way_in(&self, principal: Authenticated) -> WayIn {
+    fn entry_point(&self, principal: Authenticated) -> WayIn {
         WayIn { principal, cluster: self.cluster.clone(), places: self.places.clone() }
     }
 
@@ -95,7 +98,7 @@ impl Site {
     }
 }
 
-fn tcp(tcp: EgressTcp, pair: &CertifiedPair) -> Result<Door, Failure> {
+fn tcp(tcp: EgressTcp, pair: &CertifiedPair) -> Result<EgressSocket, Failure> {
     let EgressTcp { listen, certificate, roots, client_name } = tcp;
     let pair = certificate.as_ref().unwrap_or(pair);
     let tls =
@@ -106,36 +109,49 @@ fn tcp(tcp: EgressTcp, pair: &CertifiedPair) -> Result<Door, Failure> {
         ListenerTls::callers_only(tls),
         ListenerLimits::default(),
     )?;
-    Ok(Door::Tcp { listener, client_name: client_name.into() })
+    Ok(EgressSocket::Tcp { listener, client_name: client_name.into() })
 }
 
-async fn serve(accepted: AcceptedConnection, site: Site, client_name: Arc<str>, gateway: Gateway, log: Log) {
+async fn serve(
+    accepted: AcceptedConnection,
+    route: EgressRoute,
+    client_name: Arc<str>,
+    gateway: Gateway,
+    log: Log,
+) {
     let (stream, _, permit) = accepted.into_peer_stream();
     let PeerStream::Caller(stream) = stream else { return };
     let chain = stream.peer_certificates().unwrap_or_default();
-    match identity::by_certificate(&site.name, chain, &client_name) {
-        Ok(principal) => gateway.serve_way_in(stream, site.way_in(principal)).await,
+    match identity::by_certificate(&route.name, chain, &client_name) {
+        Ok(principal) => gateway.serve_way_in(stream, route.entry_point(principal)).await,
         Err(why) => {
             log.stranger(stream.peer().ip(), Why::Refused);
-            site.refused(stream.peer(), &why);
+            route.refused(stream.peer(), &why);
         }
     }
     drop(permit);
 }
 
 /// Accepts until the drain.
-async fn accept(socket: LocalSocket, uids: Arc<[u32]>, site: Site, gateway: Gateway, log: Log, scope: Scope) {
+async fn accept(
+    socket: LocalSocket,
+    uids: Arc<[u32]>,
+    route: EgressRoute,
+    gateway: Gateway,
+    log: Log,
+    scope: Scope,
+) {
     let mut homes = scope.homes_in_turn();
     let spawn = |(stream, _), permit| {
-        let (site, gateway, log, uids) = (site.clone(), gateway.clone(), log.clone(), Arc::clone(&uids));
+        let (route, gateway, log, uids) = (route.clone(), gateway.clone(), log.clone(), Arc::clone(&uids));
         let home = homes();
         scope.spawn_on(home, async move {
-            serve_local(stream, &uids, site, gateway, log).await;
+            serve_local(stream, &uids, route, gateway, log).await;
             drop(permit);
         });
     };
     let refused =
-        |error| warn!(name = &*site.name, %error, "cannot accept a connection of an API server's egress");
+        |error| warn!(name = &*route.name, %error, "cannot accept a connection of an API server's egress");
     // Both arms are cancel-safe: accepting may be dropped at any time.
     tokio::select! {
         () = scope.draining() => {}
@@ -143,21 +159,21 @@ async fn accept(socket: LocalSocket, uids: Arc<[u32]>, site: Site, gateway: Gate
     }
 }
 
-async fn serve_local(stream: UnixStream, uids: &[u32], site: Site, gateway: Gateway, log: Log) {
+async fn serve_local(stream: UnixStream, uids: &[u32], route: EgressRoute, gateway: Gateway, log: Log) {
     // It was accepted on another runtime.
     let stream = stream.into_std().and_then(UnixStream::from_std);
     let (stream, uid) = match stream.and_then(|stream| Ok((stream.peer_cred()?.uid(), stream))) {
         Ok((uid, stream)) => (stream, uid),
         Err(error) => {
-            warn!(name = &*site.name, %error, "the system does not say who is at an egress socket");
+            warn!(name = &*route.name, %error, "the system does not say who is at an egress socket");
             return;
         }
     };
-    match identity::by_socket(&site.name, uid, uids) {
-        Ok(principal) => gateway.serve_local_way_in(stream, site.way_in(principal)).await,
+    match identity::by_socket(&route.name, uid, uids) {
+        Ok(principal) => gateway.serve_local_way_in(stream, route.entry_point(principal)).await,
         Err(why) => {
             log.stranger(Ipv4Addr::LOCALHOST.into(), Why::Refused);
-            site.refused("a Unix socket", &why);
+            route.refused("a Unix socket", &why);
         }
     }
 }

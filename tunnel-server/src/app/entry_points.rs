@@ -1,4 +1,4 @@
-//! The ways in at which nobody proves who they are to a method of the callers' door: egress, passthrough, and clusters' addresses.
+//! The listeners in at which nobody proves who they are to a method of the callers' config: egress, passthrough, and clusters' addresses.
 
 use audit::Log;
 use daemon::{Failure, Scope};
@@ -9,39 +9,39 @@ use crate::config::{Config, VipPublish};
 use crate::directory::Directory;
 use crate::gateway::{self, Gateway};
 use crate::limits::LimitUsage;
-use crate::passthrough::Passthrough;
-use crate::vip::{HostNamespace, Vip};
+use crate::passthrough::PassthroughListener;
+use crate::vip::{HostNamespace, VipListener};
 
 /// Those that are configured, bound.
-pub(super) struct WaysIn {
+pub(super) struct EntryPoints {
     /// Where the egress of API servers comes.
-    egress: Vec<egress::Way>,
+    egress: Vec<egress::EgressListener>,
     /// Where TLS passes through, if it does.
-    passthrough: Option<Passthrough>,
+    passthrough: Option<PassthroughListener>,
     /// Where clusters' own addresses are this host's, if they are.
-    vip: Option<Vip>,
+    vip: Option<VipListener>,
 }
 
-impl WaysIn {
+impl EntryPoints {
     /// Takes their ports, and what they are out of the configuration.
     ///
     /// # Errors
     /// [`Failure`]: one cannot be had.
     pub(super) async fn bind(config: &mut Config, directory: &Directory) -> Result<Self, Failure> {
         let mut egress = Vec::new();
-        for way in std::mem::take(&mut config.egress) {
-            egress.push(egress::Way::bind(way, &config.certificate).await?);
+        for listener in std::mem::take(&mut config.egress) {
+            egress.push(egress::EgressListener::bind(listener, &config.certificate).await?);
         }
         let passthrough = match config.passthrough.take() {
-            Some(door) => Some(Passthrough::bind(door).await?),
+            Some(passthrough) => Some(PassthroughListener::bind(passthrough).await?),
             None => None,
         };
         let vip = match config.vip.take() {
-            Some(mut door) => {
-                let publish = door.publish.take();
+            Some(mut vip) => {
+                let publish = vip.publish.take();
                 let published =
                     publish.map(|publish| host_namespace(publish, &config.server_id)).transpose()?;
-                Some(Vip::bind(door, directory, published).await?)
+                Some(VipListener::bind(vip, directory, published).await?)
             }
             None => None,
         };
@@ -50,9 +50,9 @@ impl WaysIn {
 
     /// How much of their limits is used, also while they run: of several of one kind the one that has most is told of.
     pub(super) fn usage(&self) -> impl Fn() -> Vec<LimitUsage> + Send + Sync + 'static {
-        let egress: Vec<_> = self.egress.iter().map(egress::Way::places).collect();
-        let passthrough = self.passthrough.as_ref().map(Passthrough::usage);
-        let vip = self.vip.as_ref().map(Vip::usage);
+        let egress: Vec<_> = self.egress.iter().map(egress::EgressListener::slots).collect();
+        let passthrough = self.passthrough.as_ref().map(PassthroughListener::usage);
+        let vip = self.vip.as_ref().map(VipListener::usage);
         move || {
             let of_egress = egress.iter().map(gateway::Places::used).max_by_key(|(_, most)| *most);
             let of_egress =
@@ -65,16 +65,16 @@ impl WaysIn {
 
     /// Serves whoever comes, until the drain.
     pub(super) fn run(self, gateway: &Gateway, log: &Log, scope: &Scope) {
-        for way in self.egress {
-            way.run(gateway.clone(), log.clone(), scope);
+        for listener in self.egress {
+            listener.run(gateway.clone(), log.clone(), scope);
         }
-        if let Some(door) = self.passthrough {
-            info!(callers = %door.address(), "TLS passes through to clusters by its server name");
-            scope.spawn(door.run(gateway.dials(), scope.clone()));
+        if let Some(config) = self.passthrough {
+            info!(callers = %config.address(), "TLS passes through to clusters by its server name");
+            scope.spawn(config.run(gateway.dialer(), scope.clone()));
         }
-        if let Some(door) = self.vip {
+        if let Some(config) = self.vip {
             info!("clusters' own addresses are this host's");
-            door.run(gateway.dials(), scope);
+            config.run(gateway.dialer(), scope);
         }
     }
 }

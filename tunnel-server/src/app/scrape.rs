@@ -9,7 +9,7 @@ use daemon::metrics::lines::Lines;
 use daemon::metrics::links::Links;
 use transport::{Buffers, Carrier};
 
-use super::Bound;
+use super::BoundServer;
 use crate::config::DoorLimits;
 use crate::directory;
 use crate::limits::{EXCHANGES_MAX, LimitUsage};
@@ -18,7 +18,7 @@ use crate::metrics::{Census, Known};
 use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, WaitQueue};
 
 /// Has `metrics` ask at each scrape.
-pub(super) fn ask(metrics: &Metrics, bound: &Bound, at_doors: DoorLimits, links: Links) {
+pub(super) fn ask(metrics: &Metrics, bound: &BoundServer, at_doors: DoorLimits, links: Links) {
     metrics.ask(move |lines| links.tell(lines, Instant::now()));
     let (registry, census) = (bound.registry.clone(), Census::default());
     metrics.ask(move |lines| tell_clusters(lines, &registry, &census));
@@ -36,7 +36,7 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, at_doors: DoorLimits, links:
     let places = bound.gateway.places();
     metrics.ask(move |lines| tell_parking(lines, &places));
     let gateway = bound.gateway.clone();
-    let of_ways_in = bound.ways_in.usage();
+    let of_ways_in = bound.entry_points.usage();
     metrics.ask(move |lines| {
         tell_limits(lines, &gateway.usage().into_iter().chain(of_ways_in()).collect::<Vec<_>>());
     });

@@ -8,7 +8,7 @@ use http::StatusCode;
 use tracing::debug;
 use uuid::Uuid;
 
-use super::{Connected, Dials, NotConnected};
+use super::{DialError, Dialer, TargetStream};
 use crate::authz::{Dial, Permit};
 use crate::exchanges::Live;
 use crate::exchanges::record::{Origin, of_caller};
@@ -17,7 +17,7 @@ use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard};
 use crate::metrics;
 
 /// Who asks, where, and for what.
-pub(crate) struct Asking<'a> {
+pub(crate) struct DialRequest<'a> {
     pub(crate) caller: &'a Caller,
     /// The way in, as the audit log calls it.
     pub(crate) listener: &'static str,
@@ -28,28 +28,28 @@ pub(crate) struct Asking<'a> {
 }
 
 /// Why a door connects somebody not, in the words of that door.
-pub(crate) trait Refuses: From<LimitExceeded> + From<NotConnected> + std::fmt::Display {
+pub(crate) trait DialRefusal: From<LimitExceeded> + From<DialError> + std::fmt::Display {
     /// The status that HTTP has for it, for the log and metrics too.
     fn status(&self) -> StatusCode;
 
     /// A word for programs.
     fn cause(&self) -> &'static str;
 
-    /// Why nobody is connected, unless it was never asked whether they may be.
-    fn fault(&self) -> Option<&NotConnected>;
+    /// Why nobody is connected, unless it was never admitted whether they may be.
+    fn dial_error(&self) -> Option<&DialError>;
 }
 
-/// Counts what is asked for as long as it goes on, and why it was refused.
-pub(crate) async fn counted<T, R: Refuses>(
+/// Counts what is admitted for as long as it goes on, and why it was refused.
+pub(crate) async fn with_metrics<T, R: DialRefusal>(
     exchanges: &Exchanges,
-    asked: impl Future<Output = Result<T, R>>,
+    admitted: impl Future<Output = Result<T, R>>,
 ) -> Result<(T, Active), R> {
     let active = exchanges.begin();
     active.set_sort("dial");
-    let asked = asked.await;
-    let code = asked.as_ref().map_or_else(Refuses::status, |_| StatusCode::OK);
+    let admitted = admitted.await;
+    let code = admitted.as_ref().map_or_else(DialRefusal::status, |_| StatusCode::OK);
     active.answered(code.as_u16());
-    match asked {
+    match admitted {
         Ok(begun) => Ok((begun, active)),
         Err(refusal) => {
             debug!(%refusal, "not connected");
@@ -59,17 +59,17 @@ pub(crate) async fn counted<T, R: Refuses>(
     }
 }
 
-impl Dials {
+impl Dialer {
     /// Connects who asks, once they have their permit: within the limits of their own and of the cluster, and once the log has it.
     ///
     /// # Errors
     /// Why not. The log has that, too, but of those who ask too fast.
-    pub(crate) async fn begin<R: Refuses>(
+    pub(crate) async fn admit<R: DialRefusal>(
         &self,
-        asking: &Asking<'_>,
+        request: &DialRequest<'_>,
         permitted: impl Future<Output = Result<(Permit<Dial>, Live), R>>,
-    ) -> Result<(Connected, LimitGuard), R> {
-        let Asking { caller, listener, from, target, kind } = *asking;
+    ) -> Result<(TargetStream, LimitGuard), R> {
+        let DialRequest { caller, listener, from, target, kind } = *request;
         // Before anything is written of it: who asks too fast fills no log.
         self.limiter().check_rate(caller)?;
         let audit_id = Uuid::now_v7().to_string();
@@ -78,39 +78,39 @@ impl Dials {
         let (permit, live) = match permitted.await {
             Ok(permitted) => permitted,
             Err(refusal) => {
-                let event = forbidden(event, refusal.fault());
+                let event = with_denial(event, refusal.dial_error());
                 let completion = Completion::new(Some(status_of(&refusal)), EndReason::Refused);
-                self.recorder().told(event, completion).await.map_err(NotConnected::from)?;
+                self.recorder().told(event, completion).await.map_err(DialError::from)?;
                 return Err(refusal);
             }
         };
         let guard = self.limiter().admit(permit.caller(), &permit.what().cluster, kind)?;
         let mut guard = guard.wait_for_seat().await?;
         let event = event.with(Note::Target, permit.what().target.to_string());
-        let recorded = self.recorder().intent((permit, live), event).await.map_err(NotConnected::from)?;
-        let connected = match self.connect(&recorded, &audit_id).await {
-            Ok(connected) => connected,
-            Err(fault) => {
-                let end = fault.end();
-                let refusal = R::from(fault);
+        let recorded = self.recorder().intent((permit, live), event).await.map_err(DialError::from)?;
+        let target = match self.connect(&recorded, &audit_id).await {
+            Ok(target) => target,
+            Err(error) => {
+                let end = error.end();
+                let refusal = R::from(error);
                 recorded.record().refused(status_of(&refusal), end);
                 return Err(refusal);
             }
         };
         recorded.record().answered(StatusCode::OK);
         guard.response_started();
-        Ok((connected, guard))
+        Ok((target, guard))
     }
 }
 
 /// The same event, with what has refused it.
-fn forbidden(event: Event, fault: Option<&NotConnected>) -> Event {
+fn with_denial(event: Event, error: Option<&DialError>) -> Event {
     let event = event.with(Note::Decision, "forbid");
-    let event = match fault.and_then(NotConnected::among) {
+    let event = match error.and_then(DialError::among) {
         Some(among) => event.with(Note::Among, among),
         None => event,
     };
-    let Some(forbidden) = fault.and_then(NotConnected::forbidden) else { return event };
+    let Some(forbidden) = error.and_then(DialError::forbidden) else { return event };
     let event = match &forbidden.rule {
         Some(rule) => event.with(Note::Rule, &**rule),
         None => event,
@@ -118,6 +118,6 @@ fn forbidden(event: Event, fault: Option<&NotConnected>) -> Event {
     event.with(Note::Cluster, forbidden.cluster().as_str())
 }
 
-fn status_of(refusal: &impl Refuses) -> Status {
+fn status_of(refusal: &impl DialRefusal) -> Status {
     Status { code: refusal.status().as_u16(), reason: refusal.cause() }
 }

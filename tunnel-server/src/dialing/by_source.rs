@@ -1,4 +1,4 @@
-//! Who comes by a way in at which nobody proves anything: from where they may, with a place, and to a site that is written down.
+//! Who comes by a entry_point in at which nobody proves anything: from where they may, with a slot, and to a site that is written down.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,9 +11,9 @@ use policy::Network;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::debug;
 
-use super::admit::{self, Asking, Refuses};
-use super::source_slots::{Place, Places};
-use super::{Connected, Dials, NotConnected, Within};
+use super::admit::{self, DialRefusal, DialRequest};
+use super::source_slots::{SourceSlot, SourceSlots};
+use super::{DialError, Dialer, TargetScope, TargetStream};
 use crate::config::{self, Site};
 use crate::identity;
 use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard, LimitUsage};
@@ -24,27 +24,27 @@ use crate::metrics;
 /// The word for programs where somebody comes from elsewhere.
 const SOURCE_REFUSED: &str = "SourceRefused";
 
-/// A way in.
-pub(crate) struct ByPlace {
+/// A entry_point in.
+pub(crate) struct SourceEntryPoint {
     config: config::ByPlace,
     /// As the audit log calls it.
     listener: &'static str,
-    places: Places,
+    slots: SourceSlots,
     exchanges: Exchanges,
 }
 
-/// Who came, and what it holds as long as it is there.
-pub(crate) struct Newcomer {
+/// Who accepted, and what it holds as long as it is there.
+pub(crate) struct AdmittedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) from: SocketAddr,
-    pub(crate) place: Place,
+    pub(crate) slot: SourceSlot,
     /// By which it may come.
     pub(crate) condition: Network,
 }
 
 /// Why somebody is reset unheard.
 #[derive(Debug, thiserror::Error)]
-enum Turned {
+enum NotAdmitted {
     /// From elsewhere.
     #[error("it comes from none of the networks from which one may")]
     Source,
@@ -55,16 +55,16 @@ enum Turned {
 
 /// Why somebody who was let in is not connected; a sentence for the log.
 #[derive(Debug, thiserror::Error)]
-pub enum NotServed {
+pub enum EntryPointError {
     /// Too much at once, or too fast.
     #[error("{0}")]
     Limited(#[from] LimitExceeded),
     /// It may not be, or cannot.
     #[error("{0}")]
-    NotConnected(#[from] NotConnected),
+    NotConnected(#[from] DialError),
 }
 
-impl Turned {
+impl NotAdmitted {
     fn cause(&self) -> &'static str {
         match self {
             Self::Source => SOURCE_REFUSED,
@@ -73,27 +73,27 @@ impl Turned {
     }
 }
 
-impl Refuses for NotServed {
+impl DialRefusal for EntryPointError {
     fn status(&self) -> StatusCode {
         match self {
             Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotConnected(fault) => fault.status(),
+            Self::NotConnected(error) => error.status(),
         }
     }
 
     fn cause(&self) -> &'static str {
         match self {
             Self::Limited(limit) => limit.cause(),
-            Self::NotConnected(fault) => fault.cause(),
+            Self::NotConnected(error) => error.cause(),
         }
     }
 
-    fn fault(&self) -> Option<&NotConnected> {
-        if let Self::NotConnected(fault) = self { Some(fault) } else { None }
+    fn dial_error(&self) -> Option<&DialError> {
+        if let Self::NotConnected(error) = self { Some(error) } else { None }
     }
 }
 
-impl ByPlace {
+impl SourceEntryPoint {
     /// `limits` are those that are passed where too many come, in all and from one source.
     pub(crate) fn new(
         config: config::ByPlace,
@@ -101,51 +101,51 @@ impl ByPlace {
         limits: [fn(usize) -> LimitExceeded; 2],
     ) -> Self {
         metrics::describe_refusals(&[SOURCE_REFUSED]);
-        let places = Places::new([config.connections, config.connections_per_source], limits);
-        Self { config, listener, places, exchanges: metrics::exchanges() }
+        let slots = SourceSlots::new([config.connections, config.connections_per_source], limits);
+        Self { config, listener, slots, exchanges: metrics::exchanges() }
     }
 
     /// How much of its limits is used, also while it runs.
     pub(crate) fn usage(&self) -> impl Fn() -> [LimitUsage; 2] + Send + Sync + 'static {
-        let places = self.places.clone();
-        move || places.usage()
+        let slots = self.slots.clone();
+        move || slots.usage()
     }
 
-    /// Connects whoever came to the API server, if they may be, with what that takes of limits.
+    /// Connects whoever accepted to the API server, if they may be, with what that takes of limits.
     ///
     /// # Errors
     /// Why not, which is counted.
     pub(crate) async fn connect(
         &self,
-        dials: &Dials,
+        dialer: &Dialer,
         site: &Site,
         (from, condition): (SocketAddr, Network),
-    ) -> Result<(Connected, (LimitGuard, Active)), NotServed> {
+    ) -> Result<(TargetStream, (LimitGuard, Active)), EntryPointError> {
         let caller = identity::by_place(&self.config.name, prefix(from.ip()), condition);
         let Site { cluster, target } = site;
-        let said = target.to_string();
-        let asking = Asking {
+        let target_text = target.to_string();
+        let request = DialRequest {
             caller: &caller,
             listener: self.listener,
             from,
-            target: &said,
+            target: &target_text,
             kind: ExchangeKind::EntryPoint,
         };
-        let permitted = dials.permit(&caller, Within::Cluster(cluster.clone()), target.clone());
-        let begun = dials.begin(&asking, async { Ok::<_, NotServed>(permitted.await?) });
-        let ((connected, guard), active) = admit::counted(&self.exchanges, begun).await?;
+        let permitted = dialer.permit(&caller, TargetScope::Cluster(cluster.clone()), target.clone());
+        let admitted = dialer.admit(&request, async { Ok::<_, EntryPointError>(permitted.await?) });
+        let ((connected, guard), active) = admit::with_metrics(&self.exchanges, admitted).await?;
         Ok((connected, (guard, active)))
     }
 }
 
-impl Newcomer {
+impl AdmittedConnection {
     /// The same on this runtime, where no small answer waits for the acknowledgement of an earlier one. None, where it has gone.
-    pub(crate) fn here(self) -> Option<Self> {
-        let Self { stream, from, place, condition } = self;
+    pub(crate) fn move_to_current_runtime(self) -> Option<Self> {
+        let Self { stream, from, slot, condition } = self;
         // It was accepted on another runtime.
         let stream = stream.into_std().and_then(TcpStream::from_std).ok()?;
         stream.set_nodelay(true).ok()?;
-        Some(Self { stream, from, place, condition })
+        Some(Self { stream, from, slot, condition })
     }
 }
 
@@ -159,8 +159,8 @@ pub(crate) async fn accept<F>(
     F: Future<Output = ()> + Send + 'static,
 {
     let mut homes = scope.homes_in_turn();
-    let spawn = |came| {
-        if let Some(serving) = begin(came) {
+    let spawn = |accepted| {
+        if let Some(serving) = begin(accepted) {
             scope.spawn_on(homes(), serving);
         }
     };
@@ -172,24 +172,28 @@ pub(crate) async fn accept<F>(
     }
 }
 
-/// Whoever may come by one of these ways and has a place there, and what stands beside it; everybody else is reset.
-pub(crate) fn let_in<'a, T>(
-    dials: &Dials,
+/// Whoever may come by one of these entry_points and has a slot there, and what stands context it; everybody else is reset.
+pub(crate) fn check_source<'a, T>(
+    dialer: &Dialer,
     (stream, from): (TcpStream, SocketAddr),
-    ways: impl IntoIterator<Item = (&'a ByPlace, T)>,
-) -> Option<(Newcomer, T)> {
-    let open = |(way, beside): (&'a ByPlace, T)| Some((way, way.config.sources.of(from.ip())?, beside));
-    let admitted = match ways.into_iter().find_map(open) {
-        Some((way, condition, beside)) => {
-            let place = way.places.take(prefix(from.ip()));
-            place.map(|place| (place, condition, beside)).map_err(Turned::from)
+    entry_points: impl IntoIterator<Item = (&'a SourceEntryPoint, T)>,
+) -> Option<(AdmittedConnection, T)> {
+    let matching = |(entry_point, context): (&'a SourceEntryPoint, T)| {
+        Some((entry_point, entry_point.config.sources.of(from.ip())?, context))
+    };
+    let admitted = match entry_points.into_iter().find_map(matching) {
+        Some((entry_point, condition, context)) => {
+            let slot = entry_point.slots.take(prefix(from.ip()));
+            slot.map(|slot| (slot, condition, context)).map_err(NotAdmitted::from)
         }
-        None => Err(Turned::Source),
+        None => Err(NotAdmitted::Source),
     };
     match admitted {
-        Ok((place, condition, beside)) => Some((Newcomer { stream, from, place, condition }, beside)),
-        Err(turned) => {
-            count_stranger(dials, from, turned.cause(), &turned);
+        Ok((slot, condition, context)) => {
+            Some((AdmittedConnection { stream, from, slot, condition }, context))
+        }
+        Err(refused) => {
+            count_unauthenticated(dialer, from, refused.cause(), &refused);
             // One that is closed already cannot be reset.
             let _ = stream.set_zero_linger();
             None
@@ -197,14 +201,14 @@ pub(crate) fn let_in<'a, T>(
     }
 }
 
-/// Counts somebody of whom no more is known than where they came from.
-pub(crate) fn count_stranger(
-    dials: &Dials,
+/// Counts somebody of whom no more is known than where they accepted from.
+pub(crate) fn count_unauthenticated(
+    dialer: &Dialer,
     from: SocketAddr,
     cause: &'static str,
     why: &dyn std::fmt::Display,
 ) {
     debug!(%from, %why, "not let in");
     metrics::refused(cause);
-    dials.recorder().stranger(from.ip().to_canonical(), Why::Refused);
+    dialer.recorder().stranger(from.ip().to_canonical(), Why::Refused);
 }

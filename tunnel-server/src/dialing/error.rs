@@ -14,10 +14,10 @@ use crate::registry::RouteError;
 
 /// Why a caller was not connected to a target; a sentence that says what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum NotConnected {
+pub enum DialError {
     /// It may not go on, or not even begin.
     #[error("{0}")]
-    Ended(#[from] Ended),
+    Terminated(#[from] Ended),
     /// Policy does not let this caller dial this.
     #[error("{0}")]
     Forbidden(#[from] Forbidden),
@@ -27,7 +27,7 @@ pub enum NotConnected {
     /// Several clusters have it, of which the caller may reach all that are named.
     #[error(
         "{0} is ambiguous among {among}: name its cluster in place of the network, or use a token for that one",
-        among = resolve_cluster::listed(.1)
+        among = resolve_cluster::cluster_list(.1)
     )]
     Ambiguous(Target, Vec<ClusterId>),
     /// None of those that may be meant has it, or none where this caller may dial it.
@@ -35,7 +35,7 @@ pub enum NotConnected {
         "{0} is in none of this network's or this token's clusters where you may dial it: check address and network, or name its \
          cluster"
     )]
-    Nowhere(Target),
+    NotFound(Target),
     /// The server's store does not let the cluster have it.
     #[error(
         "{1} is not among what the cluster {0} may advertise: whoever runs this server allows it by `tombolo cluster update \
@@ -52,7 +52,7 @@ pub enum NotConnected {
     #[error("cluster {0} takes nothing new at the moment: try again")]
     NoStream(ClusterId),
     /// The agent refused, or nobody answered it.
-    #[error("{}", of_reason(.0, .1, *.2))]
+    #[error("{}", agent_refusal(.0, .1, *.2))]
     ByAgent(ClusterId, Target, Reason),
     /// The agent is older than this.
     #[error("the agent of cluster {0} cannot dial: upgrade it")]
@@ -71,8 +71,8 @@ pub enum NotConnected {
     NotRecorded(#[from] NotRecorded),
 }
 
-impl NotConnected {
-    /// Every word that [`NotConnected::cause`] knows and a refusal of a request does not.
+impl DialError {
+    /// Every word that [`DialError::cause`] knows and a refusal of a request does not.
     pub const CAUSES: [&str; 6] = [
         "TargetRefused",
         "TargetAmbiguous",
@@ -86,21 +86,21 @@ impl NotConnected {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Ended(Ended::PolicyChanged | Ended::ForbiddenByHost)
+            Self::Terminated(Ended::PolicyChanged | Ended::ForbiddenByHost)
             | Self::Forbidden(_)
             | Self::NotDelegated(NotDelegated::Forbidden { .. })
             | Self::Ambiguous(..)
-            | Self::Nowhere(_)
+            | Self::NotFound(_)
             | Self::NotOfCluster(..)
             | Self::NotAdvertised(..)
             | Self::ByAgent(.., Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special) => {
                 StatusCode::FORBIDDEN
             }
-            Self::Ended(Ended::Revoked | Ended::Expired | Ended::TooOld) => StatusCode::UNAUTHORIZED,
+            Self::Terminated(Ended::Revoked | Ended::Expired | Ended::TooOld) => StatusCode::UNAUTHORIZED,
             Self::RouteError(_)
             | Self::NoStream(_)
             | Self::NotRecorded(_)
-            | Self::Ended(Ended::HostAway)
+            | Self::Terminated(Ended::HostAway)
             | Self::NotDelegated(NotDelegated::Away)
             | Self::ByAgent(.., Reason::Limit) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ByAgent(
@@ -122,17 +122,17 @@ impl NotConnected {
     #[must_use]
     pub fn cause(&self) -> &'static str {
         match self {
-            Self::Ended(Ended::Revoked) => "CredentialRevoked",
-            Self::Ended(Ended::Expired) => "CredentialExpired",
-            Self::Ended(Ended::PolicyChanged) => "PolicyChanged",
-            Self::Ended(Ended::TooOld) => "SessionTooOld",
-            Self::Ended(Ended::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) => {
+            Self::Terminated(Ended::Revoked) => "CredentialRevoked",
+            Self::Terminated(Ended::Expired) => "CredentialExpired",
+            Self::Terminated(Ended::PolicyChanged) => "PolicyChanged",
+            Self::Terminated(Ended::TooOld) => "SessionTooOld",
+            Self::Terminated(Ended::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) => {
                 "ForbiddenByHost"
             }
-            Self::Ended(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => "HostAway",
+            Self::Terminated(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => "HostAway",
             Self::Forbidden(_) => "ForbiddenByPolicy",
             Self::Ambiguous(..) => "TargetAmbiguous",
-            Self::Nowhere(_) | Self::NotOfCluster(..) | Self::NotAdvertised(..) => "TargetRefused",
+            Self::NotFound(_) | Self::NotOfCluster(..) | Self::NotAdvertised(..) => "TargetRefused",
             Self::RouteError(RouteError::NeverSeen(_)) => "ClusterNeverSeen",
             Self::RouteError(RouteError::Away { .. }) => "ClusterNotConnected",
             Self::RouteError(RouteError::QueueFull(_)) => "ClusterCrowded",
@@ -166,18 +166,18 @@ impl NotConnected {
     /// Among which clusters it was not told which one is meant, for the audit log.
     #[must_use]
     pub(crate) fn among(&self) -> Option<String> {
-        if let Self::Ambiguous(_, among) = self { Some(resolve_cluster::listed(among)) } else { None }
+        if let Self::Ambiguous(_, among) = self { Some(resolve_cluster::cluster_list(among)) } else { None }
     }
 
     /// How it ends in the audit log.
     #[must_use]
     pub fn end(&self) -> EndReason {
         match self {
-            Self::Ended(why) => ended_by(*why),
+            Self::Terminated(why) => ended_by(*why),
             Self::Forbidden(_)
             | Self::NotDelegated(_)
             | Self::Ambiguous(..)
-            | Self::Nowhere(_)
+            | Self::NotFound(_)
             | Self::NotOfCluster(..)
             | Self::NotAdvertised(..)
             | Self::RouteError(_)
@@ -202,7 +202,7 @@ impl NotConnected {
     }
 }
 
-fn of_reason(cluster: &ClusterId, target: &Target, reason: Reason) -> String {
+fn agent_refusal(cluster: &ClusterId, target: &Target, reason: Reason) -> String {
     match reason {
         Reason::Unspecified | Reason::Target => {
             format!("the agent of cluster {cluster} does not take {target} for a target")

@@ -16,20 +16,20 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 /// A connection that can go from one runtime to another.
-pub(crate) trait Near: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub(crate) trait LocalStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Lets the calling task's runtime wake for it from now on. Where no descriptor is left for that, it goes on as it was.
-    fn come_here(&mut self);
+    fn move_to_current_runtime(&mut self);
 }
 
 /// A connection of which something was read already, that comes first.
-pub(crate) struct Behind<S> {
-    before: Bytes,
+pub(crate) struct PrefixedStream<S> {
+    prefix: Bytes,
     stream: S,
 }
 
-impl<S> Behind<S> {
-    pub(crate) fn new(before: Bytes, stream: S) -> Self {
-        Self { before, stream }
+impl<S> PrefixedStream<S> {
+    pub(crate) fn new(prefix: Bytes, stream: S) -> Self {
+        Self { prefix, stream }
     }
 
     pub(crate) fn stream(&self) -> &S {
@@ -41,7 +41,7 @@ impl<S> Behind<S> {
 ///
 /// # Errors
 /// No descriptor is left.
-pub(crate) fn second<S: AsFd, T: From<OwnedFd>>(
+pub(crate) fn duplicate_socket<S: AsFd, T: From<OwnedFd>>(
     stream: &S,
     from_std: impl FnOnce(T) -> io::Result<S>,
 ) -> io::Result<S> {
@@ -52,65 +52,65 @@ pub(crate) fn second<S: AsFd, T: From<OwnedFd>>(
 ///
 /// # Errors
 /// It is of another kind.
-pub(crate) fn taken_back<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+pub(crate) fn from_upgraded<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     upgraded: Upgraded,
-) -> io::Result<Behind<S>> {
+) -> io::Result<PrefixedStream<S>> {
     let parts = upgraded.downcast::<TokioIo<S>>();
     let Parts { io, read_buf, .. } = parts.map_err(|_| io::ErrorKind::InvalidData)?;
-    Ok(Behind::new(read_buf, io.into_inner()))
+    Ok(PrefixedStream::new(read_buf, io.into_inner()))
 }
 
-impl Near for TcpStream {
-    fn come_here(&mut self) {
-        if let Ok(second) = second(self, Self::from_std) {
-            *self = second;
+impl LocalStream for TcpStream {
+    fn move_to_current_runtime(&mut self) {
+        if let Ok(duplicate) = duplicate_socket(self, Self::from_std) {
+            *self = duplicate;
         }
     }
 }
 
-impl Near for UnixStream {
-    fn come_here(&mut self) {
-        if let Ok(second) = second(self, Self::from_std) {
-            *self = second;
+impl LocalStream for UnixStream {
+    fn move_to_current_runtime(&mut self) {
+        if let Ok(duplicate) = duplicate_socket(self, Self::from_std) {
+            *self = duplicate;
         }
     }
 }
 
-impl Near for TlsStream<TcpStream> {
-    fn come_here(&mut self) {
-        self.get_mut().0.come_here();
+impl LocalStream for TlsStream<TcpStream> {
+    fn move_to_current_runtime(&mut self) {
+        self.get_mut().0.move_to_current_runtime();
     }
 }
 
-impl<S: Near> Near for Behind<S> {
-    fn come_here(&mut self) {
-        self.stream.come_here();
+impl<S: LocalStream> LocalStream for PrefixedStream<S> {
+    fn move_to_current_runtime(&mut self) {
+        self.stream.move_to_current_runtime();
     }
 }
 
-impl Near for Box<dyn Near> {
-    fn come_here(&mut self) {
-        self.as_mut().come_here();
+impl LocalStream for Box<dyn LocalStream> {
+    fn move_to_current_runtime(&mut self) {
+        self.as_mut().move_to_current_runtime();
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Behind<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefixedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.before.is_empty() {
+        if self.prefix.is_empty() {
             return Pin::new(&mut self.stream).poll_read(cx, buffer);
         }
-        let length = self.before.len().min(buffer.remaining());
-        buffer.put_slice(&self.before[..length]);
-        self.before.advance(length);
+        let length = self.prefix.len().min(buffer.remaining());
+        buffer.put_slice(&self.prefix[..length]);
+        self.prefix.advance(length);
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Behind<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefixedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -139,16 +139,16 @@ mod tests {
         Builder::new_current_thread().enable_all().build().unwrap()
     }
 
-    /// Writes to `far` once somebody waits for it at `near`, on a home that is the only one to run.
-    async fn passes(mut near: impl Near, mut far: impl AsyncWrite + Unpin) -> Vec<u8> {
-        near.come_here();
+    /// Writes to `remote` once somebody waits for it at `local`, on a home that is the only one to run.
+    async fn passes(mut local: impl LocalStream, mut remote: impl AsyncWrite + Unpin) -> Vec<u8> {
+        local.move_to_current_runtime();
         let mut read = [0; 12];
         let reading = async {
-            near.read_exact(&mut read).await.unwrap();
+            local.read_exact(&mut read).await.unwrap();
         };
         let writing = async {
             tokio::task::yield_now().await;
-            far.write_all(b"behind").await.unwrap();
+            remote.write_all(b"behind").await.unwrap();
         };
         timeout(Duration::from_secs(10), async { tokio::join!(reading, writing) }).await.unwrap();
         read.to_vec()
@@ -157,22 +157,22 @@ mod tests {
     #[test]
     fn what_came_here_is_woken_for_here_though_the_home_that_made_it_stands_still() {
         let (old, new) = (home(), home());
-        let (near, far) = old.block_on(async {
+        let (local, remote) = old.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            (listener.accept().await.unwrap().0, far)
+            let remote = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (listener.accept().await.unwrap().0, remote)
         });
-        far.set_nonblocking(true).unwrap();
-        let near: Box<dyn Near> = Box::new(Behind::new(Bytes::from_static(b"first "), near));
-        let read = new.block_on(async { passes(near, TcpStream::from_std(far).unwrap()).await });
+        remote.set_nonblocking(true).unwrap();
+        let local: Box<dyn LocalStream> = Box::new(PrefixedStream::new(Bytes::from_static(b"first "), local));
+        let read = new.block_on(async { passes(local, TcpStream::from_std(remote).unwrap()).await });
         assert_eq!(read, b"first behind");
 
-        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
-        near.set_nonblocking(true).unwrap();
-        far.set_nonblocking(true).unwrap();
-        let near = old.block_on(async { UnixStream::from_std(near).unwrap() });
-        let near = Behind::new(Bytes::from_static(b"first "), near);
-        let read = new.block_on(async { passes(near, UnixStream::from_std(far).unwrap()).await });
+        let (local, remote) = std::os::unix::net::UnixStream::pair().unwrap();
+        local.set_nonblocking(true).unwrap();
+        remote.set_nonblocking(true).unwrap();
+        let local = old.block_on(async { UnixStream::from_std(local).unwrap() });
+        let local = PrefixedStream::new(Bytes::from_static(b"first "), local);
+        let read = new.block_on(async { passes(local, UnixStream::from_std(remote).unwrap()).await });
         assert_eq!(read, b"first behind");
     }
 }

@@ -9,10 +9,10 @@ use hyper::ext::ReasonPhrase;
 const REASON_BYTES_MAX: usize = 256;
 
 /// Says there why, as far as it fits.
-pub(crate) fn say<B>(why: &impl Display, answer: &mut Response<B>) {
+pub(crate) fn set<B>(cause: &impl Display, answer: &mut Response<B>) {
     let fits = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
-    let said: Vec<u8> = why.to_string().bytes().filter(fits).take(REASON_BYTES_MAX).collect();
-    if let Ok(reason) = ReasonPhrase::try_from(said) {
+    let phrase: Vec<u8> = cause.to_string().bytes().filter(fits).take(REASON_BYTES_MAX).collect();
+    if let Ok(reason) = ReasonPhrase::try_from(phrase) {
         answer.extensions_mut().insert(reason);
     }
 }

@@ -9,33 +9,33 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::local_stream::{Behind, Near};
+use super::local_stream::{LocalStream, PrefixedStream};
 
 /// The connection.
-pub(crate) struct Whole {
-    stream: Behind<TcpStream>,
+pub(crate) struct ResetOnDrop {
+    stream: PrefixedStream<TcpStream>,
     has_ended: bool,
 }
 
-impl Whole {
+impl ResetOnDrop {
     /// Of which nothing was read that is the target's.
-    pub(crate) fn of(stream: TcpStream) -> Self {
-        Self::behind(Bytes::new(), stream)
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self::with_prefix(Bytes::new(), stream)
     }
 
     /// Of which this was read.
-    pub(crate) fn behind(before: Bytes, stream: TcpStream) -> Self {
-        Self { stream: Behind::new(before, stream), has_ended: false }
+    pub(crate) fn with_prefix(prefix: Bytes, stream: TcpStream) -> Self {
+        Self { stream: PrefixedStream::new(prefix, stream), has_ended: false }
     }
 }
 
-impl Near for Whole {
-    fn come_here(&mut self) {
-        self.stream.come_here();
+impl LocalStream for ResetOnDrop {
+    fn move_to_current_runtime(&mut self) {
+        self.stream.move_to_current_runtime();
     }
 }
 
-impl Drop for Whole {
+impl Drop for ResetOnDrop {
     fn drop(&mut self) {
         if !self.has_ended {
             // One that is closed already cannot be reset.
@@ -44,7 +44,7 @@ impl Drop for Whole {
     }
 }
 
-impl AsyncRead for Whole {
+impl AsyncRead for ResetOnDrop {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl AsyncRead for Whole {
     }
 }
 
-impl AsyncWrite for Whole {
+impl AsyncWrite for ResetOnDrop {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -82,20 +82,20 @@ mod tests {
         for ends in [true, false] {
             let mut caller = TcpStream::connect(address).await.unwrap();
             let (accepted, _) = listener.accept().await.unwrap();
-            let mut whole = Whole::behind(Bytes::from_static(b"first, "), accepted);
+            let mut stream = ResetOnDrop::with_prefix(Bytes::from_static(b"first, "), accepted);
             caller.write_all(b"then").await.unwrap();
             caller.shutdown().await.unwrap();
             // By pieces that are smaller than what was read.
             let (mut read, mut piece) = (Vec::<u8>::new(), [0; 3]);
-            while let length @ 1.. = whole.read(&mut piece).await.unwrap() {
+            while let length @ 1.. = stream.read(&mut piece).await.unwrap() {
                 read.extend(&piece[..length]);
             }
             assert_eq!(read, b"first, then");
 
             if ends {
-                whole.shutdown().await.unwrap();
+                stream.shutdown().await.unwrap();
             }
-            drop(whole);
+            drop(stream);
 
             assert_eq!(caller.read(&mut [0]).await.is_ok(), ends);
         }

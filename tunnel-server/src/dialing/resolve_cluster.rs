@@ -9,20 +9,20 @@ use policy::{ClusterFacts, Network, Target, TargetEntry, may_advertise};
 use proto::ClusterId;
 use tracing::info;
 
-use super::{Dials, NotConnected};
+use super::{DialError, Dialer};
 use crate::authz::{Allowed, Delegation, Dial, NotDelegated, Permit, PolicySnapshot};
 use crate::directory::{Cluster, ClusterEntry, NetworkName};
 use crate::identity::Caller;
 
 /// Of so many clusters at most that policy allows the cluster is asked about them that is asked too, if one is.
-const ASKED_MAX: usize = 16;
+const DELEGATED_MAX: usize = 16;
 
 /// So many are named at most to whom an address is ambiguous.
-const NAMED_MAX: usize = 8;
+const LISTED_MAX: usize = 8;
 
 /// Where a caller says that a target is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Within {
+pub(crate) enum TargetScope {
     /// In this cluster, whatever other has it.
     Cluster(ClusterId),
     /// In one of these, or of those of these networks.
@@ -30,43 +30,43 @@ pub(crate) enum Within {
 }
 
 /// A cluster that may be meant, and whether its agents advertise the target; `None`, where nothing is known of that.
-type Possible = (ClusterEntry, Option<bool>);
+type ClusterCandidate = (ClusterEntry, Option<bool>);
 
-impl Dials {
+impl Dialer {
     /// The permit for the one cluster at which `caller` may be connected to `target`.
     ///
     /// # Errors
     /// There is none, or there are several, or it cannot be told.
-    pub(super) async fn meant(
+    pub(super) async fn resolve_cluster(
         &self,
         caller: &Caller,
         (clusters, networks): (&[ClusterId], &[NetworkName]),
         target: &Target,
-    ) -> Result<Permit<Dial>, NotConnected> {
+    ) -> Result<Permit<Dial>, DialError> {
         let directory = self.0.registry.directory();
         let named = clusters.iter().filter_map(|cluster| directory.entry(cluster));
         let entries = named.chain(networks.iter().flat_map(|network| directory.clusters_of(network)));
         let each_once: BTreeMap<ClusterId, ClusterEntry> =
             entries.map(|entry| (entry.cluster.clone(), entry)).collect();
-        let said_of = |cluster: &ClusterId| self.0.registry.advertised(cluster, target);
-        let possible: Vec<Possible> =
-            each_once.into_iter().map(|(cluster, entry)| (entry, said_of(&cluster))).collect();
+        let advertised_by = |cluster: &ClusterId| self.0.registry.advertised(cluster, target);
+        let candidates: Vec<ClusterCandidate> =
+            each_once.into_iter().map(|(cluster, entry)| (entry, advertised_by(&cluster))).collect();
         let snapshot = self.0.policy.snapshot();
-        let permitted = permitted(&snapshot, &self.0.delegation, caller, target, possible).await;
-        let meant = only(permitted?, target);
-        if let Err(NotConnected::Ambiguous(target, among)) = &meant {
+        let permitted = permitted(&snapshot, &self.0.delegation, caller, target, candidates).await;
+        let resolved = exactly_one(permitted?, target);
+        if let Err(DialError::Ambiguous(target, among)) = &resolved {
             let networks: Vec<&str> = networks.iter().map(NetworkName::as_str).collect();
-            let among = listed(among);
+            let among = cluster_list(among);
             info!(networks = networks.join(", "), %target, among, "refused: an address that several clusters have");
         }
-        meant
+        resolved
     }
 }
 
 /// What both who decides about callers allow, and whether all was asked about.
-struct Permitted {
+struct PermittedDials {
     permits: Vec<Permit<Dial>>,
-    is_all: bool,
+    is_complete: bool,
 }
 
 /// The clusters that have the target, as far as is known, and at which this caller may dial it.
@@ -74,9 +74,10 @@ fn allowed(
     snapshot: &PolicySnapshot,
     caller: &Caller,
     target: &Target,
-    possible: impl IntoIterator<Item = Possible>,
+    candidates: impl IntoIterator<Item = ClusterCandidate>,
 ) -> Vec<Allowed<Dial>> {
-    let claiming = possible.into_iter().filter(|(entry, advertised)| claims(entry, target, *advertised));
+    let claiming =
+        candidates.into_iter().filter(|(entry, advertised)| has_target(entry, target, *advertised));
     let allowed = claiming.filter_map(|(ClusterEntry { cluster, record, .. }, _)| {
         let facts = ClusterFacts { labels: record.labels.clone() };
         snapshot.authorize_dial(caller, Dial { cluster, target: target.clone() }, &facts).ok()
@@ -89,12 +90,12 @@ async fn permitted(
     delegation: &Delegation,
     caller: &Caller,
     target: &Target,
-    possible: impl IntoIterator<Item = Possible>,
-) -> Result<Permitted, NotDelegated> {
-    let allowed = allowed(snapshot, caller, target, possible);
-    let is_all = allowed.len() <= ASKED_MAX;
+    candidates: impl IntoIterator<Item = ClusterCandidate>,
+) -> Result<PermittedDials, NotDelegated> {
+    let allowed = allowed(snapshot, caller, target, candidates);
+    let is_complete = allowed.len() <= DELEGATED_MAX;
     let mut permits = Vec::new();
-    for allowed in allowed.into_iter().take(ASKED_MAX) {
+    for allowed in allowed.into_iter().take(DELEGATED_MAX) {
         match delegation.grant(allowed).await {
             Ok(permit) => permits.push(permit),
             // As if it were not there.
@@ -102,20 +103,20 @@ async fn permitted(
             Err(away @ NotDelegated::Away) => return Err(away),
         }
     }
-    Ok(Permitted { permits, is_all })
+    Ok(PermittedDials { permits, is_complete })
 }
 
 /// The one that there is.
-fn only(permitted: Permitted, target: &Target) -> Result<Permit<Dial>, NotConnected> {
-    let Permitted { permits, is_all } = permitted;
+fn exactly_one(permitted: PermittedDials, target: &Target) -> Result<Permit<Dial>, DialError> {
+    let PermittedDials { permits, is_complete } = permitted;
     let one: Result<[Permit<Dial>; 1], _> = permits.try_into();
     match one {
-        Ok([permit]) if is_all => Ok(permit),
-        Ok([permit]) => Err(NotConnected::Ambiguous(target.clone(), vec![permit.what().cluster.clone()])),
-        Err(none) if none.is_empty() && is_all => Err(NotConnected::Nowhere(target.clone())),
+        Ok([permit]) if is_complete => Ok(permit),
+        Ok([permit]) => Err(DialError::Ambiguous(target.clone(), vec![permit.what().cluster.clone()])),
+        Err(none) if none.is_empty() && is_complete => Err(DialError::NotFound(target.clone())),
         Err(several) => {
             let among = several.iter().map(|permit| permit.what().cluster.clone()).collect();
-            Err(NotConnected::Ambiguous(target.clone(), among))
+            Err(DialError::Ambiguous(target.clone(), among))
         }
     }
 }
@@ -123,36 +124,36 @@ fn only(permitted: Permitted, target: &Target) -> Result<Permit<Dial>, NotConnec
 /// Whether a cluster has the target. What people say of it in full holds whatever its agents say, and while they are away: nobody
 /// else's agent takes the address over meanwhile. A range is what agents advertise of it; all of it, where they were here and have
 /// said nothing since this server started.
-fn claims(entry: &ClusterEntry, target: &Target, advertised: Option<bool>) -> bool {
-    match said(&entry.record, target) {
-        Said::Nothing => false,
-        Said::InFull => true,
-        Said::WithinRange => advertised.unwrap_or_else(|| entry.last_seen.is_some()),
+fn has_target(entry: &ClusterEntry, target: &Target, advertised: Option<bool>) -> bool {
+    match store_claim(&entry.record, target) {
+        StoreClaim::None => false,
+        StoreClaim::Exact => true,
+        StoreClaim::WithinRange => advertised.unwrap_or_else(|| entry.last_seen.is_some()),
     }
 }
 
 /// How people let a cluster have a target.
-enum Said {
-    Nothing,
+enum StoreClaim {
+    None,
     WithinRange,
-    InFull,
+    Exact,
 }
 
-fn said(record: &Cluster, target: &Target) -> Said {
+fn store_claim(record: &Cluster, target: &Target) -> StoreClaim {
     let wanted = TargetEntry::Exactly(target.clone());
     let fitting = record.advertise.iter().filter(|said| may_advertise(said, &wanted));
     let is_range = |said: &String| said.parse::<Network>().is_ok();
-    fitting.fold(Said::Nothing, |found, said| match found {
-        Said::InFull => Said::InFull,
-        Said::Nothing | Said::WithinRange if is_range(said) => Said::WithinRange,
-        Said::Nothing | Said::WithinRange => Said::InFull,
+    fitting.fold(StoreClaim::None, |found, said| match found {
+        StoreClaim::Exact => StoreClaim::Exact,
+        StoreClaim::None | StoreClaim::WithinRange if is_range(said) => StoreClaim::WithinRange,
+        StoreClaim::None | StoreClaim::WithinRange => StoreClaim::Exact,
     })
 }
 
 /// Clusters by their names, and how many more there are.
-pub(super) fn listed(clusters: &[ClusterId]) -> String {
-    let named: Vec<&str> = clusters.iter().take(NAMED_MAX).map(ClusterId::as_str).collect();
-    match clusters.len().saturating_sub(NAMED_MAX) {
+pub(super) fn cluster_list(clusters: &[ClusterId]) -> String {
+    let named: Vec<&str> = clusters.iter().take(LISTED_MAX).map(ClusterId::as_str).collect();
+    match clusters.len().saturating_sub(LISTED_MAX) {
         // More than can be asked about, of which the first may not be reached.
         0 if named.is_empty() => "many clusters".to_owned(),
         0 => named.join(", "),

@@ -15,8 +15,8 @@ use super::refusal::Refusal;
 use super::stack::{CallerBody, audit_id};
 use super::{Gateway, Peer, recorded};
 use crate::authz::{Dial, Permit};
-use crate::dialing::Within;
-use crate::dialing::local_stream::{Behind, Near, taken_back};
+use crate::dialing::TargetScope;
+use crate::dialing::local_stream::{LocalStream, PrefixedStream, from_upgraded};
 use crate::directory::{NetworkName, NotANetworkName};
 use crate::exchanges::Live;
 use crate::identity::{Authenticated, Caller};
@@ -82,7 +82,7 @@ impl Gateway {
         recorded.record().answered(http::StatusCode::OK);
         share.response_started();
         let caller = hyper::upgrade::on(request);
-        connected.join(async { near(caller.await.map_err(io::Error::other)?) }, (slot, share, place));
+        connected.relay(async { near(caller.await.map_err(io::Error::other)?) }, (slot, share, place));
         Ok(Response::new(AnswerBody::text("")))
     }
 
@@ -104,7 +104,7 @@ impl Gateway {
 
     /// Where header or host name of the connection, or the way in, say that the target is: both, if they say the same cluster. Who is
     /// bound to a cluster by the connection names no network.
-    fn within<B>(&self, peer: &Peer, request: &Request<B>) -> Result<Within, Refusal> {
+    fn within<B>(&self, peer: &Peer, request: &Request<B>) -> Result<TargetScope, Refusal> {
         let said = one(request, &CLUSTER)?;
         let said = said.map(|name| name.to_str().ok().and_then(|name| name.parse::<ClusterId>().ok()));
         let network = network(request)?;
@@ -119,17 +119,17 @@ impl Gateway {
                 Err(ActionFault::OtherConnection.into())
             }
             (None, Some(_), Some(_)) => Err(ActionFault::OtherConnection.into()),
-            (Some(Some(cluster)), None, _) | (None, None, Some(cluster)) => Ok(Within::Cluster(cluster)),
-            (None, Some(network), None) => Ok(Within::OneOf(Vec::new(), vec![network])),
+            (Some(Some(cluster)), None, _) | (None, None, Some(cluster)) => Ok(TargetScope::Cluster(cluster)),
+            (None, Some(network), None) => Ok(TargetScope::OneOf(Vec::new(), vec![network])),
         }
     }
 }
 
 /// What bytes pass by from now on: the connection itself.
-fn near(upgraded: Upgraded) -> io::Result<Box<dyn Near>> {
+fn near(upgraded: Upgraded) -> io::Result<Box<dyn LocalStream>> {
     match upgraded.downcast::<Watched>() {
-        Ok(Parts { io, read_buf, .. }) => Ok(Box::new(Behind::new(read_buf, io.into_near()))),
-        Err(upgraded) => Ok(Box::new(taken_back::<UnixStream>(upgraded)?)),
+        Ok(Parts { io, read_buf, .. }) => Ok(Box::new(PrefixedStream::new(read_buf, io.into_near()))),
+        Err(upgraded) => Ok(Box::new(from_upgraded::<UnixStream>(upgraded)?)),
     }
 }
 

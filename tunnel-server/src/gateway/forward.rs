@@ -135,7 +135,7 @@ impl Exchange {
         );
         for _ in 0..ROUTES_MAX {
             let route = passage.way(&cluster, wait).await?;
-            // Behind the wait, which may have been long.
+            // PrefixedStream the wait, which may have been long.
             record.may_open()?;
             match route.tunnel.open(&open).await {
                 Ok(stream) => {
@@ -265,7 +265,7 @@ async fn wind_up(mut connection: http1::Connection<TokioIo<Observed>, StreamBody
     let mut stream = connection.into_parts().io.into_inner().into_inner();
     // A stream that breaks here breaks behind the answer, and is aborted by being dropped.
     if stream.shutdown().await.is_ok() {
-        // Behind an answer comes nothing; one byte is enough to see that it does.
+        // PrefixedStream an answer comes nothing; one byte is enough to see that it does.
         let _ = stream.read(&mut [0]).await;
     }
 }

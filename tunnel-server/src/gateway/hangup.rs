@@ -3,7 +3,7 @@
 //! hyper reads nothing while it waits for an answer and bytes of a next request stand before it, so it would see a
 //! caller's end of file only after the answer: an idle watch would live on at the API server. This wrapper reads ahead,
 //! up to a limit, while an exchange runs, and takes the end of file for what it is on such a connection, a hang-up.
-//! Behind an upload that nobody reads the limit is reached; there the socket itself says that a FIN or a RST has come.
+//! PrefixedStream an upload that nobody reads the limit is reached; there the socket itself says that a FIN or a RST has come.
 //! When the last answer was given, such an upload is read on for a moment (`linger`), or the RST for it would cut the answer short.
 
 use std::future::pending;
@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::linger::Lingering;
-use crate::dialing::local_stream::{self, Behind, Near};
+use crate::dialing::local_stream::{self, LocalStream, PrefixedStream};
 
 /// Bytes that a caller may send before the answer to what it sent before: pipelined requests, mostly.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
@@ -78,20 +78,20 @@ pub(super) fn is_handed_over(is_connect: bool, status: StatusCode) -> bool {
 
 impl Watched {
     /// The connection itself, behind what was read ahead of it, once nobody watches it any more.
-    pub(super) fn into_near(self) -> Box<dyn Near> {
+    pub(super) fn into_near(self) -> Box<dyn LocalStream> {
         match Arc::try_unwrap(self.0) {
             Ok(ahead) => {
                 let Ahead { stream, bytes, .. } = ahead.into_inner().unwrap_or_else(PoisonError::into_inner);
-                Box::new(Behind::new(bytes.freeze(), stream.into_inner()))
+                Box::new(PrefixedStream::new(bytes.freeze(), stream.into_inner()))
             }
             Err(watched) => Box::new(TokioIo::new(Self(watched))),
         }
     }
 }
 
-impl Near for TokioIo<Watched> {
+impl LocalStream for TokioIo<Watched> {
     /// It may be watched where it is.
-    fn come_here(&mut self) {}
+    fn move_to_current_runtime(&mut self) {}
 }
 
 impl Exchange {
@@ -143,7 +143,7 @@ impl Future for HungUp {
             this.far_end = None;
             return Poll::Pending;
         }
-        // Behind an upgrade it is whoever has the connection that sees its end.
+        // PrefixedStream an upgrade it is whoever has the connection that sees its end.
         let Some(ahead) = this.ahead.upgrade() else { return Poll::Pending };
         let mut ahead = lock(&ahead);
         ahead.poll_fill(cx);
@@ -232,13 +232,13 @@ fn lock(ahead: &Mutex<Ahead>) -> MutexGuard<'_, Ahead> {
 /// Waits until the other side's FIN or RST has arrived, also behind bytes that nobody reads.
 fn far_end(socket: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
     // A descriptor of its own, because this must not borrow the stream.
-    let second = local_stream::second(socket, TcpStream::from_std);
+    let duplicate_socket = local_stream::duplicate_socket(socket, TcpStream::from_std);
     async move {
-        let Ok(second) = second else {
+        let Ok(duplicate_socket) = duplicate_socket else {
             // No descriptor was left: the end is seen when the upload is read on.
             return pending().await;
         };
         // Urgent bytes are not registered for, so of what is asked for here only the end of reading ever comes.
-        let _ = second.ready(Interest::PRIORITY).await; // Fails with the runtime, which takes the connection along.
+        let _ = duplicate_socket.ready(Interest::PRIORITY).await; // Fails with the runtime, which takes the connection along.
     }
 }

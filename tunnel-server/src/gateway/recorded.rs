@@ -12,7 +12,7 @@ use proto::wire::Assert;
 use super::refusal::Refusal;
 use super::{Peer, connect};
 use crate::authz::{Dial, Forbidden, NotDelegated, Permit};
-use crate::dialing::NotConnected;
+use crate::dialing::DialError;
 use crate::exchanges::record::Recorder;
 use crate::identity::Caller;
 
@@ -66,7 +66,7 @@ pub(super) async fn answered<B>(
     if let Some(cluster) = delegated {
         event.note(Note::Cluster, cluster.as_str());
     }
-    if let Some(among) = untold.and_then(NotConnected::among) {
+    if let Some(among) = untold.and_then(DialError::among) {
         event.note(Note::Among, among);
     }
     if let Some(forbidden) = forbidden {
@@ -81,8 +81,7 @@ pub(super) async fn answered<B>(
 
 /// What policy has refused.
 fn forbidden(refusal: &Refusal) -> Option<&Forbidden> {
-    if let Refusal::Forbidden(forbidden) | Refusal::NotConnected(NotConnected::Forbidden(forbidden)) = refusal
-    {
+    if let Refusal::Forbidden(forbidden) | Refusal::NotConnected(DialError::Forbidden(forbidden)) = refusal {
         return Some(forbidden);
     }
     None
@@ -100,15 +99,15 @@ fn in_network<B>(event: Event, request: &Request<B>) -> Event {
 }
 
 /// Why it was not told which cluster is meant, if it was that.
-fn untold(refusal: &Refusal) -> Option<&NotConnected> {
+fn untold(refusal: &Refusal) -> Option<&DialError> {
     let Refusal::NotConnected(fault) = refusal else { return None };
-    matches!(fault, NotConnected::Ambiguous(..) | NotConnected::Nowhere(_)).then_some(fault)
+    matches!(fault, DialError::Ambiguous(..) | DialError::NotFound(_)).then_some(fault)
 }
 
 /// The cluster of what the cluster that is asked about callers has refused.
 fn not_delegated(refusal: &Refusal) -> Option<&ClusterId> {
     if let Refusal::NotDelegated(NotDelegated::Forbidden { cluster, .. })
-    | Refusal::NotConnected(NotConnected::NotDelegated(NotDelegated::Forbidden { cluster, .. })) = refusal
+    | Refusal::NotConnected(DialError::NotDelegated(NotDelegated::Forbidden { cluster, .. })) = refusal
     {
         return Some(cluster);
     }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{BrowserFault, CALLER_SILENCE_MAX, ConnectFault, NotAParkLimit};
 use crate::authz::{Forbidden, NotDelegated};
-use crate::dialing::NotConnected;
+use crate::dialing::DialError;
 use crate::exchanges::Ended;
 use crate::identity::{NotAuthenticated, SubprotocolFault};
 use crate::impersonation::NotAsserted;
@@ -47,7 +47,7 @@ pub enum Refusal {
     Connect(#[from] ConnectFault),
     /// A CONNECT came to no connection.
     #[error("{0}")]
-    NotConnected(#[from] NotConnected),
+    NotConnected(#[from] DialError),
     /// Policy does not let this caller reach this cluster.
     #[error("{0}")]
     Forbidden(#[from] Forbidden),
@@ -258,7 +258,7 @@ impl Refusal {
             | Self::Aborted(_, AbortCode::Busy)
             | Self::RouteError(RouteError::QueueFull(_)) => Some(Retry::ByItself(SOON)),
             Self::RouteError(RouteError::Away { .. }) => Some(Retry::AsItLikes(LATER)),
-            Self::NotRecorded(_) | Self::NotConnected(NotConnected::NotRecorded(_)) => {
+            Self::NotRecorded(_) | Self::NotConnected(DialError::NotRecorded(_)) => {
                 Some(Retry::ByItself(SOON))
             }
             Self::Browser(_)

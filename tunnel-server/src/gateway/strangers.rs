@@ -1,7 +1,7 @@
 //! Sources from which too many logins have failed of late: nobody there is listened to for a while but whoever is known already.
 //!
 //! To look at a token may cost a signature's check, or a question to another API server: a flood of wrong ones must not be all that
-//! these do. Behind the same address others may sit who are honest: whoever shows a certificate is never asked to wait, and
+//! these do. PrefixedStream the same address others may sit who are honest: whoever shows a certificate is never asked to wait, and
 //! neither is a token that was good before.
 
 use std::collections::HashSet;

@@ -10,8 +10,8 @@ pub(super) const HELLO_BYTES_MAX: usize = 16 * 1024;
 
 /// A ClientHello.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Hello {
-    /// In lower case, if it has one: of Encrypted Client Hello it is the outer.
+pub(super) struct BufferedHello {
+    /// In lower case, if it has one: of Encrypted Client BufferedHello it is the outer.
     pub(super) server_name: Option<String>,
     /// What was read, to the last byte: what came behind it is here, too.
     pub(super) bytes: Vec<u8>,
@@ -19,7 +19,7 @@ pub(super) struct Hello {
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
-pub enum HelloFault {
+pub enum ClientHelloError {
     /// It is something else.
     #[error("that is no ClientHello of TLS")]
     NotTls(#[source] rustls::Error),
@@ -32,24 +32,24 @@ pub enum HelloFault {
 }
 
 /// Reads one. Not cancel-safe: what was read is lost.
-pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Hello, HelloFault> {
+pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<BufferedHello, ClientHelloError> {
     let (mut acceptor, mut bytes) = (Acceptor::default(), Vec::new());
     loop {
         let had = bytes.len();
         if had == HELLO_BYTES_MAX {
-            return Err(HelloFault::TooLong);
+            return Err(ClientHelloError::TooLong);
         }
         let read = stream.take((HELLO_BYTES_MAX - had) as u64).read_buf(&mut bytes).await;
-        if read.map_err(HelloFault::Ended)? == 0 {
-            return Err(HelloFault::Ended(io::ErrorKind::UnexpectedEof.into()));
+        if read.map_err(ClientHelloError::Ended)? == 0 {
+            return Err(ClientHelloError::Ended(io::ErrorKind::UnexpectedEof.into()));
         }
         let mut new = &bytes[had..];
         while !new.is_empty() {
             // Reading from memory fails only where it has no room, which is for more than may come here.
-            acceptor.read_tls(&mut new).map_err(|_| HelloFault::TooLong)?;
-            if let Some(accepted) = acceptor.accept().map_err(|(error, _)| HelloFault::NotTls(error))? {
+            acceptor.read_tls(&mut new).map_err(|_| ClientHelloError::TooLong)?;
+            if let Some(accepted) = acceptor.accept().map_err(|(error, _)| ClientHelloError::NotTls(error))? {
                 let server_name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
-                return Ok(Hello { server_name, bytes });
+                return Ok(BufferedHello { server_name, bytes });
             }
         }
     }
@@ -79,11 +79,11 @@ mod tests {
     }
 
     /// What is read of bytes that come in these pieces, and then no more.
-    async fn heard(pieces: &[&[u8]]) -> Result<Hello, HelloFault> {
+    async fn read_pieces(pieces: &[&[u8]]) -> Result<BufferedHello, ClientHelloError> {
         let (mut sender, mut receiver) = tokio::io::duplex(1);
         let sending = async {
             for piece in pieces {
-                // Who has heard enough hears no more.
+                // A reader that has failed takes no more bytes.
                 let _ = sender.write_all(piece).await;
             }
             drop(sender);
@@ -108,9 +108,9 @@ mod tests {
     #[tokio::test]
     async fn a_hello_that_comes_byte_by_byte_is_the_same_and_one_that_ends_early_is_none() {
         let sent = hello("api.edge-a.example", &[]);
-        assert_eq!(heard(&[&sent]).await.unwrap().bytes, sent);
+        assert_eq!(read_pieces(&[&sent]).await.unwrap().bytes, sent);
         for end in [0, 1, 4, 5, 6, sent.len() / 2, sent.len() - 1] {
-            assert!(matches!(heard(&[&sent[..end]]).await, Err(HelloFault::Ended(_))), "{end}");
+            assert!(matches!(read_pieces(&[&sent[..end]]).await, Err(ClientHelloError::Ended(_))), "{end}");
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!((longest.len(), beyond.len()), (HELLO_BYTES_MAX, HELLO_BYTES_MAX + 1));
 
         assert!(read(&mut longest.as_slice()).await.is_ok());
-        assert!(matches!(read(&mut beyond.as_slice()).await, Err(HelloFault::TooLong)));
+        assert!(matches!(read(&mut beyond.as_slice()).await, Err(ClientHelloError::TooLong)));
     }
 
     #[tokio::test]
@@ -145,7 +145,10 @@ mod tests {
             &[0; 64],
         ] {
             assert!(
-                matches!(read(&mut [sent, &[0; 64]].concat().as_slice()).await, Err(HelloFault::NotTls(_))),
+                matches!(
+                    read(&mut [sent, &[0; 64]].concat().as_slice()).await,
+                    Err(ClientHelloError::NotTls(_))
+                ),
                 "{sent:?}"
             );
         }

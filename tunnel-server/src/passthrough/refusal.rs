@@ -2,16 +2,16 @@
 
 use http::StatusCode;
 
-use super::client_hello::HelloFault;
-use crate::dialing::NotServed;
-use crate::dialing::admit::Refuses as _;
+use super::client_hello::ClientHelloError;
+use crate::dialing::EntryPointError;
+use crate::dialing::admit::DialRefusal as _;
 
 /// Why TLS does not pass through; a sentence for the log.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum PassthroughRefusal {
     /// No ClientHello, or not a whole one.
     #[error("{0}")]
-    NotTls(#[from] HelloFault),
+    NotTls(#[from] ClientHelloError),
     /// Not in time.
     #[error("its ClientHello did not come in time")]
     Silent,
@@ -23,21 +23,21 @@ pub enum Refusal {
     UnknownName,
     /// It may not be, or cannot.
     #[error("{0}")]
-    NotServed(#[from] NotServed),
+    EntryPointError(#[from] EntryPointError),
 }
 
 /// An alert of TLS that ends the connection (RFC 8446, section 6.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alert {
+pub enum TlsAlert {
     /// Who is known may not.
     AccessDenied = 49,
-    /// It is not the sender's fault.
+    /// It is not the sender's error.
     InternalError = 80,
     /// No server of that name.
     UnrecognizedName = 112,
 }
 
-impl Alert {
+impl TlsAlert {
     /// The alert in a record, as it is sent before anything is agreed on.
     #[must_use]
     pub fn record(self) -> [u8; 7] {
@@ -47,19 +47,19 @@ impl Alert {
     }
 }
 
-impl Refusal {
+impl PassthroughRefusal {
     /// Every word that its causes have and no other refusal does.
     pub const CAUSES: [&str; 2] = ["NotTls", "ServerNameUnknown"];
 
     /// What its sender is told, in words that its TLS library knows. Nothing, where no TLS is spoken: it is closed.
     #[must_use]
-    pub fn alert(&self) -> Option<Alert> {
+    pub fn alert(&self) -> Option<TlsAlert> {
         match self {
             Self::NotTls(_) | Self::Silent => None,
-            Self::NoName | Self::UnknownName => Some(Alert::UnrecognizedName),
-            Self::NotServed(fault) => match fault.status() {
-                StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Some(Alert::AccessDenied),
-                _ => Some(Alert::InternalError),
+            Self::NoName | Self::UnknownName => Some(TlsAlert::UnrecognizedName),
+            Self::EntryPointError(error) => match error.status() {
+                StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Some(TlsAlert::AccessDenied),
+                _ => Some(TlsAlert::InternalError),
             },
         }
     }
@@ -70,7 +70,7 @@ impl Refusal {
         match self {
             Self::NotTls(_) | Self::Silent => "NotTls",
             Self::NoName | Self::UnknownName => "ServerNameUnknown",
-            Self::NotServed(fault) => fault.cause(),
+            Self::EntryPointError(error) => error.cause(),
         }
     }
 }
@@ -78,7 +78,7 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialing::NotConnected;
+    use crate::dialing::DialError;
     use crate::limits::LimitExceeded;
     use proto::wire::not_connected::Reason;
 
@@ -86,18 +86,18 @@ mod tests {
     fn who_may_not_is_told_so_and_who_cannot_that_it_is_not_its_fault() {
         let by_agent = |reason| {
             let (cluster, target) = ("edge-a".parse().unwrap(), "10.0.0.1:443".parse().unwrap());
-            NotServed::from(NotConnected::ByAgent(cluster, target, reason)).into()
+            EntryPointError::from(DialError::ByAgent(cluster, target, reason)).into()
         };
         for (refusal, alert) in [
-            (Refusal::Silent, None),
-            (Refusal::NoName, Some(112)),
-            (Refusal::UnknownName, Some(112)),
-            (NotServed::from(LimitExceeded::PassthroughSource(1)).into(), Some(80)),
+            (PassthroughRefusal::Silent, None),
+            (PassthroughRefusal::NoName, Some(112)),
+            (PassthroughRefusal::UnknownName, Some(112)),
+            (EntryPointError::from(LimitExceeded::PassthroughSource(1)).into(), Some(80)),
             (by_agent(Reason::Unlisted), Some(49)),
             (by_agent(Reason::Unreachable), Some(80)),
-            (NotServed::from(NotConnected::Lost("edge-a".parse().unwrap())).into(), Some(80)),
+            (EntryPointError::from(DialError::Lost("edge-a".parse().unwrap())).into(), Some(80)),
         ] {
-            let record = refusal.alert().map(Alert::record);
+            let record = refusal.alert().map(TlsAlert::record);
             assert_eq!(record, alert.map(|alert| [21, 3, 3, 0, 2, 2, alert]), "{refusal}");
         }
     }

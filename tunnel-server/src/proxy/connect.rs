@@ -19,9 +19,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
-use super::{Asked, Proxy, Refusal, Served};
-use crate::dialing::admit::Refuses as _;
-use crate::dialing::local_stream::taken_back;
+use super::{DialProxy, ProxyRefusal, ProxyRequest, ServedConnection};
+use crate::dialing::admit::DialRefusal as _;
+use crate::dialing::local_stream::from_upgraded;
 use crate::dialing::reason_phrase;
 use crate::listener::{AcceptedConnection, ConnectionPermit, ListenerLimits};
 
@@ -42,7 +42,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Most headers of a request.
 const HEADERS_MAX: usize = 50;
 
-impl Proxy {
+impl DialProxy {
     /// Serves one connection to its end, or until it has become a connection to a target.
     pub async fn serve_connection(self, accepted: AcceptedConnection) {
         let AcceptedConnection { stream, peer, permit, .. } = accepted;
@@ -82,19 +82,20 @@ impl Proxy {
     ) -> Response<String> {
         let (user, token) = credential(request.headers()).unwrap_or_default();
         let target = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        let asked = Asked { listener: "proxy", from, user: &user, token: &token, target: &target };
+        let asked = ProxyRequest { listener: "proxy", from, user: &user, token: &token, target: &target };
         let served = if request.method() == Method::CONNECT {
             self.serve(&asked).await
         } else {
             // Who is nobody learns no more of it.
-            self.known(&asked).and(Err(Refusal::OtherMethod))
+            self.authenticate(&asked).and(Err(ProxyRefusal::OtherMethod))
         };
         match served {
-            Ok(Served { connected, held }) => {
-                let caller = hyper::upgrade::on(request);
-                let near =
-                    async { taken_back::<TlsStream<TcpStream>>(caller.await.map_err(io::Error::other)?) };
-                connected.join(near, (held, permit));
+            Ok(ServedConnection { connected, guards }) => {
+                let upgraded = hyper::upgrade::on(request);
+                let caller = async {
+                    from_upgraded::<TlsStream<TcpStream>>(upgraded.await.map_err(io::Error::other)?)
+                };
+                connected.relay(caller, (guards, permit));
                 Response::new(String::new())
             }
             Err(refusal) => refused(&refusal),
@@ -116,7 +117,7 @@ fn credential(headers: &HeaderMap) -> Option<(String, String)> {
 }
 
 /// An answer whose reason phrase says why: Go's programs show nothing else of it. What stands behind the request is not read.
-fn refused(refusal: &Refusal) -> Response<String> {
+fn refused(refusal: &ProxyRefusal) -> Response<String> {
     let mut answer = Response::new(format!("{refusal}\n"));
     *answer.status_mut() = refusal.status();
     let headers = answer.headers_mut();
@@ -130,14 +131,14 @@ fn refused(refusal: &Refusal) -> Response<String> {
     if refusal.status() == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static("CONNECT"));
     }
-    reason_phrase::say(refusal, &mut answer);
+    reason_phrase::set(refusal, &mut answer);
     answer
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialing::NotConnected;
+    use crate::dialing::DialError;
 
     #[test]
     fn a_credential_is_one_basic_header_and_its_name_may_have_colons() {
@@ -165,14 +166,14 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_scheme_where_it_asks_for_a_credential_and_says_why_in_its_status_line() {
-        let answer = refused(&Refusal::NotAuthenticated);
+        let answer = refused(&ProxyRefusal::NotAuthenticated);
         assert_eq!(answer.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
         assert_eq!(answer.headers()[PROXY_AUTHENTICATE], "Basic realm=\"tombolo\", charset=\"UTF-8\"");
         let reason = answer.extensions().get::<hyper::ext::ReasonPhrase>().unwrap();
         assert!(std::str::from_utf8(reason.as_bytes()).unwrap().contains("dial token"));
 
         let clusters = vec!["edge-a".parse().unwrap(), "edge-b".parse().unwrap()];
-        let answer = refused(&NotConnected::Ambiguous("10.0.0.1:443".parse().unwrap(), clusters).into());
+        let answer = refused(&DialError::Ambiguous("10.0.0.1:443".parse().unwrap(), clusters).into());
         assert_eq!(
             (answer.status(), answer.headers().get(PROXY_AUTHENTICATE)),
             (StatusCode::FORBIDDEN, None)

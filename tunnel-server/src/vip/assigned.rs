@@ -15,7 +15,7 @@ use crate::directory::{AddressRange, Directory, HandedOut, NotHandedOut, StoreEr
 
 /// The address of a cluster that is in a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct AssignedAddress {
     pub(super) cluster: ClusterId,
     pub(super) address: SocketAddr,
     is_new: bool,
@@ -23,8 +23,8 @@ pub(super) struct Given {
 
 /// Why addresses of ranges are not known.
 #[derive(Debug, thiserror::Error)]
-enum NotLooked {
-    #[error("the store cannot be looked at")]
+enum AssignError {
+    #[error("the store cannot be result at")]
     Store(#[from] StoreError),
     #[error(transparent)]
     HandOut(#[from] NotHandedOut),
@@ -34,14 +34,17 @@ enum NotLooked {
 ///
 /// # Errors
 /// [`Failure`] with [`NotHandedOut`].
-pub(super) async fn give(config: &mut config::Vip, directory: &Directory) -> Result<Vec<Given>, Failure> {
+pub(super) async fn assign(
+    config: &mut config::Vip,
+    directory: &Directory,
+) -> Result<Vec<AssignedAddress>, Failure> {
     let ranges = ranges(config);
     if ranges.is_empty() {
         return Ok(Vec::new());
     }
     let handed_out = directory.hand_out(ranges, SystemTime::now()).await.map_err(Failure::could_not_go_on)?;
-    let given = settle(config, &handed_out);
-    for Given { cluster, address, .. } in given.iter().filter(|given| given.is_new) {
+    let given = insert_assigned(config, &handed_out);
+    for AssignedAddress { cluster, address, .. } in given.iter().filter(|given| given.is_new) {
         info!(%cluster, %address, "the cluster was given an address, which it keeps");
     }
     Ok(given)
@@ -56,18 +59,18 @@ pub fn dry_run(mut config: config::Vip, state_dir: &Path) -> Result<String, Fail
     if ranges.is_empty() {
         return Ok(config.to_string());
     }
-    let looked = Directory::copy(state_dir).map_err(NotLooked::from);
-    let looked = looked.and_then(|copy| Ok(copy.hand_out_blocking(&ranges, SystemTime::now())?));
-    let given = match looked {
-        Ok(handed_out) => settle(&mut config, &handed_out),
+    let result = Directory::copy(state_dir).map_err(AssignError::from);
+    let result = result.and_then(|copy| Ok(copy.hand_out_blocking(&ranges, SystemTime::now())?));
+    let given = match result {
+        Ok(handed_out) => insert_assigned(&mut config, &handed_out),
         // Whoever has it open may be writing.
-        Err(error @ NotLooked::Store(_)) => {
+        Err(error @ AssignError::Store(_)) => {
             return Ok(format!("# addresses of ranges are not known: {}\n{config}", chain(&error)));
         }
-        Err(error @ NotLooked::HandOut(_)) => return Err(Failure::could_not_go_on(error)),
+        Err(error @ AssignError::HandOut(_)) => return Err(Failure::could_not_go_on(error)),
     };
     let mut said = config.to_string();
-    for Given { cluster, address, is_new } in given {
+    for AssignedAddress { cluster, address, is_new } in given {
         let has = if is_new { "would be given" } else { "has" };
         // Writing to a text does not fail.
         let _ = writeln!(said, "# {cluster} {has} {}", address.ip());
@@ -84,7 +87,10 @@ fn ranges(config: &config::Vip) -> Vec<AddressRange> {
     ranges.map(range).collect()
 }
 
-fn settle(config: &mut config::Vip, handed_out: &BTreeMap<ClusterId, HandedOut>) -> Vec<Given> {
+fn insert_assigned(
+    config: &mut config::Vip,
+    handed_out: &BTreeMap<ClusterId, HandedOut>,
+) -> Vec<AssignedAddress> {
     let mut all = Vec::new();
     for way in &mut config.ways {
         let Some(VipRange { port, clusters, .. }) = way.range.take() else { continue };
@@ -92,7 +98,7 @@ fn settle(config: &mut config::Vip, handed_out: &BTreeMap<ClusterId, HandedOut>)
             let Some(HandedOut { address, is_new }) = handed_out.get(&cluster).copied() else { continue };
             let address = SocketAddr::new(address, port);
             way.addresses.insert(address, Site { cluster: cluster.clone(), target });
-            all.push(Given { cluster, address, is_new });
+            all.push(AssignedAddress { cluster, address, is_new });
         }
     }
     all

@@ -25,7 +25,7 @@ pub(super) struct Interface {
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
-pub enum NotMade {
+pub enum InterfaceError {
     /// What the kernel says of its interfaces cannot be had.
     #[error("vip: the kernel does not say what interfaces there are")]
     Unseen(#[source] rtnetlink::Error),
@@ -42,7 +42,7 @@ pub enum NotMade {
         "vip: {address} is in {network}, the network of {interface}: this host would answer there in the place of whoever has it. Run \
          the server elsewhere, or give the cluster a virtual address and name this one as its target"
     )]
-    Nearby {
+    AddressInUse {
         /// Of a cluster.
         address: IpAddr,
         /// An interface of this host.
@@ -61,12 +61,12 @@ pub enum NotMade {
     Refused(String, #[source] io::Error),
     /// It cannot have an address.
     #[error("vip: the interface cannot be given {0}")]
-    NotGiven(IpAddr, #[source] rtnetlink::Error),
+    AddressRefused(IpAddr, #[source] rtnetlink::Error),
 }
 
 /// A network that an interface is in.
 #[derive(Debug, PartialEq, Eq)]
-struct Present {
+struct LocalNetwork {
     interface: String,
     network: Network,
 }
@@ -75,19 +75,19 @@ impl Interface {
     /// Makes it, up and with all `addresses`.
     ///
     /// # Errors
-    /// [`NotMade`]; then nothing was changed, or it is gone again.
-    pub(super) async fn make(name: &str, addresses: &BTreeSet<IpAddr>) -> Result<Self, NotMade> {
-        let (connection, netlink, _unasked) = new_connection().map_err(NotMade::NoNetlink)?;
+    /// [`InterfaceError`]; then nothing was changed, or it is gone again.
+    pub(super) async fn make(name: &str, addresses: &BTreeSet<IpAddr>) -> Result<Self, InterfaceError> {
+        let (connection, netlink, _unasked) = new_connection().map_err(InterfaceError::NoNetlink)?;
         let made = async {
-            let links = links(&netlink).await.map_err(NotMade::Unseen)?;
+            let links = links(&netlink).await.map_err(InterfaceError::Unseen)?;
             if links.values().any(|link| link == name) {
-                return Err(NotMade::Taken(name.to_owned()));
+                return Err(InterfaceError::Taken(name.to_owned()));
             }
-            let present = present(&netlink, &links).await.map_err(NotMade::Unseen)?;
-            if let Some(nearby) = addresses.iter().find_map(|address| nearby(*address, &present)) {
+            let present = local_networks(&netlink, &links).await.map_err(InterfaceError::Unseen)?;
+            if let Some(nearby) = addresses.iter().find_map(|address| conflict(*address, &present)) {
                 return Err(nearby);
             }
-            let refused = |error| not_made(name, error);
+            let refused = |error| interface_error(name, error);
             let device = DeviceBuilder::new().name(name).tx_queue_len(QUEUE_PACKETS).build_sync();
             let device = device.map_err(refused)?;
             let index = device.if_index().map_err(refused)?;
@@ -97,14 +97,14 @@ impl Interface {
                 // Nobody else is on this interface who could have it: without that an address of IPv6 is nobody's for a moment,
                 // and its port cannot be had.
                 given.message_mut().header.flags |= AddressHeaderFlags::Nodad;
-                given.execute().await.map_err(|error| NotMade::NotGiven(*address, error))?;
+                given.execute().await.map_err(|error| InterfaceError::AddressRefused(*address, error))?;
             }
             Ok(Self { _device: device })
         };
         // What is asked ends before who carries it does.
         tokio::select! {
             made = made => made,
-            () = connection => Err(NotMade::NoNetlink(io::ErrorKind::BrokenPipe.into())),
+            () = connection => Err(InterfaceError::NoNetlink(io::ErrorKind::BrokenPipe.into())),
         }
     }
 }
@@ -118,7 +118,10 @@ async fn links(netlink: &Handle) -> Result<HashMap<u32, String>, rtnetlink::Erro
 }
 
 /// The networks of all interfaces.
-async fn present(netlink: &Handle, links: &HashMap<u32, String>) -> Result<Vec<Present>, rtnetlink::Error> {
+async fn local_networks(
+    netlink: &Handle,
+    links: &HashMap<u32, String>,
+) -> Result<Vec<LocalNetwork>, rtnetlink::Error> {
     let messages: Vec<_> = netlink.address().get().execute().try_collect().await?;
     let mut present = Vec::new();
     for message in messages {
@@ -129,24 +132,24 @@ async fn present(netlink: &Handle, links: &HashMap<u32, String>) -> Result<Vec<P
                 continue;
             };
             let network = Network::around(address, message.header.prefix_len);
-            present.extend(network.map(|network| Present { interface: interface.clone(), network }));
+            present.extend(network.map(|network| LocalNetwork { interface: interface.clone(), network }));
         }
     }
     Ok(present)
 }
 
 /// Who would suffer if this host had `address`, too. It answers at all its interfaces when it is asked who has an address.
-fn nearby(address: IpAddr, present: &[Present]) -> Option<NotMade> {
-    let Present { interface, network } = present.iter().find(|present| present.network.has(address))?;
-    Some(NotMade::Nearby { address, interface: interface.clone(), network: *network })
+fn conflict(address: IpAddr, present: &[LocalNetwork]) -> Option<InterfaceError> {
+    let LocalNetwork { interface, network } = present.iter().find(|present| present.network.has(address))?;
+    Some(InterfaceError::AddressInUse { address, interface: interface.clone(), network: *network })
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is foreign and non-exhaustive")]
-fn not_made(name: &str, error: io::Error) -> NotMade {
+fn interface_error(name: &str, error: io::Error) -> InterfaceError {
     match error.kind() {
-        io::ErrorKind::NotFound if !Path::new(TUN).exists() => NotMade::NoTun(error),
-        io::ErrorKind::PermissionDenied => NotMade::Denied(name.to_owned(), error),
-        _ => NotMade::Refused(name.to_owned(), error),
+        io::ErrorKind::NotFound if !Path::new(TUN).exists() => InterfaceError::NoTun(error),
+        io::ErrorKind::PermissionDenied => InterfaceError::Denied(name.to_owned(), error),
+        _ => InterfaceError::Refused(name.to_owned(), error),
     }
 }
 
@@ -157,7 +160,7 @@ mod tests {
     #[test]
     fn an_address_in_a_network_that_this_host_is_in_is_never_taken() {
         let present = [("eth0", "192.168.1.0/24"), ("lo", "127.0.0.0/8"), ("eth0", "2001:db8::/64")];
-        let present = present.map(|(interface, network)| Present {
+        let present = present.map(|(interface, network)| LocalNetwork {
             interface: interface.to_owned(),
             network: network.parse().unwrap(),
         });
@@ -168,7 +171,7 @@ mod tests {
             ("2001:db8::7", Some("eth0")),
             ("2001:db8:0:1::7", None),
         ] {
-            let found = nearby(address.parse().unwrap(), &present);
+            let found = conflict(address.parse().unwrap(), &present);
             let said = found.map(|nearby| nearby.to_string());
             assert_eq!(
                 said.as_ref().is_some_and(|said| said.contains("eth0")),

@@ -15,21 +15,21 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::assigned::Given;
+use super::assigned::AssignedAddress;
 use crate::directory::Directory;
 use crate::identity::{ANSWER_BYTES_MAX, HostApi, JSON, NoAnswer};
 use crate::metrics;
-use objects::{Act, Kind, MANAGER, Marks, is_as, is_ours, plan, selector};
+use objects::{FIELD_MANAGER, ObjectKind, ObjectRef, SyncAction, is_ours, matches_wanted, plan, selector};
 
-/// How often it is looked whether everything is as it was made.
-pub const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How often it is result whether everything is as it was made.
+pub const SYNC_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Between two looks at least, so that many changes are one; and behind a look that failed, twice as long each time up to
-/// [`LOOK_EVERY`].
-pub const LOOK_GAP: Duration = Duration::from_secs(1);
+/// [`SYNC_INTERVAL`].
+pub const SYNC_GAP: Duration = Duration::from_secs(1);
 
 /// Largest list of objects, in bytes: a thousand and to spare.
-pub const LISTED_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Longest reason of the API server's that is logged, in characters.
 const REASON_CHARS_MAX: usize = 300;
@@ -47,28 +47,28 @@ pub struct HostNamespace {
 /// Who keeps Services for addresses.
 pub(super) struct Publisher {
     at: HostNamespace,
-    given: Vec<Given>,
+    given: Vec<AssignedAddress>,
     directory: Directory,
     /// Objects with names of ours that are somebody else's, as they were last seen.
-    foreign: BTreeSet<(Kind, String)>,
+    foreign: BTreeSet<(ObjectKind, String)>,
     is_failing: bool,
 }
 
 /// What came of a look.
 #[derive(Debug, Default)]
-struct Looked {
+struct SyncResult {
     /// Clusters that are Services.
     published: usize,
-    foreign: BTreeSet<(Kind, String)>,
+    foreign: BTreeSet<(ObjectKind, String)>,
     /// The first thing that is not as it is wanted.
-    lacking: Option<NotPublished>,
+    lacking: Option<PublishError>,
 }
 
-/// What came of one act.
+/// What came of one action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Done {
+enum ActionResult {
     /// It is as it was wanted.
-    Kept,
+    Done,
     /// Somebody else has an object of that name.
     Foreign,
     /// Another look is needed.
@@ -77,36 +77,36 @@ enum Done {
 
 /// Why not everything is as it is wanted.
 #[derive(Debug, thiserror::Error)]
-enum NotPublished {
+enum PublishError {
     #[error("the host cluster's API server cannot be asked")]
     NoAnswer(#[from] NoAnswer),
     #[error("{0} was changed by somebody else meanwhile, or has to be made anew")]
     Unsettled(String),
-    #[error("the host cluster's API server refuses to {act} {what}: {status}, {reason}")]
-    Refused { act: &'static str, what: String, status: StatusCode, reason: String },
+    #[error("the host cluster's API server refuses to {action} {what}: {status}, {reason}")]
+    Refused { action: &'static str, what: String, status: StatusCode, reason: String },
 }
 
 impl Publisher {
-    pub(super) fn new(at: HostNamespace, given: Vec<Given>, directory: Directory) -> Self {
+    pub(super) fn new(at: HostNamespace, given: Vec<AssignedAddress>, directory: Directory) -> Self {
         Self { at, given, directory, foreign: BTreeSet::new(), is_failing: false }
     }
 
     /// Keeps them until the drain.
     pub(super) async fn run(mut self, scope: Scope) {
         let mut changes = self.directory.changes();
-        let mut pause = LOOK_GAP;
+        let mut pause = SYNC_GAP;
         let keep = async {
             loop {
                 changes.mark_unchanged();
-                let looked = self.look().await;
-                if self.tell(looked) {
-                    pause = LOOK_GAP;
-                    sleep(LOOK_GAP).await;
+                let result = self.sync().await;
+                if self.report(result) {
+                    pause = SYNC_GAP;
+                    sleep(SYNC_GAP).await;
                     // Late, or changed: both are a reason to look.
-                    let _ = timeout(LOOK_EVERY - LOOK_GAP, changes.changed()).await;
+                    let _ = timeout(SYNC_INTERVAL - SYNC_GAP, changes.changed()).await;
                 } else {
                     sleep(pause).await;
-                    pause = (pause * 2).min(LOOK_EVERY);
+                    pause = (pause * 2).min(SYNC_INTERVAL);
                 }
             }
         };
@@ -118,60 +118,60 @@ impl Publisher {
     }
 
     /// Makes everything as it is wanted, as far as that can be done.
-    async fn look(&self) -> Result<Looked, NotPublished> {
-        let mut looked = Looked::default();
-        let (services, slices) = (self.list(Kind::Service).await?, self.list(Kind::Slice).await?);
-        let wanted = self.wanted(Kind::Service);
-        let (unwanted, acts): (Vec<_>, Vec<_>) =
-            plan(&services, &wanted).into_iter().partition(|act| matches!(act, Act::Remove(_)));
-        let lacking = self.perform_all(Kind::Service, acts, &mut looked).await?;
-        let mut wanted = self.wanted(Kind::Slice);
+    async fn sync(&self) -> Result<SyncResult, PublishError> {
+        let mut result = SyncResult::default();
+        let (services, slices) = (self.list(ObjectKind::Service).await?, self.list(ObjectKind::Slice).await?);
+        let wanted = self.wanted(ObjectKind::Service);
+        let (unwanted, actions): (Vec<_>, Vec<_>) =
+            plan(&services, &wanted).into_iter().partition(|action| matches!(action, SyncAction::Remove(_)));
+        let lacking = self.apply_all(ObjectKind::Service, actions, &mut result).await?;
+        let mut wanted = self.wanted(ObjectKind::Slice);
         // Where somebody else's Service stands, a slice of ours would lead its callers here.
-        wanted.retain(|name, _| !looked.foreign.contains(&(Kind::Service, name.clone())));
-        let acts = plan(&slices, &wanted).into_iter().filter(|act| {
+        wanted.retain(|name, _| !result.foreign.contains(&(ObjectKind::Service, name.clone())));
+        let actions = plan(&slices, &wanted).into_iter().filter(|action| {
             // Where the Service is not settled, what there is of a slice stays.
-            !lacking.contains(act.name()) || matches!(act, Act::Remove(_))
+            !lacking.contains(action.name()) || matches!(action, SyncAction::Remove(_))
         });
-        let mut lacking_too = self.perform_all(Kind::Slice, acts.collect(), &mut looked).await?;
+        let mut lacking_too = self.apply_all(ObjectKind::Slice, actions.collect(), &mut result).await?;
         lacking_too.extend(lacking);
-        looked.published = wanted.keys().filter(|name| !lacking_too.contains(*name)).count();
-        self.perform_all(Kind::Service, unwanted, &mut looked).await?;
-        Ok(looked)
+        result.published = wanted.keys().filter(|name| !lacking_too.contains(*name)).count();
+        self.apply_all(ObjectKind::Service, unwanted, &mut result).await?;
+        Ok(result)
     }
 
     /// The objects of clusters that the server knows.
-    fn wanted(&self, kind: Kind) -> BTreeMap<String, Value> {
-        let is_known = |given: &&Given| {
+    fn wanted(&self, kind: ObjectKind) -> BTreeMap<String, Value> {
+        let is_known = |given: &&AssignedAddress| {
             self.directory.record(&given.cluster).is_some_and(|record| record.tombstone.is_none())
         };
-        let object = |Given { cluster, address, .. }: &Given| {
+        let object = |AssignedAddress { cluster, address, .. }: &AssignedAddress| {
             (cluster.to_string(), kind.object(&self.at.server, cluster.as_str(), *address))
         };
         self.given.iter().filter(is_known).map(object).collect()
     }
 
     /// Does all of it, whatever becomes of each; the names of those that are not as they are wanted.
-    async fn perform_all(
+    async fn apply_all(
         &self,
-        kind: Kind,
-        acts: Vec<Act>,
-        looked: &mut Looked,
-    ) -> Result<BTreeSet<String>, NotPublished> {
+        kind: ObjectKind,
+        actions: Vec<SyncAction>,
+        result: &mut SyncResult,
+    ) -> Result<BTreeSet<String>, PublishError> {
         let mut lacking = BTreeSet::new();
-        for act in acts {
-            let name = act.name().to_owned();
-            match self.perform(kind, act).await {
-                Ok(Done::Kept) => continue,
-                Ok(Done::Unsettled) => {
-                    let what = format!("{} {name}", kind.word());
-                    looked.lacking.get_or_insert(NotPublished::Unsettled(what));
+        for action in actions {
+            let name = action.name().to_owned();
+            match self.apply(kind, action).await {
+                Ok(ActionResult::Done) => continue,
+                Ok(ActionResult::Unsettled) => {
+                    let what = format!("{} {name}", kind.as_str());
+                    result.lacking.get_or_insert(PublishError::Unsettled(what));
                 }
-                Ok(Done::Foreign) => {
-                    looked.foreign.insert((kind, name.clone()));
+                Ok(ActionResult::Foreign) => {
+                    result.foreign.insert((kind, name.clone()));
                 }
-                Err(away @ NotPublished::NoAnswer(_)) => return Err(away),
-                Err(lacking @ (NotPublished::Refused { .. } | NotPublished::Unsettled(_))) => {
-                    looked.lacking.get_or_insert(lacking);
+                Err(away @ PublishError::NoAnswer(_)) => return Err(away),
+                Err(lacking @ (PublishError::Refused { .. } | PublishError::Unsettled(_))) => {
+                    result.lacking.get_or_insert(lacking);
                 }
             }
             lacking.insert(name);
@@ -179,55 +179,62 @@ impl Publisher {
         Ok(lacking)
     }
 
-    async fn perform(&self, kind: Kind, act: Act) -> Result<Done, NotPublished> {
-        let (word, name, all) = (kind.word(), act.name().to_owned(), kind.path(&self.at.name));
+    async fn apply(&self, kind: ObjectKind, action: SyncAction) -> Result<ActionResult, PublishError> {
+        let (word, name, all) = (kind.as_str(), action.name().to_owned(), kind.path(&self.at.name));
         let one = format!("{all}/{name}");
-        match act {
-            Act::Create(object) => {
-                let path = format!("{all}?fieldManager={MANAGER}");
+        match action {
+            SyncAction::Create(object) => {
+                let path = format!("{all}?fieldManager={FIELD_MANAGER}");
                 let (status, answer) = self.send(Method::POST, &path, JSON, &object).await?;
                 match status {
                     // Only if there is none of this name.
-                    StatusCode::CONFLICT => return Ok(Done::Foreign),
+                    StatusCode::CONFLICT => return Ok(ActionResult::Foreign),
                     status if status.is_success() => {}
                     status => return Err(refused("create", kind, &name, status, &answer)),
                 }
                 info!(kind = word, name, namespace = self.at.name, "made in the host cluster");
             }
-            Act::Apply(object) => {
-                let path = format!("{one}?fieldManager={MANAGER}&force=true");
+            SyncAction::Apply(object) => {
+                let path = format!("{one}?fieldManager={FIELD_MANAGER}&force=true");
                 let (status, answer) = self.send(Method::PATCH, &path, APPLY, &object).await?;
                 match status {
                     // Another object has that name by now, by its UID.
-                    StatusCode::CONFLICT => return Ok(Done::Unsettled),
-                    StatusCode::UNPROCESSABLE_ENTITY => return self.make_anew(kind, &name, &object).await,
+                    StatusCode::CONFLICT => return Ok(ActionResult::Unsettled),
+                    StatusCode::UNPROCESSABLE_ENTITY => return self.recreate(kind, &name, &object).await,
                     status if !status.is_success() => {
                         return Err(refused("change", kind, &name, status, &answer));
                     }
-                    _ if !is_as(&answer, &object) => return self.make_anew(kind, &name, &object).await,
+                    _ if !matches_wanted(&answer, &object) => {
+                        return self.recreate(kind, &name, &object).await;
+                    }
                     _ => info!(kind = word, name, namespace = self.at.name, "changed in the host cluster"),
                 }
             }
-            Act::Remove(marks) => return self.remove(kind, &marks).await,
+            SyncAction::Remove(marks) => return self.remove(kind, &marks).await,
         }
-        Ok(Done::Kept)
+        Ok(ActionResult::Done)
     }
 
     /// Removes what cannot become what is wanted, such as a slice of the other family: the next look makes it.
-    async fn make_anew(&self, kind: Kind, name: &str, object: &Value) -> Result<Done, NotPublished> {
+    async fn recreate(
+        &self,
+        kind: ObjectKind,
+        name: &str,
+        object: &Value,
+    ) -> Result<ActionResult, PublishError> {
         let path = format!("{}/{name}", kind.path(&self.at.name));
         let (_, found) = self.at.api.exchange(Method::GET, &path, None, ANSWER_BYTES_MAX).await?;
-        match Marks::of(&found) {
+        match ObjectRef::from_object(&found) {
             Some(marks) if object["metadata"]["uid"] == marks.uid && is_ours(&found, &self.at.server) => {
                 self.remove(kind, &marks).await?;
             }
             Some(_) | None => {}
         }
-        Ok(Done::Unsettled)
+        Ok(ActionResult::Unsettled)
     }
 
-    async fn remove(&self, kind: Kind, marks: &Marks) -> Result<Done, NotPublished> {
-        let Marks { name, uid, resource_version } = marks;
+    async fn remove(&self, kind: ObjectKind, marks: &ObjectRef) -> Result<ActionResult, PublishError> {
+        let ObjectRef { name, uid, resource_version } = marks;
         let path = format!("{}/{name}", kind.path(&self.at.name));
         let options = json!({
             "apiVersion": "v1",
@@ -238,17 +245,17 @@ impl Publisher {
         match status {
             StatusCode::NOT_FOUND => {}
             // It was changed meanwhile, and may be somebody else's.
-            StatusCode::CONFLICT => return Ok(Done::Unsettled),
+            StatusCode::CONFLICT => return Ok(ActionResult::Unsettled),
             status if !status.is_success() => return Err(refused("remove", kind, name, status, &answer)),
-            _ => info!(kind = kind.word(), name, namespace = self.at.name, "removed from the host cluster"),
+            _ => info!(kind = kind.as_str(), name, namespace = self.at.name, "removed from the host cluster"),
         }
-        Ok(Done::Kept)
+        Ok(ActionResult::Done)
     }
 
     /// All that are ours.
-    async fn list(&self, kind: Kind) -> Result<Vec<Value>, NotPublished> {
+    async fn list(&self, kind: ObjectKind) -> Result<Vec<Value>, PublishError> {
         let path = format!("{}{}", kind.path(&self.at.name), selector(&self.at.server));
-        let (status, mut answer) = self.at.api.exchange(Method::GET, &path, None, LISTED_BYTES_MAX).await?;
+        let (status, mut answer) = self.at.api.exchange(Method::GET, &path, None, LIST_BYTES_MAX).await?;
         if !status.is_success() {
             return Err(refused("list", kind, "*", status, &answer));
         }
@@ -271,15 +278,15 @@ impl Publisher {
     }
 
     /// Says what came of a look, each thing once; whether all is well.
-    fn tell(&mut self, looked: Result<Looked, NotPublished>) -> bool {
-        let Looked { published, foreign, lacking } = looked.unwrap_or_else(|away| Looked {
+    fn report(&mut self, result: Result<SyncResult, PublishError>) -> bool {
+        let SyncResult { published, foreign, lacking } = result.unwrap_or_else(|away| SyncResult {
             foreign: self.foreign.clone(),
             lacking: Some(away),
-            ..Looked::default()
+            ..SyncResult::default()
         });
         for (kind, name) in foreign.difference(&self.foreign) {
             warn!(
-                kind = kind.word(),
+                kind = kind.as_str(),
                 name,
                 namespace = self.at.name,
                 "the host cluster has an object of this name that is not this server's, and it is left alone: the cluster is no \
@@ -306,7 +313,7 @@ impl Publisher {
     }
 }
 
-impl Act {
+impl SyncAction {
     fn name(&self) -> &str {
         match self {
             Self::Create(object) | Self::Apply(object) => {
@@ -320,10 +327,16 @@ impl Act {
 /// How objects are written where they say what is ours of one (JSON is YAML).
 const APPLY: &str = "application/apply-patch+yaml";
 
-fn refused(act: &'static str, kind: Kind, name: &str, status: StatusCode, answer: &Value) -> NotPublished {
+fn refused(
+    action: &'static str,
+    kind: ObjectKind,
+    name: &str,
+    status: StatusCode,
+    answer: &Value,
+) -> PublishError {
     let reason = answer["message"].as_str().unwrap_or("without a reason");
     let reason = reason.chars().take(REASON_CHARS_MAX).collect();
-    NotPublished::Refused { act, what: format!("{} {name}", kind.word()), status, reason }
+    PublishError::Refused { action, what: format!("{} {name}", kind.as_str()), status, reason }
 }
 
 #[cfg(test)]
@@ -336,7 +349,7 @@ mod tests {
             [(REASON_CHARS_MAX, REASON_CHARS_MAX), (REASON_CHARS_MAX + 1, REASON_CHARS_MAX)]
         {
             let answer = json!({ "message": "ö".repeat(chars) });
-            let said = refused("list", Kind::Slice, "*", StatusCode::FORBIDDEN, &answer).to_string();
+            let said = refused("list", ObjectKind::Slice, "*", StatusCode::FORBIDDEN, &answer).to_string();
             assert_eq!(said.matches('ö').count(), logged, "{said}");
             assert!(said.contains("list EndpointSlice *: 403 Forbidden"), "{said}");
         }

@@ -16,24 +16,24 @@ use crate::directory::UnixSeconds;
 const TARGET: &str = "192.168.1.10:6443";
 
 /// What the store says of a cluster's addresses, of which the target is one or is none.
-const NOT_HIS: [&[&str]; 4] =
+const OTHER_ADDRESSES: [&[&str]; 4] =
     [&[], &["192.168.1.11:6443"], &["192.168.1.10:443", "10.0.0.0/8"], &["api.site.example:6443"]];
 const WITHIN_RANGE: [&[&str]; 2] = [&["192.168.1.0/24"], &["192.168.1.10/32", "10.0.0.1:1"]];
-const IN_FULL: [&[&str]; 3] =
+const EXACT: [&[&str]; 3] =
     [&[TARGET], &["192.168.1.0/24", TARGET], &["[::ffff:192.168.1.10]:6443", "192.168.1.0/24"]];
 
-/// A cluster as plain data.
+/// A cluster as model data.
 #[derive(Debug, Clone)]
-struct Plain {
+struct ModelCluster {
     said: &'static [&'static str],
     advertised: Option<bool>,
     was_met: bool,
     /// What of it the caller may dial.
-    may: May,
+    rights: Rights,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum May {
+enum Rights {
     Nothing,
     OtherPorts,
     All,
@@ -43,18 +43,18 @@ enum May {
     Unselected,
 }
 
-impl Plain {
+impl ModelCluster {
     /// What is said above, said once more and slowly.
-    fn is_meant(&self) -> bool {
+    fn is_resolvable(&self) -> bool {
         let has_it = match self.said {
-            said if IN_FULL.contains(&said) => true,
+            said if EXACT.contains(&said) => true,
             said if WITHIN_RANGE.contains(&said) => match self.advertised {
                 Some(advertised) => advertised,
                 None => self.was_met,
             },
             _ => false,
         };
-        has_it && self.may == May::All
+        has_it && self.rights == Rights::All
     }
 
     fn rules(&self, number: usize) -> String {
@@ -65,12 +65,12 @@ impl Plain {
                 effect.to_ascii_lowercase()
             )
         };
-        match self.may {
-            May::Nothing => String::new(),
-            May::OtherPorts => rule("Allow", "22"),
-            May::All => rule("Allow", "'*'"),
-            May::Denied => rule("Allow", "'*'") + &rule("Deny", "6443"),
-            May::Unselected => format!(
+        match self.rights {
+            Rights::Nothing => String::new(),
+            Rights::OtherPorts => rule("Allow", "22"),
+            Rights::All => rule("Allow", "'*'"),
+            Rights::Denied => rule("Allow", "'*'") + &rule("Deny", "6443"),
+            Rights::Unselected => format!(
                 "- {{ name: unselected-{number}, effect: Allow, subjects: [{{ method: token, user: alice }}], clusters: {{ \
                  labelSelector: {{ matchExpressions: [{{ key: closed-{number}, operator: DoesNotExist }}, {{ key: of, operator: In, \
                  values: [edge-{number}] }}] }} }}, mode: dial, targets: [{{ hosts: ['*'], ports: ['*'] }}] }}\n"
@@ -78,7 +78,7 @@ impl Plain {
         }
     }
 
-    fn possible(&self, number: usize) -> Possible {
+    fn candidate(&self, number: usize) -> ClusterCandidate {
         let said = Cluster {
             created: UnixSeconds(0),
             labels: [
@@ -98,32 +98,35 @@ impl Plain {
     }
 }
 
-fn plain() -> impl Strategy<Value = Plain> {
-    let said: Vec<_> = NOT_HIS.iter().chain(&WITHIN_RANGE).chain(&IN_FULL).copied().collect();
+fn model_cluster() -> impl Strategy<Value = ModelCluster> {
+    let said: Vec<_> = OTHER_ADDRESSES.iter().chain(&WITHIN_RANGE).chain(&EXACT).copied().collect();
     let advertised = select(vec![None, Some(false), Some(true)]);
-    let may = select(vec![May::Nothing, May::OtherPorts, May::All, May::All, May::Denied, May::Unselected]);
-    (select(said), advertised, any::<bool>(), may).prop_map(|(said, advertised, was_met, may)| Plain {
-        said,
-        advertised,
-        was_met,
-        may,
-    })
+    let rights = select(vec![
+        Rights::Nothing,
+        Rights::OtherPorts,
+        Rights::All,
+        Rights::All,
+        Rights::Denied,
+        Rights::Unselected,
+    ]);
+    (select(said), advertised, any::<bool>(), rights)
+        .prop_map(|(said, advertised, was_met, rights)| ModelCluster { said, advertised, was_met, rights })
 }
 
 proptest! {
     #[test]
     fn the_one_that_has_the_target_and_may_be_dialed_is_meant_and_of_several_none_is(
-        clusters in prop::collection::vec(plain(), 0..6),
+        clusters in prop::collection::vec(model_cluster(), 0..6),
     ) {
-        let expected: Vec<ClusterId> = meant_among(&clusters);
+        let expected: Vec<ClusterId> = resolvable_among(&clusters);
 
-        match (asked(&clusters), expected.as_slice()) {
+        match (resolve_numbered(&clusters), expected.as_slice()) {
             (Ok(permit), [one]) => {
                 let dial = Dial { cluster: one.clone(), target: TARGET.parse().unwrap() };
                 prop_assert_eq!(permit.what(), &dial);
             }
-            (Err(NotConnected::Nowhere(target)), []) => prop_assert_eq!(target.to_string(), TARGET),
-            (Err(NotConnected::Ambiguous(target, among)), [_, _, ..]) => {
+            (Err(DialError::NotFound(target)), []) => prop_assert_eq!(target.to_string(), TARGET),
+            (Err(DialError::Ambiguous(target, among)), [_, _, ..]) => {
                 prop_assert_eq!((target.to_string(), among), (TARGET.to_owned(), expected));
             }
             (other, expected) => prop_assert!(false, "{other:?} of {expected:?}"),
@@ -132,16 +135,16 @@ proptest! {
 
     #[test]
     fn clusters_that_may_not_be_dialed_there_change_neither_the_verdict_nor_its_words(
-        clusters in prop::collection::vec(plain(), 0..5),
-        others in prop::collection::vec((plain(), 0..6_usize, select(vec![May::Nothing, May::OtherPorts, May::Denied])), 1..5),
+        clusters in prop::collection::vec(model_cluster(), 0..5),
+        others in prop::collection::vec((model_cluster(), 0..6_usize, select(vec![Rights::Nothing, Rights::OtherPorts, Rights::Denied])), 1..5),
     ) {
-        let without: Vec<(usize, Plain)> = clusters.iter().cloned().enumerate().collect();
+        let without: Vec<(usize, ModelCluster)> = clusters.iter().cloned().enumerate().collect();
         let mut with = without.clone();
-        for (number, (other, place, may)) in others.into_iter().enumerate() {
-            with.insert(place.min(with.len()), (clusters.len() + number, Plain { may, ..other }));
+        for (number, (other, position, rights)) in others.into_iter().enumerate() {
+            with.insert(position.min(with.len()), (clusters.len() + number, ModelCluster { rights, ..other }));
         }
 
-        let (before, after) = (judged(&without), judged(&with));
+        let (before, after) = (resolve(&without), resolve(&with));
 
         prop_assert_eq!(words(&before), words(&after));
     }
@@ -149,12 +152,12 @@ proptest! {
     /// A greeting bears endpoints, and nothing else of which a verdict hears: it says that it has a target, or that it has not.
     #[test]
     fn whatever_an_agent_says_of_itself_lets_nobody_dial_what_its_silence_would_not(
-        clusters in prop::collection::vec(plain(), 0..6),
+        clusters in prop::collection::vec(model_cluster(), 0..6),
     ) {
         // Who greets has been here.
-        let met = |plain: &Plain, advertised| Plain { advertised, was_met: true, ..plain.clone() };
-        let greeting: Vec<Plain> = clusters.iter().map(|plain| met(plain, plain.advertised)).collect();
-        let silent: Vec<Plain> = clusters.iter().map(|plain| met(plain, None)).collect();
+        let met = |model: &ModelCluster, advertised| ModelCluster { advertised, was_met: true, ..model.clone() };
+        let greeting: Vec<ModelCluster> = clusters.iter().map(|model| met(model, model.advertised)).collect();
+        let silent: Vec<ModelCluster> = clusters.iter().map(|model| met(model, None)).collect();
 
         let (with, without) = (dialable(&greeting), dialable(&silent));
 
@@ -163,73 +166,76 @@ proptest! {
 
     #[test]
     fn the_order_in_which_clusters_are_found_changes_no_verdict(
-        clusters in prop::collection::vec(plain(), 0..6), by in 0..6_usize,
+        clusters in prop::collection::vec(model_cluster(), 0..6), by in 0..6_usize,
     ) {
-        let numbered: Vec<(usize, Plain)> = clusters.into_iter().enumerate().collect();
+        let numbered: Vec<(usize, ModelCluster)> = clusters.into_iter().enumerate().collect();
         let mut turned = numbered.clone();
         turned.rotate_left(by % numbered.len().max(1));
-        let kind = |verdict: &Result<Permit<Dial>, NotConnected>| match verdict {
+        let kind = |verdict: &Result<Permit<Dial>, DialError>| match verdict {
             Ok(permit) => Ok(permit.what().cluster.clone()),
             Err(fault) => Err(fault.cause()),
         };
 
-        prop_assert_eq!(kind(&judged(&numbered)), kind(&judged(&turned)));
+        prop_assert_eq!(kind(&resolve(&numbered)), kind(&resolve(&turned)));
     }
 }
 
 #[test]
 fn of_more_clusters_than_are_asked_about_none_is_chosen_and_as_many_are_named_as_may_be() {
-    let one = Plain { said: IN_FULL[0], advertised: None, was_met: false, may: May::All };
-    for (count, named) in [(NAMED_MAX, "edge-7:"), (NAMED_MAX + 1, "edge-7 and 1 more:"), (40, "and 8 more:")]
+    let one = ModelCluster { said: EXACT[0], advertised: None, was_met: false, rights: Rights::All };
+    for (count, named) in
+        [(LISTED_MAX, "edge-7:"), (LISTED_MAX + 1, "edge-7 and 1 more:"), (40, "and 8 more:")]
     {
-        let said = asked(&vec![one.clone(); count]).unwrap_err();
+        let said = resolve_numbered(&vec![one.clone(); count]).unwrap_err();
         assert!(said.to_string().contains(named), "{count}: {said}");
-        let NotConnected::Ambiguous(_, among) = said else { panic!("{said}") };
-        assert_eq!(among.len(), count.min(ASKED_MAX));
+        let DialError::Ambiguous(_, among) = said else { panic!("{said}") };
+        assert_eq!(among.len(), count.min(DELEGATED_MAX));
     }
     // Of those that were asked about one is left; of the others nothing is known.
     let target = TARGET.parse().unwrap();
-    let permit = asked(std::slice::from_ref(&one)).unwrap();
-    let refused = only(Permitted { permits: vec![permit], is_all: false }, &target).unwrap_err();
+    let permit = resolve_numbered(std::slice::from_ref(&one)).unwrap();
+    let refused =
+        exactly_one(PermittedDials { permits: vec![permit], is_complete: false }, &target).unwrap_err();
     assert_eq!(refused.cause(), "TargetAmbiguous");
-    let refused = only(Permitted { permits: Vec::new(), is_all: false }, &target).unwrap_err();
+    let refused =
+        exactly_one(PermittedDials { permits: Vec::new(), is_complete: false }, &target).unwrap_err();
     assert!(refused.to_string().contains("ambiguous among many clusters"), "{refused}");
 }
 
 #[test]
 fn an_address_is_ambiguous_in_words_that_fit_a_status_line_and_name_the_clusters_first() {
-    let one = Plain { said: IN_FULL[0], advertised: None, was_met: false, may: May::All };
-    let said = asked(&[one.clone(), one]).unwrap_err().to_string();
+    let one = ModelCluster { said: EXACT[0], advertised: None, was_met: false, rights: Rights::All };
+    let said = resolve_numbered(&[one.clone(), one]).unwrap_err().to_string();
     assert!(said.starts_with("192.168.1.10:6443 is ambiguous among edge-0, edge-1: name "), "{said}");
 }
 
-fn meant_among(clusters: &[Plain]) -> Vec<ClusterId> {
+fn resolvable_among(clusters: &[ModelCluster]) -> Vec<ClusterId> {
     let numbered = clusters.iter().enumerate();
-    numbered.filter(|(_, plain)| plain.is_meant()).map(|(number, _)| named(number)).collect()
+    numbered.filter(|(_, model)| model.is_resolvable()).map(|(number, _)| named(number)).collect()
 }
 
 /// Where alice may dial [`TARGET`].
-fn dialable(clusters: &[Plain]) -> Vec<ClusterId> {
-    let numbered: Vec<(usize, Plain)> = clusters.iter().cloned().enumerate().collect();
+fn dialable(clusters: &[ModelCluster]) -> Vec<ClusterId> {
+    let numbered: Vec<(usize, ModelCluster)> = clusters.iter().cloned().enumerate().collect();
     let permits = permits(&numbered).expect("nobody is asked").permits;
     permits.iter().map(|permit| permit.what().cluster.clone()).collect()
 }
 
-fn asked(clusters: &[Plain]) -> Result<Permit<Dial>, NotConnected> {
-    judged(&clusters.iter().cloned().enumerate().collect::<Vec<_>>())
+fn resolve_numbered(clusters: &[ModelCluster]) -> Result<Permit<Dial>, DialError> {
+    resolve(&clusters.iter().cloned().enumerate().collect::<Vec<_>>())
 }
 
 /// What becomes of alice, who asks for [`TARGET`] among these.
-fn judged(clusters: &[(usize, Plain)]) -> Result<Permit<Dial>, NotConnected> {
-    only(permits(clusters)?, &target())
+fn resolve(clusters: &[(usize, ModelCluster)]) -> Result<Permit<Dial>, DialError> {
+    exactly_one(permits(clusters)?, &target())
 }
 
-fn permits(clusters: &[(usize, Plain)]) -> Result<Permitted, NotDelegated> {
-    let rules: String = clusters.iter().map(|(number, plain)| plain.rules(*number)).collect();
+fn permits(clusters: &[(usize, ModelCluster)]) -> Result<PermittedDials, NotDelegated> {
+    let rules: String = clusters.iter().map(|(number, model)| model.rules(*number)).collect();
     let (snapshot, alice) = (policy(&rules).snapshot(), Caller::pretended("alice", &[]));
-    let possible = clusters.iter().map(|(number, plain)| plain.possible(*number));
+    let candidates = clusters.iter().map(|(number, model)| model.candidate(*number));
     let (nobody, target) = (Delegation::default(), target());
-    let permitted = permitted(&snapshot, &nobody, &alice, &target, possible);
+    let permitted = permitted(&snapshot, &nobody, &alice, &target, candidates);
     permitted.now_or_never().expect("nobody is asked")
 }
 
@@ -237,7 +243,7 @@ fn target() -> Target {
     TARGET.parse().unwrap()
 }
 
-fn words(verdict: &Result<Permit<Dial>, NotConnected>) -> String {
+fn words(verdict: &Result<Permit<Dial>, DialError>) -> String {
     match verdict {
         Ok(permit) => permit.what().cluster.to_string(),
         Err(fault) => format!("{} {} {fault}", fault.status(), fault.cause()),

@@ -78,7 +78,7 @@ impl Watch {
     async fn try_once(&self, until: Instant, version: &Version) -> Result<Answered, Refusal> {
         let (inner, cluster) = (&self.gateway.0, self.action.cluster());
         inner.passage.registry.route_within(cluster, until, &inner.watches.places).await?;
-        // Behind the wait, which may have been long.
+        // PrefixedStream the wait, which may have been long.
         let (caller, assumed) = (self.authenticated().await?, self.assumed.clone());
         self.gateway.0.table.admits(&caller)?;
         let permit = self.gateway.authorize(&caller, assumed, self.action.clone()).await?;

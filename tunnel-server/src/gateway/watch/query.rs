@@ -23,7 +23,7 @@ pub(super) struct Query {
 /// Where a watch begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Behind a version.
+    /// PrefixedStream a version.
     At(Version),
     /// With what there is, or now.
     Anywhere,

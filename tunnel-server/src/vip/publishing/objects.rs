@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 /// Whose fields are ours, and whose objects.
-pub(super) const MANAGER: &str = "tombolo";
+pub(super) const FIELD_MANAGER: &str = "tombolo";
 
 /// Says of an EndpointSlice who keeps it: Kubernetes' own controllers leave it alone.
 /// <https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#management>
@@ -21,33 +21,33 @@ const PORT: u16 = 443;
 
 /// What is kept in a host cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     Service,
     Slice,
 }
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Act {
+pub(super) enum SyncAction {
     /// There is none of ours.
     Create(Value),
     /// Ours is otherwise; the object names it by its UID.
     Apply(Value),
     /// Ours is not wanted.
-    Remove(Marks),
+    Remove(ObjectRef),
 }
 
 /// By what an object is known, so that no other is changed in its place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Marks {
+pub(super) struct ObjectRef {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) resource_version: String,
 }
 
-impl Kind {
+impl ObjectKind {
     /// For the log.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Service => "Service",
             Self::Slice => "EndpointSlice",
@@ -94,21 +94,21 @@ impl Kind {
     }
 }
 
-impl Marks {
+impl ObjectRef {
     /// None, where it has none.
-    pub(super) fn of(object: &Value) -> Option<Self> {
+    pub(super) fn from_object(object: &Value) -> Option<Self> {
         let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
         Some(Self { name: text("name")?, uid: text("uid")?, resource_version: text("resourceVersion")? })
     }
 }
 
 fn labels(server: &str) -> Value {
-    json!({ "app.kubernetes.io/managed-by": MANAGER, SERVER: server })
+    json!({ "app.kubernetes.io/managed-by": FIELD_MANAGER, SERVER: server })
 }
 
 /// What picks the objects of the server `server`, as the query of a list.
 pub(super) fn selector(server: &str) -> String {
-    format!("?labelSelector=app.kubernetes.io%2Fmanaged-by%3D{MANAGER},tombolo.dev%2Fserver%3D{server}")
+    format!("?labelSelector=app.kubernetes.io%2Fmanaged-by%3D{FIELD_MANAGER},tombolo.dev%2Fserver%3D{server}")
 }
 
 /// Whether the server `server` has made an object, and nobody has taken it over.
@@ -117,26 +117,28 @@ pub(super) fn is_ours(found: &Value, server: &str) -> bool {
 }
 
 /// What makes of the objects that were `found`, all ours, those that are `wanted`, by their names.
-pub(super) fn plan(found: &[Value], wanted: &BTreeMap<String, Value>) -> Vec<Act> {
-    let named: BTreeMap<Marks, &Value> =
-        found.iter().filter_map(|object| Some((Marks::of(object)?, object))).collect();
+pub(super) fn plan(found: &[Value], wanted: &BTreeMap<String, Value>) -> Vec<SyncAction> {
+    let named: BTreeMap<ObjectRef, &Value> =
+        found.iter().filter_map(|object| Some((ObjectRef::from_object(object)?, object))).collect();
     let is_there = |name: &String| named.keys().any(|marks| marks.name == *name);
-    let created =
-        wanted.iter().filter(|(name, _)| !is_there(name)).map(|(_, object)| Act::Create(object.clone()));
+    let created = wanted
+        .iter()
+        .filter(|(name, _)| !is_there(name))
+        .map(|(_, object)| SyncAction::Create(object.clone()));
     let kept = named.iter().filter_map(|(marks, found)| match wanted.get(&marks.name) {
-        Some(object) if is_as(found, object) => None,
+        Some(object) if matches_wanted(found, object) => None,
         Some(object) => {
             let mut object = object.clone();
             object["metadata"]["uid"] = marks.uid.clone().into();
-            Some(Act::Apply(object))
+            Some(SyncAction::Apply(object))
         }
-        None => Some(Act::Remove(marks.clone())),
+        None => Some(SyncAction::Remove(marks.clone())),
     });
     created.chain(kept).collect()
 }
 
 /// Whether an object has everything that is `wanted`, lists as they are, and selects no pods, whose addresses would be beside ours.
-pub(super) fn is_as(found: &Value, wanted: &Value) -> bool {
+pub(super) fn matches_wanted(found: &Value, wanted: &Value) -> bool {
     let selector = &found["spec"]["selector"];
     covers(found, wanted) && selector.as_object().is_none_or(serde_json::Map::is_empty)
 }
@@ -159,18 +161,18 @@ mod tests {
     use super::*;
 
     /// As an API server answers: with marks and fields of its own.
-    fn kept(kind: Kind, name: &str, address: &str) -> Value {
+    fn kept(kind: ObjectKind, name: &str, address: &str) -> Value {
         let mut object = kind.object("gateway", name, address.parse().unwrap());
         object["metadata"]["uid"] = format!("uid-{name}").into();
         object["metadata"]["resourceVersion"] = "7".into();
         object["metadata"]["labels"]["more"] = "theirs".into();
-        if kind == Kind::Service {
+        if kind == ObjectKind::Service {
             object["spec"]["clusterIP"] = "10.96.0.7".into();
         }
         object
     }
 
-    fn wanted(kind: Kind, all: &[(&str, &str)]) -> BTreeMap<String, Value> {
+    fn wanted(kind: ObjectKind, all: &[(&str, &str)]) -> BTreeMap<String, Value> {
         all.iter()
             .map(|(name, address)| {
                 ((*name).to_owned(), kind.object("gateway", name, address.parse().unwrap()))
@@ -180,20 +182,25 @@ mod tests {
 
     #[test]
     fn what_is_there_stays_what_differs_is_applied_what_is_missing_made_and_what_is_too_much_removed() {
-        for kind in [Kind::Service, Kind::Slice] {
+        for kind in [ObjectKind::Service, ObjectKind::Slice] {
             let found = [("a", "10.0.0.1:443"), ("b", "10.0.0.2:443"), ("gone", "10.0.0.3:443")];
             let found = found.map(|(name, address)| kept(kind, name, address));
             let wanted =
                 wanted(kind, &[("a", "10.0.0.1:443"), ("b", "10.0.0.2:6443"), ("new", "10.0.0.4:443")]);
 
-            let acts = plan(&found, &wanted);
+            let actions = plan(&found, &wanted);
 
             let mut applied = wanted["b"].clone();
             applied["metadata"]["uid"] = "uid-b".into();
-            let marks = Marks { name: "gone".into(), uid: "uid-gone".into(), resource_version: "7".into() };
+            let marks =
+                ObjectRef { name: "gone".into(), uid: "uid-gone".into(), resource_version: "7".into() };
             assert_eq!(
-                acts,
-                [Act::Create(wanted["new"].clone()), Act::Apply(applied), Act::Remove(marks)],
+                actions,
+                [
+                    SyncAction::Create(wanted["new"].clone()),
+                    SyncAction::Apply(applied),
+                    SyncAction::Remove(marks)
+                ],
                 "{kind:?}"
             );
         }
@@ -201,30 +208,30 @@ mod tests {
 
     #[test]
     fn whatever_leads_elsewhere_is_not_as_it_is_wanted() {
-        let wanted = |kind: Kind| kind.object("gateway", "a", "10.0.0.1:443".parse().unwrap());
+        let wanted = |kind: ObjectKind| kind.object("gateway", "a", "10.0.0.1:443".parse().unwrap());
         for (kind, path, value) in [
-            (Kind::Service, "/metadata/labels/tombolo.dev~1server", json!("other")),
-            (Kind::Service, "/spec/selector", json!({ "app": "theirs" })),
-            (Kind::Service, "/spec/type", json!("NodePort")),
-            (Kind::Service, "/spec/ports", json!([])),
-            (Kind::Service, "/spec/ports/0/name", json!("http")),
-            (Kind::Slice, "/metadata/labels/kubernetes.io~1service-name", json!("b")),
-            (Kind::Slice, "/endpoints/0/addresses", json!(["10.0.0.1", "10.0.0.2"])),
-            (Kind::Slice, "/endpoints/0/addresses/0", json!("10.0.0.2")),
-            (Kind::Slice, "/endpoints/0/conditions/ready", json!(false)),
-            (Kind::Slice, "/ports/0/port", json!(80)),
+            (ObjectKind::Service, "/metadata/labels/tombolo.dev~1server", json!("other")),
+            (ObjectKind::Service, "/spec/selector", json!({ "app": "theirs" })),
+            (ObjectKind::Service, "/spec/type", json!("NodePort")),
+            (ObjectKind::Service, "/spec/ports", json!([])),
+            (ObjectKind::Service, "/spec/ports/0/name", json!("http")),
+            (ObjectKind::Slice, "/metadata/labels/kubernetes.io~1service-name", json!("b")),
+            (ObjectKind::Slice, "/endpoints/0/addresses", json!(["10.0.0.1", "10.0.0.2"])),
+            (ObjectKind::Slice, "/endpoints/0/addresses/0", json!("10.0.0.2")),
+            (ObjectKind::Slice, "/endpoints/0/conditions/ready", json!(false)),
+            (ObjectKind::Slice, "/ports/0/port", json!(80)),
         ] {
             let mut found = kept(kind, "a", "10.0.0.1:443");
-            assert!(is_as(&found, &wanted(kind)), "{kind:?}");
+            assert!(matches_wanted(&found, &wanted(kind)), "{kind:?}");
             found["spec"]["selector"] = Value::Null;
             *found.pointer_mut(path).unwrap() = value;
-            assert!(!is_as(&found, &wanted(kind)), "{path}");
+            assert!(!matches_wanted(&found, &wanted(kind)), "{path}");
         }
     }
 
     #[test]
     fn an_object_is_ours_by_both_labels() {
-        let found = kept(Kind::Service, "a", "10.0.0.1:443");
+        let found = kept(ObjectKind::Service, "a", "10.0.0.1:443");
         assert!(is_ours(&found, "gateway") && !is_ours(&found, "other"));
         for label in ["app.kubernetes.io/managed-by", "tombolo.dev/server"] {
             let mut taken_over = found.clone();
@@ -237,8 +244,8 @@ mod tests {
     #[test]
     fn an_address_of_ipv6_is_of_a_service_and_a_slice_of_ipv6() {
         let address = "[fd00::1]:443".parse().unwrap();
-        let service = Kind::Service.object("gateway", "a", address);
-        let slice = Kind::Slice.object("gateway", "a", address);
+        let service = ObjectKind::Service.object("gateway", "a", address);
+        let slice = ObjectKind::Slice.object("gateway", "a", address);
         assert_eq!(service["spec"]["ipFamilies"], json!(["IPv6"]));
         assert_eq!(
             (&slice["addressType"], &slice["endpoints"][0]["addresses"]),

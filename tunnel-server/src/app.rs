@@ -169,8 +169,8 @@ impl BoundServer {
             proxy,
             socks,
         };
-        scrape::ask(&metrics, &bound, at_doors, links);
-        scrape::ask_admins(&metrics, doors.remote.as_ref().map(Remote::counts));
+        scrape::register(&metrics, &bound, at_doors, links);
+        scrape::register_admin(&metrics, doors.remote.as_ref().map(Remote::counts));
         if doors.socket.is_some() || doors.remote.is_some() {
             bound.admin = Some(bound.admin(doors, server_id, directory, site).await?);
         }

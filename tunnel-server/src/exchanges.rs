@@ -259,7 +259,7 @@ impl Entry {
             let (cluster, verb, generation) =
                 (self.permit.cluster(), self.permit.verb(), self.permit.generation());
             debug!(%cluster, agent, verb, generation, reason = why.as_str(), "an exchange was ended");
-            metrics::exchange_ended(why.as_str());
+            metrics::request_terminated(why.as_str());
             self.ended.cancel();
         }
         is_first

@@ -191,7 +191,7 @@ impl Gateway {
             parking,
             table,
             slots,
-            exchanges: metrics::exchanges(),
+            exchanges: metrics::requests(),
             shares,
             strangers: Strangers::new(limits.source.failed_logins),
             watches: Watches::new(watches),

@@ -163,6 +163,7 @@ pub struct LimitUsage {
 impl Limiter {
     /// Within `limits`, which hold for each caller and each cluster.
     pub(crate) fn new(limits: Limits) -> Self {
+        metrics::describe_limits(LimitExceeded::NAMES);
         Self(Arc::new(SharedLimiter { limits, ledger: Mutex::default() }))
     }
 
@@ -273,50 +274,48 @@ impl ExchangeKind {
     }
 }
 
-impl LimitExceeded {
-    /// A word for programs.
-    #[must_use]
-    pub fn cause(self) -> &'static str {
-        match self {
-            Self::SourceFailures(_) => "TooManyFailedLogins",
-            Self::CallerExchanges(_)
-            | Self::CallerRequests(_)
-            | Self::CallerWatches(_)
-            | Self::CallerUpgrades(_)
-            | Self::EgressConnections(_)
-            | Self::PassthroughConnections(_)
-            | Self::PassthroughSource(_)
-            | Self::VipConnections(_)
-            | Self::VipSource(_) => "CallerBusy",
-            Self::CallerRate(_) => "CallerTooFast",
-            Self::ClusterWatches(_)
-            | Self::ClusterUpgrades(_)
-            | Self::ClusterQueue
-            | Self::ClusterRequests(_) => "ClusterFull",
-        }
-    }
+/// Defines every limit's name in metrics and its cause in refusals in one table, from which the list of names comes too.
+macro_rules! limit_facts {
+    ($($limit:pat => $name:literal, $cause:literal;)+) => {
+        impl LimitExceeded {
+            /// The names of all limits, as values of the label `limit`.
+            pub const NAMES: &'static [&'static str] = &[$($name),+];
 
-    /// A word for metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::SourceFailures(_) => "source_failures",
-            Self::CallerExchanges(_) => "caller_exchanges",
-            Self::CallerRequests(_) => "caller_requests",
-            Self::CallerRate(_) => "caller_rate",
-            Self::CallerWatches(_) => "caller_watches",
-            Self::CallerUpgrades(_) => "caller_upgrades",
-            Self::EgressConnections(_) => "egress_connections",
-            Self::PassthroughConnections(_) => "passthrough_connections",
-            Self::PassthroughSource(_) => "passthrough_source",
-            Self::VipConnections(_) => "vip_connections",
-            Self::VipSource(_) => "vip_source",
-            Self::ClusterWatches(_) => "cluster_watches",
-            Self::ClusterUpgrades(_) => "cluster_upgrades",
-            Self::ClusterQueue => "cluster_queue",
-            Self::ClusterRequests(_) => "cluster_requests",
+            /// The limit's name in metrics.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $($limit => $name,)+
+                }
+            }
+
+            /// The cause of the refusal, for programs.
+            #[must_use]
+            pub fn cause(self) -> &'static str {
+                match self {
+                    $($limit => $cause,)+
+                }
+            }
         }
-    }
+    };
+}
+
+limit_facts! {
+    Self::SourceFailures(_) => "source_failures", "TooManyFailedLogins";
+    Self::CallerExchanges(_) => "caller_exchanges", "CallerBusy";
+    Self::CallerRequests(_) => "caller_requests", "CallerBusy";
+    Self::CallerRate(_) => "caller_rate", "CallerTooFast";
+    Self::CallerWatches(_) => "caller_watches", "CallerBusy";
+    Self::CallerUpgrades(_) => "caller_upgrades", "CallerBusy";
+    Self::EgressConnections(_) => "egress_connections", "CallerBusy";
+    Self::PassthroughConnections(_) => "passthrough_connections", "CallerBusy";
+    Self::PassthroughSource(_) => "passthrough_source", "CallerBusy";
+    Self::VipConnections(_) => "vip_connections", "CallerBusy";
+    Self::VipSource(_) => "vip_source", "CallerBusy";
+    Self::ClusterWatches(_) => "cluster_watches", "ClusterFull";
+    Self::ClusterUpgrades(_) => "cluster_upgrades", "ClusterFull";
+    Self::ClusterQueue => "cluster_queue", "ClusterFull";
+    Self::ClusterRequests(_) => "cluster_requests", "ClusterFull";
 }
 
 /// The seats of a cluster.

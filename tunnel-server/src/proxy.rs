@@ -67,7 +67,7 @@ impl DialProxy {
     pub fn new(directory: Directory, dialer: Dialer, scope: Scope) -> Self {
         let failures_max = dialer.limiter().limits().source.failed_logins;
         let failures = FailedAttempts::new(failures_max);
-        let exchanges = metrics::exchanges();
+        let exchanges = metrics::requests();
         Self(Arc::new(SharedProxy { directory, dialer, failures, failures_max, exchanges, scope }))
     }
 

@@ -14,7 +14,7 @@ use crate::config::{self, Config};
 use crate::identity::oidc::{Demands, Issuer};
 use crate::identity::review::Reviewer;
 use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, TokenBook, Ways};
-use crate::metrics::Reread;
+use crate::metrics::ReloadedFile;
 
 /// The ways that are configured; the keys of issuers are kept fresh within `scope`.
 pub(super) fn authenticator(
@@ -46,7 +46,7 @@ fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> 
         Ok(())
     };
     let (path, contents) = (way.path.clone(), way.contents.clone());
-    scope.attend(reload::follow(Reread::Tokens, path, contents, config::TokenFile::read, take));
+    scope.attend(reload::follow(ReloadedFile::Tokens, path, contents, config::TokenFile::read, take));
     Ok(book)
 }
 

@@ -12,12 +12,12 @@ use trust::Role;
 use trust::bundle::{Anchors, BundleError, TrustBundle};
 
 use crate::config::{self, AdminRules};
-use crate::metrics::{self, Reread};
+use crate::metrics::{self, ReloadedFile};
 
 /// Has `take` look at the file at `path` whenever something else is found there than `contents`, and then whenever that
 /// changes. What it says of a file that it does not take is for the log.
 pub(super) async fn follow(
-    file: Reread,
+    file: ReloadedFile,
     path: PathBuf,
     contents: Vec<u8>,
     read: impl Fn(&Path) -> Result<Vec<u8>, KeyError> + Clone + Send + 'static,
@@ -65,7 +65,7 @@ pub(super) async fn follow_bundle(
         given.send_replace(bytes.into());
         Ok(())
     };
-    follow(Reread::TrustBundle, path, contents, read, take).await;
+    follow(ReloadedFile::TrustBundle, path, contents, read, take).await;
 }
 
 /// The same for what the configuration's own file says of administrators: the rest of it takes a restart.
@@ -77,7 +77,7 @@ pub(super) async fn follow_admins(path: PathBuf, given: watch::Sender<Arc<AdminR
         given.send_replace(Arc::new(rules));
         Ok(())
     };
-    follow(Reread::Admins, path, contents, read_config, take).await;
+    follow(ReloadedFile::Admins, path, contents, read_config, take).await;
 }
 
 fn read_config(path: &Path) -> Result<Vec<u8>, KeyError> {

@@ -14,14 +14,14 @@ use crate::config::DoorLimits;
 use crate::directory;
 use crate::limits::{EXCHANGES_MAX, LimitUsage};
 use crate::listener::{CounterValues, Counters, Listener};
-use crate::metrics::{Census, Known};
+use crate::metrics::{ClusterConnectivity, ClusterGauges};
 use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, WaitQueue};
 
 /// Has `metrics` ask at each scrape.
-pub(super) fn ask(metrics: &Metrics, bound: &BoundServer, at_doors: DoorLimits, links: Links) {
+pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: DoorLimits, links: Links) {
     metrics.ask(move |lines| links.tell(lines, Instant::now()));
-    let (registry, census) = (bound.registry.clone(), Census::default());
-    metrics.ask(move |lines| tell_clusters(lines, &registry, &census));
+    let (registry, gauges) = (bound.registry.clone(), ClusterGauges::default());
+    metrics.ask(move |lines| write_clusters(lines, &registry, &gauges));
     let counters: Vec<_> = [Some(&bound.listener), bound.agents.as_ref()]
         .into_iter()
         .flatten()
@@ -31,33 +31,33 @@ pub(super) fn ask(metrics: &Metrics, bound: &BoundServer, at_doors: DoorLimits, 
     metrics.ask(move |lines| {
         let values =
             counters.iter().map(|counters| counters.values()).reduce(CounterValues::sum).unwrap_or_default();
-        tell_doors(lines, &values, agent_listener.handshakes(), at_doors);
+        write_listeners(lines, &values, agent_listener.handshakes(), limits);
     });
     let places = bound.gateway.places();
-    metrics.ask(move |lines| tell_parking(lines, &places));
+    metrics.ask(move |lines| write_parking(lines, &places));
     let gateway = bound.gateway.clone();
     let of_ways_in = bound.entry_points.usage();
     metrics.ask(move |lines| {
-        tell_limits(lines, &gateway.usage().into_iter().chain(of_ways_in()).collect::<Vec<_>>());
+        write_limits(lines, &gateway.usage().into_iter().chain(of_ways_in()).collect::<Vec<_>>());
     });
     let log = bound.log.clone();
-    metrics.ask(move |lines| tell_audit(lines, &log));
+    metrics.ask(move |lines| write_audit(lines, &log));
     let buffers = bound.endpoint.buffers();
-    metrics.ask(move |lines| tell_buffers(lines, buffers));
+    metrics.ask(move |lines| write_buffers(lines, buffers));
 }
 
 /// Has `metrics` ask the admin API's door to other machines at each scrape, if there is one.
-pub(super) fn ask_admins(metrics: &Metrics, counters: Option<Arc<Counters>>) {
+pub(super) fn register_admin(metrics: &Metrics, counters: Option<Arc<Counters>>) {
     metrics.ask(move |lines| {
         let values = counters.as_ref().map(|counters| counters.values()).unwrap_or_default();
         let help = "Connections to the admin API from other machines, by what became of them.";
-        tell_connections(lines, "tombolo_server_admin_connections_total", help, &values);
+        write_connections(lines, "tombolo_server_admin_connections_total", help, &values);
         let help = "Connections to the admin API from other machines that are open now.";
         lines.gauge("tombolo_server_admin_connections_active", help).is(&[], values.connections_open);
     });
 }
 
-fn tell_connections(lines: &mut Lines, name: &str, help: &str, values: &CounterValues) {
+fn write_connections(lines: &mut Lines, name: &str, help: &str, values: &CounterValues) {
     lines
         .counter(name, help)
         .is(&[("outcome", "accepted")], values.accepted)
@@ -67,9 +67,9 @@ fn tell_connections(lines: &mut Lines, name: &str, help: &str, values: &CounterV
         .is(&[("outcome", "source_limited")], values.source_limited);
 }
 
-fn tell_clusters(lines: &mut Lines, registry: &Registry, census: &Census) {
+fn write_clusters(lines: &mut Lines, registry: &Registry, gauges: &ClusterGauges) {
     let listed = registry.list(|_, _| true);
-    census.tell(lines, &listed.iter().map(known).collect::<Vec<_>>(), Instant::now());
+    gauges.write(lines, &listed.iter().map(connectivity).collect::<Vec<_>>(), Instant::now());
     let mut tunnels =
         lines.gauge("tombolo_server_tunnels", "Tunnels of all clusters that are open now, by carrier.");
     for carrier in [Carrier::Quic, Carrier::Http2] {
@@ -83,21 +83,25 @@ fn tell_clusters(lines: &mut Lines, registry: &Registry, census: &Census) {
     let help = "Most clusters that are known.";
     lines.gauge("tombolo_server_clusters_max", help).is(&[], directory::CLUSTERS_MAX);
     let help = "Most requests that are served at once.";
-    lines.gauge("tombolo_server_exchanges_max", help).is(&[], EXCHANGES_MAX);
+    lines.gauge("tombolo_server_requests_max", help).is(&[], EXCHANGES_MAX);
 }
 
-fn known(listed: &ClusterStatus) -> Known {
+fn connectivity(listed: &ClusterStatus) -> ClusterConnectivity {
     let mut agents: Vec<&str> = listed.tunnels.iter().map(|tunnel| tunnel.agent.instance()).collect();
     agents.sort_unstable();
     agents.dedup();
-    Known { cluster: listed.cluster.clone(), connected: listed.is_reachable(), agents: agents.len() }
+    ClusterConnectivity {
+        cluster: listed.cluster.clone(),
+        connected: listed.is_reachable(),
+        agents: agents.len(),
+    }
 }
 
-fn tell_doors(lines: &mut Lines, callers: &CounterValues, agents_shaking: usize, most: DoorLimits) {
+fn write_listeners(lines: &mut Lines, callers: &CounterValues, agents_shaking: usize, most: DoorLimits) {
     let help = "Connections at the TCP doors by what became of them: accepted, turned_away for want of a place, \
                 handshake_failed, accept_failed in the system, or source_limited for too many of its source and no \
                 certificate.";
-    tell_connections(lines, "tombolo_server_connections_total", help, callers);
+    write_connections(lines, "tombolo_server_connections_total", help, callers);
     let help = "Connections without a certificate of the source that has most of them.";
     lines.gauge("tombolo_server_connections_of_source", help).is(&[], callers.source_most);
     let help = "Connections of callers that are open now, all that shake hands by TCP included.";
@@ -107,16 +111,16 @@ fn tell_doors(lines: &mut Lines, callers: &CounterValues, agents_shaking: usize,
     let help = "Most handshakes in progress at once, by door.";
     lines
         .gauge("tombolo_server_handshakes_max", help)
-        .is(&[("door", "callers")], most.gateway.handshakes)
-        .is(&[("door", "agents")], most.agents.handshakes);
+        .is(&[("listener", "callers")], most.gateway.handshakes)
+        .is(&[("listener", "agents")], most.agents.handshakes);
     let help = "Handshakes in progress now, by door; an agent's greeting is part of it.";
     lines
         .gauge("tombolo_server_handshakes_active", help)
-        .is(&[("door", "callers")], callers.handshakes_open)
-        .is(&[("door", "agents")], agents_shaking);
+        .is(&[("listener", "callers")], callers.handshakes_open)
+        .is(&[("listener", "agents")], agents_shaking);
 }
 
-fn tell_limits(lines: &mut Lines, usage: &[LimitUsage]) {
+fn write_limits(lines: &mut Lines, usage: &[LimitUsage]) {
     let help = "What one caller or one cluster may have at most, by limit.";
     let mut most = lines.gauge("tombolo_server_limit", help);
     for LimitUsage { limit, max, .. } in usage {
@@ -129,7 +133,7 @@ fn tell_limits(lines: &mut Lines, usage: &[LimitUsage]) {
     }
 }
 
-fn tell_parking(lines: &mut Lines, queue: &WaitQueue) {
+fn write_parking(lines: &mut Lines, queue: &WaitQueue) {
     let help = "Requests that wait now for a cluster that is away.";
     lines.gauge("tombolo_server_requests_parked", help).is(&[], queue.waiting());
     let help = "Most requests that wait at once, of all clusters.";
@@ -148,7 +152,7 @@ fn tell_parking(lines: &mut Lines, queue: &WaitQueue) {
 }
 
 /// Nothing where nothing is recorded.
-fn tell_audit(lines: &mut Lines, log: &Log) {
+fn write_audit(lines: &mut Lines, log: &Log) {
     let Some(figures) = log.figures() else { return };
     let mut count = |name: &str, help: &str, count: u64| {
         lines.counter(name, help).is(&[], count);
@@ -162,7 +166,7 @@ fn tell_audit(lines: &mut Lines, log: &Log) {
     count("tombolo_server_audit_checkpoints_total", "Checkpoints that were signed.", figures.checkpoints);
     count("tombolo_server_audit_files_total", "Files of the audit log that were begun.", figures.files);
     let help = "Requests of callers who did not prove who they are, told of together.";
-    count("tombolo_server_audit_strangers_total", help, figures.strangers);
+    count("tombolo_server_audit_unauthenticated_total", help, figures.strangers);
     let help = "Whether the audit log cannot be written now, and nothing new is served.";
     lines.gauge("tombolo_server_audit_failing", help).is(&[], usize::from(figures.is_failing));
     let help = "Lines that wait to be written.";
@@ -171,7 +175,7 @@ fn tell_audit(lines: &mut Lines, log: &Log) {
     lines.gauge("tombolo_server_audit_open", help).is(&[], figures.open);
 }
 
-fn tell_buffers(lines: &mut Lines, buffers: Buffers) {
+fn write_buffers(lines: &mut Lines, buffers: Buffers) {
     lines
         .gauge(
             "tombolo_server_udp_buffer_bytes",

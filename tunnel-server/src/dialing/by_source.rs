@@ -44,10 +44,10 @@ pub(crate) struct AdmittedConnection {
 
 /// Why somebody is reset unheard.
 #[derive(Debug, thiserror::Error)]
-enum NotAdmitted {
+enum SourceRefused {
     /// From elsewhere.
     #[error("it comes from none of the networks from which one may")]
-    Source,
+    UnlistedSource,
     /// There are too many.
     #[error(transparent)]
     Limited(#[from] LimitExceeded),
@@ -64,10 +64,10 @@ pub enum EntryPointError {
     NotConnected(#[from] DialError),
 }
 
-impl NotAdmitted {
+impl SourceRefused {
     fn cause(&self) -> &'static str {
         match self {
-            Self::Source => SOURCE_REFUSED,
+            Self::UnlistedSource => SOURCE_REFUSED,
             Self::Limited(limit) => limit.cause(),
         }
     }
@@ -102,7 +102,7 @@ impl SourceEntryPoint {
     ) -> Self {
         metrics::describe_refusals(&[SOURCE_REFUSED]);
         let slots = SourceSlots::new([config.connections, config.connections_per_source], limits);
-        Self { config, listener, slots, exchanges: metrics::exchanges() }
+        Self { config, listener, slots, exchanges: metrics::requests() }
     }
 
     /// How much of its limits is used, also while it runs.
@@ -184,9 +184,9 @@ pub(crate) fn check_source<'a, T>(
     let admitted = match entry_points.into_iter().find_map(matching) {
         Some((entry_point, condition, context)) => {
             let slot = entry_point.slots.take(prefix(from.ip()));
-            slot.map(|slot| (slot, condition, context)).map_err(NotAdmitted::from)
+            slot.map(|slot| (slot, condition, context)).map_err(SourceRefused::from)
         }
-        None => Err(NotAdmitted::Source),
+        None => Err(SourceRefused::UnlistedSource),
     };
     match admitted {
         Ok((slot, condition, context)) => {

@@ -29,7 +29,7 @@ use super::recorded::{self, Known};
 use super::{Inner, source};
 use crate::directory::{self, Agent, Answer, UnixSeconds};
 use crate::listener::failed_attempts::FailedAttempts;
-use crate::metrics;
+use crate::metrics::{self, EnrollmentOutcome};
 
 /// One connection's.
 pub(super) struct Desk {
@@ -131,7 +131,7 @@ impl Desk {
         if failures.may_try(source(self.peer), Instant::now()) {
             return Ok(());
         }
-        metrics::enrolled("limited");
+        metrics::enrollment(EnrollmentOutcome::Limited);
         Err(Status::resource_exhausted(
             "too many attempts from this address have failed; try again in a minute",
         ))
@@ -168,14 +168,14 @@ impl Desk {
     fn charge(&self, count: impl FnOnce(&Allowance, Instant) -> Result<(), Status>) -> Result<(), Status> {
         count(&self.door.allowance, Instant::now()).inspect_err(|limited| {
             info!(from = %self.peer, reason = limited.message(), "somebody asks for certificates too often");
-            metrics::enrolled("limited");
+            metrics::enrollment(EnrollmentOutcome::Limited);
         })
     }
 
     /// Counts a failure, and tells the server's own log of it.
     fn refused(&self, act: &str, reason: &str, whom: &str, failures: &FailedAttempts) {
         failures.failed(source(self.peer), Instant::now());
-        metrics::enrolled("refused");
+        metrics::enrollment(EnrollmentOutcome::Refused);
         info!(from = %self.peer, act, whom, reason, "somebody was refused a certificate");
     }
 }

@@ -162,7 +162,7 @@ impl Stalls {
         }
         let stalled = waiting.iter().filter(|one| one.is_stalled()).count();
         let excess = budget::excess(waiting, BUDGET);
-        metrics::exchanges_stalled(stalled - excess.iter().filter(|one| one.is_stalled()).count());
+        metrics::slow_readers(stalled - excess.iter().filter(|one| one.is_stalled()).count());
         for excess in excess {
             if let Some(entry) = self.0.entries().remove(&excess.exchange) {
                 entry.end(excess.waited);
@@ -198,7 +198,7 @@ impl Entry {
 
     fn end(&self, waited: Duration) {
         let About { cluster, verb, audit_id, .. } = &self.about;
-        metrics::exchange_stalled_out();
+        metrics::slow_reader_terminated();
         info!(%cluster, verb, audit_id, ?waited, "ended an exchange whose caller does not read its answer");
         self.about.record.ends(EndReason::Limit);
         self.verdict.set(AbortCode::CallerStalled);

@@ -16,7 +16,7 @@ use super::refusal::Refusal;
 use super::stack::CallerBody;
 use crate::authz::Permit;
 use crate::exchanges::record::Recorded;
-use crate::metrics::{self, Retried};
+use crate::metrics::{self, RetryReason};
 
 /// How often a read is sent again at most: the agent that it is sent to next may be the next to die, but what kills whoever is
 /// asked it is not asked everybody.
@@ -71,7 +71,7 @@ async fn unless_lost(
     request: Request<Sent>,
     cluster: &ClusterId,
     passage: &Passage,
-) -> Result<Result<Answered, Refusal>, Retried> {
+) -> Result<Result<Answered, Refusal>, RetryReason> {
     let (route, taking) = (exchange.route.clone(), exchange.stream.taking());
     let moved = async {
         passage.registry.stable_elsewhere(cluster, &route).await;
@@ -85,10 +85,10 @@ async fn unless_lost(
     tokio::select! {
         biased;
         answered = &mut asking => match answered {
-            Err(refusal) if was_lost(&refusal) && !taking.has_begun() => Err(Retried::Lost),
+            Err(refusal) if was_lost(&refusal) && !taking.has_begun() => Err(RetryReason::Lost),
             answered => Ok(answered),
         },
-        () = moved => Err(Retried::Silent),
+        () = moved => Err(RetryReason::Silent),
     }
 }
 

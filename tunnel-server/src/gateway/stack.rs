@@ -188,7 +188,7 @@ mod tests {
                 Ok(Response::new(AnswerBody::text("x")))
             }
         });
-        let door = in_flight(Arc::new(Semaphore::new(2)), metrics::exchanges(), serve);
+        let door = in_flight(Arc::new(Semaphore::new(2)), metrics::requests(), serve);
         let knock =
             async || door.clone().oneshot(Request::new(())).await.unwrap_or_else(|never| match never {});
 

@@ -217,10 +217,11 @@ fn every_limit_has_a_word_that_is_told_from_the_start() {
         LimitExceeded::ClusterQueue,
         LimitExceeded::ClusterRequests(1),
     ];
-    assert_eq!(limits.map(LimitExceeded::as_str), metrics::LIMITS);
+    assert_eq!(limits.map(LimitExceeded::as_str), LimitExceeded::NAMES);
     let told: Vec<_> = Limiter::new(LIMITS).usage().iter().map(|used| used.limit).collect();
     assert!(
-        told.iter().all(|limit| metrics::LIMITS.contains(limit)) && told.len() == metrics::LIMITS.len() - 7
+        told.iter().all(|limit| LimitExceeded::NAMES.contains(limit))
+            && told.len() == LimitExceeded::NAMES.len() - 7
     );
 }
 

@@ -26,12 +26,12 @@ pub struct WaitOutcomes {
 struct SharedWaitQueue {
     per_cluster: usize,
     total: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitCounts>,
 }
 
 /// Clusters of which no place is taken are not in it.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitCounts {
     by_cluster: HashMap<ClusterId, usize>,
     total: usize,
     outcomes: WaitOutcomes,
@@ -91,7 +91,7 @@ impl WaitQueue {
         Some(WaitSlot { queue: self.clone(), cluster: cluster.clone(), outcome: None })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitCounts> {
         // A panic under this lock is one of the map's own, which leaves it as it was.
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

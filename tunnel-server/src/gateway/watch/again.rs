@@ -146,7 +146,7 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
     metrics::refused(refusal.cause());
     let status = written(refusal, encoding);
     let ended = match refusal {
-        Refusal::RouteError(RouteError::QueueFull(_)) => WatchEnded::NoPlace,
+        Refusal::RouteError(RouteError::QueueFull(_)) => WatchEnded::NoSlot,
         Refusal::RouteError(_) => WatchEnded::Away,
         Refusal::NotAuthenticated(_)
         | Refusal::Ended(_)

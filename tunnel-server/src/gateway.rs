@@ -161,7 +161,7 @@ impl Gateway {
         scope.attend(table.clone().keep_asking());
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
         metrics::describe_refusals(&Refusal::CAUSES);
-        metrics::describe_refusals(&DialError::CAUSES);
+        metrics::describe_refusals(DialError::CAUSES);
         let stalls = Stalls::new();
         scope.attend(stalls.clone().watch());
         let recorder = Recorder::new(log, scope.clone());

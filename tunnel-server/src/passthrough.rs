@@ -56,7 +56,7 @@ impl PassthroughListener {
         let config::Passthrough { way: entry_point, listen, servers } = config;
         let listener = listen::tcp("passthrough.listen", listen).await?;
         let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
-        metrics::describe_refusals(&PassthroughRefusal::CAUSES);
+        metrics::describe_refusals(PassthroughRefusal::CAUSES);
         let limits: [fn(usize) -> LimitExceeded; 2] =
             [LimitExceeded::PassthroughConnections, LimitExceeded::PassthroughSource];
         Ok(Self {

@@ -47,7 +47,7 @@ pub enum DialError {
     NotAdvertised(ClusterId, Target),
     /// There is no way to the cluster.
     #[error("{0}")]
-    RouteError(#[from] RouteError),
+    NoTunnel(#[from] RouteError),
     /// The tunnel was there and took no stream.
     #[error("cluster {0} takes nothing new at the moment: try again")]
     NoStream(ClusterId),
@@ -71,92 +71,62 @@ pub enum DialError {
     NotRecorded(#[from] NotRecorded),
 }
 
+/// Defines each error's HTTP status and its cause in one table, from which the list of causes comes too.
+macro_rules! dial_error_facts {
+    ($($error:pat => $status:ident, $cause:literal;)+) => {
+        impl DialError {
+            /// Every value of [`DialError::cause`].
+            pub const CAUSES: &'static [&'static str] = &[$($cause),+];
+
+            /// The error's HTTP status.
+            #[must_use]
+            pub fn status(&self) -> StatusCode {
+                match self {
+                    $($error => StatusCode::$status,)+
+                }
+            }
+
+            /// The cause of the refusal, for programs.
+            #[must_use]
+            pub fn cause(&self) -> &'static str {
+                match self {
+                    $($error => $cause,)+
+                }
+            }
+        }
+    };
+}
+
+dial_error_facts! {
+    Self::Terminated(Ended::Revoked) => UNAUTHORIZED, "CredentialRevoked";
+    Self::Terminated(Ended::Expired) => UNAUTHORIZED, "CredentialExpired";
+    Self::Terminated(Ended::TooOld) => UNAUTHORIZED, "SessionTooOld";
+    Self::Terminated(Ended::PolicyChanged) => FORBIDDEN, "PolicyChanged";
+    Self::Terminated(Ended::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) =>
+        FORBIDDEN, "ForbiddenByHost";
+    Self::Terminated(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => SERVICE_UNAVAILABLE, "HostAway";
+    Self::Forbidden(_) => FORBIDDEN, "ForbiddenByPolicy";
+    Self::Ambiguous(..) => FORBIDDEN, "TargetAmbiguous";
+    Self::NotFound(_) | Self::NotOfCluster(..) | Self::NotAdvertised(..) => FORBIDDEN, "TargetRefused";
+    Self::NoTunnel(RouteError::NeverSeen(_)) => SERVICE_UNAVAILABLE, "ClusterNeverSeen";
+    Self::NoTunnel(RouteError::Away { .. }) => SERVICE_UNAVAILABLE, "ClusterNotConnected";
+    Self::NoTunnel(RouteError::QueueFull(_)) => SERVICE_UNAVAILABLE, "ClusterCrowded";
+    Self::NoStream(_) => SERVICE_UNAVAILABLE, "ClusterBusy";
+    Self::ByAgent(.., Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special) =>
+        FORBIDDEN, "ForbiddenByAgent";
+    Self::ByAgent(
+        ..,
+        Reason::Unresolved | Reason::Unreachable | Reason::NoService | Reason::NotReady | Reason::Unread,
+    ) => BAD_GATEWAY, "TargetUnreachable";
+    Self::ByAgent(.., Reason::Timeout) => GATEWAY_TIMEOUT, "TargetSilent";
+    Self::ByAgent(.., Reason::Limit) => SERVICE_UNAVAILABLE, "AgentFull";
+    Self::OldAgent(_) => BAD_GATEWAY, "AgentCannotDial";
+    Self::Silent(_) => GATEWAY_TIMEOUT, "AgentSilent";
+    Self::Lost(_) => GATEWAY_TIMEOUT, "ClusterLost";
+    Self::NotRecorded(_) => SERVICE_UNAVAILABLE, "NotRecorded";
+}
+
 impl DialError {
-    /// Every word that [`DialError::cause`] knows and a refusal of a request does not.
-    pub const CAUSES: [&str; 6] = [
-        "TargetRefused",
-        "TargetAmbiguous",
-        "TargetUnreachable",
-        "TargetSilent",
-        "AgentCannotDial",
-        "AgentFull",
-    ];
-
-    /// The status of HTTP for it.
-    #[must_use]
-    pub fn status(&self) -> StatusCode {
-        match self {
-            Self::Terminated(Ended::PolicyChanged | Ended::ForbiddenByHost)
-            | Self::Forbidden(_)
-            | Self::NotDelegated(NotDelegated::Forbidden { .. })
-            | Self::Ambiguous(..)
-            | Self::NotFound(_)
-            | Self::NotOfCluster(..)
-            | Self::NotAdvertised(..)
-            | Self::ByAgent(.., Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special) => {
-                StatusCode::FORBIDDEN
-            }
-            Self::Terminated(Ended::Revoked | Ended::Expired | Ended::TooOld) => StatusCode::UNAUTHORIZED,
-            Self::RouteError(_)
-            | Self::NoStream(_)
-            | Self::NotRecorded(_)
-            | Self::Terminated(Ended::HostAway)
-            | Self::NotDelegated(NotDelegated::Away)
-            | Self::ByAgent(.., Reason::Limit) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::ByAgent(
-                ..,
-                Reason::Unresolved
-                | Reason::Unreachable
-                | Reason::NoService
-                | Reason::NotReady
-                | Reason::Unread,
-            )
-            | Self::OldAgent(_) => StatusCode::BAD_GATEWAY,
-            Self::ByAgent(.., Reason::Timeout) | Self::Silent(_) | Self::Lost(_) => {
-                StatusCode::GATEWAY_TIMEOUT
-            }
-        }
-    }
-
-    /// A word for programs.
-    #[must_use]
-    pub fn cause(&self) -> &'static str {
-        match self {
-            Self::Terminated(Ended::Revoked) => "CredentialRevoked",
-            Self::Terminated(Ended::Expired) => "CredentialExpired",
-            Self::Terminated(Ended::PolicyChanged) => "PolicyChanged",
-            Self::Terminated(Ended::TooOld) => "SessionTooOld",
-            Self::Terminated(Ended::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) => {
-                "ForbiddenByHost"
-            }
-            Self::Terminated(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => "HostAway",
-            Self::Forbidden(_) => "ForbiddenByPolicy",
-            Self::Ambiguous(..) => "TargetAmbiguous",
-            Self::NotFound(_) | Self::NotOfCluster(..) | Self::NotAdvertised(..) => "TargetRefused",
-            Self::RouteError(RouteError::NeverSeen(_)) => "ClusterNeverSeen",
-            Self::RouteError(RouteError::Away { .. }) => "ClusterNotConnected",
-            Self::RouteError(RouteError::QueueFull(_)) => "ClusterCrowded",
-            Self::NoStream(_) => "ClusterBusy",
-            Self::ByAgent(.., Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special) => {
-                "ForbiddenByAgent"
-            }
-            Self::ByAgent(
-                ..,
-                Reason::Unresolved
-                | Reason::Unreachable
-                | Reason::NoService
-                | Reason::NotReady
-                | Reason::Unread,
-            ) => "TargetUnreachable",
-            Self::ByAgent(.., Reason::Timeout) => "TargetSilent",
-            Self::ByAgent(.., Reason::Limit) => "AgentFull",
-            Self::OldAgent(_) => "AgentCannotDial",
-            Self::Silent(_) => "AgentSilent",
-            Self::Lost(_) => "ClusterLost",
-            Self::NotRecorded(_) => "NotRecorded",
-        }
-    }
-
     /// What policy has refused, if it was that.
     #[must_use]
     pub fn forbidden(&self) -> Option<&Forbidden> {
@@ -180,7 +150,7 @@ impl DialError {
             | Self::NotFound(_)
             | Self::NotOfCluster(..)
             | Self::NotAdvertised(..)
-            | Self::RouteError(_)
+            | Self::NoTunnel(_)
             | Self::NoStream(_)
             | Self::OldAgent(_)
             | Self::ByAgent(

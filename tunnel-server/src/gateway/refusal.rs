@@ -68,7 +68,7 @@ pub enum Refusal {
     ParkLimit(#[from] NotAParkLimit),
     /// There is no way to the cluster.
     #[error("{0}")]
-    RouteError(#[from] RouteError),
+    NoTunnel(#[from] RouteError),
     /// The tunnel was there and took no stream; nothing was sent.
     #[error("cluster {0} takes no new request at the moment: try again")]
     NoStream(ClusterId),
@@ -234,7 +234,7 @@ impl Refusal {
                 | HeaderFault::Hosts,
             ) => StatusCode::BAD_REQUEST,
             // Never 404, although one cluster is not known: a controller would take that for "the object is gone".
-            Self::RouteError(_)
+            Self::NoTunnel(_)
             | Self::NoStream(_)
             | Self::NotRecorded(_)
             | Self::NotDelegated(NotDelegated::Away)
@@ -256,8 +256,8 @@ impl Refusal {
             Self::Busy
             | Self::Limited(_)
             | Self::Aborted(_, AbortCode::Busy)
-            | Self::RouteError(RouteError::QueueFull(_)) => Some(Retry::ByItself(SOON)),
-            Self::RouteError(RouteError::Away { .. }) => Some(Retry::AsItLikes(LATER)),
+            | Self::NoTunnel(RouteError::QueueFull(_)) => Some(Retry::ByItself(SOON)),
+            Self::NoTunnel(RouteError::Away { .. }) => Some(Retry::AsItLikes(LATER)),
             Self::NotRecorded(_) | Self::NotConnected(DialError::NotRecorded(_)) => {
                 Some(Retry::ByItself(SOON))
             }
@@ -273,7 +273,7 @@ impl Refusal {
             | Self::Headers(_)
             | Self::Upgrade(_)
             | Self::ParkLimit(_)
-            | Self::RouteError(RouteError::NeverSeen(_))
+            | Self::NoTunnel(RouteError::NeverSeen(_))
             | Self::NoStream(_)
             | Self::Lost(_)
             | Self::AgentSilent(_)
@@ -309,9 +309,9 @@ impl Refusal {
             Self::Headers(_) => "HeadersRefused",
             Self::Upgrade(_) => "UpgradeRefused",
             Self::ParkLimit(_) => "ParkLimitRefused",
-            Self::RouteError(RouteError::NeverSeen(_)) => "ClusterNeverSeen",
-            Self::RouteError(RouteError::Away { .. }) => "ClusterNotConnected",
-            Self::RouteError(RouteError::QueueFull(_)) => "ClusterCrowded",
+            Self::NoTunnel(RouteError::NeverSeen(_)) => "ClusterNeverSeen",
+            Self::NoTunnel(RouteError::Away { .. }) => "ClusterNotConnected",
+            Self::NoTunnel(RouteError::QueueFull(_)) => "ClusterCrowded",
             Self::NoStream(_) => "ClusterBusy",
             Self::Lost(_) => "ClusterLost",
             Self::AgentSilent(_) => "AgentSilent",
@@ -331,11 +331,11 @@ impl Refusal {
     /// What to do, said to the caller.
     fn advice(&self) -> Option<&'static str> {
         match self {
-            Self::RouteError(RouteError::NeverSeen(_)) => Some(
+            Self::NoTunnel(RouteError::NeverSeen(_)) => Some(
                 "no agent of that name has ever connected to this gateway: check the name (GET /clusters lists yours), \
                  or install an agent in the cluster",
             ),
-            Self::RouteError(RouteError::Away { .. } | RouteError::QueueFull(_)) => Some(
+            Self::NoTunnel(RouteError::Away { .. } | RouteError::QueueFull(_)) => Some(
                 "its agents have connected before and are away now: check that one is running in the cluster and that \
                  the site can send UDP to this gateway",
             ),

@@ -23,7 +23,7 @@ pub enum PassthroughRefusal {
     UnknownName,
     /// It may not be, or cannot.
     #[error("{0}")]
-    EntryPointError(#[from] EntryPointError),
+    NotServed(#[from] EntryPointError),
 }
 
 /// An alert of TLS that ends the connection (RFC 8446, section 6.2).
@@ -48,31 +48,42 @@ impl TlsAlert {
 }
 
 impl PassthroughRefusal {
-    /// Every word that its causes have and no other refusal does.
-    pub const CAUSES: [&str; 2] = ["NotTls", "ServerNameUnknown"];
-
     /// What its sender is told, in words that its TLS library knows. Nothing, where no TLS is spoken: it is closed.
     #[must_use]
     pub fn alert(&self) -> Option<TlsAlert> {
         match self {
             Self::NotTls(_) | Self::Silent => None,
             Self::NoName | Self::UnknownName => Some(TlsAlert::UnrecognizedName),
-            Self::EntryPointError(error) => match error.status() {
+            Self::NotServed(error) => match error.status() {
                 StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Some(TlsAlert::AccessDenied),
                 _ => Some(TlsAlert::InternalError),
             },
         }
     }
+}
 
-    /// A word for programs.
-    #[must_use]
-    pub fn cause(&self) -> &'static str {
-        match self {
-            Self::NotTls(_) | Self::Silent => "NotTls",
-            Self::NoName | Self::UnknownName => "ServerNameUnknown",
-            Self::EntryPointError(error) => error.cause(),
+/// Defines the causes of refusals that only this room has in one table, from which their list comes too.
+macro_rules! own_causes {
+    ($($refusal:pat => $cause:literal;)+) => {
+        impl PassthroughRefusal {
+            /// Every cause that no other refusal has.
+            pub const CAUSES: &'static [&'static str] = &[$($cause),+];
+
+            /// The cause of the refusal, for programs.
+            #[must_use]
+            pub fn cause(&self) -> &'static str {
+                match self {
+                    $($refusal => $cause,)+
+                    Self::NotServed(error) => error.cause(),
+                }
+            }
         }
-    }
+    };
+}
+
+own_causes! {
+    Self::NotTls(_) | Self::Silent => "NotTls";
+    Self::NoName | Self::UnknownName => "ServerNameUnknown";
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub(in crate::gateway) fn end_of(refusal: &Refusal) -> EndReason {
         | Refusal::Headers(_)
         | Refusal::Upgrade(_)
         | Refusal::ParkLimit(_)
-        | Refusal::RouteError(_)
+        | Refusal::NoTunnel(_)
         | Refusal::NoStream(_)
         | Refusal::Busy
         | Refusal::Connect(_)

@@ -20,12 +20,12 @@ fn every_cause_is_in_the_list_of_causes() {
         Refusal::NotDelegated(NotDelegated::Away),
         Refusal::Action(ActionFault::TooLong),
         Refusal::Headers(HeaderFault::TooMany),
-        Refusal::RouteError(RouteError::NeverSeen(cluster.clone())),
-        Refusal::RouteError(RouteError::Away {
+        Refusal::NoTunnel(RouteError::NeverSeen(cluster.clone())),
+        Refusal::NoTunnel(RouteError::Away {
             cluster: cluster.clone(),
             last_seen: std::time::SystemTime::UNIX_EPOCH,
         }),
-        Refusal::RouteError(RouteError::QueueFull(cluster.clone())),
+        Refusal::NoTunnel(RouteError::QueueFull(cluster.clone())),
         Refusal::NoStream(cluster.clone()),
         Refusal::Lost(cluster.clone()),
         Refusal::Redirect(cluster.clone()),

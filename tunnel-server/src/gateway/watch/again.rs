@@ -125,7 +125,7 @@ impl Watch {
 fn may_pass(refusal: &Refusal) -> bool {
     matches!(
         refusal,
-        Refusal::RouteError(RouteError::Away { .. })
+        Refusal::NoTunnel(RouteError::Away { .. })
             | Refusal::NotAuthenticated(NotAuthenticated::Away(_))
             | Refusal::NotDelegated(NotDelegated::Away)
             | Refusal::NoStream(_)
@@ -146,8 +146,8 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
     metrics::refused(refusal.cause());
     let status = written(refusal, encoding);
     let ended = match refusal {
-        Refusal::RouteError(RouteError::QueueFull(_)) => WatchEnded::NoSlot,
-        Refusal::RouteError(_) => WatchEnded::Away,
+        Refusal::NoTunnel(RouteError::QueueFull(_)) => WatchEnded::NoSlot,
+        Refusal::NoTunnel(_) => WatchEnded::Away,
         Refusal::NotAuthenticated(_)
         | Refusal::Ended(_)
         | Refusal::Forbidden(_)

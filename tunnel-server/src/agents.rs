@@ -1,4 +1,4 @@
-//! The agents' door: accepts, verifies, greets and enlists tunnels, and drives each until it ends.
+//! The agents' listener: accepts, verifies, greets and registers tunnels, and drives each until it ends.
 
 mod admission;
 mod handshake_rate;
@@ -36,7 +36,7 @@ use crate::registry::{DuplicateCheck, RegisterError, Registration, Registry};
 use admission::Admission;
 use handshake_rate::HandshakeRate;
 
-/// The agents' door.
+/// The agents' listener for QUIC and TCP. Clones share one listener.
 #[derive(Clone)]
 pub struct AgentListener(Arc<SharedAgentListener>);
 
@@ -45,41 +45,42 @@ struct SharedAgentListener {
     registry: Registry,
     trust_domain: String,
     host: Host,
-    /// Given with each greeting, as it stands then.
+    /// The trust bundle that is sent with each greeting, as it is at that time.
     trust_bundle: watch::Receiver<Arc<[u8]>>,
     links: Links,
     spawn: Arc<dyn Spawn>,
     limits: AgentLimits,
     handshakes: AtomicUsize,
     handshake_rate: Mutex<HandshakeRate>,
-    /// Everything that still needs the endpoint.
+    /// Counts the connections that still need the endpoint.
     connections: TaskTracker,
 }
 
-/// An agent that came by one carrier or the other.
+/// An agent that arrived over one of the two carriers.
 enum IncomingAgent {
-    /// It shakes hands.
+    /// A QUIC connection whose handshake is in progress.
     Quic(Box<Arriving>),
-    /// It has shaken hands, because its carrier was chosen then.
+    /// A TCP connection after its TLS handshake, in which the carrier was chosen.
     Tcp(Box<TlsStream<TcpStream>>, SocketAddr),
 }
 
-/// One handshake in progress.
+/// One handshake in progress, counted until it is dropped.
 struct Handshake(Arc<SharedAgentListener>);
 
-/// A tunnel before it is registration.
+/// A greeted tunnel that is not registered yet.
 struct GreetedTunnel {
     tunnel: Tunnel,
     driver: Driver,
     greeting: Greeting,
     credential: Credential,
-    /// When its certificate ends.
+    /// The expiry of the agent's certificate.
     ends: SystemTime,
 }
 
 impl AgentListener {
-    /// A door at `endpoint` of `host`, which gives a trust bundle to agents of `trust_domain`, whose tunnels are counted in
-    /// `links`; so many come at once as `limits` has it. What drives those that come by TCP goes to `spawn`.
+    /// Creates a listener at `endpoint` for agents of `trust_domain`. It introduces itself as `host`, sends a
+    /// trust bundle, counts tunnels in `links`, and accepts as many handshakes at once as `limits` allow.
+    /// `spawn` runs the drivers of TCP connections.
     #[must_use]
     pub fn new(
         endpoint: Endpoint,
@@ -105,8 +106,8 @@ impl AgentListener {
         }))
     }
 
-    /// Accepts agents until the drain begins; then tells those that come when to come again, until every tunnel has ended
-    /// and every agent was told. Tunnels are placed on the homes in turn.
+    /// Accepts agents until the drain begins. Then it asks arriving agents to come back later, until every
+    /// tunnel has ended and every agent was notified. Tunnels are assigned to the homes in turn.
     pub async fn run(self, scope: Scope) {
         let draining = scope.draining();
         tokio::pin!(draining);
@@ -124,7 +125,7 @@ impl AgentListener {
         self.0.endpoint.close(CloseCode::Stopping).await;
     }
 
-    /// Receives an agent that came to a TCP door on `home`, from its greeting to its tunnel's end.
+    /// Serves an agent that arrived over TCP on `home`, from its greeting to its tunnel's end.
     pub async fn receive(self, stream: AgentStream, home: Home, scope: &Scope) {
         let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
         let handshake = Handshake(Arc::clone(&self.0));
@@ -140,13 +141,13 @@ impl AgentListener {
         }
     }
 
-    /// Handshakes and greetings of agents in progress.
+    /// The number of agents whose handshake or greeting is in progress.
     #[must_use]
     pub fn handshakes(&self) -> usize {
         self.0.handshakes.load(Ordering::Relaxed)
     }
 
-    /// Lets agents in, until the endpoint is closed. Cancel-safe.
+    /// Accepts agents until the endpoint is closed. Cancel-safe.
     async fn accept(&self, scope: &Scope) {
         let mut turn = 0;
         while let Some(arriving) = self.0.endpoint.accept().await {
@@ -155,7 +156,7 @@ impl AgentListener {
         }
     }
 
-    /// Lets one more handshake begin, if there are not too many.
+    /// Begins one more handshake, unless there are too many.
     fn admit(&self, arriving: Arriving, scope: &Scope, turn: usize) {
         let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
         let handshake = Handshake(Arc::clone(&self.0));
@@ -185,7 +186,7 @@ impl IncomingAgent {
         }
     }
 
-    /// Who it is, verified.
+    /// Completes the handshake and verifies the agent's certificate.
     async fn accept(self, inner: &SharedAgentListener) -> Result<Arrived, GreetError> {
         match self {
             Self::Quic(arriving) => arriving.shake_hands().await,
@@ -197,7 +198,7 @@ impl IncomingAgent {
 }
 
 impl Handshake {
-    /// From the knock to the tunnel's end.
+    /// Serves an agent from the handshake to its tunnel's end.
     async fn receive(
         self,
         incoming: IncomingAgent,
@@ -257,13 +258,13 @@ impl Drop for Handshake {
     }
 }
 
-/// By what an agent that came in is found again.
+/// The part of the certificate by which a revocation finds this agent.
 fn credential(verified: &Verified<AgentCertificate>) -> Credential {
     Credential { serial: verified.serial.clone(), issued: verified.issued.into() }
 }
 
 impl SharedAgentListener {
-    /// Enlists a greeted tunnel and drives it until it ends.
+    /// Registers a greeted tunnel and drives it until it ends.
     async fn serve(&self, greeted: GreetedTunnel, home: Home, scope: &Scope) {
         let GreetedTunnel { tunnel, driver, greeting, credential, ends } = greeted;
         let agent = &greeting.agent;
@@ -315,7 +316,7 @@ impl SharedAgentListener {
     }
 }
 
-/// Why an agent is refused in its greeting.
+/// The reason that the agent reads in its refused greeting.
 fn reason(not: &RegisterError) -> Reason {
     match not {
         RegisterError::TooManyTunnels(_) => Reason::Limit,
@@ -323,7 +324,7 @@ fn reason(not: &RegisterError) -> Reason {
     }
 }
 
-/// An registration tunnel.
+/// A registered tunnel while its driver runs.
 struct ServedTunnel<'t> {
     tunnel: &'t Tunnel,
     registration: &'t Registration,
@@ -332,7 +333,8 @@ struct ServedTunnel<'t> {
 }
 
 impl ServedTunnel<'_> {
-    /// Drives the tunnel until it ends: by itself, or some minutes after its certificate `ends`, unless a newer one is verified.
+    /// Drives the tunnel until it ends. It also ends some minutes after its certificate `ends`, unless the
+    /// agent proves a newer one.
     async fn drive(&self, driver: Driver, ends: SystemTime, scope: &Scope) -> TunnelEnded {
         let Self { tunnel, registration, agent, .. } = self;
         let pending = PendingExtension::default();
@@ -388,7 +390,7 @@ impl ServedTunnel<'_> {
         }
     }
 
-    /// Notes a newer certificate; for how long the tunnel lasts with it.
+    /// Stores a newer certificate. Returns for how long the tunnel lasts with it.
     fn extended(&self, extended: Option<tunnel_lifetime::ProvenExtension>) -> Option<Duration> {
         let agent = self.agent;
         let Some(tunnel_lifetime::ProvenExtension { credential, ends }) = extended else {
@@ -406,7 +408,7 @@ impl ServedTunnel<'_> {
     }
 }
 
-/// What an agent asks for, the newest alone.
+/// The newest extension that an agent has asked for.
 #[derive(Default)]
 struct PendingExtension {
     newest: Mutex<Option<Extension>>,
@@ -419,7 +421,7 @@ impl PendingExtension {
         self.added.notify_one();
     }
 
-    /// Cancel-safe: what was not taken is still there.
+    /// Cancel-safe: an extension that was not taken stays.
     async fn take(&self) -> Extension {
         loop {
             let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -431,13 +433,13 @@ impl PendingExtension {
     }
 }
 
-/// Ends the tunnel of a process that has verified another one's certificate. The other one came first and is left alone.
+/// Closes the tunnel of a process that uses another one's certificate. The earlier tunnel stays open.
 fn close_duplicate(tunnel: &Tunnel, agent: &AgentId) {
     warn_key_copied(tunnel, agent, "the later one is turned away");
     tunnel.close(CloseCode::KeyCopied);
 }
 
-/// Raises the alarm; `tunnel` is the later one's.
+/// Logs and counts that a key is used twice. `tunnel` belongs to the later process.
 fn warn_key_copied(tunnel: &Tunnel, agent: &AgentId, outcome: &str) {
     warn!(
         %agent,

@@ -1,4 +1,4 @@
-//! The policy in force, and the proof that it allowed something. The only place where a [`Permit`] is made.
+//! The policy in force, and the proof that it allowed a request. Only this room makes a [`Permit`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,24 +19,25 @@ pub use delegation::{DECISION_TTL, Delegation, NotDelegated};
 pub(crate) use policy_file::PolicyFile;
 pub use policy_file::PolicyFileError;
 
-/// The policy in force. Clones are the same.
+/// The policy in force. Clones share one policy.
 #[derive(Debug, Clone)]
 pub struct Policy(Arc<watch::Sender<Arc<PolicySnapshot>>>);
 
-/// A policy as it was read at some time.
+/// The rules of a policy as they were at one time.
 #[derive(Debug)]
 pub struct PolicySnapshot {
     rules: Rules,
     generation: u64,
 }
 
-/// What the policy allows. It becomes a permit where nobody else refuses it. Only [`PolicySnapshot::authorize`] and
-/// [`PolicySnapshot::authorize_dial`] make one.
+/// A request that the policy allows. It becomes a [`Permit`] unless the delegation refuses it. Only
+/// [`PolicySnapshot::authorize`] and [`PolicySnapshot::authorize_dial`] make one.
 #[derive(Debug)]
 #[must_use = "what the policy allows is no permit yet"]
 pub struct Allowed<W = Action>(Permit<W>);
 
-/// Proof that policy allowed this caller this, and the cluster that is asked too, if one is. Only [`Delegation::grant`] makes one.
+/// Proof that the policy, and the delegated cluster if there is one, allowed this request of this caller.
+/// Only [`Delegation::grant`] makes one.
 #[derive(Debug, Clone)]
 #[must_use = "a permit that goes nowhere allows nothing"]
 pub struct Permit<W = Action> {
@@ -45,80 +46,81 @@ pub struct Permit<W = Action> {
     what: W,
     generation: u64,
     rule: Arc<str>,
-    /// What another cluster was asked about it.
+    /// The access review that the delegated cluster has answered.
     review: Option<AccessReview>,
 }
 
-/// Connecting a caller to a target at the edge.
+/// A request to connect a caller to a target at the edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dial {
-    /// Where.
+    /// The cluster in which the target is.
     pub cluster: ClusterId,
-    /// To what.
+    /// The target's address and port.
     pub target: Target,
 }
 
-/// What policy can allow.
+/// A kind of request that the policy can allow.
 pub trait Allowable: Clone + Send + Sync + 'static {
-    /// Of which cluster it is something.
+    /// The cluster that the request is for.
     fn cluster(&self) -> &ClusterId;
-    /// The target, if it is to be connected to one.
+    /// The target of a dial. `None` for requests to an API server.
     fn target(&self) -> Option<&Target>;
-    /// As policy reads it.
+    /// The request in the form that the policy evaluates.
     fn request(&self) -> Request<'_>;
-    /// One word for it, for logs and for the cluster that is asked too.
+    /// The request's verb, for logs and for the delegated cluster.
     fn verb(&self) -> &'static str;
-    /// The way to the cluster that it takes, as policy calls it.
+    /// The policy mode of the request, `kube-api` or `dial`.
     fn mode(&self) -> &'static str;
-    /// As a refusal names it.
+    /// The request in the form that a refusal quotes.
     fn denied_request(&self) -> DeniedRequest;
 }
 
-/// A rule denies it, or none allows it. Its text does not say which: rules are not for callers to read.
+/// Denied by a rule, or not allowed by any. The message does not say which, because callers may not read the
+/// rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{user:?} may not {what}, ask the operator of this server for a rule in its policy")]
 pub struct Forbidden {
-    /// Who asked.
+    /// The name of the caller.
     pub user: String,
-    /// For what.
+    /// The request that was denied.
     pub what: DeniedRequest,
-    /// The rule that denies it.
+    /// The rule that denies the request, if one does.
     pub rule: Option<Arc<str>>,
 }
 
-/// What was wanted in vain.
+/// The request that was denied, as far as the caller may know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeniedRequest {
-    /// Anything of a cluster, where nothing of it is allowed.
+    /// Any access to a cluster of which this caller may use nothing.
     Cluster(ClusterId),
-    /// An action, where others are allowed.
+    /// An action on a cluster of which this caller may use something else.
     Action(Box<Action>),
-    /// A target, where something else is allowed.
+    /// A target in a cluster of which this caller may use something else.
     Dial(Box<Dial>),
-    /// To be taken for somebody else at a cluster where the action itself is allowed.
+    /// Another identity, at a cluster where the action itself is allowed.
     Identity(ClusterId, Assert),
 }
 
 impl Policy {
-    /// A policy of these rules, the first that is in force.
+    /// Creates the policy with its first rules, which are generation 1.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         Self(Arc::new(watch::Sender::new(Arc::new(PolicySnapshot { rules, generation: 1 }))))
     }
 
-    /// The snapshot in force now. What belongs together is asked of one snapshot.
+    /// The snapshot in force now. Decisions that belong together must use one snapshot.
     #[must_use]
     pub fn snapshot(&self) -> Arc<PolicySnapshot> {
         Arc::clone(&self.0.borrow())
     }
 
-    /// The snapshot in force, now and whenever another takes its place.
+    /// A receiver of the snapshot in force and of each one that replaces it.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Arc<PolicySnapshot>> {
         self.0.subscribe()
     }
 
-    /// Puts other rules in force, of the next generation, which is returned.
+    /// Puts other rules in force, and returns their generation.
     pub fn replace(&self, rules: Rules) -> u64 {
         let mut generation = 0;
         self.0.send_modify(|snapshot| {
@@ -130,7 +132,7 @@ impl Policy {
 }
 
 impl Forbidden {
-    /// Of which cluster.
+    /// The cluster that the denied request was for.
     #[must_use]
     pub fn cluster(&self) -> &ClusterId {
         match &self.what {
@@ -140,7 +142,7 @@ impl Forbidden {
         }
     }
 
-    /// The identity that the caller wanted and may not have, if it is that.
+    /// The identity that the caller asked for, if that was denied.
     #[must_use]
     pub fn identity(&self) -> Option<&Assert> {
         match &self.what {
@@ -151,13 +153,13 @@ impl Forbidden {
 }
 
 impl PolicySnapshot {
-    /// Allows `action` to `caller`, by what the server's own store knows of the action's cluster; and where it has
-    /// `assumed` another identity, that too. What is allowed to the other identity is for the cluster to know: here
-    /// nobody gains anything by being somebody else.
+    /// Allows `action` to `caller`, given the labels in the server's own store for its cluster. An `assumed`
+    /// identity needs a rule too. The other identity's rights do not count here: they are for the cluster to
+    /// check, and nobody gains rights at this server by impersonation.
     ///
     /// # Errors
     ///
-    /// A rule denies the action or the identity, or none allows it.
+    /// [`Forbidden`] if a rule denies the action or the identity, or no rule allows it.
     pub fn authorize(
         &self,
         caller: &Caller,
@@ -178,11 +180,12 @@ impl PolicySnapshot {
         Ok(Allowed(permit))
     }
 
-    /// Allows `caller` to be connected to a target, by what the server's own store knows of its cluster.
+    /// Allows `caller` to be connected to a target, given the labels in the server's own store for its
+    /// cluster.
     ///
     /// # Errors
     ///
-    /// A rule denies it, or none allows it.
+    /// [`Forbidden`] if a rule denies it, or no rule allows it.
     pub fn authorize_dial(
         &self,
         caller: &Caller,
@@ -211,7 +214,7 @@ impl PolicySnapshot {
         Ok(Allowed(Permit { caller, assumed: None, what, generation, rule, review: None }))
     }
 
-    /// Whether this snapshot too would give `permit`, which another may have given.
+    /// Whether this snapshot would also grant `permit`, which may come from another snapshot.
     #[must_use]
     pub fn still_permits<W: Allowable>(&self, permit: &Permit<W>, facts: &ClusterFacts) -> bool {
         let Permit { caller, assumed, what, .. } = permit;
@@ -220,13 +223,13 @@ impl PolicySnapshot {
             && assumed.as_ref().is_none_or(|assumed| identity(assumed).is_allowed())
     }
 
-    /// Whether `caller` may reach `cluster` at all: for the list of clusters.
+    /// Whether `caller` may reach `cluster` at all. It decides what the list of clusters contains.
     #[must_use]
     pub fn may_reach(&self, caller: &Caller, cluster: &ClusterId, facts: &ClusterFacts) -> bool {
         self.rules.reaches(who(caller), cluster, facts)
     }
 
-    /// Which policy this is: it counts up from 1 with each that takes the place of another.
+    /// The number of this policy. It starts at 1 and grows by one with each replacement.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -239,43 +242,43 @@ impl PolicySnapshot {
 
 #[cfg(test)]
 impl Allowed {
-    /// The permit, where nobody else is asked.
+    /// Makes the permit without asking a delegated cluster.
     pub(crate) fn undelegated(self) -> Permit {
         self.0
     }
 }
 
 impl<W> Permit<W> {
-    /// What another cluster was asked about it, if one is.
+    /// The access review that the delegated cluster has answered, if there is such a cluster.
     pub(crate) fn review(&self) -> Option<&AccessReview> {
         self.review.as_ref()
     }
 
-    /// Who may.
+    /// The caller that holds the permit.
     #[must_use]
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// As whom the cluster is to see it, if not as itself.
+    /// The identity that the cluster sees, if it is not the caller's own.
     #[must_use]
     pub fn assumed(&self) -> Option<&Assert> {
         self.assumed.as_ref()
     }
 
-    /// What.
+    /// The request that the permit is for.
     #[must_use]
     pub fn what(&self) -> &W {
         &self.what
     }
 
-    /// By which snapshot of the policy.
+    /// The generation of the policy that allowed the request.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// By which of its rules.
+    /// The name of the rule that allowed the request.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
@@ -283,7 +286,7 @@ impl<W> Permit<W> {
 }
 
 impl Permit {
-    /// What.
+    /// The action that the permit is for.
     #[must_use]
     pub fn action(&self) -> &Action {
         &self.what

@@ -1,5 +1,4 @@
-//! Whom a cluster is told that a caller is: nobody whom the server's own allow-list for that cluster does not have, or nobody
-//! at all.
+//! The identity that a cluster sees for each caller. The server's allow-list of that cluster must contain it.
 
 use std::sync::Arc;
 
@@ -11,56 +10,59 @@ use proto::{ClusterId, glob};
 use crate::config::{AskedAs, ClusterRules};
 use crate::identity::Caller;
 
-/// How groups begin that Kubernetes gives by itself, to whom it knows in its own way.
+/// The prefix of groups that Kubernetes itself assigns to the users that it authenticates.
 const SYSTEM: &str = "system:";
 
-/// The allow-lists of all clusters. Clones are the same.
+/// The allow-lists of all clusters. Clones share one list.
 #[derive(Debug, Clone)]
 pub struct ImpersonationRules(Arc<SharedRules>);
 
 #[derive(Debug)]
 struct SharedRules {
     rules: Vec<ClusterRules>,
-    /// For clusters that no rule is about.
+    /// The rule for clusters that no configured rule matches.
     otherwise: AskedAs,
 }
 
-/// The cluster may not be told that the caller is who it is.
+/// The server's allow-list of the cluster does not contain this identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{user:?} may not be asserted at the cluster {cluster}: {cause}; ask the operator of this server for an entry in \
      clusters[].impersonation"
 )]
 pub struct NotAsserted {
-    /// Who asked.
+    /// The name of the user that was to be impersonated.
     pub user: String,
-    /// Where.
+    /// The cluster that the request is for.
     pub cluster: ClusterId,
-    /// Why not.
+    /// The part of the identity that the list does not contain.
     pub cause: NotAssertable,
 }
 
 impl ImpersonationRules {
-    /// By these rules, of which the first that is about a cluster holds; where none is, names under `tombolo:` alone.
+    /// Creates the rules from the configuration. The first rule that matches a cluster applies. A cluster
+    /// without a rule accepts names under `tombolo:` only.
     #[must_use]
     pub fn new(rules: Vec<ClusterRules>) -> Self {
         Self(Arc::new(SharedRules { rules, otherwise: AskedAs::Asserted(AllowList::default()) }))
     }
 
-    /// Whether `cluster` is told of nobody, because its callers' own credentials pass through to its API server.
+    /// Whether callers' own credentials pass through to the API server of `cluster`, so that nobody is
+    /// impersonated there.
     #[must_use]
     pub fn pass_through(&self, cluster: &ClusterId) -> bool {
         matches!(self.asked_as(cluster), AskedAs::PassedThrough)
     }
 
-    /// On whose behalf `cluster` is asked for `caller`, whom its agent is to assert: its name, and its groups without those of Kubernetes' own,
-    /// which whoever has authenticated it elsewhere may have added and which mean nothing in another cluster. One that
-    /// the list names stays. An identity that the caller has `assumed` takes the place of its own, whole.
-    /// Where credentials [pass through](Self::pass_through) nobody is asserted.
+    /// The identity that the agent of `cluster` is to impersonate for `caller`: its name and its groups,
+    /// without Kubernetes' own groups. Those may come from the authenticator of another cluster and mean
+    /// nothing here. The allow-list can keep one by naming it. An identity that the caller has `assumed`
+    /// replaces its own completely. Where credentials [pass through](Self::pass_through) nobody is
+    /// impersonated.
     ///
     /// # Errors
     ///
-    /// The cluster's list does not have the user or one of the groups.
+    /// [`NotAsserted`] if the cluster's list does not contain the user or one of the groups.
     pub fn identity_for(
         &self,
         caller: &Caller,

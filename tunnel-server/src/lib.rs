@@ -1,4 +1,4 @@
-//! The cloud side: a door for callers, a door for agents, and the hall between.
+//! The cloud side: listeners for callers and for agents, and the forwarding of requests between them.
 
 pub mod admin;
 pub mod agents;

@@ -1,7 +1,9 @@
-//! How much of the server and of its clusters each caller has, whatever door it came by, and who waits for whom.
+//! Limits the exchanges of each caller and each cluster, at whatever listener a caller arrives, and queues
+//! requests fairly.
 //!
-//! What may not begin is told so before a byte of it has left: a caller's own limits and a cluster's count what runs; and
-//! requests of one cluster guard its seats, fairly among callers, where what runs long needs one only until it has response_started.
+//! A request that exceeds a limit is refused before a byte of it is sent. The limits of a caller and of a
+//! cluster count what is running. Requests of one cluster share its seats fairly among callers. A
+//! long-running request needs a seat only until its response has started.
 
 mod ledger;
 
@@ -19,17 +21,18 @@ use crate::identity::{Caller, Method};
 use crate::metrics;
 use ledger::Ledger;
 
-/// Requests that the callers' door serves at once, to the last byte of their answers; beyond, callers are asked to come again.
+/// Requests that the gateway serves at once, each to the last byte of its response. Further callers are asked
+/// to try again.
 pub const EXCHANGES_MAX: usize = 10_000;
 
-/// Exchanges of any kind that one caller may have at once, over all its connections and clusters: a quarter of all, so that it
-/// takes four to fill the gateway.
+/// Exchanges of any kind that one caller may have at once, over all its connections and clusters. It is a
+/// quarter of all, so that no fewer than four callers can fill the gateway.
 pub const EXCHANGES_PER_CALLER_MAX: usize = EXCHANGES_MAX / 4;
 
-/// Of the requests that wait for a cluster's seats, most in one of its queues: half of all that wait unless said otherwise.
+/// Most requests in one of a cluster's fair queues. It is half of all that wait in the default configuration.
 const QUEUED_PER_QUEUE_MAX: usize = 50;
 
-/// Who has how much. Clones are the same.
+/// The limiter of all callers and clusters. Clones share one ledger.
 #[derive(Clone)]
 pub(crate) struct Limiter(Arc<SharedLimiter>);
 
@@ -38,7 +41,7 @@ struct SharedLimiter {
     ledger: Mutex<Ledger>,
 }
 
-/// What one exchange takes, until it is dropped.
+/// Guard of one exchange, which counts against the limits until it is dropped.
 #[must_use = "the exchange is no longer counted when this is dropped"]
 pub(crate) struct LimitGuard {
     // Before its count: while it has a seat its cluster is known.
@@ -54,94 +57,95 @@ struct LedgerEntry {
     kind: ExchangeKind,
 }
 
-/// A name is a caller's only together with the way in which it was proved; where nothing was, with where it came from.
+/// The identity by which a caller is counted. A name counts only together with the method that proved it. A
+/// caller who proved nothing is identified by its source address too.
 type CallerKey = (Method, String, Option<IpAddr>);
 
-/// How an exchange lasts.
+/// The lifetime of an exchange, which decides which limits apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExchangeKind {
-    /// It ends by itself.
+    /// A request that ends by itself.
     Request,
-    /// As long as its caller likes: a watch, a log, what is behind `proxy`.
+    /// A watch, a log, or a request through `proxy`, which lasts as long as its caller wants.
     Watch,
-    /// The same, as another protocol.
+    /// A long-running connection of another protocol, for example a shell.
     Upgrade,
-    /// A connection by a way in that has a number of them of its own.
+    /// A connection from an entry point that has a limit on connections of its own.
     EntryPoint,
 }
 
-/// The limit that keeps something from beginning. Not one byte of it has reached a cluster.
+/// The limit that keeps an exchange from beginning. Not one byte of it has reached a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LimitExceeded {
-    /// Logins that fail, of one source.
+    /// Failed logins from one source address.
     #[error(
         "more than {0} logins have failed from your address within a minute, so that only client certificates and tokens that \
          were good before are looked at: try again in a minute"
     )]
     SourceFailures(u32),
-    /// All that one caller has.
+    /// All exchanges of one caller.
     #[error(
         "you have {0} requests running here, which is the most for one caller: end some, or try again in a second"
     )]
     CallerExchanges(usize),
-    /// What ends by itself.
+    /// Requests of one caller that end by themselves.
     #[error(
         "you have {0} requests under way here, which is the most for one caller: ask fewer at once, or try again in a second"
     )]
     CallerRequests(usize),
-    /// How fast.
+    /// The request rate of one caller.
     #[error("you ask more than {0} times a second, which is the most for one caller: try again in a second")]
     CallerRate(u32),
-    /// What runs long.
+    /// Long-running requests of one caller to one cluster.
     #[error(
         "you have {0} watches and logs of this cluster open, which is the most for one caller: end some, or ask whoever \
          runs this server for more"
     )]
     CallerWatches(usize),
-    /// Upgraded connections.
+    /// Upgraded connections of one caller.
     #[error(
         "you have {0} shells and forwarded ports open here, which is the most for one caller: end some, or ask whoever runs \
          this server for more"
     )]
     CallerUpgrades(usize),
-    /// What runs long, of all callers.
+    /// Long-running requests of all callers to one cluster.
     #[error("this cluster has {0} watches and logs open, which is the most: try again in a second")]
     ClusterWatches(usize),
-    /// Connections of one way in.
+    /// Connections of one egress entry point.
     #[error(
         "this way in has {0} connections, which is the most: whoever runs this server gives it more by `connections` of its \
          entry under egress"
     )]
     EgressConnections(usize),
-    /// Connections by which TLS passes through.
+    /// Connections of the TLS passthrough.
     #[error(
         "TLS passes through {0} connections, which is the most: `connections` under passthrough gives it more"
     )]
     PassthroughConnections(usize),
-    /// The same of one source.
+    /// Connections of the TLS passthrough from one source.
     #[error(
         "its address has {0} connections, which is the most: `connectionsPerSource` under passthrough gives it more"
     )]
     PassthroughSource(usize),
-    /// Connections of one way in by clusters' addresses.
+    /// Connections of one entry point under `vip`.
     #[error(
         "this way in has {0} connections, which is the most: `connections` of its entry under vip.ways gives it more"
     )]
     VipConnections(usize),
-    /// The same of one source.
+    /// Connections of one entry point under `vip` from one source.
     #[error(
         "its address has {0} connections, which is the most: `connectionsPerSource` of its way under vip.ways gives it more"
     )]
     VipSource(usize),
-    /// Upgraded connections, of all callers.
+    /// Upgraded connections of all callers to one cluster.
     #[error("this cluster has {0} shells and forwarded ports open, which is the most: try again in a second")]
     ClusterUpgrades(usize),
-    /// A place to wait in.
+    /// Positions in a cluster's queue of waiting requests.
     #[error(
         "this cluster is busy, and too many requests wait for it, yours among them: try again in a second"
     )]
     ClusterQueue,
-    /// What it serves at once.
+    /// Seats of a cluster, that is, requests that it serves at once.
     #[error(
         "this cluster serves {0} requests at once, of one caller two thirds at most, and no place became free for you in time: \
          try again in a second"
@@ -149,38 +153,38 @@ pub enum LimitExceeded {
     ClusterRequests(usize),
 }
 
-/// How much of a limit is used.
+/// The current use of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitUsage {
-    /// Which.
+    /// The name of the limit in metrics.
     pub limit: &'static str,
-    /// The limit.
+    /// The configured value of the limit.
     pub max: usize,
-    /// What the one who has most has of it.
+    /// The use by the caller, or the cluster, that uses most.
     pub most: usize,
 }
 
 impl Limiter {
-    /// Within `limits`, which hold for each caller and each cluster.
+    /// Creates a limiter with these limits, which apply to each caller and each cluster.
     pub(crate) fn new(limits: Limits) -> Self {
         metrics::describe_limits(LimitExceeded::NAMES);
         Self(Arc::new(SharedLimiter { limits, ledger: Mutex::default() }))
     }
 
-    /// Counts one more question of `caller`, whatever it asks.
+    /// Counts one more request of `caller` against its rate.
     ///
     /// # Errors
-    /// It asks too fast.
+    /// [`LimitExceeded::CallerRate`] if the caller sends requests too fast.
     pub(crate) fn check_rate(&self, caller: &Caller) -> Result<(), LimitExceeded> {
         let rate = self.0.limits.caller.rate;
         let may = self.lock().check_rate(&key(caller), rate, Instant::now());
         if may { Ok(()) } else { Err(count_exceeded(LimitExceeded::CallerRate(rate.per_second))) }
     }
 
-    /// One more exchange of `caller` with `cluster`, which has no seat yet.
+    /// Counts one more exchange of `caller` with `cluster`. It has no seat yet.
     ///
     /// # Errors
-    /// One of them has as many as it may.
+    /// [`LimitExceeded`] if a limit of the caller or of the cluster is reached.
     pub(crate) fn admit(
         &self,
         caller: &Caller,
@@ -194,17 +198,17 @@ impl Limiter {
         Ok(LimitGuard { seat: None, entry })
     }
 
-    /// The limits.
+    /// The configured limits of callers and clusters.
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
-    /// The same limit, which is counted as passed.
+    /// Counts in metrics that `limit` was exceeded, and returns it.
     pub(crate) fn count_exceeded(&self, limit: LimitExceeded) -> LimitExceeded {
         count_exceeded(limit)
     }
 
-    /// How much of each limit is used.
+    /// The current use of each limit.
     pub(crate) fn usage(&self) -> Vec<LimitUsage> {
         let Limits { caller, cluster, .. } = self.0.limits;
         let most = self.lock().most();
@@ -227,10 +231,10 @@ impl Limiter {
 }
 
 impl LimitGuard {
-    /// The same with a seat among those of its cluster, now or after a wait. Cancel-safe: dropped, it waits no more.
+    /// Waits for a seat of the cluster. Cancel-safe: dropping the future leaves the queue.
     ///
     /// # Errors
-    /// There is none in time, or no room to wait.
+    /// [`LimitExceeded`] if no seat becomes free in time, or the queue is full.
     pub(crate) async fn wait_for_seat(mut self) -> Result<Self, LimitExceeded> {
         let LedgerEntry { limiter, key, cluster, .. } = &self.entry;
         let limits = limiter.0.limits.cluster;
@@ -248,7 +252,7 @@ impl LimitGuard {
         Ok(self)
     }
 
-    /// Its answer has response_started: what runs long needs its seat no more.
+    /// Records that the response has started. A long-running exchange gives its seat back.
     pub(crate) fn response_started(&mut self) {
         match self.entry.kind {
             ExchangeKind::Request => {}
@@ -264,7 +268,7 @@ impl Drop for LedgerEntry {
 }
 
 impl ExchangeKind {
-    /// Of what is asked, maybe as another protocol.
+    /// The kind of an exchange with this action, which may ask for an upgrade.
     pub(crate) fn from_action(action: &Action, upgrade: Option<Protocol>) -> Self {
         match (upgrade, action.is_long_running()) {
             (Some(_), _) => Self::Upgrade,
@@ -274,14 +278,15 @@ impl ExchangeKind {
     }
 }
 
-/// Defines every limit's name in metrics and its cause in refusals in one table, from which the list of names comes too.
+/// Defines each limit's name in metrics and its cause in refusals in one table, which also yields the list of
+/// names.
 macro_rules! limit_facts {
     ($($limit:pat => $name:literal, $cause:literal;)+) => {
         impl LimitExceeded {
             /// The names of all limits, as values of the label `limit`.
             pub const NAMES: &'static [&'static str] = &[$($name),+];
 
-            /// The limit's name in metrics.
+            /// The name of the limit in metrics.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -318,7 +323,7 @@ limit_facts! {
     Self::ClusterRequests(_) => "cluster_requests", "ClusterFull";
 }
 
-/// The seats of a cluster.
+/// Creates the seats of one cluster, as configured.
 fn seats(limits: &Limits) -> Seats {
     let (seats, waiting) = (limits.cluster.requests, limits.cluster.queue);
     Seats::new(SeatLimits { seats, per_queue: QUEUED_PER_QUEUE_MAX, waiting })
@@ -328,7 +333,7 @@ fn key(caller: &Caller) -> CallerKey {
     (caller.method().clone(), caller.user().to_owned(), caller.place())
 }
 
-/// The same limit, which is counted as passed.
+/// Counts in metrics that `limit` was exceeded, and returns it.
 pub(crate) fn count_exceeded(limit: LimitExceeded) -> LimitExceeded {
     metrics::limited(limit.as_str());
     limit

@@ -1,4 +1,5 @@
-//! The TCP tls: accepts, picks the door from the ClientHello, shakes hands under a deadline, hands each connection to a home.
+//! The TCP listeners. They accept, select the TLS configuration by the ClientHello, shake hands under a
+//! deadline, and hand each connection to a home.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,23 +32,23 @@ use source_limits::{PROVING_TIME_MAX, SourceAdmission};
 /// Connections that may wait in the kernel to be accepted; the kernel's own bound is `net.core.somaxconn`.
 const BACKLOG: u32 = 1024;
 
-/// How long nothing is accepted after the system refused: long enough that something may be closed meanwhile.
+/// The pause after the system has refused an accept. It is long enough for other connections to close.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many of what at once, and for how long.
+/// The limits of a listener on connections and handshakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenerLimits {
-    /// Connections, those that shake hands included.
+    /// Most connections at once, including those in a handshake.
     pub connections_max: usize,
-    /// Handshakes in progress.
+    /// Most handshakes in progress at once.
     pub handshakes_max: usize,
-    /// From accept to the end of the handshake.
+    /// The longest time from the accept to the end of the handshake.
     pub handshake: Duration,
-    /// What one source may take of these without a certificate, if that is bounded.
+    /// The limits of one source without a client certificate, if there are any.
     pub source: Option<PerSourceLimits>,
 }
 
-/// A bound TCP socket.
+/// A bound TCP socket with its TLS configurations.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
@@ -57,18 +58,18 @@ pub struct Listener {
     counters: Arc<Counters>,
 }
 
-/// Who may come to a socket, each with a TLS configuration of their own and so with one CA; see [`tls`]. Whoever offers the
-/// tunnel's protocol (ALPN) comes to the agents' door, and everybody else to the callers'.
+/// The TLS configurations of a listener, each with a client CA of its own; see [`tls`]. A client that offers
+/// the tunnel's protocol (ALPN) is an agent, and every other client is a caller.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerTls {
-    /// Callers. Each handshake uses the configuration that stands there at that time.
+    /// The configuration for callers. Each handshake uses its current value.
     pub callers: Option<watch::Receiver<Arc<ServerConfig>>>,
-    /// Agents whose UDP is blocked.
+    /// The configuration for agents whose network blocks UDP.
     pub agents: Option<Arc<ServerConfig>>,
 }
 
 impl ListenerTls {
-    /// The callers' alone, with a certificate that was read at the start and stays.
+    /// A configuration for callers only, whose certificate never changes.
     #[must_use]
     pub fn callers_only(tls: ServerConfig) -> Self {
         // The sender is dropped: nobody exchanges it.
@@ -76,43 +77,45 @@ impl ListenerTls {
     }
 }
 
-/// What was agreed on in a handshake.
+/// The protocol that the handshake has agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgreedProtocol {
-    /// By a caller.
+    /// HTTP/1.1 from a caller.
     Http1,
-    /// By a caller.
+    /// HTTP/2 from a caller.
     Http2,
-    /// By an agent.
+    /// The tunnel protocol from an agent.
     Tunnel,
 }
 
-/// A connection after its handshake. It holds one of the listener's places until it is dropped.
+/// A connection after its handshake. It counts against the listener's limit until its permit is dropped.
 #[derive(Debug)]
 pub struct AcceptedConnection {
-    /// The connection, registered with the home on which it was handed over.
+    /// The connection, registered with the runtime of `home`.
     pub stream: TlsStream<TcpStream>,
-    /// The other side's address.
+    /// The remote address of the connection.
     pub peer: SocketAddr,
-    /// The other side's certificate, leaf first, verified against the CA of its door; `None` if it showed none.
+    /// The client certificate, leaf first, verified against the CA of its TLS configuration; `None` if the
+    /// client sent none.
     pub peer_certificates: Option<Vec<CertificateDer<'static>>>,
-    /// What the connection is for.
+    /// The protocol that the handshake has agreed on.
     pub protocol: AgreedProtocol,
-    /// Where it was handed over.
+    /// The home that serves the connection.
     pub home: Home,
-    /// The permit among the connections that are counted; hold it as long as the connection.
+    /// The permit of this connection; hold it as long as the connection.
     pub permit: ConnectionPermit,
 }
 
-/// A connection that came in by the agents' door, with a certificate of their CA. Only [`AcceptedConnection::entered`] makes one.
+/// A connection of an agent, with a certificate of the agents' CA. Only
+/// [`AcceptedConnection::into_peer_stream`] makes one.
 #[derive(Debug)]
 pub struct AgentStream {
-    /// The connection.
+    /// The TLS connection to the agent.
     stream: TlsStream<TcpStream>,
     peer: SocketAddr,
 }
 
-/// A connection that came in by the callers' door. Only [`AcceptedConnection::entered`] makes one.
+/// A connection of a caller. Only [`AcceptedConnection::into_peer_stream`] makes one.
 #[derive(Debug)]
 pub struct CallerStream {
     stream: TlsStream<TcpStream>,
@@ -121,25 +124,26 @@ pub struct CallerStream {
     is_http2: bool,
 }
 
-/// A connection, handed to the door by which it came and to no other: each takes its own kind.
+/// A connection, typed by its peer, so that callers and agents cannot be confused.
 #[derive(Debug)]
 pub enum PeerStream {
-    /// An agent's.
+    /// A connection of an agent.
     Agent(AgentStream),
-    /// A caller's.
+    /// A connection of a caller.
     Caller(CallerStream),
 }
 
-/// One of the places that [`ListenerLimits::connections_max`] gives. A limit lasts as long as what it limits.
+/// The permit of one connection among [`ListenerLimits::connections_max`]. The limit covers the connection
+/// until this is dropped.
 #[derive(Debug)]
 #[must_use = "the connection is no longer counted when this is dropped"]
 pub struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
-    /// Of one who showed no certificate.
+    /// The share of its source's limits, if the client sent no certificate.
     _source: Option<SourceGuard>,
 }
 
-/// What a connection takes of its source, until it is dropped.
+/// The use that a connection makes of its source's limits, until this is dropped.
 #[derive(Debug)]
 struct SourceGuard {
     counters: Arc<Counters>,
@@ -147,7 +151,7 @@ struct SourceGuard {
 }
 
 impl AcceptedConnection {
-    /// The connection by the door through which it came, with its home and its permit.
+    /// Splits the connection into its typed stream, its home and its permit.
     pub fn into_peer_stream(self) -> (PeerStream, Home, ConnectionPermit) {
         let Self { stream, peer, peer_certificates, protocol, home, permit } = self;
         let entered = match protocol {
@@ -164,7 +168,7 @@ impl AcceptedConnection {
 }
 
 impl AgentStream {
-    /// The connection, and the other side's address.
+    /// The connection and its remote address.
     #[must_use]
     pub fn into_parts(self) -> (TlsStream<TcpStream>, SocketAddr) {
         (self.stream, self.peer)
@@ -172,31 +176,31 @@ impl AgentStream {
 }
 
 impl CallerStream {
-    /// The other side's address.
+    /// The remote address of the connection.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The name that was asked for in the handshake.
+    /// The server name that the client asked for in the handshake.
     #[must_use]
     pub fn server_name(&self) -> Option<&str> {
         self.stream.get_ref().1.server_name()
     }
 
-    /// The other side's certificate, leaf first, verified against the callers' CA; `None` if it showed none.
+    /// The client certificate, leaf first, verified against the callers' CA; `None` if the client sent none.
     #[must_use]
     pub fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
         self.peer_certificates.as_deref()
     }
 
-    /// Whether HTTP/2 was agreed on.
+    /// Whether the handshake has agreed on HTTP/2.
     #[must_use]
     pub fn is_http2(&self) -> bool {
         self.is_http2
     }
 
-    /// The connection.
+    /// The TLS connection to the caller.
     #[must_use]
     pub fn into_stream(self) -> TlsStream<TcpStream> {
         self.stream
@@ -215,11 +219,11 @@ impl Default for ListenerLimits {
 }
 
 impl Listener {
-    /// Listens on `address`, which stands at `key` in the configuration, for who may come to one of `tls`.
+    /// Listens on `address` with the TLS configurations `tls`. `key` is the configuration key of the address.
     ///
     /// # Errors
     ///
-    /// [`BindError`], in words for the person who wrote the address.
+    /// [`BindError`], whose message names the key and the address.
     pub fn bind(
         key: &'static str,
         address: SocketAddr,
@@ -230,20 +234,20 @@ impl Listener {
         Ok(Self { socket, address, tls, limits, counters: Arc::new(Counters::new(limits)) })
     }
 
-    /// Where it listens, with the port that the system chose if 0 was asked for.
+    /// The bound address, with the port that the system chose if 0 was configured.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it counters, also while it runs.
+    /// The listener's counters, which can be read while it runs.
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }
 
-    /// Accepts until `scope` drains, then closes the socket. Each connection gets a task of its own on the next home;
-    /// there the handshake is done, and what `accepted` returns is driven to its end.
+    /// Accepts until `scope` drains, then closes the socket. Each connection gets a task on the next home.
+    /// That task does the handshake and drives the future that `accepted` returns.
     pub async fn run<F>(
         self,
         scope: Scope,
@@ -297,7 +301,7 @@ impl Listener {
         }
     }
 
-    /// Shakes hands with `pending` on `home` and goes on there with what `accepted` makes of it.
+    /// Does the handshake of `pending` on `home`, and continues there with `accepted`.
     fn hand_over<F>(
         &self,
         scope: &Scope,
@@ -343,13 +347,14 @@ impl Listener {
     }
 }
 
-/// A connection before its handshake.
+/// An accepted connection before its handshake.
 struct PendingConnection {
     stream: TcpStream,
     peer: SocketAddr,
     permit: OwnedSemaphorePermit,
     source: SourceGuard,
-    /// Resolves when another of its source takes its permit, where it has to prove itself.
+    /// Resolves when another connection of the same source takes its slot. Only connections that must show a
+    /// certificate wait for it.
     displaced: oneshot::Receiver<()>,
     handshake: OwnedSemaphorePermit,
 }
@@ -359,7 +364,7 @@ impl SourceGuard {
         self.admission.is_some_and(SourceAdmission::must_show_certificate)
     }
 
-    /// A certificate was shown: it takes nothing of its source any more.
+    /// Releases the use of the source's limits, because a certificate was shown.
     fn certified(&mut self) {
         if let (Some(admission), Some(mut sources)) = (self.admission.take(), self.counters.sources()) {
             sources.certified(admission, Instant::now());
@@ -385,7 +390,7 @@ fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Whether the next accept may well succeed at once, `accept(2)`: the other side hung up while it waited.
+/// Whether the error concerns only one connection, so that the next accept may succeed (`accept(2)`).
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

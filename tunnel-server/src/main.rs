@@ -1,4 +1,4 @@
-//! The program `tunnel-server`.
+//! The program `tunnel-server`, which runs the cloud side.
 
 use std::io::Write as _;
 use std::process::ExitCode;

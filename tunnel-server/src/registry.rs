@@ -1,4 +1,4 @@
-//! Which clusters can be reached right now, and through which tunnels.
+//! The clusters that are reachable right now, and the tunnels that lead to them.
 
 mod advertised;
 mod duplicate_check;
@@ -34,13 +34,14 @@ pub use duplicate_check::{DuplicateCheck, PROBATION};
 pub use route::{Route, RouteError, STABLE_AFTER};
 pub use wait_queue::{WaitOutcomes, WaitQueue};
 
-/// Most tunnels of one cluster: a DaemonSet's pods on its control-plane nodes, twice over for a rolling update.
+/// Most tunnels of one cluster. It is enough for a DaemonSet on its control-plane nodes, twice over for a
+/// rolling update.
 pub const TUNNELS_PER_CLUSTER_MAX: usize = 64;
 
-/// Most tunnels of all clusters.
+/// Most tunnels of all clusters together.
 pub const TUNNELS_MAX: usize = 20_000;
 
-/// The tunnels of all clusters. Clones are the same registry.
+/// The tunnels of all clusters. Clones share one registry.
 #[derive(Clone)]
 pub struct Registry(Arc<SharedRegistry>);
 
@@ -55,7 +56,7 @@ struct SharedRegistry {
     last_advertised: LastAdvertised,
 }
 
-/// A tunnel as the registry knows it.
+/// A tunnel in the registry, with what the registry needs to route through it.
 #[derive(Clone)]
 struct RegisteredTunnel {
     tunnel: Tunnel,
@@ -65,72 +66,73 @@ struct RegisteredTunnel {
     live: Arc<LiveSince>,
 }
 
-/// Why a tunnel was not registration.
+/// The limit on tunnels that kept a tunnel out of the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooManyTunnels {
-    /// `TUNNELS_PER_CLUSTER_MAX`.
+    /// The cluster has `TUNNELS_PER_CLUSTER_MAX` tunnels already.
     #[error("the cluster has {max} tunnels already, which is the most", max = TUNNELS_PER_CLUSTER_MAX)]
     Cluster,
-    /// `TUNNELS_MAX`.
+    /// The server has `TUNNELS_MAX` tunnels already.
     #[error("the server has {max} tunnels already, which is the most", max = TUNNELS_MAX)]
     Server,
 }
 
-/// Why a tunnel is not let in.
+/// The reason why a tunnel was not registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// For want of room.
+    /// A limit on the number of tunnels is reached.
     #[error(transparent)]
     TooManyTunnels(#[from] TooManyTunnels),
-    /// Its agent may not come in.
+    /// The directory does not admit the tunnel's agent.
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),
 }
 
-/// What is known of a cluster.
+/// The current state of one cluster.
 #[derive(Clone)]
 pub struct ClusterStatus {
-    /// Its name.
+    /// The name of the cluster.
     pub cluster: ClusterId,
-    /// When a tunnel of it last came or went, if ever one did. Whole seconds after a restart.
+    /// When a tunnel of this cluster last opened or closed, if ever. Whole seconds after a restart of the
+    /// server.
     pub last_seen: Option<SystemTime>,
-    /// What people say of it.
+    /// The directory's record of the cluster.
     pub record: Arc<directory::Cluster>,
-    /// The address that it was given from a range, if it is in one.
+    /// The virtual address that was assigned to the cluster, if it belongs to a range.
     pub given: Option<IpAddr>,
-    /// Its tunnels, in the order in which they came. None: it is away.
+    /// The cluster's tunnels in the order of their registration. The cluster is away if there are none.
     pub tunnels: Vec<TunnelStatus>,
 }
 
-/// What is known of a tunnel.
+/// The current state of one tunnel.
 #[derive(Clone)]
 pub struct TunnelStatus {
-    /// Whose it is.
+    /// The identity of the agent.
     pub agent: AgentId,
-    /// Where the agent's packets come from.
+    /// The source address of the agent's packets.
     pub address: SocketAddr,
-    /// What carries it.
+    /// The carrier of the tunnel, QUIC or HTTP/2.
     pub carrier: Carrier,
-    /// How it does.
+    /// The health of the tunnel as its heartbeats show it.
     pub health: Health,
-    /// One side is stopping: what runs is finished, and nothing new is sent through it.
+    /// One side is stopping: running exchanges are finished, and no new ones are sent through the tunnel.
     pub draining: bool,
-    /// Another process uses its agent's certificate at the same time, and answers.
+    /// Another live process uses the same agent certificate at the same time.
     pub key_copied: bool,
-    /// Since when.
+    /// When the tunnel was registered.
     pub since: SystemTime,
-    /// Where the cluster says its control plane answers.
+    /// The endpoints that the agent advertises for its control plane.
     pub endpoints: Vec<String>,
     /// The serving certificates of its API servers, as the agent saw them last.
     pub certificates: Vec<Certificate>,
-    /// Where its exchanges run.
+    /// The runtime that runs the tunnel's exchanges.
     pub home: Home,
-    /// Streams that carry exchanges now.
+    /// The number of streams that carry exchanges now.
     pub streams_open: u32,
     tunnel: Tunnel,
 }
 
-/// Proof that a tunnel is registration; dropping it strikes that tunnel, and no newer one, off.
+/// Guard of a registered tunnel. Dropping it removes exactly this tunnel from the registry.
 #[must_use = "the tunnel is struck off when this is dropped"]
 pub struct Registration {
     registry: Registry,
@@ -142,8 +144,8 @@ pub struct Registration {
 }
 
 impl Registry {
-    /// A registry that remembers in `directory` whom it has met. Of two processes that use one certificate it takes the one
-    /// that `copied_key` says.
+    /// Creates a registry that stores the clusters it has seen in `directory`. If two processes use one
+    /// certificate, `copied_key` decides which of them stays.
     #[must_use]
     pub fn new(directory: Directory, copied_key: CopiedKey) -> Self {
         Self(Arc::new(SharedRegistry {
@@ -158,10 +160,11 @@ impl Registry {
         }))
     }
 
-    /// Whether this agent may come in with one more tunnel. By the time that is registration the answer may have changed.
+    /// Checks whether this agent may register one more tunnel. The result can be outdated by the time of the
+    /// registration.
     ///
     /// # Errors
-    /// `RegisterError`.
+    /// `RegisterError` if the agent is not admitted or a limit is reached.
     pub fn may_register(&self, agent: &AgentId, credential: &Credential) -> Result<(), RegisterError> {
         self.0.directory.admits(agent, credential)?;
         Ok(self.has_room(agent.cluster())?)
@@ -176,10 +179,11 @@ impl Registry {
         if is_full { Err(TooManyTunnels::Cluster) } else { Ok(()) }
     }
 
-    /// Enters a greeted tunnel, which takes exchanges once [`Registration::check_duplicates`] has said so.
+    /// Registers a greeted tunnel. It receives exchanges once [`Registration::check_duplicates`] has found
+    /// that it may.
     ///
     /// # Errors
-    /// `RegisterError`.
+    /// `RegisterError` if the agent is not admitted or a limit is reached.
     pub fn register(
         &self,
         greeting: &Greeting,
@@ -226,13 +230,13 @@ impl Registry {
         Ok(registration)
     }
 
-    /// Where agents and revocations are recorded.
+    /// The directory, which stores agents and revocations.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.0.directory
     }
 
-    /// Ends every tunnel whose agent is not admitted any more, with everything on it.
+    /// Closes every tunnel whose agent is no longer admitted, with all its exchanges.
     pub fn disconnect_refused(&self) {
         let mut refused = Vec::new();
         for tunnels in &self.0.by_cluster {
@@ -245,12 +249,13 @@ impl Registry {
         refused.iter().for_each(|tunnel| tunnel.close(CloseCode::Revoked));
     }
 
-    /// Tells those who watch that something of a cluster has changed in the directory.
+    /// Notifies the subscribers of [`changes`](Self::changes) that the directory's record of a cluster has
+    /// changed.
     pub fn directory_changed(&self, cluster: &ClusterId) {
         self.changed(cluster);
     }
 
-    /// What is known of the clusters that are there and that `wanted` picks, in the order of their names.
+    /// Lists the known clusters that `wanted` selects, in the order of their names.
     pub fn list(&self, wanted: impl Fn(&ClusterId, &directory::Cluster) -> bool) -> Vec<ClusterStatus> {
         let known = self.0.directory.entries(wanted).into_iter();
         known
@@ -262,17 +267,17 @@ impl Registry {
             .collect()
     }
 
-    /// Is told whenever a tunnel has come, gone or changed, but for what is measured of it. May miss that a tunnel's
-    /// address has changed.
+    /// A receiver that is notified whenever a tunnel has opened, closed or changed state. Measurements do not
+    /// count as changes, and a change of a tunnel's address may be missed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.0.changes.subscribe()
     }
 
-    /// Writes down whom the registry has met.
+    /// Writes the clusters that the registry has seen to the state directory.
     ///
     /// # Errors
-    /// Where the state directory cannot be written.
+    /// `StoreError` if the state directory cannot be written.
     pub async fn save(&self) -> Result<(), StoreError> {
         self.0.directory.save().await
     }
@@ -299,7 +304,7 @@ impl Registry {
 }
 
 impl ClusterStatus {
-    /// Whether a new request would find a tunnel: one that only stops takes none.
+    /// Whether a new request would find a tunnel. A draining tunnel does not count.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         self.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining)
@@ -307,7 +312,7 @@ impl ClusterStatus {
 }
 
 impl TunnelStatus {
-    /// What it has carried and lost up to now.
+    /// The traffic and the losses of this tunnel until now.
     #[must_use]
     pub fn link(&self) -> Link {
         self.tunnel.link()
@@ -315,15 +320,15 @@ impl TunnelStatus {
 }
 
 impl Registration {
-    /// Whether the cluster was never met before, so that the registry should be saved.
+    /// Whether this server has never seen the cluster before, so that the registry should be saved.
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.is_first
     }
 
-    /// Closes the tunnels of this cluster that are silent and whose agent has greeted again as another process: on a
-    /// link that is only dark they would be held, but behind these nobody stands, and their callers wait in vain. One that
-    /// still speaks is left to finish: the process before may be stopping in good order.
+    /// Closes silent tunnels of this cluster whose agent has greeted again as another process. Unlike tunnels
+    /// on a dark link these cannot recover, so that their callers would wait for nothing. A tunnel that is
+    /// still heard stays open, because its process may be shutting down in good order.
     pub fn close_superseded(&self) {
         let tunnels = self.registry.0.by_cluster.get(&self.cluster);
         let left: Vec<Tunnel> = tunnels.map_or_else(Vec::new, |tunnels| {
@@ -333,8 +338,8 @@ impl Registration {
         left.iter().for_each(|tunnel| tunnel.close(CloseCode::Lost));
     }
 
-    /// Notes that the agent has shown a newer certificate. Whether that is admitted is to be asked afterwards, so that no
-    /// revocation falls in between.
+    /// Stores the newer certificate of the agent. The caller checks afterwards whether it is admitted, so
+    /// that no revocation falls in between.
     pub fn set_credential(&self, credential: Credential) {
         if let Some(mut tunnels) = self.registry.0.by_cluster.get_mut(&self.cluster)
             && let Some(entry) = tunnels.entry_mut(self.ticket)
@@ -343,19 +348,19 @@ impl Registration {
         }
     }
 
-    /// Notes that the agent says something else of the control plane than its greeting did.
+    /// Stores what the agent advertises now, in place of the greeting's endpoints.
     pub fn set_advertised(&self, advertised: Advertised) {
         *self.advertised.lock().unwrap_or_else(PoisonError::into_inner) = advertised;
         self.registry.changed(&self.cluster);
     }
 
-    /// Notes that the tunnel's health is another.
+    /// Records a change of the tunnel's health.
     pub fn health_changed(&self, health: Health) {
         self.live.send_replace((health == Health::Live).then(Instant::now));
         self.registry.changed(&self.cluster);
     }
 
-    /// Notes that the tunnel drains.
+    /// Records that the tunnel has begun to drain.
     pub fn draining_began(&self) {
         // What it carries looks again, too.
         self.live.send_modify(|_| ());

@@ -222,7 +222,7 @@ async fn beyond_its_sources_connections_only_who_shows_a_certificate_is_let_in()
 
     assert!(!beyond);
     assert!(is_served(&mut certified).await && is_served(&mut first).await);
-    assert_eq!((door.counts.values().source_limited, door.counts.values().source_most), (1, 1));
+    assert_eq!((door.counts.values().source_limited, door.counts.values().busiest_source), (1, 1));
     let seen = door.next().await;
     drop(first);
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");

@@ -1,19 +1,20 @@
-//! Who may begin to shake hands, and who has to show first that its address is its own. Pure.
+//! Decides which handshakes of agents may begin, and which agents must first prove their source address.
+//! Pure.
 
 use crate::config::AgentLimits;
 
-/// What becomes of an agent that knocks.
+/// The decision about an agent that begins a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     Accept,
-    /// It is asked to come again with a token that was sent to its address.
+    /// The agent must come back with a token that was sent to its address (QUIC Retry).
     Retry,
     Refuse,
 }
 
 impl Admission {
-    /// For one whose address is known to be its own or not, while so many handshakes are `in_progress`, and few came of late
-    /// from where it comes, or not.
+    /// Decides about an agent whose address `is_validated` or not, while `in_progress` handshakes run.
+    /// `is_within_rate` is false if too many came from its network lately.
     pub(super) fn decide(
         limits: AgentLimits,
         in_progress: usize,

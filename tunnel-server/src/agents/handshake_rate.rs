@@ -1,4 +1,5 @@
-//! How many agents knock by UDP, from where: whoever comes from where many do shows first that its address is its own.
+//! Limits how fast handshakes over UDP may begin without proof of the source address, in total and for each
+//! network.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,10 +9,11 @@ use daemon::Bucket;
 
 use crate::config::AgentLimits;
 
-/// Networks that are told apart; beyond, those that were slow are forgotten, and where that is not enough all of them.
+/// Most networks with a rate of their own. Beyond this number slow networks are forgotten, and if that is not
+/// enough, all of them.
 pub(super) const NETWORKS_MAX: usize = 4_096;
 
-/// What came of late.
+/// The recent handshakes, in total and by network.
 #[derive(Debug)]
 pub(super) struct HandshakeRate {
     limits: AgentLimits,
@@ -20,12 +22,12 @@ pub(super) struct HandshakeRate {
 }
 
 impl HandshakeRate {
-    /// Of which so many may begin easily as `limits` has it.
+    /// Creates full buckets, with rates from `limits`.
     pub(super) fn new(limits: AgentLimits, now: Instant) -> Self {
         Self { limits, all: Bucket::full(now), by_network: HashMap::new() }
     }
 
-    /// Whether one more from `address` may begin without having shown that this is its own.
+    /// Whether one more handshake from `address` may begin without proof of that address.
     pub(super) fn allows(&mut self, address: IpAddr, now: Instant) -> bool {
         let network = network(address);
         if !self.by_network.contains_key(&network) && self.by_network.len() >= NETWORKS_MAX {

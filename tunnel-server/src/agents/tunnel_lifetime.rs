@@ -1,4 +1,4 @@
-//! Whether a newer certificate takes a tunnel over, and until when a tunnel lasts.
+//! The lifetime of a tunnel, which ends with its certificate unless the agent proves a newer one.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,19 +11,20 @@ use trust::proof::{EXPORTER_BYTES, Proof, Purpose};
 
 use crate::directory::{Credential, Directory};
 
-/// So long after its certificate has ended a tunnel that was not extended is closed: clocks differ, and a renewal that is late
-/// by minutes should cost nothing.
+/// A tunnel is closed this long after its certificate has expired. Clocks differ, and a renewal that is
+/// minutes late should cost nothing.
 pub(super) const EXPIRY_GRACE: Duration = Duration::from_secs(5 * 60);
 
-/// What a proven extension gives.
+/// A newer certificate whose key the agent has proved to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProvenExtension {
     pub(super) credential: Credential,
-    /// When the newer certificate ends.
+    /// The expiry of the newer certificate.
     pub(super) ends: SystemTime,
 }
 
-/// What an agent's certificate of this serial number gives, if its proof holds on the tunnel with this exporter.
+/// Verifies an agent's proof for its certificate of this serial number, on the tunnel with this exporter.
+/// `None` if the proof or the certificate is not valid.
 pub(super) async fn verify(
     directory: &Directory,
     agent: &AgentId,
@@ -42,7 +43,7 @@ pub(super) async fn verify(
     Some(ProvenExtension { credential, ends: record.expires.time()? })
 }
 
-/// How long a tunnel lasts from `now` on.
+/// The lifetime that is left of a tunnel at `now`.
 pub(super) fn remaining(ends: SystemTime, now: SystemTime) -> Duration {
     (ends + EXPIRY_GRACE).duration_since(now).unwrap_or_default()
 }

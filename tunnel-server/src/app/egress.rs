@@ -101,8 +101,8 @@ impl EgressRoute {
 fn tcp(tcp: EgressTcp, pair: &CertifiedPair) -> Result<EgressSocket, Failure> {
     let EgressTcp { listen, certificate, roots, client_name } = tcp;
     let pair = certificate.as_ref().unwrap_or(pair);
-    let tls =
-        tls::for_way_in(pair.chain.clone(), pair.key.clone_key(), roots).map_err(Failure::misconfigured)?;
+    let tls = tls::for_entry_point(pair.chain.clone(), pair.key.clone_key(), roots)
+        .map_err(Failure::misconfigured)?;
     let listener = Listener::bind(
         "egress.tcp.listen",
         listen,

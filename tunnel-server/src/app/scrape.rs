@@ -103,7 +103,7 @@ fn write_listeners(lines: &mut Lines, callers: &CounterValues, agents_shaking: u
                 certificate.";
     write_connections(lines, "tombolo_server_connections_total", help, callers);
     let help = "Connections without a certificate of the source that has most of them.";
-    lines.gauge("tombolo_server_connections_of_source", help).is(&[], callers.source_most);
+    lines.gauge("tombolo_server_connections_of_source", help).is(&[], callers.busiest_source);
     let help = "Connections of callers that are open now, all that shake hands by TCP included.";
     lines.gauge("tombolo_server_connections_active", help).is(&[], callers.connections_open);
     let help = "Most connections to one TCP door at once.";

@@ -1,4 +1,5 @@
-//! A second decision: whether another cluster lets a caller do what policy allows (SubjectAccessReview). It never allows more.
+//! Delegated authorization: another cluster is asked by a SubjectAccessReview about each request that the
+//! policy allows. It can only deny.
 //! <https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/subject-access-review-v1/>
 
 use std::fmt;
@@ -17,27 +18,27 @@ use super::{Allowable, Allowed, Permit};
 use crate::identity::questions::{AWAY_FOR, Answer, Key, Questions};
 use crate::identity::{Caller, HostApi};
 
-/// How long an answer counts, a yes as well as a no.
+/// The time for which a decision of the cluster is cached, whether it allows or denies.
 pub const DECISION_TTL: Duration = Duration::from_secs(10);
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// What is asked for: a resource of ours, never the one at the edge, because rights on that cluster are not rights on every
-/// edge.
+/// The resource of the access review. It is a resource of ours and never the one at the edge, because rights
+/// on the delegated cluster are not rights on every edge.
 const GROUP: &str = "access.tombolo.dev";
 const RESOURCE: &str = "clusters";
 
-/// Whom else to ask, if anybody. Clones are the same.
+/// The cluster that is asked about requests, if one is configured. Clones share its cache.
 #[derive(Clone, Default)]
 pub struct Delegation(Option<Arc<SharedDelegation>>);
 
 struct SharedDelegation {
     reviews: Questions<TimedDecision>,
-    /// Whether it is the cluster that reviews callers' tokens, and so knows these callers by names of its own.
+    /// Whether this cluster also reviews callers' tokens. It then knows those callers by names of its own.
     is_reviewer: bool,
 }
 
-/// What is asked about one caller, one cluster and one verb.
+/// An access review of one caller, one cluster and one verb.
 #[derive(Clone)]
 pub(crate) struct AccessReview(Arc<ReviewSpec>);
 
@@ -46,43 +47,43 @@ struct ReviewSpec {
     spec: Value,
 }
 
-/// What the cluster says.
+/// The decision of the delegated cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReviewDecision {
-    /// Yes.
+    /// The cluster allows the request.
     Allowed,
-    /// No.
+    /// The cluster denies the request.
     Denied,
-    /// Nothing.
+    /// The cluster cannot be reached, or its answer is not valid.
     Unavailable,
 }
 
-/// An decision, and when it was given.
+/// A decision, and the time when it was made.
 #[derive(Debug, Clone, Copy)]
 struct TimedDecision {
     at: Instant,
     decision: ReviewDecision,
 }
 
-/// Why what policy allows is not permitted.
+/// The reason why the delegation does not permit what the policy allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotDelegated {
-    /// 403.
+    /// The cluster denies the request, which is answered with 403.
     #[error(
         "{user:?} may not {verb} by the access rules of the cluster that this server asks, though the server's own policy allows \
          it: ask who runs that cluster for a rule with the verb {verb} for {RESOURCE}/{mode} of {GROUP} by the name {cluster}"
     )]
     Forbidden {
-        /// Who asked.
+        /// The name of the caller.
         user: String,
-        /// For what.
+        /// The verb of the request.
         verb: &'static str,
-        /// By which way.
+        /// The policy mode of the request.
         mode: &'static str,
-        /// Of which cluster.
+        /// The cluster that the request is for.
         cluster: ClusterId,
     },
-    /// 503.
+    /// The cluster does not answer, so the request is answered with 503.
     #[error(
         "it cannot be told whether this is allowed, because the cluster that this server asks about it does not answer: try \
          again"
@@ -91,19 +92,20 @@ pub enum NotDelegated {
 }
 
 impl Delegation {
-    /// Asks `api`, by tasks of `scope`. If `is_reviewer`, callers whose tokens it reviewed are asked about by the names that it
-    /// gave them; all others by those that policy knows.
+    /// Creates a delegation to `api`, which runs its tasks in `scope`. If `is_reviewer`, callers whose tokens
+    /// this cluster reviewed are identified by the names that it gave them. All others are identified by the
+    /// names that the policy knows.
     #[must_use]
     pub fn new(api: Arc<HostApi>, is_reviewer: bool, scope: Scope) -> Self {
         let reviews = Questions::new(api, PATH, "policy.delegation".to_owned(), scope);
         Self(Some(Arc::new(SharedDelegation { reviews, is_reviewer })))
     }
 
-    /// The permit for what policy allows, if nobody is to be asked or who is says yes.
+    /// Turns what the policy allows into a permit, unless the delegated cluster denies it.
     ///
     /// # Errors
     ///
-    /// It is refused there, or nobody answers.
+    /// [`NotDelegated`] if the cluster denies the request or does not answer.
     pub async fn grant<W: Allowable>(&self, Allowed(permit): Allowed<W>) -> Result<Permit<W>, NotDelegated> {
         let Some(inner) = &self.0 else { return Ok(permit) };
         let (caller, what) = (&permit.caller, &permit.what);
@@ -119,7 +121,7 @@ impl Delegation {
         }
     }
 
-    /// What the cluster says now, by an answer no older than [`DECISION_TTL`]. Yes, where nobody is to be asked.
+    /// The cluster's decision, which is at most [`DECISION_TTL`] old. Allowed if no delegation is configured.
     pub(crate) async fn decision(&self, review: &AccessReview) -> ReviewDecision {
         match &self.0 {
             Some(inner) => inner.decision(review).await,
@@ -162,7 +164,7 @@ impl AccessReview {
 }
 
 impl TimedDecision {
-    /// What the `status` of a SubjectAccessReview says. What is neither a yes nor a no is none.
+    /// Reads the `status` of a SubjectAccessReview. Anything but a clear yes or no counts as unavailable.
     fn from_status(status: &Value) -> Self {
         let decision = match (status.get("allowed"), status.get("denied")) {
             (Some(Value::Bool(true)), None | Some(Value::Bool(false))) => ReviewDecision::Allowed,

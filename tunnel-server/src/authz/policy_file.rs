@@ -1,4 +1,4 @@
-//! The policy's file: read at the start, and again whenever it may have changed.
+//! The policy file, which is read at the start and reloaded whenever it may have changed.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -12,29 +12,29 @@ use tracing::{info, warn};
 use super::Policy;
 use crate::metrics;
 
-/// Why a policy was not taken.
+/// The reason why a policy file was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyFileError {
-    /// It is not there.
+    /// There is no file at the configured path.
     #[error("there is no policy {}, create it or name another file in policy.file", .0.display())]
     Missing(PathBuf),
-    /// It is no file of ours, or not as one must be.
+    /// The file cannot be read, or it is not a document of the expected kind.
     #[error(transparent)]
     Load(LoadError),
-    /// A rule that is not allowed.
+    /// A rule in the file is not valid.
     #[error("{}:{fault}", path.display())]
     Rule {
-        /// The file.
+        /// The path of the policy file.
         path: PathBuf,
-        /// What is wrong in it, and where.
+        /// The fault in the rule, and its position.
         fault: PolicyFault,
     },
 }
 
-/// What was found in the place of the file; the text of an error where it could not be read.
+/// The text of the file, or the text of the error if it could not be read.
 type FileContents = Result<String, String>;
 
-/// A policy's file, and what was found there last.
+/// A policy file, and its contents when it was last read.
 #[derive(Debug)]
 pub(crate) struct PolicyFile {
     path: PathBuf,
@@ -46,15 +46,15 @@ impl PolicyFile {
     ///
     /// # Errors
     ///
-    /// [`PolicyFileError`], which names the file and, where one is at fault, line, column and key.
+    /// [`PolicyFileError`], which names the file and, for an invalid rule, line, column and key.
     pub(crate) fn open(path: PathBuf) -> Result<(Self, Rules), PolicyFileError> {
         let text = read(&path)?;
         let rules = rules(&text, &path)?;
         Ok((Self { path, found: Ok(text) }, rules))
     }
 
-    /// Puts in force what the file says, whenever that is another policy than before and a valid one; until then the last
-    /// good one holds.
+    /// Puts the file's policy in force whenever the file has changed and is valid. Otherwise the last valid
+    /// policy stays in force.
     pub(crate) async fn follow(mut self, policy: Policy) {
         let mut watch = FileWatch::of(&self.path);
         loop {
@@ -80,7 +80,7 @@ impl PolicyFile {
         }
     }
 
-    /// What the file says, if that is not what was found there last. Blocks.
+    /// Reads the file again. Returns its rules if the contents have changed. Blocks.
     fn reread(mut self) -> (Self, Option<Result<Rules, PolicyFileError>>) {
         let text = read(&self.path);
         let found = text.as_ref().map(String::clone).map_err(|error| chain(error).to_string());

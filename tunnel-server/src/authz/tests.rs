@@ -1,4 +1,4 @@
-//! Permits, and what becomes of them when the policy changes.
+//! Tests of permits, and of their fate when the policy changes.
 
 use http::Method;
 
@@ -130,7 +130,8 @@ fn who_assumes_another_identity_needs_a_rule_for_the_action_and_one_for_each_par
     assert!(!policy.snapshot().still_permits(&permit, &facts()));
 }
 
-/// A method's name in a policy is its name here; one that no rule can name could never be allowed or denied.
+/// A policy names a method by the name used here. A method that no rule can name could never be allowed or
+/// denied.
 #[test]
 fn every_method_of_authentication_can_be_named_in_a_policy() {
     use crate::identity::Method::{ClientCertificate, DialToken, Oidc, StaticToken, TokenReview};

@@ -1,4 +1,5 @@
-//! Who has how many exchanges, and of what cluster. Whoever has none, and asked nothing of late, is not in it.
+//! Counts the running exchanges of each caller and each cluster. Callers without any, and without recent
+//! requests, are forgotten.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -9,18 +10,18 @@ use proto::ClusterId;
 use super::{CallerKey, EXCHANGES_PER_CALLER_MAX, ExchangeKind, LimitExceeded, seats};
 use crate::config::{LIMIT_MAX, Limits};
 
-/// Callers of whom it is remembered how fast they ask; beyond, those who have nothing running are forgotten, and may ask as if
-/// they had not.
+/// Callers whose request rate is remembered. Beyond this number callers without running exchanges are
+/// forgotten, and may send requests as if they had sent none.
 pub(super) const CALLERS_MAX: usize = 2 * LIMIT_MAX;
 
-/// Below so many nobody is looked for who may be forgotten.
+/// The number of callers below which no sweep for idle ones takes place.
 const SWEEP_MIN: usize = 1_024;
 
 #[derive(Default)]
 pub(super) struct Ledger {
     callers: HashMap<CallerKey, CallerUsage>,
     clusters: HashMap<ClusterId, ClusterUsage>,
-    /// How many callers there were when it was last looked for who may be forgotten, twice.
+    /// The number of callers at which the next sweep takes place: twice the number after the last one.
     sweep_at: usize,
 }
 
@@ -29,7 +30,7 @@ struct CallerUsage {
     exchanges: usize,
     requests: usize,
     upgrades: usize,
-    /// By cluster; none that is zero.
+    /// The number of watches by cluster. An entry is never zero.
     watches: HashMap<ClusterId, usize>,
 }
 
@@ -40,7 +41,7 @@ struct ClusterUsage {
     upgrades: usize,
 }
 
-/// What those have who have most.
+/// The highest use of each limit by any caller or cluster.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PeakUsage {
     pub(super) caller_exchanges: usize,
@@ -54,12 +55,12 @@ pub(super) struct PeakUsage {
 }
 
 impl Ledger {
-    /// Whether `key` may ask once more, which is then counted.
+    /// Counts one more request of `key`. Returns whether its rate allows that.
     pub(super) fn check_rate(&mut self, key: &CallerKey, rate: Rate, now: Instant) -> bool {
         self.caller(key, now).bucket.take(rate, now)
     }
 
-    /// One more exchange, if neither has as many as it may.
+    /// Counts one more exchange, unless the caller or the cluster has reached a limit.
     pub(super) fn enter(
         &mut self,
         key: &CallerKey,
@@ -81,7 +82,7 @@ impl Ledger {
         may_begin
     }
 
-    /// One less.
+    /// Removes one exchange from the counts.
     pub(super) fn leave(&mut self, key: &CallerKey, cluster: &ClusterId, kind: ExchangeKind) {
         if let Some(caller) = self.callers.get_mut(key) {
             caller.subtract(cluster, kind);
@@ -94,7 +95,7 @@ impl Ledger {
         }
     }
 
-    /// The seats of a cluster that somebody has an exchange with.
+    /// The seats of a cluster. `None` if no exchange with it is running.
     pub(super) fn seats(&self, cluster: &ClusterId) -> Option<Seats> {
         self.clusters.get(cluster).map(|of_cluster| of_cluster.seats.clone())
     }
@@ -118,7 +119,7 @@ impl Ledger {
         most
     }
 
-    /// How many callers and clusters are in it.
+    /// The number of callers and of clusters in the ledger.
     #[cfg(test)]
     pub(super) fn len(&self) -> (usize, usize) {
         (self.callers.len(), self.clusters.len())
@@ -197,7 +198,7 @@ impl ClusterUsage {
         Self { seats, exchanges: 0, watches: 0, upgrades: 0 }
     }
 
-    /// Requests wait for a seat: for those there is no limit here.
+    /// Short requests have no limit here, because they wait for a seat.
     fn may_begin(&self, kind: ExchangeKind, limits: &Limits) -> Result<(), LimitExceeded> {
         let limits = &limits.cluster;
         match kind {

@@ -1,4 +1,5 @@
-//! Each limit at the limit and one beyond, of callers and of clusters, and who waits for whom.
+//! Tests of each limit at its value and one beyond, for callers and clusters, and of the order of waiting
+//! requests.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use proptest::sample::Index;
 use super::*;
 use crate::config::{AgentLimits, CallerLimits, ClusterLimits, DoorLimits, GatewayLimits, SourceLimits};
 
-/// Small ones, each another number.
+/// Small limits, each with a value of its own.
 const LIMITS: Limits = Limits {
     source: SourceLimits { connections: 1, new: Rate { per_second: 1, burst: 1 }, failed_logins: 1 },
     caller: CallerLimits {
@@ -226,7 +227,7 @@ fn every_limit_has_a_word_that_is_told_from_the_start() {
 }
 
 proptest! {
-    /// What comes goes, in whatever order.
+    /// The exchanges end in any order.
     #[test]
     fn nothing_is_counted_that_has_ended(
         came in vec((0_usize..3, 0_usize..3, 0_usize..3), 0..60),

@@ -1,4 +1,5 @@
-//! Accepting where a handshake of ours does not follow: a rest after the system has refused, and a place for each connection.
+//! Accept loops for sockets without TLS of ours: they pause after an error of the system and limit the
+//! connections.
 
 use std::io;
 use std::sync::Arc;
@@ -7,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-/// How long accepting rests after it failed; it fails for want of file descriptors, which come back by themselves.
-const REST: Duration = Duration::from_millis(100);
+/// The pause after a failed accept. Accepting fails when file descriptors run out, which others give back.
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves each connection, says of what the system refuses why, and tries again. Goes on until it is dropped, which it may be at
-/// any of its awaits: an accept takes nothing unless it is ready.
+/// Serves each connection, reports errors of the system and tries again. It runs until it is dropped.
+/// Cancel-safe: an accept takes nothing unless it is ready.
 pub(crate) async fn run<S, F>(accept: impl Fn() -> F, mut serve: impl FnMut(S), refused: impl Fn(io::Error))
 where
     F: Future<Output = io::Result<S>>,
@@ -21,27 +22,27 @@ where
             Ok(stream) => serve(stream),
             Err(error) => {
                 refused(error);
-                sleep(REST).await;
+                sleep(ERROR_PAUSE).await;
             }
         }
     }
 }
 
-/// The same, and each connection has one of `places` as long as it lasts; while there is none, nobody is accepted. A place that was
-/// taken for nobody is free again.
+/// Like [`run`], but each connection holds one of `permits` as long as it lasts. While none is free, no
+/// connection is accepted. A permit that was taken without a connection is returned.
 pub(crate) async fn run_limited<S, F>(
-    places: usize,
+    permits: usize,
     accept: impl Fn() -> F,
     mut serve: impl FnMut(S, OwnedSemaphorePermit),
     refused: impl Fn(io::Error),
 ) where
     F: Future<Output = io::Result<S>>,
 {
-    let places = Arc::new(Semaphore::new(places));
+    let permits = Arc::new(Semaphore::new(permits));
     let accept = || async {
         // Nobody closes it.
-        let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
-        Ok((accept().await?, place))
+        let permit = Arc::clone(&permits).acquire_owned().await.map_err(io::Error::other)?;
+        Ok((accept().await?, permit))
     };
-    run(accept, |(stream, place)| serve(stream, place), refused).await;
+    run(accept, |(stream, permit)| serve(stream, permit), refused).await;
 }

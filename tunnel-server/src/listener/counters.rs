@@ -1,4 +1,4 @@
-//! What the listener counts.
+//! The counters of a listener, and its limits on sources.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use tracing::debug;
 use super::source_limits::{SourceDecision, Sources};
 use super::{ListenerLimits, SourceGuard};
 
-/// Counters that only grow, and the places that are taken.
+/// Counters that only grow, and the semaphores of connections and handshakes.
 #[derive(Debug)]
 pub struct Counters {
     limits: ListenerLimits,
@@ -22,33 +22,34 @@ pub struct Counters {
     pub(super) accept_failed: AtomicU64,
     pub(super) handshake_failed: AtomicU64,
     pub(super) source_limited: AtomicU64,
-    /// What each source takes, if that is bounded.
+    /// The use of the listener by each source, if that is limited.
     sources: Option<Mutex<Sources<oneshot::Sender<()>>>>,
 }
 
 /// The values of [`Counters`] at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CounterValues {
-    /// Connections that were handed over after their handshake.
+    /// Connections that completed their handshake and were handed over.
     pub accepted: u64,
     /// Connections that were closed at once, because there were too many connections or handshakes.
     pub turned_away: u64,
-    /// Times that the system gave an error instead of a connection.
+    /// Errors of the system in place of a connection.
     pub accept_failed: u64,
     /// Handshakes that failed or took too long.
     pub handshake_failed: u64,
-    /// Connections that were closed because their source had too many, or too many of late, and they showed no certificate.
+    /// Connections without a certificate that were closed because their source had too many, or opened them
+    /// too fast.
     pub source_limited: u64,
-    /// What the source has that has most connections without a certificate.
-    pub source_most: usize,
-    /// Connections that are open now, those that shake hands included.
+    /// Connections without a certificate of the source that has most of them.
+    pub busiest_source: usize,
+    /// Connections that are open now, including those in a handshake.
     pub connections_open: usize,
-    /// Handshakes in progress now.
+    /// Handshakes that are in progress now.
     pub handshakes_open: usize,
 }
 
 impl CounterValues {
-    /// Of both doors.
+    /// The sum of the values of two listeners.
     #[must_use]
     pub fn sum(self, other: Self) -> Self {
         Self {
@@ -57,7 +58,7 @@ impl CounterValues {
             accept_failed: self.accept_failed + other.accept_failed,
             handshake_failed: self.handshake_failed + other.handshake_failed,
             source_limited: self.source_limited + other.source_limited,
-            source_most: self.source_most.max(other.source_most),
+            busiest_source: self.busiest_source.max(other.busiest_source),
             connections_open: self.connections_open + other.connections_open,
             handshakes_open: self.handshakes_open + other.handshakes_open,
         }
@@ -79,7 +80,7 @@ impl Counters {
         }
     }
 
-    /// The values now.
+    /// The values of all counters now.
     #[must_use]
     pub fn values(&self) -> CounterValues {
         // Each counter stands alone; nothing is derived from their order.
@@ -90,13 +91,14 @@ impl Counters {
             accept_failed: value(&self.accept_failed),
             handshake_failed: value(&self.handshake_failed),
             source_limited: value(&self.source_limited),
-            source_most: self.sources().map_or(0, |sources| sources.busiest()),
+            busiest_source: self.sources().map_or(0, |sources| sources.busiest()),
             connections_open: self.limits.connections_max - self.connections.available_permits(),
             handshakes_open: self.limits.handshakes_max - self.handshakes.available_permits(),
         }
     }
 
-    /// One more connection from `peer`, with what resolves when another takes its place; `None` where its source has too many.
+    /// Admits one more connection from `peer`. The receiver resolves when another connection displaces it.
+    /// `None` if its source has too many connections.
     pub(super) fn admit_source(
         self: &Arc<Self>,
         peer: SocketAddr,

@@ -1,4 +1,5 @@
-//! How often who has failed, by address: guessing costs a signature check each time, and nobody's site does it often.
+//! Counts failed logins by source address. Guessing costs a signature check each time, and legitimate sites
+//! rarely fail.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -6,37 +7,37 @@ use std::time::{Duration, Instant};
 use super::source_limits::prefix;
 use super::windowed_counts::WindowedCounts;
 
-/// How long failures count.
+/// The time for which a failure counts.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 
-/// Most sources that are remembered; beyond, the one that began to fail first is forgotten.
+/// Most sources that are remembered. Beyond this number the one that began to fail first is forgotten.
 const SOURCES_MAX: usize = 4_096;
 
-/// The failures of late.
+/// The recent failures of each source.
 #[derive(Debug)]
 pub(crate) struct FailedAttempts {
-    /// Most failures of one source within [`WINDOW`]; whoever has failed so often is not listened to until it ends.
+    /// Most failures of one source within [`WINDOW`]. A source with more is refused until its window ends.
     max: u32,
     sources: WindowedCounts<IpAddr>,
 }
 
 impl FailedAttempts {
-    /// None yet, of which a source may have so many.
+    /// Creates an empty set, with a limit for each source.
     pub(crate) fn new(max: u32) -> Self {
         Self { max, sources: WindowedCounts::new(WINDOW, SOURCES_MAX) }
     }
 
-    /// Whether `source` is listened to.
+    /// Whether `source` may try again now.
     pub(crate) fn may_try(&self, source: IpAddr, now: Instant) -> bool {
         self.sources.count(&prefix(source), now) < self.max
     }
 
-    /// What the source has that has failed most.
+    /// The failures of the source that has most.
     pub(crate) fn most(&self, now: Instant) -> usize {
         self.sources.max(now) as usize
     }
 
-    /// Notes that `source` has failed.
+    /// Counts one more failure of `source`.
     pub(crate) fn failed(&self, source: IpAddr, now: Instant) {
         self.sources.add(prefix(source), now);
     }

@@ -1,4 +1,4 @@
-//! One TLS handshake, under a deadline.
+//! A TLS handshake of one connection, under a deadline.
 
 use std::io;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use tokio_rustls::server::TlsStream;
 use super::tls::{ALPN_H2, ALPN_HTTP1};
 use super::{AgreedProtocol, ListenerTls};
 
-/// A connection after its handshake.
+/// A connection after its handshake, with its certificate and protocol.
 pub(super) struct CompletedHandshake {
     pub(super) stream: TlsStream<TcpStream>,
     pub(super) peer_certificates: Option<Vec<CertificateDer<'static>>>,
     pub(super) protocol: AgreedProtocol,
 }
 
-/// By which of a socket's tls somebody came: whose TLS configuration, and so whose CA, the handshake used.
+/// The peer's role, which selects the TLS configuration and therefore the client CA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PeerRole {
     Callers,
     Agents,
 }
 
-/// Why there is no connection.
+/// The reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
     #[error("the socket cannot be used")]
@@ -50,7 +50,7 @@ pub(super) enum HandshakeError {
     Deadline(Duration),
 }
 
-/// Shakes hands on the runtime of the calling task.
+/// Does the handshake on the runtime of the calling task.
 pub(super) async fn accept(
     stream: TcpStream,
     tls: &ListenerTls,
@@ -74,8 +74,8 @@ pub(super) async fn accept(
 }
 
 impl PeerRole {
-    /// What a connection by this role speaks, of whose CA its certificate is. The role's own configuration offers nothing else;
-    /// this holds where somebody has mixed the two up.
+    /// The protocol of a connection in this role. The role's own configuration offers nothing else, so this
+    /// check matters only if the two configurations were confused.
     fn protocol_for(self, agreed: Option<&[u8]>) -> Result<AgreedProtocol, HandshakeError> {
         match (self, agreed) {
             (Self::Agents, Some(transport::tls::ALPN)) => Ok(AgreedProtocol::Tunnel),
@@ -87,7 +87,7 @@ impl PeerRole {
     }
 }
 
-/// The role for who says this, and its configuration: one role, before anything is agreed on.
+/// Selects the role and its TLS configuration by the ClientHello, before the handshake agrees on anything.
 fn config(
     tls: &ListenerTls,
     hello: &ClientHello<'_>,
@@ -106,7 +106,7 @@ fn config(
     }
 }
 
-/// The same socket, known to the runtime of the calling task: it was accepted on another one.
+/// Registers the socket with the runtime of the calling task, because another runtime has accepted it.
 fn registered_here(stream: TcpStream) -> io::Result<TcpStream> {
     // Small answers must not wait for the acknowledgement of earlier ones.
     stream.set_nodelay(true)?;

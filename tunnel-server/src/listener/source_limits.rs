@@ -1,8 +1,9 @@
-//! How much of a door each source takes before anybody knows who it is. Pure.
+//! Limits the connections of each source before its identity is known. Pure.
 //!
-//! A source is an address, or a network of IPv6: its owner has 2⁶⁴ addresses. Behind one there may be many who have nothing to do with
-//! each other, so nobody is locked out who can show a certificate: beyond a source's limits a connection is let into a lane in
-//! which it has to show one, and soon. Where the lane is full, whoever has had time enough makes place.
+//! A source is an IPv4 address or an IPv6 network, because the owner of an IPv6 network has 2⁶⁴ addresses.
+//! Many unrelated clients may share a source, so a client that can show a certificate is never locked out.
+//! Beyond a source's limits a connection enters the proving lane, in which it must soon show a certificate.
+//! If that lane is full, the oldest connection that has had enough time is displaced.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,34 +11,36 @@ use std::time::{Duration, Instant};
 
 use daemon::{Bucket, Rate};
 
-/// Handshakes of one source that have to come to a certificate, at once; beyond, the oldest makes place or the newest goes.
+/// Most handshakes of one source in the proving lane. Beyond this number the oldest is displaced, or the
+/// newest refused.
 pub(super) const PROVING_MAX: usize = 16;
 
-/// The same of a source of whose callers one has shown a certificate of late.
+/// The same limit for a source from which a certificate was shown recently.
 pub(super) const PROVING_TRUSTED_MAX: usize = 64;
 
-/// How long such a handshake may take at most.
+/// The longest time that a handshake in the proving lane may take.
 pub(super) const PROVING_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How long it may take in any case: some round trips of a bad link.
+/// A handshake in the proving lane has at least this time: some round trips of a bad link.
 const PROVING_TIME_MIN: Duration = Duration::from_millis(1_500);
 
-/// For how long a source is trusted because somebody there has shown a certificate.
+/// The time for which a certificate makes its source trusted.
 const TRUSTED_FOR: Duration = Duration::from_secs(600);
 
-/// Most sources that are by_prefix, twice as many as there are connections; beyond, one without a connection is forgotten.
+/// Most sources that are remembered, which is twice the number of connections. Beyond this number a source
+/// without a connection is forgotten.
 pub(super) const SOURCES_MAX: usize = 20_000;
 
-/// What one source may take.
+/// The limits of one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerSourceLimits {
-    /// Connections of callers who showed no certificate.
+    /// Most connections of callers who showed no certificate.
     pub connections: usize,
-    /// New connections, whoever they are of.
+    /// The rate of new connections, with or without a certificate.
     pub rate: Rate,
 }
 
-/// The sources that are by_prefix. `T` ends a handshake when it is dropped.
+/// The remembered sources. Dropping a `T` ends the handshake that it belongs to.
 #[derive(Debug)]
 pub(super) struct Sources<T> {
     limits: PerSourceLimits,
@@ -48,9 +51,9 @@ pub(super) struct Sources<T> {
 #[derive(Debug)]
 struct SourceState<T> {
     bucket: Bucket,
-    /// Those let in without more ado, as long as they show no certificate.
+    /// Connections outside the proving lane that have shown no certificate.
     open: usize,
-    /// Those that have to show one, the oldest first.
+    /// Handshakes in the proving lane, the oldest first.
     proving: VecDeque<PendingProof<T>>,
     trusted_until: Option<Instant>,
 }
@@ -62,7 +65,8 @@ struct PendingProof<T> {
     ends: T,
 }
 
-/// How a connection was let in, which [`Sources::left`] or [`Sources::certified`] is told once.
+/// The lane of one admitted connection. It is given back once, to [`Sources::released`] or
+/// [`Sources::certified`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SourceAdmission {
     pub(super) source: IpAddr,
@@ -75,17 +79,17 @@ enum Lane {
     Proving(u64),
 }
 
-/// What becomes of a connection that comes.
+/// The decision about a new connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SourceDecision<T> {
-    /// It is let in, maybe in the place of another, whose handshake ends.
+    /// The connection is admitted, perhaps in place of another, whose handshake ends.
     Granted(SourceAdmission, Option<T>),
-    /// It is not.
+    /// The connection is refused and must be closed.
     Refused,
 }
 
 impl SourceAdmission {
-    /// Whether it has to show a certificate.
+    /// Whether the connection must show a certificate.
     pub(super) fn must_show_certificate(self) -> bool {
         self.lane != Lane::Open
     }
@@ -96,7 +100,7 @@ impl<T> Sources<T> {
         Self { limits, by_prefix: HashMap::new(), admitted: 0 }
     }
 
-    /// One more connection from `address`; `ends` ends its handshake when it is dropped.
+    /// Admits or refuses one more connection from `address`. Dropping `ends` ends its handshake.
     pub(super) fn admit(&mut self, address: IpAddr, ends: T, now: Instant) -> SourceDecision<T> {
         let limits = self.limits;
         self.admitted += 1;
@@ -124,7 +128,7 @@ impl<T> Sources<T> {
         SourceDecision::Granted(SourceAdmission { source: prefix, lane: Lane::Proving(number) }, displaced)
     }
 
-    /// It has shown a certificate that was verified: from now on it takes nothing of its source.
+    /// Releases a connection that has shown a verified certificate, and trusts its source.
     pub(super) fn certified(&mut self, admission: SourceAdmission, now: Instant) {
         self.released(admission);
         if let Some(source) = self.by_prefix.get_mut(&admission.source) {
@@ -132,7 +136,7 @@ impl<T> Sources<T> {
         }
     }
 
-    /// It has ended, and has shown none.
+    /// Releases a connection that has ended without a certificate.
     pub(super) fn released(&mut self, admission: SourceAdmission) {
         let Some(source) = self.by_prefix.get_mut(&admission.source) else { return };
         match admission.lane {
@@ -142,12 +146,12 @@ impl<T> Sources<T> {
         }
     }
 
-    /// What the source has that has most connections without a certificate.
+    /// The most connections without a certificate that any source has.
     pub(super) fn busiest(&self) -> usize {
         self.by_prefix.values().map(|source| source.open).max().unwrap_or_default()
     }
 
-    /// Makes room for one more, if it is one more.
+    /// Makes room for one more source, unless this one is known.
     fn make_room(&mut self, prefix: IpAddr) {
         if self.by_prefix.len() < SOURCES_MAX || self.by_prefix.contains_key(&prefix) {
             return;
@@ -174,7 +178,8 @@ impl<T> SourceState<T> {
     }
 }
 
-/// One network of IPv6 is one source, and an address of IPv4 is one however it is written.
+/// The source of an address: the /64 network of an IPv6 address, or the IPv4 address, even if it is mapped to
+/// IPv6.
 pub(crate) fn prefix(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

@@ -1,4 +1,4 @@
-//! A Unix socket's file: in a folder that nobody else can change, of a mode for whom it is, and gone with its server.
+//! A Unix socket in a folder that only its owner can change. The socket's file is removed with its server.
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io::{self, ErrorKind};
@@ -10,38 +10,38 @@ use daemon::Failure;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-/// Who may come to a socket, as the file system sees it. The kernel says besides who came.
+/// The users that the file system lets connect. The kernel also reports the user of each connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketAccess {
-    /// This process's user, and root.
+    /// The user of this process, and root.
     Owner,
-    /// Whoever finds it: the one who listens asks who it is.
+    /// Every local user. The listener must check the user of each connection.
     Everybody,
 }
 
 /// Longest path: `sun_path` has 108 bytes, and one is its end (unix(7)).
 const PATH_BYTES_MAX: usize = 107;
 
-/// How long a server that has the socket may take to show it.
+/// The longest time to wait for another server to accept on the socket.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// A listening socket; its file is removed when this is dropped.
 pub struct LocalSocket {
-    /// Goes first: while somebody listens, no successor takes its place.
+    /// Dropped first: while the listener is open, no successor replaces the file.
     file: SocketFile,
-    /// Where they come.
+    /// The listener for new connections.
     pub listener: UnixListener,
-    /// As whom this process runs.
+    /// The user id of this process.
     pub owner: u32,
 }
 
-/// Removes the file if it is still ours: a successor may have put its own there.
+/// The socket's file. On drop it is removed if it is still ours, because a successor may have replaced it.
 struct SocketFile {
     path: PathBuf,
     identity: FileIdentity,
 }
 
-/// What tells a file from its successor under the same name; an inode's number alone may be used again.
+/// Distinguishes a file from its successor under the same name. The inode's number alone may be reused.
 #[derive(PartialEq, Eq)]
 struct FileIdentity {
     device: u64,
@@ -49,82 +49,83 @@ struct FileIdentity {
     changed: (i64, i64),
 }
 
-/// Why there is no socket, and which of them: the key in the configuration.
+/// The reason why a socket cannot be bound, with its configuration key.
 #[derive(Debug)]
 pub struct SocketError {
     key: &'static str,
     fault: SocketFault,
 }
 
-/// What is in the way of a socket.
+/// The fault of the path, its folder or the system.
 #[derive(Debug, thiserror::Error)]
 enum SocketFault {
-    /// The system has no room for such a path.
+    /// The path is longer than the system allows.
     #[error("{} is longer than {PATH_BYTES_MAX} bytes, name a shorter path", .0.display())]
     TooLong(PathBuf),
-    /// A path without a folder or a name.
+    /// The path has no folder or no file name.
     #[error("{} is not the path of a file", .0.display())]
     NotAPath(PathBuf),
-    /// The folder is something else.
+    /// The parent of the path is not a folder.
     #[error("{} is not a folder, name another path", .0.display())]
     NotAFolder(PathBuf),
-    /// Others may enter the folder.
+    /// Other users may enter or change the folder.
     #[error(
         "others may {} {shown} (mode {mode:03o}), run: chmod {wanted:o} {shown}, or name a path in a folder of its own",
         if *wanted == 0o700 { "enter" } else { "write into" },
         shown = folder.display()
     )]
     Open {
-        /// The folder.
+        /// The folder of the socket.
         folder: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the folder.
         mode: u32,
-        /// The most that they may be.
+        /// The widest permission bits that are allowed.
         wanted: u32,
     },
-    /// The folder is another user's, who could put another socket there.
+    /// The folder belongs to another user, who could put another socket there.
     #[error(
         "{} belongs to user id {uid} and this server runs as {owner}, name a path in a folder of its own",
         folder.display()
     )]
     Foreign {
-        /// The folder.
+        /// The folder of the socket.
         folder: PathBuf,
-        /// Whose it is.
+        /// The user id of the folder's owner.
         uid: u32,
-        /// As whom this process runs.
+        /// The user id of this process.
         owner: u32,
     },
-    /// Something that is no socket stands there.
+    /// The file at the path is not a socket.
     #[error("{} is there and is not a socket, move it away or name another path", .0.display())]
     NotASocket(PathBuf),
-    /// A server answers there.
+    /// Another server answers at the path.
     #[error(
         "another server answers at {}, stop it, or give each server a socket of its own",
         .0.display()
     )]
     Live(PathBuf),
-    /// The system refused.
+    /// The system refused an operation on the path.
     #[error(
         "cannot {act} {}; name a path that this user may write, or do without the socket",
         path.display()
     )]
     Io {
-        /// What was tried.
+        /// The operation that was tried.
         act: &'static str,
-        /// With what.
+        /// The path of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl LocalSocket {
-    /// Listens at `path`, which stands at `key` in the configuration. What a server that was killed has left there is replaced.
+    /// Listens at `path`. `key` is the configuration key of the path. A socket that a killed server has left
+    /// behind is replaced.
     ///
     /// # Errors
     ///
-    /// [`SocketError`], which says what is in the way.
+    /// [`SocketError`], whose message says what to do.
     pub async fn bind(key: &'static str, path: &Path, access: SocketAccess) -> Result<Self, SocketError> {
         Self::try_bind(path, access).await.map_err(|fault| SocketError { key, fault })
     }
@@ -150,7 +151,7 @@ impl LocalSocket {
         Ok(Self { file, listener, owner })
     }
 
-    /// Where it is.
+    /// The path of the socket's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.file.path
@@ -175,7 +176,8 @@ impl Drop for SocketFile {
 }
 
 impl SocketAccess {
-    /// The folder's mode where it is made, and the most that it may have: nobody else puts another socket in the place of ours.
+    /// The mode of a new folder, and the widest mode of an existing one. Other users can therefore not
+    /// replace the socket.
     fn folder_mode(self) -> u32 {
         match self {
             Self::Owner => 0o700,
@@ -183,7 +185,7 @@ impl SocketAccess {
         }
     }
 
-    /// The socket's mode.
+    /// The mode of the socket's file.
     fn socket_mode(self) -> u32 {
         match self {
             Self::Owner => 0o600,
@@ -192,7 +194,7 @@ impl SocketAccess {
     }
 }
 
-/// Whether a folder of this owner and mode keeps those from the socket in it who are not to access it.
+/// Checks that a folder with this owner and mode keeps out the users that may not access the socket.
 fn check_folder(
     folder: &Path,
     access: SocketAccess,
@@ -227,7 +229,8 @@ fn make_folder(folder: &Path, access: SocketAccess) -> Result<(), SocketFault> {
     }
 }
 
-/// Takes away the socket of a server that is gone; one that answers, and what is no socket, stays.
+/// Removes the socket of a server that has ended. A socket that answers, and a file that is not a socket,
+/// stay.
 async fn clear(path: &Path) -> Result<(), SocketFault> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

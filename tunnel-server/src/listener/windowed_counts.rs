@@ -1,16 +1,16 @@
-//! How often each of many has done something of late, of no more of them than are remembered.
+//! Counts events by key within a time window, for a bounded number of keys.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What each has done since its window began.
+/// The number of events of each key since its window began.
 #[derive(Debug)]
 pub(crate) struct WindowedCounts<K> {
-    /// How long what was done counts.
+    /// The length of a window; older events do not count.
     window: Duration,
-    /// Of how many it is capacity; beyond, the one whose window began first is forgotten.
+    /// Most keys that are remembered. Beyond this number the key whose window began first is forgotten.
     capacity: usize,
     windows: Mutex<HashMap<K, Window>>,
 }
@@ -22,18 +22,18 @@ struct Window {
 }
 
 impl<K: Eq + Hash + Clone> WindowedCounts<K> {
-    /// Nobody has done anything yet.
+    /// Creates an empty set of counts.
     pub(crate) fn new(window: Duration, capacity: usize) -> Self {
         Self { window, capacity, windows: Mutex::default() }
     }
 
-    /// How often it has done it.
+    /// The number of events of `key` within its window.
     pub(crate) fn count(&self, key: &K, now: Instant) -> u32 {
         let windows = self.lock();
         windows.get(key).filter(|window| self.is_current(window, now)).map_or(0, |window| window.count)
     }
 
-    /// How often the one has that did it most.
+    /// The number of events of the key that has most.
     pub(crate) fn max(&self, now: Instant) -> u32 {
         let windows = self.lock();
         windows
@@ -44,7 +44,7 @@ impl<K: Eq + Hash + Clone> WindowedCounts<K> {
             .unwrap_or(0)
     }
 
-    /// Notes that it has done it.
+    /// Counts one more event of `key`.
     pub(crate) fn add(&self, key: K, now: Instant) {
         let mut windows = self.lock();
         if !windows.contains_key(&key) && windows.len() >= self.capacity {

@@ -1,4 +1,4 @@
-//! What a cluster's agents advertise, which is remembered while they are away.
+//! The endpoints that a cluster's agents advertise. They are remembered while the agents are away.
 
 use std::sync::PoisonError;
 
@@ -10,12 +10,13 @@ use proto::greeting::Advertised;
 use super::{RegisteredTunnel, Registry};
 use crate::directory::{CLUSTERS_MAX, Directory};
 
-/// What agents of clusters that are away advertised last.
+/// The endpoints that were advertised last, by cluster, for clusters that are away.
 #[derive(Default)]
 pub(super) struct LastAdvertised(DashMap<ClusterId, Vec<String>>);
 
 impl LastAdvertised {
-    /// Keeps what the last agent of a cluster said, of no more clusters than are known.
+    /// Stores the endpoints of the cluster's last tunnel. The number of entries stays within the number of
+    /// known clusters.
     pub(super) fn keep(&self, cluster: &ClusterId, left: &RegisteredTunnel, directory: &Directory) {
         let Advertised { endpoints, .. } = left.advertised();
         // Who has said nothing had perhaps no time to.
@@ -30,15 +31,15 @@ impl LastAdvertised {
 }
 
 impl RegisteredTunnel {
-    /// What its agent advertises now.
+    /// A copy of what the tunnel's agent advertises now.
     pub(super) fn advertised(&self) -> Advertised {
         self.advertised.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Registry {
-    /// Whether an agent of `cluster` advertises `target`; while none is here or those that are say nothing, whether the last that did
-    /// has. `None`, where nothing is known of it since this server started.
+    /// Whether an agent of `cluster` advertises `target`. While no connected agent advertises anything, the
+    /// last known endpoints of the cluster decide. `None` if nothing is known since this server started.
     #[must_use]
     pub fn advertised(&self, cluster: &ClusterId, target: &Target) -> Option<bool> {
         let tunnels = self.0.by_cluster.get(cluster);
@@ -53,7 +54,7 @@ impl Registry {
     }
 }
 
-/// Whether one of the endpoints is `target`, or has it.
+/// Whether one of the endpoints equals or contains `target`.
 pub(super) fn has(endpoints: &[String], target: &Target) -> bool {
     endpoints.iter().any(|entry| entry.parse().is_ok_and(|entry: TargetEntry| entry.has(target)))
 }

@@ -1,7 +1,8 @@
-//! Whether anybody still stands behind the tunnels of an agent that greets as another process.
+//! Detects whether an earlier process of an agent is still alive when the agent greets as a new process.
 //!
-//! An agent that was killed and started again leaves tunnels behind that look alive for a while. Where they answer, two
-//! processes use one certificate at the same time: a copied key, or two agents that were given the same one.
+//! An agent that was killed and restarted leaves tunnels behind that look alive for a while. If such a tunnel
+//! still answers, two processes use one certificate at the same time: the key was copied, or two agents were
+//! given the same certificate.
 
 use std::time::Duration;
 
@@ -13,30 +14,31 @@ use transport::Tunnel;
 use super::Registration;
 use crate::config::CopiedKey;
 
-/// An earlier tunnel that is not heard for so long is given up; for three round trips, where those take longer.
+/// An earlier tunnel that was silent for this long is given up, or for three round trips if those take
+/// longer.
 pub const PROBATION: Duration = Duration::from_millis(1_500);
 
-/// Not counted: what a process has sent before its end and this server has not looked at yet.
+/// Answers within this time do not count, because the earlier process may have sent them before it ended.
 const STRAGGLERS: Duration = Duration::from_millis(500);
 
-/// How often it is asked for an answer, and looked whether one was heard.
+/// The interval at which an answer is requested and looked for.
 const NUDGE_EVERY: Duration = Duration::from_millis(100);
 
-/// What became of a probation.
+/// The result of a check for duplicate processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a tunnel that is refused is to be closed"]
 pub enum DuplicateCheck {
-    /// Nobody stands behind the earlier tunnels, which were closed, or they stop by themselves.
+    /// The earlier tunnels did not answer and were closed, or they are draining by themselves.
     NoDuplicate,
-    /// An earlier process answers, and this one is to go.
+    /// An earlier process answers, so the new tunnel must be closed.
     NewRefused,
-    /// An earlier process answered, and had to go.
+    /// An earlier process answered, and its tunnels were closed in favour of the new one.
     OldReplaced,
 }
 
 impl Registration {
-    /// Finds out whether an earlier process of this tunnel's agent still answers. If none does, its tunnels are closed as
-    /// lost, so that what waits on them ends or goes on elsewhere, and this tunnel takes exchanges from then on.
+    /// Checks whether an earlier process of this tunnel's agent still answers. If none does, its tunnels are
+    /// closed as lost, so that their exchanges end or move, and this tunnel receives exchanges from then on.
     pub async fn check_duplicates(&self) -> DuplicateCheck {
         self.close_superseded();
         let earlier = self.live_earlier_tunnels();
@@ -59,7 +61,7 @@ impl Registration {
         DuplicateCheck::NoDuplicate
     }
 
-    /// Two processes use one certificate: both are marked, and one goes.
+    /// Marks both processes that share a certificate, and closes one of them as configured.
     fn resolve_duplicate(&self, earlier: &[Tunnel]) -> DuplicateCheck {
         if let Some(mut tunnels) = self.registry.0.by_cluster.get_mut(&self.cluster) {
             tunnels.mark_key_copied(self.ticket);
@@ -76,14 +78,14 @@ impl Registration {
         }
     }
 
-    /// Has this tunnel take exchanges in place of those before it, which are closed.
+    /// Lets this tunnel receive exchanges in place of the `earlier` ones, and closes those.
     fn take_over(&self, earlier: &[Tunnel], code: CloseCode) {
         // In this order: what waits on an earlier tunnel finds this one.
         self.end_probation();
         earlier.iter().filter(|old| !old.is_draining()).for_each(|old| old.close(code));
     }
 
-    /// The tunnels of earlier processes that could be alive and do not stop.
+    /// The tunnels of earlier processes that may be alive and do not drain.
     fn live_earlier_tunnels(&self) -> Vec<Tunnel> {
         let tunnels = self.registry.0.by_cluster.get(&self.cluster);
         let earlier =

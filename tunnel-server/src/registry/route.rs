@@ -1,4 +1,4 @@
-//! The way to a cluster: found now, or waited for.
+//! Finds a route to a cluster, at once or after a wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,70 +19,70 @@ use super::tunnels::TunnelEntry;
 use super::wait_queue::{WaitOutcome, WaitQueue};
 use super::{RegisteredTunnel, Registry, advertised, candidate};
 
-/// Before work moves away from a tunnel that is only silent, another tunnel of the cluster has been live for so long: a
-/// link that comes and goes does not drive work from one tunnel to the other and back.
+/// Another tunnel must have been live for this long before work moves to it from a silent tunnel. A link that
+/// flaps therefore does not move work back and forth.
 pub const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// How long an answer is waited for from the tunnels that could be taken: longer than it takes a tunnel that does not answer to
-/// become suspect, idle or not, so that nothing goes to a dead one because it was not yet known to be.
+/// The longest wait for an answer from the usable tunnels. It exceeds the time after which a dead tunnel
+/// becomes suspect, idle or not, so that nothing is sent to a tunnel that is dead but not yet known to be.
 const ANSWER_MAX: Duration = HEARTBEAT_IDLE.saturating_mul(2);
 
-/// After which time it is first looked whether an answer came, and how long at most from one look to the next.
+/// The first wait between two looks for an answer, and the longest one.
 const POLL_FIRST: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(160);
 
-/// When a look is due that nothing else brings about: never, in effect.
+/// The deadline of a wait that only a change may end: in effect never.
 const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
 
-/// The way to a cluster: a tunnel, and the home on which its exchanges run.
+/// A route to a cluster: a tunnel, and the runtime on which its exchanges run.
 #[derive(Clone)]
 pub struct Route {
-    /// The tunnel's number, which no other tunnel of this process ever bears.
+    /// The tunnel's number, which is unique within this process.
     pub number: u64,
-    /// Whose it is.
+    /// The identity of the tunnel's agent.
     pub agent: AgentId,
-    /// The tunnel.
+    /// The tunnel that carries the exchange.
     pub tunnel: Tunnel,
-    /// Where its exchanges run.
+    /// The runtime on which the tunnel's exchanges run.
     pub home: Home,
     live: Arc<LiveSince>,
     advertised: Arc<Mutex<Advertised>>,
 }
 
-/// Since when a tunnel has been live without a break; `None` while it is not.
+/// The time since which a tunnel has been live without a break. `None` while it is not live.
 pub(super) type LiveSince = watch::Sender<Option<Instant>>;
 
-/// Why there is no way to a cluster.
+/// The reason why there is no route to a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
-    /// No agent of it has ever greeted this server.
+    /// No agent of this cluster has ever connected to this server.
     #[error("cluster {0} was never seen")]
     NeverSeen(ClusterId),
-    /// It was seen before; now its agents are away, or nothing is heard from them.
+    /// The cluster was seen before, but its agents are away or silent now.
     #[error("cluster {cluster} is not connected and was last heard of at {}", in_utc(*last_seen))]
     Away {
-        /// Which.
+        /// The cluster that was asked for.
         cluster: ClusterId,
-        /// When it was last heard of, as far as this server remembers. Whole seconds after a restart.
+        /// The time of the last sign of life that this server knows. Whole seconds after a restart.
         last_seen: SystemTime,
     },
-    /// It is away, and no place is left in which to wait for it.
+    /// The cluster is away, and its wait queue is full.
     #[error("cluster {0} is not connected, and as many requests wait for it as may")]
     QueueFull(ClusterId),
 }
 
 impl Registry {
-    /// The best way to a cluster now: through a live tunnel, near and idle.
+    /// The best route to a cluster now, through a live tunnel with a short round trip and little work.
     #[must_use]
     pub fn route(&self, cluster: &ClusterId) -> Option<Route> {
         self.0.by_cluster.get(cluster)?.best(candidate).map(route)
     }
 
-    /// The best way to a cluster. While there is none, waits until `until` for a tunnel that is live again or new, in one
-    /// of `queue`. Cancel-safe; whoever gives up waiting leaves nothing behind.
+    /// The best route to a cluster. If there is none, waits in `queue` until `until` for a tunnel that
+    /// becomes live. Cancel-safe: dropping the future leaves the queue.
     ///
     /// # Errors
-    /// `RouteError`: at once where the cluster was never seen or no place is left, else at `until`.
+    /// `RouteError`: at once if the cluster was never seen or the queue is full, else at `until`.
     pub async fn route_within(
         &self,
         cluster: &ClusterId,
@@ -106,9 +106,9 @@ impl Registry {
         Err(RouteError::Away { cluster: cluster.clone(), last_seen: self.last_seen(cluster) })
     }
 
-    /// The way through the live tunnel that answers first, for what is sent again, which is not done often: a tunnel whose
-    /// agent died a moment ago looks like any other. Whoever comes meanwhile is asked as well. `None` where no tunnel is left
-    /// that could be taken, or none has answered in time. Cancel-safe.
+    /// The route through the live tunnel that answers first. It is for requests that are sent a second time,
+    /// because a tunnel whose agent has just died looks like any other. Tunnels that open meanwhile are asked
+    /// too. `None` if no usable tunnel is left, or none answers in time. Cancel-safe.
     pub async fn answering_route(&self, cluster: &ClusterId) -> Option<Route> {
         // How much was heard of each tunnel when it was asked, by its number.
         let mut asked = HashMap::new();
@@ -135,7 +135,7 @@ impl Registry {
     }
 
     /// Resolves when `route`'s tunnel is silent or gone while another tunnel of its cluster has been live for
-    /// [`STABLE_AFTER`], so that what may be repeated is better repeated there. Cancel-safe.
+    /// [`STABLE_AFTER`]. A repeatable request is then better repeated there. Cancel-safe.
     pub async fn stable_elsewhere(&self, cluster: &ClusterId, route: &Route) {
         let mut live = route.live.subscribe();
         loop {
@@ -153,8 +153,9 @@ impl Registry {
         }
     }
 
-    /// Resolves when the process behind `route`'s tunnel stops while another one of its cluster takes exchanges, so that what
-    /// would be cut off at the end of its drain, and may be repeated, is better repeated there. Cancel-safe.
+    /// Resolves when the process behind `route`'s tunnel drains while another process of its cluster takes
+    /// exchanges. A repeatable request, which the end of the drain would cut off, is then better repeated
+    /// there. Cancel-safe.
     pub async fn successor_ready(&self, cluster: &ClusterId, route: &Route) {
         let mut live = route.live.subscribe();
         // The registry keeps the sender as long as the route does.
@@ -166,7 +167,7 @@ impl Registry {
         while self.0.waiters.wait_for(cluster, Instant::now() + UNBOUNDED, look).await.is_none() {}
     }
 
-    /// When a tunnel of the cluster was last heard of: at most a heartbeat ago where one is live.
+    /// The time of the last sign of life from the cluster, at most a heartbeat ago while a tunnel is live.
     fn last_seen(&self, cluster: &ClusterId) -> SystemTime {
         let remembered = self.0.directory.last_seen(cluster).unwrap_or(SystemTime::UNIX_EPOCH);
         let heard = self.0.by_cluster.get(cluster).and_then(|tunnels| {
@@ -176,7 +177,8 @@ impl Registry {
         heard.map_or(remembered, |heard| heard.max(remembered))
     }
 
-    /// When a tunnel of the cluster will have been, or had been, live for [`STABLE_AFTER`], if one is live.
+    /// The time at which a live tunnel of the cluster counts as stable, which may have passed. `None` if no
+    /// tunnel is live.
     fn stable_at(&self, cluster: &ClusterId) -> Option<Instant> {
         let tunnels = self.0.by_cluster.get(cluster)?;
         let since = tunnels.usable(candidate).filter_map(|entry| *entry.tunnel.live.borrow()).min();
@@ -184,7 +186,7 @@ impl Registry {
     }
 }
 
-/// A time as RFC 3339 writes it.
+/// Formats a time as RFC 3339 does, in UTC.
 fn in_utc(time: SystemTime) -> String {
     let time = OffsetDateTime::from(time);
     let (year, month, day) = time.to_calendar_date();
@@ -213,7 +215,7 @@ impl Route {
     }
 }
 
-/// When something was last heard through a tunnel.
+/// The time at which the tunnel last received anything.
 pub(super) fn last_heard(tunnel: &Tunnel) -> SystemTime {
     SystemTime::now().checked_sub(tunnel.silence()).unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -1,4 +1,4 @@
-//! The tunnels of one cluster, and which of them serves best.
+//! The tunnels of one cluster, and the choice of the best one for an exchange.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use transport::Carrier;
 
 use super::TUNNELS_PER_CLUSTER_MAX;
 
-/// Round trips are compared in steps of this: what is less is the noise of one machine.
+/// Round trips are compared in steps of this size. Smaller differences are the noise of one machine.
 const RTT_STEP: Duration = Duration::from_millis(2);
 
-/// A tunnel over QUIC has to live so long before it takes over from one over HTTP/2 of the same process: a path may carry a
-/// handshake over UDP and nothing after it.
+/// A QUIC tunnel must be live for this long before it replaces an HTTP/2 tunnel of the same process. Some
+/// paths pass a handshake over UDP and nothing after it.
 const TRUSTED_AFTER: Duration = Duration::from_secs(5);
 
-/// One tunnel.
+/// One registered tunnel, with its place in the order of registrations.
 #[derive(Clone)]
 pub(super) struct TunnelEntry<T> {
     pub(super) ticket: u64,
@@ -27,27 +27,27 @@ pub(super) struct TunnelEntry<T> {
     pub(super) boot: BootNonce,
     pub(super) since: SystemTime,
     pub(super) tunnel: T,
-    /// When it was last last_chosen, in turns of its tunnels.
+    /// The turn in which this tunnel was last chosen.
     pub(super) last_chosen: Arc<AtomicU64>,
-    /// It takes nothing until it is known that nobody stands behind the tunnels of earlier processes of its agent.
+    /// The tunnel receives nothing until the check for earlier processes of its agent is over.
     pub(super) on_probation: bool,
-    /// Another process uses its agent's certificate at the same time, and answers.
+    /// Another live process uses the same agent certificate at the same time.
     pub(super) key_copied: bool,
 }
 
-/// How a tunnel does, as far as the choice is concerned.
+/// The state of a tunnel as far as the choice between tunnels needs it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) health: Health,
     pub(super) draining: bool,
     pub(super) carrier: Carrier,
-    /// For how long it has been live.
+    /// The time for which the tunnel has been live without a break.
     pub(super) live_for: Duration,
     pub(super) min_rtt: Duration,
     pub(super) streams: u32,
 }
 
-/// In the order in which they came.
+/// The tunnels of a cluster in the order of their registration.
 pub(super) struct ClusterTunnels<T> {
     entries: Vec<TunnelEntry<T>>,
     turn: AtomicU64,
@@ -60,7 +60,7 @@ impl<T> Default for ClusterTunnels<T> {
 }
 
 impl Candidate {
-    /// What one more exchange would find: everybody in front of it, at every round trip's min_rtt.
+    /// The relative cost of one more exchange: the exchanges ahead of it, weighted by the round-trip time.
     fn cost(self) -> u64 {
         let steps = self.min_rtt.as_nanos() / RTT_STEP.as_nanos() + 1;
         (u64::from(self.streams) + 1).saturating_mul(u64::try_from(steps).unwrap_or(u64::MAX))
@@ -68,7 +68,7 @@ impl Candidate {
 }
 
 impl Candidate {
-    /// Whether new exchanges come on this and not on another tunnel of the same process, because of what carries them.
+    /// Whether this carrier takes new exchanges rather than `other`, which is a tunnel of the same process.
     fn is_preferred_over(self, other: &Self) -> bool {
         match (self.carrier, other.carrier) {
             (Carrier::Quic, Carrier::Http2) => self.has_returned_after(other),
@@ -77,8 +77,8 @@ impl Candidate {
         }
     }
 
-    /// Whether QUIC works again since HTTP/2 came in its place. An agent dials HTTP/2 where QUIC does not work for it; that
-    /// this side still hears it says only that one direction passes.
+    /// Whether QUIC works again since HTTP/2 replaced it. An agent dials HTTP/2 when QUIC fails for it. If
+    /// this side still receives QUIC packets, that only shows that one direction works.
     fn has_returned_after(self, http2: &Self) -> bool {
         self.live_for >= TRUSTED_AFTER && self.live_for <= http2.live_for
     }
@@ -99,7 +99,8 @@ impl<T> ClusterTunnels<T> {
         self.entries.iter_mut().find(|entry| entry.ticket == ticket)
     }
 
-    /// Enters a tunnel, unless there are too many; on probation, if there are some of an earlier process of its agent.
+    /// Inserts a tunnel unless there are too many. It is on probation if its agent has tunnels of an earlier
+    /// process.
     pub(super) fn insert(&mut self, mut entry: TunnelEntry<T>) -> Result<(), ()> {
         if self.entries.len() >= TUNNELS_PER_CLUSTER_MAX {
             return Err(());
@@ -109,15 +110,15 @@ impl<T> ClusterTunnels<T> {
         Ok(())
     }
 
-    /// Takes the tunnel with this ticket off, and no other, however alike they are.
+    /// Removes the tunnel with this ticket and no other, even if another one is of the same agent.
     pub(super) fn remove(&mut self, ticket: u64) -> Option<TunnelEntry<T>> {
         let position = self.entries.iter().position(|entry| entry.ticket == ticket)?;
         Some(self.entries.remove(position))
     }
 
-    /// The tunnel for the next exchange: of those that are usable the one with the least work for its min_rtt, and
-    /// among equals the one whose turn it is. A tunnel that has silently died finishes nothing, so that its streams pile
-    /// up and turn others away from it.
+    /// Chooses the tunnel for the next exchange: the usable one of least cost, and among equals the one that
+    /// was chosen longest ago. A tunnel that has silently died completes nothing, so its streams pile up and
+    /// make it expensive.
     pub(super) fn best(&self, candidate: impl Fn(&T) -> Candidate) -> Option<&TunnelEntry<T>> {
         let rank = |entry: &&TunnelEntry<T>| {
             (candidate(&entry.tunnel).cost(), entry.last_chosen.load(Ordering::Relaxed))
@@ -127,8 +128,8 @@ impl<T> ClusterTunnels<T> {
         Some(best)
     }
 
-    /// The tunnels that take new exchanges: live ones that do not drain and behind which somebody stands. Where a process
-    /// has both, QUIC and not HTTP/2, unless QUIC has yet to show that it lasts.
+    /// The tunnels that may take new exchanges: live, not draining, and not on probation. If a process has
+    /// both carriers, its QUIC tunnel is used once it has proved to last, and its HTTP/2 tunnel until then.
     pub(super) fn usable(
         &self,
         candidate: impl Fn(&T) -> Candidate,
@@ -145,13 +146,13 @@ impl<T> ClusterTunnels<T> {
         })
     }
 
-    /// Ends a tunnel's probation.
+    /// Ends a tunnel's probation, so that it takes exchanges.
     pub(super) fn end_probation(&mut self, ticket: u64) {
         let entry = self.entries.iter_mut().find(|entry| entry.ticket == ticket);
         entry.into_iter().for_each(|entry| entry.on_probation = false);
     }
 
-    /// Notes that two processes use one certificate: that of this tunnel, and an earlier one.
+    /// Marks this tunnel and those of earlier processes: they share one certificate.
     pub(super) fn mark_key_copied(&mut self, ticket: u64) {
         let Some(newer) = self.entries.iter().position(|entry| entry.ticket == ticket) else { return };
         for at in 0..self.entries.len() {
@@ -159,7 +160,7 @@ impl<T> ClusterTunnels<T> {
         }
     }
 
-    /// The tunnels of earlier processes of the agent that has opened this one.
+    /// The tunnels that earlier processes of the same agent have opened.
     pub(super) fn of_earlier_processes(&self, ticket: u64) -> impl Iterator<Item = &T> {
         let newer = self.entries.iter().find(move |entry| entry.ticket == ticket);
         newer.into_iter().flat_map(|newer| {
@@ -168,16 +169,16 @@ impl<T> ClusterTunnels<T> {
         })
     }
 
-    /// Whether another process takes exchanges while that of the tunnel with this ticket takes none: it stops, then, where
-    /// its tunnel drains. Where it still takes some, the drain is one of this tunnel alone, because another carrier has taken
-    /// its place.
+    /// Whether another process takes exchanges while the process of this tunnel takes none and is therefore
+    /// stopping. If the process still takes exchanges, only this tunnel drains, because another carrier
+    /// replaces it.
     pub(super) fn has_successor(&self, ticket: u64, candidate: impl Fn(&T) -> Candidate) -> bool {
         let Some(leaving) = self.entries.iter().find(|entry| entry.ticket == ticket) else { return false };
         let mut usable = self.usable(candidate).peekable();
         usable.peek().is_some() && !usable.any(|entry| entry.is_same_process(leaving))
     }
 
-    /// The tunnels of processes whose agent has greeted again as another process since.
+    /// The tunnels whose agent has since greeted as another process.
     pub(super) fn superseded(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().filter(|entry| self.is_superseded(entry)).map(|entry| &entry.tunnel)
     }
@@ -188,7 +189,8 @@ impl<T> ClusterTunnels<T> {
     }
 }
 
-/// Whether `later` is the tunnel of a later process of the same agent. Further tunnels of one process supersede nothing.
+/// Whether `later` belongs to a later process of the same agent. Further tunnels of one process supersede
+/// nothing.
 fn supersedes<T>(later: &TunnelEntry<T>, earlier: &TunnelEntry<T>) -> bool {
     later.agent == earlier.agent && later.boot != earlier.boot && later.ticket > earlier.ticket
 }

@@ -1,24 +1,24 @@
-//! WaitQueue in which requests wait for a cluster: so many for one cluster, and so many in all.
+//! Limits how many requests wait for clusters that are away, for each cluster and in total.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proto::ClusterId;
 
-/// WaitQueue that are free or waiting. Clones are the same queue.
+/// A bounded queue of waiting requests. Clones share one queue.
 #[derive(Debug, Clone)]
 pub struct WaitQueue(Arc<SharedWaitQueue>);
 
-/// How waits have outcomes since the queue were made.
+/// The outcomes of all waits since the queue was created.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct WaitOutcomes {
-    /// The cluster came back.
+    /// The cluster came back, and the request was served.
     pub served: u64,
-    /// It did not, in time.
+    /// The cluster did not come back in time.
     pub gave_up: u64,
-    /// Whoever waited had no more use for it.
+    /// The caller hung up while it waited.
     pub hung_up: u64,
-    /// There was no place to wait in.
+    /// The queue was full, so the request did not wait.
     pub turned_away: u64,
 }
 
@@ -29,7 +29,7 @@ struct SharedWaitQueue {
     waiting: Mutex<WaitCounts>,
 }
 
-/// Clusters of which no place is taken are not in it.
+/// The number of waiting requests. Clusters that nobody waits for have no entry.
 #[derive(Debug, Default)]
 struct WaitCounts {
     by_cluster: HashMap<ClusterId, usize>,
@@ -37,14 +37,14 @@ struct WaitCounts {
     outcomes: WaitOutcomes,
 }
 
-/// How a wait ends.
+/// The outcome of one wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitOutcome {
     Served,
     GaveUp,
 }
 
-/// One place, until it is dropped. Who waits in it has hung up unless another outcome is told.
+/// One position in the queue, until it is dropped. Without another outcome the caller has hung up.
 #[derive(Debug)]
 #[must_use = "the place is free again when this is dropped"]
 pub(super) struct WaitSlot {
@@ -54,31 +54,31 @@ pub(super) struct WaitSlot {
 }
 
 impl WaitQueue {
-    /// So many queue for each cluster, and so many in all.
+    /// Creates a queue with a limit for each cluster and a total limit.
     #[must_use]
     pub fn new(per_cluster: usize, total: usize) -> Self {
         Self(Arc::new(SharedWaitQueue { per_cluster, total, waiting: Mutex::default() }))
     }
 
-    /// WaitQueue that are taken now, of all clusters.
+    /// The number of requests that wait now, for all clusters.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.lock().total
     }
 
-    /// Most queue that are taken at once, of all clusters.
+    /// The most requests that may wait at once, for all clusters.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.0.total
     }
 
-    /// How waits have outcomes so far.
+    /// The outcomes of waits until now.
     #[must_use]
     pub fn outcomes(&self) -> WaitOutcomes {
         self.lock().outcomes
     }
 
-    /// A place for one more that waits for `cluster`; `None` where none is left.
+    /// Enters the queue for `cluster`. `None` if the cluster's limit or the total limit is reached.
     pub(super) fn enter(&self, cluster: &ClusterId) -> Option<WaitSlot> {
         let mut waiting = self.lock();
         let of_cluster = waiting.by_cluster.get(cluster).copied().unwrap_or(0);
@@ -98,7 +98,7 @@ impl WaitQueue {
 }
 
 impl WaitSlot {
-    /// The place is free again, because the wait has outcomes so.
+    /// Leaves the queue with this outcome.
     pub(super) fn finish(mut self, outcome: WaitOutcome) {
         self.outcome = Some(outcome);
     }

@@ -1,4 +1,4 @@
-//! Who waits for something of a cluster to change, and is told when it has.
+//! Notifies the tasks that wait for a change of a cluster.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use proto::ClusterId;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// The bells of the clusters for which somebody waits; no others have one.
+/// The notifiers of clusters for which tasks wait. Other clusters have no entry.
 #[derive(Debug, Default)]
 pub(super) struct Waiters(DashMap<ClusterId, Arc<Notify>>);
 
-/// One who waits.
+/// One waiting task, which removes an unused notifier on drop.
 struct Waiter<'a> {
     waiters: &'a Waiters,
     cluster: &'a ClusterId,
@@ -19,7 +19,7 @@ struct Waiter<'a> {
 }
 
 impl Waiters {
-    /// Tells everybody who waits for `cluster` to look again. Called behind the change.
+    /// Wakes every task that waits for `cluster`. It must be called after the change.
     pub(super) fn changed(&self, cluster: &ClusterId) {
         let notify = self.0.get(cluster).map(|notify| Arc::clone(&notify));
         if let Some(notify) = notify {
@@ -27,7 +27,8 @@ impl Waiters {
         }
     }
 
-    /// What `look` finds now or after a change of `cluster`; `None` where it has found nothing by `until`. Cancel-safe.
+    /// Returns what `look` finds, now or after a change of `cluster`. `None` if it has found nothing by
+    /// `until`. Cancel-safe.
     pub(super) async fn wait_for<T>(
         &self,
         cluster: &ClusterId,
@@ -50,7 +51,7 @@ impl Waiters {
         }
     }
 
-    /// For how many clusters somebody waits.
+    /// The number of clusters for which tasks wait.
     #[cfg(test)]
     fn len(&self) -> usize {
         self.0.len()

@@ -1,4 +1,4 @@
-//! What a policy's file says at the start, and when it changes.
+//! Tests of the policy file at the start and after changes.
 
 use std::fs;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const HEAD: &str = "apiVersion: tombolo.dev/v1alpha1\nkind: Policy\n";
 const RULE: &str = "effect: Allow, subjects: [{ method: token, user: alice }], clusters: { names: ['*'] }, mode: kube-api, \
                     actions: [{ verbs: [get], nonResourceURLs: ['*'] }]";
 
-/// Files are reread at every ten seconds, should the system be out of inotify instances.
+/// The file is read at least every ten seconds, even if the system has no inotify instance left.
 const SOON: Duration = Duration::from_secs(40);
 
 #[test]

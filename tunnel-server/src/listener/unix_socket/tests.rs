@@ -1,4 +1,4 @@
-//! Folders and files that are taken, and those that are not.
+//! Tests of folders and files that are accepted, and of those that are refused.
 
 use super::*;
 

@@ -43,17 +43,17 @@ mod scrape;
 
 use entry_points::EntryPoints;
 
-/// What this program is called.
+/// The name and version of this program, for metrics and logs.
 pub const PRODUCT: Product =
     Product { name: "tunnel-server", metrics_prefix: "tombolo_server", version: env!("CARGO_PKG_VERSION") };
 
 /// The file in the state directory that holds the endpoint's keys.
 const KEYS_FILE: &str = "endpoint.keys";
 
-/// What of this host is changed while a server runs with this configuration, as `ip` would do it. Blocks.
+/// The changes that a server with this configuration would make to this host, as `ip` commands. Blocks.
 ///
 /// # Errors
-/// [`Failure`]: it would not start, because a range has no address left for a cluster.
+/// [`Failure`] if the server would not start, because a range has no address left for a cluster.
 pub fn changes(config: Config) -> Result<String, Failure> {
     match config.vip {
         Some(vip) => vip::dry_run(vip, &config.state_dir),
@@ -61,12 +61,12 @@ pub fn changes(config: Config) -> Result<String, Failure> {
     }
 }
 
-/// A server that has all its ports.
+/// A server that has bound all its ports.
 pub struct BoundServer {
     probes: BoundProbes,
     starting: NotReady,
     listener: Listener,
-    /// The agents' TCP door, where it is not at the callers' address.
+    /// The agents' TCP listener, unless it shares the callers' address.
     agents: Option<Listener>,
     endpoint: Endpoint,
     gateway: Gateway,
@@ -75,28 +75,28 @@ pub struct BoundServer {
     policy: (Policy, PolicyFile),
     log: Log,
     admin: Option<Admin>,
-    /// Where agents enroll, if they do.
+    /// The enrollment service and its listener, if configured.
     enrollment: Option<(Listener, Enrollment)>,
     entry_points: EntryPoints,
-    /// Where callers with dial tokens come, if they may.
+    /// The proxy for callers with dial tokens, if configured.
     proxy: Option<(Listener, DialProxy)>,
-    /// The same by SOCKS5.
+    /// The SOCKS5 listener of the same proxy, if configured.
     socks: Option<(SocksListener, DialProxy)>,
 }
 
-/// The addresses that were bound.
+/// The addresses that the server has bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// Where callers come, TCP.
+    /// The address for callers, TCP.
     pub gateway: SocketAddr,
-    /// Where agents come, UDP and TCP.
+    /// The address for agents, UDP and TCP.
     pub tunnel: SocketAddr,
-    /// Where `/livez`, `/readyz` and `/metrics` answer, TCP.
+    /// The address of `/livez`, `/readyz` and `/metrics`, TCP.
     pub probes: SocketAddr,
 }
 
 impl BoundServer {
-    /// Opens the state directory and binds every port. Serves nobody yet.
+    /// Opens the state directory and binds every port, but serves nobody yet.
     ///
     /// # Errors
     /// [`Failure`], whose cause names what is wrong and what to do.
@@ -177,7 +177,7 @@ impl BoundServer {
         Ok(bound)
     }
 
-    /// Last of all ports: it tells of the others.
+    /// Binds the admin API, after all other ports, because it reports their addresses.
     async fn admin(
         &self,
         doors: admin::Doors,
@@ -191,10 +191,10 @@ impl BoundServer {
         Ok(Admin::bind(doors, Subject { about, registry, directory, log }).await?)
     }
 
-    /// The addresses that were bound.
+    /// The addresses that the server has bound.
     ///
     /// # Errors
-    /// Where the system does not tell.
+    /// An I/O error if the system does not report them.
     pub fn addresses(&self) -> std::io::Result<Addresses> {
         Ok(Addresses {
             gateway: self.listener.address(),
@@ -203,10 +203,10 @@ impl BoundServer {
         })
     }
 
-    /// Serves until the drain has begun; what is open then is the scope's.
+    /// Serves until the drain begins. The scope owns what is still open then.
     ///
     /// # Errors
-    /// Where the directory of clusters cannot be kept.
+    /// [`Failure`] if the directory of clusters cannot be saved.
     pub async fn run(self, scope: Scope) -> Result<(), Failure> {
         let addresses = self.addresses().map_err(Failure::could_not_go_on)?;
         let Addresses { gateway: callers, tunnel: agents, probes } = addresses;
@@ -253,7 +253,7 @@ impl BoundServer {
     }
 }
 
-/// Who serves what comes by TCP.
+/// Serves the TCP connections of callers and of agents.
 #[derive(Clone)]
 struct ConnectionHandlers {
     gateway: Gateway,
@@ -279,8 +279,8 @@ impl ConnectionHandlers {
     }
 }
 
-/// The callers' TCP door and the agents': one socket where they have one address, else two. Agents come by TCP to the port
-/// to which they come by UDP.
+/// Binds the TCP listeners of callers and of agents. They share one socket if their addresses are the same.
+/// Agents use the same port over TCP as over UDP.
 fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<Listener>), Failure> {
     let tunnel = endpoint.address().map_err(Failure::could_not_go_on)?;
     let agents = transport::tls::over_tcp(config.tunnel_material()).map_err(Failure::misconfigured)?;
@@ -307,7 +307,7 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
     Ok((callers, Some(Listener::bind("tunnel.listen", tunnel, agents, limits)?)))
 }
 
-/// Where the admin API is to be asked: the port is taken here, the socket last of all.
+/// Prepares the listeners of the admin API. The port is bound here, the socket after everything else.
 fn admin_doors(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failure> {
     let remote = config.admin.tcp.take().map(|tcp| {
         let (given, rules) = watch::channel(Arc::new(tcp.rules.clone()));
@@ -317,7 +317,8 @@ fn admin_doors(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failu
     Ok(admin::Doors { socket: config.admin.socket.take(), remote: remote.transpose()? })
 }
 
-/// The door at which agents enroll, which shows the root as well: all that a newcomer knows of it is its pin.
+/// Binds the enrollment service. Its certificate chain includes the root, because a new agent knows only the
+/// root's pin.
 fn bind_enrollment(
     door: config::Enrollment,
     config: &Config,
@@ -337,7 +338,7 @@ fn bind_enrollment(
     Ok(((listener, Enrollment::new(directory.clone(), signer, terms, verifier, log.clone())), site))
 }
 
-/// The door for callers with dial tokens.
+/// Binds the TLS listener for callers with dial tokens.
 fn proxy_listener(door: config::Proxy) -> Result<Listener, Failure> {
     let config::Proxy { listen, certificate } = door;
     metrics::certificates("proxy", &certificate.chain[..certificate.chain.len().min(1)]);
@@ -353,7 +354,7 @@ fn first_policy(config: &Config) -> Result<(Policy, PolicyFile), Failure> {
     Ok((policy, file))
 }
 
-/// Who decides about callers' requests; takes what holds for some clusters out of the configuration.
+/// Builds the access control of callers' requests. It takes the clusters' rules out of the configuration.
 fn admission(
     config: &mut Config,
     policy: &Policy,
@@ -382,7 +383,7 @@ fn admission(
     })
 }
 
-/// Notes when each certificate ends; they are read once, at the start.
+/// Records the expiry of each certificate in metrics. They are read once, at the start.
 fn note_certificates(config: &Config) {
     metrics::certificates("server", &config.certificate.chain[..config.certificate.chain.len().min(1)]);
     metrics::certificates("agent_ca", &config.tunnel.agent_roots);
@@ -394,7 +395,7 @@ fn note_certificates(config: &Config) {
     }
 }
 
-/// The endpoint's keys: those of the last run, so that agents notice a restart at once, or new ones.
+/// The endpoint's keys. Those of the last run are used again, so that agents notice a restart at once.
 fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
     match state.read(KEYS_FILE, EndpointKeys::BYTES as u64)? {
         Some(bytes) => EndpointKeys::from_bytes(&bytes).map_err(Failure::misconfigured),
@@ -406,7 +407,7 @@ fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
     }
 }
 
-/// The trust bundle that agents are given, now and whenever its file has changed.
+/// The trust bundle for agents, now and after each change of its file.
 fn follow_bundle(config: &Config, scope: &Scope) -> watch::Receiver<Arc<[u8]>> {
     let (given, taken) = watch::channel(Arc::from(config.trust_bundle.as_slice()));
     if let Some(path) = config.trust_bundle_file.clone() {
@@ -416,7 +417,7 @@ fn follow_bundle(config: &Config, scope: &Scope) -> watch::Receiver<Arc<[u8]>> {
     taken
 }
 
-/// What this process says of itself to agents, but for the trust bundle, which may be another by then.
+/// This process as agents see it. Its trust bundle is left empty here, because it may change later.
 fn host(server_id: String, keys: &EndpointKeys) -> Result<Host, Failure> {
     let mut boot = [0; 16];
     aws_lc_rs::rand::fill(&mut boot).map_err(Failure::could_not_go_on)?;
@@ -424,7 +425,8 @@ fn host(server_id: String, keys: &EndpointKeys) -> Result<Host, Failure> {
     Ok(Host { server_id, software, boot: BootNonce(boot), keys_mark: keys.mark(), trust_bundle: Vec::new() })
 }
 
-/// A server's number in connection IDs, drawn from its name, so that nobody has to hand numbers out.
+/// A server's number in connection IDs. It is derived from the server's name, so that nobody has to assign
+/// numbers.
 fn number(server_id: &str) -> ServerNumber {
     let digest = digest::digest(&digest::SHA256, server_id.as_bytes());
     ServerNumber(u16::from_be_bytes([digest.as_ref()[0], digest.as_ref()[1]]))
@@ -437,7 +439,8 @@ fn not_bound(error: EndpointError) -> Failure {
     }
 }
 
-/// Drivers of a carrier serve the work and are none: a drain does not wait for them.
+/// Spawns carriers' drivers as background tasks. A drain does not wait for them, because they only serve
+/// other work.
 struct BackgroundSpawner(Scope);
 
 impl transport::Spawn for BackgroundSpawner {

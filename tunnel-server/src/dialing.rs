@@ -1,8 +1,9 @@
-//! Connects callers to targets at the edge, by whatever door they came: whether they may, through which tunnel, and then the bytes.
+//! Connects callers to targets at the edge, for every entry point: checks permission, picks a tunnel and
+//! relays the bytes.
 //!
-//! A target counts where three agree: the server's store lets its cluster advertise it, the agent of the tunnel advertises
-//! it, and the agent's own list, which is asked last and by the agent itself, lets it be dialed. What an agent says can only
-//! narrow what the store says.
+//! Three lists must agree on a target. The server's store lets its cluster advertise it. The tunnel's agent
+//! advertises it. The agent's own list, which the agent checks last, lets it be dialed. An agent's statements
+//! can only narrow what the store allows.
 
 pub(crate) mod admit;
 pub(crate) mod by_source;
@@ -40,38 +41,39 @@ pub use by_source::EntryPointError;
 pub use error::DialError;
 pub(crate) use resolve_cluster::TargetScope;
 
-/// An agent answers whether it is connected within this time. Longer than what it gives a name and a target together.
+/// The longest wait for the agent's reply to a dial. It exceeds the time that the agent gives to name
+/// resolution and connecting together.
 pub const REPLY_MAX: Duration = Duration::from_secs(15);
 
-/// How often a tunnel is chosen for one dial.
+/// The most tunnels that are tried for one dial.
 const ROUTES_MAX: usize = 3;
 
-/// Bytes that a connection holds in each direction.
+/// The buffer of a relayed connection in each direction, in bytes.
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// Dialer for the doors. Clones are the same.
+/// Dials targets for all entry points. Clones share one dialer.
 #[derive(Clone)]
 pub struct Dialer(Arc<DialerParts>);
 
-/// What dialer are made of.
+/// The dependencies of a [`Dialer`].
 pub(crate) struct DialerParts {
     pub(crate) registry: Registry,
     pub(crate) policy: Policy,
     pub(crate) delegation: Delegation,
-    /// What goes on.
+    /// The table of running exchanges.
     pub(crate) table: Table,
     pub(crate) recorder: Recorder,
     pub(crate) stalls: Stalls,
-    /// How much each caller and each cluster may have.
+    /// The limits of each caller and each cluster.
     pub(crate) limiter: Limiter,
-    /// In which dialer wait for clusters that are away.
+    /// The queue of dials that wait for clusters that are away.
     pub(crate) wait_queue: WaitQueue,
-    /// For how long.
+    /// The longest wait for a cluster that is away.
     pub(crate) park_timeout: Duration,
     pub(crate) scope: Scope,
 }
 
-/// A stream at whose other end is a target.
+/// A stream whose other end is connected to a target.
 pub(crate) struct TargetStream {
     route: Route,
     stream: Observed,
@@ -92,11 +94,13 @@ impl Dialer {
         &self.0.limiter
     }
 
-    /// Whether `caller` may be connected to `target`, in the cluster that it says or in the one that is meant, with its place among all
-    /// that goes on. Policy is asked before the store: who may not reach a cluster learns nothing of it.
+    /// Permits `caller` to be connected to `target`, and enters the exchange in the table. If `scope` is not
+    /// one cluster, the one that has the target is found first. Policy is checked before the store, so that
+    /// callers without rights learn nothing about a cluster.
     ///
     /// # Errors
-    /// It may not, or the cluster may not advertise it, or it is not to be told which cluster is meant.
+    /// [`DialError`] if the caller may not dial the target, the cluster may not advertise it, or several
+    /// clusters have it.
     pub(crate) async fn permit(
         &self,
         caller: &Caller,
@@ -123,10 +127,11 @@ impl Dialer {
         Ok((permit, live))
     }
 
-    /// Connects, through a tunnel that is there or comes in time. Ends where the exchange may not go on.
+    /// Connects to the target, through a tunnel that is live or becomes live in time. Stops if the exchange
+    /// is terminated.
     ///
     /// # Errors
-    /// There is no tunnel, or the agent does not connect.
+    /// [`DialError`] if there is no tunnel, or the agent does not connect.
     pub(crate) async fn connect(
         &self,
         recorded: &Recorded<Dial>,
@@ -181,7 +186,7 @@ impl Dialer {
     }
 }
 
-/// The address that the agent was connected to, if it was, by what it has said, if anything.
+/// The address to which the agent has connected, or the error that its reply or its silence means.
 fn dial_outcome(
     cluster: &ClusterId,
     target: &Target,
@@ -201,8 +206,9 @@ fn dial_outcome(
 }
 
 impl TargetStream {
-    /// Moves bytes between `caller`, once it is there, and the target, on the tunnel's home, until both directions have ended,
-    /// each on its own, or one breaks: then neither side takes it for an end. `held` is held until then.
+    /// Relays bytes between `caller`, once it is ready, and the target. It runs on the tunnel's home until
+    /// each direction has ended or one of them breaks. A break is never passed on as a clean end. `guards`
+    /// are held until then.
     pub(crate) fn relay<C, E>(
         self,
         caller: impl Future<Output = Result<C, E>> + Send + 'static,

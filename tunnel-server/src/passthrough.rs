@@ -1,7 +1,7 @@
-//! The service at which TLS passes through untouched, to the API server that its server name says.
+//! Passes TLS through untouched, to the API server that the ClientHello's server name selects.
 //!
-//! What somebody proves is proved inside TLS, to the API server. Here it is only known from where they come: so whoever comes is
-//! one principal, the way in itself, and only networks that are named may come at all.
+//! The caller authenticates to the API server inside TLS. This server knows only the source address. All
+//! callers are therefore one principal, the entry point itself, and only configured networks may connect.
 
 mod client_hello;
 mod refusal;
@@ -28,10 +28,10 @@ use client_hello::BufferedHello;
 
 pub use refusal::{PassthroughRefusal, TlsAlert};
 
-/// A whole ClientHello arrives within this time.
+/// The longest wait for a complete ClientHello.
 const HELLO_MAX: Duration = Duration::from_secs(10);
 
-/// A bound port at which nobody is answered yet.
+/// A bound port that does not accept yet.
 pub struct PassthroughListener {
     listener: TcpListener,
     address: SocketAddr,
@@ -39,7 +39,7 @@ pub struct PassthroughListener {
     servers: BTreeMap<String, Site>,
 }
 
-/// What connections have in common.
+/// The state that all connections share.
 struct PassthroughService {
     entry_point: SourceEntryPoint,
     servers: BTreeMap<String, Site>,
@@ -48,10 +48,10 @@ struct PassthroughService {
 }
 
 impl PassthroughListener {
-    /// Takes the port.
+    /// Binds the configured port.
     ///
     /// # Errors
-    /// [`Failure`]: it is taken.
+    /// [`Failure`] if the port is taken.
     pub async fn bind(config: config::Passthrough) -> Result<Self, Failure> {
         let config::Passthrough { way: entry_point, listen, servers } = config;
         let listener = listen::tcp("passthrough.listen", listen).await?;
@@ -67,18 +67,18 @@ impl PassthroughListener {
         })
     }
 
-    /// Where it is.
+    /// The address that is bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How much of its limits is used, also while it runs.
+    /// Reports the use of the entry point's limits, also while it runs.
     pub fn usage(&self) -> impl Fn() -> [LimitUsage; 2] + Send + Sync + 'static {
         self.entry_point.usage()
     }
 
-    /// Serves whoever may come, until the drain. What is connected then goes on.
+    /// Serves connections until the drain. Connections that are open then continue.
     pub async fn run(self, dialer: Dialer, scope: Scope) {
         let Self { listener, entry_point, servers, .. } = self;
         let service = Arc::new(PassthroughService { entry_point, servers, dialer, scope: scope.clone() });
@@ -136,7 +136,7 @@ impl PassthroughService {
     }
 }
 
-/// Says why in TLS, where there is somebody who speaks it.
+/// Sends the alert of a refusal, unless the client does not speak TLS.
 async fn send_alert(stream: &mut TcpStream, refusal: &PassthroughRefusal) {
     if let Some(alert) = refusal.alert() {
         // Who has gone needs no answer.

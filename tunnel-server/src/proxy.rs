@@ -1,7 +1,8 @@
-//! The door for callers without a certificate, who have a dial token: they are connected to targets, and nothing else.
+//! The proxy for callers with a dial token and no certificate. It connects them to targets and does nothing
+//! else.
 //!
-//! Two ways in, HTTP CONNECT by TLS and SOCKS5, differ in how they ask and how they are answered. Who asks, for which cluster
-//! and whether they may is decided here, for both.
+//! HTTP CONNECT over TLS and SOCKS5 differ only in how a caller asks and is answered. Authentication, cluster
+//! and permission are decided here, for both.
 
 mod connect;
 mod refusal;
@@ -31,7 +32,7 @@ pub use connect::LIMITS;
 pub use refusal::ProxyRefusal;
 pub use socks::SocksListener;
 
-/// The proxy. Clones are the same one.
+/// The proxy for dial tokens. Clones share one proxy.
 #[derive(Clone)]
 pub struct DialProxy(Arc<SharedProxy>);
 
@@ -44,25 +45,25 @@ struct SharedProxy {
     scope: Scope,
 }
 
-/// What somebody wants, as they say it.
+/// A request to the proxy, as the caller wrote it.
 struct ProxyRequest<'a> {
-    /// The way in, as the audit log calls it.
+    /// The name of the entry point in the audit log.
     listener: &'static str,
     from: SocketAddr,
     user: &'a str,
     token: &'a str,
-    /// `HOST:PORT`.
+    /// The target as `HOST:PORT`, not yet parsed.
     target: &'a str,
 }
 
-/// A target that somebody is connected to, with what that takes of limits.
+/// A connected target, and the guards of the limits that it uses.
 struct ServedConnection {
     connected: TargetStream,
     guards: (LimitGuard, Active),
 }
 
 impl DialProxy {
-    /// A door for owners of `directory`'s dial tokens.
+    /// Creates a proxy for the owners of `directory`'s dial tokens.
     #[must_use]
     pub fn new(directory: Directory, dialer: Dialer, scope: Scope) -> Self {
         let failures_max = dialer.limiter().limits().source.failed_logins;
@@ -71,7 +72,7 @@ impl DialProxy {
         Self(Arc::new(SharedProxy { directory, dialer, failures, failures_max, exchanges, scope }))
     }
 
-    /// Connects who asks to the target, or says why not. Cancel-safe: dropped, it leaves nothing behind.
+    /// Connects the caller to its target, or refuses. Cancel-safe: dropping the future undoes everything.
     async fn serve(&self, request: &ProxyRequest<'_>) -> Result<ServedConnection, ProxyRefusal> {
         let served = admit::with_metrics(&self.0.exchanges, self.admit(request)).await;
         served.map(|((connected, guard), active)| ServedConnection { connected, guards: (guard, active) })
@@ -84,8 +85,8 @@ impl DialProxy {
         self.0.dialer.admit(&request, self.permit(&caller, scope, target)).await
     }
 
-    /// Who asks, and for what their token is. A token is looked at however often others of the same source have failed: that
-    /// costs one hash, and nobody guesses it.
+    /// Authenticates the caller by its token. A token is checked even if its source has failed too often:
+    /// that costs one hash, and a token cannot be guessed.
     fn authenticate(&self, request: &ProxyRequest<'_>) -> Result<(Caller, TargetScope), ProxyRefusal> {
         let bearer: Option<DialBearer> = request.token.parse().ok();
         let now = SystemTime::now();
@@ -108,7 +109,7 @@ impl DialProxy {
         }
     }
 
-    /// Somebody whose credential is none.
+    /// Counts a failed login and makes its refusal.
     fn reject_unauthenticated(&self, from: IpAddr, why: Why) -> ProxyRefusal {
         let SharedProxy { dialer, failures, failures_max, .. } = &*self.0;
         let (source, now) = (from.to_canonical(), Instant::now());
@@ -120,7 +121,7 @@ impl DialProxy {
         ProxyRefusal::NotAuthenticated
     }
 
-    /// What is asked for, if it may be.
+    /// Parses the target and permits the dial.
     async fn permit(
         &self,
         caller: &Caller,
@@ -132,7 +133,7 @@ impl DialProxy {
     }
 }
 
-/// Where the targets of a token are: in its one cluster, or wherever that is to be told.
+/// The clusters and networks in which the token's targets may be.
 fn target_scope(token: &DialToken) -> TargetScope {
     let (mut clusters, networks) = (token.cluster_ids(), token.network_names());
     match (clusters.pop(), clusters.is_empty() && networks.is_empty()) {

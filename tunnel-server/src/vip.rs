@@ -1,8 +1,8 @@
-//! The service by clusters' own addresses: this host has them, and whoever may come to one is connected to the cluster that it means to
-//! them.
+//! Virtual addresses of clusters: this host has them, and connects each client to the cluster that the
+//! address stands for.
 //!
-//! What somebody proves is proved to the API server, inside TLS of which nobody here knows anything. Where two clusters have one
-//! address, it is from where somebody comes that says which is meant, and nobody can come from both.
+//! Clients authenticate to the API server inside TLS, which this server cannot read. If two clusters share an
+//! address, the client's source network decides, and no source may select both.
 
 mod assigned;
 mod interface;
@@ -31,7 +31,7 @@ pub use assigned::dry_run;
 pub use interface::InterfaceError;
 pub use publishing::{HostNamespace, LIST_BYTES_MAX, SYNC_GAP, SYNC_INTERVAL};
 
-/// An interface with its addresses, and ports at which nobody is answered yet.
+/// An interface with its addresses, and bound ports that do not accept yet.
 pub struct VipListener {
     listeners: Vec<VipSocket>,
     ways: Vec<Arc<SourceEntryPoint>>,
@@ -42,30 +42,31 @@ pub struct VipListener {
 struct VipSocket {
     socket: TcpListener,
     address: SocketAddr,
-    /// To no two of which one comes from one place.
+    /// The clusters behind this address. No source is allowed by two of them.
     routes: Vec<Arc<AddressRoute>>,
 }
 
-/// Where an address leads those who come by one way.
+/// The target of an address, for clients of one entry point.
 struct AddressRoute {
     way: Arc<SourceEntryPoint>,
     site: Site,
 }
 
-/// What connections have in common.
+/// The state that all connections share.
 struct VipService {
     dialer: Dialer,
     scope: Scope,
-    /// As long as anything goes on.
+    /// Keeps the interface as long as any connection is open.
     _interface: Interface,
 }
 
 impl VipListener {
-    /// Has `directory` give clusters of ranges their addresses, which are to be Services in `published` if that is given; makes the
-    /// interface, and takes its ports.
+    /// Assigns addresses to clusters of ranges by `directory`, makes the interface, and binds the ports. With
+    /// `published` the addresses also become Services in that namespace.
     ///
     /// # Errors
-    /// [`Failure`] with [`crate::directory::NotHandedOut`] or [`InterfaceError`], or a port is taken. Then there is no interface.
+    /// [`Failure`] with [`crate::directory::NotHandedOut`] or [`InterfaceError`], or because a port is taken.
+    /// No interface is left behind.
     pub async fn bind(
         mut config: config::Vip,
         directory: &Directory,
@@ -94,7 +95,7 @@ impl VipListener {
         Ok(Self { listeners, ways, interface, publisher })
     }
 
-    /// How much of its limits is used, also while it runs: of the way in that has most.
+    /// Reports the use of the limits, also while it runs. The busiest entry point counts.
     pub fn usage(&self) -> impl Fn() -> Vec<LimitUsage> + Send + Sync + 'static {
         let ways: Vec<_> = self.ways.iter().map(|way| way.usage()).collect();
         move || {
@@ -106,7 +107,7 @@ impl VipListener {
         }
     }
 
-    /// Serves whoever may come, until the drain. What is connected then goes on, and the interface with it.
+    /// Serves connections until the drain. Connections that are open then continue, and keep the interface.
     pub fn run(self, dialer: Dialer, scope: &Scope) {
         let Self { listeners, interface, publisher, .. } = self;
         let service = Arc::new(VipService { dialer, scope: scope.clone(), _interface: interface });
@@ -120,7 +121,7 @@ impl VipListener {
 }
 
 impl fmt::Display for config::Vip {
-    /// What is changed of this host, as `ip` would do it.
+    /// Writes the changes to this host as `ip` commands.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { interface, ways, .. } = self;
         writeln!(f, "# as long as the server runs:")?;

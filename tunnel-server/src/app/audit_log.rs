@@ -1,4 +1,4 @@
-//! The audit log: opened before anything is served, and closed after the last.
+//! The audit log, which opens before the server serves and closes after the last exchange.
 
 use std::future::pending;
 
@@ -9,10 +9,11 @@ use daemon::{Failure, Readiness, Scope, StateDir};
 const CHAIN_KEY_FILE: &str = "audit-chain.key";
 const SIGNING_KEY_FILE: &str = "audit-signing.key";
 
-/// The part of readiness that tells of the log.
+/// The name of the log's part of readiness.
 const PART: &str = "audit";
 
-/// Opens the log, with the keys of the last run or new ones. While it cannot be written, the server is not ready.
+/// Opens the log, with the keys of the last run or new ones. While it cannot be written, the server is not
+/// ready.
 pub(super) fn open(
     settings: Option<&Settings>,
     state: &StateDir,
@@ -47,7 +48,7 @@ pub(super) fn open(
     Ok(log)
 }
 
-/// Readiness as the log is, as long as the server runs.
+/// Keeps readiness in step with the log as long as the server runs.
 async fn follow(log: Log, readiness: Readiness) {
     loop {
         log.becomes(true).await;

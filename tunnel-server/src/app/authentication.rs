@@ -1,4 +1,4 @@
-//! Builds the ways in which callers prove who they are, and whom else to ask whether they may.
+//! Builds the configured methods of authentication, and the delegation of authorization.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::identity::review::Reviewer;
 use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, TokenBook, Ways};
 use crate::metrics::ReloadedFile;
 
-/// The ways that are configured; the keys of issuers are kept fresh within `scope`.
+/// Builds the configured methods. Tasks in `scope` keep the keys of issuers fresh.
 pub(super) fn authenticator(
     trust_domain: String,
     ways: &config::Authentication,
@@ -34,7 +34,7 @@ pub(super) fn authenticator(
     Ok(Authenticator::new(trust_domain, ways))
 }
 
-/// The tokens of a file, which is read again within `scope` whenever it may have changed.
+/// The static tokens of a file, which is reloaded within `scope` whenever it may have changed.
 fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> {
     let prefixes = prefixes(&way.prefixes);
     let tokens = StaticTokens::parse(&way.contents, prefixes).map_err(|error| way.refused(error))?;
@@ -68,7 +68,7 @@ fn reviewer(way: &config::TokenReview, scope: &Scope) -> Result<Reviewer, Failur
     Reviewer::new(&way.name, api, &way.audiences, prefixes, scope.clone()).map_err(Failure::could_not_go_on)
 }
 
-/// Whom else to ask whether callers may, if anybody is configured.
+/// The cluster that is asked about callers' requests, if one is configured.
 pub(super) fn delegation(config: &Config, scope: &Scope) -> Result<Delegation, Failure> {
     let Some(host) = &config.delegation else { return Ok(Delegation::default()) };
     let reviewer = config.gateway.authentication.token_review.as_ref();
@@ -76,7 +76,7 @@ pub(super) fn delegation(config: &Config, scope: &Scope) -> Result<Delegation, F
     Ok(Delegation::new(host_api(host)?, is_reviewer, scope.clone()))
 }
 
-/// Whom the configuration names to be asked.
+/// A client for the API server of a host cluster.
 pub(super) fn host_api(host: &config::HostCluster) -> Result<Arc<HostApi>, Failure> {
     Ok(Arc::new(HostApi::new(host.server.clone(), host.token_file.clone(), trusting(&host.roots)?)))
 }
@@ -85,7 +85,7 @@ fn prefixes(config::Prefixes { username, groups }: &config::Prefixes) -> Prefixe
     Prefixes { username: username.clone(), groups: groups.clone() }
 }
 
-/// TLS towards somebody whom these roots vouch for, and nobody else's.
+/// A TLS client configuration that trusts these roots and no others.
 fn trusting(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, Failure> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.iter().cloned());

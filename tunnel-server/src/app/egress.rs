@@ -1,4 +1,4 @@
-//! The listeners for the egress of API servers: each is for one of them and one cluster.
+//! The entry points for API servers' egress. Each serves one API server, and leads to one cluster.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::listener::{
     AcceptedConnection, Listener, ListenerLimits, ListenerTls, PeerStream, accept_loop, tls,
 };
 
-/// A bound listener.
+/// A bound listener and the cluster that it leads to.
 pub(super) struct EgressListener {
     route: EgressRoute,
     socket: EgressSocket,
 }
 
-/// Where it leads.
+/// The cluster that an egress listener leads to, and its limit on connections.
 #[derive(Clone)]
 struct EgressRoute {
     name: Arc<str>,
@@ -37,10 +37,11 @@ enum EgressSocket {
 }
 
 impl EgressListener {
-    /// Takes its port or its socket, at which the server shows `pair` unless another certificate is configured.
+    /// Binds the port or the socket. The server shows `pair` unless the entry point has a certificate of its
+    /// own.
     ///
     /// # Errors
-    /// [`Failure`]: it is taken, or a certificate is of no use.
+    /// [`Failure`] if the port is taken or a certificate cannot be used.
     pub(super) async fn bind(egress: Egress, pair: &CertifiedPair) -> Result<Self, Failure> {
         let Egress { name, cluster, connections, door } = egress;
         let route = EgressRoute { name: name.into(), cluster, places: Places::new(connections) };
@@ -61,12 +62,12 @@ impl EgressListener {
         Ok(Self { route, socket })
     }
 
-    /// The connections that it may have.
+    /// The slots for connections of this listener.
     pub(super) fn slots(&self) -> Places {
         self.route.places.clone()
     }
 
-    /// Serves whoever comes, by tasks of `scope`, until the drain.
+    /// Serves connections in tasks of `scope` until the drain.
     pub(super) fn run(self, gateway: Gateway, log: Log, scope: &Scope) {
         let Self { route, socket } = self;
         let (name, cluster) = (Arc::clone(&route.name), route.cluster.clone());
@@ -87,12 +88,12 @@ impl EgressListener {
 }
 
 impl EgressRoute {
-    /// The way in that a principal of it has come by.
+    /// The entry point, for a principal that was identified at it.
     fn entry_point(&self, principal: Authenticated) -> WayIn {
         WayIn { principal, cluster: self.cluster.clone(), places: self.places.clone() }
     }
 
-    /// Notes that somebody may not come.
+    /// Logs that a client was refused at this entry point.
     fn refused(&self, from: impl std::fmt::Display, why: &NotOfWayIn) {
         debug!(name = &*self.name, %from, %why, "somebody may not come by an API server's way in");
     }
@@ -132,7 +133,7 @@ async fn serve(
     drop(permit);
 }
 
-/// Accepts until the drain.
+/// Accepts connections from the socket until the drain.
 async fn accept(
     socket: LocalSocket,
     uids: Arc<[u32]>,
@@ -178,7 +179,7 @@ async fn serve_local(stream: UnixStream, uids: &[u32], route: EgressRoute, gatew
     }
 }
 
-/// Whether a process of that user may open whatever this one may.
+/// Whether a process of that user may open every file that this one may.
 fn is_ours(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

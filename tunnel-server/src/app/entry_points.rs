@@ -1,4 +1,5 @@
-//! The listeners in at which nobody proves who they are to a method of the callers' config: egress, passthrough, and clusters' addresses.
+//! The entry points beside the gateway's own listener: egress, passthrough, and virtual addresses of
+//! clusters.
 
 use audit::Log;
 use daemon::{Failure, Scope};
@@ -12,21 +13,21 @@ use crate::limits::LimitUsage;
 use crate::passthrough::PassthroughListener;
 use crate::vip::{HostNamespace, VipListener};
 
-/// Those that are configured, bound.
+/// The entry points that are configured, bound.
 pub(super) struct EntryPoints {
-    /// Where the egress of API servers comes.
+    /// The entry points for the egress of API servers.
     egress: Vec<egress::EgressListener>,
-    /// Where TLS passes through, if it does.
+    /// The passthrough of TLS, if it is configured.
     passthrough: Option<PassthroughListener>,
-    /// Where clusters' own addresses are this host's, if they are.
+    /// The virtual addresses of clusters, if they are configured.
     vip: Option<VipListener>,
 }
 
 impl EntryPoints {
-    /// Takes their ports, and what they are out of the configuration.
+    /// Binds the configured entry points. It takes their parts out of the configuration.
     ///
     /// # Errors
-    /// [`Failure`]: one cannot be had.
+    /// [`Failure`] if one of them cannot be bound.
     pub(super) async fn bind(config: &mut Config, directory: &Directory) -> Result<Self, Failure> {
         let mut egress = Vec::new();
         for listener in std::mem::take(&mut config.egress) {
@@ -48,7 +49,8 @@ impl EntryPoints {
         Ok(Self { egress, passthrough, vip })
     }
 
-    /// How much of their limits is used, also while they run: of several of one kind the one that has most is told of.
+    /// Reports the use of the entry points' limits, also while they run. Of several entry points of one kind
+    /// the busiest counts.
     pub(super) fn usage(&self) -> impl Fn() -> Vec<LimitUsage> + Send + Sync + 'static {
         let egress: Vec<_> = self.egress.iter().map(egress::EgressListener::slots).collect();
         let passthrough = self.passthrough.as_ref().map(PassthroughListener::usage);
@@ -63,7 +65,7 @@ impl EntryPoints {
         }
     }
 
-    /// Serves whoever comes, until the drain.
+    /// Serves connections until the drain.
     pub(super) fn run(self, gateway: &Gateway, log: &Log, scope: &Scope) {
         for listener in self.egress {
             listener.run(gateway.clone(), log.clone(), scope);

@@ -1,4 +1,5 @@
-//! Files that are read again whenever they may have changed; what is no good changes nothing, and the last good one stays.
+//! Reloads files when they may have changed. An invalid file changes nothing, and the last valid one stays in
+//! force.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use trust::bundle::{Anchors, BundleError, TrustBundle};
 use crate::config::{self, AdminRules};
 use crate::metrics::{self, ReloadedFile};
 
-/// Has `take` look at the file at `path` whenever something else is found there than `contents`, and then whenever that
-/// changes. What it says of a file that it does not take is for the log.
+/// Calls `take` with the bytes of the file at `path` whenever they differ from `contents`, and then after
+/// each change. An error of `take` is logged.
 pub(super) async fn follow(
     file: ReloadedFile,
     path: PathBuf,
@@ -48,8 +49,8 @@ pub(super) async fn follow(
     }
 }
 
-/// The same for the trust bundle that agents are given: the next one must be one that whoever has the present one takes, so
-/// that none of them is left behind.
+/// Reloads the trust bundle for agents. A new bundle must be acceptable to agents that have the current one,
+/// so that none is left behind.
 pub(super) async fn follow_bundle(
     path: PathBuf,
     domain: String,
@@ -68,7 +69,7 @@ pub(super) async fn follow_bundle(
     follow(ReloadedFile::TrustBundle, path, contents, read, take).await;
 }
 
-/// The same for what the configuration's own file says of administrators: the rest of it takes a restart.
+/// Reloads the administrators from the configuration file. Its other parts need a restart.
 pub(super) async fn follow_admins(path: PathBuf, given: watch::Sender<Arc<AdminRules>>) {
     let (contents, at) = (read_config(&path).unwrap_or_default(), path.clone());
     let take = move |bytes: Vec<u8>| {
@@ -87,7 +88,7 @@ fn read_config(path: &Path) -> Result<Vec<u8>, KeyError> {
     Ok(text.into_bytes())
 }
 
-/// Whether an agent that has the bundle `held` takes `next`.
+/// Whether an agent that has the bundle `held` accepts `next`.
 fn succeeds(held: &[u8], next: &[u8], domain: &str) -> Result<(), BundleError> {
     let held = TrustBundle::look(held)?;
     let domain = domain.parse().unwrap_or_else(|_| held.domain().clone());

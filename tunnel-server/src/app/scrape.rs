@@ -1,4 +1,4 @@
-//! What the server is asked at each scrape: what merely is, and is counted by nobody.
+//! Metrics that are read from the server's state at each scrape.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::listener::{CounterValues, Counters, Listener};
 use crate::metrics::{ClusterConnectivity, ClusterGauges};
 use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, WaitQueue};
 
-/// Has `metrics` ask at each scrape.
+/// Registers the readings of all scrapes but those of the admin API.
 pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: DoorLimits, links: Links) {
     metrics.ask(move |lines| links.tell(lines, Instant::now()));
     let (registry, gauges) = (bound.registry.clone(), ClusterGauges::default());
@@ -46,7 +46,7 @@ pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: DoorLimit
     metrics.ask(move |lines| write_buffers(lines, buffers));
 }
 
-/// Has `metrics` ask the admin API's door to other machines at each scrape, if there is one.
+/// Registers the readings of the admin API's remote listener, if there is one.
 pub(super) fn register_admin(metrics: &Metrics, counters: Option<Arc<Counters>>) {
     metrics.ask(move |lines| {
         let values = counters.as_ref().map(|counters| counters.values()).unwrap_or_default();
@@ -151,7 +151,7 @@ fn write_parking(lines: &mut Lines, queue: &WaitQueue) {
         .is(&[("outcome", "turned_away")], outcomes.turned_away);
 }
 
-/// Nothing where nothing is recorded.
+/// Writes nothing if the audit log is off.
 fn write_audit(lines: &mut Lines, log: &Log) {
     let Some(figures) = log.figures() else { return };
     let mut count = |name: &str, help: &str, count: u64| {

@@ -1,4 +1,5 @@
-//! What becomes of somebody who asks to be connected at a door without stages of its own: limits, the log, then the connection.
+//! Admits a dial from an entry point without a request pipeline of its own: limits, audit log, then the
+//! connection.
 
 use std::net::SocketAddr;
 
@@ -16,30 +17,30 @@ use crate::identity::Caller;
 use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard};
 use crate::metrics;
 
-/// Who asks, where, and for what.
+/// A dial request, with its caller and its source.
 pub(crate) struct DialRequest<'a> {
     pub(crate) caller: &'a Caller,
-    /// The way in, as the audit log calls it.
+    /// The name of the entry point in the audit log.
     pub(crate) listener: &'static str,
     pub(crate) from: SocketAddr,
-    /// As it was said: it may be none.
+    /// The target as the caller wrote it, which may be invalid.
     pub(crate) target: &'a str,
     pub(crate) kind: ExchangeKind,
 }
 
-/// Why a door connects somebody not, in the words of that door.
+/// The refusal of a dial, as one entry point presents it.
 pub(crate) trait DialRefusal: From<LimitExceeded> + From<DialError> + std::fmt::Display {
-    /// The status that HTTP has for it, for the log and metrics too.
+    /// The HTTP status, which the audit log and metrics use too.
     fn status(&self) -> StatusCode;
 
-    /// A word for programs.
+    /// The cause of the refusal, for programs.
     fn cause(&self) -> &'static str;
 
-    /// Why nobody is connected, unless it was never admitted whether they may be.
+    /// The error of the dial, unless the request was refused before any permission was checked.
     fn dial_error(&self) -> Option<&DialError>;
 }
 
-/// Counts what is admitted for as long as it goes on, and why it was refused.
+/// Counts a request as active while it runs, and counts its refusal by cause.
 pub(crate) async fn with_metrics<T, R: DialRefusal>(
     exchanges: &Exchanges,
     admitted: impl Future<Output = Result<T, R>>,
@@ -60,10 +61,12 @@ pub(crate) async fn with_metrics<T, R: DialRefusal>(
 }
 
 impl Dialer {
-    /// Connects who asks, once they have their permit: within the limits of their own and of the cluster, and once the log has it.
+    /// Connects a permitted caller: within its limits and its cluster's, and only once the audit log has the
+    /// intent.
     ///
     /// # Errors
-    /// Why not. The log has that, too, but of those who ask too fast.
+    /// The refusal of the entry point. The audit log records it too, unless the caller sends requests too
+    /// fast.
     pub(crate) async fn admit<R: DialRefusal>(
         &self,
         request: &DialRequest<'_>,
@@ -103,7 +106,7 @@ impl Dialer {
     }
 }
 
-/// The same event, with what has refused it.
+/// Adds the denial's cluster, rule and candidates to the audit event.
 fn with_denial(event: Event, error: Option<&DialError>) -> Event {
     let event = event.with(Note::Decision, "forbid");
     let event = match error.and_then(DialError::among) {

@@ -1,4 +1,5 @@
-//! Who comes by a entry_point in at which nobody proves anything: from where they may, with a slot, and to a site that is written down.
+//! Entry points that identify callers only by their source network. Each connection gets a slot and a
+//! configured target.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,45 +22,45 @@ use crate::listener::accept_loop;
 use crate::listener::source_limits::prefix;
 use crate::metrics;
 
-/// The word for programs where somebody comes from elsewhere.
+/// The cause of a refusal because of the source address.
 const SOURCE_REFUSED: &str = "SourceRefused";
 
-/// A entry_point in.
+/// An entry point with its allowed source networks and its slots.
 pub(crate) struct SourceEntryPoint {
     config: config::ByPlace,
-    /// As the audit log calls it.
+    /// The name of the entry point in the audit log.
     listener: &'static str,
     slots: SourceSlots,
     exchanges: Exchanges,
 }
 
-/// Who accepted, and what it holds as long as it is there.
+/// An admitted connection and the slot that it holds.
 pub(crate) struct AdmittedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) from: SocketAddr,
     pub(crate) slot: SourceSlot,
-    /// By which it may come.
+    /// The configured network that contains the source.
     pub(crate) condition: Network,
 }
 
-/// Why somebody is reset unheard.
+/// The reason why a connection is reset before anything is read.
 #[derive(Debug, thiserror::Error)]
 enum SourceRefused {
-    /// From elsewhere.
+    /// The source is in none of the allowed networks.
     #[error("it comes from none of the networks from which one may")]
     UnlistedSource,
-    /// There are too many.
+    /// The entry point, or the source, has too many connections.
     #[error(transparent)]
     Limited(#[from] LimitExceeded),
 }
 
-/// Why somebody who was let in is not connected; a sentence for the log.
+/// The reason why an admitted connection was not served. The message is for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum EntryPointError {
-    /// Too much at once, or too fast.
+    /// A limit of the caller or of the cluster is reached.
     #[error("{0}")]
     Limited(#[from] LimitExceeded),
-    /// It may not be, or cannot.
+    /// The target may not be dialed, or cannot be.
     #[error("{0}")]
     NotConnected(#[from] DialError),
 }
@@ -94,7 +95,7 @@ impl DialRefusal for EntryPointError {
 }
 
 impl SourceEntryPoint {
-    /// `limits` are those that are passed where too many come, in all and from one source.
+    /// Creates an entry point. `limits` name the limits on all connections and on those of one source.
     pub(crate) fn new(
         config: config::ByPlace,
         listener: &'static str,
@@ -105,16 +106,16 @@ impl SourceEntryPoint {
         Self { config, listener, slots, exchanges: metrics::requests() }
     }
 
-    /// How much of its limits is used, also while it runs.
+    /// Reports the use of the entry point's limits, also while it runs.
     pub(crate) fn usage(&self) -> impl Fn() -> [LimitUsage; 2] + Send + Sync + 'static {
         let slots = self.slots.clone();
         move || slots.usage()
     }
 
-    /// Connects whoever accepted to the API server, if they may be, with what that takes of limits.
+    /// Connects an admitted client to the API server of `site`.
     ///
     /// # Errors
-    /// Why not, which is counted.
+    /// The reason why not, which metrics have counted.
     pub(crate) async fn connect(
         &self,
         dialer: &Dialer,
@@ -139,7 +140,8 @@ impl SourceEntryPoint {
 }
 
 impl AdmittedConnection {
-    /// The same on this runtime, where no small answer waits for the acknowledgement of an earlier one. None, where it has gone.
+    /// Moves the connection to the runtime of the calling task, and disables Nagle's algorithm. `None` if the
+    /// connection has ended.
     pub(crate) fn move_to_current_runtime(self) -> Option<Self> {
         let Self { stream, from, slot, condition } = self;
         // It was accepted on another runtime.
@@ -149,7 +151,7 @@ impl AdmittedConnection {
     }
 }
 
-/// Has `begin` make something of whoever comes, on each home in turn, until the drain.
+/// Starts what `begin` makes of each accepted connection, on the homes in turn, until the drain.
 pub(crate) async fn accept<F>(
     listener: &TcpListener,
     scope: &Scope,
@@ -172,7 +174,8 @@ pub(crate) async fn accept<F>(
     }
 }
 
-/// Whoever may come by one of these entry_points and has a slot there, and what stands context it; everybody else is reset.
+/// Admits a connection to the first entry point that allows its source and has a free slot. It returns the
+/// context of that entry point. Any other connection is reset.
 pub(crate) fn check_source<'a, T>(
     dialer: &Dialer,
     (stream, from): (TcpStream, SocketAddr),
@@ -201,7 +204,7 @@ pub(crate) fn check_source<'a, T>(
     }
 }
 
-/// Counts somebody of whom no more is known than where they accepted from.
+/// Counts an unauthenticated client, of which only the source address is known.
 pub(crate) fn count_unauthenticated(
     dialer: &Dialer,
     from: SocketAddr,

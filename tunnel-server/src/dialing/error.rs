@@ -1,4 +1,4 @@
-//! Why a caller was not connected to a target.
+//! The reasons why a caller is not connected to a target.
 
 use audit::{EndReason, NotRecorded};
 use http::StatusCode;
@@ -12,73 +12,73 @@ use crate::exchanges::Ended;
 use crate::exchanges::record::ended_by;
 use crate::registry::RouteError;
 
-/// Why a caller was not connected to a target; a sentence that says what to do.
+/// The reason why a caller was not connected to a target. The message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// It may not go on, or not even begin.
+    /// The exchange was terminated, or may not begin.
     #[error("{0}")]
     Terminated(#[from] Ended),
-    /// Policy does not let this caller dial this.
+    /// The policy does not let this caller dial this target.
     #[error("{0}")]
     Forbidden(#[from] Forbidden),
-    /// The cluster that is asked about callers does not let it, or cannot be asked.
+    /// The delegated cluster denies it, or does not answer.
     #[error("{0}")]
     NotDelegated(#[from] NotDelegated),
-    /// Several clusters have it, of which the caller may reach all that are named.
+    /// Several clusters have the target. The caller may reach all that are listed.
     #[error(
         "{0} is ambiguous among {among}: name its cluster in place of the network, or use a token for that one",
         among = resolve_cluster::cluster_list(.1)
     )]
     Ambiguous(Target, Vec<ClusterId>),
-    /// None of those that may be meant has it, or none where this caller may dial it.
+    /// No candidate cluster has the target, or this caller may not dial it there.
     #[error(
         "{0} is in none of this network's or this token's clusters where you may dial it: check address and network, or name its \
          cluster"
     )]
     NotFound(Target),
-    /// The server's store does not let the cluster have it.
+    /// The server's store does not let the cluster advertise the target.
     #[error(
         "{1} is not among what the cluster {0} may advertise: whoever runs this server allows it by `tombolo cluster update \
          {0} --advertise {1}`"
     )]
     NotOfCluster(ClusterId, Target),
-    /// The agent does not advertise it.
+    /// The agent does not advertise the target.
     #[error("the agent of cluster {0} does not advertise {1}: name it in targets of its configuration")]
     NotAdvertised(ClusterId, Target),
-    /// There is no way to the cluster.
+    /// There is no route to the cluster.
     #[error("{0}")]
     NoTunnel(#[from] RouteError),
-    /// The tunnel was there and took no stream.
+    /// The tunnel was live but accepted no stream.
     #[error("cluster {0} takes nothing new at the moment: try again")]
     NoStream(ClusterId),
-    /// The agent refused, or nobody answered it.
+    /// The agent refused the dial, or could not connect.
     #[error("{}", agent_refusal(.0, .1, *.2))]
     ByAgent(ClusterId, Target, Reason),
-    /// The agent is older than this.
+    /// The agent is too old to know dials.
     #[error("the agent of cluster {0} cannot dial: upgrade it")]
     OldAgent(ClusterId),
-    /// The agent said nothing.
+    /// The agent did not reply in time.
     #[error(
         "the agent of cluster {0} did not say within {max} s whether it is connected: check its log, and the site's link",
         max = REPLY_MAX.as_secs()
     )]
     Silent(ClusterId),
-    /// The tunnel or the stream was lost before the agent's answer.
+    /// The tunnel or the stream was lost before the agent's reply.
     #[error("the connection to cluster {0} was lost: try again")]
     Lost(ClusterId),
-    /// It cannot be recorded, and so is not done.
+    /// The audit log cannot be written, so the dial is not done.
     #[error("this server cannot write its audit log and serves nothing new until it can: try again later")]
     NotRecorded(#[from] NotRecorded),
 }
 
-/// Defines each error's HTTP status and its cause in one table, from which the list of causes comes too.
+/// Defines each error's HTTP status and cause in one table, which also yields the list of causes.
 macro_rules! dial_error_facts {
     ($($error:pat => $status:ident, $cause:literal;)+) => {
         impl DialError {
-            /// Every value of [`DialError::cause`].
+            /// Every value of [`DialError::cause`], some of them twice.
             pub const CAUSES: &'static [&'static str] = &[$($cause),+];
 
-            /// The error's HTTP status.
+            /// The HTTP status of the error.
             #[must_use]
             pub fn status(&self) -> StatusCode {
                 match self {
@@ -127,19 +127,19 @@ dial_error_facts! {
 }
 
 impl DialError {
-    /// What policy has refused, if it was that.
+    /// The denial by the policy, if that is the error.
     #[must_use]
     pub fn forbidden(&self) -> Option<&Forbidden> {
         if let Self::Forbidden(forbidden) = self { Some(forbidden) } else { None }
     }
 
-    /// Among which clusters it was not told which one is meant, for the audit log.
+    /// The clusters that all have the target, for the audit log. `None` for other errors.
     #[must_use]
     pub(crate) fn among(&self) -> Option<String> {
         if let Self::Ambiguous(_, among) = self { Some(resolve_cluster::cluster_list(among)) } else { None }
     }
 
-    /// How it ends in the audit log.
+    /// The end of the exchange in the audit log.
     #[must_use]
     pub fn end(&self) -> EndReason {
         match self {

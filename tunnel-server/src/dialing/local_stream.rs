@@ -1,7 +1,7 @@
-//! A caller's connection, which comes to where the tunnel is before bytes pass.
+//! A caller's connection that can move to another runtime before it carries bytes.
 //!
-//! A socket is woken for by the runtime that has made it. What is read here and woken for elsewhere costs each small request a turn
-//! of that other home, and a system call between both.
+//! The runtime that creates a socket polls it. If the socket were read on the tunnel's runtime but polled by
+//! another, each small request would cost a turn of that other runtime and a system call between both.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,13 +15,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
-/// A connection that can go from one runtime to another.
+/// A connection that can move from one runtime to another.
 pub(crate) trait LocalStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Lets the calling task's runtime wake for it from now on. Where no descriptor is left for that, it goes on as it was.
+    /// Registers the connection with the runtime of the calling task. Without a free file descriptor it stays
+    /// where it was.
     fn move_to_current_runtime(&mut self);
 }
 
-/// A connection of which something was read already, that comes first.
+/// A connection preceded by bytes that were read from it before.
 pub(crate) struct PrefixedStream<S> {
     prefix: Bytes,
     stream: S,
@@ -37,10 +38,10 @@ impl<S> PrefixedStream<S> {
     }
 }
 
-/// The same socket by a descriptor of its own, for which the calling task's runtime wakes.
+/// Duplicates the socket under a descriptor of its own, registered with the runtime of the calling task.
 ///
 /// # Errors
-/// No descriptor is left.
+/// An I/O error if no descriptor is free.
 pub(crate) fn duplicate_socket<S: AsFd, T: From<OwnedFd>>(
     stream: &S,
     from_std: impl FnOnce(T) -> io::Result<S>,
@@ -48,10 +49,10 @@ pub(crate) fn duplicate_socket<S: AsFd, T: From<OwnedFd>>(
     from_std(stream.as_fd().try_clone_to_owned()?.into())
 }
 
-/// The connection that an upgrade has given up, behind what was read of it already.
+/// The connection of an HTTP upgrade, preceded by the bytes that HTTP has already read.
 ///
 /// # Errors
-/// It is of another kind.
+/// `InvalidData` if the connection is of another type.
 pub(crate) fn from_upgraded<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     upgraded: Upgraded,
 ) -> io::Result<PrefixedStream<S>> {
@@ -139,7 +140,7 @@ mod tests {
         Builder::new_current_thread().enable_all().build().unwrap()
     }
 
-    /// Writes to `remote` once somebody waits for it at `local`, on a home that is the only one to run.
+    /// Writes to `remote` once the test reads from `local`, on the only runtime that runs.
     async fn passes(mut local: impl LocalStream, mut remote: impl AsyncWrite + Unpin) -> Vec<u8> {
         local.move_to_current_runtime();
         let mut read = [0; 12];

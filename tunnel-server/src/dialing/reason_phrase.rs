@@ -1,4 +1,5 @@
-//! The status line of HTTP/1.1 of an answer, which says why a CONNECT was refused: Go's programs show nothing else of it.
+//! Puts the reason of a refused CONNECT into the status line of HTTP/1.1, because Go's programs show nothing
+//! else.
 
 use std::fmt::Display;
 
@@ -8,7 +9,8 @@ use hyper::ext::ReasonPhrase;
 /// Longest reason phrase, in bytes: a line of a terminal or two.
 const REASON_BYTES_MAX: usize = 256;
 
-/// Says there why, as far as it fits.
+/// Sets the reason phrase to `cause`, without characters that a status line cannot have, and shortened to its
+/// limit.
 pub(crate) fn set<B>(cause: &impl Display, answer: &mut Response<B>) {
     let fits = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
     let phrase: Vec<u8> = cause.to_string().bytes().filter(fits).take(REASON_BYTES_MAX).collect();

@@ -1,5 +1,5 @@
-//! A caller's TCP connection without TLS of ours, which is reset unless what it brought has ended: nothing else tells half of
-//! something from all of it.
+//! A caller's plain TCP connection that is reset on drop unless it ended cleanly. A caller can therefore tell
+//! truncated data from complete data.
 
 use std::io;
 use std::pin::Pin;
@@ -11,19 +11,19 @@ use tokio::net::TcpStream;
 
 use super::local_stream::{LocalStream, PrefixedStream};
 
-/// The connection.
+/// A TCP connection that is reset on drop, unless it was shut down.
 pub(crate) struct ResetOnDrop {
     stream: PrefixedStream<TcpStream>,
     has_ended: bool,
 }
 
 impl ResetOnDrop {
-    /// Of which nothing was read that is the target's.
+    /// A connection from which nothing was read yet.
     pub(crate) fn new(stream: TcpStream) -> Self {
         Self::with_prefix(Bytes::new(), stream)
     }
 
-    /// Of which this was read.
+    /// A connection preceded by the bytes that were read from it before.
     pub(crate) fn with_prefix(prefix: Bytes, stream: TcpStream) -> Self {
         Self { stream: PrefixedStream::new(prefix, stream), has_ended: false }
     }

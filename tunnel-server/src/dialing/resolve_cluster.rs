@@ -1,7 +1,9 @@
-//! Which cluster a caller means who says an address and, in place of a cluster, a network or several clusters.
+//! Finds the cluster of an address when the caller names a network, or several clusters, in place of one
+//! cluster.
 //!
-//! Every way in where that can be said asks here. One that has the address and where this caller may dial it is meant; several are
-//! refused, and nobody chooses for the caller. Clusters that it may not reach are as if they were not there.
+//! All entry points that accept such requests use it. Exactly one cluster must have the address and let this
+//! caller dial it. Several are refused, because the server never chooses for the caller. Clusters that the
+//! caller may not reach do not count.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +16,29 @@ use crate::authz::{Allowed, Delegation, Dial, NotDelegated, Permit, PolicySnapsh
 use crate::directory::{Cluster, ClusterEntry, NetworkName};
 use crate::identity::Caller;
 
-/// Of so many clusters at most that policy allows the cluster is asked about them that is asked too, if one is.
+/// Most clusters for which the delegated cluster is asked in one request.
 const DELEGATED_MAX: usize = 16;
 
-/// So many are named at most to whom an address is ambiguous.
+/// Most clusters that the message about an ambiguous address lists.
 const LISTED_MAX: usize = 8;
 
-/// Where a caller says that a target is.
+/// The clusters in which a target may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TargetScope {
-    /// In this cluster, whatever other has it.
+    /// In this cluster, even if another cluster has it too.
     Cluster(ClusterId),
-    /// In one of these, or of those of these networks.
+    /// In one of these clusters, or of the clusters of these networks.
     OneOf(Vec<ClusterId>, Vec<NetworkName>),
 }
 
-/// A cluster that may be meant, and whether its agents advertise the target; `None`, where nothing is known of that.
+/// A candidate cluster, and whether its agents advertise the target. `None` if nothing is known about that.
 type ClusterCandidate = (ClusterEntry, Option<bool>);
 
 impl Dialer {
-    /// The permit for the one cluster at which `caller` may be connected to `target`.
+    /// The permit for the one cluster in which `caller` may be connected to `target`.
     ///
     /// # Errors
-    /// There is none, or there are several, or it cannot be told.
+    /// [`DialError`] if no cluster or several clusters qualify, or the delegated cluster does not answer.
     pub(super) async fn resolve_cluster(
         &self,
         caller: &Caller,
@@ -63,13 +65,13 @@ impl Dialer {
     }
 }
 
-/// What both who decides about callers allow, and whether all was asked about.
+/// The permits from both policy and delegation, and whether every candidate was asked about.
 struct PermittedDials {
     permits: Vec<Permit<Dial>>,
     is_complete: bool,
 }
 
-/// The clusters that have the target, as far as is known, and at which this caller may dial it.
+/// The clusters that have the target, as far as is known, and in which policy lets this caller dial it.
 fn allowed(
     snapshot: &PolicySnapshot,
     caller: &Caller,
@@ -106,7 +108,7 @@ async fn permitted(
     Ok(PermittedDials { permits, is_complete })
 }
 
-/// The one that there is.
+/// The only permit, or the error about none or several.
 fn exactly_one(permitted: PermittedDials, target: &Target) -> Result<Permit<Dial>, DialError> {
     let PermittedDials { permits, is_complete } = permitted;
     let one: Result<[Permit<Dial>; 1], _> = permits.try_into();
@@ -121,9 +123,9 @@ fn exactly_one(permitted: PermittedDials, target: &Target) -> Result<Permit<Dial
     }
 }
 
-/// Whether a cluster has the target. What people say of it in full holds whatever its agents say, and while they are away: nobody
-/// else's agent takes the address over meanwhile. A range is what agents advertise of it; all of it, where they were here and have
-/// said nothing since this server started.
+/// Whether a cluster has the target. An address in the store counts whatever agents advertise, and while they
+/// are away, so that no other cluster's agent takes it over. Of a range only what agents advertise counts. If
+/// agents were seen before but nothing is known since this server started, the whole range counts.
 fn has_target(entry: &ClusterEntry, target: &Target, advertised: Option<bool>) -> bool {
     match store_claim(&entry.record, target) {
         StoreClaim::None => false,
@@ -132,7 +134,7 @@ fn has_target(entry: &ClusterEntry, target: &Target, advertised: Option<bool>) -
     }
 }
 
-/// How people let a cluster have a target.
+/// The way in which the store lets a cluster have a target.
 enum StoreClaim {
     None,
     WithinRange,
@@ -150,7 +152,7 @@ fn store_claim(record: &Cluster, target: &Target) -> StoreClaim {
     })
 }
 
-/// Clusters by their names, and how many more there are.
+/// The names of the first clusters, and the number of further ones.
 pub(super) fn cluster_list(clusters: &[ClusterId]) -> String {
     let named: Vec<&str> = clusters.iter().take(LISTED_MAX).map(ClusterId::as_str).collect();
     match clusters.len().saturating_sub(LISTED_MAX) {

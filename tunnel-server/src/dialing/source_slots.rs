@@ -1,4 +1,4 @@
-//! The connections of a way in at once: in all, and of each source.
+//! The connection slots of an entry point: a total number, and a number for each source.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{self, LimitExceeded, LimitUsage};
 
-/// Clones are the same.
+/// The slots of one entry point. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct SourceSlots(Arc<SharedSlots>);
 
@@ -14,7 +14,7 @@ pub(super) struct SourceSlots(Arc<SharedSlots>);
 struct SharedSlots {
     max: usize,
     max_of_source: usize,
-    /// What is passed where there are more, in all and of a source.
+    /// The limits that are reported when all slots, or all of a source, are taken.
     limits: [fn(usize) -> LimitExceeded; 2],
     counts: Mutex<SlotCounts>,
 }
@@ -22,11 +22,11 @@ struct SharedSlots {
 #[derive(Debug, Default)]
 struct SlotCounts {
     total: usize,
-    /// None of which is zero, so that there are no more sources than connections.
+    /// The connections by source. No entry is zero, so there are never more sources than connections.
     by_source: HashMap<IpAddr, usize>,
 }
 
-/// One of them, until it is dropped.
+/// One taken slot, which is free again on drop.
 #[derive(Debug)]
 #[must_use = "the connection is no longer counted when this is dropped"]
 pub(crate) struct SourceSlot {
@@ -39,10 +39,10 @@ impl SourceSlots {
         Self(Arc::new(SharedSlots { max, max_of_source, limits, counts: Mutex::default() }))
     }
 
-    /// One for a connection from `source`.
+    /// Takes a slot for a connection from `source`.
     ///
     /// # Errors
-    /// All are taken, or all of this source.
+    /// [`LimitExceeded`] if all slots, or all of this source, are taken.
     pub(super) fn take(&self, source: IpAddr) -> Result<SourceSlot, LimitExceeded> {
         let SharedSlots { max, max_of_source, limits: [total_limit, source_limit], .. } = *self.0;
         let mut counts = self.lock();
@@ -59,7 +59,7 @@ impl SourceSlots {
         Ok(SourceSlot { slots: self.clone(), source })
     }
 
-    /// How many there are, and how many are counts.
+    /// The use of both limits: all slots, and those of the source that has most.
     pub(super) fn usage(&self) -> [LimitUsage; 2] {
         let counts = self.lock();
         let (total, most) = (counts.total, counts.by_source.values().copied().max().unwrap_or_default());

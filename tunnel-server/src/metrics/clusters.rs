@@ -1,4 +1,4 @@
-//! Which clusters are here, as a scrape finds it.
+//! Gauges of clusters and their agents, written at each scrape.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,28 +10,28 @@ use proto::ClusterId;
 const CONNECTED: &str = "tombolo_server_cluster_connected";
 const AGENTS: &str = "tombolo_server_agents_connected";
 
-/// How long a cluster that is away is reported of: over a long weekend, so that an alert stands until somebody comes. Whoever
-/// has taken a cluster away for good is rid of the alert by then.
+/// The time for which a cluster that is away is still reported. It covers a long weekend, so that an alert
+/// lasts until somebody sees it. The alert for a cluster that was removed for good ends by itself.
 pub const AWAY_REPORTED_MAX: Duration = Duration::from_secs(72 * 3600);
 
-/// When scrapes last found each cluster here.
+/// The time at which a scrape last found each cluster connected.
 #[derive(Debug, Default)]
 pub struct ClusterGauges(Mutex<BTreeMap<ClusterId, Instant>>);
 
-/// A cluster that this server knows.
+/// A known cluster, and whether it is reachable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterConnectivity {
-    /// Its name.
+    /// The name of the cluster.
     pub cluster: ClusterId,
-    /// Whether new requests reach it.
+    /// Whether new requests reach the cluster.
     pub connected: bool,
-    /// Its agents that hold a tunnel.
+    /// The number of agents that have a tunnel.
     pub agents: usize,
 }
 
 impl ClusterGauges {
-    /// Tells of every clusters cluster but those that have been away for [`AWAY_REPORTED_MAX`]. What was away when this process
-    /// began counts as away since then.
+    /// Writes the gauges of every known cluster, except those that have been away for [`AWAY_REPORTED_MAX`].
+    /// A cluster that was away when this process started counts as away since then.
     pub fn write(&self, lines: &mut Lines, clusters: &[ClusterConnectivity], now: Instant) {
         let reported = self.present_or_missed(clusters, now);
         let help = "1 if new requests reach the cluster, 0 if it is clusters and away.";

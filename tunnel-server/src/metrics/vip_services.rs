@@ -1,4 +1,4 @@
-//! Clusters that are Services of a host cluster.
+//! Metrics of the Services that the server maintains in a host cluster.
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 
@@ -17,13 +17,13 @@ pub(super) fn describe() {
     counter!(FAILURES).increment(0);
 }
 
-/// Notes how many clusters are Services, and how many objects are in the way.
+/// Records how many clusters have a Service, and how many foreign objects prevent one.
 pub fn published(services: usize, foreign: usize) {
     gauge!(SERVICES).set(number(services));
     gauge!(FOREIGN).set(number(foreign));
 }
 
-/// Counts a time that they could not all be kept.
+/// Counts a synchronization that did not complete.
 pub fn publishing_failed() {
     counter!(FAILURES).increment(1);
 }

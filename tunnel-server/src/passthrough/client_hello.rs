@@ -1,37 +1,38 @@
-//! The first message of TLS, read for the server name in it, and kept byte for byte for whom it is meant.
+//! Reads the ClientHello of TLS for its server name, and keeps every byte for the real server.
 
 use std::io;
 
 use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Largest ClientHello with the records around it; kubectl's has 0.3 KiB, and 1.6 KiB with a post-quantum key.
+/// Largest ClientHello with the records around it; kubectl's has 0.3 KiB, and 1.6 KiB with a post-quantum
+/// key.
 pub(super) const HELLO_BYTES_MAX: usize = 16 * 1024;
 
-/// A ClientHello.
+/// A complete ClientHello and the bytes around it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BufferedHello {
-    /// In lower case, if it has one: of Encrypted Client BufferedHello it is the outer.
+    /// The server name in lower case, if there is one. With Encrypted Client Hello it is the outer name.
     pub(super) server_name: Option<String>,
-    /// What was read, to the last byte: what came behind it is here, too.
+    /// Everything that was read, including bytes after the ClientHello.
     pub(super) bytes: Vec<u8>,
 }
 
-/// Why there is none.
+/// The reason why there is no ClientHello.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientHelloError {
-    /// It is something else.
+    /// The bytes are not a ClientHello of TLS.
     #[error("that is no ClientHello of TLS")]
     NotTls(#[source] rustls::Error),
-    /// Larger than `HELLO_BYTES_MAX`.
+    /// The ClientHello is larger than `HELLO_BYTES_MAX`.
     #[error("the ClientHello is longer than {HELLO_BYTES_MAX} bytes")]
     TooLong,
-    /// Its sender has gone, or has ended.
+    /// The connection ended before the ClientHello was complete.
     #[error("the connection ended before its ClientHello did")]
     Ended(#[source] io::Error),
 }
 
-/// Reads one. Not cancel-safe: what was read is lost.
+/// Reads one ClientHello. Not cancel-safe: bytes that were read are lost.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<BufferedHello, ClientHelloError> {
     let (mut acceptor, mut bytes) = (Acceptor::default(), Vec::new());
     loop {
@@ -78,7 +79,7 @@ mod tests {
         bytes
     }
 
-    /// What is read of bytes that come in these pieces, and then no more.
+    /// Reads a ClientHello from bytes that arrive in these pieces and then end.
     async fn read_pieces(pieces: &[&[u8]]) -> Result<BufferedHello, ClientHelloError> {
         let (mut sender, mut receiver) = tokio::io::duplex(1);
         let sending = async {
@@ -155,7 +156,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes is a whole ClientHello, kept as it is, or nothing; and no more is read than may be.
+        /// Any input is a complete ClientHello, kept byte for byte, or an error; and no more is read than the
+        /// limit.
         #[test]
         fn whatever_comes_is_kept_as_it_is_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..600), is_mutant: bool, at: prop::sample::Index) {
             let mut sent = hello("api.edge-a.example", &[]);

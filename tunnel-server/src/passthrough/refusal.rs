@@ -1,4 +1,4 @@
-//! Why TLS does not pass through, and what its sender is told of it.
+//! The reasons why TLS is not passed through, and the alerts that clients receive.
 
 use http::StatusCode;
 
@@ -6,22 +6,23 @@ use super::client_hello::ClientHelloError;
 use crate::dialing::EntryPointError;
 use crate::dialing::admit::DialRefusal as _;
 
-/// Why TLS does not pass through; a sentence for the log.
+/// The reason why TLS is not passed through. The message is for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum PassthroughRefusal {
-    /// No ClientHello, or not a whole one.
+    /// The client sent no complete ClientHello.
     #[error("{0}")]
     NotTls(#[from] ClientHelloError),
-    /// Not in time.
+    /// The ClientHello did not arrive in time.
     #[error("its ClientHello did not come in time")]
     Silent,
-    /// Programs ask by an IP address without one.
+    /// The ClientHello has no server name, as when a program connects to an IP address.
     #[error("it names no server")]
     NoName,
-    /// There is no default. The name is a stranger's, and stands in no log.
+    /// The server name is not configured, and there is no default. The name is not logged, because an
+    /// unauthenticated client chose it.
     #[error("it names a server that passthrough.servers does not have")]
     UnknownName,
-    /// It may not be, or cannot.
+    /// The target may not be dialed, or cannot be.
     #[error("{0}")]
     NotServed(#[from] EntryPointError),
 }
@@ -29,16 +30,16 @@ pub enum PassthroughRefusal {
 /// An alert of TLS that ends the connection (RFC 8446, section 6.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsAlert {
-    /// Who is known may not.
+    /// The client is known and may not connect.
     AccessDenied = 49,
-    /// It is not the sender's error.
+    /// The fault is not the client's.
     InternalError = 80,
-    /// No server of that name.
+    /// The server name is not known.
     UnrecognizedName = 112,
 }
 
 impl TlsAlert {
-    /// The alert in a record, as it is sent before anything is agreed on.
+    /// The alert in a TLS record, as it is sent before keys are agreed on.
     #[must_use]
     pub fn record(self) -> [u8; 7] {
         const ALERT: u8 = 21;
@@ -48,7 +49,8 @@ impl TlsAlert {
 }
 
 impl PassthroughRefusal {
-    /// What its sender is told, in words that its TLS library knows. Nothing, where no TLS is spoken: it is closed.
+    /// The alert for the client. `None` if the client does not speak TLS, so that its connection is only
+    /// closed.
     #[must_use]
     pub fn alert(&self) -> Option<TlsAlert> {
         match self {
@@ -62,11 +64,11 @@ impl PassthroughRefusal {
     }
 }
 
-/// Defines the causes of refusals that only this room has in one table, from which their list comes too.
+/// Defines the causes that only this room has in one table, which also yields their list.
 macro_rules! own_causes {
     ($($refusal:pat => $cause:literal;)+) => {
         impl PassthroughRefusal {
-            /// Every cause that no other refusal has.
+            /// Every cause that no other room has.
             pub const CAUSES: &'static [&'static str] = &[$($cause),+];
 
             /// The cause of the refusal, for programs.

@@ -1,4 +1,4 @@
-//! HTTP CONNECT by TLS: one request to a connection, with the credential of a dial token's owner as Basic.
+//! HTTP CONNECT over TLS. Each connection carries one request, with the dial token as its Basic credential.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,7 +25,7 @@ use crate::dialing::local_stream::from_upgraded;
 use crate::dialing::reason_phrase;
 use crate::listener::{AcceptedConnection, ConnectionPermit, ListenerLimits};
 
-/// How many may come at once, and how quickly.
+/// The limits of the listener for HTTP CONNECT.
 pub const LIMITS: ListenerLimits = ListenerLimits {
     connections_max: 10_000,
     handshakes_max: 1_000,
@@ -33,17 +33,17 @@ pub const LIMITS: ListenerLimits = ListenerLimits {
     source: None,
 };
 
-/// A request's head arrives within this time.
+/// The longest wait for the head of a request.
 const HEAD_MAX: Duration = Duration::from_secs(10);
 
-/// Largest head of a request.
+/// Largest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Most headers of a request.
+/// Most headers of one request.
 const HEADERS_MAX: usize = 50;
 
 impl DialProxy {
-    /// Serves one connection to its end, or until it has become a connection to a target.
+    /// Serves one connection until it ends or becomes a connection to a target.
     pub async fn serve_connection(self, accepted: AcceptedConnection) {
         let AcceptedConnection { stream, peer, permit, .. } = accepted;
         let (scope, permit) = (self.0.scope.clone(), Arc::new(permit));
@@ -103,7 +103,8 @@ impl DialProxy {
     }
 }
 
-/// User and token of the one `Proxy-Authorization: Basic` that there is. Tokens have no colon, and names may.
+/// The user and the token of the only `Proxy-Authorization: Basic` header. A name may contain colons, a token
+/// cannot.
 fn credential(headers: &HeaderMap) -> Option<(String, String)> {
     let mut sent = headers.get_all(PROXY_AUTHORIZATION).iter();
     let (Some(sent), None) = (sent.next(), sent.next()) else { return None };
@@ -116,7 +117,8 @@ fn credential(headers: &HeaderMap) -> Option<(String, String)> {
     Some((user.to_owned(), token.to_owned()))
 }
 
-/// An answer whose reason phrase says why: Go's programs show nothing else of it. What stands behind the request is not read.
+/// The response to a refused request. Its reason phrase repeats the message, because Go's programs show
+/// nothing else. The rest of the connection is not read.
 fn refused(refusal: &ProxyRefusal) -> Response<String> {
     let mut answer = Response::new(format!("{refusal}\n"));
     *answer.status_mut() = refusal.status();

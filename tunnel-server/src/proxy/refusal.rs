@@ -1,4 +1,4 @@
-//! Why somebody is not connected, before anything has passed.
+//! The reasons why the proxy does not connect a caller.
 
 use http::StatusCode;
 
@@ -6,24 +6,25 @@ use crate::dialing::DialError;
 use crate::dialing::admit::DialRefusal;
 use crate::limits::LimitExceeded;
 
-/// Why somebody is not connected; a sentence that says what to do, and names no cluster but those of their token.
+/// The reason why a caller is not connected. The message says what to do, and names only clusters of the
+/// caller's token.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyRefusal {
-    /// One answer, whatever is wrong with user or token.
+    /// The user or the token is wrong. The message is the same for both.
     #[error(
         "send the name of a dial token's owner and the token: tombolo user dial-token create makes one, where the server runs"
     )]
     NotAuthenticated,
-    /// Anything but CONNECT.
+    /// The request's method is not CONNECT.
     #[error("this proxy serves CONNECT alone")]
     OtherMethod,
-    /// Not to be told without guessing.
+    /// The target is not a valid `HOST:PORT`.
     #[error("name HOST:PORT, with a DNS name, an IPv4 address or [an IPv6 address]")]
     InvalidTarget,
-    /// Too much at once, or too fast.
+    /// A limit of the caller or of the cluster is reached.
     #[error("{0}")]
     Limited(#[from] LimitExceeded),
-    /// It may not be, or cannot.
+    /// The target may not be dialed, or cannot be.
     #[error("{0}")]
     NotConnected(#[from] DialError),
 }

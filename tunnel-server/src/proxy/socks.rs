@@ -1,4 +1,5 @@
-//! SOCKS5 (RFC 1928, RFC 1929): the owner of a dial token names a target, and then only bytes pass. It has no TLS.
+//! SOCKS5 without TLS (RFC 1928, RFC 1929). The owner of a dial token names a target, and then only bytes are
+//! relayed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,10 +17,10 @@ use crate::dialing::reset_on_drop::ResetOnDrop;
 use crate::listener::accept_loop;
 use crate::metrics;
 
-/// Connections at once.
+/// Most connections over SOCKS5 at once.
 const CONNECTIONS_MAX: usize = 512;
 
-/// A bound port at which nobody is answered yet.
+/// A bound port that does not accept yet.
 #[derive(Debug)]
 pub struct SocksListener {
     listener: TcpListener,
@@ -27,23 +28,23 @@ pub struct SocksListener {
 }
 
 impl SocksListener {
-    /// Takes the port.
+    /// Binds the configured port.
     ///
     /// # Errors
-    /// [`Failure`]: it is taken.
+    /// [`Failure`] if the port is taken.
     pub async fn bind(address: SocketAddr) -> Result<Self, Failure> {
         let listener = listen::tcp("socks.listen", address).await?;
         let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
         Ok(Self { listener, address })
     }
 
-    /// Where it is.
+    /// The address that is bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves whoever comes, until the drain. What is connected then goes on.
+    /// Serves connections until the drain. Connections that are open then continue.
     pub async fn run(self, proxy: DialProxy, scope: Scope) {
         let mut homes = scope.homes_in_turn();
         let spawn = |(stream, from), place| {
@@ -96,7 +97,7 @@ async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, place: Own
 }
 
 impl DialProxy {
-    /// Whether somebody is the owner of a token, to be told so before they say what they want.
+    /// Whether the login is a valid dial token. SOCKS5 answers this before the client names a target.
     fn is_authenticated(&self, login: &Login, from: SocketAddr) -> bool {
         let request =
             ProxyRequest { listener: "socks", from, user: &login.user, token: &login.password, target: "" };

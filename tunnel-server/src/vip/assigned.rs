@@ -1,4 +1,4 @@
-//! Addresses of ranges, as the store gives them, among those that are written out.
+//! Adds the addresses that the store assigns to clusters of ranges to those in the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use tracing::info;
 use crate::config::{self, Site, VipRange};
 use crate::directory::{AddressRange, Directory, HandedOut, NotHandedOut, StoreError};
 
-/// The address of a cluster that is in a range.
+/// The address that was assigned to a cluster of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AssignedAddress {
     pub(super) cluster: ClusterId,
@@ -21,7 +21,7 @@ pub(super) struct AssignedAddress {
     is_new: bool,
 }
 
-/// Why addresses of ranges are not known.
+/// The reason why assigned addresses are not known.
 #[derive(Debug, thiserror::Error)]
 enum AssignError {
     #[error("the store cannot be result at")]
@@ -30,7 +30,7 @@ enum AssignError {
     HandOut(#[from] NotHandedOut),
 }
 
-/// Has the directory give every cluster of a range its address, and writes each down as if it stood in `config`.
+/// Lets the directory assign an address to every cluster of a range, and adds each to `config`.
 ///
 /// # Errors
 /// [`Failure`] with [`NotHandedOut`].
@@ -50,10 +50,11 @@ pub(super) async fn assign(
     Ok(given)
 }
 
-/// What of this host a server would change with `config`, whose store is in `state_dir`. Nothing is written. Blocks.
+/// The changes that a server with `config` would make to this host, with its store in `state_dir`. Nothing is
+/// written. Blocks.
 ///
 /// # Errors
-/// [`Failure`]: it would not start, because a range has no address left.
+/// [`Failure`] if the server would not start, because a range has no address left.
 pub fn dry_run(mut config: config::Vip, state_dir: &Path) -> Result<String, Failure> {
     let ranges = ranges(&config);
     if ranges.is_empty() {

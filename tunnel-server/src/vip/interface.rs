@@ -1,4 +1,4 @@
-//! An interface of this host that has addresses of clusters, and goes with the process, however that ends.
+//! A network interface that holds the clusters' addresses and disappears with the process, however that ends.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -12,59 +12,59 @@ use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::{Handle, new_connection};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-/// Where devices of this kind are made.
+/// The device from which TUN interfaces are made.
 const TUN: &str = "/dev/net/tun";
 
-/// No packet ever leaves by it: all its addresses are this host's own.
+/// No packet ever leaves by this interface, because all its addresses are this host's own.
 const QUEUE_PACKETS: u32 = 1;
 
-/// The interface. It is gone when the file descriptor is closed, which a process cannot fail to do.
+/// The interface. It disappears when its file descriptor is closed, which the end of a process guarantees.
 pub(super) struct Interface {
     _device: SyncDevice,
 }
 
-/// Why there is none.
+/// The reason why the interface was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
-    /// What the kernel says of its interfaces cannot be had.
+    /// The kernel does not list its interfaces.
     #[error("vip: the kernel does not say what interfaces there are")]
     Unseen(#[source] rtnetlink::Error),
-    /// There is no way to ask it.
+    /// No netlink socket can be opened.
     #[error("vip: the kernel cannot be asked for its interfaces")]
     NoNetlink(#[source] io::Error),
-    /// Somebody else's, maybe another server's.
+    /// An interface of that name exists already, perhaps of another server.
     #[error(
         "vip.interface: {0} is there already, and is not touched: end the process that has it, or name another"
     )]
     Taken(String),
-    /// It would answer there for somebody else.
+    /// Another host may have the address, and this host would answer for it.
     #[error(
         "vip: {address} is in {network}, the network of {interface}: this host would answer there in the place of whoever has it. Run \
          the server elsewhere, or give the cluster a virtual address and name this one as its target"
     )]
     AddressInUse {
-        /// Of a cluster.
+        /// The virtual address of a cluster.
         address: IpAddr,
-        /// An interface of this host.
+        /// The interface of this host that is in the same network.
         interface: String,
-        /// Its own.
+        /// The network of that interface.
         network: Network,
     },
-    /// A container without the device.
+    /// The device does not exist, as in a container without it.
     #[error("vip: there is no {TUN}: `modprobe tun`, or give the container that device")]
     NoTun(#[source] io::Error),
-    /// Not allowed.
+    /// The process may not make interfaces.
     #[error("vip: the interface {0} may not be made: the server needs CAP_NET_ADMIN for it")]
     Denied(String, #[source] io::Error),
-    /// Anything else.
+    /// The system refused for another reason.
     #[error("vip: the interface {0} cannot be made")]
     Refused(String, #[source] io::Error),
-    /// It cannot have an address.
+    /// The interface cannot have this address.
     #[error("vip: the interface cannot be given {0}")]
     AddressRefused(IpAddr, #[source] rtnetlink::Error),
 }
 
-/// A network that an interface is in.
+/// A network that an interface of this host belongs to.
 #[derive(Debug, PartialEq, Eq)]
 struct LocalNetwork {
     interface: String,
@@ -72,10 +72,10 @@ struct LocalNetwork {
 }
 
 impl Interface {
-    /// Makes it, up and with all `addresses`.
+    /// Makes the interface, up and with all `addresses`.
     ///
     /// # Errors
-    /// [`InterfaceError`]; then nothing was changed, or it is gone again.
+    /// [`InterfaceError`]. Then nothing is changed, or the interface is gone again.
     pub(super) async fn make(name: &str, addresses: &BTreeSet<IpAddr>) -> Result<Self, InterfaceError> {
         let (connection, netlink, _unasked) = new_connection().map_err(InterfaceError::NoNetlink)?;
         let made = async {
@@ -109,7 +109,7 @@ impl Interface {
     }
 }
 
-/// The names of all interfaces, by their numbers.
+/// The names of all interfaces, by their index.
 async fn links(netlink: &Handle) -> Result<HashMap<u32, String>, rtnetlink::Error> {
     let messages: Vec<_> = netlink.link().get().execute().try_collect().await?;
     let name = |attribute| if let LinkAttribute::IfName(name) = attribute { Some(name) } else { None };
@@ -138,7 +138,8 @@ async fn local_networks(
     Ok(present)
 }
 
-/// Who would suffer if this host had `address`, too. It answers at all its interfaces when it is asked who has an address.
+/// The conflict if this host had `address` too. A host answers ARP and neighbour discovery for its addresses
+/// on all its interfaces.
 fn conflict(address: IpAddr, present: &[LocalNetwork]) -> Option<InterfaceError> {
     let LocalNetwork { interface, network } = present.iter().find(|present| present.network.has(address))?;
     Some(InterfaceError::AddressInUse { address, interface: interface.clone(), network: *network })

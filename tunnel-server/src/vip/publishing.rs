@@ -1,7 +1,9 @@
-//! Clusters' addresses in a host cluster: each cluster that was given one is a Service there, as long as the server knows it.
+//! Publishes assigned addresses in a host cluster: each cluster is a Service there as long as the server
+//! knows it.
 //!
-//! What is not ours is never touched: an object is made only where there is none of its name, and changed or removed only as the one
-//! that was seen with our labels. What is ours stays when the server ends, so that a restart makes no gap.
+//! Foreign objects are never touched. An object is made only if its name is free. It is changed or removed
+//! only if it is the very object that was seen with our labels. Our objects stay when the server ends, so
+//! that a restart makes no gap.
 
 mod objects;
 
@@ -21,61 +23,61 @@ use crate::identity::{ANSWER_BYTES_MAX, HostApi, JSON, NoAnswer};
 use crate::metrics;
 use objects::{FIELD_MANAGER, ObjectKind, ObjectRef, SyncAction, is_ours, matches_wanted, plan, selector};
 
-/// How often it is result whether everything is as it was made.
+/// The interval between two synchronizations without a change.
 pub const SYNC_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Between two looks at least, so that many changes are one; and behind a look that failed, twice as long each time up to
-/// [`SYNC_INTERVAL`].
+/// The shortest pause between two synchronizations, so that many changes become one. After a failure the
+/// pause doubles each time, up to [`SYNC_INTERVAL`].
 pub const SYNC_GAP: Duration = Duration::from_secs(1);
 
-/// Largest list of objects, in bytes: a thousand and to spare.
+/// Largest list of objects, in bytes. It has room for more than a thousand.
 pub const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Longest reason of the API server's that is logged, in characters.
+/// Longest reason of the API server that is logged, in characters.
 const REASON_CHARS_MAX: usize = 300;
 
-/// A namespace of a host cluster, and who writes there.
+/// A namespace of a host cluster, and the server that publishes there.
 pub struct HostNamespace {
-    /// Whom to ask.
+    /// The API server of the host cluster.
     pub api: Arc<HostApi>,
-    /// The namespace.
+    /// The name of the namespace.
     pub name: String,
-    /// What this server is called among its like.
+    /// The name of this server, which labels its objects.
     pub server: String,
 }
 
-/// Who keeps Services for addresses.
+/// Keeps a Service for each assigned address.
 pub(super) struct Publisher {
     at: HostNamespace,
     given: Vec<AssignedAddress>,
     directory: Directory,
-    /// Objects with names of ours that are somebody else's, as they were last seen.
+    /// Foreign objects that have one of our names, as they were last seen.
     foreign: BTreeSet<(ObjectKind, String)>,
     is_failing: bool,
 }
 
-/// What came of a look.
+/// The result of one synchronization.
 #[derive(Debug, Default)]
 struct SyncResult {
-    /// Clusters that are Services.
+    /// The number of clusters that are Services.
     published: usize,
     foreign: BTreeSet<(ObjectKind, String)>,
-    /// The first thing that is not as it is wanted.
+    /// The first error that left an object unlike it should be.
     lacking: Option<PublishError>,
 }
 
-/// What came of one action.
+/// The result of one action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ActionResult {
-    /// It is as it was wanted.
+    /// The object is as it should be.
     Done,
-    /// Somebody else has an object of that name.
+    /// A foreign object has that name.
     Foreign,
-    /// Another look is needed.
+    /// The object needs another synchronization.
     Unsettled,
 }
 
-/// Why not everything is as it is wanted.
+/// The reason why not every object is as it should be.
 #[derive(Debug, thiserror::Error)]
 enum PublishError {
     #[error("the host cluster's API server cannot be asked")]
@@ -91,7 +93,7 @@ impl Publisher {
         Self { at, given, directory, foreign: BTreeSet::new(), is_failing: false }
     }
 
-    /// Keeps them until the drain.
+    /// Keeps the objects in step until the drain.
     pub(super) async fn run(mut self, scope: Scope) {
         let mut changes = self.directory.changes();
         let mut pause = SYNC_GAP;
@@ -117,7 +119,7 @@ impl Publisher {
         }
     }
 
-    /// Makes everything as it is wanted, as far as that can be done.
+    /// Brings the objects in step with the directory, as far as possible.
     async fn sync(&self) -> Result<SyncResult, PublishError> {
         let mut result = SyncResult::default();
         let (services, slices) = (self.list(ObjectKind::Service).await?, self.list(ObjectKind::Slice).await?);
@@ -139,7 +141,7 @@ impl Publisher {
         Ok(result)
     }
 
-    /// The objects of clusters that the server knows.
+    /// The objects that should exist, by name.
     fn wanted(&self, kind: ObjectKind) -> BTreeMap<String, Value> {
         let is_known = |given: &&AssignedAddress| {
             self.directory.record(&given.cluster).is_some_and(|record| record.tombstone.is_none())
@@ -150,7 +152,7 @@ impl Publisher {
         self.given.iter().filter(is_known).map(object).collect()
     }
 
-    /// Does all of it, whatever becomes of each; the names of those that are not as they are wanted.
+    /// Performs all actions, even if some fail. Returns the names of objects that are not as they should be.
     async fn apply_all(
         &self,
         kind: ObjectKind,
@@ -215,7 +217,8 @@ impl Publisher {
         Ok(ActionResult::Done)
     }
 
-    /// Removes what cannot become what is wanted, such as a slice of the other family: the next look makes it.
+    /// Removes an object that cannot be changed as needed, such as a slice of the other address family. The
+    /// next synchronization makes it anew.
     async fn recreate(
         &self,
         kind: ObjectKind,
@@ -252,7 +255,7 @@ impl Publisher {
         Ok(ActionResult::Done)
     }
 
-    /// All that are ours.
+    /// Lists the objects with our labels.
     async fn list(&self, kind: ObjectKind) -> Result<Vec<Value>, PublishError> {
         let path = format!("{}{}", kind.path(&self.at.name), selector(&self.at.server));
         let (status, mut answer) = self.at.api.exchange(Method::GET, &path, None, LIST_BYTES_MAX).await?;
@@ -277,7 +280,7 @@ impl Publisher {
         self.at.api.exchange(method, path, Some((form, object)), ANSWER_BYTES_MAX).await
     }
 
-    /// Says what came of a look, each thing once; whether all is well.
+    /// Logs each problem once, updates metrics, and returns whether everything is in step.
     fn report(&mut self, result: Result<SyncResult, PublishError>) -> bool {
         let SyncResult { published, foreign, lacking } = result.unwrap_or_else(|away| SyncResult {
             foreign: self.foreign.clone(),
@@ -324,7 +327,7 @@ impl SyncAction {
     }
 }
 
-/// How objects are written where they say what is ours of one (JSON is YAML).
+/// The content type of a server-side apply. JSON is valid YAML.
 const APPLY: &str = "application/apply-patch+yaml";
 
 fn refused(

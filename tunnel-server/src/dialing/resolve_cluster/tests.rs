@@ -1,5 +1,5 @@
-//! Whoever is chosen is of those that were named, is permitted and is alone; who may not be reached is as if it were not there; and
-//! what agents say of themselves lets nobody in.
+//! The chosen cluster is among the candidates, permitted, and the only one. Clusters out of reach do not
+//! count, and the statements of agents grant nothing.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,20 +15,20 @@ use crate::directory::UnixSeconds;
 
 const TARGET: &str = "192.168.1.10:6443";
 
-/// What the store says of a cluster's addresses, of which the target is one or is none.
+/// The advertised entries of a cluster. The target is in some of these lists and not in others.
 const OTHER_ADDRESSES: [&[&str]; 4] =
     [&[], &["192.168.1.11:6443"], &["192.168.1.10:443", "10.0.0.0/8"], &["api.site.example:6443"]];
 const WITHIN_RANGE: [&[&str]; 2] = [&["192.168.1.0/24"], &["192.168.1.10/32", "10.0.0.1:1"]];
 const EXACT: [&[&str]; 3] =
     [&[TARGET], &["192.168.1.0/24", TARGET], &["[::ffff:192.168.1.10]:6443", "192.168.1.0/24"]];
 
-/// A cluster as model data.
+/// A cluster as plain data for the model.
 #[derive(Debug, Clone)]
 struct ModelCluster {
     said: &'static [&'static str],
     advertised: Option<bool>,
     was_met: bool,
-    /// What of it the caller may dial.
+    /// The targets of this cluster that the caller may dial.
     rights: Rights,
 }
 
@@ -37,14 +37,14 @@ enum Rights {
     Nothing,
     OtherPorts,
     All,
-    /// A rule allows it, and another denies it.
+    /// One rule allows it, and another denies it.
     Denied,
-    /// A rule allows all clusters but those whose record bears a label, which this one's does.
+    /// A rule allows all clusters except those with a label that this cluster has.
     Unselected,
 }
 
 impl ModelCluster {
-    /// What is said above, said once more and slowly.
+    /// The model's own definition of a cluster that qualifies.
     fn is_resolvable(&self) -> bool {
         let has_it = match self.said {
             said if EXACT.contains(&said) => true,
@@ -149,7 +149,8 @@ proptest! {
         prop_assert_eq!(words(&before), words(&after));
     }
 
-    /// A greeting bears endpoints, and nothing else of which a verdict hears: it says that it has a target, or that it has not.
+    /// A greeting contains endpoints, and the decision uses nothing else of it: the agent advertises the
+    /// target or does not.
     #[test]
     fn whatever_an_agent_says_of_itself_lets_nobody_dial_what_its_silence_would_not(
         clusters in prop::collection::vec(model_cluster(), 0..6),
@@ -214,7 +215,7 @@ fn resolvable_among(clusters: &[ModelCluster]) -> Vec<ClusterId> {
     numbered.filter(|(_, model)| model.is_resolvable()).map(|(number, _)| named(number)).collect()
 }
 
-/// Where alice may dial [`TARGET`].
+/// The clusters in which alice may dial [`TARGET`].
 fn dialable(clusters: &[ModelCluster]) -> Vec<ClusterId> {
     let numbered: Vec<(usize, ModelCluster)> = clusters.iter().cloned().enumerate().collect();
     let permits = permits(&numbered).expect("nobody is asked").permits;
@@ -225,7 +226,7 @@ fn resolve_numbered(clusters: &[ModelCluster]) -> Result<Permit<Dial>, DialError
     resolve(&clusters.iter().cloned().enumerate().collect::<Vec<_>>())
 }
 
-/// What becomes of alice, who asks for [`TARGET`] among these.
+/// The result for alice, who asks for [`TARGET`] among these clusters.
 fn resolve(clusters: &[(usize, ModelCluster)]) -> Result<Permit<Dial>, DialError> {
     exactly_one(permits(clusters)?, &target())
 }

@@ -1,43 +1,44 @@
-//! A cluster's address as objects of Kubernetes: a Service that selects no pods, and the EndpointSlice that says where it leads.
+//! A cluster's address as Kubernetes objects: a Service without a selector, and an EndpointSlice with the
+//! address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-/// Whose fields are ours, and whose objects.
+/// The field manager, and the value of the label that marks our objects.
 pub(super) const FIELD_MANAGER: &str = "tombolo";
 
-/// Says of an EndpointSlice who keeps it: Kubernetes' own controllers leave it alone.
+/// The manager of an EndpointSlice, as a label. Kubernetes' own controllers leave such slices alone.
 /// <https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#management>
 const SLICES_MANAGED_BY: &str = "tombolo.dev";
 
-/// Says of which server an object is.
+/// The label that names the server of an object.
 const SERVER: &str = "tombolo.dev/server";
 
-/// What a Service's port is called, and its number: a kubeconfig says `https://NAME.NAMESPACE.svc`.
+/// The name and number of a Service's port. A kubeconfig uses `https://NAME.NAMESPACE.svc`.
 const PORT_NAME: &str = "https";
 const PORT: u16 = 443;
 
-/// What is kept in a host cluster.
+/// The kind of an object in the host cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ObjectKind {
     Service,
     Slice,
 }
 
-/// What is to be done.
+/// An action that brings one object in step.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SyncAction {
-    /// There is none of ours.
+    /// Create an object whose name is free.
     Create(Value),
-    /// Ours is otherwise; the object names it by its UID.
+    /// Change our object. The new one contains its UID.
     Apply(Value),
-    /// Ours is not wanted.
+    /// Remove our object, which is no longer needed.
     Remove(ObjectRef),
 }
 
-/// By what an object is known, so that no other is changed in its place.
+/// Identifies one object in one version, so that no other is changed in its place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ObjectRef {
     pub(super) name: String,
@@ -46,7 +47,7 @@ pub(super) struct ObjectRef {
 }
 
 impl ObjectKind {
-    /// For the log.
+    /// The Kubernetes kind, for the log.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Service => "Service",
@@ -54,7 +55,7 @@ impl ObjectKind {
         }
     }
 
-    /// All of a namespace.
+    /// The API path of all objects of this kind in a namespace.
     pub(super) fn path(self, namespace: &str) -> String {
         match self {
             Self::Service => format!("/api/v1/namespaces/{namespace}/services"),
@@ -62,7 +63,7 @@ impl ObjectKind {
         }
     }
 
-    /// The one of the cluster `name`, whose address this is, as the server `server` makes it.
+    /// The object of the cluster `name` with this address, as the server `server` makes it.
     pub(super) fn object(self, server: &str, name: &str, address: SocketAddr) -> Value {
         let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
         match self {
@@ -95,7 +96,7 @@ impl ObjectKind {
 }
 
 impl ObjectRef {
-    /// None, where it has none.
+    /// Reads the reference from an object. `None` if it has no name, UID or version.
     pub(super) fn from_object(object: &Value) -> Option<Self> {
         let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
         Some(Self { name: text("name")?, uid: text("uid")?, resource_version: text("resourceVersion")? })
@@ -106,17 +107,17 @@ fn labels(server: &str) -> Value {
     json!({ "app.kubernetes.io/managed-by": FIELD_MANAGER, SERVER: server })
 }
 
-/// What picks the objects of the server `server`, as the query of a list.
+/// The label selector of the objects of `server`, as the query of a list.
 pub(super) fn selector(server: &str) -> String {
     format!("?labelSelector=app.kubernetes.io%2Fmanaged-by%3D{FIELD_MANAGER},tombolo.dev%2Fserver%3D{server}")
 }
 
-/// Whether the server `server` has made an object, and nobody has taken it over.
+/// Whether the labels say that `server` has made the object and nobody has taken it over.
 pub(super) fn is_ours(found: &Value, server: &str) -> bool {
     covers(&found["metadata"]["labels"], &labels(server))
 }
 
-/// What makes of the objects that were `found`, all ours, those that are `wanted`, by their names.
+/// The actions that turn the objects `found`, all ours, into those `wanted` by name.
 pub(super) fn plan(found: &[Value], wanted: &BTreeMap<String, Value>) -> Vec<SyncAction> {
     let named: BTreeMap<ObjectRef, &Value> =
         found.iter().filter_map(|object| Some((ObjectRef::from_object(object)?, object))).collect();
@@ -137,7 +138,8 @@ pub(super) fn plan(found: &[Value], wanted: &BTreeMap<String, Value>) -> Vec<Syn
     created.chain(kept).collect()
 }
 
-/// Whether an object has everything that is `wanted`, lists as they are, and selects no pods, whose addresses would be beside ours.
+/// Whether an object contains everything `wanted`, with equal lists, and has no selector. A selector would
+/// add pods' addresses to ours.
 pub(super) fn matches_wanted(found: &Value, wanted: &Value) -> bool {
     let selector = &found["spec"]["selector"];
     covers(found, wanted) && selector.as_object().is_none_or(serde_json::Map::is_empty)
@@ -160,7 +162,7 @@ fn covers(found: &Value, wanted: &Value) -> bool {
 mod tests {
     use super::*;
 
-    /// As an API server answers: with marks and fields of its own.
+    /// The object as an API server returns it, with fields of its own.
     fn kept(kind: ObjectKind, name: &str, address: &str) -> Value {
         let mut object = kind.object("gateway", name, address.parse().unwrap());
         object["metadata"]["uid"] = format!("uid-{name}").into();

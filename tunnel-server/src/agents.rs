@@ -117,7 +117,7 @@ impl AgentListener {
             () = &mut draining => {}
         }
         self.0.connections.close();
-        // As above.
+        // Both arms are cancel-safe, as above.
         tokio::select! {
             () = self.accept(&scope) => {}
             () = self.0.connections.wait() => {}
@@ -136,7 +136,7 @@ impl AgentListener {
                 let incoming = IncomingAgent::Tcp(Box::new(stream), peer);
                 handshake.receive(incoming, home, scope.clone(), connection).await;
             }
-            // TCP has verified that the address is its own.
+            // TCP has already proved the source address.
             Admission::Retry | Admission::Refuse => {}
         }
     }
@@ -169,7 +169,7 @@ impl AgentListener {
             Admission::Retry => arriving.retry(),
             Admission::Accept => {
                 let (home, scope_within) = (scope.home_for(turn), scope.clone());
-                // Who is only told to come again holds no drain up.
+                // An agent that is only asked to come back later does not delay the drain.
                 let connection = (!scope.is_draining()).then(|| self.0.connections.token());
                 let incoming = IncomingAgent::Quic(Box::new(arriving));
                 scope.spawn_on(home, handshake.receive(incoming, home, scope_within, connection));
@@ -213,13 +213,13 @@ impl Handshake {
             Err(error) => {
                 metrics::handshake_failed(&error);
                 match error {
-                    // Somebody configured this agent, so somebody wants to know.
+                    // Its operator expects this agent to connect, so the refusal deserves a warning.
                     GreetError::Refused(reason) => warn!(%from, reason, "an agent was refused"),
                     error @ (GreetError::TooSlow
                     | GreetError::Handshake(_)
                     | GreetError::NotAHello
                     | GreetError::Broke(_)) => {
-                        debug!(%from, error = %chain(&error), "no tunnel came of a connection");
+                        debug!(%from, error = %chain(&error), "a connection of an agent did not become a tunnel");
                     }
                 }
             }
@@ -280,7 +280,7 @@ impl SharedAgentListener {
                 return;
             }
         };
-        // Before anything is waited for: requests reach it from now on.
+        // Before the first await, because requests reach the tunnel from now on.
         let counted = {
             let tunnel = tunnel.clone();
             let carrier = tunnel.carrier().as_str();
@@ -289,7 +289,7 @@ impl SharedAgentListener {
         if registration.is_first()
             && let Err(error) = self.registry.save().await
         {
-            warn!(error = %chain(&error), "could not write down that a cluster was met");
+            warn!(error = %chain(&error), "could not save that a cluster was seen");
         }
         let began = Instant::now();
         info!(
@@ -308,7 +308,7 @@ impl SharedAgentListener {
             directory: self.registry.directory(),
         };
         let ended = served.drive(driver, ends, scope).await;
-        // In this order: nobody is routed to it any more, and then it counts as gone.
+        // In this order, so that no request is routed to it once it counts as closed.
         drop(registration);
         drop(counted);
         metrics::tunnel_ended(&ended);
@@ -357,7 +357,7 @@ impl ServedTunnel<'_> {
         tokio::pin!(driving, probing, lifetime, extending);
         let (mut probed, mut drains, mut is_over) = (false, false, false);
         loop {
-            // All arms are cancel-safe: each is polled by reference, and what an agent pending for is kept until it is taken.
+            // All arms are cancel-safe: each is polled by reference, and a pending extension stays until it is taken.
             tokio::select! {
                 ended = &mut driving => return ended,
                 found = &mut probing, if !probed => {
@@ -365,7 +365,7 @@ impl ServedTunnel<'_> {
                     match found {
                         DuplicateCheck::NoDuplicate => {}
                         DuplicateCheck::NewRefused => close_duplicate(tunnel, agent),
-                        DuplicateCheck::OldReplaced => warn_key_copied(tunnel, agent, "the earlier one is turned away"),
+                        DuplicateCheck::OldReplaced => warn_key_copied(tunnel, agent, "the earlier one is disconnected"),
                     }
                 }
                 extension = pending.take() => {
@@ -379,7 +379,7 @@ impl ServedTunnel<'_> {
                 }
                 () = &mut lifetime, if !is_over => {
                     is_over = true;
-                    warn!(%agent, "the certificate with which a tunnel was opened has ended, and no newer one was verified");
+                    warn!(%agent, "the certificate of a tunnel has expired, and the agent has proved no newer one");
                     tunnel.close(CloseCode::Expired);
                 }
                 () = scope.draining(), if !drains => {
@@ -394,7 +394,7 @@ impl ServedTunnel<'_> {
     fn extended(&self, extended: Option<tunnel_lifetime::ProvenExtension>) -> Option<Duration> {
         let agent = self.agent;
         let Some(tunnel_lifetime::ProvenExtension { credential, ends }) = extended else {
-            warn!(%agent, "an agent has verified a newer certificate without proof that it is its own");
+            warn!(%agent, "an agent has shown a newer certificate without proof that it holds its key");
             return None;
         };
         self.registration.set_credential(credential.clone());
@@ -435,7 +435,7 @@ impl PendingExtension {
 
 /// Closes the tunnel of a process that uses another one's certificate. The earlier tunnel stays open.
 fn close_duplicate(tunnel: &Tunnel, agent: &AgentId) {
-    warn_key_copied(tunnel, agent, "the later one is turned away");
+    warn_key_copied(tunnel, agent, "the later one is disconnected");
     tunnel.close(CloseCode::KeyCopied);
 }
 

@@ -213,7 +213,7 @@ impl BoundServer {
         info!(%callers, %agents, %probes, "serving");
         self.probes.run(&scope);
         let (policy, file) = self.policy;
-        // To the end of a drain: what runs may come to be forbidden.
+        // Until the end of a drain, because a new policy may forbid what is still running.
         scope.attend(file.follow(policy));
         scope.spawn(self.agent_listener.clone().run(scope.clone()));
         let health = match self.admin {
@@ -231,15 +231,15 @@ impl BoundServer {
             scope.spawn(listener.run(scope.clone(), move |accepted| handlers.clone().serve(accepted)));
         }
         if let Some((listener, door)) = self.proxy {
-            info!(callers = %listener.address(), "callers with dial tokens may be connected to targets");
+            info!(callers = %listener.address(), "serving callers with dial tokens over HTTP CONNECT");
             scope.spawn(listener.run(scope.clone(), move |accepted| door.clone().serve_connection(accepted)));
         }
         if let Some((listener, door)) = self.socks {
-            info!(callers = %listener.address(), "callers with dial tokens may come by SOCKS5");
+            info!(callers = %listener.address(), "serving callers with dial tokens over SOCKS5");
             scope.spawn(listener.run(door, scope.clone()));
         }
         if let Some((listener, door)) = self.enrollment {
-            info!(agents = %listener.address(), "agents may enroll");
+            info!(agents = %listener.address(), "serving enrollment");
             let within = scope.clone();
             let serve = move |accepted| door.clone().serve(accepted, within.clone());
             scope.attend(listener.run(scope.clone(), serve));
@@ -266,13 +266,13 @@ impl ConnectionHandlers {
         let (stream, home, permit) = accepted.into_peer_stream();
         match stream {
             PeerStream::Agent(stream) => {
-                // The registry has places for tunnels; these are the callers'.
+                // The registry limits tunnels by itself; this permit is for callers.
                 drop(permit);
                 self.agent_listener.receive(stream, home, &self.scope).await;
             }
             PeerStream::Caller(stream) => {
                 self.gateway.serve_connection(stream).await;
-                // Held among all to the connection's end.
+                // The connection counts until it ends.
                 drop(permit);
             }
         }

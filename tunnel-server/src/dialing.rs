@@ -153,7 +153,7 @@ impl Dialer {
             if !route.advertises(target) {
                 return Err(DialError::NotAdvertised(cluster.clone(), target.clone()));
             }
-            // PrefixedStream the wait, which may have been long.
+            // Checked after the wait, which may have been long.
             recorded.record().may_open()?;
             match route.tunnel.open(&open).await {
                 Ok(mut stream) => {
@@ -199,7 +199,7 @@ fn dial_outcome(
             Err(DialError::ByAgent(cluster.clone(), target.clone(), refused.reason()))
         }
         (None, _) => Err(DialError::Silent(cluster.clone())),
-        // Agents of before know of no dialer.
+        // Older agents do not know dials.
         (Some(_), Some(AbortCode::BadOpen)) => Err(DialError::OldAgent(cluster.clone())),
         (Some(_), _) => Err(DialError::Lost(cluster.clone())),
     }
@@ -224,14 +224,14 @@ impl TargetStream {
             let mut caller = match caller.await {
                 Ok(caller) => caller,
                 Err(error) => {
-                    debug!(error = %chain(&error), "a caller has gone before its connection was there");
+                    debug!(error = %chain(&error), "a caller hung up before its connection was ready");
                     return;
                 }
             };
             caller.move_to_current_runtime();
             let mut caller = counted(caller, Some(record.clone()));
             let joined = copy_bidirectional_with_sizes(&mut caller, &mut stream, BUFFER_BYTES, BUFFER_BYTES);
-            // What is cut here is meant to be cut.
+            // A terminated exchange is meant to be cut off here.
             match until(joined, taking.ended()).await {
                 Ok(Ok(_)) => record.ends(EndReason::Clean),
                 Ok(Err(error)) => {

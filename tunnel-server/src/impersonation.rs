@@ -161,7 +161,7 @@ mod tests {
         for bob in [assumed(&[]), assumed(&["tombolo:ops"])] {
             assert_eq!(rules.identity_for(&ann, Some(&bob), &cluster), Ok(bob.into()));
         }
-        // A caller who asks for it means it: nothing is left out of what it asks for.
+        // An identity that the caller asks for explicitly is never changed.
         let refused =
             rules.identity_for(&ann, Some(&assumed(&["system:authenticated"])), &cluster).unwrap_err();
         assert_eq!(refused.user, "bob");

@@ -44,7 +44,7 @@ struct SharedLimiter {
 /// Guard of one exchange, which counts against the limits until it is dropped.
 #[must_use = "the exchange is no longer counted when this is dropped"]
 pub(crate) struct LimitGuard {
-    // Before its count: while it has a seat its cluster is known.
+    // Dropped before `entry`, because the cluster's seats exist only while it has an entry.
     seat: Option<Seat>,
     entry: LedgerEntry,
 }
@@ -98,13 +98,13 @@ pub enum LimitExceeded {
     CallerRate(u32),
     /// Long-running requests of one caller to one cluster.
     #[error(
-        "you have {0} watches and logs of this cluster open, which is the most for one caller: end some, or ask whoever \
-         runs this server for more"
+        "you have {0} watches and logs of this cluster open, which is the most for one caller: end some, or ask the operator \
+         of this server for more"
     )]
     CallerWatches(usize),
     /// Upgraded connections of one caller.
     #[error(
-        "you have {0} shells and forwarded ports open here, which is the most for one caller: end some, or ask whoever runs \
+        "you have {0} shells and forwarded ports open here, which is the most for one caller: end some, or ask the operator of \
          this server for more"
     )]
     CallerUpgrades(usize),
@@ -113,28 +113,28 @@ pub enum LimitExceeded {
     ClusterWatches(usize),
     /// Connections of one egress entry point.
     #[error(
-        "this way in has {0} connections, which is the most: whoever runs this server gives it more by `connections` of its \
+        "this entry point has {0} connections, which is the most: the operator can raise `connections` of its \
          entry under egress"
     )]
     EgressConnections(usize),
     /// Connections of the TLS passthrough.
     #[error(
-        "TLS passes through {0} connections, which is the most: `connections` under passthrough gives it more"
+        "TLS passthrough has {0} connections, which is the most: `connections` under passthrough can raise it"
     )]
     PassthroughConnections(usize),
     /// Connections of the TLS passthrough from one source.
     #[error(
-        "its address has {0} connections, which is the most: `connectionsPerSource` under passthrough gives it more"
+        "its source has {0} connections, which is the most: `connectionsPerSource` under passthrough can raise it"
     )]
     PassthroughSource(usize),
     /// Connections of one entry point under `vip`.
     #[error(
-        "this way in has {0} connections, which is the most: `connections` of its entry under vip.ways gives it more"
+        "this entry point has {0} connections, which is the most: `connections` of its entry under vip can raise it"
     )]
     VipConnections(usize),
     /// Connections of one entry point under `vip` from one source.
     #[error(
-        "its address has {0} connections, which is the most: `connectionsPerSource` of its way under vip.ways gives it more"
+        "its source has {0} connections, which is the most: `connectionsPerSource` of its entry under vip can raise it"
     )]
     VipSource(usize),
     /// Upgraded connections of all callers to one cluster.
@@ -147,7 +147,7 @@ pub enum LimitExceeded {
     ClusterQueue,
     /// Seats of a cluster, that is, requests that it serves at once.
     #[error(
-        "this cluster serves {0} requests at once, of one caller two thirds at most, and no place became free for you in time: \
+        "this cluster serves {0} requests at once, at most two thirds of them of one caller, and no seat became free for you in time: \
          try again in a second"
     )]
     ClusterRequests(usize),
@@ -238,7 +238,7 @@ impl LimitGuard {
     pub(crate) async fn wait_for_seat(mut self) -> Result<Self, LimitExceeded> {
         let LedgerEntry { limiter, key, cluster, .. } = &self.entry;
         let limits = limiter.0.limits.cluster;
-        // It is there as long as this is counted.
+        // The cluster has seats as long as this entry exists.
         let seats = limiter.lock().seats(cluster);
         if let Some(seats) = seats {
             let seat = seats.take(key, limits.queue_wait).await;

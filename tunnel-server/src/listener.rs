@@ -72,7 +72,7 @@ impl ListenerTls {
     /// A configuration for callers only, whose certificate never changes.
     #[must_use]
     pub fn callers_only(tls: ServerConfig) -> Self {
-        // The sender is dropped: nobody exchanges it.
+        // The sender is dropped, because this certificate never changes.
         Self { callers: Some(watch::channel(Arc::new(tls)).1), agents: None }
     }
 }
@@ -259,8 +259,8 @@ impl Listener {
         let mut draining = std::pin::pin!(scope.draining());
         let mut is_paused = false;
         loop {
-            // Both arms are cancel-safe: an accept takes nothing unless it is ready. Biased, so that a flood of
-            // connections does not hold a drain up.
+            // Both arms are cancel-safe: an accept takes nothing unless it is ready. Biased, so that many
+            // new connections do not delay a drain.
             let accepted_stream = tokio::select! {
                 biased;
                 () = &mut draining => return,
@@ -271,7 +271,7 @@ impl Listener {
                     is_paused = false;
                     let permit = Arc::clone(&self.counters.connections).try_acquire_owned();
                     let handshake = Arc::clone(&self.counters.handshakes).try_acquire_owned();
-                    // The newest is the one to go: those who are in are served.
+                    // The newest connection is closed, and the existing ones are served.
                     let (Ok(permit), Ok(handshake)) = (permit, handshake) else {
                         Counters::increment(&self.counters.turned_away);
                         debug!(%peer, "too many connections or handshakes, closed a new one");
@@ -382,7 +382,7 @@ impl Drop for SourceGuard {
 
 fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A restarted server takes the port over at once, though old connections are still in TIME_WAIT.
+    // A restarted server can bind the port at once, although old connections are still in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     let socket = socket.listen(BACKLOG)?;

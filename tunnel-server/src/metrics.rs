@@ -205,7 +205,7 @@ pub fn describe() {
     describe_gauge!(POLICY_LOADED_AT, "When the policy in force was loaded, in seconds since 1970.");
     describe_counter!(
         POLICY_FAILURES,
-        "Changes of the policy file that were not taken because they are invalid."
+        "Changes of the policy file that were not taken because they are unreadable or invalid."
     );
     counter!(POLICY_FAILURES).increment(0);
     describe_gauge!(
@@ -378,7 +378,10 @@ pub fn policy_refused() {
 
 /// Describes the metrics of a file that was read at the start and is reloaded.
 pub fn describe_file(file: ReloadedFile) {
-    describe_counter!(FILE_FAILURES, "Changes of a file that were not taken because they are invalid.");
+    describe_counter!(
+        FILE_FAILURES,
+        "Changes of a file that were not taken because they are unreadable or invalid."
+    );
     counter!(FILE_FAILURES, "file" => file.as_str()).increment(0);
     describe_gauge!(
         FILE_CURRENT,

@@ -87,7 +87,7 @@ impl PassthroughListener {
                 by_source::check_source(&service.dialer, accepted, [(&service.entry_point, ())])?;
             Some(Arc::clone(&service).serve(admitted))
         };
-        let refused = |error| warn!(%error, "cannot accept a connection whose TLS is to pass through");
+        let refused = |error| warn!(%error, "cannot accept a connection for TLS passthrough");
         by_source::accept(&listener, &scope, begin, refused).await;
     }
 }
@@ -99,7 +99,7 @@ impl PassthroughService {
         else {
             return;
         };
-        // Both arms are cancel-safe: nothing is done yet for whoever is let go.
+        // Both arms are cancel-safe: no work has begun for this connection.
         let hello = tokio::select! {
             hello = timeout(HELLO_MAX, client_hello::read(&mut stream)) => hello,
             () = self.scope.draining() => return,
@@ -111,7 +111,7 @@ impl PassthroughService {
         };
         let site = hello.and_then(|hello| Ok((self.site_of(&hello)?, hello.bytes)));
         let served = match site {
-            // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped.
+            // Both arms are cancel-safe: if the client has gone, the dial is dropped.
             Ok((site, bytes)) => tokio::select! {
                 served = self.entry_point.connect(&self.dialer, site, (from, condition)) => served.map(|connected| (connected, bytes)).map_err(PassthroughRefusal::from),
                 () = gone(&stream) => return,
@@ -139,7 +139,7 @@ impl PassthroughService {
 /// Sends the alert of a refusal, unless the client does not speak TLS.
 async fn send_alert(stream: &mut TcpStream, refusal: &PassthroughRefusal) {
     if let Some(alert) = refusal.alert() {
-        // Who has gone needs no answer.
+        // A client that has gone needs no answer.
         let sent = stream.write_all(&alert.record()).await;
         drop(sent.and(stream.shutdown().await));
     }

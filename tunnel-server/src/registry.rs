@@ -192,7 +192,7 @@ impl Registry {
         home: Home,
     ) -> Result<Registration, RegisterError> {
         let counted = self.0.tunnel_count.fetch_add(1, Ordering::Relaxed);
-        // From here on a drop gives the count back.
+        // From here on dropping the guard decrements the count.
         let cluster = greeting.agent.cluster().clone();
         let mut registration = Registration {
             registry: self.clone(),
@@ -223,7 +223,7 @@ impl Registry {
             .or_default()
             .insert(entry)
             .map_err(|()| TooManyTunnels::Cluster)?;
-        // Last, so that no revocation falls between this and `disconnect_refused`.
+        // After the insertion, so that `disconnect_refused` cannot miss a tunnel that was revoked meanwhile.
         self.0.directory.admits(&greeting.agent, &credential)?;
         registration.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
         self.changed(&cluster);
@@ -362,7 +362,7 @@ impl Registration {
 
     /// Records that the tunnel has begun to drain.
     pub fn draining_began(&self) {
-        // What it carries looks again, too.
+        // Exchanges on this tunnel check for a successor now.
         self.live.send_modify(|_| ());
         self.registry.changed(&self.cluster);
     }

@@ -135,7 +135,7 @@ impl fmt::Display for config::Vip {
         }
         for way in ways {
             let name = &way.way.name;
-            writeln!(f, "# for way-in:{name}, from {}:", way.way.sources)?;
+            writeln!(f, "# for entry-point:{name}, from {}:", way.way.sources)?;
             for (address, Site { cluster, target }) in &way.addresses {
                 writeln!(f, "#   {address} is {target} of {cluster}")?;
             }
@@ -162,13 +162,13 @@ impl VipService {
             return;
         };
         let AddressRoute { way, site } = &*route;
-        // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped. Who has said all that it has to
-        // say may be waiting for a target that speaks.
+        // Both arms are cancel-safe: if the client has reset the connection, the dial is dropped. A client that has only shut
+        // down its sending side may still wait for the target to speak.
         let connected = tokio::select! {
             connected = way.connect(&self.dialer, site, (from, condition)) => connected,
             () = reset(&stream) => return,
         };
-        // Reset when it is dropped, unless it has ended: there are no words for who speaks another protocol.
+        // A refused client is reset, because the protocol of the port is not known.
         let stream = ResetOnDrop::new(stream);
         if let Ok((connected, guards)) = connected {
             let guards = (guards, slot, Arc::clone(&self));

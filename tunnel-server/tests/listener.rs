@@ -63,7 +63,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     let door = Door::open(WAITS);
     let mallory = Authority::new().issue("alice");
     for version in [&version::TLS12, &version::TLS13] {
-        // In TLS 1.3 the caller learns of it only when it reads.
+        // In TLS 1.3 the client notices the refusal only when it reads.
         let refused = match door.connect(door.caller(Some(&mallory), version)).await {
             Ok(mut stream) => !is_served(&mut stream).await,
             Err(_) => true,
@@ -83,7 +83,7 @@ async fn no_session_is_ever_resumed() {
         let config = Arc::new(config);
         for _ in 0..3 {
             let mut stream = door.connect(Arc::clone(&config)).await.unwrap();
-            // What is served comes behind the tickets, if there were any.
+            // Tickets, if there were any, would arrive before the response.
             assert!(is_served(&mut stream).await);
             let connection = stream.get_ref().1;
             assert_eq!(connection.tls13_tickets_received(), 0);
@@ -125,10 +125,10 @@ async fn who_offers_the_tunnels_protocol_comes_to_the_agents_door_and_to_its_ca(
     let turned_away = [
         offering(Some(&alice), &[tunnel]),
         offering(None, &[tunnel]),
-        // Who could speak for two doors is let in at none.
+        // A client that offers the protocols of both peers is refused.
         offering(Some(&agent), &["h2", tunnel]),
         offering(Some(&agent), &[tunnel, "h2"]),
-        // An agent is no caller either.
+        // An agent is not accepted as a caller.
         offering(Some(&agent), &["h2"]),
     ];
 
@@ -181,13 +181,13 @@ async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
     assert!(door.connect(door.caller(None, &version::TLS13)).await.is_err());
     assert_eq!(door.counts.values().turned_away, 1);
 
-    // The place is free when the handshake is over, whatever came of it.
+    // The slot is free after the handshake, whatever its result.
     drop(stalled);
     wait_for(&door.counts, |tally| tally.handshake_failed == 1).await;
     let mut inside = Vec::new();
     for _ in 0..2 {
         let mut stream = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
-        // Only then has the listener too seen the end of the handshake.
+        // Only then has the listener also seen the end of the handshake.
         assert!(is_served(&mut stream).await);
         inside.push(stream);
     }

@@ -42,8 +42,8 @@ async fn a_listener_without_descriptors_counts_it_and_goes_on_when_there_are_som
     });
     callers.clear();
 
-    // A caller who says nothing and hangs up is a handshake that failed: somebody accepted it. The first of them are
-    // those that waited until now, which are fewer than the descriptors were.
+    // A client that sends nothing and hangs up counts as a failed handshake, which proves that it was accepted.
+    // The first ones had waited until now, and are fewer than the descriptors were.
     let failed = counts.values().handshake_failed;
     until(|| {
         drop(TcpStream::connect(address));

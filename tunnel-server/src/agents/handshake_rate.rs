@@ -32,7 +32,7 @@ impl HandshakeRate {
         let network = network(address);
         if !self.by_network.contains_key(&network) && self.by_network.len() >= NETWORKS_MAX {
             self.by_network.retain(|_, bucket| !bucket.is_full(now));
-            // Addresses are easily forged here; the rate of all holds on.
+            // Addresses are easily forged here; the total rate still applies.
             if self.by_network.len() >= NETWORKS_MAX {
                 self.by_network.clear();
             }

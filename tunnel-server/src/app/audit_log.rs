@@ -39,7 +39,7 @@ pub(super) fn open(
     };
     drop(readiness.handle(PART));
     let (log, running) = Log::open(settings, &chain, &signing).map_err(Failure::could_not_go_on)?;
-    // An attendant is dropped when all work is over, and so the log is closed behind the last completion.
+    // A background task is dropped after all work, so the log closes after the last completion.
     scope.attend(async move {
         let _running = running;
         pending().await

@@ -93,7 +93,7 @@ fn trusting(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, Failure> 
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(Failure::could_not_go_on)?;
     let mut config = builder.with_root_certificates(store).with_no_client_auth();
-    // A resumed session does not look at the certificate again.
+    // A resumed session would not verify the certificate again.
     config.resumption = Resumption::disabled();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)

@@ -73,14 +73,14 @@ impl EgressListener {
         let (name, cluster) = (Arc::clone(&route.name), route.cluster.clone());
         match socket {
             EgressSocket::Tcp { listener, client_name } => {
-                info!(name = &*name, %cluster, address = %listener.address(), "an API server's egress may come");
+                info!(name = &*name, %cluster, address = %listener.address(), "serving an API server's egress");
                 scope.spawn(listener.run(scope.clone(), move |accepted| {
                     let (route, gateway, log) = (route.clone(), gateway.clone(), log.clone());
                     serve(accepted, route, Arc::clone(&client_name), gateway, log)
                 }));
             }
             EgressSocket::Unix { socket, uids } => {
-                info!(name = &*name, %cluster, socket = %socket.path().display(), "an API server's egress may come");
+                info!(name = &*name, %cluster, socket = %socket.path().display(), "serving an API server's egress");
                 scope.spawn(accept(socket, uids.into(), route, gateway, log, scope.clone()));
             }
         }
@@ -95,7 +95,7 @@ impl EgressRoute {
 
     /// Logs that a client was refused at this entry point.
     fn refused(&self, from: impl std::fmt::Display, why: &NotOfWayIn) {
-        debug!(name = &*self.name, %from, %why, "somebody may not come by an API server's way in");
+        debug!(name = &*self.name, %from, %why, "refused a client of an API server's egress");
     }
 }
 
@@ -161,12 +161,12 @@ async fn accept(
 }
 
 async fn serve_local(stream: UnixStream, uids: &[u32], route: EgressRoute, gateway: Gateway, log: Log) {
-    // It was accepted on another runtime.
+    // The socket was accepted on another runtime.
     let stream = stream.into_std().and_then(UnixStream::from_std);
     let (stream, uid) = match stream.and_then(|stream| Ok((stream.peer_cred()?.uid(), stream))) {
         Ok((uid, stream)) => (stream, uid),
         Err(error) => {
-            warn!(name = &*route.name, %error, "the system does not say who is at an egress socket");
+            warn!(name = &*route.name, %error, "the system does not report the user of an egress connection");
             return;
         }
     };

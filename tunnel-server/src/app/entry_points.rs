@@ -71,11 +71,11 @@ impl EntryPoints {
             listener.run(gateway.clone(), log.clone(), scope);
         }
         if let Some(config) = self.passthrough {
-            info!(callers = %config.address(), "TLS passes through to clusters by its server name");
+            info!(callers = %config.address(), "serving TLS passthrough by server name");
             scope.spawn(config.run(gateway.dialer(), scope.clone()));
         }
         if let Some(config) = self.vip {
-            info!("clusters' own addresses are this host's");
+            info!("serving virtual addresses of clusters");
             config.run(gateway.dialer(), scope);
         }
     }

@@ -41,9 +41,9 @@ pub(super) async fn follow(
         let taken = now.and_then(&mut take);
         metrics::file_read(file, taken.is_ok());
         match taken {
-            Ok(()) => info!(file = %path.display(), "it has changed, and what it says now is in force"),
+            Ok(()) => info!(file = %path.display(), "the file has changed, and its new content is in force"),
             Err(error) => {
-                warn!(file = %path.display(), error, "it has changed and was not taken, the last good one stays in force");
+                warn!(file = %path.display(), error, "the file has changed and was not taken, the last valid content stays in force");
             }
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: DoorLimit
 pub(super) fn register_admin(metrics: &Metrics, counters: Option<Arc<Counters>>) {
     metrics.ask(move |lines| {
         let values = counters.as_ref().map(|counters| counters.values()).unwrap_or_default();
-        let help = "Connections to the admin API from other machines, by what became of them.";
+        let help = "Connections to the admin API from other machines, by outcome.";
         write_connections(lines, "tombolo_server_admin_connections_total", help, &values);
         let help = "Connections to the admin API from other machines that are open now.";
         lines.gauge("tombolo_server_admin_connections_active", help).is(&[], values.connections_open);
@@ -77,12 +77,12 @@ fn write_clusters(lines: &mut Lines, registry: &Registry, gauges: &ClusterGauges
             listed.iter().flat_map(|listed| &listed.tunnels).filter(|tunnel| tunnel.carrier == carrier);
         tunnels.is(&[("carrier", carrier.as_str())], carried.count());
     }
-    lines.gauge("tombolo_server_tunnels_max", "Most tunnels of all clusters.").is(&[], TUNNELS_MAX);
-    let help = "Clusters that this server knows, made or met.";
+    lines.gauge("tombolo_server_tunnels_max", "The limit on tunnels of all clusters.").is(&[], TUNNELS_MAX);
+    let help = "Clusters that this server knows, created or seen.";
     lines.gauge("tombolo_server_clusters", help).is(&[], listed.len());
-    let help = "Most clusters that are known.";
+    let help = "The limit on known clusters.";
     lines.gauge("tombolo_server_clusters_max", help).is(&[], directory::CLUSTERS_MAX);
-    let help = "Most requests that are served at once.";
+    let help = "The limit on requests that are served at once.";
     lines.gauge("tombolo_server_requests_max", help).is(&[], EXCHANGES_MAX);
 }
 
@@ -98,22 +98,22 @@ fn connectivity(listed: &ClusterStatus) -> ClusterConnectivity {
 }
 
 fn write_listeners(lines: &mut Lines, callers: &CounterValues, agents_shaking: usize, most: DoorLimits) {
-    let help = "Connections at the TCP doors by what became of them: accepted, turned_away for want of a place, \
-                handshake_failed, accept_failed in the system, or source_limited for too many of its source and no \
+    let help = "Connections at the TCP listeners, by outcome: accepted, turned_away (limit reached), \
+                handshake_failed, accept_failed (error of the system), or source_limited (too many of one source without a \
                 certificate.";
     write_connections(lines, "tombolo_server_connections_total", help, callers);
-    let help = "Connections without a certificate of the source that has most of them.";
+    let help = "Connections without a certificate, of the source that has most of them.";
     lines.gauge("tombolo_server_connections_of_source", help).is(&[], callers.busiest_source);
-    let help = "Connections of callers that are open now, all that shake hands by TCP included.";
+    let help = "Connections of callers that are open now, including all TCP handshakes in progress.";
     lines.gauge("tombolo_server_connections_active", help).is(&[], callers.connections_open);
-    let help = "Most connections to one TCP door at once.";
+    let help = "The limit on connections to one TCP listener.";
     lines.gauge("tombolo_server_connections_max", help).is(&[], most.gateway.connections);
-    let help = "Most handshakes in progress at once, by door.";
+    let help = "The limit on handshakes in progress, by listener.";
     lines
         .gauge("tombolo_server_handshakes_max", help)
         .is(&[("listener", "callers")], most.gateway.handshakes)
         .is(&[("listener", "agents")], most.agents.handshakes);
-    let help = "Handshakes in progress now, by door; an agent's greeting is part of it.";
+    let help = "Handshakes in progress now, by listener; an agent's greeting is part of its handshake.";
     lines
         .gauge("tombolo_server_handshakes_active", help)
         .is(&[("listener", "callers")], callers.handshakes_open)
@@ -121,12 +121,12 @@ fn write_listeners(lines: &mut Lines, callers: &CounterValues, agents_shaking: u
 }
 
 fn write_limits(lines: &mut Lines, usage: &[LimitUsage]) {
-    let help = "What one caller or one cluster may have at most, by limit.";
+    let help = "The value of each limit on callers and clusters, by limit.";
     let mut most = lines.gauge("tombolo_server_limit", help);
     for LimitUsage { limit, max, .. } in usage {
         most.is(&[("limit", limit)], *max);
     }
-    let help = "What the caller, or the cluster, has that has most, by limit.";
+    let help = "The highest use of each limit by any caller or cluster, by limit.";
     let mut used = lines.gauge("tombolo_server_limit_used", help);
     for LimitUsage { limit, most, .. } in usage {
         used.is(&[("limit", limit)], *most);
@@ -134,16 +134,16 @@ fn write_limits(lines: &mut Lines, usage: &[LimitUsage]) {
 }
 
 fn write_parking(lines: &mut Lines, queue: &WaitQueue) {
-    let help = "Requests that wait now for a cluster that is away.";
+    let help = "Requests that wait for a cluster that is away.";
     lines.gauge("tombolo_server_requests_parked", help).is(&[], queue.waiting());
-    let help = "Most requests that wait at once, of all clusters.";
+    let help = "The limit on waiting requests of all clusters.";
     lines.gauge("tombolo_server_requests_parked_max", help).is(&[], queue.capacity());
     let outcomes = queue.outcomes();
     lines
         .counter(
             "tombolo_server_requests_parked_total",
-            "Requests that waited for a cluster that was away, by how that ended: served when it came back, gave_up at \
-             their limit, hung_up by their callers, or turned_away because no place was left.",
+            "Requests that waited for a cluster that was away, by outcome: served when it came back, gave_up at \
+             their limit, hung_up by their callers, or turned_away because the queue was full.",
         )
         .is(&[("outcome", "served")], outcomes.served)
         .is(&[("outcome", "gave_up")], outcomes.gave_up)
@@ -157,21 +157,25 @@ fn write_audit(lines: &mut Lines, log: &Log) {
     let mut count = |name: &str, help: &str, count: u64| {
         lines.counter(name, help).is(&[], count);
     };
-    count("tombolo_server_audit_lines_total", "Lines of the audit log that were written.", figures.lines);
-    count("tombolo_server_audit_bytes_total", "Their bytes.", figures.bytes);
+    count("tombolo_server_audit_lines_total", "Lines that were written to the audit log.", figures.lines);
+    count("tombolo_server_audit_bytes_total", "Bytes that were written to the audit log.", figures.bytes);
     let help = "Requests that were not served because the audit log could not be written.";
     count("tombolo_server_audit_refused_total", help, figures.refused);
-    let help = "How often the audit log could no longer be written.";
+    let help = "Times that the audit log became unwritable.";
     count("tombolo_server_audit_failures_total", help, figures.failures);
-    count("tombolo_server_audit_checkpoints_total", "Checkpoints that were signed.", figures.checkpoints);
-    count("tombolo_server_audit_files_total", "Files of the audit log that were begun.", figures.files);
-    let help = "Requests of callers who did not prove who they are, told of together.";
+    count(
+        "tombolo_server_audit_checkpoints_total",
+        "Checkpoints of the audit log that were signed.",
+        figures.checkpoints,
+    );
+    count("tombolo_server_audit_files_total", "Files of the audit log that were started.", figures.files);
+    let help = "Requests of unauthenticated clients, which the audit log counts together.";
     count("tombolo_server_audit_unauthenticated_total", help, figures.strangers);
-    let help = "Whether the audit log cannot be written now, and nothing new is served.";
+    let help = "1 if the audit log cannot be written and nothing new is served, else 0.";
     lines.gauge("tombolo_server_audit_failing", help).is(&[], usize::from(figures.is_failing));
-    let help = "Lines that wait to be written.";
+    let help = "Lines of the audit log that wait to be written.";
     lines.gauge("tombolo_server_audit_waiting", help).is(&[], figures.waiting);
-    let help = "Exchanges whose intent is in the audit log and whose completion is not yet.";
+    let help = "Requests whose intent is in the audit log and whose completion is not there yet.";
     lines.gauge("tombolo_server_audit_open", help).is(&[], figures.open);
 }
 
@@ -179,7 +183,7 @@ fn write_buffers(lines: &mut Lines, buffers: Buffers) {
     lines
         .gauge(
             "tombolo_server_udp_buffer_bytes",
-            "What the kernel gave the UDP socket for each direction; below a megabyte bulk transfers suffer.",
+            "The UDP socket's buffer as the kernel granted it, by direction; below a megabyte bulk transfers suffer.",
         )
         .is(&[("direction", "receive")], buffers.receive)
         .is(&[("direction", "send")], buffers.send);

@@ -85,8 +85,7 @@ pub enum NotDelegated {
     },
     /// The cluster does not answer, so the request is answered with 503.
     #[error(
-        "it cannot be told whether this is allowed, because the cluster that this server asks about it does not answer: try \
-         again"
+        "this server cannot decide whether this is allowed, because the cluster that it asks does not answer: try again"
     )]
     Away,
 }
@@ -114,7 +113,7 @@ impl Delegation {
             ReviewDecision::Allowed => Ok(Permit { review: Some(review), ..permit }),
             ReviewDecision::Denied => {
                 let (verb, mode, cluster) = (what.verb(), what.mode(), what.cluster().clone());
-                debug!(%cluster, verb, mode, "the cluster that is asked forbids it");
+                debug!(%cluster, verb, mode, "the delegated cluster denies a request");
                 Err(NotDelegated::Forbidden { user: caller.user().to_owned(), verb, mode, cluster })
             }
             ReviewDecision::Unavailable => Err(NotDelegated::Away),

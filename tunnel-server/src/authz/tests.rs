@@ -83,7 +83,7 @@ fn a_permit_is_judged_again_by_the_edition_that_takes_the_place_of_its_own() {
     assert_eq!((generation, policy.snapshot().generation()), (2, 2));
     assert_eq!(snapshots.borrow_and_update().generation(), 2);
     assert!(!policy.snapshot().still_permits(&permit, &facts()));
-    // What was begun under the first snapshot is still asked of the first.
+    // A decision that began with the first snapshot may still use it.
     assert!(first.still_permits(&permit, &facts()));
 }
 
@@ -117,7 +117,7 @@ fn who_assumes_another_identity_needs_a_rule_for_the_action_and_one_for_each_par
         ("alice", identity("bobby", &[]), pods(), "may not be taken for the user \"bobby\"", None),
         ("alice", identity("bob", &["ops", "x"]), pods(), "with the groups [\"ops\", \"x\"] at the", None),
         ("alice", identity("bob", &["ops", "root"]), pods(), "may not be taken for", Some("not-root")),
-        // Nobody gains an action by being somebody else.
+        // Nobody gains an action by impersonation.
         ("alice", identity("bob", &[]), action("/api/v1/nodes"), "may not list nodes", None),
         ("bob", identity("bob", &[]), pods(), "\"bob\" may not reach the cluster edge-a", None),
     ] {

@@ -73,7 +73,7 @@ impl Dialer {
         permitted: impl Future<Output = Result<(Permit<Dial>, Live), R>>,
     ) -> Result<(TargetStream, LimitGuard), R> {
         let DialRequest { caller, listener, from, target, kind } = *request;
-        // Before anything is written of it: who asks too fast fills no log.
+        // Before the audit log, so that requests beyond the rate cannot fill it.
         self.limiter().check_rate(caller)?;
         let audit_id = Uuid::now_v7().to_string();
         let origin = Origin { listener, source: from.to_string(), address: Some(from), audit_id: &audit_id };

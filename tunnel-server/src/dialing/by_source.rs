@@ -47,7 +47,7 @@ pub(crate) struct AdmittedConnection {
 #[derive(Debug, thiserror::Error)]
 enum SourceRefused {
     /// The source is in none of the allowed networks.
-    #[error("it comes from none of the networks from which one may")]
+    #[error("its source address is in none of the allowed networks")]
     UnlistedSource,
     /// The entry point, or the source, has too many connections.
     #[error(transparent)]
@@ -144,7 +144,7 @@ impl AdmittedConnection {
     /// connection has ended.
     pub(crate) fn move_to_current_runtime(self) -> Option<Self> {
         let Self { stream, from, slot, condition } = self;
-        // It was accepted on another runtime.
+        // The socket was accepted on another runtime.
         let stream = stream.into_std().and_then(TcpStream::from_std).ok()?;
         stream.set_nodelay(true).ok()?;
         Some(Self { stream, from, slot, condition })
@@ -166,7 +166,7 @@ pub(crate) async fn accept<F>(
             scope.spawn_on(homes(), serving);
         }
     };
-    // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that a flood holds no drain up.
+    // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that many new connections do not delay a drain.
     tokio::select! {
         biased;
         () = scope.draining() => {}
@@ -197,7 +197,7 @@ pub(crate) fn check_source<'a, T>(
         }
         Err(refused) => {
             count_unauthenticated(dialer, from, refused.cause(), &refused);
-            // One that is closed already cannot be reset.
+            // This fails only if the connection is closed already.
             let _ = stream.set_zero_linger();
             None
         }
@@ -211,7 +211,7 @@ pub(crate) fn count_unauthenticated(
     cause: &'static str,
     why: &dyn std::fmt::Display,
 ) {
-    debug!(%from, %why, "not let in");
+    debug!(%from, %why, "refused an unauthenticated client");
     metrics::refused(cause);
     dialer.recorder().stranger(from.ip().to_canonical(), Why::Refused);
 }

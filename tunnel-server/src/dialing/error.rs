@@ -38,7 +38,7 @@ pub enum DialError {
     NotFound(Target),
     /// The server's store does not let the cluster advertise the target.
     #[error(
-        "{1} is not among what the cluster {0} may advertise: whoever runs this server allows it by `tombolo cluster update \
+        "{1} is not among what the cluster {0} may advertise: the operator of this server allows it by `tombolo cluster update \
          {0} --advertise {1}`"
     )]
     NotOfCluster(ClusterId, Target),
@@ -49,7 +49,7 @@ pub enum DialError {
     #[error("{0}")]
     NoTunnel(#[from] RouteError),
     /// The tunnel was live but accepted no stream.
-    #[error("cluster {0} takes nothing new at the moment: try again")]
+    #[error("cluster {0} accepts nothing new at the moment: try again")]
     NoStream(ClusterId),
     /// The agent refused the dial, or could not connect.
     #[error("{}", agent_refusal(.0, .1, *.2))]
@@ -59,7 +59,7 @@ pub enum DialError {
     OldAgent(ClusterId),
     /// The agent did not reply in time.
     #[error(
-        "the agent of cluster {0} did not say within {max} s whether it is connected: check its log, and the site's link",
+        "the agent of cluster {0} did not answer the dial within {max} s: check its log, and the site's link",
         max = REPLY_MAX.as_secs()
     )]
     Silent(ClusterId),
@@ -175,7 +175,7 @@ impl DialError {
 fn agent_refusal(cluster: &ClusterId, target: &Target, reason: Reason) -> String {
     match reason {
         Reason::Unspecified | Reason::Target => {
-            format!("the agent of cluster {cluster} does not take {target} for a target")
+            format!("the agent of cluster {cluster} does not accept {target} as a target")
         }
         Reason::Unlisted => format!(
             "the agent of cluster {cluster} does not dial {target}: name it in targets of its configuration"
@@ -206,7 +206,7 @@ fn agent_refusal(cluster: &ClusterId, target: &Target, reason: Reason) -> String
              configuration, and check its log"
         ),
         Reason::Limit => format!(
-            "the agent of cluster {cluster} has as many connections to targets as it may: end some, or try again"
+            "the agent of cluster {cluster} has as many connections to targets as its limit allows: end some, or try again"
         ),
     }
 }

@@ -38,7 +38,7 @@ impl LocalStream for ResetOnDrop {
 impl Drop for ResetOnDrop {
     fn drop(&mut self) {
         if !self.has_ended {
-            // One that is closed already cannot be reset.
+            // This fails only if the connection is closed already.
             let _ = self.stream.stream().set_zero_linger();
         }
     }
@@ -85,7 +85,7 @@ mod tests {
             let mut stream = ResetOnDrop::with_prefix(Bytes::from_static(b"first, "), accepted);
             caller.write_all(b"then").await.unwrap();
             caller.shutdown().await.unwrap();
-            // By pieces that are smaller than what was read.
+            // In pieces that are smaller than the prefix.
             let (mut read, mut piece) = (Vec::<u8>::new(), [0; 3]);
             while let length @ 1.. = stream.read(&mut piece).await.unwrap() {
                 read.extend(&piece[..length]);

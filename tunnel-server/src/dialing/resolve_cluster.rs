@@ -59,7 +59,7 @@ impl Dialer {
         if let Err(DialError::Ambiguous(target, among)) = &resolved {
             let networks: Vec<&str> = networks.iter().map(NetworkName::as_str).collect();
             let among = cluster_list(among);
-            info!(networks = networks.join(", "), %target, among, "refused: an address that several clusters have");
+            info!(networks = networks.join(", "), %target, among, "refused an address that several clusters have");
         }
         resolved
     }
@@ -100,7 +100,7 @@ async fn permitted(
     for allowed in allowed.into_iter().take(DELEGATED_MAX) {
         match delegation.grant(allowed).await {
             Ok(permit) => permits.push(permit),
-            // As if it were not there.
+            // A denied cluster does not count.
             Err(NotDelegated::Forbidden { .. }) => {}
             Err(away @ NotDelegated::Away) => return Err(away),
         }
@@ -156,7 +156,7 @@ fn store_claim(record: &Cluster, target: &Target) -> StoreClaim {
 pub(super) fn cluster_list(clusters: &[ClusterId]) -> String {
     let named: Vec<&str> = clusters.iter().take(LISTED_MAX).map(ClusterId::as_str).collect();
     match clusters.len().saturating_sub(LISTED_MAX) {
-        // More than can be asked about, of which the first may not be reached.
+        // There were more candidates than the limit, and all that were asked about were denied.
         0 if named.is_empty() => "many clusters".to_owned(),
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),

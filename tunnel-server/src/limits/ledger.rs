@@ -156,7 +156,7 @@ impl CallerUsage {
         match kind {
             ExchangeKind::Request => within(self.requests, limits.requests, LimitExceeded::CallerRequests),
             ExchangeKind::Upgrade => within(self.upgrades, limits.upgrades, LimitExceeded::CallerUpgrades),
-            // Those that its way in has let in.
+            // The entry point has limited them already.
             ExchangeKind::EntryPoint => Ok(()),
             ExchangeKind::Watch => {
                 let watches = self.watches.get(cluster).copied().unwrap_or_default();

@@ -173,7 +173,7 @@ fn a_caller_asks_as_fast_as_it_may_and_not_faster_and_others_are_not_slowed() {
         |ledger: &mut Ledger, who, now| (0..100).filter(|_| ledger.check_rate(&key(who), rate, now)).count();
     assert_eq!((asked(&mut ledger, &ann, began), asked(&mut ledger, &ben, began)), (20, 20));
     assert_eq!(asked(&mut ledger, &ann, began + Duration::from_secs(1)), 10);
-    // And so does the door.
+    // The limiter applies the same rate.
     assert!((0..100).any(|_| limiter.check_rate(&ann) == Err(LimitExceeded::CallerRate(10))));
     assert_eq!(limiter.check_rate(&ben), Ok(()));
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run_limited<S, F>(
 {
     let permits = Arc::new(Semaphore::new(permits));
     let accept = || async {
-        // Nobody closes it.
+        // The semaphore is never closed.
         let permit = Arc::clone(&permits).acquire_owned().await.map_err(io::Error::other)?;
         Ok((accept().await?, permit))
     };

@@ -83,7 +83,7 @@ impl Counters {
     /// The values of all counters now.
     #[must_use]
     pub fn values(&self) -> CounterValues {
-        // Each counter stands alone; nothing is derived from their order.
+        // Each counter is independent, so relaxed ordering is enough.
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CounterValues {
             accepted: value(&self.accepted),
@@ -107,7 +107,7 @@ impl Counters {
         let Some(mut sources) = self.sources() else {
             return Some((SourceGuard { counters: Arc::clone(self), admission: None }, displaced));
         };
-        // Whoever is displaced is dropped here, which ends its handshake.
+        // A displaced sender is dropped here, which ends its handshake.
         match sources.admit(peer.ip(), ends, Instant::now()) {
             SourceDecision::Granted(admission, _) => {
                 Some((SourceGuard { counters: Arc::clone(self), admission: Some(admission) }, displaced))

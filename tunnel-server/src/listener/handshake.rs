@@ -36,15 +36,15 @@ pub(super) enum HandshakeError {
     Socket(#[source] io::Error),
     #[error("no ClientHello")]
     Hello(#[source] io::Error),
-    #[error("the role for agents is elsewhere")]
+    #[error("this listener has no TLS configuration for such a peer")]
     NoListener,
-    #[error("the tunnel's protocol was offered beside others")]
+    #[error("the tunnel's protocol was offered together with others")]
     MixedAlpn,
-    #[error("what was agreed on is not protocol at the role whose CA was asked")]
+    #[error("the agreed protocol does not belong to the TLS configuration that was used")]
     WrongAlpn,
     #[error("TLS was not agreed on")]
     Tls(#[source] io::Error),
-    #[error("another of the same source took its place, which had come to no certificate for too long")]
+    #[error("displaced by another connection of its source, because it showed no certificate in time")]
     Displaced,
     #[error("the handshake took longer than {} s", .0.as_secs())]
     Deadline(Duration),
@@ -80,7 +80,7 @@ impl PeerRole {
         match (self, agreed) {
             (Self::Agents, Some(transport::tls::ALPN)) => Ok(AgreedProtocol::Tunnel),
             (Self::Callers, Some(ALPN_H2)) => Ok(AgreedProtocol::Http2),
-            // Whoever offers nothing speaks it.
+            // A client without ALPN speaks HTTP/1.1.
             (Self::Callers, Some(ALPN_HTTP1) | None) => Ok(AgreedProtocol::Http1),
             (Self::Agents, Some(_) | None) | (Self::Callers, Some(_)) => Err(HandshakeError::WrongAlpn),
         }
@@ -100,7 +100,7 @@ fn config(
     match (&tls.agents, &tls.callers) {
         (Some(agents), _) if offers_tunnel => Ok((PeerRole::Agents, Arc::clone(agents))),
         (_, Some(callers)) => Ok((PeerRole::Callers, Arc::clone(&callers.borrow()))),
-        // It offers what agents do not speak, so that TLS will say no to it.
+        // The client does not offer the tunnel's protocol, so TLS will refuse it.
         (Some(agents), None) => Ok((PeerRole::Agents, Arc::clone(agents))),
         (None, None) => Err(HandshakeError::NoListener),
     }

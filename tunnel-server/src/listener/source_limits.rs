@@ -141,7 +141,7 @@ impl<T> Sources<T> {
         let Some(source) = self.by_prefix.get_mut(&admission.source) else { return };
         match admission.lane {
             Lane::Open => source.open = source.open.saturating_sub(1),
-            // Who was displaced is no more in it.
+            // A displaced handshake has left the lane already.
             Lane::Proving(number) => source.proving.retain(|proving| proving.number != number),
         }
     }
@@ -156,7 +156,7 @@ impl<T> Sources<T> {
         if self.by_prefix.len() < SOURCES_MAX || self.by_prefix.contains_key(&prefix) {
             return;
         }
-        // Any of them: who comes from very many sources must not make this slow.
+        // Any idle one: a search for the oldest would be slow under an attack from many sources.
         let idle = self.by_prefix.iter().find(|(_, source)| source.is_idle()).map(|(prefix, _)| *prefix);
         idle.map(|idle| self.by_prefix.remove(&idle));
     }
@@ -254,7 +254,7 @@ mod tests {
         let came = flood(&mut sources, later);
         assert_eq!(
             came, PROVING_TRUSTED_MAX,
-            "somebody there can show one: the lane is wider, and the old make place"
+            "a client there can show one: the lane is wider, and old handshakes are displaced"
         );
     }
 

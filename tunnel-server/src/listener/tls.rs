@@ -135,7 +135,7 @@ fn callers_verifier(
     let Some(roots) = roots else {
         return Ok(WebPkiClientVerifier::no_client_auth());
     };
-    // Whoever shows none may still have a token.
+    // A caller without a certificate may have a token.
     Ok(ShortChains::of(verifier(roots)?.allow_unauthenticated().build()?))
 }
 

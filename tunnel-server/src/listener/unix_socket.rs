@@ -169,7 +169,7 @@ impl Drop for SocketFile {
         if fs::symlink_metadata(&self.path)
             .is_ok_and(|found| FileIdentity::from_metadata(&found) == self.identity)
         {
-            // Where it cannot be removed, the next server replaces it.
+            // If it cannot be removed, the next server replaces it.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -220,7 +220,7 @@ fn check_folder(
 
 fn make_folder(folder: &Path, access: SocketAccess) -> Result<(), SocketFault> {
     if let Some(parent) = folder.parent() {
-        // Parents get the usual mode: others live beside us.
+        // Parents get the usual mode, because other programs use them too.
         fs::create_dir_all(parent).map_err(failed("create", parent))?;
     }
     match DirBuilder::new().mode(access.folder_mode()).create(folder) {
@@ -242,7 +242,7 @@ async fn clear(path: &Path) -> Result<(), SocketFault> {
         return Err(SocketFault::Live(path.to_owned()));
     };
     match connected.map_err(|error| (error.kind(), error)) {
-        // A full queue, too, is somebody's.
+        // A full accept queue also means that a server listens.
         Ok(_) | Err((ErrorKind::WouldBlock, _)) => Err(SocketFault::Live(path.to_owned())),
         Err((ErrorKind::NotFound, _)) => Ok(()),
         Err((ErrorKind::ConnectionRefused, _)) => fs::remove_file(path).map_err(failed("replace", path)),

@@ -34,12 +34,12 @@ impl ClusterGauges {
     /// A cluster that was away when this process started counts as away since then.
     pub fn write(&self, lines: &mut Lines, clusters: &[ClusterConnectivity], now: Instant) {
         let reported = self.present_or_missed(clusters, now);
-        let help = "1 if new requests reach the cluster, 0 if it is clusters and away.";
+        let help = "1 if new requests reach the cluster, 0 if it is known and away.";
         let mut connected = lines.gauge(CONNECTED, help);
         for cluster in &reported {
             connected.is(&[("cluster", cluster.cluster.as_str())], u8::from(cluster.connected));
         }
-        let mut agents = lines.gauge(AGENTS, "Agents of the cluster that hold a tunnel now.");
+        let mut agents = lines.gauge(AGENTS, "Agents of the cluster that have a tunnel now.");
         for cluster in &reported {
             agents.is(&[("cluster", cluster.cluster.as_str())], cluster.agents);
         }

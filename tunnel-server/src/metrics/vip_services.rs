@@ -7,12 +7,9 @@ const FOREIGN: &str = "tombolo_server_vip_services_foreign";
 const FAILURES: &str = "tombolo_server_vip_publishing_failures_total";
 
 pub(super) fn describe() {
-    describe_gauge!(SERVICES, "Clusters with an address of a range that are Services of the host cluster.");
-    describe_gauge!(
-        FOREIGN,
-        "Objects of the host cluster that are not this server's and have the name of one that should be."
-    );
-    describe_counter!(FAILURES, "Times that Services of the host cluster could not all be kept.");
+    describe_gauge!(SERVICES, "Clusters with an assigned address that are Services of the host cluster.");
+    describe_gauge!(FOREIGN, "Foreign objects of the host cluster whose names this server needs.");
+    describe_counter!(FAILURES, "Synchronizations with the host cluster that did not complete.");
     published(0, 0);
     counter!(FAILURES).increment(0);
 }

@@ -22,7 +22,7 @@ pub(super) struct BufferedHello {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientHelloError {
     /// The bytes are not a ClientHello of TLS.
-    #[error("that is no ClientHello of TLS")]
+    #[error("the client sent no ClientHello of TLS")]
     NotTls(#[source] rustls::Error),
     /// The ClientHello is larger than `HELLO_BYTES_MAX`.
     #[error("the ClientHello is longer than {HELLO_BYTES_MAX} bytes")]
@@ -46,7 +46,7 @@ pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Buffer
         }
         let mut new = &bytes[had..];
         while !new.is_empty() {
-            // Reading from memory fails only where it has no room, which is for more than may come here.
+            // Reading from memory fails only if the buffer is full, and it is larger than our limit.
             acceptor.read_tls(&mut new).map_err(|_| ClientHelloError::TooLong)?;
             if let Some(accepted) = acceptor.accept().map_err(|(error, _)| ClientHelloError::NotTls(error))? {
                 let server_name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
@@ -117,7 +117,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_hello_is_as_long_as_it_may_be_and_not_one_byte_longer() {
-        // A name of a protocol has up to 255 bytes, and one in front.
+        // An ALPN name has up to 255 bytes, preceded by one length byte.
         let of_length = |length: usize| {
             let mut names = vec![b"a".to_vec()];
             let mut lacking = length - hello("a.example", &names).len();

@@ -86,7 +86,7 @@ impl DialProxy {
         let served = if request.method() == Method::CONNECT {
             self.serve(&asked).await
         } else {
-            // Who is nobody learns no more of it.
+            // An unauthenticated caller learns nothing about other methods.
             self.authenticate(&asked).and(Err(ProxyRefusal::OtherMethod))
         };
         match served {

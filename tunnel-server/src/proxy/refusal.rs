@@ -16,7 +16,7 @@ pub enum ProxyRefusal {
     )]
     NotAuthenticated,
     /// The request's method is not CONNECT.
-    #[error("this proxy serves CONNECT alone")]
+    #[error("this proxy serves only CONNECT")]
     OtherMethod,
     /// The target is not a valid `HOST:PORT`.
     #[error("name HOST:PORT, with a DNS name, an IPv4 address or [an IPv6 address]")]
@@ -37,7 +37,7 @@ impl DialRefusal for ProxyRefusal {
             Self::InvalidTarget => StatusCode::BAD_REQUEST,
             Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotConnected(error) => match error.status() {
-                // What ended for want of a credential is asked for by the proxy here, not by the target.
+                // Here the proxy asks for the credential, not the target.
                 StatusCode::UNAUTHORIZED => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
                 status => status,
             },

@@ -61,25 +61,25 @@ impl SocksListener {
 }
 
 async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, place: OwnedSemaphorePermit) {
-    // It was accepted on another runtime.
+    // The socket was accepted on another runtime.
     let stream = stream.into_std().and_then(TcpStream::from_std);
     let Ok(mut stream) = stream else { return };
     let scope = proxy.0.scope.clone();
-    // Both arms are cancel-safe: nothing is done yet for whoever is let go.
+    // Both arms are cancel-safe: no work has begun for this connection.
     let request = tokio::select! {
         request = socks5::ask(&mut stream, |login| proxy.is_authenticated(login, from)) => request,
         () = scope.draining() => return,
     };
     let (Login { user, password }, target) = match request {
         Ok(Some(request)) => request,
-        // It was answered.
+        // The client has its answer already.
         Ok(None) => return,
         Err(error) => {
-            return debug!(%from, error = %daemon::chain(&error), "somebody who asks for nothing by SOCKS5");
+            return debug!(%from, error = %daemon::chain(&error), "a SOCKS5 client made no valid request");
         }
     };
     let request = ProxyRequest { listener: "socks", from, user: &user, token: &password, target: &target };
-    // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped.
+    // Both arms are cancel-safe: if the client has gone, the dial is dropped.
     let served = tokio::select! {
         served = proxy.serve(&request) => served,
         () = gone(&stream) => return,
@@ -91,7 +91,7 @@ async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, place: Own
                 connected.relay(async { Ok::<_, io::Error>(stream) }, (guards, place));
             }
         }
-        // Who has gone needs no answer.
+        // A client that has gone needs no answer.
         Err(refusal) => drop(stream.write_all(&reply(&refusal).bytes()).await),
     }
 }

@@ -19,7 +19,7 @@ impl LastAdvertised {
     /// known clusters.
     pub(super) fn keep(&self, cluster: &ClusterId, left: &RegisteredTunnel, directory: &Directory) {
         let Advertised { endpoints, .. } = left.advertised();
-        // Who has said nothing had perhaps no time to.
+        // The agent may have had no time to advertise anything.
         if endpoints.is_empty() {
             return;
         }

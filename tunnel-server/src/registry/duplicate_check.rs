@@ -51,7 +51,7 @@ impl Registration {
             while Instant::now() < given_up {
                 earlier.iter().for_each(Tunnel::nudge);
                 sleep(NUDGE_EVERY).await;
-                // One that has begun to stop meanwhile stops in good order.
+                // A process that has begun to drain meanwhile shuts down in good order.
                 if answers() && earlier.iter().any(may_be_alive) {
                     return self.resolve_duplicate(&earlier);
                 }
@@ -80,7 +80,7 @@ impl Registration {
 
     /// Lets this tunnel receive exchanges in place of the `earlier` ones, and closes those.
     fn take_over(&self, earlier: &[Tunnel], code: CloseCode) {
-        // In this order: what waits on an earlier tunnel finds this one.
+        // In this order, so that exchanges of the earlier tunnel find this one.
         self.end_probation();
         earlier.iter().filter(|old| !old.is_draining()).for_each(|old| old.close(code));
     }

@@ -67,7 +67,7 @@ pub enum RouteError {
         last_seen: SystemTime,
     },
     /// The cluster is away, and its wait queue is full.
-    #[error("cluster {0} is not connected, and as many requests wait for it as may")]
+    #[error("cluster {0} is not connected, and its queue of waiting requests is full")]
     QueueFull(ClusterId),
 }
 
@@ -110,7 +110,7 @@ impl Registry {
     /// because a tunnel whose agent has just died looks like any other. Tunnels that open meanwhile are asked
     /// too. `None` if no usable tunnel is left, or none answers in time. Cancel-safe.
     pub async fn answering_route(&self, cluster: &ClusterId) -> Option<Route> {
-        // How much was heard of each tunnel when it was asked, by its number.
+        // The received bytes of each tunnel at the time of its nudge, by its number.
         let mut asked = HashMap::new();
         let (until, mut pause) = (Instant::now() + ANSWER_MAX, POLL_FIRST);
         loop {
@@ -139,7 +139,7 @@ impl Registry {
     pub async fn stable_elsewhere(&self, cluster: &ClusterId, route: &Route) {
         let mut live = route.live.subscribe();
         loop {
-            // The registry keeps the sender as long as the route does.
+            // The route holds the sender too, so it cannot be closed.
             let _ = live.wait_for(Option::is_none).await;
             let stable_at = self.stable_at(cluster);
             let look = || {
@@ -158,7 +158,7 @@ impl Registry {
     /// there. Cancel-safe.
     pub async fn successor_ready(&self, cluster: &ClusterId, route: &Route) {
         let mut live = route.live.subscribe();
-        // The registry keeps the sender as long as the route does.
+        // The route holds the sender too, so it cannot be closed.
         let _ = live.wait_for(|_| route.tunnel.is_draining()).await;
         let look = || {
             let tunnels = self.0.by_cluster.get(cluster)?;

@@ -235,10 +235,10 @@ mod tests {
         assert_eq!(best(&tunnels(&[("a", 1, http2), ("a", 1, LIVE)])), Some(1));
         assert_eq!(best(&tunnels(&[("a", 1, http2), ("a", 1, young)])), Some(0));
         assert_eq!(best(&tunnels(&[("a", 1, http2), ("a", 1, suspect)])), Some(0));
-        // What is heard in one direction alone was there before HTTP/2 had to come.
+        // QUIC was live before HTTP/2 replaced it, so perhaps only one direction works.
         let heard_one_way = Candidate { live_for: TRUSTED_AFTER * 3, ..LIVE };
         assert_eq!(best(&tunnels(&[("a", 1, heard_one_way), ("a", 1, http2)])), Some(1));
-        // Alone it is used at once.
+        // Without HTTP/2 beside it, QUIC is used at once.
         assert_eq!(best(&tunnels(&[("a", 1, young)])), Some(0));
     }
 

@@ -92,7 +92,7 @@ impl WaitQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, WaitCounts> {
-        // A panic under this lock is one of the map's own, which leaves it as it was.
+        // A panic under this lock can only come from the map, which stays consistent.
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

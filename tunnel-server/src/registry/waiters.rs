@@ -38,12 +38,12 @@ impl Waiters {
         let waiter = Waiter::begin(self, cluster);
         let notify = waiter.notify.as_deref()?;
         loop {
-            // Made before the look, so that a change behind it is not missed.
+            // Created before `look` runs, so that a change after it is not missed.
             let notified = notify.notified();
             if let Some(found) = look() {
                 return Some(found);
             }
-            // Both arms are cancel-safe: whatever has changed is looked at again.
+            // Both arms are cancel-safe: `look` runs again after either.
             tokio::select! {
                 () = notified => {}
                 () = sleep_until(until) => return None,
@@ -68,7 +68,7 @@ impl<'a> Waiter<'a> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         drop(self.notify.take());
-        // Under the map's lock nobody comes to wait, so whoever finds the map's own notify alone was the last.
+        // The map's lock keeps new waiters out, so a count of one means that this was the last.
         self.waiters.0.remove_if(self.cluster, |_, notify| Arc::strong_count(notify) == 1);
     }
 }

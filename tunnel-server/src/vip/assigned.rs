@@ -24,7 +24,7 @@ pub(super) struct AssignedAddress {
 /// The reason why assigned addresses are not known.
 #[derive(Debug, thiserror::Error)]
 enum AssignError {
-    #[error("the store cannot be result at")]
+    #[error("the store cannot be read")]
     Store(#[from] StoreError),
     #[error(transparent)]
     HandOut(#[from] NotHandedOut),
@@ -45,7 +45,7 @@ pub(super) async fn assign(
     let handed_out = directory.hand_out(ranges, SystemTime::now()).await.map_err(Failure::could_not_go_on)?;
     let given = insert_assigned(config, &handed_out);
     for AssignedAddress { cluster, address, .. } in given.iter().filter(|given| given.is_new) {
-        info!(%cluster, %address, "the cluster was given an address, which it keeps");
+        info!(%cluster, %address, "a permanent address was assigned to the cluster");
     }
     Ok(given)
 }
@@ -64,7 +64,7 @@ pub fn dry_run(mut config: config::Vip, state_dir: &Path) -> Result<String, Fail
     let result = result.and_then(|copy| Ok(copy.hand_out_blocking(&ranges, SystemTime::now())?));
     let given = match result {
         Ok(handed_out) => insert_assigned(&mut config, &handed_out),
-        // Whoever has it open may be writing.
+        // A running server has the store open and may be writing.
         Err(error @ AssignError::Store(_)) => {
             return Ok(format!("# addresses of ranges are not known: {}\n{config}", chain(&error)));
         }
@@ -73,7 +73,7 @@ pub fn dry_run(mut config: config::Vip, state_dir: &Path) -> Result<String, Fail
     let mut said = config.to_string();
     for AssignedAddress { cluster, address, is_new } in given {
         let has = if is_new { "would be given" } else { "has" };
-        // Writing to a text does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(said, "# {cluster} {has} {}", address.ip());
     }
     Ok(said)

@@ -39,7 +39,7 @@ pub enum InterfaceError {
     Taken(String),
     /// Another host may have the address, and this host would answer for it.
     #[error(
-        "vip: {address} is in {network}, the network of {interface}: this host would answer there in the place of whoever has it. Run \
+        "vip: {address} is in {network}, the network of {interface}: this host would answer there in place of the host that has it. Run \
          the server elsewhere, or give the cluster a virtual address and name this one as its target"
     )]
     AddressInUse {
@@ -94,14 +94,14 @@ impl Interface {
             for address in addresses {
                 let bits = Network::only(*address).bits();
                 let mut given = netlink.address().add(index, *address, bits);
-                // Nobody else is on this interface who could have it: without that an address of IPv6 is nobody's for a moment,
-                // and its port cannot be had.
+                // No other host is on this interface. Without this flag an IPv6 address is tentative at first,
+                // and its port cannot be bound.
                 given.message_mut().header.flags |= AddressHeaderFlags::Nodad;
                 given.execute().await.map_err(|error| InterfaceError::AddressRefused(*address, error))?;
             }
             Ok(Self { _device: device })
         };
-        // What is asked ends before who carries it does.
+        // The requests end before the connection that carries them.
         tokio::select! {
             made = made => made,
             () = connection => Err(InterfaceError::NoNetlink(io::ErrorKind::BrokenPipe.into())),
@@ -127,7 +127,7 @@ async fn local_networks(
     for message in messages {
         let interface = links.get(&message.header.index).cloned().unwrap_or_default();
         for attribute in message.attributes {
-            // The one is its own and the other that at the far end of it, where these differ; else they are one.
+            // On a point-to-point link these are the local and the remote address; else they are equal.
             let (AddressAttribute::Address(address) | AddressAttribute::Local(address)) = attribute else {
                 continue;
             };

@@ -82,7 +82,7 @@ enum ActionResult {
 enum PublishError {
     #[error("the host cluster's API server cannot be asked")]
     NoAnswer(#[from] NoAnswer),
-    #[error("{0} was changed by somebody else meanwhile, or has to be made anew")]
+    #[error("{0} was changed by another client meanwhile, or must be recreated")]
     Unsettled(String),
     #[error("the host cluster's API server refuses to {action} {what}: {status}, {reason}")]
     Refused { action: &'static str, what: String, status: StatusCode, reason: String },
@@ -104,7 +104,7 @@ impl Publisher {
                 if self.report(result) {
                     pause = SYNC_GAP;
                     sleep(SYNC_GAP).await;
-                    // Late, or changed: both are a reason to look.
+                    // Both a timeout and a change lead to the next synchronization.
                     let _ = timeout(SYNC_INTERVAL - SYNC_GAP, changes.changed()).await;
                 } else {
                     sleep(pause).await;
@@ -112,7 +112,7 @@ impl Publisher {
                 }
             }
         };
-        // Both arms are cancel-safe: what a look has not done the next process does.
+        // Both arms are cancel-safe: the next process completes an interrupted synchronization.
         tokio::select! {
             () = scope.draining() => {}
             () = keep => {}
@@ -128,10 +128,10 @@ impl Publisher {
             plan(&services, &wanted).into_iter().partition(|action| matches!(action, SyncAction::Remove(_)));
         let lacking = self.apply_all(ObjectKind::Service, actions, &mut result).await?;
         let mut wanted = self.wanted(ObjectKind::Slice);
-        // Where somebody else's Service stands, a slice of ours would lead its callers here.
+        // A slice of ours beside a foreign Service would redirect that Service's clients here.
         wanted.retain(|name, _| !result.foreign.contains(&(ObjectKind::Service, name.clone())));
         let actions = plan(&slices, &wanted).into_iter().filter(|action| {
-            // Where the Service is not settled, what there is of a slice stays.
+            // While a Service is not in step, its existing slice stays.
             !lacking.contains(action.name()) || matches!(action, SyncAction::Remove(_))
         });
         let mut lacking_too = self.apply_all(ObjectKind::Slice, actions.collect(), &mut result).await?;
@@ -189,7 +189,7 @@ impl Publisher {
                 let path = format!("{all}?fieldManager={FIELD_MANAGER}");
                 let (status, answer) = self.send(Method::POST, &path, JSON, &object).await?;
                 match status {
-                    // Only if there is none of this name.
+                    // A create succeeds only if the name is free.
                     StatusCode::CONFLICT => return Ok(ActionResult::Foreign),
                     status if status.is_success() => {}
                     status => return Err(refused("create", kind, &name, status, &answer)),
@@ -200,7 +200,7 @@ impl Publisher {
                 let path = format!("{one}?fieldManager={FIELD_MANAGER}&force=true");
                 let (status, answer) = self.send(Method::PATCH, &path, APPLY, &object).await?;
                 match status {
-                    // Another object has that name by now, by its UID.
+                    // The UID shows that another object has that name now.
                     StatusCode::CONFLICT => return Ok(ActionResult::Unsettled),
                     StatusCode::UNPROCESSABLE_ENTITY => return self.recreate(kind, &name, &object).await,
                     status if !status.is_success() => {
@@ -247,7 +247,7 @@ impl Publisher {
         let (status, answer) = self.send(Method::DELETE, &path, JSON, &options).await?;
         match status {
             StatusCode::NOT_FOUND => {}
-            // It was changed meanwhile, and may be somebody else's.
+            // The object was changed meanwhile, and may be foreign now.
             StatusCode::CONFLICT => return Ok(ActionResult::Unsettled),
             status if !status.is_success() => return Err(refused("remove", kind, name, status, &answer)),
             _ => info!(kind = kind.as_str(), name, namespace = self.at.name, "removed from the host cluster"),
@@ -301,13 +301,13 @@ impl Publisher {
             Some(error) => {
                 metrics::publishing_failed();
                 if !was_failing {
-                    warn!(error = %chain(error), "Services of clusters are not all as they should be, and it is tried again");
+                    warn!(error = %chain(error), "not all Services of clusters could be kept, trying again");
                 }
             }
             None => {
                 metrics::published(published, foreign.len());
                 if was_failing {
-                    info!("Services of clusters can be kept again");
+                    info!("all Services of clusters are kept again");
                 }
             }
         }

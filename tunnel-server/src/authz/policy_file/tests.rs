@@ -78,10 +78,10 @@ async fn a_change_is_put_in_force_and_whatever_is_no_policy_leaves_the_last_good
         fs::rename(&moved, &path).unwrap();
         timeout(SOON, snapshots.wait_for(|snapshot| snapshot.rules.count() == 1)).await.unwrap().unwrap();
 
-        // Neither an unchanged nor a wrong file is a generation.
+        // Unchanged and invalid files do not count as generations.
         assert_eq!(policy.snapshot().generation(), generation + 1);
     };
-    // Both arms go on where they were; the first never ends.
+    // Both arms continue where they were; the first never ends.
     tokio::select! {
         () = file.follow(policy.clone()) => panic!("the file is followed to the end"),
         () = changes => {}

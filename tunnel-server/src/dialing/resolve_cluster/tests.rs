@@ -155,7 +155,7 @@ proptest! {
     fn whatever_an_agent_says_of_itself_lets_nobody_dial_what_its_silence_would_not(
         clusters in prop::collection::vec(model_cluster(), 0..6),
     ) {
-        // Who greets has been here.
+        // A cluster whose agent greets has been seen.
         let met = |model: &ModelCluster, advertised| ModelCluster { advertised, was_met: true, ..model.clone() };
         let greeting: Vec<ModelCluster> = clusters.iter().map(|model| met(model, model.advertised)).collect();
         let silent: Vec<ModelCluster> = clusters.iter().map(|model| met(model, None)).collect();
@@ -192,7 +192,7 @@ fn of_more_clusters_than_are_asked_about_none_is_chosen_and_as_many_are_named_as
         let DialError::Ambiguous(_, among) = said else { panic!("{said}") };
         assert_eq!(among.len(), count.min(DELEGATED_MAX));
     }
-    // Of those that were asked about one is left; of the others nothing is known.
+    // One of the clusters that were asked about is left, and the others are unknown.
     let target = TARGET.parse().unwrap();
     let permit = resolve_numbered(std::slice::from_ref(&one)).unwrap();
     let refused =
@@ -256,7 +256,7 @@ fn named(number: usize) -> ClusterId {
 }
 
 fn policy(rules: &str) -> Policy {
-    // A policy has one rule at least.
+    // A policy must have at least one rule.
     let somebody = "- { name: somebody, effect: Allow, subjects: [{ method: token, user: bob }], clusters: { names: ['*'] }, mode: dial, \
                     targets: [{ hosts: ['*'], ports: ['*'] }] }\n";
     let whole = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\nrules:\n{somebody}{rules}");

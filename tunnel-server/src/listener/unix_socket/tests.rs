@@ -32,7 +32,7 @@ fn a_folder_is_taken_only_if_nobody_else_can_enter_it() {
     for open in [0o701, 0o710, 0o770, 0o755, 0o1777] {
         assert!(matches!(check(true, 1000, open), Err(SocketFault::Open { .. })), "{open:o}");
     }
-    // Root's folder would do, but whoever made it so may not have meant us.
+    // A folder of root would be safe too, but it may not have been made for this server.
     for uid in [0, 1001] {
         assert!(matches!(check(true, uid, 0o700), Err(SocketFault::Foreign { .. })), "{uid}");
     }
@@ -57,12 +57,12 @@ async fn a_dead_servers_socket_is_replaced_and_a_live_ones_is_not() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("s/admin.sock");
     let dead = bind(&path).await.unwrap();
-    // As if killed: the file stays, nobody listens.
+    // As if the server was killed: the file stays, and nothing listens.
     let LocalSocket { listener, file, .. } = dead;
     drop(listener);
 
     let live = bind(&path).await.unwrap();
-    // The dead one's last act must not take its successor's file.
+    // The old guard must not remove its successor's file.
     drop(file);
     let second = bind(&path).await.err().unwrap();
 

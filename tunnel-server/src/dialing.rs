@@ -251,7 +251,7 @@ mod tests {
     use proto::wire::not_connected::Reason;
 
     #[test]
-    fn what_an_agent_says_or_does_not_is_told_apart() {
+    fn each_reply_of_an_agent_and_its_silence_have_an_outcome() {
         let (cluster, target) = ("edge-a".parse().unwrap(), "10.0.0.1:80".parse().unwrap());
         let outcome_of = |reply, aborted| dial_outcome(&cluster, &target, reply, aborted);
         let broken = || Some(Err(OpenFrameError::Stream(std::io::ErrorKind::UnexpectedEof.into())));

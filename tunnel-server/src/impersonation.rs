@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rule_that_is_about_a_cluster_says_who_may_be_asserted_there() {
+    fn the_first_rule_that_matches_a_cluster_applies() {
         let rules =
             vec![rule("edge-a", &["ann"], &[]), rule("edge-*", &["bob"], &[]), rule("*", &["*"], &[])];
         let rules = ImpersonationRules::new(rules);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_rule_is_about_a_cluster_only_names_of_ours_are_asserted() {
+    fn a_cluster_without_a_rule_accepts_only_our_own_names() {
         let rules = ImpersonationRules::new(Vec::new());
         let cluster: ClusterId = "edge-a".parse().unwrap();
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_kubernetes_own_are_left_out_unless_the_list_names_them() {
+    fn kubernetes_own_groups_are_dropped_unless_the_list_names_them() {
         let rules = ImpersonationRules::new(vec![rule("edge-a", &["ann"], &["system:monitoring"])]);
         let groups =
             ["system:authenticated", "tombolo:dev", "system:masters", "system:monitoring", "system:nodes"];
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_the_list_does_not_have_refuses_the_whole_identity() {
+    fn a_group_outside_the_list_refuses_the_whole_identity() {
         let rules = ImpersonationRules::new(vec![rule("*", &["ann"], &[])]);
         let caller = Caller::pretended("ann", &["tombolo:dev", "kubeadm:cluster-admins"]);
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_assumed_identity_is_asserted_whole_and_without_anything_of_the_callers_own() {
+    fn an_assumed_identity_replaces_the_callers_own_completely() {
         let rules = ImpersonationRules::new(vec![rule("*", &["bob"], &[])]);
         let (ann, cluster) = (Caller::pretended("ann", &["tombolo:dev"]), "edge-a".parse().unwrap());
         let assumed = |groups: &[&str]| Assert {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn where_credentials_pass_through_nobody_is_asserted_and_elsewhere_none_passes() {
+    fn credentials_pass_through_or_an_identity_is_asserted_never_both() {
         let through = ClusterRules { pattern: "edge-p".to_owned(), asked_as: AskedAs::PassedThrough };
         let rules = ImpersonationRules::new(vec![through, rule("edge-*", &["ann"], &[])]);
         let ann = Caller::pretended("ann", &[]);

@@ -97,7 +97,7 @@ async fn no_session_is_ever_resumed() {
 }
 
 #[tokio::test]
-async fn http2_is_preferred_and_http1_is_spoken_otherwise() {
+async fn http2_is_preferred_to_http1() {
     let mut door = Door::open(WAITS);
     for (offered, protocol) in [
         (&["http/1.1", "h2"][..], AgreedProtocol::Http2),
@@ -112,7 +112,7 @@ async fn http2_is_preferred_and_http1_is_spoken_otherwise() {
 }
 
 #[tokio::test]
-async fn who_offers_the_tunnels_protocol_comes_to_the_agents_door_and_to_its_ca() {
+async fn the_tunnels_alpn_selects_the_agents_configuration_and_ca() {
     let mut door = Door::open(WAITS);
     let (agent, alice) = (door.agents.issue("agent"), door.callers.issue("alice"));
     let offering = |issued: Option<&Issued>, offered: &[&str]| {
@@ -147,7 +147,7 @@ async fn who_offers_the_tunnels_protocol_comes_to_the_agents_door_and_to_its_ca(
 }
 
 #[tokio::test]
-async fn callers_who_stall_in_the_handshake_hold_nobody_up() {
+async fn callers_who_are_silent_in_the_handshake_delay_nobody() {
     let mut door = Door::open(WAITS);
     let mut stalled = Vec::new();
     for bytes in [&[][..], &[0x16], &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]] {
@@ -163,7 +163,7 @@ async fn callers_who_stall_in_the_handshake_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_stalled_handshake_ends_at_its_deadline() {
+async fn a_silent_handshake_ends_at_its_deadline() {
     let door = Door::open(ListenerLimits { handshake: Duration::from_millis(50), ..WAITS });
     let mut silent = TcpStream::connect(door.address).await.unwrap();
 
@@ -194,7 +194,7 @@ async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
 }
 
 #[tokio::test]
-async fn beyond_the_limit_of_connections_the_newest_is_closed_until_one_has_ended() {
+async fn beyond_the_limit_of_connections_the_newest_is_closed() {
     let mut door = Door::open(ListenerLimits { connections_max: 1, ..WAITS });
     let first = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
     let seen = door.next().await;
@@ -208,7 +208,7 @@ async fn beyond_the_limit_of_connections_the_newest_is_closed_until_one_has_ende
 }
 
 #[tokio::test]
-async fn beyond_its_sources_connections_only_who_shows_a_certificate_is_let_in() {
+async fn beyond_a_sources_connections_a_certificate_is_required() {
     let source = Some(PerSourceLimits { connections: 1, rate: Rate { per_second: 1_000, burst: 1_000 } });
     let mut door = Door::open(ListenerLimits { source, ..WAITS });
     let alice = door.callers.issue("alice");
@@ -231,7 +231,7 @@ async fn beyond_its_sources_connections_only_who_shows_a_certificate_is_let_in()
 }
 
 #[tokio::test]
-async fn a_drain_closes_the_door_and_leaves_who_is_inside() {
+async fn a_drain_closes_the_listener_and_keeps_open_connections() {
     let mut door = Door::open(WAITS);
     let mut inside = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
     let _seen = door.next().await;
@@ -248,7 +248,7 @@ async fn a_drain_closes_the_door_and_leaves_who_is_inside() {
 }
 
 #[tokio::test]
-async fn a_new_tls_configuration_counts_from_the_next_handshake() {
+async fn a_new_tls_configuration_applies_from_the_next_handshake() {
     let door = Door::open(WAITS);
     let renewed = Authority::new();
     assert!(door.connect(door.caller(None, &version::TLS13)).await.is_ok());

@@ -22,8 +22,9 @@ const SOON: Duration = Duration::from_secs(20);
 /// Descriptors that are left to fill.
 const LEFT: u64 = 24;
 
+/// It counts the failures, and accepts again once descriptors are free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_listener_without_descriptors_counts_it_and_goes_on_when_there_are_some() {
+async fn a_listener_survives_a_lack_of_file_descriptors() {
     let any = "127.0.0.1:0".parse().unwrap();
     let (_, tls) = watch::channel(Arc::new(server_config()));
     let doors = ListenerTls { callers: Some(tls), agents: None };

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_are_let_in_until_too_many_shake_hands() {
+    fn agents_are_admitted_up_to_the_limit_on_handshakes() {
         for limits in
             [AgentLimits::default(), AgentLimits { handshakes: 7, unproved: 3, ..AgentLimits::default() }]
         {

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_from_which_many_knock_has_to_show_its_address_and_others_have_not() {
+    fn a_busy_network_must_prove_its_address_and_others_need_not() {
         let (mut rate, limits, now) = fresh();
         let burst = limits.unproved_rate_of_network.burst as usize;
         let same_network = |n: usize| IpAddr::from([192, 0, 2, u8::try_from(n % 250).unwrap()]);
@@ -82,8 +82,9 @@ mod tests {
         assert_eq!((0..1_000).filter(|n| rate.allows(same_network(*n), later)).count(), per_second);
     }
 
+    /// Both limits hold for any number of source networks.
     #[test]
-    fn from_however_many_networks_they_come_so_many_begin_easily_and_no_more_networks_are_told_apart() {
+    fn the_total_rate_and_the_number_of_networks_are_bounded() {
         let (mut rate, limits, now) = fresh();
         let forged = |n: u32| IpAddr::from((n << 8).to_be_bytes());
 

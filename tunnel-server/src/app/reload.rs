@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bundle_is_followed_by_one_that_its_own_roots_have_signed_and_by_no_other() {
+    fn a_bundle_is_replaced_only_by_one_that_its_own_roots_have_signed() {
         let domain: trust::names::TrustDomain = "tombolo".parse().unwrap();
         let now = SystemTime::now();
         let root = || Root::generate(Role::Server, domain.clone(), now).unwrap();

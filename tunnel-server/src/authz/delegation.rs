@@ -234,7 +234,7 @@ mod tests {
     use crate::authz::Dial;
 
     #[test]
-    fn only_a_plain_yes_is_one() {
+    fn only_a_clear_yes_allows() {
         for (status, decision) in [
             (json!({ "allowed": true }), ReviewDecision::Allowed),
             (
@@ -255,8 +255,9 @@ mod tests {
         }
     }
 
+    /// It differs with caller, groups, cluster, verb and mode.
     #[test]
-    fn a_question_is_about_our_own_resource_and_differs_with_caller_groups_cluster_verb_and_way() {
+    fn an_access_review_is_about_our_resource_and_unique_per_request() {
         let action = |method, cluster: &str| {
             Action::of_cluster(cluster.parse().unwrap(), &method, "/api/v1/pods", None).unwrap()
         };

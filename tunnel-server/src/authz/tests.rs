@@ -28,7 +28,7 @@ const ALICE_IS_BOB: &str = "- name: alice-is-bob
 ";
 
 #[test]
-fn a_permit_says_who_what_by_which_edition_and_by_which_rule() {
+fn a_permit_has_caller_action_generation_and_rule() {
     let policy = policy(ALICE_READS);
     let (caller, action) = (Caller::pretended("alice", &["ops"]), action("/api/v1/pods"));
 
@@ -39,7 +39,7 @@ fn a_permit_says_who_what_by_which_edition_and_by_which_rule() {
 }
 
 #[test]
-fn a_refusal_says_what_in_words_and_names_no_rule_to_the_caller() {
+fn a_denial_names_the_request_but_no_rule() {
     let denied = "- { name: no-pods, effect: Deny, subjects: [{ method: '*', user: '*' }], clusters: { names: ['*'] }, \
                   mode: kube-api, actions: [{ verbs: [list], apiGroups: ['*'], resources: ['*'], namespaces: [shop] }] }\n";
     let policy = policy(&format!("{ALICE_READS}{denied}"));
@@ -69,7 +69,7 @@ fn a_refusal_says_what_in_words_and_names_no_rule_to_the_caller() {
 }
 
 #[test]
-fn a_permit_is_judged_again_by_the_edition_that_takes_the_place_of_its_own() {
+fn a_permit_is_checked_again_by_the_next_policy_snapshot() {
     let policy = policy(ALICE_READS);
     let mut snapshots = policy.subscribe();
     let first = policy.snapshot();
@@ -101,8 +101,9 @@ fn a_permit_depends_on_the_clusters_labels() {
     assert!(!snapshot.may_reach(&caller, permit.action().cluster(), &facts()));
 }
 
+/// Each part of the identity, its user and every group, needs a rule.
 #[test]
-fn who_assumes_another_identity_needs_a_rule_for_the_action_and_one_for_each_part_of_the_identity() {
+fn impersonation_needs_rules_for_the_action_and_the_identity() {
     let policy = policy(&format!("{ALICE_READS}{ALICE_IS_BOB}"));
     let pods = || action("/api/v1/pods");
     let asked = |user: &str, assumed: Assert, action: Action| {

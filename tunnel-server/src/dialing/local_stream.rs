@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_here_is_woken_for_here_though_the_home_that_made_it_stands_still() {
+    fn a_moved_stream_is_polled_here_while_its_old_runtime_is_blocked() {
         let (old, new) = (home(), home());
         let (local, remote) = old.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

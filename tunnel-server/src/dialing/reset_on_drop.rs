@@ -76,7 +76,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn what_was_read_comes_first_and_what_has_not_ended_is_reset() {
+    async fn the_prefix_comes_first_and_an_unfinished_stream_is_reset() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         for ends in [true, false] {

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_pass_in_all_and_of_a_source_as_may_and_not_one_more() {
+    fn slots_are_limited_in_total_and_for_each_source() {
         let slots = SourceSlots::new(
             [3, 2],
             [LimitExceeded::PassthroughConnections, LimitExceeded::PassthroughSource],

@@ -47,7 +47,7 @@ const ROOMY: Limits = Limits {
 };
 
 #[test]
-fn a_caller_has_its_share_and_not_one_more_and_others_have_theirs() {
+fn the_limit_on_a_callers_exchanges_does_not_affect_others() {
     let (limiter, edge) = (Limiter::new(ROOMY), cluster("edge"));
     let (ann, ben) = (Caller::pretended("ann", &[]), Caller::pretended("ben", &["x"]));
     let take = |caller: &Caller| limiter.admit(caller, &edge, ExchangeKind::Request);
@@ -71,8 +71,9 @@ fn a_caller_has_its_share_and_not_one_more_and_others_have_theirs() {
     assert!(again.is_ok() && take(&ann).is_err());
 }
 
+/// The limit on watches applies to each cluster.
 #[test]
-fn a_caller_has_as_many_of_each_kind_as_it_may_and_not_one_more_and_watches_for_each_cluster() {
+fn each_kind_of_exchange_has_a_limit_of_its_own_for_each_caller() {
     for (kind, max, limit) in [
         (ExchangeKind::Request, 3, LimitExceeded::CallerRequests(3)),
         (ExchangeKind::Watch, 2, LimitExceeded::CallerWatches(2)),
@@ -99,7 +100,7 @@ fn a_caller_has_as_many_of_each_kind_as_it_may_and_not_one_more_and_watches_for_
 }
 
 #[test]
-fn a_cluster_has_as_much_that_runs_long_as_it_may_and_not_one_more() {
+fn a_clusters_long_running_exchanges_are_limited() {
     for (kind, max, limit) in [
         (ExchangeKind::Watch, 6, LimitExceeded::ClusterWatches(6)),
         (ExchangeKind::Upgrade, 7, LimitExceeded::ClusterUpgrades(7)),
@@ -118,7 +119,7 @@ fn a_cluster_has_as_much_that_runs_long_as_it_may_and_not_one_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_a_clusters_seats_as_many_wait_as_may_and_each_for_its_time() {
+async fn beyond_a_clusters_seats_a_bounded_queue_waits_a_bounded_time() {
     let (limiter, edge) = (Limiter::new(LIMITS), cluster("edge"));
     let callers: Vec<Caller> = (0..8).map(|n| Caller::pretended(&format!("u{n}"), &[])).collect();
     let wait_for_seat =
@@ -146,7 +147,7 @@ async fn beyond_a_clusters_seats_as_many_wait_as_may_and_each_for_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_long_gives_its_seat_up_once_it_has_begun_and_a_request_does_not() {
+async fn a_long_running_exchange_returns_its_seat_when_it_starts() {
     let (limiter, edge) = (Limiter::new(LIMITS), cluster("edge"));
     let ann = Caller::pretended("ann", &[]);
     let used = || limiter.usage().iter().find(|used| used.limit == "cluster_requests").unwrap().most;
@@ -163,7 +164,7 @@ async fn what_runs_long_gives_its_seat_up_once_it_has_begun_and_a_request_does_n
 }
 
 #[test]
-fn a_caller_asks_as_fast_as_it_may_and_not_faster_and_others_are_not_slowed() {
+fn the_rate_of_one_caller_does_not_slow_others() {
     let limiter = Limiter::new(LIMITS);
     let (ann, ben) = (Caller::pretended("ann", &[]), Caller::pretended("ben", &[]));
 
@@ -179,7 +180,7 @@ fn a_caller_asks_as_fast_as_it_may_and_not_faster_and_others_are_not_slowed() {
 }
 
 #[test]
-fn who_has_no_exchange_and_asked_nothing_of_late_is_forgotten_and_nobody_else() {
+fn only_idle_callers_are_forgotten() {
     let (mut ledger, edge, rate) = (Ledger::default(), cluster("edge"), Rate { per_second: 1, burst: 1 });
     let now = Instant::now();
     let named = |n: usize| (Method::StaticToken, format!("u{n}"), None);
@@ -200,7 +201,7 @@ fn who_has_no_exchange_and_asked_nothing_of_late_is_forgotten_and_nobody_else() 
 }
 
 #[test]
-fn every_limit_has_a_word_that_is_told_from_the_start() {
+fn every_limit_has_a_name_that_is_reported_from_the_start() {
     let limits = [
         LimitExceeded::SourceFailures(1),
         LimitExceeded::CallerExchanges(1),
@@ -229,7 +230,7 @@ fn every_limit_has_a_word_that_is_told_from_the_start() {
 proptest! {
     /// The exchanges end in any order.
     #[test]
-    fn nothing_is_counted_that_has_ended(
+    fn ended_exchanges_do_not_count(
         came in vec((0_usize..3, 0_usize..3, 0_usize..3), 0..60),
         order in vec(any::<Index>(), 60),
     ) {

@@ -50,7 +50,7 @@ mod tests {
     const FAILURES_MAX: u32 = 20;
 
     #[test]
-    fn who_failed_too_often_is_not_listened_to_for_a_while_and_others_are() {
+    fn a_source_with_too_many_failures_is_refused_for_a_while() {
         let (failures, now) = (FailedAttempts::new(FAILURES_MAX), Instant::now());
         let (guesser, other_network) = ("2001:db8::1".parse().unwrap(), "2001:db8:0:1::1".parse().unwrap());
         for _ in 0..FAILURES_MAX {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_that_a_source_has_failed_is_told_while_it_counts() {
+    fn the_busiest_source_is_reported_within_its_window() {
         let (failures, now) = (FailedAttempts::new(FAILURES_MAX), Instant::now());
         assert_eq!(failures.most(now), 0);
         for source in ["10.0.0.1", "10.0.0.2", "2001:db8::1", "10.0.0.2", "2001:db8::2", "2001:db8::3"] {

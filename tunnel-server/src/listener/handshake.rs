@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_each_door_its_own_protocols_are_spoken_and_no_others() {
+    fn each_role_accepts_only_its_own_protocols() {
         let tunnel = Some(transport::tls::ALPN);
         for (role, agreed, protocol) in [
             (PeerRole::Callers, None, Some(AgreedProtocol::Http1)),

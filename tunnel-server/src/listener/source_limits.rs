@@ -197,8 +197,9 @@ mod tests {
     const LIMITS: PerSourceLimits =
         PerSourceLimits { connections: 5, rate: Rate { per_second: 10, burst: 10 } };
 
+    /// Both the number of connections and their rate are limited. Other sources are not affected.
     #[test]
-    fn beyond_a_sources_connections_or_its_pace_a_certificate_has_to_be_shown_and_others_are_let_in() {
+    fn beyond_a_sources_limits_a_certificate_is_required() {
         let (mut sources, now) = (Sources::new(LIMITS), Instant::now());
         let [busy, same, other] =
             ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"].map(|a| a.parse().unwrap());
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_a_certificate_takes_nothing_of_its_source() {
+    fn a_connection_with_a_certificate_does_not_count() {
         let (mut sources, now, nat) = (Sources::new(LIMITS), Instant::now(), "192.0.2.1".parse().unwrap());
         for _ in 0..1_000 {
             let admission = granted(&mut sources, nat, now);
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_lane_lets_nobody_in_until_its_oldest_has_had_its_time_who_then_makes_place() {
+    fn a_full_lane_displaces_its_oldest_only_after_enough_time() {
         let (mut sources, now, nat) = (Sources::new(LIMITS), Instant::now(), "192.0.2.1".parse().unwrap());
         let flood = |sources: &mut Sources<u32>, now| {
             (0..1_000).filter(|_| matches!(sources.admit(nat, 0, now), SourceDecision::Granted(..))).count()
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_sources_than_the_limit_are_known_and_who_is_connected_is_not_forgotten() {
+    fn the_number_of_sources_is_bounded_and_connected_ones_stay() {
         let (mut sources, now) = (Sources::new(LIMITS), Instant::now());
         let address = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
         let kept = granted(&mut sources, address(0), now);

@@ -78,7 +78,7 @@ mod tests {
     const WINDOW: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_was_done_counts_for_a_window_and_for_whoever_did_it() {
+    fn events_count_by_key_within_their_window() {
         let (counts, now) = (WindowedCounts::new(WINDOW, 8), Instant::now());
         for _ in 0..3 {
             counts.add('a', now);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_remembered_than_may_be_and_who_began_first_is_forgotten() {
+    fn beyond_the_capacity_the_oldest_window_is_forgotten() {
         let (counts, now) = (WindowedCounts::new(WINDOW, 8), Instant::now());
         for n in 0..=8_u64 {
             counts.add(n, now + Duration::from_secs(n));

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_that_is_away_is_told_of_over_a_weekend_and_then_no_more() {
+    fn an_away_cluster_is_reported_for_a_weekend_and_no_longer() {
         let (gauges, began) = (ClusterGauges::default(), Instant::now());
         let (here, away) = ([connectivity("a", true, 1)], [connectivity("a", false, 0)]);
         let left = began + AWAY_REPORTED_MAX * 10;
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_of_an_earlier_run_that_has_not_come_back_is_missed() {
+    fn a_cluster_of_an_earlier_run_is_reported_as_away() {
         let (gauges, away) = (ClusterGauges::default(), [connectivity("a", false, 0)]);
 
         assert_eq!(gauges.present_or_missed(&away, Instant::now()), [&away[0]]);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hello_is_kept_to_the_last_byte_with_what_came_behind_it() {
+    async fn a_client_hello_is_kept_with_every_byte_after_it() {
         for (name, expected) in [("API.Edge-A.example", Some("api.edge-a.example")), ("192.168.1.10", None)] {
             let sent = [hello(name, &[b"h2".to_vec()]), b"behind".to_vec()].concat();
             let read = read(&mut sent.as_slice()).await.unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hello_that_comes_byte_by_byte_is_the_same_and_one_that_ends_early_is_none() {
+    async fn a_client_hello_may_arrive_byte_by_byte_but_not_end_early() {
         let sent = hello("api.edge-a.example", &[]);
         assert_eq!(read_pieces(&[&sent]).await.unwrap().bytes, sent);
         for end in [0, 1, 4, 5, 6, sent.len() / 2, sent.len() - 1] {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hello_is_as_long_as_it_may_be_and_not_one_byte_longer() {
+    async fn a_client_hello_is_limited_to_the_byte() {
         // An ALPN name has up to 255 bytes, preceded by one length byte.
         let of_length = |length: usize| {
             let mut names = vec![b"a".to_vec()];
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_tls_is_told_at_once() {
+    async fn bytes_that_are_not_tls_are_refused_at_once() {
         for sent in [
             &b"GET / HTTP/1.1\r\n\r\n"[..],
             b"SSH-2.0-OpenSSH\r\n",
@@ -159,7 +159,7 @@ mod tests {
         /// Any input is a complete ClientHello, kept byte for byte, or an error; and no more is read than the
         /// limit.
         #[test]
-        fn whatever_comes_is_kept_as_it_is_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..600), is_mutant: bool, at: prop::sample::Index) {
+        fn any_input_is_kept_as_it_is_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..600), is_mutant: bool, at: prop::sample::Index) {
             let mut sent = hello("api.edge-a.example", &[]);
             if is_mutant {
                 let at = at.index(sent.len());

@@ -96,7 +96,7 @@ mod tests {
     use proto::wire::not_connected::Reason;
 
     #[test]
-    fn who_may_not_is_told_so_and_who_cannot_that_it_is_not_its_fault() {
+    fn alerts_distinguish_denied_clients_from_faults_on_our_side() {
         let by_agent = |reason| {
             let (cluster, target) = ("edge-a".parse().unwrap(), "10.0.0.1:443".parse().unwrap());
             EntryPointError::from(DialError::ByAgent(cluster, target, reason)).into()

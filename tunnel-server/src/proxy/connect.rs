@@ -143,7 +143,7 @@ mod tests {
     use crate::dialing::DialError;
 
     #[test]
-    fn a_credential_is_one_basic_header_and_its_name_may_have_colons() {
+    fn a_credential_is_one_basic_header_whose_name_may_have_colons() {
         let basic = |text: &str| format!("Basic {}", BASE64.encode(text));
         for (sent, expected) in [
             (vec![basic("alice:t.s")], Some(("alice", "t.s"))),
@@ -166,8 +166,9 @@ mod tests {
         }
     }
 
+    /// The scheme stands only in a refusal that asks for a credential.
     #[test]
-    fn a_refusal_names_the_scheme_where_it_asks_for_a_credential_and_says_why_in_its_status_line() {
+    fn a_refusal_has_its_scheme_and_its_reason_phrase() {
         let answer = refused(&ProxyRefusal::NotAuthenticated);
         assert_eq!(answer.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
         assert_eq!(answer.headers()[PROXY_AUTHENTICATE], "Basic realm=\"tombolo\", charset=\"UTF-8\"");

@@ -119,7 +119,7 @@ mod tests {
     use crate::dialing::DialError;
 
     #[test]
-    fn a_refusal_has_the_number_of_its_kind() {
+    fn each_refusal_has_its_socks_reply() {
         let clusters = vec!["edge-a".parse().unwrap(), "edge-b".parse().unwrap()];
         let target = || "10.0.0.1:443".parse().unwrap();
         for (refusal, expected) in [

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_refused_reads_when_the_cluster_was_last_heard_of() {
+    fn a_refused_caller_reads_when_the_cluster_was_last_seen() {
         let last_seen = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         let away = RouteError::Away { cluster: "edge-a".parse().unwrap(), last_seen };
 

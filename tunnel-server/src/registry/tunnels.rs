@@ -209,14 +209,14 @@ mod tests {
     };
 
     #[test]
-    fn a_late_goodbye_does_not_strike_off_the_reconnected_agent() {
+    fn a_late_close_does_not_remove_the_reconnected_agents_tunnel() {
         let mut tunnels = tunnels(&[("a", 1, LIVE), ("a", 2, LIVE)]);
         tunnels.remove(0);
         assert_eq!(best(&tunnels), Some(1));
     }
 
     #[test]
-    fn a_restarted_agents_old_tunnel_gets_nothing_more() {
+    fn a_restarted_agents_old_tunnel_gets_no_new_exchanges() {
         let nearer = Candidate { min_rtt: Duration::from_millis(1), ..LIVE };
         assert_eq!(best(&tunnels(&[("a", 1, nearer), ("a", 2, LIVE)])), Some(1));
     }
@@ -227,8 +227,9 @@ mod tests {
         assert_eq!(tunnels.superseded().map(|(index, _)| *index).collect::<Vec<_>>(), [0]);
     }
 
+    /// Until QUIC has lasted, HTTP/2 is used.
     #[test]
-    fn of_a_process_with_both_quic_is_used_and_http2_as_long_as_quic_has_not_lasted() {
+    fn of_two_carriers_of_a_process_quic_is_used_once_it_has_lasted() {
         let http2 = Candidate { carrier: Carrier::Http2, live_for: TRUSTED_AFTER * 2, ..LIVE };
         let young = Candidate { live_for: Duration::from_secs(1), ..LIVE };
         let suspect = Candidate { health: Health::Suspect, ..LIVE };
@@ -243,13 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_tunnels_says_nothing_between_two_agents() {
+    fn the_carrier_does_not_matter_between_two_agents() {
         let http2 = Candidate { carrier: Carrier::Http2, min_rtt: Duration::from_millis(1), ..LIVE };
         assert_eq!(best(&tunnels(&[("a", 1, http2), ("b", 1, LIVE)])), Some(0));
     }
 
+    /// Another carrier of the draining tunnel's own process is no successor.
     #[test]
-    fn whose_process_stops_is_relieved_by_another_process_and_not_by_another_carrier_of_its_own() {
+    fn only_another_process_succeeds_a_draining_one() {
         let draining = Candidate { draining: true, ..LIVE };
         let has_successor = |others: &[(&str, u8, Candidate)]| {
             let all = [&[("a", 1, draining)], others].concat();
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_newcomer_is_on_probation_neither_it_nor_its_predecessor_is_taken() {
+    fn a_tunnel_on_probation_and_its_predecessor_get_no_exchanges() {
         let mut tunnels = tunnels(&[("a", 1, LIVE)]);
         tunnels.insert(entry(1, "a", 2, LIVE)).unwrap();
         assert_eq!(best(&tunnels), None);
@@ -286,20 +288,20 @@ mod tests {
     }
 
     #[test]
-    fn live_goes_before_near() {
+    fn a_live_tunnel_beats_a_close_suspect_one() {
         let suspect = Candidate { health: Health::Suspect, min_rtt: Duration::from_millis(1), ..LIVE };
         assert_eq!(best(&tunnels(&[("a", 1, suspect), ("b", 1, LIVE)])), Some(1));
     }
 
     #[test]
-    fn draining_lost_and_suspect_tunnels_are_never_taken() {
+    fn draining_lost_and_suspect_tunnels_are_never_chosen() {
         let draining = Candidate { draining: true, ..LIVE };
         let [lost, suspect] = [Health::Lost, Health::Suspect].map(|health| Candidate { health, ..LIVE });
         assert_eq!(best(&tunnels(&[("a", 1, draining), ("b", 1, lost), ("c", 1, suspect)])), None);
     }
 
     #[test]
-    fn work_goes_where_there_is_least_of_it_for_the_distance() {
+    fn the_tunnel_with_least_work_per_round_trip_is_chosen() {
         let busy = |streams| Candidate { streams, ..LIVE };
         assert_eq!(best(&tunnels(&[("a", 1, busy(9)), ("b", 1, busy(8))])), Some(1));
         let far = |streams| Candidate { streams, min_rtt: Duration::from_millis(199), ..LIVE };
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_take_turns_whatever_a_distance_wavers() {
+    fn equal_tunnels_take_turns_despite_jitter() {
         let wavers = |micros| Candidate { min_rtt: Duration::from_micros(micros), ..LIVE };
         let tunnels = tunnels(&[("a", 1, wavers(310)), ("b", 1, wavers(900)), ("c", 1, wavers(1_700))]);
 
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_is_not_buried_under_the_turns_that_it_missed() {
+    fn a_new_tunnel_does_not_make_up_for_missed_turns() {
         let mut tunnels = tunnels(&[("a", 1, LIVE)]);
         (0..9).for_each(|_| assert_eq!(best(&tunnels), Some(0)));
         tunnels.insert(entry(1, "b", 1, LIVE)).unwrap();
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_than_the_limit_is_not_entered() {
+    fn a_tunnel_beyond_the_limit_is_not_inserted() {
         let full: Vec<_> = (0..TUNNELS_PER_CLUSTER_MAX).map(|_| ("a", 1, LIVE)).collect();
         let mut tunnels = tunnels(&full);
         assert!(tunnels.insert(entry(99, "b", 1, LIVE)).is_err());

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_wait_for_a_cluster_as_may_and_not_one_more_and_others_have_their_own() {
+    fn a_full_queue_of_one_cluster_does_not_affect_others() {
         let (queue, a, b) = (WaitQueue::new(2, 10), cluster("a"), cluster("b"));
 
         let of_a = [queue.enter(&a), queue.enter(&a)];
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_wait_in_all_as_may_and_not_one_more() {
+    fn the_total_limit_covers_all_clusters() {
         let (queue, a, b) = (WaitQueue::new(2, 3), cluster("a"), cluster("b"));
 
         let entered = [queue.enter(&a), queue.enter(&a), queue.enter(&b)];
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wait_is_counted_once_by_how_it_ended() {
+    fn every_wait_is_counted_once_by_its_outcome() {
         let (queue, a) = (WaitQueue::new(3, 3), cluster("a"));
         let mut entered: Vec<_> = (0..3).filter_map(|_| queue.enter(&a)).collect();
         assert!(queue.enter(&a).is_none());

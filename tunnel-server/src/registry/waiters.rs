@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_there_is_found_at_once_and_what_comes_when_it_comes() {
+    async fn a_wait_ends_at_once_or_with_the_change() {
         let (waiters, cluster, there) = (Waiters::default(), cluster("a"), Cell::new(true));
         let found = || waiters.wait_for(&cluster, soon(), || there.get().then_some(()));
         assert_eq!(found().now_or_never(), Some(Some(())));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_between_the_look_and_the_wait_is_not_missed() {
+    async fn a_change_between_look_and_wait_is_not_missed() {
         let (waiters, cluster, there) = (Waiters::default(), cluster("a"), Cell::new(false));
         let look = || {
             let found = there.replace(true);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_longer_than_until() {
+    async fn a_wait_ends_at_its_deadline() {
         let (waiters, cluster, began) = (Waiters::default(), cluster("a"), Instant::now());
 
         let found: Option<()> = waiters.wait_for(&cluster, began + Duration::from_secs(15), || None).await;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_wakes_all_who_wait_for_that_cluster_and_no_others() {
+    async fn a_change_wakes_only_the_waiters_of_its_cluster() {
         let (waiters, a, b, there) = (Waiters::default(), cluster("a"), cluster("b"), Cell::new(false));
         let look = || there.get().then_some(());
         let mut waiting: Vec<_> =
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_gives_up_waiting_leaves_nothing_behind_and_takes_nothing_from_others() {
+    async fn a_dropped_wait_leaves_nothing_behind_and_keeps_other_waiters() {
         let (waiters, cluster, there) = (Waiters::default(), cluster("a"), Cell::new(false));
         let found = || Box::pin(waiters.wait_for(&cluster, soon(), || there.get().then_some(())));
         let (mut gives_up, mut stays) = (found(), found());

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_in_a_network_that_this_host_is_in_is_never_taken() {
+    fn an_address_in_a_network_of_this_host_is_refused() {
         let present = [("eth0", "192.168.1.0/24"), ("lo", "127.0.0.0/8"), ("eth0", "2001:db8::/64")];
         let present = present.map(|(interface, network)| LocalNetwork {
             interface: interface.to_owned(),

@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_logged_to_its_longest_and_no_further() {
+    fn a_logged_reason_is_shortened_to_its_limit() {
         for (chars, logged) in
             [(REASON_CHARS_MAX, REASON_CHARS_MAX), (REASON_CHARS_MAX + 1, REASON_CHARS_MAX)]
         {

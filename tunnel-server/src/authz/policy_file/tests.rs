@@ -16,7 +16,7 @@ const RULE: &str = "effect: Allow, subjects: [{ method: token, user: alice }], c
 const SOON: Duration = Duration::from_secs(40);
 
 #[test]
-fn at_the_start_a_wrong_file_is_an_error_with_its_place() {
+fn an_invalid_file_at_the_start_is_an_error_with_its_position() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("policy.yaml");
     let said = |text: Option<&str>| {
@@ -49,7 +49,7 @@ fn at_the_start_a_wrong_file_is_an_error_with_its_place() {
 }
 
 #[tokio::test]
-async fn a_change_is_put_in_force_and_whatever_is_no_policy_leaves_the_last_good_one() {
+async fn a_valid_change_takes_effect_and_an_invalid_one_does_not() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("policy.yaml");
     let write = |count: usize| {
@@ -89,7 +89,7 @@ async fn a_change_is_put_in_force_and_whatever_is_no_policy_leaves_the_last_good
 }
 
 #[test]
-fn a_file_that_was_not_taken_is_told_once_and_a_good_one_ends_that() {
+fn an_invalid_file_is_reported_once_until_it_is_valid_again() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("policy.yaml");
     let good = format!("{HEAD}rules:\n- {{ name: a, {RULE} }}\n");

@@ -114,8 +114,9 @@ fn model_cluster() -> impl Strategy<Value = ModelCluster> {
 }
 
 proptest! {
+    /// Of several none is chosen.
     #[test]
-    fn the_one_that_has_the_target_and_may_be_dialed_is_meant_and_of_several_none_is(
+    fn exactly_one_cluster_with_target_and_permission_is_chosen(
         clusters in prop::collection::vec(model_cluster(), 0..6),
     ) {
         let expected: Vec<ClusterId> = resolvable_among(&clusters);
@@ -134,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn clusters_that_may_not_be_dialed_there_change_neither_the_verdict_nor_its_words(
+    fn forbidden_clusters_change_neither_the_result_nor_its_message(
         clusters in prop::collection::vec(model_cluster(), 0..5),
         others in prop::collection::vec((model_cluster(), 0..6_usize, select(vec![Rights::Nothing, Rights::OtherPorts, Rights::Denied])), 1..5),
     ) {
@@ -152,7 +153,7 @@ proptest! {
     /// A greeting contains endpoints, and the decision uses nothing else of it: the agent advertises the
     /// target or does not.
     #[test]
-    fn whatever_an_agent_says_of_itself_lets_nobody_dial_what_its_silence_would_not(
+    fn no_advertisement_allows_a_dial_that_silence_would_not(
         clusters in prop::collection::vec(model_cluster(), 0..6),
     ) {
         // A cluster whose agent greets has been seen.
@@ -166,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_in_which_clusters_are_found_changes_no_verdict(
+    fn the_order_of_candidates_does_not_change_the_result(
         clusters in prop::collection::vec(model_cluster(), 0..6), by in 0..6_usize,
     ) {
         let numbered: Vec<(usize, ModelCluster)> = clusters.into_iter().enumerate().collect();
@@ -181,8 +182,9 @@ proptest! {
     }
 }
 
+/// The message names as many clusters as its limit allows.
 #[test]
-fn of_more_clusters_than_are_asked_about_none_is_chosen_and_as_many_are_named_as_may_be() {
+fn beyond_the_limit_of_reviews_no_cluster_is_chosen() {
     let one = ModelCluster { said: EXACT[0], advertised: None, was_met: false, rights: Rights::All };
     for (count, named) in
         [(LISTED_MAX, "edge-7:"), (LISTED_MAX + 1, "edge-7 and 1 more:"), (40, "and 8 more:")]
@@ -203,8 +205,9 @@ fn of_more_clusters_than_are_asked_about_none_is_chosen_and_as_many_are_named_as
     assert!(refused.to_string().contains("ambiguous among many clusters"), "{refused}");
 }
 
+/// It names the clusters first.
 #[test]
-fn an_address_is_ambiguous_in_words_that_fit_a_status_line_and_name_the_clusters_first() {
+fn the_message_about_ambiguity_fits_a_status_line() {
     let one = ModelCluster { said: EXACT[0], advertised: None, was_met: false, rights: Rights::All };
     let said = resolve_numbered(&[one.clone(), one]).unwrap_err().to_string();
     assert!(said.starts_with("192.168.1.10:6443 is ambiguous among edge-0, edge-1: name "), "{said}");

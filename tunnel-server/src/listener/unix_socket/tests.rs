@@ -11,7 +11,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn folder_and_socket_are_made_for_their_owner_alone_and_the_socket_goes_with_its_server() {
+async fn folder_and_socket_are_private_and_the_socket_is_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("a/b/admin.sock");
 
@@ -23,7 +23,7 @@ async fn folder_and_socket_are_made_for_their_owner_alone_and_the_socket_goes_wi
 }
 
 #[test]
-fn a_folder_is_taken_only_if_nobody_else_can_enter_it() {
+fn a_folder_is_accepted_only_if_nobody_else_can_enter_it() {
     let check = |is_folder, uid, mode| {
         check_folder(Path::new("/run/x"), SocketAccess::Owner, is_folder, uid, mode, 1000)
     };
@@ -40,7 +40,7 @@ fn a_folder_is_taken_only_if_nobody_else_can_enter_it() {
 }
 
 #[tokio::test]
-async fn a_folder_that_others_may_enter_is_refused_and_left_as_it_is() {
+async fn a_folder_that_others_may_enter_is_refused_and_unchanged() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("open");
     fs::create_dir(&folder).unwrap();
@@ -71,7 +71,7 @@ async fn a_dead_servers_socket_is_replaced_and_a_live_ones_is_not() {
 }
 
 #[tokio::test]
-async fn what_is_no_socket_is_never_replaced() {
+async fn a_file_that_is_not_a_socket_is_never_replaced() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("s/admin.sock");
     make_folder(path.parent().unwrap(), SocketAccess::Owner).unwrap();

@@ -182,8 +182,9 @@ mod tests {
             .collect()
     }
 
+    /// Equal objects stay, different ones are applied, missing ones created, superfluous ones removed.
     #[test]
-    fn what_is_there_stays_what_differs_is_applied_what_is_missing_made_and_what_is_too_much_removed() {
+    fn a_plan_creates_applies_and_removes_only_what_differs() {
         for kind in [ObjectKind::Service, ObjectKind::Slice] {
             let found = [("a", "10.0.0.1:443"), ("b", "10.0.0.2:443"), ("gone", "10.0.0.3:443")];
             let found = found.map(|(name, address)| kept(kind, name, address));
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_leads_elsewhere_is_not_as_it_is_wanted() {
+    fn an_object_that_leads_elsewhere_does_not_match() {
         let wanted = |kind: ObjectKind| kind.object("gateway", "a", "10.0.0.1:443".parse().unwrap());
         for (kind, path, value) in [
             (ObjectKind::Service, "/metadata/labels/tombolo.dev~1server", json!("other")),
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_ipv6_is_of_a_service_and_a_slice_of_ipv6() {
+    fn an_ipv6_address_makes_an_ipv6_service_and_slice() {
         let address = "[fd00::1]:443".parse().unwrap();
         let service = ObjectKind::Service.object("gateway", "a", address);
         let slice = ObjectKind::Slice.object("gateway", "a", address);

@@ -119,7 +119,7 @@ impl BoundServer {
             .bearing(config.tunnel.outage_limit);
         let (listener, agents) = listeners(&config, &endpoint)?;
         let admission = admission(&mut config, &policy, &directory, scope)?;
-        let doors = admin_doors(&mut config, scope)?;
+        let admin = admin_listeners(&mut config, scope)?;
         let enrollment = config.enrollment.take();
         let entry_points = EntryPoints::bind(&mut config, &directory).await?;
         let proxy = config.proxy.take().map(proxy_listener).transpose()?;
@@ -129,20 +129,20 @@ impl BoundServer {
         };
         let trust_bundle = follow_bundle(&config, scope);
         let (enrollment, site) = enrollment
-            .map(|door| bind_enrollment(door, &config, (&directory, &log), trust_bundle.clone()))
+            .map(|enrollment| bind_enrollment(enrollment, &config, (&directory, &log), trust_bundle.clone()))
             .transpose()?
             .unzip();
         let Config { parking, watches, limits, .. } = config;
-        let terms = gateway::Terms { parking, watches, limits };
-        let gateway = Gateway::new(admission, registry.clone(), terms, log.clone(), scope.clone());
-        let door = DialProxy::new(directory.clone(), gateway.dialer(), scope.clone());
-        let socks = socks.map(|listener| (listener, door.clone()));
-        let proxy = proxy.map(|listener| (listener, door));
+        let settings = gateway::Terms { parking, watches, limits };
+        let gateway = Gateway::new(admission, registry.clone(), settings, log.clone(), scope.clone());
+        let dial_proxy = DialProxy::new(directory.clone(), gateway.dialer(), scope.clone());
+        let socks = socks.map(|listener| (listener, dial_proxy.clone()));
+        let proxy = proxy.map(|listener| (listener, dial_proxy));
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = (host(server_id.clone(), &keys)?, trust_bundle);
-        let at_doors = config.limits.doors;
-        let limits = at_doors.agents;
+        let totals = config.limits.doors;
+        let limits = totals.agents;
         let agent_listener = AgentListener::new(
             endpoint.clone(),
             registry.clone(),
@@ -169,10 +169,10 @@ impl BoundServer {
             proxy,
             socks,
         };
-        scrape::register(&metrics, &bound, at_doors, links);
-        scrape::register_admin(&metrics, doors.remote.as_ref().map(Remote::counts));
-        if doors.socket.is_some() || doors.remote.is_some() {
-            bound.admin = Some(bound.admin(doors, server_id, directory, site).await?);
+        scrape::register(&metrics, &bound, totals, links);
+        scrape::register_admin(&metrics, admin.remote.as_ref().map(Remote::counts));
+        if admin.socket.is_some() || admin.remote.is_some() {
+            bound.admin = Some(bound.admin(admin, server_id, directory, site).await?);
         }
         Ok(bound)
     }
@@ -180,7 +180,7 @@ impl BoundServer {
     /// Binds the admin API, after all other ports, because it reports their addresses.
     async fn admin(
         &self,
-        doors: admin::Doors,
+        listeners: admin::Doors,
         server_id: String,
         directory: Directory,
         site: Option<Site>,
@@ -188,7 +188,7 @@ impl BoundServer {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
         let about = About { server_id, gateway, tunnel, probes, site };
         let (registry, log) = (self.registry.clone(), self.log.clone());
-        Ok(Admin::bind(doors, Subject { about, registry, directory, log }).await?)
+        Ok(Admin::bind(listeners, Subject { about, registry, directory, log }).await?)
     }
 
     /// The addresses that the server has bound.
@@ -230,18 +230,19 @@ impl BoundServer {
             let handlers = handlers.clone();
             scope.spawn(listener.run(scope.clone(), move |accepted| handlers.clone().serve(accepted)));
         }
-        if let Some((listener, door)) = self.proxy {
+        if let Some((listener, proxy)) = self.proxy {
             info!(callers = %listener.address(), "serving callers with dial tokens over HTTP CONNECT");
-            scope.spawn(listener.run(scope.clone(), move |accepted| door.clone().serve_connection(accepted)));
+            scope
+                .spawn(listener.run(scope.clone(), move |accepted| proxy.clone().serve_connection(accepted)));
         }
-        if let Some((listener, door)) = self.socks {
+        if let Some((listener, proxy)) = self.socks {
             info!(callers = %listener.address(), "serving callers with dial tokens over SOCKS5");
-            scope.spawn(listener.run(door, scope.clone()));
+            scope.spawn(listener.run(proxy, scope.clone()));
         }
-        if let Some((listener, door)) = self.enrollment {
+        if let Some((listener, enrollment)) = self.enrollment {
             info!(agents = %listener.address(), "serving enrollment");
             let within = scope.clone();
-            let serve = move |accepted| door.clone().serve(accepted, within.clone());
+            let serve = move |accepted| enrollment.clone().serve(accepted, within.clone());
             scope.attend(listener.run(scope.clone(), serve));
         }
         drop(self.starting);
@@ -298,8 +299,8 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
         ..ListenerLimits::default()
     };
     if config.gateway.listen == tunnel {
-        let doors = ListenerTls { agents: Some(agents), ..ListenerTls::callers_only(tls) };
-        return Ok((Listener::bind("gateway.listen", tunnel, doors, limits)?, None));
+        let both = ListenerTls { agents: Some(agents), ..ListenerTls::callers_only(tls) };
+        return Ok((Listener::bind("gateway.listen", tunnel, both, limits)?, None));
     }
     let callers =
         Listener::bind("gateway.listen", config.gateway.listen, ListenerTls::callers_only(tls), limits)?;
@@ -308,7 +309,7 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
 }
 
 /// Prepares the listeners of the admin API. The port is bound here, the socket after everything else.
-fn admin_doors(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failure> {
+fn admin_listeners(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failure> {
     let remote = config.admin.tcp.take().map(|tcp| {
         let (given, rules) = watch::channel(Arc::new(tcp.rules.clone()));
         scope.attend(reload::follow_admins(config.file.clone(), given));
@@ -320,27 +321,27 @@ fn admin_doors(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failu
 /// Binds the enrollment service. Its certificate chain includes the root, because a new agent knows only the
 /// root's pin.
 fn bind_enrollment(
-    door: config::Enrollment,
+    enrollment: config::Enrollment,
     config: &Config,
     (directory, log): (&Directory, &Log),
     trust_bundle: watch::Receiver<Arc<[u8]>>,
 ) -> Result<((Listener, Enrollment), Site), Failure> {
-    let config::Enrollment { listen, address, signer, server_roots, lifetime, grace } = door;
+    let config::Enrollment { listen, address, signer, server_roots, lifetime, grace } = enrollment;
     let pair = &config.certificate;
     let chain = pair.chain.iter().chain(&server_roots).cloned().collect();
     let tls = tls::for_enrollment(chain, pair.key.clone_key()).map_err(Failure::misconfigured)?;
     let listener =
         Listener::bind("enrollment.listen", listen, ListenerTls::callers_only(tls), enrollment::LIMITS)?;
     let pins = server_roots.iter().filter_map(enrollment::pin).map(|pin| pin.to_string()).collect();
-    let terms = Terms { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
+    let settings = Terms { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
     let site = Site { address, pins };
-    Ok(((listener, Enrollment::new(directory.clone(), signer, terms, verifier, log.clone())), site))
+    Ok(((listener, Enrollment::new(directory.clone(), signer, settings, verifier, log.clone())), site))
 }
 
 /// Binds the TLS listener for callers with dial tokens.
-fn proxy_listener(door: config::Proxy) -> Result<Listener, Failure> {
-    let config::Proxy { listen, certificate } = door;
+fn proxy_listener(proxy: config::Proxy) -> Result<Listener, Failure> {
+    let config::Proxy { listen, certificate } = proxy;
     metrics::certificates("proxy", &certificate.chain[..certificate.chain.len().min(1)]);
     let tls = tls::for_proxy(certificate.chain, certificate.key).map_err(Failure::misconfigured)?;
     Ok(Listener::bind("proxy.listen", listen, ListenerTls::callers_only(tls), proxy::LIMITS)?)

@@ -37,7 +37,7 @@ use crate::limits::Limiter;
 use crate::registry::{Registry, Route, WaitQueue};
 use local_stream::LocalStream;
 
-pub use by_source::EntryPointError;
+pub use by_source::ServeError;
 pub use error::DialError;
 pub(crate) use resolve_cluster::TargetScope;
 
@@ -63,7 +63,7 @@ pub(crate) struct DialerParts {
     /// The table of running exchanges.
     pub(crate) table: Table,
     pub(crate) recorder: Recorder,
-    pub(crate) stalls: Stalls,
+    pub(crate) slow_readers: Stalls,
     /// The limits of each caller and each cluster.
     pub(crate) limiter: Limiter,
     /// The queue of dials that wait for clusters that are away.
@@ -77,7 +77,7 @@ pub(crate) struct DialerParts {
 pub(crate) struct TargetStream {
     route: Route,
     stream: Observed,
-    record: Record,
+    audit_entry: Record,
     scope: Scope,
 }
 
@@ -134,18 +134,18 @@ impl Dialer {
     /// [`DialError`] if there is no tunnel, or the agent does not connect.
     pub(crate) async fn connect(
         &self,
-        recorded: &Recorded<Dial>,
+        proof: &Recorded<Dial>,
         audit_id: &str,
     ) -> Result<TargetStream, DialError> {
         // Both arms are cancel-safe: a stream that is dropped is aborted.
         tokio::select! {
-            connected = self.dial(recorded, audit_id) => connected,
-            why = recorded.record().ended() => Err(why.into()),
+            connected = self.dial(proof, audit_id) => connected,
+            why = proof.record().ended() => Err(why.into()),
         }
     }
 
-    async fn dial(&self, recorded: &Recorded<Dial>, audit_id: &str) -> Result<TargetStream, DialError> {
-        let Dial { cluster, target } = recorded.permit().what();
+    async fn dial(&self, proof: &Recorded<Dial>, audit_id: &str) -> Result<TargetStream, DialError> {
+        let Dial { cluster, target } = proof.permit().what();
         let open = StreamOpen::dial(target.to_string(), audit_id.to_owned());
         let until = Instant::now() + self.0.park_timeout;
         for _ in 0..ROUTES_MAX {
@@ -154,24 +154,24 @@ impl Dialer {
                 return Err(DialError::NotAdvertised(cluster.clone(), target.clone()));
             }
             // Checked after the wait, which may have been long.
-            recorded.record().may_open()?;
+            proof.record().may_open()?;
             match route.tunnel.open(&open).await {
                 Ok(mut stream) => {
-                    recorded.record().carried(&route, stream.verdict());
+                    proof.record().carried(&route, stream.verdict());
                     let reply = timeout(REPLY_MAX, stream.read_reply()).await;
                     let verdict = stream.verdict();
                     let address = dial_outcome(cluster, target, reply.ok(), verdict.heard())?;
-                    recorded.record().connected(address);
+                    proof.record().connected(address);
                     let about = About {
                         tunnel: route.number,
                         cluster: cluster.clone(),
                         verb: "dial",
                         audit_id: audit_id.to_owned(),
-                        record: recorded.record().clone(),
+                        record: proof.record().clone(),
                     };
-                    let stream = self.0.stalls.observe(stream, about);
-                    let (record, scope) = (recorded.record().clone(), self.0.scope.clone());
-                    return Ok(TargetStream { route, stream, record, scope });
+                    let stream = self.0.slow_readers.observe(stream, about);
+                    let (audit_entry, scope) = (proof.record().clone(), self.0.scope.clone());
+                    return Ok(TargetStream { route, stream, audit_entry, scope });
                 }
                 Err(error) => {
                     debug!(%cluster, error = %chain(&error), "could not open a stream");
@@ -217,7 +217,7 @@ impl TargetStream {
         C: LocalStream,
         E: std::error::Error + Send + 'static,
     {
-        let Self { route, mut stream, record, scope } = self;
+        let Self { route, mut stream, audit_entry, scope } = self;
         scope.spawn_on(route.home, async move {
             let _guards = guards;
             let taking = stream.taking();
@@ -229,14 +229,14 @@ impl TargetStream {
                 }
             };
             caller.move_to_current_runtime();
-            let mut caller = counted(caller, Some(record.clone()));
+            let mut caller = counted(caller, Some(audit_entry.clone()));
             let joined = copy_bidirectional_with_sizes(&mut caller, &mut stream, BUFFER_BYTES, BUFFER_BYTES);
             // A terminated exchange is meant to be cut off here.
             match until(joined, taking.ended()).await {
-                Ok(Ok(_)) => record.ends(EndReason::Clean),
+                Ok(Ok(_)) => audit_entry.ends(EndReason::Clean),
                 Ok(Err(error)) => {
                     debug!(error = %chain(&error), "a connection to a target broke");
-                    record.breaks(EndReason::ClientCancel);
+                    audit_entry.breaks(EndReason::ClientCancel);
                 }
                 Err(()) => {}
             }

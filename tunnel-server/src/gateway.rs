@@ -175,7 +175,7 @@ impl Gateway {
             delegation: delegation.clone(),
             table: table.clone(),
             recorder: recorder.clone(),
-            stalls: stalls.clone(),
+            slow_readers: stalls.clone(),
             wait_queue: places.clone(),
             park_timeout: parking.limit,
             scope: scope.clone(),

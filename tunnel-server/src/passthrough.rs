@@ -20,7 +20,7 @@ use tracing::warn;
 
 use crate::config::{self, Site};
 use crate::dialing::Dialer;
-use crate::dialing::by_source::{self, AdmittedConnection, SourceEntryPoint};
+use crate::dialing::by_source::{self, AdmittedConnection, BoundEntryPoint};
 use crate::dialing::reset_on_drop::ResetOnDrop;
 use crate::limits::{LimitExceeded, LimitUsage};
 use crate::metrics;
@@ -35,13 +35,13 @@ const HELLO_MAX: Duration = Duration::from_secs(10);
 pub struct PassthroughListener {
     listener: TcpListener,
     address: SocketAddr,
-    entry_point: SourceEntryPoint,
+    entry_point: BoundEntryPoint,
     servers: BTreeMap<String, Site>,
 }
 
 /// The state that all connections share.
 struct PassthroughService {
-    entry_point: SourceEntryPoint,
+    entry_point: BoundEntryPoint,
     servers: BTreeMap<String, Site>,
     dialer: Dialer,
     scope: Scope,
@@ -62,7 +62,7 @@ impl PassthroughListener {
         Ok(Self {
             listener,
             address,
-            entry_point: SourceEntryPoint::new(entry_point, "passthrough", limits),
+            entry_point: BoundEntryPoint::new(entry_point, "passthrough", limits),
             servers,
         })
     }
@@ -109,7 +109,7 @@ impl PassthroughService {
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(PassthroughRefusal::Silent),
         };
-        let site = hello.and_then(|hello| Ok((self.site_of(&hello)?, hello.bytes)));
+        let site = hello.and_then(|hello| Ok((self.target_of(&hello)?, hello.bytes)));
         let served = match site {
             // Both arms are cancel-safe: if the client has gone, the dial is dropped.
             Ok((site, bytes)) => tokio::select! {
@@ -130,7 +130,7 @@ impl PassthroughService {
         }
     }
 
-    fn site_of(&self, hello: &BufferedHello) -> Result<&Site, PassthroughRefusal> {
+    fn target_of(&self, hello: &BufferedHello) -> Result<&Site, PassthroughRefusal> {
         let name = hello.server_name.as_deref().ok_or(PassthroughRefusal::NoName)?;
         self.servers.get(name).ok_or(PassthroughRefusal::UnknownName)
     }

@@ -257,8 +257,8 @@ impl Registry {
 
     /// Lists the known clusters that `wanted` selects, in the order of their names.
     pub fn list(&self, wanted: impl Fn(&ClusterId, &directory::Cluster) -> bool) -> Vec<ClusterStatus> {
-        let known = self.0.directory.entries(wanted).into_iter();
-        known
+        let clusters = self.0.directory.entries(wanted).into_iter();
+        clusters
             .map(|directory::ClusterEntry { cluster, last_seen, record, given }| {
                 let entries = self.0.by_cluster.get(&cluster).map(|tunnels| tunnels.entries().to_vec());
                 let tunnels = entries.unwrap_or_default().iter().map(tunnel_status).collect();
@@ -292,7 +292,7 @@ impl Registry {
             if emptied.is_some() {
                 self.0.last_advertised.keep(cluster, &entry.tunnel, &self.0.directory);
             }
-            let _known = self.0.directory.meet(cluster, last_heard(&entry.tunnel.tunnel));
+            let _meeting = self.0.directory.meet(cluster, last_heard(&entry.tunnel.tunnel));
         }
         self.changed(cluster);
     }

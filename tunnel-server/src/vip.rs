@@ -20,7 +20,7 @@ use tracing::warn;
 
 use crate::config::{self, Site, VipWay};
 use crate::dialing::Dialer;
-use crate::dialing::by_source::{self, AdmittedConnection, SourceEntryPoint};
+use crate::dialing::by_source::{self, AdmittedConnection, BoundEntryPoint};
 use crate::dialing::reset_on_drop::ResetOnDrop;
 use crate::directory::Directory;
 use crate::limits::{LimitExceeded, LimitUsage};
@@ -34,7 +34,7 @@ pub use publishing::{HostNamespace, LIST_BYTES_MAX, SYNC_GAP, SYNC_INTERVAL};
 /// An interface with its addresses, and bound ports that do not accept yet.
 pub struct VipListener {
     listeners: Vec<VipSocket>,
-    ways: Vec<Arc<SourceEntryPoint>>,
+    entry_points: Vec<Arc<BoundEntryPoint>>,
     interface: Interface,
     publisher: Option<Publisher>,
 }
@@ -48,7 +48,7 @@ struct VipSocket {
 
 /// The target of an address, for clients of one entry point.
 struct AddressRoute {
-    way: Arc<SourceEntryPoint>,
+    entry_point: Arc<BoundEntryPoint>,
     site: Site,
 }
 
@@ -72,18 +72,18 @@ impl VipListener {
         directory: &Directory,
         published: Option<HostNamespace>,
     ) -> Result<Self, Failure> {
-        let given = assigned::assign(&mut config, directory).await?;
-        let publisher = published.map(|at| Publisher::new(at, given, directory.clone()));
+        let assigned = assigned::assign(&mut config, directory).await?;
+        let publisher = published.map(|at| Publisher::new(at, assigned, directory.clone()));
         let limits: [fn(usize) -> LimitExceeded; 2] =
             [LimitExceeded::VipConnections, LimitExceeded::VipSource];
-        let (mut ways, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<AddressRoute>>>::new());
-        for VipWay { way, addresses, .. } in config.ways {
-            let way = Arc::new(SourceEntryPoint::new(way, "vip", limits));
+        let (mut entry_points, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<AddressRoute>>>::new());
+        for VipWay { way: entry_point, addresses, .. } in config.ways {
+            let entry_point = Arc::new(BoundEntryPoint::new(entry_point, "vip", limits));
             for (address, site) in addresses {
-                let route = AddressRoute { way: Arc::clone(&way), site };
+                let route = AddressRoute { entry_point: Arc::clone(&entry_point), site };
                 all.entry(address).or_default().push(Arc::new(route));
             }
-            ways.push(way);
+            entry_points.push(entry_point);
         }
         let interface = Interface::make(&config.interface, &all.keys().map(SocketAddr::ip).collect()).await;
         let interface = interface.map_err(Failure::could_not_go_on)?;
@@ -92,14 +92,14 @@ impl VipListener {
             let socket = listen::tcp("vip.ways[].addresses[].listen", address).await?;
             listeners.push(VipSocket { socket, address, routes });
         }
-        Ok(Self { listeners, ways, interface, publisher })
+        Ok(Self { listeners, entry_points, interface, publisher })
     }
 
     /// Reports the use of the limits, also while it runs. The busiest entry point counts.
     pub fn usage(&self) -> impl Fn() -> Vec<LimitUsage> + Send + Sync + 'static {
-        let ways: Vec<_> = self.ways.iter().map(|way| way.usage()).collect();
+        let readers: Vec<_> = self.entry_points.iter().map(|entry_point| entry_point.usage()).collect();
         move || {
-            let usage: Vec<[LimitUsage; 2]> = ways.iter().map(|usage| usage()).collect();
+            let usage: Vec<[LimitUsage; 2]> = readers.iter().map(|usage| usage()).collect();
             [0, 1]
                 .into_iter()
                 .filter_map(|which| usage.iter().map(|usage| usage[which]).max_by_key(|used| used.most))
@@ -127,16 +127,16 @@ impl fmt::Display for config::Vip {
         writeln!(f, "# as long as the server runs:")?;
         writeln!(f, "ip tuntap add dev {interface} mode tun")?;
         writeln!(f, "ip link set {interface} up")?;
-        let all = ways.iter().flat_map(|way| way.addresses.keys());
+        let all = ways.iter().flat_map(|entry_point| entry_point.addresses.keys());
         let addresses: BTreeSet<_> =
             all.map(|address| policy::Network::only(address.ip()).to_string()).collect();
         for address in addresses {
             writeln!(f, "ip address add {address} dev {interface}")?;
         }
-        for way in ways {
-            let name = &way.way.name;
-            writeln!(f, "# for entry-point:{name}, from {}:", way.way.sources)?;
-            for (address, Site { cluster, target }) in &way.addresses {
+        for entry_point in ways {
+            let name = &entry_point.way.name;
+            writeln!(f, "# for entry-point:{name}, from {}:", entry_point.way.sources)?;
+            for (address, Site { cluster, target }) in &entry_point.addresses {
                 writeln!(f, "#   {address} is {target} of {cluster}")?;
             }
         }
@@ -148,8 +148,8 @@ impl VipService {
     async fn accept(self: Arc<Self>, listener: VipSocket) {
         let VipSocket { socket, address, routes } = listener;
         let begin = |accepted| {
-            let ways = routes.iter().map(|route| (&*route.way, route));
-            let (admitted, route) = by_source::check_source(&self.dialer, accepted, ways)?;
+            let entry_points = routes.iter().map(|route| (&*route.entry_point, route));
+            let (admitted, route) = by_source::check_source(&self.dialer, accepted, entry_points)?;
             Some(Arc::clone(&self).serve(admitted, Arc::clone(route)))
         };
         let refused = |error| warn!(%address, %error, "cannot accept a connection to a cluster's address");
@@ -161,11 +161,11 @@ impl VipService {
         else {
             return;
         };
-        let AddressRoute { way, site } = &*route;
+        let AddressRoute { entry_point, site } = &*route;
         // Both arms are cancel-safe: if the client has reset the connection, the dial is dropped. A client that has only shut
         // down its sending side may still wait for the target to speak.
         let connected = tokio::select! {
-            connected = way.connect(&self.dialer, site, (from, condition)) => connected,
+            connected = entry_point.connect(&self.dialer, site, (from, condition)) => connected,
             () = reset(&stream) => return,
         };
         // A refused client is reset, because the protocol of the port is not known.

@@ -1,4 +1,4 @@
-//! The TCP door when the process has no file descriptor left. Alone in its process, whose limit it lowers.
+//! The TCP listener when the process has no file descriptor left. Alone in its process, whose limit it lowers.
 
 #![expect(
     clippy::unwrap_used,
@@ -22,14 +22,14 @@ const SOON: Duration = Duration::from_secs(20);
 /// Descriptors that are left to fill.
 const LEFT: u64 = 24;
 
-/// It counts the failures, and accepts again once descriptors are free.
+/// It counters the failures, and accepts again once descriptors are free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_listener_survives_a_lack_of_file_descriptors() {
     let any = "127.0.0.1:0".parse().unwrap();
     let (_, tls) = watch::channel(Arc::new(server_config()));
-    let doors = ListenerTls { callers: Some(tls), agents: None };
-    let listener = Listener::bind("gateway.listen", any, doors, ListenerLimits::default()).unwrap();
-    let (scope, address, counts) = (Scope::here(), listener.address(), listener.counters());
+    let tls = ListenerTls { callers: Some(tls), agents: None };
+    let listener = Listener::bind("gateway.listen", any, tls, ListenerLimits::default()).unwrap();
+    let (scope, address, counters) = (Scope::here(), listener.address(), listener.counters());
     scope.spawn(listener.run(scope.clone(), |_| async {}));
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     setrlimit(Resource::Nofile, Rlimit { current: Some(open + LEFT), ..getrlimit(Resource::Nofile) })
@@ -39,16 +39,16 @@ async fn a_listener_survives_a_lack_of_file_descriptors() {
     let mut callers = Vec::new();
     until(|| {
         callers.extend(TcpStream::connect(address).ok());
-        counts.values().accept_failed > 0
+        counters.values().accept_failed > 0
     });
     callers.clear();
 
-    // A client that sends nothing and hangs up counts as a failed handshake, which proves that it was accepted.
+    // A client that sends nothing and hangs up counters as a failed handshake, which proves that it was accepted.
     // The first ones had waited until now, and are fewer than the descriptors were.
-    let failed = counts.values().handshake_failed;
+    let failed = counters.values().handshake_failed;
     until(|| {
         drop(TcpStream::connect(address));
-        counts.values().handshake_failed > failed + LEFT
+        counters.values().handshake_failed > failed + LEFT
     });
     scope.abort();
 }

@@ -19,25 +19,26 @@ use crate::metrics::ReloadedFile;
 /// Builds the configured methods. Tasks in `scope` keep the keys of issuers fresh.
 pub(super) fn authenticator(
     trust_domain: String,
-    ways: &config::Authentication,
+    config: &config::Authentication,
     scope: &Scope,
 ) -> Result<Authenticator, Failure> {
-    let certificates = ways.client_certificate.as_ref().map(|way| prefixes(&way.prefixes));
-    let tokens = ways.token_file.as_ref().map(|way| tokens(way, scope)).transpose()?;
+    let certificates = config.client_certificate.as_ref().map(|method| prefixes(&method.prefixes));
+    let tokens = config.token_file.as_ref().map(|method| tokens(method, scope)).transpose()?;
     let issuers: Vec<Arc<Issuer>> =
-        ways.oidc.iter().map(|way| issuer(way).map(Arc::new)).collect::<Result<_, _>>()?;
+        config.oidc.iter().map(|method| issuer(method).map(Arc::new)).collect::<Result<_, _>>()?;
     for issuer in &issuers {
         scope.attend(Arc::clone(issuer).follow());
     }
-    let reviewer = ways.token_review.as_ref().map(|way| reviewer(way, scope)).transpose()?.map(Arc::new);
-    let ways = Ways { certificates, tokens, issuers, reviewer };
-    Ok(Authenticator::new(trust_domain, ways))
+    let reviewer =
+        config.token_review.as_ref().map(|method| reviewer(method, scope)).transpose()?.map(Arc::new);
+    let methods = Ways { certificates, tokens, issuers, reviewer };
+    Ok(Authenticator::new(trust_domain, methods))
 }
 
 /// The static tokens of a file, which is reloaded within `scope` whenever it may have changed.
-fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> {
-    let prefixes = prefixes(&way.prefixes);
-    let tokens = StaticTokens::parse(&way.contents, prefixes).map_err(|error| way.refused(error))?;
+fn tokens(method: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> {
+    let prefixes = prefixes(&method.prefixes);
+    let tokens = StaticTokens::parse(&method.contents, prefixes).map_err(|error| method.refused(error))?;
     let book = TokenBook::new(tokens);
     let others = book.clone();
     let take = move |contents: Vec<u8>| {
@@ -45,34 +46,35 @@ fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> 
         others.replace(tokens.map_err(|error| error.to_string())?);
         Ok(())
     };
-    let (path, contents) = (way.path.clone(), way.contents.clone());
+    let (path, contents) = (method.path.clone(), method.contents.clone());
     scope.attend(reload::follow(ReloadedFile::Tokens, path, contents, config::TokenFile::read, take));
     Ok(book)
 }
 
-fn issuer(way: &config::Oidc) -> Result<Issuer, Failure> {
+fn issuer(method: &config::Oidc) -> Result<Issuer, Failure> {
     let demands = Demands {
-        issuer: way.issuer.clone(),
-        audience: way.audience.clone(),
-        username_claim: way.username_claim.clone(),
-        groups_claim: way.groups_claim.clone(),
-        required: way.required_claims.clone(),
-        prefixes: prefixes(&way.prefixes),
+        issuer: method.issuer.clone(),
+        audience: method.audience.clone(),
+        username_claim: method.username_claim.clone(),
+        groups_claim: method.groups_claim.clone(),
+        required: method.required_claims.clone(),
+        prefixes: prefixes(&method.prefixes),
     };
-    let tls = trusting(&way.roots)?;
-    Issuer::new(&way.name, way.algorithms.clone(), demands, tls).map_err(Failure::could_not_go_on)
+    let tls = trusting(&method.roots)?;
+    Issuer::new(&method.name, method.algorithms.clone(), demands, tls).map_err(Failure::could_not_go_on)
 }
 
-fn reviewer(way: &config::TokenReview, scope: &Scope) -> Result<Reviewer, Failure> {
-    let (api, prefixes) = (host_api(&way.host)?, prefixes(&way.prefixes));
-    Reviewer::new(&way.name, api, &way.audiences, prefixes, scope.clone()).map_err(Failure::could_not_go_on)
+fn reviewer(method: &config::TokenReview, scope: &Scope) -> Result<Reviewer, Failure> {
+    let (api, prefixes) = (host_api(&method.host)?, prefixes(&method.prefixes));
+    Reviewer::new(&method.name, api, &method.audiences, prefixes, scope.clone())
+        .map_err(Failure::could_not_go_on)
 }
 
 /// The cluster that is asked about callers' requests, if one is configured.
 pub(super) fn delegation(config: &Config, scope: &Scope) -> Result<Delegation, Failure> {
     let Some(host) = &config.delegation else { return Ok(Delegation::default()) };
     let reviewer = config.gateway.authentication.token_review.as_ref();
-    let is_reviewer = reviewer.is_some_and(|way| way.host.server == host.server);
+    let is_reviewer = reviewer.is_some_and(|method| method.host.server == host.server);
     Ok(Delegation::new(host_api(host)?, is_reviewer, scope.clone()))
 }
 

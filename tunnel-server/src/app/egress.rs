@@ -18,7 +18,7 @@ use crate::listener::{
 };
 
 /// A bound listener and the cluster that it leads to.
-pub(super) struct EgressListener {
+pub(super) struct BoundEgress {
     route: EgressRoute,
     socket: EgressSocket,
 }
@@ -36,7 +36,7 @@ enum EgressSocket {
     Unix { socket: LocalSocket, uids: Vec<u32> },
 }
 
-impl EgressListener {
+impl BoundEgress {
     /// Binds the port or the socket. The server shows `pair` unless the entry point has a certificate of its
     /// own.
     ///

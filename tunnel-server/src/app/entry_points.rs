@@ -16,7 +16,7 @@ use crate::vip::{HostNamespace, VipListener};
 /// The entry points that are configured, bound.
 pub(super) struct EntryPoints {
     /// The entry points for the egress of API servers.
-    egress: Vec<egress::EgressListener>,
+    egress: Vec<egress::BoundEgress>,
     /// The passthrough of TLS, if it is configured.
     passthrough: Option<PassthroughListener>,
     /// The virtual addresses of clusters, if they are configured.
@@ -31,7 +31,7 @@ impl EntryPoints {
     pub(super) async fn bind(config: &mut Config, directory: &Directory) -> Result<Self, Failure> {
         let mut egress = Vec::new();
         for listener in std::mem::take(&mut config.egress) {
-            egress.push(egress::EgressListener::bind(listener, &config.certificate).await?);
+            egress.push(egress::BoundEgress::bind(listener, &config.certificate).await?);
         }
         let passthrough = match config.passthrough.take() {
             Some(passthrough) => Some(PassthroughListener::bind(passthrough).await?),
@@ -52,7 +52,7 @@ impl EntryPoints {
     /// Reports the use of the entry points' limits, also while they run. Of several entry points of one kind
     /// the busiest counts.
     pub(super) fn usage(&self) -> impl Fn() -> Vec<LimitUsage> + Send + Sync + 'static {
-        let egress: Vec<_> = self.egress.iter().map(egress::EgressListener::slots).collect();
+        let egress: Vec<_> = self.egress.iter().map(egress::BoundEgress::slots).collect();
         let passthrough = self.passthrough.as_ref().map(PassthroughListener::usage);
         let vip = self.vip.as_ref().map(VipListener::usage);
         move || {

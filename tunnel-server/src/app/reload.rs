@@ -57,12 +57,12 @@ pub(super) async fn follow_bundle(
     contents: Vec<u8>,
     given: watch::Sender<Arc<[u8]>>,
 ) {
-    let mut held = contents.clone();
+    let mut current = contents.clone();
     let (read_in, taken_in) = (domain.clone(), domain);
     let read = move |path: &Path| config::trust_bundle(path, &read_in);
     let take = move |bytes: Vec<u8>| {
-        succeeds(&held, &bytes, &taken_in).map_err(|error| chain(&error).to_string())?;
-        held.clone_from(&bytes);
+        succeeds(&current, &bytes, &taken_in).map_err(|error| chain(&error).to_string())?;
+        current.clone_from(&bytes);
         given.send_replace(bytes.into());
         Ok(())
     };
@@ -88,12 +88,12 @@ fn read_config(path: &Path) -> Result<Vec<u8>, KeyError> {
     Ok(text.into_bytes())
 }
 
-/// Whether an agent that has the bundle `held` accepts `next`.
-fn succeeds(held: &[u8], next: &[u8], domain: &str) -> Result<(), BundleError> {
-    let held = TrustBundle::look(held)?;
-    let domain = domain.parse().unwrap_or_else(|_| held.domain().clone());
-    let anchors = Anchors::new(domain).and_roots(held.roots(Role::Server));
-    anchors.accept(next, Some(&held)).map(drop)
+/// Whether an agent that has the bundle `current` accepts `next`.
+fn succeeds(current: &[u8], next: &[u8], domain: &str) -> Result<(), BundleError> {
+    let current = TrustBundle::look(current)?;
+    let domain = domain.parse().unwrap_or_else(|_| current.domain().clone());
+    let anchors = Anchors::new(domain).and_roots(current.roots(Role::Server));
+    anchors.accept(next, Some(&current)).map(drop)
 }
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
         assert!(succeeds(&first, &first, "tombolo").is_ok());
         for (what, next) in [
             ("without overlap", bundle(3, &[&new], &[&new])),
-            ("a stranger's", bundle(2, &[&old, &other], &[&other])),
+            ("of a foreign root", bundle(2, &[&old, &other], &[&other])),
             ("noise", b"noise".to_vec()),
         ] {
             assert!(succeeds(&first, &next, "tombolo").is_err(), "{what}");

@@ -33,12 +33,12 @@ pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: DoorLimit
             counters.iter().map(|counters| counters.values()).reduce(CounterValues::sum).unwrap_or_default();
         write_listeners(lines, &values, agent_listener.handshakes(), limits);
     });
-    let places = bound.gateway.places();
-    metrics.ask(move |lines| write_parking(lines, &places));
+    let queue = bound.gateway.places();
+    metrics.ask(move |lines| write_parking(lines, &queue));
     let gateway = bound.gateway.clone();
-    let of_ways_in = bound.entry_points.usage();
+    let of_entry_points = bound.entry_points.usage();
     metrics.ask(move |lines| {
-        write_limits(lines, &gateway.usage().into_iter().chain(of_ways_in()).collect::<Vec<_>>());
+        write_limits(lines, &gateway.usage().into_iter().chain(of_entry_points()).collect::<Vec<_>>());
     });
     let log = bound.log.clone();
     metrics.ask(move |lines| write_audit(lines, &log));

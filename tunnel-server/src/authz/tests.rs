@@ -152,8 +152,8 @@ fn policy(text: &str) -> Policy {
 }
 
 fn rules(text: &str) -> Rules {
-    let whole = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\n{text}");
-    let document = daemon::config::parse(&whole, "policy.yaml".as_ref(), policy::KIND).unwrap();
+    let document_text = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\n{text}");
+    let document = daemon::config::parse(&document_text, "policy.yaml".as_ref(), policy::KIND).unwrap();
     Rules::of(&document).unwrap()
 }
 

@@ -90,17 +90,17 @@ impl Dialer {
         let guard = self.limiter().admit(permit.caller(), &permit.what().cluster, kind)?;
         let mut guard = guard.wait_for_seat().await?;
         let event = event.with(Note::Target, permit.what().target.to_string());
-        let recorded = self.recorder().intent((permit, live), event).await.map_err(DialError::from)?;
-        let target = match self.connect(&recorded, &audit_id).await {
+        let proof = self.recorder().intent((permit, live), event).await.map_err(DialError::from)?;
+        let target = match self.connect(&proof, &audit_id).await {
             Ok(target) => target,
             Err(error) => {
                 let end = error.end();
                 let refusal = R::from(error);
-                recorded.record().refused(status_of(&refusal), end);
+                proof.record().refused(status_of(&refusal), end);
                 return Err(refusal);
             }
         };
-        recorded.record().answered(StatusCode::OK);
+        proof.record().answered(StatusCode::OK);
         guard.response_started();
         Ok((target, guard))
     }

@@ -26,7 +26,7 @@ use crate::metrics;
 const SOURCE_REFUSED: &str = "SourceRefused";
 
 /// An entry point with its allowed source networks and its slots.
-pub(crate) struct SourceEntryPoint {
+pub(crate) struct BoundEntryPoint {
     config: config::ByPlace,
     /// The name of the entry point in the audit log.
     listener: &'static str,
@@ -56,7 +56,7 @@ enum SourceRefused {
 
 /// The reason why an admitted connection was not served. The message is for the log.
 #[derive(Debug, thiserror::Error)]
-pub enum EntryPointError {
+pub enum ServeError {
     /// A limit of the caller or of the cluster is reached.
     #[error("{0}")]
     Limited(#[from] LimitExceeded),
@@ -74,7 +74,7 @@ impl SourceRefused {
     }
 }
 
-impl DialRefusal for EntryPointError {
+impl DialRefusal for ServeError {
     fn status(&self) -> StatusCode {
         match self {
             Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -94,7 +94,7 @@ impl DialRefusal for EntryPointError {
     }
 }
 
-impl SourceEntryPoint {
+impl BoundEntryPoint {
     /// Creates an entry point. `limits` name the limits on all connections and on those of one source.
     pub(crate) fn new(
         config: config::ByPlace,
@@ -121,7 +121,7 @@ impl SourceEntryPoint {
         dialer: &Dialer,
         site: &Site,
         (from, condition): (SocketAddr, Network),
-    ) -> Result<(TargetStream, (LimitGuard, Active)), EntryPointError> {
+    ) -> Result<(TargetStream, (LimitGuard, Active)), ServeError> {
         let caller = identity::by_place(&self.config.name, prefix(from.ip()), condition);
         let Site { cluster, target } = site;
         let target_text = target.to_string();
@@ -133,7 +133,7 @@ impl SourceEntryPoint {
             kind: ExchangeKind::EntryPoint,
         };
         let permitted = dialer.permit(&caller, TargetScope::Cluster(cluster.clone()), target.clone());
-        let admitted = dialer.admit(&request, async { Ok::<_, EntryPointError>(permitted.await?) });
+        let admitted = dialer.admit(&request, async { Ok::<_, ServeError>(permitted.await?) });
         let ((connected, guard), active) = admit::with_metrics(&self.exchanges, admitted).await?;
         Ok((connected, (guard, active)))
     }
@@ -179,9 +179,9 @@ pub(crate) async fn accept<F>(
 pub(crate) fn check_source<'a, T>(
     dialer: &Dialer,
     (stream, from): (TcpStream, SocketAddr),
-    entry_points: impl IntoIterator<Item = (&'a SourceEntryPoint, T)>,
+    entry_points: impl IntoIterator<Item = (&'a BoundEntryPoint, T)>,
 ) -> Option<(AdmittedConnection, T)> {
-    let matching = |(entry_point, context): (&'a SourceEntryPoint, T)| {
+    let matching = |(entry_point, context): (&'a BoundEntryPoint, T)| {
         Some((entry_point, entry_point.config.sources.of(from.ip())?, context))
     };
     let admitted = match entry_points.into_iter().find_map(matching) {

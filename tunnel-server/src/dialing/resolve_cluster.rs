@@ -143,11 +143,11 @@ enum StoreClaim {
 
 fn store_claim(record: &Cluster, target: &Target) -> StoreClaim {
     let wanted = TargetEntry::Exactly(target.clone());
-    let fitting = record.advertise.iter().filter(|said| may_advertise(said, &wanted));
-    let is_range = |said: &String| said.parse::<Network>().is_ok();
-    fitting.fold(StoreClaim::None, |found, said| match found {
+    let fitting = record.advertise.iter().filter(|entry| may_advertise(entry, &wanted));
+    let is_range = |entry: &String| entry.parse::<Network>().is_ok();
+    fitting.fold(StoreClaim::None, |found, entry| match found {
         StoreClaim::Exact => StoreClaim::Exact,
-        StoreClaim::None | StoreClaim::WithinRange if is_range(said) => StoreClaim::WithinRange,
+        StoreClaim::None | StoreClaim::WithinRange if is_range(entry) => StoreClaim::WithinRange,
         StoreClaim::None | StoreClaim::WithinRange => StoreClaim::Exact,
     })
 }

@@ -81,8 +81,8 @@ fn each_kind_of_exchange_has_a_limit_of_its_own_for_each_caller() {
     ] {
         let (limiter, [a, b]) = (Limiter::new(LIMITS), ["a", "b"].map(cluster));
         let (ann, ben) = (Caller::pretended("ann", &[]), Caller::pretended("ben", &[]));
-        let held: Vec<_> = (0..max).filter_map(|_| limiter.admit(&ann, &a, kind).ok()).collect();
-        assert_eq!(held.len(), max, "{kind:?}");
+        let guards: Vec<_> = (0..max).filter_map(|_| limiter.admit(&ann, &a, kind).ok()).collect();
+        assert_eq!(guards.len(), max, "{kind:?}");
 
         assert_eq!(limiter.admit(&ann, &a, kind).err(), Some(limit));
         assert_eq!(
@@ -94,7 +94,7 @@ fn each_kind_of_exchange_has_a_limit_of_its_own_for_each_caller() {
         for other in [ExchangeKind::Request, ExchangeKind::Watch, ExchangeKind::Upgrade] {
             assert_eq!(limiter.admit(&ann, &a, other).is_ok(), other != kind, "{other:?} beside {kind:?}");
         }
-        drop(held);
+        drop(guards);
         assert!(limiter.admit(&ann, &a, kind).is_ok(), "what ended is free again");
     }
 }
@@ -107,13 +107,13 @@ fn a_clusters_long_running_exchanges_are_limited() {
     ] {
         let (limiter, [a, b]) = (Limiter::new(LIMITS), ["a", "b"].map(cluster));
         let callers: Vec<Caller> = (0..8).map(|n| Caller::pretended(&format!("u{n}"), &[])).collect();
-        let held: Vec<_> =
+        let guards: Vec<_> =
             callers.iter().take(max).filter_map(|caller| limiter.admit(caller, &a, kind).ok()).collect();
-        assert_eq!(held.len(), max);
+        assert_eq!(guards.len(), max);
 
         assert_eq!(limiter.admit(&callers[7], &a, kind).err(), Some(limit));
         assert!(limiter.admit(&callers[7], &b, kind).is_ok(), "another cluster");
-        drop(held);
+        drop(guards);
         assert!(limiter.admit(&callers[7], &a, kind).is_ok());
     }
 }
@@ -124,18 +124,22 @@ async fn beyond_a_clusters_seats_a_bounded_queue_waits_a_bounded_time() {
     let callers: Vec<Caller> = (0..8).map(|n| Caller::pretended(&format!("u{n}"), &[])).collect();
     let wait_for_seat =
         |n: usize| limiter.admit(&callers[n], &edge, ExchangeKind::Request).unwrap().wait_for_seat();
-    let mut held = Vec::new();
+    let mut guards = Vec::new();
     for n in 0..LIMITS.cluster.requests {
-        held.push(wait_for_seat(n).await.unwrap());
+        guards.push(wait_for_seat(n).await.unwrap());
     }
     let (mut sixth, mut seventh) = (Box::pin(wait_for_seat(5)), Box::pin(wait_for_seat(6)));
     assert!(sixth.as_mut().now_or_never().is_none() && seventh.as_mut().now_or_never().is_none());
 
     assert_eq!(wait_for_seat(7).await.err(), Some(LimitExceeded::ClusterQueue), "one beyond");
-    held.pop();
+    guards.pop();
     let (sixth, seventh) = tokio::join!(sixth, seventh);
     assert_eq!(sixth.is_ok(), seventh.is_err(), "one seat came free");
-    assert_eq!(sixth.and(seventh).err(), Some(LimitExceeded::ClusterRequests(5)), "the other waited in vain");
+    assert_eq!(
+        sixth.and(seventh).err(),
+        Some(LimitExceeded::ClusterRequests(5)),
+        "the other waited for nothing"
+    );
     assert!(
         limiter
             .admit(&callers[7], &cluster("b"), ExchangeKind::Request)
@@ -151,15 +155,15 @@ async fn a_long_running_exchange_returns_its_seat_when_it_starts() {
     let (limiter, edge) = (Limiter::new(LIMITS), cluster("edge"));
     let ann = Caller::pretended("ann", &[]);
     let used = || limiter.usage().iter().find(|used| used.limit == "cluster_requests").unwrap().most;
-    let mut held = Vec::new();
+    let mut guards = Vec::new();
     for (kind, seats) in [(ExchangeKind::Watch, 0), (ExchangeKind::Upgrade, 0), (ExchangeKind::Request, 1)] {
         let mut guard = limiter.admit(&ann, &edge, kind).unwrap().wait_for_seat().await.unwrap();
         assert_eq!(used(), 1, "{kind:?} needs one at first");
         guard.response_started();
         assert_eq!(used(), seats, "{kind:?}");
-        held.push(guard);
+        guards.push(guard);
     }
-    drop(held);
+    drop(guards);
     assert_eq!(used(), 0);
 }
 
@@ -197,7 +201,7 @@ fn only_idle_callers_are_forgotten() {
     }
     assert!(ledger.len().0 < 3_000, "{:?}", ledger.len());
     ledger.leave(&named(0), &edge, ExchangeKind::Watch);
-    assert_eq!(ledger.len().1, 0, "nor is anything kept of a cluster");
+    assert_eq!(ledger.len().1, 0, "and nothing is kept about a cluster");
 }
 
 #[test]
@@ -220,10 +224,10 @@ fn every_limit_has_a_name_that_is_reported_from_the_start() {
         LimitExceeded::ClusterRequests(1),
     ];
     assert_eq!(limits.map(LimitExceeded::as_str), LimitExceeded::NAMES);
-    let told: Vec<_> = Limiter::new(LIMITS).usage().iter().map(|used| used.limit).collect();
+    let reported: Vec<_> = Limiter::new(LIMITS).usage().iter().map(|used| used.limit).collect();
     assert!(
-        told.iter().all(|limit| LimitExceeded::NAMES.contains(limit))
-            && told.len() == LimitExceeded::NAMES.len() - 7
+        reported.iter().all(|limit| LimitExceeded::NAMES.contains(limit))
+            && reported.len() == LimitExceeded::NAMES.len() - 7
     );
 }
 
@@ -231,21 +235,21 @@ proptest! {
     /// The exchanges end in any order.
     #[test]
     fn ended_exchanges_do_not_count(
-        came in vec((0_usize..3, 0_usize..3, 0_usize..3), 0..60),
+        started in vec((0_usize..3, 0_usize..3, 0_usize..3), 0..60),
         order in vec(any::<Index>(), 60),
     ) {
         let limiter = Limiter::new(LIMITS);
-        let mut held = Vec::new();
-        for (who, whose, kind) in came {
+        let mut guards = Vec::new();
+        for (who, whose, kind) in started {
             let caller = Caller::pretended(["ann", "ben", "cid"][who], &[]);
             let kind = [ExchangeKind::Request, ExchangeKind::Watch, ExchangeKind::Upgrade][kind];
-            held.extend(limiter.admit(&caller, &cluster(["a", "b", "c"][whose]), kind));
+            guards.extend(limiter.admit(&caller, &cluster(["a", "b", "c"][whose]), kind));
         }
         let mut order = order.iter();
-        while let Some(which) = order.next().filter(|_| !held.is_empty()) {
-            drop(held.swap_remove(which.index(held.len())));
+        while let Some(which) = order.next().filter(|_| !guards.is_empty()) {
+            drop(guards.swap_remove(which.index(guards.len())));
         }
-        drop(held);
+        drop(guards);
         prop_assert!(limiter.usage().iter().all(|used| used.most == 0));
         prop_assert_eq!(limiter.lock().len().1, 0);
     }

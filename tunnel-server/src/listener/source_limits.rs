@@ -203,12 +203,12 @@ mod tests {
         let (mut sources, now) = (Sources::new(LIMITS), Instant::now());
         let [busy, same, other] =
             ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"].map(|a| a.parse().unwrap());
-        let held: Vec<SourceAdmission> = (0..5).map(|_| granted(&mut sources, busy, now)).collect();
-        assert!(held.iter().all(|admission| !admission.must_show_certificate()));
+        let admissions: Vec<SourceAdmission> = (0..5).map(|_| granted(&mut sources, busy, now)).collect();
+        assert!(admissions.iter().all(|admission| !admission.must_show_certificate()));
 
         assert!(granted(&mut sources, same, now).must_show_certificate(), "the same network, one beyond");
         assert!(!granted(&mut sources, other, now).must_show_certificate());
-        sources.released(held[0]);
+        sources.released(admissions[0]);
         assert!(!granted(&mut sources, busy, now).must_show_certificate(), "free again");
 
         let quick = "192.0.2.1".parse().unwrap();
@@ -252,9 +252,9 @@ mod tests {
         assert!(admission.must_show_certificate());
         sources.certified(admission, later);
 
-        let came = flood(&mut sources, later);
+        let admitted = flood(&mut sources, later);
         assert_eq!(
-            came, PROVING_TRUSTED_MAX,
+            admitted, PROVING_TRUSTED_MAX,
             "a client there can show one: the lane is wider, and old handshakes are displaced"
         );
     }
@@ -263,13 +263,13 @@ mod tests {
     fn the_number_of_sources_is_bounded_and_connected_ones_stay() {
         let (mut sources, now) = (Sources::new(LIMITS), Instant::now());
         let address = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
-        let kept = granted(&mut sources, address(0), now);
+        let connected = granted(&mut sources, address(0), now);
         for n in 1..SOURCES_MAX + 1_000 {
             let admission = granted(&mut sources, address(n), now + Duration::from_micros(n as u64));
             sources.released(admission);
             assert!(sources.len() <= SOURCES_MAX);
         }
-        assert!(sources.by_prefix.contains_key(&kept.source));
+        assert!(sources.by_prefix.contains_key(&connected.source));
     }
 
     fn granted(sources: &mut Sources<u32>, address: IpAddr, now: Instant) -> SourceAdmission {

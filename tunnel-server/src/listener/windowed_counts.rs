@@ -102,6 +102,6 @@ mod tests {
         assert_eq!(counts.lock().len(), 8);
         assert_eq!([counts.count(&0, later), counts.count(&1, later), counts.count(&8, later)], [0, 1, 1]);
         counts.add(8, later);
-        assert_eq!(counts.count(&1, later), 1, "who is remembered takes nobody's place");
+        assert_eq!(counts.count(&1, later), 1, "a remembered key displaces no other");
     }
 }

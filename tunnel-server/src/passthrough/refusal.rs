@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::client_hello::ClientHelloError;
-use crate::dialing::EntryPointError;
+use crate::dialing::ServeError;
 use crate::dialing::admit::DialRefusal as _;
 
 /// The reason why TLS is not passed through. The message is for the log.
@@ -24,7 +24,7 @@ pub enum PassthroughRefusal {
     UnknownName,
     /// The target may not be dialed, or cannot be.
     #[error("{0}")]
-    NotServed(#[from] EntryPointError),
+    NotServed(#[from] ServeError),
 }
 
 /// An alert of TLS that ends the connection (RFC 8446, section 6.2).
@@ -99,16 +99,16 @@ mod tests {
     fn alerts_distinguish_denied_clients_from_faults_on_our_side() {
         let by_agent = |reason| {
             let (cluster, target) = ("edge-a".parse().unwrap(), "10.0.0.1:443".parse().unwrap());
-            EntryPointError::from(DialError::ByAgent(cluster, target, reason)).into()
+            ServeError::from(DialError::ByAgent(cluster, target, reason)).into()
         };
         for (refusal, alert) in [
             (PassthroughRefusal::Silent, None),
             (PassthroughRefusal::NoName, Some(112)),
             (PassthroughRefusal::UnknownName, Some(112)),
-            (EntryPointError::from(LimitExceeded::PassthroughSource(1)).into(), Some(80)),
+            (ServeError::from(LimitExceeded::PassthroughSource(1)).into(), Some(80)),
             (by_agent(Reason::Unlisted), Some(49)),
             (by_agent(Reason::Unreachable), Some(80)),
-            (EntryPointError::from(DialError::Lost("edge-a".parse().unwrap())).into(), Some(80)),
+            (ServeError::from(DialError::Lost("edge-a".parse().unwrap())).into(), Some(80)),
         ] {
             let record = refusal.alert().map(TlsAlert::record);
             assert_eq!(record, alert.map(|alert| [21, 3, 3, 0, 2, 2, alert]), "{refusal}");

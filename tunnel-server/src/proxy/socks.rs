@@ -47,9 +47,9 @@ impl SocksListener {
     /// Serves connections until the drain. Connections that are open then continue.
     pub async fn run(self, proxy: DialProxy, scope: Scope) {
         let mut homes = scope.homes_in_turn();
-        let spawn = |(stream, from), place| {
+        let spawn = |(stream, from), permit| {
             let home = homes();
-            scope.spawn_on(home, serve(proxy.clone(), stream, from, place));
+            scope.spawn_on(home, serve(proxy.clone(), stream, from, permit));
         };
         let refused = |error| warn!(%error, "cannot accept a connection of SOCKS5");
         // Both arms are cancel-safe: accepting may be dropped at any time.
@@ -60,7 +60,7 @@ impl SocksListener {
     }
 }
 
-async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, place: OwnedSemaphorePermit) {
+async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, permit: OwnedSemaphorePermit) {
     // The socket was accepted on another runtime.
     let stream = stream.into_std().and_then(TcpStream::from_std);
     let Ok(mut stream) = stream else { return };
@@ -88,7 +88,7 @@ async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, place: Own
         Ok(ServedConnection { connected, guards }) => {
             let mut stream = ResetOnDrop::new(stream);
             if stream.write_all(&Reply::Succeeded.bytes()).await.is_ok() {
-                connected.relay(async { Ok::<_, io::Error>(stream) }, (guards, place));
+                connected.relay(async { Ok::<_, io::Error>(stream) }, (guards, permit));
             }
         }
         // A client that has gone needs no answer.

@@ -43,14 +43,14 @@ impl Registry {
     #[must_use]
     pub fn advertised(&self, cluster: &ClusterId, target: &Target) -> Option<bool> {
         let tunnels = self.0.by_cluster.get(cluster);
-        let said: Vec<Vec<String>> = tunnels.map_or_else(Vec::new, |tunnels| {
+        let advertised: Vec<Vec<String>> = tunnels.map_or_else(Vec::new, |tunnels| {
             let endpoints = tunnels.entries().iter().map(|entry| entry.tunnel.advertised().endpoints);
             endpoints.filter(|endpoints| !endpoints.is_empty()).collect()
         });
-        if said.is_empty() {
+        if advertised.is_empty() {
             return self.0.last_advertised.0.get(cluster).map(|last| has(&last, target));
         }
-        Some(said.iter().any(|endpoints| has(endpoints, target)))
+        Some(advertised.iter().any(|endpoints| has(endpoints, target)))
     }
 }
 

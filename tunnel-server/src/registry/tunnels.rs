@@ -19,7 +19,7 @@ const RTT_STEP: Duration = Duration::from_millis(2);
 /// paths pass a handshake over UDP and nothing after it.
 const TRUSTED_AFTER: Duration = Duration::from_secs(5);
 
-/// One registered tunnel, with its place in the order of registrations.
+/// One registered tunnel, with its position in the order of registrations.
 #[derive(Clone)]
 pub(super) struct TunnelEntry<T> {
     pub(super) ticket: u64,
@@ -237,8 +237,8 @@ mod tests {
         assert_eq!(best(&tunnels(&[("a", 1, http2), ("a", 1, young)])), Some(0));
         assert_eq!(best(&tunnels(&[("a", 1, http2), ("a", 1, suspect)])), Some(0));
         // QUIC was live before HTTP/2 replaced it, so perhaps only one direction works.
-        let heard_one_way = Candidate { live_for: TRUSTED_AFTER * 3, ..LIVE };
-        assert_eq!(best(&tunnels(&[("a", 1, heard_one_way), ("a", 1, http2)])), Some(1));
+        let one_way = Candidate { live_for: TRUSTED_AFTER * 3, ..LIVE };
+        assert_eq!(best(&tunnels(&[("a", 1, one_way), ("a", 1, http2)])), Some(1));
         // Without HTTP/2 beside it, QUIC is used at once.
         assert_eq!(best(&tunnels(&[("a", 1, young)])), Some(0));
     }

@@ -92,7 +92,7 @@ mod tests {
         let mut waiting = Box::pin(found());
         assert_eq!((&mut waiting).now_or_never(), None);
         there.set(true);
-        assert_eq!((&mut waiting).now_or_never(), None, "nobody polls: it is told");
+        assert_eq!((&mut waiting).now_or_never(), None, "not woken: nothing polls");
         waiters.changed(&cluster);
         assert_eq!(waiting.now_or_never(), Some(Some(())));
     }

@@ -15,7 +15,7 @@ use crate::directory::{AddressRange, Directory, HandedOut, NotHandedOut, StoreEr
 
 /// The address that was assigned to a cluster of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AssignedAddress {
+pub(super) struct ClusterAddress {
     pub(super) cluster: ClusterId,
     pub(super) address: SocketAddr,
     is_new: bool,
@@ -37,14 +37,14 @@ enum AssignError {
 pub(super) async fn assign(
     config: &mut config::Vip,
     directory: &Directory,
-) -> Result<Vec<AssignedAddress>, Failure> {
+) -> Result<Vec<ClusterAddress>, Failure> {
     let ranges = ranges(config);
     if ranges.is_empty() {
         return Ok(Vec::new());
     }
     let handed_out = directory.hand_out(ranges, SystemTime::now()).await.map_err(Failure::could_not_go_on)?;
     let given = insert_assigned(config, &handed_out);
-    for AssignedAddress { cluster, address, .. } in given.iter().filter(|given| given.is_new) {
+    for ClusterAddress { cluster, address, .. } in given.iter().filter(|given| given.is_new) {
         info!(%cluster, %address, "a permanent address was assigned to the cluster");
     }
     Ok(given)
@@ -70,17 +70,17 @@ pub fn dry_run(mut config: config::Vip, state_dir: &Path) -> Result<String, Fail
         }
         Err(error @ AssignError::HandOut(_)) => return Err(Failure::could_not_go_on(error)),
     };
-    let mut said = config.to_string();
-    for AssignedAddress { cluster, address, is_new } in given {
+    let mut text = config.to_string();
+    for ClusterAddress { cluster, address, is_new } in given {
         let has = if is_new { "would be given" } else { "has" };
         // Writing to a String cannot fail.
-        let _ = writeln!(said, "# {cluster} {has} {}", address.ip());
+        let _ = writeln!(text, "# {cluster} {has} {}", address.ip());
     }
-    Ok(said)
+    Ok(text)
 }
 
 fn ranges(config: &config::Vip) -> Vec<AddressRange> {
-    let ranges = config.ways.iter().filter_map(|way| way.range.as_ref());
+    let ranges = config.ways.iter().filter_map(|entry_point| entry_point.range.as_ref());
     let range = |range: &VipRange| AddressRange {
         network: range.network,
         clusters: range.clusters.keys().cloned().collect(),
@@ -91,15 +91,15 @@ fn ranges(config: &config::Vip) -> Vec<AddressRange> {
 fn insert_assigned(
     config: &mut config::Vip,
     handed_out: &BTreeMap<ClusterId, HandedOut>,
-) -> Vec<AssignedAddress> {
+) -> Vec<ClusterAddress> {
     let mut all = Vec::new();
-    for way in &mut config.ways {
-        let Some(VipRange { port, clusters, .. }) = way.range.take() else { continue };
+    for entry_point in &mut config.ways {
+        let Some(VipRange { port, clusters, .. }) = entry_point.range.take() else { continue };
         for (cluster, target) in clusters {
             let Some(HandedOut { address, is_new }) = handed_out.get(&cluster).copied() else { continue };
             let address = SocketAddr::new(address, port);
-            way.addresses.insert(address, Site { cluster: cluster.clone(), target });
-            all.push(AssignedAddress { cluster, address, is_new });
+            entry_point.addresses.insert(address, Site { cluster: cluster.clone(), target });
+            all.push(ClusterAddress { cluster, address, is_new });
         }
     }
     all

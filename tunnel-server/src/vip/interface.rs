@@ -84,8 +84,8 @@ impl Interface {
                 return Err(InterfaceError::Taken(name.to_owned()));
             }
             let present = local_networks(&netlink, &links).await.map_err(InterfaceError::Unseen)?;
-            if let Some(nearby) = addresses.iter().find_map(|address| conflict(*address, &present)) {
-                return Err(nearby);
+            if let Some(conflict) = addresses.iter().find_map(|address| conflict(*address, &present)) {
+                return Err(conflict);
             }
             let refused = |error| interface_error(name, error);
             let device = DeviceBuilder::new().name(name).tx_queue_len(QUEUE_PACKETS).build_sync();
@@ -138,7 +138,7 @@ async fn local_networks(
     Ok(present)
 }
 
-/// The conflict if this host had `address` too. A host answers ARP and neighbour discovery for its addresses
+/// The conflict if this host had `address` too. A host answers ARP and NDP requests for its addresses
 /// on all its interfaces.
 fn conflict(address: IpAddr, present: &[LocalNetwork]) -> Option<InterfaceError> {
     let LocalNetwork { interface, network } = present.iter().find(|present| present.network.has(address))?;
@@ -173,11 +173,11 @@ mod tests {
             ("2001:db8:0:1::7", None),
         ] {
             let found = conflict(address.parse().unwrap(), &present);
-            let said = found.map(|nearby| nearby.to_string());
+            let message = found.map(|conflict| conflict.to_string());
             assert_eq!(
-                said.as_ref().is_some_and(|said| said.contains("eth0")),
+                message.as_ref().is_some_and(|message| message.contains("eth0")),
                 interface.is_some(),
-                "{address}: {said:?}"
+                "{address}: {message:?}"
             );
         }
     }

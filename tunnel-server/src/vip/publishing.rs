@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::assigned::AssignedAddress;
+use super::assigned::ClusterAddress;
 use crate::directory::Directory;
 use crate::identity::{ANSWER_BYTES_MAX, HostApi, JSON, NoAnswer};
 use crate::metrics;
@@ -49,7 +49,7 @@ pub struct HostNamespace {
 /// Keeps a Service for each assigned address.
 pub(super) struct Publisher {
     at: HostNamespace,
-    given: Vec<AssignedAddress>,
+    assigned: Vec<ClusterAddress>,
     directory: Directory,
     /// Foreign objects that have one of our names, as they were last seen.
     foreign: BTreeSet<(ObjectKind, String)>,
@@ -89,8 +89,8 @@ enum PublishError {
 }
 
 impl Publisher {
-    pub(super) fn new(at: HostNamespace, given: Vec<AssignedAddress>, directory: Directory) -> Self {
-        Self { at, given, directory, foreign: BTreeSet::new(), is_failing: false }
+    pub(super) fn new(at: HostNamespace, assigned: Vec<ClusterAddress>, directory: Directory) -> Self {
+        Self { at, assigned, directory, foreign: BTreeSet::new(), is_failing: false }
     }
 
     /// Keeps the objects in step until the drain.
@@ -143,13 +143,13 @@ impl Publisher {
 
     /// The objects that should exist, by name.
     fn wanted(&self, kind: ObjectKind) -> BTreeMap<String, Value> {
-        let is_known = |given: &&AssignedAddress| {
-            self.directory.record(&given.cluster).is_some_and(|record| record.tombstone.is_none())
+        let is_known = |assigned: &&ClusterAddress| {
+            self.directory.record(&assigned.cluster).is_some_and(|record| record.tombstone.is_none())
         };
-        let object = |AssignedAddress { cluster, address, .. }: &AssignedAddress| {
+        let object = |ClusterAddress { cluster, address, .. }: &ClusterAddress| {
             (cluster.to_string(), kind.object(&self.at.server, cluster.as_str(), *address))
         };
-        self.given.iter().filter(is_known).map(object).collect()
+        self.assigned.iter().filter(is_known).map(object).collect()
     }
 
     /// Performs all actions, even if some fail. Returns the names of objects that are not as they should be.
@@ -352,9 +352,9 @@ mod tests {
             [(REASON_CHARS_MAX, REASON_CHARS_MAX), (REASON_CHARS_MAX + 1, REASON_CHARS_MAX)]
         {
             let answer = json!({ "message": "ö".repeat(chars) });
-            let said = refused("list", ObjectKind::Slice, "*", StatusCode::FORBIDDEN, &answer).to_string();
-            assert_eq!(said.matches('ö').count(), logged, "{said}");
-            assert!(said.contains("list EndpointSlice *: 403 Forbidden"), "{said}");
+            let message = refused("list", ObjectKind::Slice, "*", StatusCode::FORBIDDEN, &answer).to_string();
+            assert_eq!(message.matches('ö').count(), logged, "{message}");
+            assert!(message.contains("list EndpointSlice *: 403 Forbidden"), "{message}");
         }
     }
 }

@@ -19,14 +19,14 @@ const SOON: Duration = Duration::from_secs(40);
 fn an_invalid_file_at_the_start_is_an_error_with_its_position() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("policy.yaml");
-    let said = |text: Option<&str>| {
+    let error_of = |text: Option<&str>| {
         if let Some(text) = text {
             fs::write(&path, text).unwrap();
         }
         let error = PolicyFile::open(path.clone()).map(drop).unwrap_err();
         chain(&error).to_string()
     };
-    for (text, words) in [
+    for (text, parts) in [
         (None, &["there is no policy", "policy.yaml", "policy.file"][..]),
         (Some(""), &["apiVersion"]),
         (
@@ -43,8 +43,8 @@ fn an_invalid_file_at_the_start_is_an_error_with_its_position() {
         (Some(&format!("{HEAD}rules:\n- {{ name: a, name: b, {RULE} }}\n")), &["policy.yaml:4:", "name"]),
         (Some(&"#".repeat(1 + 1024 * 1024)), &["larger than"]),
     ] {
-        let said = said(text);
-        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        let error = error_of(text);
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
 }
 

@@ -25,7 +25,7 @@ const EXACT: [&[&str]; 3] =
 /// A cluster as plain data for the model.
 #[derive(Debug, Clone)]
 struct ModelCluster {
-    said: &'static [&'static str],
+    advertise: &'static [&'static str],
     advertised: Option<bool>,
     was_met: bool,
     /// The targets of this cluster that the caller may dial.
@@ -46,9 +46,9 @@ enum Rights {
 impl ModelCluster {
     /// The model's own definition of a cluster that qualifies.
     fn is_resolvable(&self) -> bool {
-        let has_it = match self.said {
-            said if EXACT.contains(&said) => true,
-            said if WITHIN_RANGE.contains(&said) => match self.advertised {
+        let has_it = match self.advertise {
+            advertise if EXACT.contains(&advertise) => true,
+            advertise if WITHIN_RANGE.contains(&advertise) => match self.advertised {
                 Some(advertised) => advertised,
                 None => self.was_met,
             },
@@ -79,7 +79,7 @@ impl ModelCluster {
     }
 
     fn candidate(&self, number: usize) -> ClusterCandidate {
-        let said = Cluster {
+        let record = Cluster {
             created: UnixSeconds(0),
             labels: [
                 (format!("closed-{number}"), String::new()),
@@ -87,19 +87,19 @@ impl ModelCluster {
             ]
             .into(),
             networks: vec!["plant".to_owned()],
-            advertise: self.said.iter().map(|said| (*said).to_owned()).collect(),
+            advertise: self.advertise.iter().map(|entry| (*entry).to_owned()).collect(),
             tombstone: None,
         };
         let last_seen = self.was_met.then_some(SystemTime::UNIX_EPOCH);
         (
-            ClusterEntry { cluster: named(number), last_seen, record: Arc::new(said), given: None },
+            ClusterEntry { cluster: named(number), last_seen, record: Arc::new(record), given: None },
             self.advertised,
         )
     }
 }
 
 fn model_cluster() -> impl Strategy<Value = ModelCluster> {
-    let said: Vec<_> = OTHER_ADDRESSES.iter().chain(&WITHIN_RANGE).chain(&EXACT).copied().collect();
+    let advertise: Vec<_> = OTHER_ADDRESSES.iter().chain(&WITHIN_RANGE).chain(&EXACT).copied().collect();
     let advertised = select(vec![None, Some(false), Some(true)]);
     let rights = select(vec![
         Rights::Nothing,
@@ -109,8 +109,9 @@ fn model_cluster() -> impl Strategy<Value = ModelCluster> {
         Rights::Denied,
         Rights::Unselected,
     ]);
-    (select(said), advertised, any::<bool>(), rights)
-        .prop_map(|(said, advertised, was_met, rights)| ModelCluster { said, advertised, was_met, rights })
+    (select(advertise), advertised, any::<bool>(), rights).prop_map(
+        |(advertise, advertised, was_met, rights)| ModelCluster { advertise, advertised, was_met, rights },
+    )
 }
 
 proptest! {
@@ -147,7 +148,7 @@ proptest! {
 
         let (before, after) = (resolve(&without), resolve(&with));
 
-        prop_assert_eq!(words(&before), words(&after));
+        prop_assert_eq!(description(&before), description(&after));
     }
 
     /// A greeting contains endpoints, and the decision uses nothing else of it: the agent advertises the
@@ -185,13 +186,13 @@ proptest! {
 /// The message names as many clusters as its limit allows.
 #[test]
 fn beyond_the_limit_of_reviews_no_cluster_is_chosen() {
-    let one = ModelCluster { said: EXACT[0], advertised: None, was_met: false, rights: Rights::All };
+    let one = ModelCluster { advertise: EXACT[0], advertised: None, was_met: false, rights: Rights::All };
     for (count, named) in
         [(LISTED_MAX, "edge-7:"), (LISTED_MAX + 1, "edge-7 and 1 more:"), (40, "and 8 more:")]
     {
-        let said = resolve_numbered(&vec![one.clone(); count]).unwrap_err();
-        assert!(said.to_string().contains(named), "{count}: {said}");
-        let DialError::Ambiguous(_, among) = said else { panic!("{said}") };
+        let error = resolve_numbered(&vec![one.clone(); count]).unwrap_err();
+        assert!(error.to_string().contains(named), "{count}: {error}");
+        let DialError::Ambiguous(_, among) = error else { panic!("{error}") };
         assert_eq!(among.len(), count.min(DELEGATED_MAX));
     }
     // One of the clusters that were asked about is left, and the others are unknown.
@@ -208,9 +209,9 @@ fn beyond_the_limit_of_reviews_no_cluster_is_chosen() {
 /// It names the clusters first.
 #[test]
 fn the_message_about_ambiguity_fits_a_status_line() {
-    let one = ModelCluster { said: EXACT[0], advertised: None, was_met: false, rights: Rights::All };
-    let said = resolve_numbered(&[one.clone(), one]).unwrap_err().to_string();
-    assert!(said.starts_with("192.168.1.10:6443 is ambiguous among edge-0, edge-1: name "), "{said}");
+    let one = ModelCluster { advertise: EXACT[0], advertised: None, was_met: false, rights: Rights::All };
+    let error = resolve_numbered(&[one.clone(), one]).unwrap_err().to_string();
+    assert!(error.starts_with("192.168.1.10:6443 is ambiguous among edge-0, edge-1: name "), "{error}");
 }
 
 fn resolvable_among(clusters: &[ModelCluster]) -> Vec<ClusterId> {
@@ -247,7 +248,7 @@ fn target() -> Target {
     TARGET.parse().unwrap()
 }
 
-fn words(verdict: &Result<Permit<Dial>, DialError>) -> String {
+fn description(verdict: &Result<Permit<Dial>, DialError>) -> String {
     match verdict {
         Ok(permit) => permit.what().cluster.to_string(),
         Err(fault) => format!("{} {} {fault}", fault.status(), fault.cause()),
@@ -262,7 +263,7 @@ fn policy(rules: &str) -> Policy {
     // A policy must have at least one rule.
     let somebody = "- { name: somebody, effect: Allow, subjects: [{ method: token, user: bob }], clusters: { names: ['*'] }, mode: dial, \
                     targets: [{ hosts: ['*'], ports: ['*'] }] }\n";
-    let whole = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\nrules:\n{somebody}{rules}");
-    let document = daemon::config::parse(&whole, "policy.yaml".as_ref(), policy::KIND).unwrap();
+    let document_text = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\nrules:\n{somebody}{rules}");
+    let document = daemon::config::parse(&document_text, "policy.yaml".as_ref(), policy::KIND).unwrap();
     Policy::new(Rules::of(&document).unwrap())
 }

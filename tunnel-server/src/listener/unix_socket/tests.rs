@@ -106,7 +106,10 @@ async fn a_socket_for_others_is_in_a_folder_that_only_its_owner_can_change() {
         fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(writable)).unwrap();
         let refused =
             LocalSocket::bind("egress.uds.path", &path, SocketAccess::Everybody).await.err().unwrap();
-        let said = refused.to_string();
-        assert!(said.starts_with("egress.uds.path: ") && said.contains("chmod 755"), "{writable:o}: {said}");
+        let message = refused.to_string();
+        assert!(
+            message.starts_with("egress.uds.path: ") && message.contains("chmod 755"),
+            "{writable:o}: {message}"
+        );
     }
 }

@@ -80,9 +80,9 @@ impl ListenerTls {
 /// The protocol that the handshake has agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgreedProtocol {
-    /// HTTP/1.1 from a caller.
+    /// The caller speaks HTTP/1.1.
     Http1,
-    /// HTTP/2 from a caller.
+    /// The caller speaks HTTP/2.
     Http2,
     /// The tunnel protocol from an agent.
     Tunnel,

@@ -96,7 +96,7 @@ label_values! {
         Refused = "refused",
         /// The timeout in the caller's query had passed.
         TimedOut = "timed_out",
-        /// This server is stopping.
+        /// This server is stopping now.
         Stopping = "stopping",
     }
 }

@@ -48,7 +48,7 @@ struct PassthroughService {
 }
 
 impl PassthroughListener {
-    /// Binds the configured port.
+    /// Binds the configured port of the passthrough.
     ///
     /// # Errors
     /// [`Failure`] if the port is taken.

@@ -93,8 +93,8 @@ pub enum RegisterError {
 pub struct ClusterStatus {
     /// The name of the cluster.
     pub cluster: ClusterId,
-    /// When a tunnel of this cluster last opened or closed, if ever. Whole seconds after a restart of the
-    /// server.
+    /// The time at which a tunnel of this cluster last opened or closed, if ever. Whole seconds after a
+    /// restart of the server.
     pub last_seen: Option<SystemTime>,
     /// The directory's record of the cluster.
     pub record: Arc<directory::Cluster>,
@@ -119,7 +119,7 @@ pub struct TunnelStatus {
     pub draining: bool,
     /// Another live process uses the same agent certificate at the same time.
     pub key_copied: bool,
-    /// When the tunnel was registered.
+    /// The time at which the tunnel was registered.
     pub since: SystemTime,
     /// The endpoints that the agent advertises for its control plane.
     pub endpoints: Vec<String>,

@@ -1,4 +1,4 @@
-//! The TCP listener, from outside: who gets through it, and whom nobody holds up.
+//! Tests of the TCP listener from outside: which connections it accepts, and that none can block others.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use tunnel_server::listener::{
     AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, PerSourceLimits, tls,
 };
 
-/// Longer than anything here takes; its end is a failure.
+/// A timeout that is longer than any step here takes.
 const SOON: Duration = Duration::from_secs(20);
 
 const WAITS: ListenerLimits = ListenerLimits {
@@ -286,7 +286,7 @@ struct TestListener {
     seen: mpsc::Receiver<Seen>,
 }
 
-/// What the listener handed over.
+/// A connection as the listener handed it over.
 struct Seen {
     peer: SocketAddr,
     certificates: Option<Vec<CertificateDer<'static>>>,
@@ -311,8 +311,8 @@ impl TestListener {
         let tls = watch::Sender::new(Arc::new(servers.server_config(&callers)));
         let any = "127.0.0.1:0".parse().unwrap();
         let agents = Authority::new();
-        let tls = ListenerTls { callers: Some(tls.subscribe()), agents: Some(agents.agents_tls(&servers)) };
-        let listener = Listener::bind("gateway.listen", any, tls, limits).unwrap();
+        let both = ListenerTls { callers: Some(tls.subscribe()), agents: Some(agents.agents_tls(&servers)) };
+        let listener = Listener::bind("gateway.listen", any, both, limits).unwrap();
         let (scope, address, counters) = (Scope::here(), listener.address(), listener.counters());
         let (report, seen) = mpsc::channel(64);
         scope.spawn(listener.run(scope.clone(), move |accepted| echo(accepted, report.clone())));
@@ -361,7 +361,7 @@ impl Authority {
         Issued { certificate, key: PrivateKeyDer::try_from(key.serialize_der()).unwrap() }
     }
 
-    /// The listener of these agents, with a certificate of `servers`.
+    /// The TLS configuration for these agents, with a certificate of `servers`.
     fn agents_tls(&self, servers: &Self) -> Arc<rustls::ServerConfig> {
         let Issued { certificate, key } = servers.issue("gateway.example");
         let material = Material { chain: vec![certificate], key, peer_roots: vec![self.root.clone()] };
@@ -404,7 +404,7 @@ async fn echo(accepted: AcceptedConnection, report: mpsc::Sender<Seen>) {
     drop((permit, lives));
 }
 
-/// Whether a byte comes back.
+/// Whether the server returns a byte that was sent.
 async fn is_served(stream: &mut TlsStream<TcpStream>) -> bool {
     let mut answer = [0];
     let asked = async {

@@ -1,4 +1,5 @@
-//! The TCP listener when the process has no file descriptor left. Alone in its process, whose limit it lowers.
+//! Tests the TCP listener when the process has no file descriptor left. The test lowers its process's limit,
+//! so it runs alone.
 
 #![expect(
     clippy::unwrap_used,
@@ -16,13 +17,13 @@ use rustls_pki_types::PrivateKeyDer;
 use tokio::sync::watch;
 use tunnel_server::listener::{Listener, ListenerLimits, ListenerTls, tls};
 
-/// Longer than anything here takes; its end is a failure.
+/// A timeout that is longer than any step here takes.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Descriptors that are left to fill.
+/// The file descriptors that the test leaves free.
 const LEFT: u64 = 24;
 
-/// It counters the failures, and accepts again once descriptors are free.
+/// It counts the failures, and accepts again once descriptors are free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_listener_survives_a_lack_of_file_descriptors() {
     let any = "127.0.0.1:0".parse().unwrap();

@@ -134,7 +134,7 @@ fn has_target(entry: &ClusterEntry, target: &Target, advertised: Option<bool>) -
     }
 }
 
-/// The way in which the store lets a cluster have a target.
+/// The precision with which the store's entries name a target for a cluster.
 enum StoreClaim {
     None,
     WithinRange,

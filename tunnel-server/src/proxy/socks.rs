@@ -28,7 +28,7 @@ pub struct SocksListener {
 }
 
 impl SocksListener {
-    /// Binds the configured port.
+    /// Binds the configured port of SOCKS5.
     ///
     /// # Errors
     /// [`Failure`] if the port is taken.

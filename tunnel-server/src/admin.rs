@@ -29,7 +29,7 @@ pub use authorize::{Action, Actor, Forbidden, Object, authorize_admin};
 pub use remote::Remote;
 
 use crate::directory::Directory;
-use crate::listener::socket::{LocalSocket, Reach, SocketError};
+use crate::listener::unix_socket::{LocalSocket, SocketAccess, SocketError};
 use crate::registry::Registry;
 use desk::Desk;
 use hall::{Hall, Services};
@@ -115,7 +115,7 @@ impl Admin {
     pub async fn bind(doors: Doors, subject: Subject) -> Result<Self, SocketError> {
         let Doors { socket, remote } = doors;
         let socket = match socket {
-            Some(path) => Some(LocalSocket::bind("admin.socket", &path, Reach::Owner).await?),
+            Some(path) => Some(LocalSocket::bind("admin.socket", &path, SocketAccess::Owner).await?),
             None => None,
         };
         let health = HealthReporter::new();

@@ -17,41 +17,43 @@ use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
 use crate::admin::{self, About, Admin, Remote, Site, Subject};
-use crate::assertion::Assertions;
+use crate::agents::AgentListener;
+use crate::authz::{Policy, PolicyFile};
 use crate::config::{self, Config};
 use crate::directory::Directory;
 use crate::enrollment::{self, Enrollment, Terms};
 use crate::exchanges;
-use crate::gateway::{self, AccessControl, Gateway};
+use crate::gateway::{self, Admission, Gateway};
 use crate::identity::oidc::pod::Verifier;
-use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
+use crate::impersonation::ImpersonationRules;
+use crate::listener::{
+    AcceptedConnection, Listener, ListenerLimits, ListenerTls, PeerStream, PerSourceLimits, tls,
+};
 use crate::metrics;
-use crate::permit::{Policy, PolicyFile};
-use crate::proxy::{self, Proxy, Socks};
-use crate::reception::Reception;
+use crate::proxy::{self, DialProxy, SocksListener};
 use crate::registry::Registry;
 use crate::vip;
 
+mod audit_log;
 mod authentication;
 mod egress;
-mod files;
-mod recording;
+mod entry_points;
+mod reload;
 mod scrape;
-mod ways_in;
 
-use ways_in::WaysIn;
+use entry_points::EntryPoints;
 
-/// What this program is called.
+/// The name and version of this program, for metrics and logs.
 pub const PRODUCT: Product =
     Product { name: "tunnel-server", metrics_prefix: "tombolo_server", version: env!("CARGO_PKG_VERSION") };
 
 /// The file in the state directory that holds the endpoint's keys.
 const KEYS_FILE: &str = "endpoint.keys";
 
-/// What of this host is changed while a server runs with this configuration, as `ip` would do it. Blocks.
+/// The changes that a server with this configuration would make to this host, as `ip` commands. Blocks.
 ///
 /// # Errors
-/// [`Failure`]: it would not start, because a range has no address left for a cluster.
+/// [`Failure`] if the server would not start, because a range has no address left for a cluster.
 pub fn changes(config: Config) -> Result<String, Failure> {
     match config.vip {
         Some(vip) => vip::dry_run(vip, &config.state_dir),
@@ -59,42 +61,42 @@ pub fn changes(config: Config) -> Result<String, Failure> {
     }
 }
 
-/// A server that has all its ports.
-pub struct Bound {
+/// A server that has bound all its ports.
+pub struct BoundServer {
     probes: BoundProbes,
     starting: NotReady,
     listener: Listener,
-    /// The agents' TCP door, where it is not at the callers' address.
+    /// The agents' TCP listener, unless it shares the callers' address.
     agents: Option<Listener>,
     endpoint: Endpoint,
     gateway: Gateway,
-    reception: Reception,
+    agent_listener: AgentListener,
     registry: Registry,
     policy: (Policy, PolicyFile),
     log: Log,
     admin: Option<Admin>,
-    /// Where agents enroll, if they do.
+    /// The enrollment service and its listener, if configured.
     enrollment: Option<(Listener, Enrollment)>,
-    ways_in: WaysIn,
-    /// Where callers with dial tokens come, if they may.
-    proxy: Option<(Listener, Proxy)>,
-    /// The same by SOCKS5.
-    socks: Option<(Socks, Proxy)>,
+    entry_points: EntryPoints,
+    /// The proxy for callers with dial tokens, if configured.
+    proxy: Option<(Listener, DialProxy)>,
+    /// The SOCKS5 listener of the same proxy, if configured.
+    socks: Option<(SocksListener, DialProxy)>,
 }
 
-/// The addresses that were bound.
+/// The addresses that the server has bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// Where callers come, TCP.
+    /// The address for callers, TCP.
     pub gateway: SocketAddr,
-    /// Where agents come, UDP and TCP.
+    /// The address for agents, UDP and TCP.
     pub tunnel: SocketAddr,
-    /// Where `/livez`, `/readyz` and `/metrics` answer, TCP.
+    /// The address of `/livez`, `/readyz` and `/metrics`, TCP.
     pub probes: SocketAddr,
 }
 
-impl Bound {
-    /// Opens the state directory and binds every port. Serves nobody yet.
+impl BoundServer {
+    /// Opens the state directory and binds every port, but serves nobody yet.
     ///
     /// # Errors
     /// [`Failure`], whose cause names what is wrong and what to do.
@@ -105,44 +107,51 @@ impl Bound {
         let starting = readiness.handle("server");
         let state = StateDir::open(&config.state_dir)?;
         let keys = keys(&state)?;
-        let log = recording::open(config.audit.as_ref(), &state, &readiness, scope)?;
+        let log = audit_log::open(config.audit.as_ref(), &state, &readiness, scope)?;
         let directory = Directory::open(&state)?;
         let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
         let probes = Probes::bind(config.probes_listen, readiness, metrics.clone()).await?;
         note_certificates(&config);
-        let spawn: Arc<dyn transport::Spawn> = Arc::new(Attendants(scope.clone()));
+        let spawn: Arc<dyn transport::Spawn> = Arc::new(BackgroundSpawner(scope.clone()));
         let (listen, number) = (config.tunnel.listen, number(&config.server_id));
         let endpoint = Endpoint::serve(listen, config.tunnel_material(), &keys, number, Arc::clone(&spawn))
             .map_err(not_bound)?
             .bearing(config.tunnel.outage_limit);
         let (listener, agents) = listeners(&config, &endpoint)?;
         let admission = admission(&mut config, &policy, &directory, scope)?;
-        let doors = admin_doors(&mut config, scope)?;
+        let admin = admin_listeners(&mut config, scope)?;
         let enrollment = config.enrollment.take();
-        let ways_in = WaysIn::bind(&mut config, &directory).await?;
+        let entry_points = EntryPoints::bind(&mut config, &directory).await?;
         let proxy = config.proxy.take().map(proxy_listener).transpose()?;
         let socks = match config.socks {
-            Some(address) => Some(Socks::bind(address).await?),
+            Some(address) => Some(SocksListener::bind(address).await?),
             None => None,
         };
         let trust_bundle = follow_bundle(&config, scope);
         let (enrollment, site) = enrollment
-            .map(|door| bind_enrollment(door, &config, (&directory, &log), trust_bundle.clone()))
+            .map(|enrollment| bind_enrollment(enrollment, &config, (&directory, &log), trust_bundle.clone()))
             .transpose()?
             .unzip();
         let Config { parking, watches, limits, .. } = config;
-        let terms = gateway::GatewaySettings { parking, watches, limits };
-        let gateway = Gateway::new(admission, registry.clone(), terms, log.clone(), scope.clone());
-        let door = Proxy::new(directory.clone(), gateway.dials(), scope.clone());
-        let socks = socks.map(|listener| (listener, door.clone()));
-        let proxy = proxy.map(|listener| (listener, door));
+        let settings = gateway::Terms { parking, watches, limits };
+        let gateway = Gateway::new(admission, registry.clone(), settings, log.clone(), scope.clone());
+        let dial_proxy = DialProxy::new(directory.clone(), gateway.dialer(), scope.clone());
+        let socks = socks.map(|listener| (listener, dial_proxy.clone()));
+        let proxy = proxy.map(|listener| (listener, dial_proxy));
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = (host(server_id.clone(), &keys)?, trust_bundle);
-        let at_doors = config.limits.doors;
-        let limits = at_doors.agents;
-        let reception =
-            Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host, limits, spawn);
+        let totals = config.limits.doors;
+        let limits = totals.agents;
+        let agent_listener = AgentListener::new(
+            endpoint.clone(),
+            registry.clone(),
+            links.clone(),
+            domain,
+            host,
+            limits,
+            spawn,
+        );
         let mut bound = Self {
             probes,
             starting,
@@ -150,28 +159,28 @@ impl Bound {
             agents,
             endpoint,
             gateway,
-            reception,
+            agent_listener,
             registry,
             policy: (policy, policy_file),
             log,
             admin: None,
             enrollment,
-            ways_in,
+            entry_points,
             proxy,
             socks,
         };
-        scrape::ask(&metrics, &bound, at_doors, links);
-        scrape::ask_admins(&metrics, doors.remote.as_ref().map(Remote::counts));
-        if doors.socket.is_some() || doors.remote.is_some() {
-            bound.admin = Some(bound.admin(doors, server_id, directory, site).await?);
+        scrape::register(&metrics, &bound, totals, links);
+        scrape::register_admin(&metrics, admin.remote.as_ref().map(Remote::counts));
+        if admin.socket.is_some() || admin.remote.is_some() {
+            bound.admin = Some(bound.admin(admin, server_id, directory, site).await?);
         }
         Ok(bound)
     }
 
-    /// Last of all ports: it tells of the others.
+    /// Binds the admin API, after all other ports, because it reports their addresses.
     async fn admin(
         &self,
-        doors: admin::Doors,
+        listeners: admin::Doors,
         server_id: String,
         directory: Directory,
         site: Option<Site>,
@@ -179,13 +188,13 @@ impl Bound {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
         let about = About { server_id, gateway, tunnel, probes, site };
         let (registry, log) = (self.registry.clone(), self.log.clone());
-        Ok(Admin::bind(doors, Subject { about, registry, directory, log }).await?)
+        Ok(Admin::bind(listeners, Subject { about, registry, directory, log }).await?)
     }
 
-    /// The addresses that were bound.
+    /// The addresses that the server has bound.
     ///
     /// # Errors
-    /// Where the system does not tell.
+    /// An I/O error if the system does not report them.
     pub fn addresses(&self) -> std::io::Result<Addresses> {
         Ok(Addresses {
             gateway: self.listener.address(),
@@ -194,41 +203,46 @@ impl Bound {
         })
     }
 
-    /// Serves until the drain has begun; what is open then is the scope's.
+    /// Serves until the drain begins. The scope owns what is still open then.
     ///
     /// # Errors
-    /// Where the directory of clusters cannot be kept.
+    /// [`Failure`] if the directory of clusters cannot be saved.
     pub async fn run(self, scope: Scope) -> Result<(), Failure> {
         let addresses = self.addresses().map_err(Failure::could_not_go_on)?;
         let Addresses { gateway: callers, tunnel: agents, probes } = addresses;
         info!(%callers, %agents, %probes, "serving");
         self.probes.run(&scope);
         let (policy, file) = self.policy;
-        // To the end of a drain: what runs may come to be forbidden.
+        // Until the end of a drain, because a new policy may forbid what is still running.
         scope.attend(file.follow(policy));
-        scope.spawn(self.reception.clone().run(scope.clone()));
+        scope.spawn(self.agent_listener.clone().run(scope.clone()));
         let health = match self.admin {
             Some(admin) => Some(admin.run(&scope)?),
             None => None,
         };
-        self.ways_in.run(&self.gateway, &self.log, &scope);
-        let hosts = Hosts { gateway: self.gateway, reception: self.reception, scope: scope.clone() };
+        self.entry_points.run(&self.gateway, &self.log, &scope);
+        let handlers = ConnectionHandlers {
+            gateway: self.gateway,
+            agent_listener: self.agent_listener,
+            scope: scope.clone(),
+        };
         for listener in [Some(self.listener), self.agents].into_iter().flatten() {
-            let hosts = hosts.clone();
-            scope.spawn(listener.run(scope.clone(), move |accepted| hosts.clone().serve(accepted)));
+            let handlers = handlers.clone();
+            scope.spawn(listener.run(scope.clone(), move |accepted| handlers.clone().serve(accepted)));
         }
-        if let Some((listener, door)) = self.proxy {
-            info!(callers = %listener.address(), "callers with dial tokens may be connected to targets");
-            scope.spawn(listener.run(scope.clone(), move |accepted| door.clone().serve_connection(accepted)));
+        if let Some((listener, proxy)) = self.proxy {
+            info!(callers = %listener.address(), "serving callers with dial tokens over HTTP CONNECT");
+            scope
+                .spawn(listener.run(scope.clone(), move |accepted| proxy.clone().serve_connection(accepted)));
         }
-        if let Some((listener, door)) = self.socks {
-            info!(callers = %listener.address(), "callers with dial tokens may come by SOCKS5");
-            scope.spawn(listener.run(door, scope.clone()));
+        if let Some((listener, proxy)) = self.socks {
+            info!(callers = %listener.address(), "serving callers with dial tokens over SOCKS5");
+            scope.spawn(listener.run(proxy, scope.clone()));
         }
-        if let Some((listener, door)) = self.enrollment {
-            info!(agents = %listener.address(), "agents may enroll");
+        if let Some((listener, enrollment)) = self.enrollment {
+            info!(agents = %listener.address(), "serving enrollment");
             let within = scope.clone();
-            let serve = move |accepted| door.clone().serve(accepted, within.clone());
+            let serve = move |accepted| enrollment.clone().serve(accepted, within.clone());
             scope.attend(listener.run(scope.clone(), serve));
         }
         drop(self.starting);
@@ -240,34 +254,34 @@ impl Bound {
     }
 }
 
-/// Who serves what comes by TCP.
+/// Serves the TCP connections of callers and of agents.
 #[derive(Clone)]
-struct Hosts {
+struct ConnectionHandlers {
     gateway: Gateway,
-    reception: Reception,
+    agent_listener: AgentListener,
     scope: Scope,
 }
 
-impl Hosts {
-    async fn serve(self, accepted: Accepted) {
-        let (entered, home, place) = accepted.entered();
-        match entered {
-            Entered::Agent(stream) => {
-                // The registry has places for tunnels; these are the callers'.
-                drop(place);
-                self.reception.receive(stream, home, &self.scope).await;
+impl ConnectionHandlers {
+    async fn serve(self, accepted: AcceptedConnection) {
+        let (stream, home, permit) = accepted.into_peer_stream();
+        match stream {
+            PeerStream::Agent(stream) => {
+                // The registry limits tunnels by itself; this permit is for callers.
+                drop(permit);
+                self.agent_listener.receive(stream, home, &self.scope).await;
             }
-            Entered::Caller(stream) => {
+            PeerStream::Caller(stream) => {
                 self.gateway.serve_connection(stream).await;
-                // Held among all to the connection's end.
-                drop(place);
+                // The connection counts until it ends.
+                drop(permit);
             }
         }
     }
 }
 
-/// The callers' TCP door and the agents': one socket where they have one address, else two. Agents come by TCP to the port
-/// to which they come by UDP.
+/// Binds the TCP listeners of callers and of agents. They share one socket if their addresses are the same.
+/// Agents use the same port over TCP as over UDP.
 fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<Listener>), Failure> {
     let tunnel = endpoint.address().map_err(Failure::could_not_go_on)?;
     let agents = transport::tls::over_tcp(config.tunnel_material()).map_err(Failure::misconfigured)?;
@@ -276,94 +290,101 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
     let tls = tls::server_config(pair.chain.clone(), pair.key.clone_key(), roots)
         .map_err(Failure::misconfigured)?;
     let config::SourceLimits { connections, new: rate, .. } = config.limits.source;
-    let source = Some(SourceLimits { connections, rate });
+    let source = Some(PerSourceLimits { connections, rate });
     let config::GatewayLimits { connections, handshakes } = config.limits.doors.gateway;
-    let limits =
-        Limits { connections_max: connections, handshakes_max: handshakes, source, ..Limits::default() };
+    let limits = ListenerLimits {
+        connections_max: connections,
+        handshakes_max: handshakes,
+        source,
+        ..ListenerLimits::default()
+    };
     if config.gateway.listen == tunnel {
-        let doors = Doors { agents: Some(agents), ..Doors::callers(tls) };
-        return Ok((Listener::bind("gateway.listen", tunnel, doors, limits)?, None));
+        let both = ListenerTls { agents: Some(agents), ..ListenerTls::callers_only(tls) };
+        return Ok((Listener::bind("gateway.listen", tunnel, both, limits)?, None));
     }
-    let callers = Listener::bind("gateway.listen", config.gateway.listen, Doors::callers(tls), limits)?;
-    let agents = Doors { callers: None, agents: Some(agents) };
+    let callers =
+        Listener::bind("gateway.listen", config.gateway.listen, ListenerTls::callers_only(tls), limits)?;
+    let agents = ListenerTls { callers: None, agents: Some(agents) };
     Ok((callers, Some(Listener::bind("tunnel.listen", tunnel, agents, limits)?)))
 }
 
-/// Where the admin API is to be asked: the port is taken here, the socket last of all.
-fn admin_doors(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failure> {
+/// Prepares the listeners of the admin API. The port is bound here, the socket after everything else.
+fn admin_listeners(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failure> {
     let remote = config.admin.tcp.take().map(|tcp| {
         let (given, rules) = watch::channel(Arc::new(tcp.rules.clone()));
-        scope.attend(files::follow_admins(config.file.clone(), given));
+        scope.attend(reload::follow_admins(config.file.clone(), given));
         Remote::bind(tcp, rules, &config.certificate, &config.trust_domain)
     });
     Ok(admin::Doors { socket: config.admin.socket.take(), remote: remote.transpose()? })
 }
 
-/// The door at which agents enroll, which shows the root as well: all that a newcomer knows of it is its pin.
+/// Binds the enrollment service. Its certificate chain includes the root, because a new agent knows only the
+/// root's pin.
 fn bind_enrollment(
-    door: config::Enrollment,
+    enrollment: config::Enrollment,
     config: &Config,
     (directory, log): (&Directory, &Log),
     trust_bundle: watch::Receiver<Arc<[u8]>>,
 ) -> Result<((Listener, Enrollment), Site), Failure> {
-    let config::Enrollment { listen, address, signer, server_roots, lifetime, grace } = door;
+    let config::Enrollment { listen, address, signer, server_roots, lifetime, grace } = enrollment;
     let pair = &config.certificate;
     let chain = pair.chain.iter().chain(&server_roots).cloned().collect();
     let tls = tls::for_enrollment(chain, pair.key.clone_key()).map_err(Failure::misconfigured)?;
-    let listener = Listener::bind("enrollment.listen", listen, Doors::callers(tls), enrollment::LIMITS)?;
+    let listener =
+        Listener::bind("enrollment.listen", listen, ListenerTls::callers_only(tls), enrollment::LIMITS)?;
     let pins = server_roots.iter().filter_map(enrollment::pin).map(|pin| pin.to_string()).collect();
-    let terms = Terms { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
+    let settings = Terms { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
     let site = Site { address, pins };
-    Ok(((listener, Enrollment::new(directory.clone(), signer, terms, verifier, log.clone())), site))
+    Ok(((listener, Enrollment::new(directory.clone(), signer, settings, verifier, log.clone())), site))
 }
 
-/// The door for callers with dial tokens.
-fn proxy_listener(door: config::Proxy) -> Result<Listener, Failure> {
-    let config::Proxy { listen, certificate } = door;
+/// Binds the TLS listener for callers with dial tokens.
+fn proxy_listener(proxy: config::Proxy) -> Result<Listener, Failure> {
+    let config::Proxy { listen, certificate } = proxy;
     metrics::certificates("proxy", &certificate.chain[..certificate.chain.len().min(1)]);
     let tls = tls::for_proxy(certificate.chain, certificate.key).map_err(Failure::misconfigured)?;
-    Ok(Listener::bind("proxy.listen", listen, Doors::callers(tls), proxy::LIMITS)?)
+    Ok(Listener::bind("proxy.listen", listen, ListenerTls::callers_only(tls), proxy::LIMITS)?)
 }
 
 /// The policy that is in force first, and its file.
 fn first_policy(config: &Config) -> Result<(Policy, PolicyFile), Failure> {
     let (file, rules) = PolicyFile::open(config.policy_file.clone())?;
     let policy = Policy::new(rules);
-    metrics::policy_in_force(policy.edition().generation(), SystemTime::now());
+    metrics::policy_in_force(policy.snapshot().generation(), SystemTime::now());
     Ok((policy, file))
 }
 
-/// Who decides about callers' requests; takes what holds for some clusters out of the configuration.
+/// Builds the access control of callers' requests. It takes the clusters' rules out of the configuration.
 fn admission(
     config: &mut Config,
     policy: &Policy,
     directory: &Directory,
     scope: &Scope,
-) -> Result<AccessControl, Failure> {
+) -> Result<Admission, Failure> {
     let delegation = authentication::delegation(config, scope)?;
     let config::Gateway { host_suffix, hosts, authentication, session_age_max, browser_origins, .. } =
         &config.gateway;
     let authenticator = authentication::authenticator(config.trust_domain.clone(), authentication, scope)?;
-    let exchanges = exchanges::ExchangeTable::new(
+    let exchanges = exchanges::Table::new(
         directory.clone(),
         policy.clone(),
         delegation.clone(),
         authenticator.clone(),
         *session_age_max,
     );
-    Ok(AccessControl {
+    Ok(Admission {
         authenticator,
         names: Names::new(host_suffix.as_deref(), hosts),
         policy: policy.clone(),
         delegation,
-        assertions: Assertions::new(std::mem::take(&mut config.clusters)),
+        assertions: ImpersonationRules::new(std::mem::take(&mut config.clusters)),
         exchanges,
         browser_origins: browser_origins.clone(),
     })
 }
 
-/// Notes when each certificate ends; they are read once, at the start.
+/// Records the expiry of each certificate in metrics. They are read once, at the start.
 fn note_certificates(config: &Config) {
     metrics::certificates("server", &config.certificate.chain[..config.certificate.chain.len().min(1)]);
     metrics::certificates("agent_ca", &config.tunnel.agent_roots);
@@ -375,7 +396,7 @@ fn note_certificates(config: &Config) {
     }
 }
 
-/// The endpoint's keys: those of the last run, so that agents notice a restart at once, or new ones.
+/// The endpoint's keys. Those of the last run are used again, so that agents notice a restart at once.
 fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
     match state.read(KEYS_FILE, EndpointKeys::BYTES as u64)? {
         Some(bytes) => EndpointKeys::from_bytes(&bytes).map_err(Failure::misconfigured),
@@ -387,17 +408,17 @@ fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
     }
 }
 
-/// The trust bundle that agents are given, now and whenever its file has changed.
+/// The trust bundle for agents, now and after each change of its file.
 fn follow_bundle(config: &Config, scope: &Scope) -> watch::Receiver<Arc<[u8]>> {
     let (given, taken) = watch::channel(Arc::from(config.trust_bundle.as_slice()));
     if let Some(path) = config.trust_bundle_file.clone() {
         let (domain, contents) = (config.trust_domain.clone(), config.trust_bundle.clone());
-        scope.attend(files::follow_bundle(path, domain, contents, given));
+        scope.attend(reload::follow_bundle(path, domain, contents, given));
     }
     taken
 }
 
-/// What this process says of itself to agents, but for the trust bundle, which may be another by then.
+/// This process as agents see it. Its trust bundle is left empty here, because it may change later.
 fn host(server_id: String, keys: &EndpointKeys) -> Result<Host, Failure> {
     let mut boot = [0; 16];
     aws_lc_rs::rand::fill(&mut boot).map_err(Failure::could_not_go_on)?;
@@ -405,7 +426,8 @@ fn host(server_id: String, keys: &EndpointKeys) -> Result<Host, Failure> {
     Ok(Host { server_id, software, boot: BootNonce(boot), keys_mark: keys.mark(), trust_bundle: Vec::new() })
 }
 
-/// A server's number in connection IDs, drawn from its name, so that nobody has to hand numbers out.
+/// A server's number in connection IDs. It is derived from the server's name, so that nobody has to assign
+/// numbers.
 fn number(server_id: &str) -> ServerNumber {
     let digest = digest::digest(&digest::SHA256, server_id.as_bytes());
     ServerNumber(u16::from_be_bytes([digest.as_ref()[0], digest.as_ref()[1]]))
@@ -418,10 +440,11 @@ fn not_bound(error: EndpointError) -> Failure {
     }
 }
 
-/// Drivers of a carrier serve the work and are none: a drain does not wait for them.
-struct Attendants(Scope);
+/// Spawns carriers' drivers as background tasks. A drain does not wait for them, because they only serve
+/// other work.
+struct BackgroundSpawner(Scope);
 
-impl transport::Spawn for Attendants {
+impl transport::Spawn for BackgroundSpawner {
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.0.attend(driver);
     }

@@ -1,17 +1,18 @@
-//! Connects callers to targets at the edge, by whatever door they came: whether they may, through which tunnel, and then the bytes.
+//! Connects callers to targets at the edge, for every entry point: checks permission, picks a tunnel and
+//! relays the bytes.
 //!
-//! A target counts where three agree: the server's store lets its cluster advertise it, the agent of the tunnel advertises
-//! it, and the agent's own list, which is asked last and by the agent itself, lets it be dialed. What an agent says can only
-//! narrow what the store says.
+//! Three lists must agree on a target. The server's store lets its cluster advertise it. The tunnel's agent
+//! advertises it. The agent's own list, which the agent checks last, lets it be dialed. An agent's statements
+//! can only narrow what the store allows.
 
-pub(crate) mod asking;
-pub(crate) mod by_place;
-mod fault;
-mod meant;
-pub(crate) mod near;
-mod places;
-pub(crate) mod reason;
-pub(crate) mod whole;
+pub(crate) mod admit;
+pub(crate) mod by_source;
+mod error;
+pub(crate) mod local_stream;
+pub(crate) mod reason_phrase;
+pub(crate) mod reset_on_drop;
+mod resolve_cluster;
+mod source_slots;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,145 +28,150 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 use transport::{OpenError, OpenFrameError};
 
-use crate::exchanges::audit::{AuditEntry, AuditLog, Audited};
-use crate::exchanges::byte_count::count_bytes;
-use crate::exchanges::slow_readers::{ExchangeInfo, ObservedStream, SlowReaders};
-use crate::exchanges::{ExchangeTable, RunningExchange};
+use crate::authz::{Delegation, Dial, Permit, Policy};
+use crate::exchanges::record::{Record, Recorded, Recorder, counted};
+use crate::exchanges::stalls::{About, Observed, Stalls};
+use crate::exchanges::{Live, Table};
 use crate::identity::Caller;
-use crate::permit::{Delegation, Dial, Permit, Policy};
-use crate::registry::{Places, Registry, Route};
-use crate::shares::Shares;
-use near::Near;
+use crate::limits::Limiter;
+use crate::registry::{Registry, Route, WaitQueue};
+use local_stream::LocalStream;
 
-pub use by_place::NotServed;
-pub use fault::NotConnected;
-pub(crate) use meant::Within;
+pub use by_source::ServeError;
+pub use error::DialError;
+pub(crate) use resolve_cluster::TargetScope;
 
-/// An agent answers whether it is connected within this time. Longer than what it gives a name and a target together.
+/// The longest wait for the agent's reply to a dial. It exceeds the time that the agent gives to name
+/// resolution and connecting together.
 pub const REPLY_MAX: Duration = Duration::from_secs(15);
 
-/// How often a tunnel is chosen for one dial.
+/// The most tunnels that are tried for one dial.
 const ROUTES_MAX: usize = 3;
 
-/// Bytes that a connection holds in each direction.
+/// The buffer of a relayed connection in each direction, in bytes.
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// Dials for the doors. Clones are the same.
+/// Dials targets for all entry points. Clones share one dialer.
 #[derive(Clone)]
-pub struct Dials(Arc<Parts>);
+pub struct Dialer(Arc<DialerParts>);
 
-/// What dials are made of.
-pub(crate) struct Parts {
+/// The dependencies of a [`Dialer`].
+pub(crate) struct DialerParts {
     pub(crate) registry: Registry,
     pub(crate) policy: Policy,
     pub(crate) delegation: Delegation,
-    /// What goes on.
-    pub(crate) table: ExchangeTable,
-    pub(crate) recorder: AuditLog,
-    pub(crate) stalls: SlowReaders,
-    /// How much each caller and each cluster may have.
-    pub(crate) shares: Shares,
-    /// In which dials wait for clusters that are away.
-    pub(crate) places: Places,
-    /// For how long.
-    pub(crate) patience: Duration,
+    /// The table of running exchanges.
+    pub(crate) table: Table,
+    pub(crate) recorder: Recorder,
+    pub(crate) slow_readers: Stalls,
+    /// The limits of each caller and each cluster.
+    pub(crate) limiter: Limiter,
+    /// The queue of dials that wait for clusters that are away.
+    pub(crate) wait_queue: WaitQueue,
+    /// The longest wait for a cluster that is away.
+    pub(crate) park_timeout: Duration,
     pub(crate) scope: Scope,
 }
 
-/// A stream at whose other end is a target.
-pub(crate) struct Connected {
+/// A stream whose other end is connected to a target.
+pub(crate) struct TargetStream {
     route: Route,
-    stream: ObservedStream,
-    record: AuditEntry,
+    stream: Observed,
+    audit_entry: Record,
     scope: Scope,
 }
 
-impl Dials {
-    pub(crate) fn new(parts: Parts) -> Self {
+impl Dialer {
+    pub(crate) fn new(parts: DialerParts) -> Self {
         Self(Arc::new(parts))
     }
 
-    pub(crate) fn recorder(&self) -> &AuditLog {
+    pub(crate) fn recorder(&self) -> &Recorder {
         &self.0.recorder
     }
 
-    pub(crate) fn shares(&self) -> &Shares {
-        &self.0.shares
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.0.limiter
     }
 
-    /// Whether `caller` may be connected to `target`, in the cluster that it says or in the one that is meant, with its place among all
-    /// that goes on. Policy is asked before the store: who may not reach a cluster learns nothing of it.
+    /// Permits `caller` to be connected to `target`, and enters the exchange in the table. If `scope` is not
+    /// one cluster, the one that has the target is found first. Policy is checked before the store, so that
+    /// callers without rights learn nothing about a cluster.
     ///
     /// # Errors
-    /// It may not, or the cluster may not advertise it, or it is not to be told which cluster is meant.
+    /// [`DialError`] if the caller may not dial the target, the cluster may not advertise it, or several
+    /// clusters have it.
     pub(crate) async fn permit(
         &self,
         caller: &Caller,
-        within: Within,
+        scope: TargetScope,
         target: Target,
-    ) -> Result<(Permit<Dial>, RunningExchange), NotConnected> {
-        let Parts { registry, policy, delegation, table, .. } = &*self.0;
-        table.check_revoked(caller)?;
-        let permit = match within {
-            Within::Cluster(cluster) => {
+    ) -> Result<(Permit<Dial>, Live), DialError> {
+        let DialerParts { registry, policy, delegation, table, .. } = &*self.0;
+        table.admits(caller)?;
+        let permit = match scope {
+            TargetScope::Cluster(cluster) => {
                 let facts = ClusterFacts { labels: registry.directory().labels(&cluster) };
-                let allowed = policy.edition().authorize_dial(caller, Dial { cluster, target }, &facts)?;
+                let allowed = policy.snapshot().authorize_dial(caller, Dial { cluster, target }, &facts)?;
                 delegation.grant(allowed).await?
             }
-            Within::OneOf(clusters, networks) => self.meant(caller, (&clusters, &networks), &target).await?,
+            TargetScope::OneOf(clusters, networks) => {
+                self.resolve_cluster(caller, (&clusters, &networks), &target).await?
+            }
         };
         let Dial { cluster, target } = permit.what();
         if !registry.directory().may_advertise(cluster, target) {
-            return Err(NotConnected::NotOfCluster(cluster.clone(), target.clone()));
+            return Err(DialError::NotOfCluster(cluster.clone(), target.clone()));
         }
         let live = table.enter(&permit)?;
         Ok((permit, live))
     }
 
-    /// Connects, through a tunnel that is there or comes in time. Ends where the exchange may not go on.
+    /// Connects to the target, through a tunnel that is live or becomes live in time. Stops if the exchange
+    /// is terminated.
     ///
     /// # Errors
-    /// There is no tunnel, or the agent does not connect.
+    /// [`DialError`] if there is no tunnel, or the agent does not connect.
     pub(crate) async fn connect(
         &self,
-        recorded: &Audited<Dial>,
+        proof: &Recorded<Dial>,
         audit_id: &str,
-    ) -> Result<Connected, NotConnected> {
+    ) -> Result<TargetStream, DialError> {
         // Both arms are cancel-safe: a stream that is dropped is aborted.
         tokio::select! {
-            connected = self.connected(recorded, audit_id) => connected,
-            why = recorded.entry().terminated() => Err(why.into()),
+            connected = self.dial(proof, audit_id) => connected,
+            why = proof.record().ended() => Err(why.into()),
         }
     }
 
-    async fn connected(&self, recorded: &Audited<Dial>, audit_id: &str) -> Result<Connected, NotConnected> {
-        let Dial { cluster, target } = recorded.permit().what();
+    async fn dial(&self, proof: &Recorded<Dial>, audit_id: &str) -> Result<TargetStream, DialError> {
+        let Dial { cluster, target } = proof.permit().what();
         let open = StreamOpen::dial(target.to_string(), audit_id.to_owned());
-        let until = Instant::now() + self.0.patience;
+        let until = Instant::now() + self.0.park_timeout;
         for _ in 0..ROUTES_MAX {
-            let route = self.0.registry.route_within(cluster, until, &self.0.places).await?;
+            let route = self.0.registry.route_within(cluster, until, &self.0.wait_queue).await?;
             if !route.advertises(target) {
-                return Err(NotConnected::NotAdvertised(cluster.clone(), target.clone()));
+                return Err(DialError::NotAdvertised(cluster.clone(), target.clone()));
             }
-            // Behind the wait, which may have been long.
-            recorded.entry().check_log()?;
+            // Checked after the wait, which may have been long.
+            proof.record().may_open()?;
             match route.tunnel.open(&open).await {
                 Ok(mut stream) => {
-                    recorded.entry().stream_opened(&route, stream.verdict());
+                    proof.record().carried(&route, stream.verdict());
                     let reply = timeout(REPLY_MAX, stream.read_reply()).await;
                     let verdict = stream.verdict();
-                    let address = judged(cluster, target, reply.ok(), verdict.heard())?;
-                    recorded.entry().target_connected(address);
-                    let about = ExchangeInfo {
+                    let address = dial_outcome(cluster, target, reply.ok(), verdict.heard())?;
+                    proof.record().connected(address);
+                    let about = About {
                         tunnel: route.number,
                         cluster: cluster.clone(),
                         verb: "dial",
                         audit_id: audit_id.to_owned(),
-                        audit: recorded.entry().clone(),
+                        record: proof.record().clone(),
                     };
-                    let stream = self.0.stalls.observe(stream, about);
-                    let (record, scope) = (recorded.entry().clone(), self.0.scope.clone());
-                    return Ok(Connected { route, stream, record, scope });
+                    let stream = self.0.slow_readers.observe(stream, about);
+                    let (audit_entry, scope) = (proof.record().clone(), self.0.scope.clone());
+                    return Ok(TargetStream { route, stream, audit_entry, scope });
                 }
                 Err(error) => {
                     debug!(%cluster, error = %chain(&error), "could not open a stream");
@@ -176,60 +182,61 @@ impl Dials {
                 }
             }
         }
-        Err(NotConnected::NoStream(cluster.clone()))
+        Err(DialError::NoStream(cluster.clone()))
     }
 }
 
-/// The address that the agent was connected to, if it was, by what it has said, if anything.
-fn judged(
+/// The address to which the agent has connected, or the error that its reply or its silence means.
+fn dial_outcome(
     cluster: &ClusterId,
     target: &Target,
     reply: Option<Result<DialReply, OpenFrameError>>,
     aborted: Option<AbortCode>,
-) -> Result<String, NotConnected> {
+) -> Result<String, DialError> {
     match (reply, aborted) {
         (Some(Ok(DialReply { outcome: Some(Outcome::Connected(connected)) })), _) => Ok(connected.address),
         (Some(Ok(DialReply { outcome: Some(Outcome::NotConnected(refused)) })), _) => {
-            Err(NotConnected::ByAgent(cluster.clone(), target.clone(), refused.reason()))
+            Err(DialError::ByAgent(cluster.clone(), target.clone(), refused.reason()))
         }
-        (None, _) => Err(NotConnected::Silent(cluster.clone())),
-        // Agents of before know of no dials.
-        (Some(_), Some(AbortCode::BadOpen)) => Err(NotConnected::OldAgent(cluster.clone())),
-        (Some(_), _) => Err(NotConnected::Lost(cluster.clone())),
+        (None, _) => Err(DialError::Silent(cluster.clone())),
+        // Older agents do not know dials.
+        (Some(_), Some(AbortCode::BadOpen)) => Err(DialError::OldAgent(cluster.clone())),
+        (Some(_), _) => Err(DialError::Lost(cluster.clone())),
     }
 }
 
-impl Connected {
-    /// Moves bytes between `caller`, once it is there, and the target, on the tunnel's home, until both directions have ended,
-    /// each on its own, or one breaks: then neither side takes it for an end. `held` is held until then.
-    pub(crate) fn join<C, E>(
+impl TargetStream {
+    /// Relays bytes between `caller`, once it is ready, and the target. It runs on the tunnel's home until
+    /// each direction has ended or one of them breaks. A break is never passed on as a clean end. `guards`
+    /// are held until then.
+    pub(crate) fn relay<C, E>(
         self,
         caller: impl Future<Output = Result<C, E>> + Send + 'static,
-        held: impl Send + 'static,
+        guards: impl Send + 'static,
     ) where
-        C: Near,
+        C: LocalStream,
         E: std::error::Error + Send + 'static,
     {
-        let Self { route, mut stream, record, scope } = self;
+        let Self { route, mut stream, audit_entry, scope } = self;
         scope.spawn_on(route.home, async move {
-            let _held = held;
-            let taking = stream.read_progress();
+            let _guards = guards;
+            let taking = stream.taking();
             let mut caller = match caller.await {
                 Ok(caller) => caller,
                 Err(error) => {
-                    debug!(error = %chain(&error), "a caller has gone before its connection was there");
+                    debug!(error = %chain(&error), "a caller hung up before its connection was ready");
                     return;
                 }
             };
-            caller.come_here();
-            let mut caller = count_bytes(caller, Some(record.clone()));
+            caller.move_to_current_runtime();
+            let mut caller = counted(caller, Some(audit_entry.clone()));
             let joined = copy_bidirectional_with_sizes(&mut caller, &mut stream, BUFFER_BYTES, BUFFER_BYTES);
-            // What is cut here is meant to be cut.
+            // A terminated exchange is meant to be cut off here.
             match until(joined, taking.ended()).await {
-                Ok(Ok(_)) => record.set_end(EndReason::Clean),
+                Ok(Ok(_)) => audit_entry.ends(EndReason::Clean),
                 Ok(Err(error)) => {
                     debug!(error = %chain(&error), "a connection to a target broke");
-                    record.set_broken(EndReason::ClientCancel);
+                    audit_entry.breaks(EndReason::ClientCancel);
                 }
                 Err(()) => {}
             }
@@ -244,13 +251,13 @@ mod tests {
     use proto::wire::not_connected::Reason;
 
     #[test]
-    fn what_an_agent_says_or_does_not_is_told_apart() {
+    fn each_reply_of_an_agent_and_its_silence_have_an_outcome() {
         let (cluster, target) = ("edge-a".parse().unwrap(), "10.0.0.1:80".parse().unwrap());
-        let judge = |reply, aborted| judged(&cluster, &target, reply, aborted);
+        let outcome_of = |reply, aborted| dial_outcome(&cluster, &target, reply, aborted);
         let broken = || Some(Err(OpenFrameError::Stream(std::io::ErrorKind::UnexpectedEof.into())));
         let refused = |reason| Some(Ok(DialReply::not_connected(reason)));
 
-        let connected = judge(Some(Ok(DialReply::connected("10.0.0.1:80".to_owned()))), None);
+        let connected = outcome_of(Some(Ok(DialReply::connected("10.0.0.1:80".to_owned()))), None);
         assert_eq!(connected.unwrap(), "10.0.0.1:80");
         for (reply, aborted, status, cause) in [
             (None, None, StatusCode::GATEWAY_TIMEOUT, "AgentSilent"),
@@ -266,7 +273,7 @@ mod tests {
             (refused(Reason::Timeout), None, StatusCode::GATEWAY_TIMEOUT, "TargetSilent"),
             (refused(Reason::Limit), None, StatusCode::SERVICE_UNAVAILABLE, "AgentFull"),
         ] {
-            let fault = judge(reply, aborted).unwrap_err();
+            let fault = outcome_of(reply, aborted).unwrap_err();
             assert_eq!((fault.status(), fault.cause()), (status, cause), "{fault}");
         }
     }

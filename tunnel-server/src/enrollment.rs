@@ -35,15 +35,19 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::config::GRACE_DAYS_MAX;
 use crate::directory::{Directory, GRACE_MAX};
 use crate::identity::oidc::pod::Verifier;
-use crate::listener::failures::Failures;
-use crate::listener::{Accepted, Limits};
+use crate::listener::failed_attempts::FailedAttempts;
+use crate::listener::{AcceptedConnection, ListenerLimits};
 use allowance::Allowance;
 use desk::Desk;
 use nonce::Nonce;
 
 /// How many may come at once, and how quickly. An agent comes once a day, and all of them once after an outage.
-pub const LIMITS: Limits =
-    Limits { connections_max: 1_000, handshakes_max: 200, handshake: Duration::from_secs(10), source: None };
+pub const LIMITS: ListenerLimits = ListenerLimits {
+    connections_max: 1_000,
+    handshakes_max: 200,
+    handshake: Duration::from_secs(10),
+    source: None,
+};
 
 /// Most failures of one source in a minute; whoever has failed so often is not listened to until it ends.
 const FAILURES_MAX: u32 = 20;
@@ -85,9 +89,9 @@ struct Inner {
     signer: Arc<dyn Signer>,
     terms: Terms,
     /// Of tokens and proofs.
-    failures: Failures,
+    failures: FailedAttempts,
     /// Of pods, apart from those: a hundred pods whose token was used already hold up nobody who proves itself otherwise.
-    pods_failures: Failures,
+    pods_failures: FailedAttempts,
     /// Of who is known.
     allowance: Allowance,
     verifier: Verifier,
@@ -104,14 +108,15 @@ impl Enrollment {
         verifier: Verifier,
         log: Log,
     ) -> Self {
-        let (failures, pods_failures) = (Failures::new(FAILURES_MAX), Failures::new(FAILURES_MAX));
+        let (failures, pods_failures) =
+            (FailedAttempts::new(FAILURES_MAX), FailedAttempts::new(FAILURES_MAX));
         let allowance = Allowance::default();
         Self(Arc::new(Inner { directory, signer, terms, failures, pods_failures, allowance, verifier, log }))
     }
 
     /// Serves one connection to its end.
-    pub async fn serve(self, accepted: Accepted, scope: Scope) {
-        let Accepted { stream, peer, place, .. } = accepted;
+    pub async fn serve(self, accepted: AcceptedConnection, scope: Scope) {
+        let AcceptedConnection { stream, peer, permit: place, .. } = accepted;
         // What binds a proof to this connection and no other.
         let exporter = stream.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
         let Ok(exporter) = exporter else {

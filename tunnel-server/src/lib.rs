@@ -1,8 +1,9 @@
-//! The cloud side: a door for callers, a door for agents, and the hall between.
+//! The cloud side: listeners for callers and for agents, and the forwarding of requests between them.
 
 pub mod admin;
+pub mod agents;
 pub mod app;
-pub mod assertion;
+pub mod authz;
 pub mod config;
 pub mod dialing;
 pub mod directory;
@@ -10,12 +11,11 @@ pub mod enrollment;
 pub mod exchanges;
 pub mod gateway;
 pub mod identity;
+pub mod impersonation;
+pub mod limits;
 pub mod listener;
 pub mod metrics;
 pub mod passthrough;
-pub mod permit;
 pub mod proxy;
-pub mod reception;
 pub mod registry;
-pub mod shares;
 pub mod vip;

@@ -1,4 +1,5 @@
-//! The TCP doors: accepts, picks the door from the ClientHello, shakes hands under a deadline, hands each connection to a home.
+//! The TCP listeners. They accept, select the TLS configuration by the ClientHello, shake hands under a
+//! deadline, and hand each connection to a home.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,105 +15,107 @@ use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, warn};
 
-pub(crate) mod accepting;
-mod counts;
-pub(crate) mod failures;
+pub(crate) mod accept_loop;
+mod counters;
+pub(crate) mod failed_attempts;
 mod handshake;
-pub mod socket;
-pub(crate) mod sources;
-pub(crate) mod tally;
+pub(crate) mod source_limits;
 pub mod tls;
+pub mod unix_socket;
+pub(crate) mod windowed_counts;
 
-pub use counts::{Counts, Tally};
-use handshake::{HandshakeError, Shaken};
-pub use sources::SourceLimits;
-use sources::{Knock, PROVING_TIME_MAX};
+pub use counters::{CounterValues, Counters};
+use handshake::{CompletedHandshake, HandshakeError};
+pub use source_limits::PerSourceLimits;
+use source_limits::{PROVING_TIME_MAX, SourceAdmission};
 
 /// Connections that may wait in the kernel to be accepted; the kernel's own bound is `net.core.somaxconn`.
 const BACKLOG: u32 = 1024;
 
-/// How long nothing is accepted after the system refused: long enough that something may be closed meanwhile.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The pause after the system has refused an accept. It is long enough for other connections to close.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many of what at once, and for how long.
+/// The limits of a listener on connections and handshakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections, those that shake hands included.
+pub struct ListenerLimits {
+    /// Most connections at once, including those in a handshake.
     pub connections_max: usize,
-    /// Handshakes in progress.
+    /// Most handshakes in progress at once.
     pub handshakes_max: usize,
-    /// From accept to the end of the handshake.
+    /// The longest time from the accept to the end of the handshake.
     pub handshake: Duration,
-    /// What one source may take of these without a certificate, if that is bounded.
-    pub source: Option<SourceLimits>,
+    /// The limits of one source without a client certificate, if there are any.
+    pub source: Option<PerSourceLimits>,
 }
 
-/// A bound TCP socket.
+/// A bound TCP socket with its TLS configurations.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
-    doors: Doors,
-    limits: Limits,
-    counts: Arc<Counts>,
+    tls: ListenerTls,
+    limits: ListenerLimits,
+    counters: Arc<Counters>,
 }
 
-/// Who may come to a socket, each with a TLS configuration of their own and so with one CA; see [`tls`]. Whoever offers the
-/// tunnel's protocol (ALPN) comes to the agents' door, and everybody else to the callers'.
+/// The TLS configurations of a listener, each with a client CA of its own; see [`tls`]. A client that offers
+/// the tunnel's protocol (ALPN) is an agent, and every other client is a caller.
 #[derive(Debug, Clone, Default)]
-pub struct Doors {
-    /// Callers. Each handshake uses the configuration that stands there at that time.
+pub struct ListenerTls {
+    /// The configuration for callers. Each handshake uses its current value.
     pub callers: Option<watch::Receiver<Arc<ServerConfig>>>,
-    /// Agents whose UDP is blocked.
+    /// The configuration for agents whose network blocks UDP.
     pub agents: Option<Arc<ServerConfig>>,
 }
 
-impl Doors {
-    /// The callers' alone, with a certificate that was read at the start and stays.
+impl ListenerTls {
+    /// A configuration for callers only, whose certificate never changes.
     #[must_use]
-    pub fn callers(tls: ServerConfig) -> Self {
-        // The sender is dropped: nobody exchanges it.
+    pub fn callers_only(tls: ServerConfig) -> Self {
+        // The sender is dropped, because this certificate never changes.
         Self { callers: Some(watch::channel(Arc::new(tls)).1), agents: None }
     }
 }
 
-/// What was agreed on in a handshake.
+/// The protocol that the handshake has agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spoken {
-    /// By a caller.
+pub enum AgreedProtocol {
+    /// The caller speaks HTTP/1.1.
     Http1,
-    /// By a caller.
+    /// The caller speaks HTTP/2.
     Http2,
-    /// By an agent.
+    /// The tunnel protocol from an agent.
     Tunnel,
 }
 
-/// A connection after its handshake. It holds one of the listener's places until it is dropped.
+/// A connection after its handshake. It counts against the listener's limit until its permit is dropped.
 #[derive(Debug)]
-pub struct Accepted {
-    /// The connection, registered with the home on which it was handed over.
+pub struct AcceptedConnection {
+    /// The connection, registered with the runtime of `home`.
     pub stream: TlsStream<TcpStream>,
-    /// The other side's address.
+    /// The remote address of the connection.
     pub peer: SocketAddr,
-    /// The other side's certificate, leaf first, verified against the CA of its door; `None` if it showed none.
+    /// The client certificate, leaf first, verified against the CA of its TLS configuration; `None` if the
+    /// client sent none.
     pub peer_certificates: Option<Vec<CertificateDer<'static>>>,
-    /// What the connection is for.
-    pub spoken: Spoken,
-    /// Where it was handed over.
+    /// The protocol that the handshake has agreed on.
+    pub protocol: AgreedProtocol,
+    /// The home that serves the connection.
     pub home: Home,
-    /// The place among the connections that are counted; hold it as long as the connection.
-    pub place: Place,
+    /// The permit of this connection; hold it as long as the connection.
+    pub permit: ConnectionPermit,
 }
 
-/// A connection that came in by the agents' door, with a certificate of their CA. Only [`Accepted::entered`] makes one.
+/// A connection of an agent, with a certificate of the agents' CA. Only
+/// [`AcceptedConnection::into_peer_stream`] makes one.
 #[derive(Debug)]
 pub struct AgentStream {
-    /// The connection.
+    /// The TLS connection to the agent.
     stream: TlsStream<TcpStream>,
     peer: SocketAddr,
 }
 
-/// A connection that came in by the callers' door. Only [`Accepted::entered`] makes one.
+/// A connection of a caller. Only [`AcceptedConnection::into_peer_stream`] makes one.
 #[derive(Debug)]
 pub struct CallerStream {
     stream: TlsStream<TcpStream>,
@@ -121,50 +124,51 @@ pub struct CallerStream {
     is_http2: bool,
 }
 
-/// A connection, handed to the door by which it came and to no other: each takes its own kind.
+/// A connection, typed by its peer, so that callers and agents cannot be confused.
 #[derive(Debug)]
-pub enum Entered {
-    /// An agent's.
+pub enum PeerStream {
+    /// A connection of an agent.
     Agent(AgentStream),
-    /// A caller's.
+    /// A connection of a caller.
     Caller(CallerStream),
 }
 
-/// One of the places that [`Limits::connections_max`] gives. A limit lasts as long as what it limits.
+/// The permit of one connection among [`ListenerLimits::connections_max`]. The limit covers the connection
+/// until this is dropped.
 #[derive(Debug)]
 #[must_use = "the connection is no longer counted when this is dropped"]
-pub struct Place {
-    _place: OwnedSemaphorePermit,
-    /// Of one who showed no certificate.
-    _standing: Option<Standing>,
+pub struct ConnectionPermit {
+    _permit: OwnedSemaphorePermit,
+    /// The share of its source's limits, if the client sent no certificate.
+    _source: Option<SourceGuard>,
 }
 
-/// What a connection takes of its source, until it is dropped.
+/// The use that a connection makes of its source's limits, until this is dropped.
 #[derive(Debug)]
-struct Standing {
-    counts: Arc<Counts>,
-    knock: Option<Knock>,
+struct SourceGuard {
+    counters: Arc<Counters>,
+    admission: Option<SourceAdmission>,
 }
 
-impl Accepted {
-    /// The connection by the door through which it came, with its home and its place.
-    pub fn entered(self) -> (Entered, Home, Place) {
-        let Self { stream, peer, peer_certificates, spoken, home, place } = self;
-        let entered = match spoken {
-            Spoken::Tunnel => Entered::Agent(AgentStream { stream, peer }),
-            Spoken::Http1 | Spoken::Http2 => Entered::Caller(CallerStream {
+impl AcceptedConnection {
+    /// Splits the connection into its typed stream, its home and its permit.
+    pub fn into_peer_stream(self) -> (PeerStream, Home, ConnectionPermit) {
+        let Self { stream, peer, peer_certificates, protocol, home, permit } = self;
+        let entered = match protocol {
+            AgreedProtocol::Tunnel => PeerStream::Agent(AgentStream { stream, peer }),
+            AgreedProtocol::Http1 | AgreedProtocol::Http2 => PeerStream::Caller(CallerStream {
                 stream,
                 peer,
                 peer_certificates,
-                is_http2: spoken == Spoken::Http2,
+                is_http2: protocol == AgreedProtocol::Http2,
             }),
         };
-        (entered, home, place)
+        (entered, home, permit)
     }
 }
 
 impl AgentStream {
-    /// The connection, and the other side's address.
+    /// The connection and its remote address.
     #[must_use]
     pub fn into_parts(self) -> (TlsStream<TcpStream>, SocketAddr) {
         (self.stream, self.peer)
@@ -172,38 +176,38 @@ impl AgentStream {
 }
 
 impl CallerStream {
-    /// The other side's address.
+    /// The remote address of the connection.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The name that was asked for in the handshake.
+    /// The server name that the client asked for in the handshake.
     #[must_use]
     pub fn server_name(&self) -> Option<&str> {
         self.stream.get_ref().1.server_name()
     }
 
-    /// The other side's certificate, leaf first, verified against the callers' CA; `None` if it showed none.
+    /// The client certificate, leaf first, verified against the callers' CA; `None` if the client sent none.
     #[must_use]
     pub fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
         self.peer_certificates.as_deref()
     }
 
-    /// Whether HTTP/2 was agreed on.
+    /// Whether the handshake has agreed on HTTP/2.
     #[must_use]
     pub fn is_http2(&self) -> bool {
         self.is_http2
     }
 
-    /// The connection.
+    /// The TLS connection to the caller.
     #[must_use]
     pub fn into_stream(self) -> TlsStream<TcpStream> {
         self.stream
     }
 }
 
-impl Default for Limits {
+impl Default for ListenerLimits {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
@@ -215,69 +219,74 @@ impl Default for Limits {
 }
 
 impl Listener {
-    /// Listens on `address`, which stands at `key` in the configuration, for who may come to one of `doors`.
+    /// Listens on `address` with the TLS configurations `tls`. `key` is the configuration key of the address.
     ///
     /// # Errors
     ///
-    /// [`BindError`], in words for the person who wrote the address.
+    /// [`BindError`], whose message names the key and the address.
     pub fn bind(
         key: &'static str,
         address: SocketAddr,
-        doors: Doors,
-        limits: Limits,
+        tls: ListenerTls,
+        limits: ListenerLimits,
     ) -> Result<Self, BindError> {
         let (socket, address) = bind(address).map_err(|source| BindError::new(key, address, source))?;
-        Ok(Self { socket, address, doors, limits, counts: Arc::new(Counts::new(limits)) })
+        Ok(Self { socket, address, tls, limits, counters: Arc::new(Counters::new(limits)) })
     }
 
-    /// Where it listens, with the port that the system chose if 0 was asked for.
+    /// The bound address, with the port that the system chose if 0 was configured.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it counts, also while it runs.
+    /// The listener's counters, which can be read while it runs.
     #[must_use]
-    pub fn counts(&self) -> Arc<Counts> {
-        Arc::clone(&self.counts)
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
     }
 
-    /// Accepts until `scope` drains, then closes the socket. Each connection gets a task of its own on the next home;
-    /// there the handshake is done, and what `accepted` returns is driven to its end.
-    pub async fn run<F>(self, scope: Scope, accepted: impl Fn(Accepted) -> F + Clone + Send + Sync + 'static)
-    where
+    /// Accepts until `scope` drains, then closes the socket. Each connection gets a task on the next home.
+    /// That task does the handshake and drives the future that `accepted` returns.
+    pub async fn run<F>(
+        self,
+        scope: Scope,
+        accepted: impl Fn(AcceptedConnection) -> F + Clone + Send + Sync + 'static,
+    ) where
         F: Future<Output = ()> + Send,
     {
         let mut homes = scope.homes_in_turn();
         let mut draining = std::pin::pin!(scope.draining());
         let mut is_paused = false;
         loop {
-            // Both arms are cancel-safe: an accept takes nothing unless it is ready. Biased, so that a flood of
-            // connections does not hold a drain up.
-            let arrived = tokio::select! {
+            // Both arms are cancel-safe: an accept takes nothing unless it is ready. Biased, so that many
+            // new connections do not delay a drain.
+            let accepted_stream = tokio::select! {
                 biased;
                 () = &mut draining => return,
-                arrived = self.socket.accept() => arrived,
+                accepted_stream = self.socket.accept() => accepted_stream,
             };
-            match arrived {
+            match accepted_stream {
                 Ok((stream, peer)) => {
                     is_paused = false;
-                    let place = Arc::clone(&self.counts.connections).try_acquire_owned();
-                    let handshake = Arc::clone(&self.counts.handshakes).try_acquire_owned();
-                    // The newest is the one to go: those who are in are served.
-                    let (Ok(place), Ok(handshake)) = (place, handshake) else {
-                        Counts::one_more(&self.counts.turned_away);
+                    let permit = Arc::clone(&self.counters.connections).try_acquire_owned();
+                    let handshake = Arc::clone(&self.counters.handshakes).try_acquire_owned();
+                    // The newest connection is closed, and the existing ones are served.
+                    let (Ok(permit), Ok(handshake)) = (permit, handshake) else {
+                        Counters::increment(&self.counters.turned_away);
                         debug!(%peer, "too many connections or handshakes, closed a new one");
                         continue;
                     };
-                    let Some((standing, displaced)) = self.counts.knock(peer) else { continue };
+                    let Some((source, displaced)) = self.counters.admit_source(peer) else { continue };
                     let home = homes();
-                    let newcomer = Newcomer { stream, peer, place, standing, displaced, handshake };
-                    self.hand_over(&scope, home, newcomer, accepted.clone());
+                    let pending = PendingConnection { stream, peer, permit, source, displaced, handshake };
+                    self.hand_over(&scope, home, pending, accepted.clone());
                 }
-                Err(error) if concerns_one_connection(&error) => Counts::one_more(&self.counts.accept_failed),
+                Err(error) if concerns_one_connection(&error) => {
+                    Counters::increment(&self.counters.accept_failed)
+                }
                 Err(error) => {
-                    Counts::one_more(&self.counts.accept_failed);
+                    Counters::increment(&self.counters.accept_failed);
                     if !is_paused {
                         warn!(%error, "cannot accept connections for now, trying again");
                         is_paused = true;
@@ -285,50 +294,52 @@ impl Listener {
                     // Both arms are cancel-safe: neither holds anything.
                     tokio::select! {
                         () = &mut draining => return,
-                        () = sleep(PAUSE) => {}
+                        () = sleep(ACCEPT_PAUSE) => {}
                     }
                 }
             }
         }
     }
 
-    /// Shakes hands with `newcomer` on `home` and goes on there with what `accepted` makes of it.
+    /// Does the handshake of `pending` on `home`, and continues there with `accepted`.
     fn hand_over<F>(
         &self,
         scope: &Scope,
         home: Home,
-        newcomer: Newcomer,
-        accepted: impl Fn(Accepted) -> F + Send + 'static,
+        pending: PendingConnection,
+        accepted: impl Fn(AcceptedConnection) -> F + Send + 'static,
     ) where
         F: Future<Output = ()> + Send,
     {
-        let (doors, limits, counts) = (self.doors.clone(), self.limits, self.counts());
+        let (tls, limits, counters) = (self.tls.clone(), self.limits, self.counters());
         scope.spawn_on(home, async move {
-            let Newcomer { stream, peer, place, mut standing, displaced, handshake } = newcomer;
-            let must_prove = standing.must_prove();
-            let limit = if must_prove { limits.handshake.min(PROVING_TIME_MAX) } else { limits.handshake };
-            let shaken = handshake::shake(stream, &doors, limit);
+            let PendingConnection { stream, peer, permit, mut source, displaced, handshake } = pending;
+            let must_show_certificate = source.must_show_certificate();
+            let limit =
+                if must_show_certificate { limits.handshake.min(PROVING_TIME_MAX) } else { limits.handshake };
+            let done = handshake::accept(stream, &tls, limit);
             // Both arms are cancel-safe: a handshake that is dropped closes its connection.
-            let shaken = tokio::select! {
-                shaken = shaken => shaken,
-                _ = displaced, if must_prove => Err(HandshakeError::Displaced),
+            let done = tokio::select! {
+                done = done => done,
+                _ = displaced, if must_show_certificate => Err(HandshakeError::Displaced),
             };
             drop(handshake);
-            match shaken {
-                Ok(Shaken { peer_certificates: None, .. }) if must_prove => {
-                    Counts::one_more(&counts.source_limited);
+            match done {
+                Ok(CompletedHandshake { peer_certificates: None, .. }) if must_show_certificate => {
+                    Counters::increment(&counters.source_limited);
                     debug!(%peer, "too many connections of its source, closed one without a certificate");
                 }
-                Ok(Shaken { stream, peer_certificates, spoken }) => {
-                    Counts::one_more(&counts.accepted);
+                Ok(CompletedHandshake { stream, peer_certificates, protocol }) => {
+                    Counters::increment(&counters.accepted);
                     if peer_certificates.is_some() {
-                        standing.certified();
+                        source.certified();
                     }
-                    let place = Place { _place: place, _standing: Some(standing) };
-                    accepted(Accepted { stream, peer, peer_certificates, spoken, home, place }).await;
+                    let permit = ConnectionPermit { _permit: permit, _source: Some(source) };
+                    accepted(AcceptedConnection { stream, peer, peer_certificates, protocol, home, permit })
+                        .await;
                 }
                 Err(error) => {
-                    Counts::one_more(&counts.handshake_failed);
+                    Counters::increment(&counters.handshake_failed);
                     debug!(%peer, error = %daemon::chain(&error), "handshake failed");
                 }
             }
@@ -336,41 +347,42 @@ impl Listener {
     }
 }
 
-/// A connection before its handshake.
-struct Newcomer {
+/// An accepted connection before its handshake.
+struct PendingConnection {
     stream: TcpStream,
     peer: SocketAddr,
-    place: OwnedSemaphorePermit,
-    standing: Standing,
-    /// Resolves when another of its source takes its place, where it has to prove itself.
+    permit: OwnedSemaphorePermit,
+    source: SourceGuard,
+    /// Resolves when another connection of the same source takes its slot. Only connections that must show a
+    /// certificate wait for it.
     displaced: oneshot::Receiver<()>,
     handshake: OwnedSemaphorePermit,
 }
 
-impl Standing {
-    fn must_prove(&self) -> bool {
-        self.knock.is_some_and(Knock::must_prove)
+impl SourceGuard {
+    fn must_show_certificate(&self) -> bool {
+        self.admission.is_some_and(SourceAdmission::must_show_certificate)
     }
 
-    /// A certificate was shown: it takes nothing of its source any more.
+    /// Releases the use of the source's limits, because a certificate was shown.
     fn certified(&mut self) {
-        if let (Some(knock), Some(mut sources)) = (self.knock.take(), self.counts.sources()) {
-            sources.certified(knock, Instant::now());
+        if let (Some(admission), Some(mut sources)) = (self.admission.take(), self.counters.sources()) {
+            sources.certified(admission, Instant::now());
         }
     }
 }
 
-impl Drop for Standing {
+impl Drop for SourceGuard {
     fn drop(&mut self) {
-        if let (Some(knock), Some(mut sources)) = (self.knock.take(), self.counts.sources()) {
-            sources.left(knock);
+        if let (Some(admission), Some(mut sources)) = (self.admission.take(), self.counters.sources()) {
+            sources.released(admission);
         }
     }
 }
 
 fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A restarted server takes the port over at once, though old connections are still in TIME_WAIT.
+    // A restarted server can bind the port at once, although old connections are still in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     let socket = socket.listen(BACKLOG)?;
@@ -378,7 +390,7 @@ fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Whether the next accept may well succeed at once, `accept(2)`: the other side hung up while it waited.
+/// Whether the error concerns only one connection, so that the next accept may succeed (`accept(2)`).
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

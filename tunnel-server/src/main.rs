@@ -1,10 +1,10 @@
-//! The program `tunnel-server`.
+//! The program `tunnel-server`, which runs the cloud side.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use daemon::{Failure, Metrics, Outcome, Plan};
-use tunnel_server::app::{Bound, PRODUCT, changes};
+use tunnel_server::app::{BoundServer, PRODUCT, changes};
 use tunnel_server::config::{Config, Flags};
 
 /// Small requests allocate much, and the allocator of musl, which the images are built with, is slow.
@@ -27,7 +27,7 @@ fn run(flags: &Flags) -> Result<Outcome, Failure> {
     let metrics = Metrics::install(&PRODUCT)?;
     let plan = Plan { layout: config.layout, grace: config.drain_grace, aside: true };
     Ok(daemon::run(plan, |scope| async move {
-        let bound = Bound::bind(config, metrics, &scope).await?;
+        let bound = BoundServer::bind(config, metrics, &scope).await?;
         bound.run(scope).await
     }))
 }

@@ -1,8 +1,8 @@
-//! What the server counts, under names that begin with `tombolo_server_`. Every metric stands in `docs/metrics.md`.
+//! The server's metrics, whose names begin with `tombolo_server_`. `docs/metrics.md` lists every one of them.
 
 mod clusters;
 mod label_values;
-mod publishing;
+mod vip_services;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,232 +14,210 @@ use policy::action::Verb;
 use rustls_pki_types::CertificateDer;
 use transport::{GreetError, Tunnel, TunnelEnded};
 
-pub use clusters::{AWAY_TOLD_MAX, Census, Known};
+pub use clusters::{AWAY_REPORTED_MAX, ClusterConnectivity, ClusterGauges};
 pub(crate) use label_values::label_values;
-pub use publishing::{published, publishing_failed};
+pub use vip_services::{published, publishing_failed};
 
 const REFUSALS: &str = "tombolo_server_refusals_total";
 const TUNNELS_ENDED: &str = "tombolo_server_tunnels_ended_total";
-const GREETINGS_FAILED: &str = "tombolo_server_greetings_failed_total";
+const HANDSHAKES_FAILED: &str = "tombolo_server_tunnel_handshakes_failed_total";
 const KEYS_COPIED: &str = "tombolo_server_agent_keys_copied_total";
 const ENROLLMENTS: &str = "tombolo_server_enrollments_total";
-const EXCHANGES_ENDED: &str = "tombolo_server_exchanges_ended_total";
+const TERMINATIONS: &str = "tombolo_server_request_terminations_total";
 const LIMITED: &str = "tombolo_server_limited_total";
-const EXCHANGES_STALLED: &str = "tombolo_server_exchanges_stalled";
-const SET_ASIDE: &str = "tombolo_server_connections_set_aside_total";
+const SLOW_READERS: &str = "tombolo_server_slow_readers";
+const LOW_PRIORITY: &str = "tombolo_server_connections_low_priority_total";
 const READS_RETRIED: &str = "tombolo_server_reads_retried_total";
 const WATCHES_PARKED: &str = "tombolo_server_watches_parked";
 const WATCHES_RESUMED: &str = "tombolo_server_watches_resumed_total";
 const WATCHES_ENDED: &str = "tombolo_server_watches_ended_total";
 const POLICY_GENERATION: &str = "tombolo_server_policy_generation";
-const POLICY_TAKEN: &str = "tombolo_server_policy_reload_last_success_timestamp_seconds";
+const POLICY_LOADED_AT: &str = "tombolo_server_policy_reload_last_success_timestamp_seconds";
 const POLICY_FAILURES: &str = "tombolo_server_policy_reload_failures_total";
 const POLICY_CURRENT: &str = "tombolo_server_policy_reload_last_successful";
 const FILE_FAILURES: &str = "tombolo_server_file_reload_failures_total";
 const FILE_CURRENT: &str = "tombolo_server_file_reload_last_successful";
 const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
 
-/// The limits of callers and clusters, as values of the label `limit`.
-pub const LIMITS: [&str; 15] = [
-    "source_failures",
-    "caller_exchanges",
-    "caller_requests",
-    "caller_rate",
-    "caller_watches",
-    "caller_upgrades",
-    "egress_connections",
-    "passthrough_connections",
-    "passthrough_source",
-    "vip_connections",
-    "vip_source",
-    "cluster_watches",
-    "cluster_upgrades",
-    "cluster_queue",
-    "cluster_requests",
-];
+/// The value of the label `reason` for an exchange that was ended because its caller did not read.
+const SLOW_READER: &str = "slow_reader";
 
-/// A file beside the policy that is read again when it changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reread {
-    /// Of static tokens.
-    Tokens,
-    /// That agents are given.
-    TrustBundle,
-    /// The configuration, as far as it speaks of administrators.
-    Admins,
+label_values! {
+    /// A file, besides the policy, that the server reloads when it changes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ReloadedFile {
+        /// The file of static tokens.
+        Tokens = "tokens",
+        /// The trust bundle that is handed to agents.
+        TrustBundle = "trust_bundle",
+        /// The part of the configuration that lists administrators.
+        Admins = "admins",
+    }
 }
 
-/// Why a read was sent again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retried {
-    /// Its tunnel ended.
-    Lost,
-    /// Its tunnel was silent, and another one was not.
-    Silent,
+label_values! {
+    /// The reason why a read was sent a second time.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RetryReason {
+        /// The tunnel of the first attempt ended.
+        Lost = "lost",
+        /// The tunnel of the first attempt was silent, and another tunnel was not.
+        Silent = "silent",
+    }
 }
 
-/// Why a watch whose tunnel was lost was not begun again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatchEnded {
-    /// No point was known yet from which nothing is missed.
-    NoSafePoint,
-    /// Its query did not say where it begins.
-    UnclearQuery,
-    /// An event had been larger than may be held.
-    EventTooLarge,
-    /// All events that were held had been larger than they may be.
-    NoRoom,
-    /// Something had come that is no event.
-    NotAnEvent,
-    /// Events had come that were not in the order of their versions.
-    Unordered,
-    /// The API server had ended it with an error.
-    ErrorEvent,
-    /// The cluster did not come back in time.
-    Away,
-    /// No place was left to wait in.
-    NoPlace,
-    /// Its caller may no longer.
-    NotAllowed,
-    /// The API server answered with something else than a watch, that its past is gone, for example.
-    Answered,
-    /// The agent, or this server, refused it.
-    Refused,
-    /// The time that its caller gave it had passed.
-    TimedOut,
-    /// This server stops.
-    Stopping,
+label_values! {
+    /// The reason why a watch that lost its tunnel was not resumed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum WatchEnded {
+        /// No point was known yet from which the watch could resume without missing an event.
+        NoSafePoint = "no_safe_point",
+        /// The watch's query does not define where it starts.
+        UnclearQuery = "unclear_query",
+        /// An event was larger than the server may buffer for one watch.
+        EventTooLarge = "event_too_large",
+        /// The buffered events of all watches together were larger than the server allows.
+        NoRoom = "no_room",
+        /// The response contained something that is not a watch event.
+        NotAnEvent = "not_an_event",
+        /// The events did not arrive in the order of their resource versions.
+        Unordered = "unordered",
+        /// The API server had ended the watch with an ERROR event.
+        ErrorEvent = "error_event",
+        /// The cluster did not come back in time.
+        Away = "away",
+        /// The wait queue of the cluster was full.
+        NoSlot = "no_slot",
+        /// The caller is no longer allowed to watch this.
+        NotAllowed = "not_allowed",
+        /// The API server answered with something other than a watch, for example 410 Gone.
+        Answered = "answered",
+        /// The agent, or this server, refused the resumed watch.
+        Refused = "refused",
+        /// The timeout in the caller's query had passed.
+        TimedOut = "timed_out",
+        /// This server is stopping now.
+        Stopping = "stopping",
+    }
 }
 
-/// A watch whose tunnel was lost and that waits for another, until it is dropped.
+label_values! {
+    /// The outcome of a request for an agent's certificate.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum EnrollmentOutcome {
+        /// A certificate was issued for a token.
+        Enrolled = "enrolled",
+        /// A certificate was issued for the ServiceAccount of a further pod.
+        Attested = "attested",
+        /// A certificate was issued for the proof of an earlier one.
+        Renewed = "renewed",
+        /// The request was refused for another reason than a limit.
+        Refused = "refused",
+        /// The request was refused because of too many failures or too many certificates.
+        Limited = "limited",
+    }
+}
+
+label_values! {
+    /// The reason why a tunnel ended, as a label.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum TunnelEndReason {
+        Drained = "drained",
+        ClosedByAgent = "closed_by_agent",
+        Lost = "lost",
+        Restarted = "restarted",
+        Violation = "violation",
+        Carrier = "carrier",
+    }
+}
+
+label_values! {
+    /// The reason why an agent's connection did not become a tunnel, as a label.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum HandshakeFailure {
+        TooSlow = "too_slow",
+        Handshake = "handshake",
+        Greeting = "greeting",
+        Refused = "refused",
+        Full = "full",
+    }
+}
+
+/// Counts a watch as parked until this guard is dropped: its tunnel was lost, and it waits for another.
 #[derive(Debug)]
 #[must_use = "the watch no longer counts as parked when this is dropped"]
 pub struct ParkedWatch(());
 
-/// Tells the exporter what each counter means, and sets it to zero for every reason, because a rate needs two values.
-/// Called once, after the recorder was installed.
+/// Describes each counter to the exporter and sets it to zero for every label value, because a rate needs two samples.
+/// Called once, after the exporter was installed.
 pub fn describe() {
     describe_counter!(TUNNELS_ENDED, "Tunnels that ended, by reason.");
-    for reason in ["drained", "closed_by_agent", "lost", "restarted", "violation", "carrier"] {
-        counter!(TUNNELS_ENDED, "reason" => reason).increment(0);
+    for reason in TunnelEndReason::ALL {
+        counter!(TUNNELS_ENDED, "reason" => reason.as_str()).increment(0);
     }
-    describe_counter!(GREETINGS_FAILED, "Connections of agents that came to no tunnel, by reason.");
-    for reason in ["too_slow", "handshake", "greeting", "refused", "full"] {
-        counter!(GREETINGS_FAILED, "reason" => reason).increment(0);
+    describe_counter!(HANDSHAKES_FAILED, "Connections of agents that did not become a tunnel, by reason.");
+    for reason in HandshakeFailure::ALL {
+        counter!(HANDSHAKES_FAILED, "reason" => reason.as_str()).increment(0);
     }
     describe_counter!(
         KEYS_COPIED,
-        "Agents turned away because another process uses the same certificate and answers."
+        "Agents that were disconnected because another live process uses the same certificate."
     );
     counter!(KEYS_COPIED).increment(0);
-    let help = "Requests for agents' certificates by outcome: enrolled, attested, renewed, refused, or limited for too many failures or too many certificates.";
+    let help = "Requests for agents' certificates, by outcome: enrolled, attested, renewed, refused, or limited (too many \
+                failures or too many certificates).";
     describe_counter!(ENROLLMENTS, help);
-    for outcome in ["enrolled", "attested", "renewed", "refused", "limited"] {
-        counter!(ENROLLMENTS, "outcome" => outcome).increment(0);
+    for outcome in EnrollmentOutcome::ALL {
+        counter!(ENROLLMENTS, "outcome" => outcome.as_str()).increment(0);
     }
-    describe_counter!(EXCHANGES_ENDED, "Exchanges that this server ended before their time, by reason.");
-    counter!(EXCHANGES_ENDED, "reason" => "stalled").increment(0);
-    describe_counter!(LIMITED, "Requests that did not begin because a limit was reached, by limit.");
-    for limit in LIMITS {
-        counter!(LIMITED, "limit" => limit).increment(0);
-    }
+    describe_counter!(TERMINATIONS, "Requests that this server ended before they were complete, by reason.");
+    counter!(TERMINATIONS, "reason" => SLOW_READER).increment(0);
+    describe_counter!(LIMITED, "Requests that were refused because a limit was reached, by limit.");
     describe_counter!(
-        SET_ASIDE,
-        "Connections over which logins went on failing, and that are served with what others leave of the processor."
+        LOW_PRIORITY,
+        "Connections that were moved to the low-priority runtime because logins kept failing over them."
     );
-    counter!(SET_ASIDE).increment(0);
-    describe_gauge!(EXCHANGES_STALLED, "Exchanges that are borne although their callers do not read.");
-    exchanges_stalled(0);
+    counter!(LOW_PRIORITY).increment(0);
+    describe_gauge!(
+        SLOW_READERS,
+        "Requests whose callers do not read their response and that are still kept open."
+    );
+    slow_readers(0);
     describe_counter!(
         READS_RETRIED,
-        "Times a read was sent again over another tunnel, by what became of the one before."
+        "Reads that were sent a second time over another tunnel, by what happened to the first tunnel."
     );
-    for why in [Retried::Lost, Retried::Silent] {
-        counter!(READS_RETRIED, "reason" => why.as_str()).increment(0);
+    for reason in RetryReason::ALL {
+        counter!(READS_RETRIED, "reason" => reason.as_str()).increment(0);
     }
-    describe_gauge!(WATCHES_PARKED, "Watches whose tunnels were lost and that wait for another.");
+    describe_gauge!(WATCHES_PARKED, "Watches that lost their tunnel and wait for another one.");
     gauge!(WATCHES_PARKED).set(0.0);
-    describe_counter!(WATCHES_RESUMED, "Watches whose tunnels were lost and that went on over another.");
+    describe_counter!(WATCHES_RESUMED, "Watches that lost their tunnel and were resumed over another one.");
     counter!(WATCHES_RESUMED).increment(0);
-    describe_counter!(WATCHES_ENDED, "Watches that ended because their tunnels were lost, by reason.");
-    for why in WatchEnded::ALL {
-        counter!(WATCHES_ENDED, "reason" => why.as_str()).increment(0);
+    describe_counter!(WATCHES_ENDED, "Watches that lost their tunnel and could not be resumed, by reason.");
+    for reason in WatchEnded::ALL {
+        counter!(WATCHES_ENDED, "reason" => reason.as_str()).increment(0);
     }
     describe_gauge!(
         POLICY_GENERATION,
-        "Which policy is in force; each that takes another's place counts one more."
+        "The number of the policy in force; each reload of the policy adds one."
     );
-    describe_gauge!(POLICY_TAKEN, "When the policy in force was read, in seconds since 1970.");
-    describe_counter!(POLICY_FAILURES, "Times that the policy's file had changed and was not taken.");
+    describe_gauge!(POLICY_LOADED_AT, "When the policy in force was loaded, in seconds since 1970.");
+    describe_counter!(
+        POLICY_FAILURES,
+        "Changes of the policy file that were not taken because they are unreadable or invalid."
+    );
     counter!(POLICY_FAILURES).increment(0);
     describe_gauge!(
         POLICY_CURRENT,
-        "1 if the policy in force is what the file says, 0 if the file was not taken."
+        "1 if the policy in force is the content of its file, 0 if the last change was not taken."
     );
-    publishing::describe();
-    describe_gauge!(EXPIRY, "When a certificate of this server's ends, in seconds since 1970, by its use.");
-}
-
-impl Reread {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Tokens => "tokens",
-            Self::TrustBundle => "trust_bundle",
-            Self::Admins => "admins",
-        }
-    }
-}
-
-impl Retried {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Lost => "lost",
-            Self::Silent => "silent",
-        }
-    }
-}
-
-impl WatchEnded {
-    /// All of them.
-    const ALL: [Self; 14] = [
-        Self::NoSafePoint,
-        Self::UnclearQuery,
-        Self::EventTooLarge,
-        Self::NoRoom,
-        Self::NotAnEvent,
-        Self::Unordered,
-        Self::ErrorEvent,
-        Self::Away,
-        Self::NoPlace,
-        Self::NotAllowed,
-        Self::Answered,
-        Self::Refused,
-        Self::TimedOut,
-        Self::Stopping,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::NoSafePoint => "no_safe_point",
-            Self::UnclearQuery => "unclear_query",
-            Self::EventTooLarge => "event_too_large",
-            Self::NoRoom => "no_room",
-            Self::NotAnEvent => "not_an_event",
-            Self::Unordered => "unordered",
-            Self::ErrorEvent => "error_event",
-            Self::Away => "away",
-            Self::NoPlace => "no_place",
-            Self::NotAllowed => "not_allowed",
-            Self::Answered => "answered",
-            Self::Refused => "refused",
-            Self::TimedOut => "timed_out",
-            Self::Stopping => "stopping",
-        }
-    }
+    vip_services::describe();
+    describe_gauge!(EXPIRY, "When a certificate of this server expires, in seconds since 1970, by its use.");
 }
 
 impl ParkedWatch {
-    /// One more.
+    /// Counts one more parked watch.
     pub fn begin() -> Self {
         gauge!(WATCHES_PARKED).increment(1.0);
         Self(())
@@ -252,7 +230,7 @@ impl Drop for ParkedWatch {
     }
 }
 
-/// Tells what refusals are, and sets every reason to zero.
+/// Describes the counter of refusals, and sets it to zero for each of these reasons.
 pub fn describe_refusals(reasons: &[&'static str]) {
     describe_counter!(
         REFUSALS,
@@ -264,18 +242,23 @@ pub fn describe_refusals(reasons: &[&'static str]) {
 /// Sets the counter of exchanges that are ended early to zero for each of these reasons.
 pub fn describe_terminations(reasons: impl IntoIterator<Item = &'static str>) {
     for reason in reasons {
-        counter!(EXCHANGES_ENDED, "reason" => reason).increment(0);
+        counter!(TERMINATIONS, "reason" => reason).increment(0);
     }
 }
 
-/// Requests of callers, by verb.
-pub fn exchanges() -> Exchanges {
-    // Every value but `unknown`. What runs long, `watch` and `connect`, has a value of its own.
+/// Sets the counter of requests that a limit stopped to zero for each of these limits.
+pub fn describe_limits(limits: &[&'static str]) {
+    limits.iter().for_each(|limit| counter!(LIMITED, "limit" => *limit).increment(0));
+}
+
+/// The metrics of callers' requests, by verb.
+pub fn requests() -> Exchanges {
+    // Every value but `unknown`. The long-running verbs, `watch` and `connect`, have values of their own.
     let verbs: Vec<&str> = Verb::ALL.map(Verb::as_str).into_iter().chain(["dial"]).collect();
     Exchanges::new("tombolo_server", "verb", &verbs)
 }
 
-/// Tunnels, by cluster.
+/// The metrics of tunnels, by cluster.
 pub fn links() -> Links {
     Links::new("tombolo_server_cluster", "cluster")
 }
@@ -285,13 +268,13 @@ pub fn refused(reason: &'static str) {
     counter!(REFUSALS, "reason" => reason).increment(1);
 }
 
-/// Notes when the first of these certificates ends. One that cannot be read is left out.
+/// Records when the first of these certificates expires. A certificate that cannot be parsed is left out.
 pub fn certificates(used_for: &'static str, certificates: &[CertificateDer<'_>]) {
     expiry::note(EXPIRY, used_for, certificates);
 }
 
-/// What a tunnel has carried and lost.
-pub fn figures(tunnel: &Tunnel) -> Figures {
+/// The traffic and loss figures of a tunnel.
+pub fn link_figures(tunnel: &Tunnel) -> Figures {
     let link = tunnel.link();
     Figures {
         round_trip: link.round_trip,
@@ -305,109 +288,115 @@ pub fn figures(tunnel: &Tunnel) -> Figures {
     }
 }
 
-/// Counts a tunnel's end.
+/// Counts the end of a tunnel.
 pub fn tunnel_ended(ended: &TunnelEnded) {
     let reason = match ended {
-        TunnelEnded::Drained => "drained",
-        TunnelEnded::ClosedByPeer(_) => "closed_by_agent",
-        TunnelEnded::Lost => "lost",
-        TunnelEnded::Restarted => "restarted",
-        TunnelEnded::Violation(_) | TunnelEnded::Frame(_) => "violation",
-        TunnelEnded::Carrier(_) => "carrier",
+        TunnelEnded::Drained => TunnelEndReason::Drained,
+        TunnelEnded::ClosedByPeer(_) => TunnelEndReason::ClosedByAgent,
+        TunnelEnded::Lost => TunnelEndReason::Lost,
+        TunnelEnded::Restarted => TunnelEndReason::Restarted,
+        TunnelEnded::Violation(_) | TunnelEnded::Frame(_) => TunnelEndReason::Violation,
+        TunnelEnded::Carrier(_) => TunnelEndReason::Carrier,
     };
-    counter!(TUNNELS_ENDED, "reason" => reason).increment(1);
+    counter!(TUNNELS_ENDED, "reason" => reason.as_str()).increment(1);
 }
 
-/// Counts a connection that came to no tunnel.
-pub fn greeting_failed(error: &GreetError) {
+/// Counts an agent's connection that did not become a tunnel.
+pub fn handshake_failed(error: &GreetError) {
     let reason = match error {
-        GreetError::TooSlow => "too_slow",
-        GreetError::Handshake(_) => "handshake",
-        GreetError::NotAHello | GreetError::Broke(_) => "greeting",
-        GreetError::Refused(_) => "refused",
+        GreetError::TooSlow => HandshakeFailure::TooSlow,
+        GreetError::Handshake(_) => HandshakeFailure::Handshake,
+        GreetError::NotAHello | GreetError::Broke(_) => HandshakeFailure::Greeting,
+        GreetError::Refused(_) => HandshakeFailure::Refused,
     };
-    counter!(GREETINGS_FAILED, "reason" => reason).increment(1);
+    counter!(HANDSHAKES_FAILED, "reason" => reason.as_str()).increment(1);
 }
 
-/// Counts a greeted tunnel for which the registry has no place.
-pub fn tunnel_without_place() {
-    counter!(GREETINGS_FAILED, "reason" => "full").increment(1);
+/// Counts a greeted tunnel that the registry did not accept.
+pub fn tunnel_over_limit() {
+    counter!(HANDSHAKES_FAILED, "reason" => HandshakeFailure::Full.as_str()).increment(1);
 }
 
-/// Counts an agent that was turned away because another process uses its certificate.
+/// Counts an agent that was disconnected because another process uses its certificate.
 pub fn key_copied() {
     counter!(KEYS_COPIED).increment(1);
 }
 
 /// Counts a request for an agent's certificate.
-pub fn enrolled(outcome: &'static str) {
-    counter!(ENROLLMENTS, "outcome" => outcome).increment(1);
+pub fn enrollment(outcome: EnrollmentOutcome) {
+    counter!(ENROLLMENTS, "outcome" => outcome.as_str()).increment(1);
 }
 
 /// Counts an exchange that this server ended because its caller did not read.
-pub fn exchange_stalled_out() {
-    counter!(EXCHANGES_ENDED, "reason" => "stalled").increment(1);
+pub fn slow_reader_terminated() {
+    counter!(TERMINATIONS, "reason" => SLOW_READER).increment(1);
 }
 
-/// Counts an exchange that this server ended because it may not go on.
-pub fn exchange_ended(reason: &'static str) {
-    counter!(EXCHANGES_ENDED, "reason" => reason).increment(1);
+/// Counts an exchange that this server ended because it is no longer allowed.
+pub fn request_terminated(reason: &'static str) {
+    counter!(TERMINATIONS, "reason" => reason).increment(1);
 }
 
-/// Counts a request that did not begin because of a limit, which is one of [`LIMITS`].
+/// Counts a request that a limit stopped. `limit` is one of `LimitExceeded::NAMES`.
 pub fn limited(limit: &'static str) {
     counter!(LIMITED, "limit" => limit).increment(1);
 }
 
-/// Counts a connection that is served aside from now on.
-pub fn set_aside() {
-    counter!(SET_ASIDE).increment(1);
+/// Counts a connection that the low-priority runtime serves from now on.
+pub fn low_priority() {
+    counter!(LOW_PRIORITY).increment(1);
 }
 
-/// Counts that a read is sent again.
-pub fn read_retried(why: Retried) {
-    counter!(READS_RETRIED, "reason" => why.as_str()).increment(1);
+/// Counts a read that is sent a second time.
+pub fn read_retried(reason: RetryReason) {
+    counter!(READS_RETRIED, "reason" => reason.as_str()).increment(1);
 }
 
-/// Counts a watch that goes on over another tunnel.
+/// Counts a watch that was resumed over another tunnel.
 pub fn watch_resumed() {
     counter!(WATCHES_RESUMED).increment(1);
 }
 
 /// Counts a watch that ended with its tunnel.
-pub fn watch_ended(why: WatchEnded) {
-    counter!(WATCHES_ENDED, "reason" => why.as_str()).increment(1);
+pub fn watch_ended(reason: WatchEnded) {
+    counter!(WATCHES_ENDED, "reason" => reason.as_str()).increment(1);
 }
 
-/// Notes which policy is in force, from when.
+/// Records which policy is in force, and since when.
 pub fn policy_in_force(generation: u64, at: SystemTime) {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     gauge!(POLICY_GENERATION).set(f64::from(u32::try_from(generation).unwrap_or(u32::MAX)));
-    gauge!(POLICY_TAKEN).set(since.as_secs_f64());
+    gauge!(POLICY_LOADED_AT).set(since.as_secs_f64());
     gauge!(POLICY_CURRENT).set(1.0);
 }
 
-/// Counts a change of the policy's file that was not taken.
+/// Counts a change of the policy file that was not taken.
 pub fn policy_refused() {
     counter!(POLICY_FAILURES).increment(1);
     gauge!(POLICY_CURRENT).set(0.0);
 }
 
-/// Tells of a file that was read at the start.
-pub fn describe_file(file: Reread) {
-    describe_counter!(FILE_FAILURES, "Times that a file had changed and was not taken.");
+/// Describes the metrics of a file that was read at the start and is reloaded.
+pub fn describe_file(file: ReloadedFile) {
+    describe_counter!(
+        FILE_FAILURES,
+        "Changes of a file that were not taken because they are unreadable or invalid."
+    );
     counter!(FILE_FAILURES, "file" => file.as_str()).increment(0);
-    describe_gauge!(FILE_CURRENT, "Whether a file is in force as it stands there now.");
+    describe_gauge!(
+        FILE_CURRENT,
+        "1 if the content of a file is in force, 0 if its last change was not taken."
+    );
     gauge!(FILE_CURRENT, "file" => file.as_str()).set(1.0);
 }
 
-/// Notes that a file had changed, and whether it was taken.
-pub fn file_read(file: Reread, is_taken: bool) {
+/// Records that a file has changed, and whether the change was taken.
+pub fn file_read(file: ReloadedFile, is_taken: bool) {
     counter!(FILE_FAILURES, "file" => file.as_str()).increment(u64::from(!is_taken));
     gauge!(FILE_CURRENT, "file" => file.as_str()).set(if is_taken { 1.0 } else { 0.0 });
 }
 
-/// Notes how many exchanges wait for callers who do not read.
-pub fn exchanges_stalled(count: usize) {
-    gauge!(EXCHANGES_STALLED).set(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+/// Records how many exchanges wait for callers who do not read.
+pub fn slow_readers(count: usize) {
+    gauge!(SLOW_READERS).set(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
 }

@@ -1,9 +1,9 @@
-//! The door at which TLS passes through untouched, to the API server that its server name says.
+//! Passes TLS through untouched, to the API server that the ClientHello's server name selects.
 //!
-//! What somebody proves is proved inside TLS, to the API server. Here it is only known from where they come: so whoever comes is
-//! one principal, the way in itself, and only networks that are named may come at all.
+//! The caller authenticates to the API server inside TLS. This server knows only the source address. All
+//! callers are therefore one principal, the entry point itself, and only configured networks may connect.
 
-mod hello;
+mod client_hello;
 mod refusal;
 
 use std::collections::BTreeMap;
@@ -19,117 +19,128 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::config::{self, Site};
-use crate::dialing::Dials;
-use crate::dialing::by_place::{self, ByPlace, Newcomer};
-use crate::dialing::whole::Whole;
+use crate::dialing::Dialer;
+use crate::dialing::by_source::{self, AdmittedConnection, BoundEntryPoint};
+use crate::dialing::reset_on_drop::ResetOnDrop;
+use crate::limits::{LimitExceeded, LimitUsage};
 use crate::metrics;
-use crate::shares::{Limit, Use};
-use hello::Hello;
+use client_hello::BufferedHello;
 
-pub use refusal::{Alert, Refusal};
+pub use refusal::{PassthroughRefusal, TlsAlert};
 
-/// A whole ClientHello arrives within this time.
+/// The longest wait for a complete ClientHello.
 const HELLO_MAX: Duration = Duration::from_secs(10);
 
-/// A bound port at which nobody is answered yet.
-pub struct Passthrough {
+/// A bound port that does not accept yet.
+pub struct PassthroughListener {
     listener: TcpListener,
     address: SocketAddr,
-    way: ByPlace,
+    entry_point: BoundEntryPoint,
     servers: BTreeMap<String, Site>,
 }
 
-/// What connections have in common.
-struct Door {
-    way: ByPlace,
+/// The state that all connections share.
+struct PassthroughService {
+    entry_point: BoundEntryPoint,
     servers: BTreeMap<String, Site>,
-    dials: Dials,
+    dialer: Dialer,
     scope: Scope,
 }
 
-impl Passthrough {
-    /// Takes the port.
+impl PassthroughListener {
+    /// Binds the configured port of the passthrough.
     ///
     /// # Errors
-    /// [`Failure`]: it is taken.
+    /// [`Failure`] if the port is taken.
     pub async fn bind(config: config::Passthrough) -> Result<Self, Failure> {
-        let config::Passthrough { way, listen, servers } = config;
+        let config::Passthrough { way: entry_point, listen, servers } = config;
         let listener = listen::tcp("passthrough.listen", listen).await?;
         let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
-        metrics::describe_refusals(&Refusal::CAUSES);
-        let limits: [fn(usize) -> Limit; 2] = [Limit::PassthroughConnections, Limit::PassthroughSource];
-        Ok(Self { listener, address, way: ByPlace::new(way, "passthrough", limits), servers })
+        metrics::describe_refusals(PassthroughRefusal::CAUSES);
+        let limits: [fn(usize) -> LimitExceeded; 2] =
+            [LimitExceeded::PassthroughConnections, LimitExceeded::PassthroughSource];
+        Ok(Self {
+            listener,
+            address,
+            entry_point: BoundEntryPoint::new(entry_point, "passthrough", limits),
+            servers,
+        })
     }
 
-    /// Where it is.
+    /// The address that is bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How much of its limits is used, also while it runs.
-    pub fn uses(&self) -> impl Fn() -> [Use; 2] + Send + Sync + 'static {
-        self.way.uses()
+    /// Reports the use of the entry point's limits, also while it runs.
+    pub fn usage(&self) -> impl Fn() -> [LimitUsage; 2] + Send + Sync + 'static {
+        self.entry_point.usage()
     }
 
-    /// Serves whoever may come, until the drain. What is connected then goes on.
-    pub async fn run(self, dials: Dials, scope: Scope) {
-        let Self { listener, way, servers, .. } = self;
-        let door = Arc::new(Door { way, servers, dials, scope: scope.clone() });
-        let begin = |came| {
-            let (newcomer, ()) = by_place::let_in(&door.dials, came, [(&door.way, ())])?;
-            Some(Arc::clone(&door).serve(newcomer))
+    /// Serves connections until the drain. Connections that are open then continue.
+    pub async fn run(self, dialer: Dialer, scope: Scope) {
+        let Self { listener, entry_point, servers, .. } = self;
+        let service = Arc::new(PassthroughService { entry_point, servers, dialer, scope: scope.clone() });
+        let begin = |accepted| {
+            let (admitted, ()) =
+                by_source::check_source(&service.dialer, accepted, [(&service.entry_point, ())])?;
+            Some(Arc::clone(&service).serve(admitted))
         };
-        let refused = |error| warn!(%error, "cannot accept a connection whose TLS is to pass through");
-        by_place::accept(&listener, &scope, begin, refused).await;
+        let refused = |error| warn!(%error, "cannot accept a connection for TLS passthrough");
+        by_source::accept(&listener, &scope, begin, refused).await;
     }
 }
 
-impl Door {
-    async fn serve(self: Arc<Self>, newcomer: Newcomer) {
-        let Some(Newcomer { mut stream, from, place, condition }) = newcomer.here() else { return };
-        // Both arms are cancel-safe: nothing is done yet for whoever is let go.
-        let heard = tokio::select! {
-            heard = timeout(HELLO_MAX, hello::read(&mut stream)) => heard,
+impl PassthroughService {
+    async fn serve(self: Arc<Self>, admitted: AdmittedConnection) {
+        let Some(AdmittedConnection { mut stream, from, slot, condition }) =
+            admitted.move_to_current_runtime()
+        else {
+            return;
+        };
+        // Both arms are cancel-safe: no work has begun for this connection.
+        let hello = tokio::select! {
+            hello = timeout(HELLO_MAX, client_hello::read(&mut stream)) => hello,
             () = self.scope.draining() => return,
         };
-        let heard = match heard {
+        let hello = match hello {
             Ok(Ok(hello)) => Ok(hello),
-            Ok(Err(fault)) => Err(fault.into()),
-            Err(_) => Err(Refusal::Silent),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(PassthroughRefusal::Silent),
         };
-        let site = heard.and_then(|hello| Ok((self.site_of(&hello)?, hello.bytes)));
+        let site = hello.and_then(|hello| Ok((self.target_of(&hello)?, hello.bytes)));
         let served = match site {
-            // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped.
+            // Both arms are cancel-safe: if the client has gone, the dial is dropped.
             Ok((site, bytes)) => tokio::select! {
-                served = self.way.connect(&self.dials, site, (from, condition)) => served.map(|connected| (connected, bytes)).map_err(Refusal::from),
+                served = self.entry_point.connect(&self.dialer, site, (from, condition)) => served.map(|connected| (connected, bytes)).map_err(PassthroughRefusal::from),
                 () = gone(&stream) => return,
             },
             Err(refusal) => {
-                by_place::count_stranger(&self.dials, from, refusal.cause(), &refusal);
+                by_source::count_unauthenticated(&self.dialer, from, refusal.cause(), &refusal);
                 Err(refusal)
             }
         };
         match served {
-            Ok(((connected, held), bytes)) => {
-                let stream = Whole::behind(Bytes::from(bytes), stream);
-                connected.join(async { Ok::<_, std::io::Error>(stream) }, (held, place));
+            Ok(((connected, guards), bytes)) => {
+                let stream = ResetOnDrop::with_prefix(Bytes::from(bytes), stream);
+                connected.relay(async { Ok::<_, std::io::Error>(stream) }, (guards, slot));
             }
-            Err(refusal) => tell(&mut stream, &refusal).await,
+            Err(refusal) => send_alert(&mut stream, &refusal).await,
         }
     }
 
-    fn site_of(&self, hello: &Hello) -> Result<&Site, Refusal> {
-        let name = hello.server_name.as_deref().ok_or(Refusal::NoName)?;
-        self.servers.get(name).ok_or(Refusal::UnknownName)
+    fn target_of(&self, hello: &BufferedHello) -> Result<&Site, PassthroughRefusal> {
+        let name = hello.server_name.as_deref().ok_or(PassthroughRefusal::NoName)?;
+        self.servers.get(name).ok_or(PassthroughRefusal::UnknownName)
     }
 }
 
-/// Says why in TLS, where there is somebody who speaks it.
-async fn tell(stream: &mut TcpStream, refusal: &Refusal) {
+/// Sends the alert of a refusal, unless the client does not speak TLS.
+async fn send_alert(stream: &mut TcpStream, refusal: &PassthroughRefusal) {
     if let Some(alert) = refusal.alert() {
-        // Who has gone needs no answer.
-        let told = stream.write_all(&alert.record()).await;
-        drop(told.and(stream.shutdown().await));
+        // A client that has gone needs no answer.
+        let sent = stream.write_all(&alert.record()).await;
+        drop(sent.and(stream.shutdown().await));
     }
 }

@@ -1,7 +1,8 @@
-//! The door for callers without a certificate, who have a dial token: they are connected to targets, and nothing else.
+//! The proxy for callers with a dial token and no certificate. It connects them to targets and does nothing
+//! else.
 //!
-//! Two ways in, HTTP CONNECT by TLS and SOCKS5, differ in how they ask and how they are answered. Who asks, for which cluster
-//! and whether they may is decided here, for both.
+//! HTTP CONNECT over TLS and SOCKS5 differ only in how a caller asks and is answered. Authentication, cluster
+//! and permission are decided here, for both.
 
 mod connect;
 mod refusal;
@@ -17,133 +18,135 @@ use daemon::metrics::exchanges::{Active, Exchanges};
 use policy::Target;
 use tracing::debug;
 
-use crate::dialing::asking::{self, Asking};
-use crate::dialing::{Connected, Dials, Within};
+use crate::authz::{Dial, Permit};
+use crate::dialing::admit::{self, DialRequest};
+use crate::dialing::{Dialer, TargetScope, TargetStream};
 use crate::directory::{DialBearer, DialToken, DialTokenEntry, Directory};
-use crate::exchanges::RunningExchange;
+use crate::exchanges::Live;
 use crate::identity::{Caller, Credential};
-use crate::listener::failures::Failures;
+use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard};
+use crate::listener::failed_attempts::FailedAttempts;
 use crate::metrics;
-use crate::permit::{Dial, Permit};
-use crate::shares::{Kind, Limit, Share};
 
 pub use connect::LIMITS;
-pub use refusal::Refusal;
-pub use socks::Socks;
+pub use refusal::ProxyRefusal;
+pub use socks::SocksListener;
 
-/// The door. Clones are the same one.
+/// The proxy for dial tokens. Clones share one proxy.
 #[derive(Clone)]
-pub struct Proxy(Arc<Inner>);
+pub struct DialProxy(Arc<SharedProxy>);
 
-struct Inner {
+struct SharedProxy {
     directory: Directory,
-    dials: Dials,
-    failures: Failures,
+    dialer: Dialer,
+    failures: FailedAttempts,
     failures_max: u32,
     exchanges: Exchanges,
     scope: Scope,
 }
 
-/// What somebody wants, as they say it.
-struct Asked<'a> {
-    /// The way in, as the audit log calls it.
+/// A request to the proxy, as the caller wrote it.
+struct ProxyRequest<'a> {
+    /// The name of the entry point in the audit log.
     listener: &'static str,
     from: SocketAddr,
     user: &'a str,
     token: &'a str,
-    /// `HOST:PORT`.
+    /// The target as `HOST:PORT`, not yet parsed.
     target: &'a str,
 }
 
-/// A target that somebody is connected to, with what that takes of limits.
-struct Served {
-    connected: Connected,
-    held: (Share, Active),
+/// A connected target, and the guards of the limits that it uses.
+struct ServedConnection {
+    connected: TargetStream,
+    guards: (LimitGuard, Active),
 }
 
-impl Proxy {
-    /// A door for owners of `directory`'s dial tokens.
+impl DialProxy {
+    /// Creates a proxy for the owners of `directory`'s dial tokens.
     #[must_use]
-    pub fn new(directory: Directory, dials: Dials, scope: Scope) -> Self {
-        let failures_max = dials.shares().limits().source.failed_logins;
-        let failures = Failures::new(failures_max);
-        let exchanges = metrics::exchanges();
-        Self(Arc::new(Inner { directory, dials, failures, failures_max, exchanges, scope }))
+    pub fn new(directory: Directory, dialer: Dialer, scope: Scope) -> Self {
+        let failures_max = dialer.limiter().limits().source.failed_logins;
+        let failures = FailedAttempts::new(failures_max);
+        let exchanges = metrics::requests();
+        Self(Arc::new(SharedProxy { directory, dialer, failures, failures_max, exchanges, scope }))
     }
 
-    /// Connects who asks to the target, or says why not. Cancel-safe: dropped, it leaves nothing behind.
-    async fn serve(&self, asked: &Asked<'_>) -> Result<Served, Refusal> {
-        let served = asking::counted(&self.0.exchanges, self.served(asked)).await;
-        served.map(|((connected, share), active)| Served { connected, held: (share, active) })
+    /// Connects the caller to its target, or refuses. Cancel-safe: dropping the future undoes everything.
+    async fn serve(&self, request: &ProxyRequest<'_>) -> Result<ServedConnection, ProxyRefusal> {
+        let served = admit::with_metrics(&self.0.exchanges, self.admit(request)).await;
+        served.map(|((connected, guard), active)| ServedConnection { connected, guards: (guard, active) })
     }
 
-    async fn served(&self, asked: &Asked<'_>) -> Result<(Connected, Share), Refusal> {
-        let Asked { listener, from, target, .. } = *asked;
-        let (caller, within) = self.known(asked)?;
-        let asking = Asking { caller: &caller, listener, from, target, kind: Kind::Upgrade };
-        self.0.dials.begin(&asking, self.wanted(&caller, within, target)).await
+    async fn admit(&self, request: &ProxyRequest<'_>) -> Result<(TargetStream, LimitGuard), ProxyRefusal> {
+        let ProxyRequest { listener, from, target, .. } = *request;
+        let (caller, scope) = self.authenticate(request)?;
+        let request = DialRequest { caller: &caller, listener, from, target, kind: ExchangeKind::Upgrade };
+        self.0.dialer.admit(&request, self.permit(&caller, scope, target)).await
     }
 
-    /// Who asks, and for what their token is. A token is looked at however often others of the same source have failed: that
-    /// costs one hash, and nobody guesses it.
-    fn known(&self, asked: &Asked<'_>) -> Result<(Caller, Within), Refusal> {
-        let bearer: Option<DialBearer> = asked.token.parse().ok();
+    /// Authenticates the caller by its token. A token is checked even if its source has failed too often:
+    /// that costs one hash, and a token cannot be guessed.
+    fn authenticate(&self, request: &ProxyRequest<'_>) -> Result<(Caller, TargetScope), ProxyRefusal> {
+        let bearer: Option<DialBearer> = request.token.parse().ok();
         let now = SystemTime::now();
         let admitted =
-            bearer.map(|bearer| self.0.directory.admits_dial_token(&bearer, asked.user, now)).transpose();
+            bearer.map(|bearer| self.0.directory.admits_dial_token(&bearer, request.user, now)).transpose();
         match admitted {
             Ok(Some(DialTokenEntry { id, token })) => {
                 let credential =
                     Credential { id: id.into(), issued: token.created.time(), expires: token.expires.time() };
-                Ok((Caller::by_dial_token(token.user.clone(), credential), within(&token)))
+                Ok((Caller::by_dial_token(token.user.clone(), credential), target_scope(&token)))
             }
             Err(error) => {
                 debug!(%error, "a dial token was refused");
-                Err(self.stranger(asked.from.ip(), Why::Refused))
+                Err(self.reject_unauthenticated(request.from.ip(), Why::Refused))
             }
-            Ok(None) if asked.token.is_empty() => Err(self.stranger(asked.from.ip(), Why::NoCredential)),
-            Ok(None) => Err(self.stranger(asked.from.ip(), Why::Refused)),
+            Ok(None) if request.token.is_empty() => {
+                Err(self.reject_unauthenticated(request.from.ip(), Why::NoCredential))
+            }
+            Ok(None) => Err(self.reject_unauthenticated(request.from.ip(), Why::Refused)),
         }
     }
 
-    /// Somebody whose credential is none.
-    fn stranger(&self, from: IpAddr, why: Why) -> Refusal {
-        let Inner { dials, failures, failures_max, .. } = &*self.0;
+    /// Counts a failed login and makes its refusal.
+    fn reject_unauthenticated(&self, from: IpAddr, why: Why) -> ProxyRefusal {
+        let SharedProxy { dialer, failures, failures_max, .. } = &*self.0;
         let (source, now) = (from.to_canonical(), Instant::now());
-        dials.recorder().count_unauthenticated(source, why);
+        dialer.recorder().stranger(source, why);
         if !failures.may_try(source, now) {
-            return dials.shares().refused(Limit::SourceFailures(*failures_max)).into();
+            return dialer.limiter().count_exceeded(LimitExceeded::SourceFailures(*failures_max)).into();
         }
         failures.failed(source, now);
-        Refusal::NotAuthenticated
+        ProxyRefusal::NotAuthenticated
     }
 
-    /// What is asked for, if it may be.
-    async fn wanted(
+    /// Parses the target and permits the dial.
+    async fn permit(
         &self,
         caller: &Caller,
-        within: Within,
+        scope: TargetScope,
         target: &str,
-    ) -> Result<(Permit<Dial>, RunningExchange), Refusal> {
-        let target: Target = target.parse().map_err(|_| Refusal::NoTarget)?;
-        Ok(self.0.dials.permit(caller, within, target).await?)
+    ) -> Result<(Permit<Dial>, Live), ProxyRefusal> {
+        let target: Target = target.parse().map_err(|_| ProxyRefusal::InvalidTarget)?;
+        Ok(self.0.dialer.permit(caller, scope, target).await?)
     }
 }
 
-/// Where the targets of a token are: in its one cluster, or wherever that is to be told.
-fn within(token: &DialToken) -> Within {
+/// The clusters and networks in which the token's targets may be.
+fn target_scope(token: &DialToken) -> TargetScope {
     let (mut clusters, networks) = (token.cluster_ids(), token.network_names());
     match (clusters.pop(), clusters.is_empty() && networks.is_empty()) {
-        (Some(one), true) => Within::Cluster(one),
+        (Some(one), true) => TargetScope::Cluster(one),
         (last, _) => {
             clusters.extend(last);
-            Within::OneOf(clusters, networks)
+            TargetScope::OneOf(clusters, networks)
         }
     }
 }
 
-impl std::fmt::Debug for Proxy {
+impl std::fmt::Debug for DialProxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Proxy").field("failures_max", &self.0.failures_max).finish_non_exhaustive()
+        f.debug_struct("DialProxy").field("failures_max", &self.0.failures_max).finish_non_exhaustive()
     }
 }

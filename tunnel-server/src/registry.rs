@@ -1,11 +1,11 @@
-//! Which clusters can be reached right now, and through which tunnels.
+//! The clusters that are reachable right now, and the tunnels that lead to them.
 
 mod advertised;
-mod places;
-mod probation;
-mod returns;
-mod roster;
+mod duplicate_check;
 mod route;
+mod tunnels;
+mod wait_queue;
+mod waiters;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -25,39 +25,40 @@ use transport::{Carrier, Link, Tunnel};
 
 use crate::config::CopiedKey;
 use crate::directory::{self, Credential, Directory, Meeting, NotAdmitted, StoreError};
-use advertised::LastSaid;
-use returns::Returns;
-use roster::{Entry, Roster, Standing};
+use advertised::LastAdvertised;
 use route::{LiveSince, last_heard};
+use tunnels::{Candidate, ClusterTunnels, TunnelEntry};
+use waiters::Waiters;
 
-pub use places::{Ended, Places};
-pub use probation::{PROBATION, Probed};
-pub use route::{NoTunnel, Route, SETTLED};
+pub use duplicate_check::{DuplicateCheck, PROBATION};
+pub use route::{Route, RouteError, STABLE_AFTER};
+pub use wait_queue::{WaitOutcomes, WaitQueue};
 
-/// Most tunnels of one cluster: a DaemonSet's pods on its control-plane nodes, twice over for a rolling update.
+/// Most tunnels of one cluster. It is enough for a DaemonSet on its control-plane nodes, twice over for a
+/// rolling update.
 pub const TUNNELS_PER_CLUSTER_MAX: usize = 64;
 
-/// Most tunnels of all clusters.
+/// Most tunnels of all clusters together.
 pub const TUNNELS_MAX: usize = 20_000;
 
-/// The tunnels of all clusters. Clones are the same registry.
+/// The tunnels of all clusters. Clones share one registry.
 #[derive(Clone)]
-pub struct Registry(Arc<Inner>);
+pub struct Registry(Arc<SharedRegistry>);
 
-struct Inner {
-    rosters: DashMap<ClusterId, Roster<Enlisting>>,
+struct SharedRegistry {
+    by_cluster: DashMap<ClusterId, ClusterTunnels<RegisteredTunnel>>,
     directory: Directory,
     copied_key: CopiedKey,
     next_ticket: AtomicU64,
-    tunnels: AtomicU64,
+    tunnel_count: AtomicU64,
     changes: watch::Sender<()>,
-    returns: Returns,
-    last_said: LastSaid,
+    waiters: Waiters,
+    last_advertised: LastAdvertised,
 }
 
-/// A tunnel as the registry knows it.
+/// A tunnel in the registry, with what the registry needs to route through it.
 #[derive(Clone)]
-struct Enlisting {
+struct RegisteredTunnel {
     tunnel: Tunnel,
     credential: Credential,
     home: Home,
@@ -65,74 +66,75 @@ struct Enlisting {
     live: Arc<LiveSince>,
 }
 
-/// Why a tunnel was not enlisted.
+/// The limit on tunnels that kept a tunnel out of the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Full {
-    /// `TUNNELS_PER_CLUSTER_MAX`.
+pub enum TooManyTunnels {
+    /// The cluster has `TUNNELS_PER_CLUSTER_MAX` tunnels already.
     #[error("the cluster has {max} tunnels already, which is the most", max = TUNNELS_PER_CLUSTER_MAX)]
     Cluster,
-    /// `TUNNELS_MAX`.
+    /// The server has `TUNNELS_MAX` tunnels already.
     #[error("the server has {max} tunnels already, which is the most", max = TUNNELS_MAX)]
     Server,
 }
 
-/// Why a tunnel is not let in.
+/// The reason why a tunnel was not registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotEnlisted {
-    /// For want of room.
+pub enum RegisterError {
+    /// A limit on the number of tunnels is reached.
     #[error(transparent)]
-    Full(#[from] Full),
-    /// Its agent may not come in.
+    TooManyTunnels(#[from] TooManyTunnels),
+    /// The directory does not admit the tunnel's agent.
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),
 }
 
-/// What is known of a cluster.
+/// The current state of one cluster.
 #[derive(Clone)]
-pub struct Listed {
-    /// Its name.
+pub struct ClusterStatus {
+    /// The name of the cluster.
     pub cluster: ClusterId,
-    /// When a tunnel of it last came or went, if ever one did. Whole seconds after a restart.
+    /// The time at which a tunnel of this cluster last opened or closed, if ever. Whole seconds after a
+    /// restart of the server.
     pub last_seen: Option<SystemTime>,
-    /// What people say of it.
+    /// The directory's record of the cluster.
     pub record: Arc<directory::Cluster>,
-    /// The address that it was given from a range, if it is in one.
+    /// The virtual address that was assigned to the cluster, if it belongs to a range.
     pub given: Option<IpAddr>,
-    /// Its tunnels, in the order in which they came. None: it is away.
-    pub tunnels: Vec<ListedTunnel>,
+    /// The cluster's tunnels in the order of their registration. The cluster is away if there are none.
+    pub tunnels: Vec<TunnelStatus>,
 }
 
-/// What is known of a tunnel.
+/// The current state of one tunnel.
 #[derive(Clone)]
-pub struct ListedTunnel {
-    /// Whose it is.
+pub struct TunnelStatus {
+    /// The identity of the agent.
     pub agent: AgentId,
-    /// Where the agent's packets come from.
+    /// The source address of the agent's packets.
     pub address: SocketAddr,
-    /// What carries it.
+    /// The carrier of the tunnel, QUIC or HTTP/2.
     pub carrier: Carrier,
-    /// How it does.
+    /// The health of the tunnel as its heartbeats show it.
     pub health: Health,
-    /// One side is stopping: what runs is finished, and nothing new is sent through it.
+    /// One side is stopping: running exchanges are finished, and no new ones are sent through the tunnel.
     pub draining: bool,
-    /// Another process uses its agent's certificate at the same time, and answers.
+    /// Another live process uses the same agent certificate at the same time.
     pub key_copied: bool,
-    /// Since when.
+    /// The time at which the tunnel was registered.
     pub since: SystemTime,
-    /// Where the cluster says its control plane answers.
+    /// The endpoints that the agent advertises for its control plane.
     pub endpoints: Vec<String>,
     /// The serving certificates of its API servers, as the agent saw them last.
     pub certificates: Vec<Certificate>,
-    /// Where its exchanges run.
+    /// The runtime that runs the tunnel's exchanges.
     pub home: Home,
-    /// Streams that carry exchanges now.
+    /// The number of streams that carry exchanges now.
     pub streams_open: u32,
     tunnel: Tunnel,
 }
 
-/// Proof that a tunnel is enlisted; dropping it strikes that tunnel, and no newer one, off.
+/// Guard of a registered tunnel. Dropping it removes exactly this tunnel from the registry.
 #[must_use = "the tunnel is struck off when this is dropped"]
-pub struct Enlisted {
+pub struct Registration {
     registry: Registry,
     cluster: ClusterId,
     ticket: u64,
@@ -142,55 +144,57 @@ pub struct Enlisted {
 }
 
 impl Registry {
-    /// A registry that remembers in `directory` whom it has met. Of two processes that use one certificate it takes the one
-    /// that `copied_key` says.
+    /// Creates a registry that stores the clusters it has seen in `directory`. If two processes use one
+    /// certificate, `copied_key` decides which of them stays.
     #[must_use]
     pub fn new(directory: Directory, copied_key: CopiedKey) -> Self {
-        Self(Arc::new(Inner {
-            rosters: DashMap::new(),
+        Self(Arc::new(SharedRegistry {
+            by_cluster: DashMap::new(),
             directory,
             copied_key,
             next_ticket: AtomicU64::new(0),
-            tunnels: AtomicU64::new(0),
+            tunnel_count: AtomicU64::new(0),
             changes: watch::Sender::new(()),
-            returns: Returns::default(),
-            last_said: LastSaid::default(),
+            waiters: Waiters::default(),
+            last_advertised: LastAdvertised::default(),
         }))
     }
 
-    /// Whether this agent may come in with one more tunnel. By the time that is enlisted the answer may have changed.
+    /// Checks whether this agent may register one more tunnel. The result can be outdated by the time of the
+    /// registration.
     ///
     /// # Errors
-    /// `NotEnlisted`.
-    pub fn may_enter(&self, agent: &AgentId, credential: &Credential) -> Result<(), NotEnlisted> {
+    /// `RegisterError` if the agent is not admitted or a limit is reached.
+    pub fn may_register(&self, agent: &AgentId, credential: &Credential) -> Result<(), RegisterError> {
         self.0.directory.admits(agent, credential)?;
         Ok(self.has_room(agent.cluster())?)
     }
 
-    fn has_room(&self, cluster: &ClusterId) -> Result<(), Full> {
-        if self.0.tunnels.load(Ordering::Relaxed) >= TUNNELS_MAX as u64 {
-            return Err(Full::Server);
+    fn has_room(&self, cluster: &ClusterId) -> Result<(), TooManyTunnels> {
+        if self.0.tunnel_count.load(Ordering::Relaxed) >= TUNNELS_MAX as u64 {
+            return Err(TooManyTunnels::Server);
         }
-        let roster = self.0.rosters.get(cluster);
-        let is_full = roster.is_some_and(|roster| roster.entries().len() >= TUNNELS_PER_CLUSTER_MAX);
-        if is_full { Err(Full::Cluster) } else { Ok(()) }
+        let tunnels = self.0.by_cluster.get(cluster);
+        let is_full = tunnels.is_some_and(|tunnels| tunnels.entries().len() >= TUNNELS_PER_CLUSTER_MAX);
+        if is_full { Err(TooManyTunnels::Cluster) } else { Ok(()) }
     }
 
-    /// Enters a greeted tunnel, which takes exchanges once [`Enlisted::probe`] has said so.
+    /// Registers a greeted tunnel. It receives exchanges once [`Registration::check_duplicates`] has found
+    /// that it may.
     ///
     /// # Errors
-    /// `NotEnlisted`.
-    pub fn enlist(
+    /// `RegisterError` if the agent is not admitted or a limit is reached.
+    pub fn register(
         &self,
         greeting: &Greeting,
         credential: Credential,
         tunnel: Tunnel,
         home: Home,
-    ) -> Result<Enlisted, NotEnlisted> {
-        let counted = self.0.tunnels.fetch_add(1, Ordering::Relaxed);
-        // From here on a drop gives the count back.
+    ) -> Result<Registration, RegisterError> {
+        let counted = self.0.tunnel_count.fetch_add(1, Ordering::Relaxed);
+        // From here on dropping the guard decrements the count.
         let cluster = greeting.agent.cluster().clone();
-        let mut enlisted = Enlisted {
+        let mut registration = Registration {
             registry: self.clone(),
             cluster: cluster.clone(),
             ticket: self.0.next_ticket.fetch_add(1, Ordering::Relaxed),
@@ -199,194 +203,200 @@ impl Registry {
             is_first: false,
         };
         if counted >= TUNNELS_MAX as u64 {
-            return Err(Full::Server.into());
+            return Err(TooManyTunnels::Server.into());
         }
         let now = SystemTime::now();
-        let (advertised, live) = (Arc::clone(&enlisted.advertised), Arc::clone(&enlisted.live));
-        let entry = Entry {
-            ticket: enlisted.ticket,
+        let (advertised, live) = (Arc::clone(&registration.advertised), Arc::clone(&registration.live));
+        let entry = TunnelEntry {
+            ticket: registration.ticket,
             agent: greeting.agent.clone(),
             boot: greeting.boot,
             since: now,
-            tunnel: Enlisting { tunnel, credential: credential.clone(), home, advertised, live },
-            chosen: Arc::default(),
+            tunnel: RegisteredTunnel { tunnel, credential: credential.clone(), home, advertised, live },
+            last_chosen: Arc::default(),
             on_probation: false,
             key_copied: false,
         };
-        self.0.rosters.entry(cluster.clone()).or_default().enter(entry).map_err(|()| Full::Cluster)?;
-        // Last, so that no revocation falls between this and `put_out`.
+        self.0
+            .by_cluster
+            .entry(cluster.clone())
+            .or_default()
+            .insert(entry)
+            .map_err(|()| TooManyTunnels::Cluster)?;
+        // After the insertion, so that `disconnect_refused` cannot miss a tunnel that was revoked meanwhile.
         self.0.directory.admits(&greeting.agent, &credential)?;
-        enlisted.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
+        registration.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
         self.changed(&cluster);
-        Ok(enlisted)
+        Ok(registration)
     }
 
-    /// Where agents and revocations are recorded.
+    /// The directory, which stores agents and revocations.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.0.directory
     }
 
-    /// Ends every tunnel whose agent is not admitted any more, with everything on it.
-    pub fn put_out(&self) {
+    /// Closes every tunnel whose agent is no longer admitted, with all its exchanges.
+    pub fn disconnect_refused(&self) {
         let mut refused = Vec::new();
-        for roster in &self.0.rosters {
-            let is_refused = |entry: &&Entry<Enlisting>| {
+        for tunnels in &self.0.by_cluster {
+            let is_refused = |entry: &&TunnelEntry<RegisteredTunnel>| {
                 self.0.directory.admits(&entry.agent, &entry.tunnel.credential).is_err()
             };
             refused
-                .extend(roster.entries().iter().filter(is_refused).map(|entry| entry.tunnel.tunnel.clone()));
+                .extend(tunnels.entries().iter().filter(is_refused).map(|entry| entry.tunnel.tunnel.clone()));
         }
         refused.iter().for_each(|tunnel| tunnel.close(CloseCode::Revoked));
     }
 
-    /// Tells those who watch that something of a cluster has changed in the directory.
+    /// Notifies the subscribers of [`changes`](Self::changes) that the directory's record of a cluster has
+    /// changed.
     pub fn directory_changed(&self, cluster: &ClusterId) {
         self.changed(cluster);
     }
 
-    /// What is known of the clusters that are there and that `wanted` picks, in the order of their names.
-    pub fn list(&self, wanted: impl Fn(&ClusterId, &directory::Cluster) -> bool) -> Vec<Listed> {
-        let known = self.0.directory.entries(wanted).into_iter();
-        known
+    /// Lists the known clusters that `wanted` selects, in the order of their names.
+    pub fn list(&self, wanted: impl Fn(&ClusterId, &directory::Cluster) -> bool) -> Vec<ClusterStatus> {
+        let clusters = self.0.directory.entries(wanted).into_iter();
+        clusters
             .map(|directory::ClusterEntry { cluster, last_seen, record, given }| {
-                let entries = self.0.rosters.get(&cluster).map(|roster| roster.entries().to_vec());
-                let tunnels = entries.unwrap_or_default().iter().map(listed).collect();
-                Listed { cluster, last_seen, record, given, tunnels }
+                let entries = self.0.by_cluster.get(&cluster).map(|tunnels| tunnels.entries().to_vec());
+                let tunnels = entries.unwrap_or_default().iter().map(tunnel_status).collect();
+                ClusterStatus { cluster, last_seen, record, given, tunnels }
             })
             .collect()
     }
 
-    /// Is told whenever a tunnel has come, gone or changed, but for what is measured of it. May miss that a tunnel's
-    /// address has changed.
+    /// A receiver that is notified whenever a tunnel has opened, closed or changed state. Measurements do not
+    /// count as changes, and a change of a tunnel's address may be missed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.0.changes.subscribe()
     }
 
-    /// Writes down whom the registry has met.
+    /// Writes the clusters that the registry has seen to the state directory.
     ///
     /// # Errors
-    /// Where the state directory cannot be written.
+    /// `StoreError` if the state directory cannot be written.
     pub async fn save(&self) -> Result<(), StoreError> {
         self.0.directory.save().await
     }
 
-    fn strike_off(&self, cluster: &ClusterId, ticket: u64) {
-        self.0.tunnels.fetch_sub(1, Ordering::Relaxed);
-        let struck = self.0.rosters.get_mut(cluster).and_then(|mut roster| roster.strike_off(ticket));
-        let emptied = self.0.rosters.remove_if(cluster, |_, roster| roster.entries().is_empty());
+    fn remove(&self, cluster: &ClusterId, ticket: u64) {
+        self.0.tunnel_count.fetch_sub(1, Ordering::Relaxed);
+        let struck = self.0.by_cluster.get_mut(cluster).and_then(|mut tunnels| tunnels.remove(ticket));
+        let emptied = self.0.by_cluster.remove_if(cluster, |_, tunnels| tunnels.entries().is_empty());
         if let Some(entry) = struck
             && self.0.directory.met(cluster)
         {
             if emptied.is_some() {
-                self.0.last_said.keep(cluster, &entry.tunnel, &self.0.directory);
+                self.0.last_advertised.keep(cluster, &entry.tunnel, &self.0.directory);
             }
-            let _known = self.0.directory.meet(cluster, last_heard(&entry.tunnel.tunnel));
+            let _meeting = self.0.directory.meet(cluster, last_heard(&entry.tunnel.tunnel));
         }
         self.changed(cluster);
     }
 
     fn changed(&self, cluster: &ClusterId) {
         self.0.changes.send_replace(());
-        self.0.returns.changed(cluster);
+        self.0.waiters.changed(cluster);
     }
 }
 
-impl Listed {
-    /// Whether a new request would find a tunnel: one that only stops takes none.
+impl ClusterStatus {
+    /// Whether a new request would find a tunnel. A draining tunnel does not count.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         self.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining)
     }
 }
 
-impl ListedTunnel {
-    /// What it has carried and lost up to now.
+impl TunnelStatus {
+    /// The traffic and the losses of this tunnel until now.
     #[must_use]
     pub fn link(&self) -> Link {
         self.tunnel.link()
     }
 }
 
-impl Enlisted {
-    /// Whether the cluster was never met before, so that the registry should be saved.
+impl Registration {
+    /// Whether this server has never seen the cluster before, so that the registry should be saved.
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.is_first
     }
 
-    /// Closes the tunnels of this cluster that are silent and whose agent has greeted again as another process: on a
-    /// link that is only dark they would be held, but behind these nobody stands, and their callers wait in vain. One that
-    /// still speaks is left to finish: the process before may be stopping in good order.
-    pub fn close_left_behind(&self) {
-        let roster = self.registry.0.rosters.get(&self.cluster);
-        let left: Vec<Tunnel> = roster.map_or_else(Vec::new, |roster| {
-            let silent = roster.superseded().filter(|old| old.tunnel.health() == Health::Suspect);
+    /// Closes silent tunnels of this cluster whose agent has greeted again as another process. Unlike tunnels
+    /// on a dark link these cannot recover, so that their callers would wait for nothing. A tunnel that is
+    /// still heard stays open, because its process may be shutting down in good order.
+    pub fn close_superseded(&self) {
+        let tunnels = self.registry.0.by_cluster.get(&self.cluster);
+        let left: Vec<Tunnel> = tunnels.map_or_else(Vec::new, |tunnels| {
+            let silent = tunnels.superseded().filter(|old| old.tunnel.health() == Health::Suspect);
             silent.map(|old| old.tunnel.clone()).collect()
         });
         left.iter().for_each(|tunnel| tunnel.close(CloseCode::Lost));
     }
 
-    /// Notes that the agent has shown a newer certificate. Whether that is admitted is to be asked afterwards, so that no
-    /// revocation falls in between.
-    pub fn extend(&self, credential: Credential) {
-        if let Some(mut roster) = self.registry.0.rosters.get_mut(&self.cluster)
-            && let Some(entry) = roster.entry_mut(self.ticket)
+    /// Stores the newer certificate of the agent. The caller checks afterwards whether it is admitted, so
+    /// that no revocation falls in between.
+    pub fn set_credential(&self, credential: Credential) {
+        if let Some(mut tunnels) = self.registry.0.by_cluster.get_mut(&self.cluster)
+            && let Some(entry) = tunnels.entry_mut(self.ticket)
         {
             entry.tunnel.credential = credential;
         }
     }
 
-    /// Notes that the agent says something else of the control plane than its greeting did.
-    pub fn advertise(&self, advertised: Advertised) {
+    /// Stores what the agent advertises now, in place of the greeting's endpoints.
+    pub fn set_advertised(&self, advertised: Advertised) {
         *self.advertised.lock().unwrap_or_else(PoisonError::into_inner) = advertised;
         self.registry.changed(&self.cluster);
     }
 
-    /// Notes that the tunnel's health is another.
+    /// Records a change of the tunnel's health.
     pub fn health_changed(&self, health: Health) {
         self.live.send_replace((health == Health::Live).then(Instant::now));
         self.registry.changed(&self.cluster);
     }
 
-    /// Notes that the tunnel drains.
-    pub fn drains(&self) {
-        // What it carries looks again, too.
+    /// Records that the tunnel has begun to drain.
+    pub fn draining_began(&self) {
+        // Exchanges on this tunnel check for a successor now.
         self.live.send_modify(|_| ());
         self.registry.changed(&self.cluster);
     }
 }
 
-impl Drop for Enlisted {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.live.send_replace(None);
-        self.registry.strike_off(&self.cluster, self.ticket);
+        self.registry.remove(&self.cluster, self.ticket);
     }
 }
 
-impl fmt::Debug for Enlisted {
+impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Enlisted").field("cluster", &self.cluster).field("ticket", &self.ticket).finish()
+        f.debug_struct("Registration").field("cluster", &self.cluster).field("ticket", &self.ticket).finish()
     }
 }
 
-fn standing(entry: &Enlisting) -> Standing {
+fn candidate(entry: &RegisteredTunnel) -> Candidate {
     let live_since = *entry.live.borrow();
-    Standing {
+    Candidate {
         health: entry.tunnel.health(),
         draining: entry.tunnel.is_draining(),
         carrier: entry.tunnel.carrier(),
         live_for: live_since.map_or(Duration::ZERO, |since| since.elapsed()),
-        distance: entry.tunnel.distance(),
+        min_rtt: entry.tunnel.distance(),
         streams: entry.tunnel.streams_open(),
     }
 }
 
-fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
-    let Enlisting { tunnel, credential: _, home, advertised: _, live: _ } = &entry.tunnel;
+fn tunnel_status(entry: &TunnelEntry<RegisteredTunnel>) -> TunnelStatus {
+    let RegisteredTunnel { tunnel, credential: _, home, advertised: _, live: _ } = &entry.tunnel;
     let Advertised { endpoints, certificates } = entry.tunnel.advertised();
-    ListedTunnel {
+    TunnelStatus {
         agent: entry.agent.clone(),
         address: tunnel.peer_address(),
         carrier: tunnel.carrier(),

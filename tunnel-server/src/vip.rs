@@ -1,10 +1,10 @@
-//! The door by clusters' own addresses: this host has them, and whoever may come to one is connected to the cluster that it means to
-//! them.
+//! Virtual addresses of clusters: this host has them, and connects each client to the cluster that the
+//! address stands for.
 //!
-//! What somebody proves is proved to the API server, inside TLS of which nobody here knows anything. Where two clusters have one
-//! address, it is from where somebody comes that says which is meant, and nobody can come from both.
+//! Clients authenticate to the API server inside TLS, which this server cannot read. If two clusters share an
+//! address, the client's source network decides, and no source may select both.
 
-mod given;
+mod assigned;
 mod interface;
 mod publishing;
 
@@ -19,98 +19,100 @@ use tokio::net::TcpListener;
 use tracing::warn;
 
 use crate::config::{self, Site, VipWay};
-use crate::dialing::Dials;
-use crate::dialing::by_place::{self, ByPlace, Newcomer};
-use crate::dialing::whole::Whole;
+use crate::dialing::Dialer;
+use crate::dialing::by_source::{self, AdmittedConnection, BoundEntryPoint};
+use crate::dialing::reset_on_drop::ResetOnDrop;
 use crate::directory::Directory;
-use crate::shares::{Limit, Use};
+use crate::limits::{LimitExceeded, LimitUsage};
 use interface::Interface;
 use publishing::Publisher;
 
-pub use given::dry_run;
-pub use interface::NotMade;
-pub use publishing::{HostNamespace, LISTED_BYTES_MAX, LOOK_EVERY, LOOK_GAP};
+pub use assigned::dry_run;
+pub use interface::InterfaceError;
+pub use publishing::{HostNamespace, LIST_BYTES_MAX, SYNC_GAP, SYNC_INTERVAL};
 
-/// An interface with its addresses, and ports at which nobody is answered yet.
-pub struct Vip {
-    listeners: Vec<Listener>,
-    ways: Vec<Arc<ByPlace>>,
+/// An interface with its addresses, and bound ports that do not accept yet.
+pub struct VipListener {
+    listeners: Vec<VipSocket>,
+    entry_points: Vec<Arc<BoundEntryPoint>>,
     interface: Interface,
     publisher: Option<Publisher>,
 }
 
-struct Listener {
+struct VipSocket {
     socket: TcpListener,
     address: SocketAddr,
-    /// To no two of which one comes from one place.
-    meanings: Vec<Arc<Meaning>>,
+    /// The clusters behind this address. No source is allowed by two of them.
+    routes: Vec<Arc<AddressRoute>>,
 }
 
-/// Where an address leads those who come by one way.
-struct Meaning {
-    way: Arc<ByPlace>,
+/// The target of an address, for clients of one entry point.
+struct AddressRoute {
+    entry_point: Arc<BoundEntryPoint>,
     site: Site,
 }
 
-/// What connections have in common.
-struct Door {
-    dials: Dials,
+/// The state that all connections share.
+struct VipService {
+    dialer: Dialer,
     scope: Scope,
-    /// As long as anything goes on.
+    /// Keeps the interface as long as any connection is open.
     _interface: Interface,
 }
 
-impl Vip {
-    /// Has `directory` give clusters of ranges their addresses, which are to be Services in `published` if that is given; makes the
-    /// interface, and takes its ports.
+impl VipListener {
+    /// Assigns addresses to clusters of ranges by `directory`, makes the interface, and binds the ports. With
+    /// `published` the addresses also become Services in that namespace.
     ///
     /// # Errors
-    /// [`Failure`] with [`crate::directory::NotHandedOut`] or [`NotMade`], or a port is taken. Then there is no interface.
+    /// [`Failure`] with [`crate::directory::NotHandedOut`] or [`InterfaceError`], or because a port is taken.
+    /// No interface is left behind.
     pub async fn bind(
         mut config: config::Vip,
         directory: &Directory,
         published: Option<HostNamespace>,
     ) -> Result<Self, Failure> {
-        let given = given::give(&mut config, directory).await?;
-        let publisher = published.map(|at| Publisher::new(at, given, directory.clone()));
-        let limits: [fn(usize) -> Limit; 2] = [Limit::VipConnections, Limit::VipSource];
-        let (mut ways, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<Meaning>>>::new());
-        for VipWay { way, addresses, .. } in config.ways {
-            let way = Arc::new(ByPlace::new(way, "vip", limits));
+        let assigned = assigned::assign(&mut config, directory).await?;
+        let publisher = published.map(|at| Publisher::new(at, assigned, directory.clone()));
+        let limits: [fn(usize) -> LimitExceeded; 2] =
+            [LimitExceeded::VipConnections, LimitExceeded::VipSource];
+        let (mut entry_points, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<AddressRoute>>>::new());
+        for VipWay { way: entry_point, addresses, .. } in config.ways {
+            let entry_point = Arc::new(BoundEntryPoint::new(entry_point, "vip", limits));
             for (address, site) in addresses {
-                let meaning = Meaning { way: Arc::clone(&way), site };
-                all.entry(address).or_default().push(Arc::new(meaning));
+                let route = AddressRoute { entry_point: Arc::clone(&entry_point), site };
+                all.entry(address).or_default().push(Arc::new(route));
             }
-            ways.push(way);
+            entry_points.push(entry_point);
         }
         let interface = Interface::make(&config.interface, &all.keys().map(SocketAddr::ip).collect()).await;
         let interface = interface.map_err(Failure::could_not_go_on)?;
         let mut listeners = Vec::with_capacity(all.len());
-        for (address, meanings) in all {
+        for (address, routes) in all {
             let socket = listen::tcp("vip.ways[].addresses[].listen", address).await?;
-            listeners.push(Listener { socket, address, meanings });
+            listeners.push(VipSocket { socket, address, routes });
         }
-        Ok(Self { listeners, ways, interface, publisher })
+        Ok(Self { listeners, entry_points, interface, publisher })
     }
 
-    /// How much of its limits is used, also while it runs: of the way in that has most.
-    pub fn uses(&self) -> impl Fn() -> Vec<Use> + Send + Sync + 'static {
-        let ways: Vec<_> = self.ways.iter().map(|way| way.uses()).collect();
+    /// Reports the use of the limits, also while it runs. The busiest entry point counts.
+    pub fn usage(&self) -> impl Fn() -> Vec<LimitUsage> + Send + Sync + 'static {
+        let readers: Vec<_> = self.entry_points.iter().map(|entry_point| entry_point.usage()).collect();
         move || {
-            let uses: Vec<[Use; 2]> = ways.iter().map(|uses| uses()).collect();
+            let usage: Vec<[LimitUsage; 2]> = readers.iter().map(|usage| usage()).collect();
             [0, 1]
                 .into_iter()
-                .filter_map(|which| uses.iter().map(|uses| uses[which]).max_by_key(|used| used.most))
+                .filter_map(|which| usage.iter().map(|usage| usage[which]).max_by_key(|used| used.most))
                 .collect()
         }
     }
 
-    /// Serves whoever may come, until the drain. What is connected then goes on, and the interface with it.
-    pub fn run(self, dials: Dials, scope: &Scope) {
+    /// Serves connections until the drain. Connections that are open then continue, and keep the interface.
+    pub fn run(self, dialer: Dialer, scope: &Scope) {
         let Self { listeners, interface, publisher, .. } = self;
-        let door = Arc::new(Door { dials, scope: scope.clone(), _interface: interface });
+        let service = Arc::new(VipService { dialer, scope: scope.clone(), _interface: interface });
         for listener in listeners {
-            scope.spawn(Arc::clone(&door).accept(listener));
+            scope.spawn(Arc::clone(&service).accept(listener));
         }
         if let Some(publisher) = publisher {
             scope.attend(publisher.run(scope.clone()));
@@ -119,22 +121,22 @@ impl Vip {
 }
 
 impl fmt::Display for config::Vip {
-    /// What is changed of this host, as `ip` would do it.
+    /// Writes the changes to this host as `ip` commands.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { interface, ways, .. } = self;
         writeln!(f, "# as long as the server runs:")?;
         writeln!(f, "ip tuntap add dev {interface} mode tun")?;
         writeln!(f, "ip link set {interface} up")?;
-        let all = ways.iter().flat_map(|way| way.addresses.keys());
+        let all = ways.iter().flat_map(|entry_point| entry_point.addresses.keys());
         let addresses: BTreeSet<_> =
             all.map(|address| policy::Network::only(address.ip()).to_string()).collect();
         for address in addresses {
             writeln!(f, "ip address add {address} dev {interface}")?;
         }
-        for way in ways {
-            let name = &way.way.name;
-            writeln!(f, "# for way-in:{name}, from {}:", way.way.sources)?;
-            for (address, Site { cluster, target }) in &way.addresses {
+        for entry_point in ways {
+            let name = &entry_point.way.name;
+            writeln!(f, "# for entry-point:{name}, from {}:", entry_point.way.sources)?;
+            for (address, Site { cluster, target }) in &entry_point.addresses {
                 writeln!(f, "#   {address} is {target} of {cluster}")?;
             }
         }
@@ -142,32 +144,35 @@ impl fmt::Display for config::Vip {
     }
 }
 
-impl Door {
-    async fn accept(self: Arc<Self>, listener: Listener) {
-        let Listener { socket, address, meanings } = listener;
-        let begin = |came| {
-            let ways = meanings.iter().map(|meaning| (&*meaning.way, meaning));
-            let (newcomer, meaning) = by_place::let_in(&self.dials, came, ways)?;
-            Some(Arc::clone(&self).serve(newcomer, Arc::clone(meaning)))
+impl VipService {
+    async fn accept(self: Arc<Self>, listener: VipSocket) {
+        let VipSocket { socket, address, routes } = listener;
+        let begin = |accepted| {
+            let entry_points = routes.iter().map(|route| (&*route.entry_point, route));
+            let (admitted, route) = by_source::check_source(&self.dialer, accepted, entry_points)?;
+            Some(Arc::clone(&self).serve(admitted, Arc::clone(route)))
         };
         let refused = |error| warn!(%address, %error, "cannot accept a connection to a cluster's address");
-        by_place::accept(&socket, &self.scope, begin, refused).await;
+        by_source::accept(&socket, &self.scope, begin, refused).await;
     }
 
-    async fn serve(self: Arc<Self>, newcomer: Newcomer, meaning: Arc<Meaning>) {
-        let Some(Newcomer { stream, from, place, condition }) = newcomer.here() else { return };
-        let Meaning { way, site } = &*meaning;
-        // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped. Who has said all that it has to
-        // say may be waiting for a target that speaks.
+    async fn serve(self: Arc<Self>, admitted: AdmittedConnection, route: Arc<AddressRoute>) {
+        let Some(AdmittedConnection { stream, from, slot, condition }) = admitted.move_to_current_runtime()
+        else {
+            return;
+        };
+        let AddressRoute { entry_point, site } = &*route;
+        // Both arms are cancel-safe: if the client has reset the connection, the dial is dropped. A client that has only shut
+        // down its sending side may still wait for the target to speak.
         let connected = tokio::select! {
-            connected = way.connect(&self.dials, site, (from, condition)) => connected,
+            connected = entry_point.connect(&self.dialer, site, (from, condition)) => connected,
             () = reset(&stream) => return,
         };
-        // Reset when it is dropped, unless it has ended: there are no words for who speaks another protocol.
-        let stream = Whole::of(stream);
-        if let Ok((connected, held)) = connected {
-            let held = (held, place, Arc::clone(&self));
-            connected.join(async { Ok::<_, Infallible>(stream) }, held);
+        // A refused client is reset, because the protocol of the port is not known.
+        let stream = ResetOnDrop::new(stream);
+        if let Ok((connected, guards)) = connected {
+            let guards = (guards, slot, Arc::clone(&self));
+            connected.relay(async { Ok::<_, Infallible>(stream) }, guards);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The TCP door when the process has no file descriptor left. Alone in its process, whose limit it lowers.
+//! Tests the TCP listener when the process has no file descriptor left. The test lowers its process's limit,
+//! so it runs alone.
 
 #![expect(
     clippy::unwrap_used,
@@ -14,21 +15,22 @@ use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls_pki_types::PrivateKeyDer;
 use tokio::sync::watch;
-use tunnel_server::listener::{Doors, Limits, Listener, tls};
+use tunnel_server::listener::{Listener, ListenerLimits, ListenerTls, tls};
 
-/// Longer than anything here takes; its end is a failure.
+/// A timeout that is longer than any step here takes.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Descriptors that are left to fill.
+/// The file descriptors that the test leaves free.
 const LEFT: u64 = 24;
 
+/// It counts the failures, and accepts again once descriptors are free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_listener_without_descriptors_counts_it_and_goes_on_when_there_are_some() {
+async fn a_listener_survives_a_lack_of_file_descriptors() {
     let any = "127.0.0.1:0".parse().unwrap();
     let (_, tls) = watch::channel(Arc::new(server_config()));
-    let doors = Doors { callers: Some(tls), agents: None };
-    let listener = Listener::bind("gateway.listen", any, doors, Limits::default()).unwrap();
-    let (scope, address, counts) = (Scope::here(), listener.address(), listener.counts());
+    let tls = ListenerTls { callers: Some(tls), agents: None };
+    let listener = Listener::bind("gateway.listen", any, tls, ListenerLimits::default()).unwrap();
+    let (scope, address, counters) = (Scope::here(), listener.address(), listener.counters());
     scope.spawn(listener.run(scope.clone(), |_| async {}));
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     setrlimit(Resource::Nofile, Rlimit { current: Some(open + LEFT), ..getrlimit(Resource::Nofile) })
@@ -38,16 +40,16 @@ async fn a_listener_without_descriptors_counts_it_and_goes_on_when_there_are_som
     let mut callers = Vec::new();
     until(|| {
         callers.extend(TcpStream::connect(address).ok());
-        counts.now().accept_failed > 0
+        counters.values().accept_failed > 0
     });
     callers.clear();
 
-    // A caller who says nothing and hangs up is a handshake that failed: somebody accepted it. The first of them are
-    // those that waited until now, which are fewer than the descriptors were.
-    let failed = counts.now().handshake_failed;
+    // A client that sends nothing and hangs up counters as a failed handshake, which proves that it was accepted.
+    // The first ones had waited until now, and are fewer than the descriptors were.
+    let failed = counters.values().handshake_failed;
     until(|| {
         drop(TcpStream::connect(address));
-        counts.now().handshake_failed > failed + LEFT
+        counters.values().handshake_failed > failed + LEFT
     });
     scope.abort();
 }

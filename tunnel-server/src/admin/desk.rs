@@ -140,7 +140,7 @@ impl admin_server::Admin for Desk {
         told.tell(format!("cluster {cluster}"));
         let deleted = self.directory.delete_cluster(cluster.clone(), SystemTime::now(), NAME_RESERVED).await;
         let tombstone = deleted.map_err(changes::cluster_status)?;
-        self.registry.put_out();
+        self.registry.disconnect_refused();
         self.registry.directory_changed(&cluster);
         let reserved_until = tombstone.reserved_until.time().map(listed::whole_seconds);
         Ok(Response::new(DeleteClusterResponse { reserved_until }))
@@ -154,7 +154,7 @@ impl admin_server::Admin for Desk {
         let revoked = changes::revoked(request.into_inner())?;
         told.tell(changes::revoked_words(&revoked));
         self.directory.revoke(revoked, SystemTime::now()).await.map_err(changes::revoke_status)?;
-        self.registry.put_out();
+        self.registry.disconnect_refused();
         Ok(Response::new(RevokeAgentResponse {}))
     }
 

@@ -9,8 +9,8 @@ use tracing::warn;
 use super::CONNECTIONS_MAX;
 use super::authorize::Actor;
 use super::hall::Hall;
-use crate::listener::accepting;
-use crate::listener::socket::LocalSocket;
+use crate::listener::accept_loop;
+use crate::listener::unix_socket::LocalSocket;
 
 /// Serves whoever comes to the socket, until this is dropped.
 pub(super) async fn accept<R: ServerReflection>(socket: LocalSocket, hall: Hall<R>) {
@@ -22,7 +22,7 @@ pub(super) async fn accept<R: ServerReflection>(socket: LocalSocket, hall: Hall<
         });
     };
     let refused = |error| warn!(%error, "cannot accept a connection for the admin API");
-    accepting::each_placed(CONNECTIONS_MAX, || socket.listener.accept(), attend, refused).await;
+    accept_loop::run_limited(CONNECTIONS_MAX, || socket.listener.accept(), attend, refused).await;
 }
 
 async fn serve<R: ServerReflection>(stream: UnixStream, owner: u32, hall: Hall<R>) {

@@ -12,10 +12,10 @@ use crate::directory::{
     AgentEntry, Attestation, CallerRevocation, Callers, Cluster, Credential, DialTokenEntry, Directory,
     TokenEntry, UnixSeconds, Workload,
 };
-use crate::registry::{Listed, ListedTunnel};
+use crate::registry::{ClusterStatus, TunnelStatus};
 
 /// A cluster, as it is now.
-pub(super) fn cluster(listed: &Listed) -> admin::Cluster {
+pub(super) fn cluster(listed: &ClusterStatus) -> admin::Cluster {
     admin::Cluster {
         name: listed.cluster.to_string(),
         connected: listed.is_reachable(),
@@ -114,7 +114,7 @@ fn description(record: &Cluster) -> admin::Description {
     }
 }
 
-fn tunnel(listed: &ListedTunnel) -> admin::Tunnel {
+fn tunnel(listed: &TunnelStatus) -> admin::Tunnel {
     let link = listed.link();
     admin::Tunnel {
         agent: listed.agent.instance().to_owned(),

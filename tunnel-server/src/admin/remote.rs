@@ -15,11 +15,17 @@ use super::authorize::Actor;
 use super::hall::Hall;
 use crate::config::{AdminRevoked, AdminRole, AdminRules, AdminTcp, CertifiedPair};
 use crate::identity::{AdminCertificate, Verified, admin_identity};
-use crate::listener::{Accepted, Counts, Doors, Limits, Listener, Spoken, tls};
+use crate::listener::{
+    AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, tls,
+};
 
 /// How many may come at once, and how quickly: a few people and their programs.
-const LIMITS: Limits =
-    Limits { connections_max: 128, handshakes_max: 64, handshake: Duration::from_secs(5), source: None };
+const LIMITS: ListenerLimits = ListenerLimits {
+    connections_max: 128,
+    handshakes_max: 64,
+    handshake: Duration::from_secs(5),
+    source: None,
+};
 
 /// A bound port at which nobody is answered yet.
 #[derive(Debug)]
@@ -53,14 +59,14 @@ impl Remote {
         let AdminTcp { listen, roots, rules: _ } = tcp;
         let tls = tls::for_admins(pair.chain.clone(), pair.key.clone_key(), roots)
             .map_err(Failure::misconfigured)?;
-        let listener = Listener::bind("admin.tcp.listen", listen, Doors::callers(tls), LIMITS)?;
+        let listener = Listener::bind("admin.tcp.listen", listen, ListenerTls::callers_only(tls), LIMITS)?;
         Ok(Self { listener, known: Known { trust_domain: trust_domain.to_owned(), rules } })
     }
 
     /// What it counts, also while it runs.
     #[must_use]
-    pub fn counts(&self) -> Arc<Counts> {
-        self.listener.counts()
+    pub fn counts(&self) -> Arc<Counters> {
+        self.listener.counters()
     }
 
     /// Where it is.
@@ -85,8 +91,13 @@ impl Remote {
     }
 }
 
-async fn serve<R: ServerReflection>(accepted: Accepted, known: Arc<Known>, hall: Hall<R>, log: Log) {
-    let Accepted { stream, peer, peer_certificates, spoken, home: _, place } = accepted;
+async fn serve<R: ServerReflection>(
+    accepted: AcceptedConnection,
+    known: Arc<Known>,
+    hall: Hall<R>,
+    log: Log,
+) {
+    let AcceptedConnection { stream, peer, peer_certificates, protocol, home: _, permit: place } = accepted;
     let chain = peer_certificates.unwrap_or_default();
     let shown = match admin_identity(&chain, &known.trust_domain) {
         Ok(shown) => shown,
@@ -97,7 +108,7 @@ async fn serve<R: ServerReflection>(accepted: Accepted, known: Arc<Known>, hall:
         }
     };
     // TLS lets those in who offer no protocol at all.
-    if spoken != Spoken::Http2 {
+    if protocol != AgreedProtocol::Http2 {
         debug!(%peer, "a connection to the admin API that does not speak HTTP/2");
         return;
     }

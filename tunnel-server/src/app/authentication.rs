@@ -1,4 +1,4 @@
-//! Builds the ways in which callers prove who they are, and whom else to ask whether they may.
+//! Builds the configured methods of authentication, and the delegation of authorization.
 
 use std::sync::Arc;
 
@@ -8,36 +8,37 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 
-use super::files;
+use super::reload;
+use crate::authz::Delegation;
 use crate::config::{self, Config};
 use crate::identity::oidc::{Demands, Issuer};
 use crate::identity::review::Reviewer;
 use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, TokenBook, Ways};
-use crate::metrics::Reread;
-use crate::permit::Delegation;
+use crate::metrics::ReloadedFile;
 
-/// The ways that are configured; the keys of issuers are kept fresh within `scope`.
+/// Builds the configured methods. Tasks in `scope` keep the keys of issuers fresh.
 pub(super) fn authenticator(
     trust_domain: String,
-    ways: &config::Authentication,
+    config: &config::Authentication,
     scope: &Scope,
 ) -> Result<Authenticator, Failure> {
-    let certificates = ways.client_certificate.as_ref().map(|way| prefixes(&way.prefixes));
-    let tokens = ways.token_file.as_ref().map(|way| tokens(way, scope)).transpose()?;
+    let certificates = config.client_certificate.as_ref().map(|method| prefixes(&method.prefixes));
+    let tokens = config.token_file.as_ref().map(|method| tokens(method, scope)).transpose()?;
     let issuers: Vec<Arc<Issuer>> =
-        ways.oidc.iter().map(|way| issuer(way).map(Arc::new)).collect::<Result<_, _>>()?;
+        config.oidc.iter().map(|method| issuer(method).map(Arc::new)).collect::<Result<_, _>>()?;
     for issuer in &issuers {
         scope.attend(Arc::clone(issuer).follow());
     }
-    let reviewer = ways.token_review.as_ref().map(|way| reviewer(way, scope)).transpose()?.map(Arc::new);
-    let ways = Ways { certificates, tokens, issuers, reviewer };
-    Ok(Authenticator::new(trust_domain, ways))
+    let reviewer =
+        config.token_review.as_ref().map(|method| reviewer(method, scope)).transpose()?.map(Arc::new);
+    let methods = Ways { certificates, tokens, issuers, reviewer };
+    Ok(Authenticator::new(trust_domain, methods))
 }
 
-/// The tokens of a file, which is read again within `scope` whenever it may have changed.
-fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> {
-    let prefixes = prefixes(&way.prefixes);
-    let tokens = StaticTokens::parse(&way.contents, prefixes).map_err(|error| way.refused(error))?;
+/// The static tokens of a file, which is reloaded within `scope` whenever it may have changed.
+fn tokens(method: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> {
+    let prefixes = prefixes(&method.prefixes);
+    let tokens = StaticTokens::parse(&method.contents, prefixes).map_err(|error| method.refused(error))?;
     let book = TokenBook::new(tokens);
     let others = book.clone();
     let take = move |contents: Vec<u8>| {
@@ -45,38 +46,39 @@ fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> 
         others.replace(tokens.map_err(|error| error.to_string())?);
         Ok(())
     };
-    let (path, contents) = (way.path.clone(), way.contents.clone());
-    scope.attend(files::follow(Reread::Tokens, path, contents, config::TokenFile::read, take));
+    let (path, contents) = (method.path.clone(), method.contents.clone());
+    scope.attend(reload::follow(ReloadedFile::Tokens, path, contents, config::TokenFile::read, take));
     Ok(book)
 }
 
-fn issuer(way: &config::Oidc) -> Result<Issuer, Failure> {
+fn issuer(method: &config::Oidc) -> Result<Issuer, Failure> {
     let demands = Demands {
-        issuer: way.issuer.clone(),
-        audience: way.audience.clone(),
-        username_claim: way.username_claim.clone(),
-        groups_claim: way.groups_claim.clone(),
-        required: way.required_claims.clone(),
-        prefixes: prefixes(&way.prefixes),
+        issuer: method.issuer.clone(),
+        audience: method.audience.clone(),
+        username_claim: method.username_claim.clone(),
+        groups_claim: method.groups_claim.clone(),
+        required: method.required_claims.clone(),
+        prefixes: prefixes(&method.prefixes),
     };
-    let tls = trusting(&way.roots)?;
-    Issuer::new(&way.name, way.algorithms.clone(), demands, tls).map_err(Failure::could_not_go_on)
+    let tls = trusting(&method.roots)?;
+    Issuer::new(&method.name, method.algorithms.clone(), demands, tls).map_err(Failure::could_not_go_on)
 }
 
-fn reviewer(way: &config::TokenReview, scope: &Scope) -> Result<Reviewer, Failure> {
-    let (api, prefixes) = (host_api(&way.host)?, prefixes(&way.prefixes));
-    Reviewer::new(&way.name, api, &way.audiences, prefixes, scope.clone()).map_err(Failure::could_not_go_on)
+fn reviewer(method: &config::TokenReview, scope: &Scope) -> Result<Reviewer, Failure> {
+    let (api, prefixes) = (host_api(&method.host)?, prefixes(&method.prefixes));
+    Reviewer::new(&method.name, api, &method.audiences, prefixes, scope.clone())
+        .map_err(Failure::could_not_go_on)
 }
 
-/// Whom else to ask whether callers may, if anybody is configured.
+/// The cluster that is asked about callers' requests, if one is configured.
 pub(super) fn delegation(config: &Config, scope: &Scope) -> Result<Delegation, Failure> {
     let Some(host) = &config.delegation else { return Ok(Delegation::default()) };
     let reviewer = config.gateway.authentication.token_review.as_ref();
-    let is_reviewer = reviewer.is_some_and(|way| way.host.server == host.server);
-    Ok(Delegation::to(host_api(host)?, is_reviewer, scope.clone()))
+    let is_reviewer = reviewer.is_some_and(|method| method.host.server == host.server);
+    Ok(Delegation::new(host_api(host)?, is_reviewer, scope.clone()))
 }
 
-/// Whom the configuration names to be asked.
+/// A client for the API server of a host cluster.
 pub(super) fn host_api(host: &config::HostCluster) -> Result<Arc<HostApi>, Failure> {
     Ok(Arc::new(HostApi::new(host.server.clone(), host.token_file.clone(), trusting(&host.roots)?)))
 }
@@ -85,7 +87,7 @@ fn prefixes(config::Prefixes { username, groups }: &config::Prefixes) -> Prefixe
     Prefixes { username: username.clone(), groups: groups.clone() }
 }
 
-/// TLS towards somebody whom these roots vouch for, and nobody else's.
+/// A TLS client configuration that trusts these roots and no others.
 fn trusting(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, Failure> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.iter().cloned());
@@ -93,7 +95,7 @@ fn trusting(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, Failure> 
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(Failure::could_not_go_on)?;
     let mut config = builder.with_root_certificates(store).with_no_client_auth();
-    // A resumed session does not look at the certificate again.
+    // A resumed session would not verify the certificate again.
     config.resumption = Resumption::disabled();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)

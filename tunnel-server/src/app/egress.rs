@@ -1,4 +1,4 @@
-//! The listeners for the egress of API servers: each is for one of them and one cluster.
+//! The entry points for API servers' egress. Each serves one API server, and leads to one cluster.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -10,149 +10,176 @@ use tokio::net::UnixStream;
 use tracing::{debug, info, warn};
 
 use crate::config::{CertifiedPair, EGRESS_CONNECTIONS_MAX, Egress, EgressDoor, EgressTcp, EgressUnix};
-use crate::gateway::{EntryPoint, EntryPointSlots, Gateway};
+use crate::gateway::{Gateway, Places, WayIn};
 use crate::identity::{self, Authenticated, NotOfWayIn};
-use crate::listener::socket::{LocalSocket, Reach};
-use crate::listener::{Accepted, Doors, Entered, Limits, Listener, accepting, tls};
+use crate::listener::unix_socket::{LocalSocket, SocketAccess};
+use crate::listener::{
+    AcceptedConnection, Listener, ListenerLimits, ListenerTls, PeerStream, accept_loop, tls,
+};
 
-/// A bound listener.
-pub(super) struct Way {
-    site: Site,
-    door: Door,
+/// A bound listener and the cluster that it leads to.
+pub(super) struct BoundEgress {
+    route: EgressRoute,
+    socket: EgressSocket,
 }
 
-/// Where it leads.
+/// The cluster that an egress listener leads to, and its limit on connections.
 #[derive(Clone)]
-struct Site {
+struct EgressRoute {
     name: Arc<str>,
     cluster: ClusterId,
-    places: EntryPointSlots,
+    places: Places,
 }
 
-enum Door {
+enum EgressSocket {
     Tcp { listener: Listener, client_name: Arc<str> },
     Unix { socket: LocalSocket, uids: Vec<u32> },
 }
 
-impl Way {
-    /// Takes its port or its socket, at which the server shows `pair` unless another certificate is configured.
+impl BoundEgress {
+    /// Binds the port or the socket. The server shows `pair` unless the entry point has a certificate of its
+    /// own.
     ///
     /// # Errors
-    /// [`Failure`]: it is taken, or a certificate is of no use.
+    /// [`Failure`] if the port is taken or a certificate cannot be used.
     pub(super) async fn bind(egress: Egress, pair: &CertifiedPair) -> Result<Self, Failure> {
         let Egress { name, cluster, connections, door } = egress;
-        let site = Site { name: name.into(), cluster, places: EntryPointSlots::new(connections) };
-        let door = match door {
+        let route = EgressRoute { name: name.into(), cluster, places: Places::new(connections) };
+        let socket = match door {
             EgressDoor::Tcp(tcp) => self::tcp(tcp, pair)?,
             EgressDoor::Unix(EgressUnix { path, uids }) => {
-                let reach =
-                    if uids.iter().all(|uid| is_ours(*uid)) { Reach::Owner } else { Reach::Everybody };
-                Door::Unix { socket: LocalSocket::bind("egress.uds.path", &path, reach).await?, uids }
+                let access = if uids.iter().all(|uid| is_ours(*uid)) {
+                    SocketAccess::Owner
+                } else {
+                    SocketAccess::Everybody
+                };
+                EgressSocket::Unix {
+                    socket: LocalSocket::bind("egress.uds.path", &path, access).await?,
+                    uids,
+                }
             }
         };
-        Ok(Self { site, door })
+        Ok(Self { route, socket })
     }
 
-    /// The connections that it may have.
-    pub(super) fn places(&self) -> EntryPointSlots {
-        self.site.places.clone()
+    /// The slots for connections of this listener.
+    pub(super) fn slots(&self) -> Places {
+        self.route.places.clone()
     }
 
-    /// Serves whoever comes, by tasks of `scope`, until the drain.
+    /// Serves connections in tasks of `scope` until the drain.
     pub(super) fn run(self, gateway: Gateway, log: Log, scope: &Scope) {
-        let Self { site, door } = self;
-        let (name, cluster) = (Arc::clone(&site.name), site.cluster.clone());
-        match door {
-            Door::Tcp { listener, client_name } => {
-                info!(name = &*name, %cluster, address = %listener.address(), "an API server's egress may come");
+        let Self { route, socket } = self;
+        let (name, cluster) = (Arc::clone(&route.name), route.cluster.clone());
+        match socket {
+            EgressSocket::Tcp { listener, client_name } => {
+                info!(name = &*name, %cluster, address = %listener.address(), "serving an API server's egress");
                 scope.spawn(listener.run(scope.clone(), move |accepted| {
-                    let (site, gateway, log) = (site.clone(), gateway.clone(), log.clone());
-                    serve(accepted, site, Arc::clone(&client_name), gateway, log)
+                    let (route, gateway, log) = (route.clone(), gateway.clone(), log.clone());
+                    serve(accepted, route, Arc::clone(&client_name), gateway, log)
                 }));
             }
-            Door::Unix { socket, uids } => {
-                info!(name = &*name, %cluster, socket = %socket.path().display(), "an API server's egress may come");
-                scope.spawn(accept(socket, uids.into(), site, gateway, log, scope.clone()));
+            EgressSocket::Unix { socket, uids } => {
+                info!(name = &*name, %cluster, socket = %socket.path().display(), "serving an API server's egress");
+                scope.spawn(accept(socket, uids.into(), route, gateway, log, scope.clone()));
             }
         }
     }
 }
 
-impl Site {
-    /// The way in that a principal of it has come by.
-    fn way_in(&self, principal: Authenticated) -> EntryPoint {
-        EntryPoint { principal, cluster: self.cluster.clone(), slots: self.places.clone() }
+impl EgressRoute {
+    /// The entry point, for a principal that was identified at it.
+    fn entry_point(&self, principal: Authenticated) -> WayIn {
+        WayIn { principal, cluster: self.cluster.clone(), places: self.places.clone() }
     }
 
-    /// Notes that somebody may not come.
+    /// Logs that a client was refused at this entry point.
     fn refused(&self, from: impl std::fmt::Display, why: &NotOfWayIn) {
-        debug!(name = &*self.name, %from, %why, "somebody may not come by an API server's way in");
+        debug!(name = &*self.name, %from, %why, "refused a client of an API server's egress");
     }
 }
 
-fn tcp(tcp: EgressTcp, pair: &CertifiedPair) -> Result<Door, Failure> {
+fn tcp(tcp: EgressTcp, pair: &CertifiedPair) -> Result<EgressSocket, Failure> {
     let EgressTcp { listen, certificate, roots, client_name } = tcp;
     let pair = certificate.as_ref().unwrap_or(pair);
-    let tls =
-        tls::for_way_in(pair.chain.clone(), pair.key.clone_key(), roots).map_err(Failure::misconfigured)?;
-    let listener = Listener::bind("egress.tcp.listen", listen, Doors::callers(tls), Limits::default())?;
-    Ok(Door::Tcp { listener, client_name: client_name.into() })
+    let tls = tls::for_entry_point(pair.chain.clone(), pair.key.clone_key(), roots)
+        .map_err(Failure::misconfigured)?;
+    let listener = Listener::bind(
+        "egress.tcp.listen",
+        listen,
+        ListenerTls::callers_only(tls),
+        ListenerLimits::default(),
+    )?;
+    Ok(EgressSocket::Tcp { listener, client_name: client_name.into() })
 }
 
-async fn serve(accepted: Accepted, site: Site, client_name: Arc<str>, gateway: Gateway, log: Log) {
-    let (entered, _, place) = accepted.entered();
-    let Entered::Caller(stream) = entered else { return };
+async fn serve(
+    accepted: AcceptedConnection,
+    route: EgressRoute,
+    client_name: Arc<str>,
+    gateway: Gateway,
+    log: Log,
+) {
+    let (stream, _, permit) = accepted.into_peer_stream();
+    let PeerStream::Caller(stream) = stream else { return };
     let chain = stream.peer_certificates().unwrap_or_default();
-    match identity::by_certificate(&site.name, chain, &client_name) {
-        Ok(principal) => gateway.serve_entry_point(stream, site.way_in(principal)).await,
+    match identity::by_certificate(&route.name, chain, &client_name) {
+        Ok(principal) => gateway.serve_way_in(stream, route.entry_point(principal)).await,
         Err(why) => {
             log.stranger(stream.peer().ip(), Why::Refused);
-            site.refused(stream.peer(), &why);
+            route.refused(stream.peer(), &why);
         }
     }
-    drop(place);
+    drop(permit);
 }
 
-/// Accepts until the drain.
-async fn accept(socket: LocalSocket, uids: Arc<[u32]>, site: Site, gateway: Gateway, log: Log, scope: Scope) {
+/// Accepts connections from the socket until the drain.
+async fn accept(
+    socket: LocalSocket,
+    uids: Arc<[u32]>,
+    route: EgressRoute,
+    gateway: Gateway,
+    log: Log,
+    scope: Scope,
+) {
     let mut homes = scope.homes_in_turn();
-    let spawn = |(stream, _), place| {
-        let (site, gateway, log, uids) = (site.clone(), gateway.clone(), log.clone(), Arc::clone(&uids));
+    let spawn = |(stream, _), permit| {
+        let (route, gateway, log, uids) = (route.clone(), gateway.clone(), log.clone(), Arc::clone(&uids));
         let home = homes();
         scope.spawn_on(home, async move {
-            serve_local(stream, &uids, site, gateway, log).await;
-            drop(place);
+            serve_local(stream, &uids, route, gateway, log).await;
+            drop(permit);
         });
     };
     let refused =
-        |error| warn!(name = &*site.name, %error, "cannot accept a connection of an API server's egress");
+        |error| warn!(name = &*route.name, %error, "cannot accept a connection of an API server's egress");
     // Both arms are cancel-safe: accepting may be dropped at any time.
     tokio::select! {
         () = scope.draining() => {}
-        () = accepting::each_placed(EGRESS_CONNECTIONS_MAX, || socket.listener.accept(), spawn, refused) => {}
+        () = accept_loop::run_limited(EGRESS_CONNECTIONS_MAX, || socket.listener.accept(), spawn, refused) => {}
     }
 }
 
-async fn serve_local(stream: UnixStream, uids: &[u32], site: Site, gateway: Gateway, log: Log) {
-    // It was accepted on another runtime.
+async fn serve_local(stream: UnixStream, uids: &[u32], route: EgressRoute, gateway: Gateway, log: Log) {
+    // The socket was accepted on another runtime.
     let stream = stream.into_std().and_then(UnixStream::from_std);
     let (stream, uid) = match stream.and_then(|stream| Ok((stream.peer_cred()?.uid(), stream))) {
         Ok((uid, stream)) => (stream, uid),
         Err(error) => {
-            warn!(name = &*site.name, %error, "the system does not say who is at an egress socket");
+            warn!(name = &*route.name, %error, "the system does not report the user of an egress connection");
             return;
         }
     };
-    match identity::by_socket(&site.name, uid, uids) {
-        Ok(principal) => gateway.serve_local_entry_point(stream, site.way_in(principal)).await,
+    match identity::by_socket(&route.name, uid, uids) {
+        Ok(principal) => gateway.serve_local_way_in(stream, route.entry_point(principal)).await,
         Err(why) => {
             log.stranger(Ipv4Addr::LOCALHOST.into(), Why::Refused);
-            site.refused("a Unix socket", &why);
+            route.refused("a Unix socket", &why);
         }
     }
 }
 
-/// Whether a process of that user may open whatever this one may.
+/// Whether a process of that user may open every file that this one may.
 fn is_ours(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

@@ -6,7 +6,7 @@ use proto::ClusterId;
 use proto::spiffe::AgentId;
 use tonic::Status;
 
-use crate::listener::tally::Tally;
+use crate::listener::windowed_counts::WindowedCounts;
 
 /// How long what was asked for counts.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -25,18 +25,18 @@ const REMEMBERED_MAX: usize = 65_536;
 /// What was asked for of late.
 #[derive(Debug)]
 pub(super) struct Allowance {
-    agents: Tally<AgentId>,
-    clusters: Tally<ClusterId>,
+    agents: WindowedCounts<AgentId>,
+    clusters: WindowedCounts<ClusterId>,
     /// By who holds a key that its agent has replaced since. It takes nothing from that agent.
-    replaced: Tally<AgentId>,
+    replaced: WindowedCounts<AgentId>,
 }
 
 impl Default for Allowance {
     fn default() -> Self {
         Self {
-            agents: Tally::new(WINDOW, REMEMBERED_MAX),
-            clusters: Tally::new(WINDOW, REMEMBERED_MAX),
-            replaced: Tally::new(WINDOW, REMEMBERED_MAX),
+            agents: WindowedCounts::new(WINDOW, REMEMBERED_MAX),
+            clusters: WindowedCounts::new(WINDOW, REMEMBERED_MAX),
+            replaced: WindowedCounts::new(WINDOW, REMEMBERED_MAX),
         }
     }
 }
@@ -60,13 +60,13 @@ impl Allowance {
 }
 
 fn take<K: Eq + std::hash::Hash + Clone>(
-    tally: &Tally<K>,
+    tally: &WindowedCounts<K>,
     who: &K,
     max: u32,
     called: &str,
     now: Instant,
 ) -> Result<(), Status> {
-    if tally.of(who, now) >= max {
+    if tally.count(who, now) >= max {
         let minutes = WINDOW.as_secs() / 60;
         return Err(Status::resource_exhausted(format!(
             "{called} has asked for {max} certificates within {minutes} minutes; try again when they are over"

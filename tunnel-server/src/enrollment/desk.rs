@@ -28,8 +28,8 @@ use super::nonce::Nonce;
 use super::recorded::{self, Known};
 use super::{Inner, source};
 use crate::directory::{self, Agent, Answer, UnixSeconds};
-use crate::listener::failures::Failures;
-use crate::metrics;
+use crate::listener::failed_attempts::FailedAttempts;
+use crate::metrics::{self, EnrollmentOutcome};
 
 /// One connection's.
 pub(super) struct Desk {
@@ -127,17 +127,17 @@ impl Desk {
         proto::enrollment::audience(&self.door.terms.trust_domain, cluster)
     }
 
-    fn listen(&self, failures: &Failures) -> Result<(), Status> {
+    fn listen(&self, failures: &FailedAttempts) -> Result<(), Status> {
         if failures.may_try(source(self.peer), Instant::now()) {
             return Ok(());
         }
-        metrics::enrolled("limited");
+        metrics::enrollment(EnrollmentOutcome::Limited);
         Err(Status::resource_exhausted(
             "too many attempts from this address have failed; try again in a minute",
         ))
     }
 
-    fn key(&self, request: &[u8], failures: &Failures) -> Result<ProvenKey, Status> {
+    fn key(&self, request: &[u8], failures: &FailedAttempts) -> Result<ProvenKey, Status> {
         ProvenKey::of_csr(request).map_err(|error| {
             failures.failed(source(self.peer), Instant::now());
             Status::invalid_argument(error.to_string())
@@ -146,13 +146,13 @@ impl Desk {
 
     /// Tells of somebody of whom nothing is known that has refused them; what such do is summed up in the audit log. Outside there is
     /// one answer to each act for every reason.
-    fn stranger(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
+    fn stranger(&self, act: &str, reason: &str, whom: &str, failures: &FailedAttempts) {
         self.refused(act, reason, whom, failures);
         self.door.log.stranger(source(self.peer), Why::Refused);
     }
 
     /// Tells of somebody who is known what has refused them, in the audit log too.
-    async fn forbidden(&self, known: &Known<'_>, reason: &str, failures: &Failures) {
+    async fn forbidden(&self, known: &Known<'_>, reason: &str, failures: &FailedAttempts) {
         self.refused(known.verb(), reason, &known.whom(), failures);
         self.record_refusal(known, reason).await;
     }
@@ -168,14 +168,14 @@ impl Desk {
     fn charge(&self, count: impl FnOnce(&Allowance, Instant) -> Result<(), Status>) -> Result<(), Status> {
         count(&self.door.allowance, Instant::now()).inspect_err(|limited| {
             info!(from = %self.peer, reason = limited.message(), "somebody asks for certificates too often");
-            metrics::enrolled("limited");
+            metrics::enrollment(EnrollmentOutcome::Limited);
         })
     }
 
     /// Counts a failure, and tells the server's own log of it.
-    fn refused(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
+    fn refused(&self, act: &str, reason: &str, whom: &str, failures: &FailedAttempts) {
         failures.failed(source(self.peer), Instant::now());
-        metrics::enrolled("refused");
+        metrics::enrollment(EnrollmentOutcome::Refused);
         info!(from = %self.peer, act, whom, reason, "somebody was refused a certificate");
     }
 }

@@ -34,7 +34,7 @@ impl LowPrioritySwitch {
         tokio::select! {
             biased;
             served = &mut served => return Some(served),
-            () = self.0.notified() => metrics::set_aside(),
+            () = self.0.notified() => metrics::low_priority(),
         }
         let (end, ended) = oneshot::channel();
         scope.spawn_aside(async move {

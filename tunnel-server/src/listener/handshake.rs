@@ -1,4 +1,4 @@
-//! One TLS handshake, under a deadline.
+//! A TLS handshake of one connection, under a deadline.
 
 use std::io;
 use std::sync::Arc;
@@ -13,97 +13,100 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::tls::{ALPN_H2, ALPN_HTTP1};
-use super::{Doors, Spoken};
+use super::{AgreedProtocol, ListenerTls};
 
-/// A connection after its handshake.
-pub(super) struct Shaken {
+/// A connection after its handshake, with its certificate and protocol.
+pub(super) struct CompletedHandshake {
     pub(super) stream: TlsStream<TcpStream>,
     pub(super) peer_certificates: Option<Vec<CertificateDer<'static>>>,
-    pub(super) spoken: Spoken,
+    pub(super) protocol: AgreedProtocol,
 }
 
-/// By which of a socket's doors somebody came: whose TLS configuration, and so whose CA, the handshake used.
+/// The peer's role, which selects the TLS configuration and therefore the client CA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum PeerRole {
     Callers,
     Agents,
 }
 
-/// Why there is no connection.
+/// The reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
     #[error("the socket cannot be used")]
     Socket(#[source] io::Error),
     #[error("no ClientHello")]
     Hello(#[source] io::Error),
-    #[error("the door for agents is elsewhere")]
-    NoDoor,
-    #[error("the tunnel's protocol was offered beside others")]
-    TwoDoors,
-    #[error("what was agreed on is not spoken at the door whose CA was asked")]
-    OtherDoor,
+    #[error("this listener has no TLS configuration for such a peer")]
+    NoListener,
+    #[error("the tunnel's protocol was offered together with others")]
+    MixedAlpn,
+    #[error("the agreed protocol does not belong to the TLS configuration that was used")]
+    WrongAlpn,
     #[error("TLS was not agreed on")]
     Tls(#[source] io::Error),
-    #[error("another of the same source took its place, which had come to no certificate for too long")]
+    #[error("displaced by another connection of its source, because it showed no certificate in time")]
     Displaced,
     #[error("the handshake took longer than {} s", .0.as_secs())]
     Deadline(Duration),
 }
 
-/// Shakes hands on the runtime of the calling task.
-pub(super) async fn shake(
+/// Does the handshake on the runtime of the calling task.
+pub(super) async fn accept(
     stream: TcpStream,
-    doors: &Doors,
+    tls: &ListenerTls,
     deadline: Duration,
-) -> Result<Shaken, HandshakeError> {
+) -> Result<CompletedHandshake, HandshakeError> {
     let stream = registered_here(stream).map_err(HandshakeError::Socket)?;
     let agreed = async {
         let hello =
             LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(HandshakeError::Hello)?;
-        let (door, config) = config(doors, &hello.client_hello())?;
-        Ok((door, hello.into_stream(config).await.map_err(HandshakeError::Tls)?))
+        let (role, config) = config(tls, &hello.client_hello())?;
+        Ok((role, hello.into_stream(config).await.map_err(HandshakeError::Tls)?))
     };
-    let (door, stream) =
+    let (role, stream) =
         timeout(deadline, agreed).await.map_err(|_| HandshakeError::Deadline(deadline))??;
     let (_, connection) = stream.get_ref();
-    let spoken = door.speaks(connection.alpn_protocol())?;
+    let protocol = role.protocol_for(connection.alpn_protocol())?;
     let peer_certificates = connection
         .peer_certificates()
         .map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect());
-    Ok(Shaken { stream, peer_certificates, spoken })
+    Ok(CompletedHandshake { stream, peer_certificates, protocol })
 }
 
-impl Door {
-    /// What a connection by this door speaks, of whose CA its certificate is. The door's own configuration offers nothing else;
-    /// this holds where somebody has mixed the two up.
-    fn speaks(self, agreed: Option<&[u8]>) -> Result<Spoken, HandshakeError> {
+impl PeerRole {
+    /// The protocol of a connection in this role. The role's own configuration offers nothing else, so this
+    /// check matters only if the two configurations were confused.
+    fn protocol_for(self, agreed: Option<&[u8]>) -> Result<AgreedProtocol, HandshakeError> {
         match (self, agreed) {
-            (Self::Agents, Some(transport::tls::ALPN)) => Ok(Spoken::Tunnel),
-            (Self::Callers, Some(ALPN_H2)) => Ok(Spoken::Http2),
-            // Whoever offers nothing speaks it.
-            (Self::Callers, Some(ALPN_HTTP1) | None) => Ok(Spoken::Http1),
-            (Self::Agents, Some(_) | None) | (Self::Callers, Some(_)) => Err(HandshakeError::OtherDoor),
+            (Self::Agents, Some(transport::tls::ALPN)) => Ok(AgreedProtocol::Tunnel),
+            (Self::Callers, Some(ALPN_H2)) => Ok(AgreedProtocol::Http2),
+            // A client without ALPN speaks HTTP/1.1.
+            (Self::Callers, Some(ALPN_HTTP1) | None) => Ok(AgreedProtocol::Http1),
+            (Self::Agents, Some(_) | None) | (Self::Callers, Some(_)) => Err(HandshakeError::WrongAlpn),
         }
     }
 }
 
-/// The door for who says this, and its configuration: one door, before anything is agreed on.
-fn config(doors: &Doors, hello: &ClientHello<'_>) -> Result<(Door, Arc<ServerConfig>), HandshakeError> {
+/// Selects the role and its TLS configuration by the ClientHello, before the handshake agrees on anything.
+fn config(
+    tls: &ListenerTls,
+    hello: &ClientHello<'_>,
+) -> Result<(PeerRole, Arc<ServerConfig>), HandshakeError> {
     let offered: Vec<&[u8]> = hello.alpn().map(Iterator::collect).unwrap_or_default();
     let offers_tunnel = offered.contains(&transport::tls::ALPN);
     if offers_tunnel && offered.len() > 1 {
-        return Err(HandshakeError::TwoDoors);
+        return Err(HandshakeError::MixedAlpn);
     }
-    match (&doors.agents, &doors.callers) {
-        (Some(agents), _) if offers_tunnel => Ok((Door::Agents, Arc::clone(agents))),
-        (_, Some(callers)) => Ok((Door::Callers, Arc::clone(&callers.borrow()))),
-        // It offers what agents do not speak, so that TLS will say no to it.
-        (Some(agents), None) => Ok((Door::Agents, Arc::clone(agents))),
-        (None, None) => Err(HandshakeError::NoDoor),
+    match (&tls.agents, &tls.callers) {
+        (Some(agents), _) if offers_tunnel => Ok((PeerRole::Agents, Arc::clone(agents))),
+        (_, Some(callers)) => Ok((PeerRole::Callers, Arc::clone(&callers.borrow()))),
+        // The client does not offer the tunnel's protocol, so TLS will refuse it.
+        (Some(agents), None) => Ok((PeerRole::Agents, Arc::clone(agents))),
+        (None, None) => Err(HandshakeError::NoListener),
     }
 }
 
-/// The same socket, known to the runtime of the calling task: it was accepted on another one.
+/// Registers the socket with the runtime of the calling task, because another runtime has accepted it.
 fn registered_here(stream: TcpStream) -> io::Result<TcpStream> {
     // Small answers must not wait for the acknowledgement of earlier ones.
     stream.set_nodelay(true)?;
@@ -115,20 +118,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_each_door_its_own_protocols_are_spoken_and_no_others() {
+    fn each_role_accepts_only_its_own_protocols() {
         let tunnel = Some(transport::tls::ALPN);
-        for (door, agreed, spoken) in [
-            (Door::Callers, None, Some(Spoken::Http1)),
-            (Door::Callers, Some(ALPN_HTTP1), Some(Spoken::Http1)),
-            (Door::Callers, Some(ALPN_H2), Some(Spoken::Http2)),
-            (Door::Callers, tunnel, None),
-            (Door::Callers, Some(b"other".as_slice()), None),
-            (Door::Agents, tunnel, Some(Spoken::Tunnel)),
-            (Door::Agents, Some(ALPN_H2), None),
-            (Door::Agents, Some(ALPN_HTTP1), None),
-            (Door::Agents, None, None),
+        for (role, agreed, protocol) in [
+            (PeerRole::Callers, None, Some(AgreedProtocol::Http1)),
+            (PeerRole::Callers, Some(ALPN_HTTP1), Some(AgreedProtocol::Http1)),
+            (PeerRole::Callers, Some(ALPN_H2), Some(AgreedProtocol::Http2)),
+            (PeerRole::Callers, tunnel, None),
+            (PeerRole::Callers, Some(b"other".as_slice()), None),
+            (PeerRole::Agents, tunnel, Some(AgreedProtocol::Tunnel)),
+            (PeerRole::Agents, Some(ALPN_H2), None),
+            (PeerRole::Agents, Some(ALPN_HTTP1), None),
+            (PeerRole::Agents, None, None),
         ] {
-            assert_eq!(door.speaks(agreed).ok(), spoken, "{door:?}: {agreed:?}");
+            assert_eq!(role.protocol_for(agreed).ok(), protocol, "{role:?}: {agreed:?}");
         }
     }
 }

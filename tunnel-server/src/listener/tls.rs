@@ -1,4 +1,4 @@
-//! TLS towards callers, by ways in too, towards agents that enroll and towards administrators.
+//! TLS configurations for callers, entry points, enrolling agents and administrators.
 
 use std::sync::Arc;
 
@@ -17,25 +17,25 @@ pub const ALPN_H2: &[u8] = b"h2";
 /// HTTP/1.1 in the handshake (RFC 7301, section 6).
 pub const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// Why TLS cannot be set up.
+/// The reason why a TLS configuration cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A root certificate that cannot be used.
+    /// A root certificate cannot be used.
     #[error("a root certificate cannot be used")]
     Root(#[source] rustls::Error),
-    /// The verifier of the other side's certificates cannot be built, for want of a root for instance.
+    /// The verifier of client certificates cannot be built, for example because there is no root.
     #[error("the verifier of certificates cannot be built")]
     Verifier(#[from] VerifierBuilderError),
-    /// The certificate and its key do not fit, or are of a kind that is not supported.
+    /// The certificate and its key do not match, or their kind is not supported.
     #[error("the certificate and its key cannot be used together")]
     Certificate(#[source] rustls::Error),
-    /// The provider lacks what TLS 1.2 or 1.3 needs.
+    /// The cryptography provider lacks an algorithm that TLS 1.2 or 1.3 needs.
     #[error("the cryptography provider cannot be used")]
     Provider(#[source] rustls::Error),
 }
 
-/// TLS 1.2 and 1.3 with HTTP/2 and HTTP/1.1, showing `chain`. With `caller_roots`, callers may show a certificate, and
-/// one that they show must chain to these roots; without, none is asked for.
+/// TLS 1.2 and 1.3 with HTTP/2 and HTTP/1.1, and the certificate `chain`. With `caller_roots` a caller may
+/// show a certificate, which must chain to these roots. Without them none is requested.
 ///
 /// # Errors
 ///
@@ -48,12 +48,13 @@ pub fn server_config(
     config(chain, key, &[&TLS13, &TLS12], callers_verifier(caller_roots)?, &[ALPN_H2, ALPN_HTTP1])
 }
 
-/// TLS 1.2 and 1.3 with HTTP/1.1 for a way in, by which only those come who show a certificate that chains to these roots.
+/// TLS 1.2 and 1.3 with HTTP/1.1 for an entry point that requires a client certificate chaining to these
+/// roots.
 ///
 /// # Errors
 ///
 /// [`TlsError`].
-pub fn for_way_in(
+pub fn for_entry_point(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     roots: Vec<CertificateDer<'static>>,
@@ -62,8 +63,9 @@ pub fn for_way_in(
     config(chain, key, &[&TLS13, &TLS12], verifier, &[ALPN_HTTP1])
 }
 
-/// TLS 1.2 and 1.3 with HTTP/1.1 for callers who have a dial token, and are asked for no certificate: a kubeconfig's would come
-/// to whoever asks. HTTP/2 is left out because Go's programs offer it to a proxy and then speak HTTP/1.1 whatever was chosen.
+/// TLS 1.2 and 1.3 with HTTP/1.1 for callers with a dial token. No certificate is requested, because a client
+/// would show its kubeconfig's to any server. HTTP/2 is left out because Go's programs offer it to a proxy
+/// and then speak HTTP/1.1 whatever was chosen.
 ///
 /// # Errors
 ///
@@ -75,7 +77,7 @@ pub fn for_proxy(
     config(chain, key, &[&TLS13, &TLS12], WebPkiClientVerifier::no_client_auth(), &[ALPN_HTTP1])
 }
 
-/// TLS 1.3 with HTTP/2 for agents that have no certificate yet, and are asked for none.
+/// TLS 1.3 with HTTP/2 for agents that have no certificate yet. None is requested.
 ///
 /// # Errors
 ///
@@ -100,7 +102,7 @@ pub fn for_admins(
     config(chain, key, &[&TLS13], ShortChains::of(verifier(roots)?.build()?), &[ALPN_H2])
 }
 
-/// What all of them have in common.
+/// The parts that all configurations have in common.
 fn config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -119,8 +121,8 @@ fn config(
     Ok(config)
 }
 
-/// A resumed session skips the verifier, so that somebody whose certificate ended could come back: no tickets (those of
-/// TLS 1.2 are off unless asked for), no store, no 0-RTT.
+/// Disables resumption: a resumed session skips the verifier, so that a client with an expired certificate
+/// could come back. Hence no tickets (those of TLS 1.2 are off by default), no store, no 0-RTT.
 fn never_resumed(config: &mut ServerConfig) {
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -133,7 +135,7 @@ fn callers_verifier(
     let Some(roots) = roots else {
         return Ok(WebPkiClientVerifier::no_client_auth());
     };
-    // Whoever shows none may still have a token.
+    // A caller without a certificate may have a token.
     Ok(ShortChains::of(verifier(roots)?.allow_unauthenticated().build()?))
 }
 

@@ -1,4 +1,4 @@
-//! Which clusters are here, as a scrape finds it.
+//! Gauges of clusters and their agents, written at each scrape.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,54 +10,58 @@ use proto::ClusterId;
 const CONNECTED: &str = "tombolo_server_cluster_connected";
 const AGENTS: &str = "tombolo_server_agents_connected";
 
-/// How long a cluster that is away is told of: over a long weekend, so that an alert stands until somebody comes. Whoever
-/// has taken a cluster away for good is rid of the alert by then.
-pub const AWAY_TOLD_MAX: Duration = Duration::from_secs(72 * 3600);
+/// The time for which a cluster that is away is still reported. It covers a long weekend, so that an alert
+/// lasts until somebody sees it. The alert for a cluster that was removed for good ends by itself.
+pub const AWAY_REPORTED_MAX: Duration = Duration::from_secs(72 * 3600);
 
-/// When scrapes last found each cluster here.
+/// The time at which a scrape last found each cluster connected.
 #[derive(Debug, Default)]
-pub struct Census(Mutex<BTreeMap<ClusterId, Instant>>);
+pub struct ClusterGauges(Mutex<BTreeMap<ClusterId, Instant>>);
 
-/// A cluster that this server knows.
+/// A known cluster, and whether it is reachable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
-    /// Its name.
+pub struct ClusterConnectivity {
+    /// The name of the cluster.
     pub cluster: ClusterId,
-    /// Whether new requests reach it.
+    /// Whether new requests reach the cluster.
     pub connected: bool,
-    /// Its agents that hold a tunnel.
+    /// The number of agents that have a tunnel.
     pub agents: usize,
 }
 
-impl Census {
-    /// Tells of every known cluster but those that have been away for [`AWAY_TOLD_MAX`]. What was away when this process
-    /// began counts as away since then.
-    pub fn tell(&self, lines: &mut Lines, known: &[Known], now: Instant) {
-        let told = self.here_or_missed(known, now);
+impl ClusterGauges {
+    /// Writes the gauges of every known cluster, except those that have been away for [`AWAY_REPORTED_MAX`].
+    /// A cluster that was away when this process started counts as away since then.
+    pub fn write(&self, lines: &mut Lines, clusters: &[ClusterConnectivity], now: Instant) {
+        let reported = self.present_or_missed(clusters, now);
         let help = "1 if new requests reach the cluster, 0 if it is known and away.";
         let mut connected = lines.gauge(CONNECTED, help);
-        for known in &told {
-            connected.is(&[("cluster", known.cluster.as_str())], u8::from(known.connected));
+        for cluster in &reported {
+            connected.is(&[("cluster", cluster.cluster.as_str())], u8::from(cluster.connected));
         }
-        let mut agents = lines.gauge(AGENTS, "Agents of the cluster that hold a tunnel now.");
-        for known in &told {
-            agents.is(&[("cluster", known.cluster.as_str())], known.agents);
+        let mut agents = lines.gauge(AGENTS, "Agents of the cluster that have a tunnel now.");
+        for cluster in &reported {
+            agents.is(&[("cluster", cluster.cluster.as_str())], cluster.agents);
         }
     }
 
-    fn here_or_missed<'a>(&self, known: &'a [Known], now: Instant) -> Vec<&'a Known> {
+    fn present_or_missed<'a>(
+        &self,
+        clusters: &'a [ClusterConnectivity],
+        now: Instant,
+    ) -> Vec<&'a ClusterConnectivity> {
         let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *found);
-        let mut told = Vec::with_capacity(known.len());
-        for known in known {
-            let is_here = known.connected || known.agents > 0;
-            let last = before.get(&known.cluster).copied().filter(|_| !is_here).unwrap_or(now);
-            found.insert(known.cluster.clone(), last);
-            if now.saturating_duration_since(last) < AWAY_TOLD_MAX {
-                told.push(known);
+        let mut reported = Vec::with_capacity(clusters.len());
+        for cluster in clusters {
+            let is_here = cluster.connected || cluster.agents > 0;
+            let last = before.get(&cluster.cluster).copied().filter(|_| !is_here).unwrap_or(now);
+            found.insert(cluster.cluster.clone(), last);
+            if now.saturating_duration_since(last) < AWAY_REPORTED_MAX {
+                reported.push(cluster);
             }
         }
-        told
+        reported
     }
 }
 
@@ -66,27 +70,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_that_is_away_is_told_of_over_a_weekend_and_then_no_more() {
-        let (census, began) = (Census::default(), Instant::now());
-        let (here, away) = ([known("a", true, 1)], [known("a", false, 0)]);
-        let left = began + AWAY_TOLD_MAX * 10;
+    fn an_away_cluster_is_reported_for_a_weekend_and_no_longer() {
+        let (gauges, began) = (ClusterGauges::default(), Instant::now());
+        let (here, away) = ([connectivity("a", true, 1)], [connectivity("a", false, 0)]);
+        let left = began + AWAY_REPORTED_MAX * 10;
 
-        assert_eq!(census.here_or_missed(&here, began), [&here[0]]);
-        assert_eq!(census.here_or_missed(&here, left), [&here[0]], "however long it is here");
-        assert_eq!(census.here_or_missed(&away, left + AWAY_TOLD_MAX / 2), [&away[0]]);
-        assert!(census.here_or_missed(&away, left + AWAY_TOLD_MAX).is_empty());
-        assert!(census.here_or_missed(&away, left + AWAY_TOLD_MAX * 2).is_empty());
-        assert_eq!(census.here_or_missed(&here, left + AWAY_TOLD_MAX * 2), [&here[0]], "back again");
+        assert_eq!(gauges.present_or_missed(&here, began), [&here[0]]);
+        assert_eq!(gauges.present_or_missed(&here, left), [&here[0]], "however long it is here");
+        assert_eq!(gauges.present_or_missed(&away, left + AWAY_REPORTED_MAX / 2), [&away[0]]);
+        assert!(gauges.present_or_missed(&away, left + AWAY_REPORTED_MAX).is_empty());
+        assert!(gauges.present_or_missed(&away, left + AWAY_REPORTED_MAX * 2).is_empty());
+        assert_eq!(gauges.present_or_missed(&here, left + AWAY_REPORTED_MAX * 2), [&here[0]], "back again");
     }
 
     #[test]
-    fn a_cluster_of_an_earlier_run_that_has_not_come_back_is_missed() {
-        let (census, away) = (Census::default(), [known("a", false, 0)]);
+    fn a_cluster_of_an_earlier_run_is_reported_as_away() {
+        let (gauges, away) = (ClusterGauges::default(), [connectivity("a", false, 0)]);
 
-        assert_eq!(census.here_or_missed(&away, Instant::now()), [&away[0]]);
+        assert_eq!(gauges.present_or_missed(&away, Instant::now()), [&away[0]]);
     }
 
-    fn known(cluster: &str, connected: bool, agents: usize) -> Known {
-        Known { cluster: cluster.parse().unwrap(), connected, agents }
+    fn connectivity(cluster: &str, connected: bool, agents: usize) -> ClusterConnectivity {
+        ClusterConnectivity { cluster: cluster.parse().unwrap(), connected, agents }
     }
 }

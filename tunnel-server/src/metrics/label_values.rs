@@ -1,7 +1,6 @@
 //! A macro for enums whose variants have a fixed text each, such as the values of a metric's label.
 
-/// Defines an enum and derives `ALL` and `as_str` from the same list, so that no variant can be missing in
-/// either.
+/// Defines an enum and derives `ALL` and `as_str` from the same list, so that no variant can be missing in either.
 macro_rules! label_values {
     (
         $(#[$attribute:meta])*

@@ -1,4 +1,4 @@
-//! HTTP CONNECT by TLS: one request to a connection, with the credential of a dial token's owner as Basic.
+//! HTTP CONNECT over TLS. Each connection carries one request, with the dial token as its Basic credential.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,37 +19,37 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
-use super::{Asked, Proxy, Refusal, Served};
-use crate::dialing::asking::Refuses as _;
-use crate::dialing::near::taken_back;
-use crate::dialing::reason;
-use crate::listener::{Accepted, Limits, Place};
+use super::{DialProxy, ProxyRefusal, ProxyRequest, ServedConnection};
+use crate::dialing::admit::DialRefusal as _;
+use crate::dialing::local_stream::from_upgraded;
+use crate::dialing::reason_phrase;
+use crate::listener::{AcceptedConnection, ConnectionPermit, ListenerLimits};
 
-/// How many may come at once, and how quickly.
-pub const LIMITS: Limits = Limits {
+/// The limits of the listener for HTTP CONNECT.
+pub const LIMITS: ListenerLimits = ListenerLimits {
     connections_max: 10_000,
     handshakes_max: 1_000,
     handshake: Duration::from_secs(10),
     source: None,
 };
 
-/// A request's head arrives within this time.
+/// The longest wait for the head of a request.
 const HEAD_MAX: Duration = Duration::from_secs(10);
 
-/// Largest head of a request.
+/// Largest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Most headers of a request.
+/// Most headers of one request.
 const HEADERS_MAX: usize = 50;
 
-impl Proxy {
-    /// Serves one connection to its end, or until it has become a connection to a target.
-    pub async fn serve_connection(self, accepted: Accepted) {
-        let Accepted { stream, peer, place, .. } = accepted;
-        let (scope, place) = (self.0.scope.clone(), Arc::new(place));
+impl DialProxy {
+    /// Serves one connection until it ends or becomes a connection to a target.
+    pub async fn serve_connection(self, accepted: AcceptedConnection) {
+        let AcceptedConnection { stream, peer, permit, .. } = accepted;
+        let (scope, permit) = (self.0.scope.clone(), Arc::new(permit));
         let service = service_fn(|request| {
-            let (proxy, place) = (self.clone(), Arc::clone(&place));
-            async move { Ok::<_, Infallible>(proxy.answer(peer, request, place).await) }
+            let (proxy, permit) = (self.clone(), Arc::clone(&permit));
+            async move { Ok::<_, Infallible>(proxy.answer(peer, request, permit).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -78,23 +78,24 @@ impl Proxy {
         &self,
         from: std::net::SocketAddr,
         request: Request<Incoming>,
-        place: Arc<Place>,
+        permit: Arc<ConnectionPermit>,
     ) -> Response<String> {
         let (user, token) = credential(request.headers()).unwrap_or_default();
         let target = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        let asked = Asked { listener: "proxy", from, user: &user, token: &token, target: &target };
+        let asked = ProxyRequest { listener: "proxy", from, user: &user, token: &token, target: &target };
         let served = if request.method() == Method::CONNECT {
             self.serve(&asked).await
         } else {
-            // Who is nobody learns no more of it.
-            self.known(&asked).and(Err(Refusal::OtherMethod))
+            // An unauthenticated caller learns nothing about other methods.
+            self.authenticate(&asked).and(Err(ProxyRefusal::OtherMethod))
         };
         match served {
-            Ok(Served { connected, held }) => {
-                let caller = hyper::upgrade::on(request);
-                let near =
-                    async { taken_back::<TlsStream<TcpStream>>(caller.await.map_err(io::Error::other)?) };
-                connected.join(near, (held, place));
+            Ok(ServedConnection { connected, guards }) => {
+                let upgraded = hyper::upgrade::on(request);
+                let caller = async {
+                    from_upgraded::<TlsStream<TcpStream>>(upgraded.await.map_err(io::Error::other)?)
+                };
+                connected.relay(caller, (guards, permit));
                 Response::new(String::new())
             }
             Err(refusal) => refused(&refusal),
@@ -102,7 +103,8 @@ impl Proxy {
     }
 }
 
-/// User and token of the one `Proxy-Authorization: Basic` that there is. Tokens have no colon, and names may.
+/// The user and the token of the only `Proxy-Authorization: Basic` header. A name may contain colons, a token
+/// cannot.
 fn credential(headers: &HeaderMap) -> Option<(String, String)> {
     let mut sent = headers.get_all(PROXY_AUTHORIZATION).iter();
     let (Some(sent), None) = (sent.next(), sent.next()) else { return None };
@@ -115,8 +117,9 @@ fn credential(headers: &HeaderMap) -> Option<(String, String)> {
     Some((user.to_owned(), token.to_owned()))
 }
 
-/// An answer whose reason phrase says why: Go's programs show nothing else of it. What stands behind the request is not read.
-fn refused(refusal: &Refusal) -> Response<String> {
+/// The response to a refused request. Its reason phrase repeats the message, because Go's programs show
+/// nothing else. The rest of the connection is not read.
+fn refused(refusal: &ProxyRefusal) -> Response<String> {
     let mut answer = Response::new(format!("{refusal}\n"));
     *answer.status_mut() = refusal.status();
     let headers = answer.headers_mut();
@@ -130,17 +133,17 @@ fn refused(refusal: &Refusal) -> Response<String> {
     if refusal.status() == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static("CONNECT"));
     }
-    reason::say(refusal, &mut answer);
+    reason_phrase::set(refusal, &mut answer);
     answer
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialing::NotConnected;
+    use crate::dialing::DialError;
 
     #[test]
-    fn a_credential_is_one_basic_header_and_its_name_may_have_colons() {
+    fn a_credential_is_one_basic_header_whose_name_may_have_colons() {
         let basic = |text: &str| format!("Basic {}", BASE64.encode(text));
         for (sent, expected) in [
             (vec![basic("alice:t.s")], Some(("alice", "t.s"))),
@@ -163,16 +166,17 @@ mod tests {
         }
     }
 
+    /// The scheme stands only in a refusal that asks for a credential.
     #[test]
-    fn a_refusal_names_the_scheme_where_it_asks_for_a_credential_and_says_why_in_its_status_line() {
-        let answer = refused(&Refusal::NotAuthenticated);
+    fn a_refusal_has_its_scheme_and_its_reason_phrase() {
+        let answer = refused(&ProxyRefusal::NotAuthenticated);
         assert_eq!(answer.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
         assert_eq!(answer.headers()[PROXY_AUTHENTICATE], "Basic realm=\"tombolo\", charset=\"UTF-8\"");
         let reason = answer.extensions().get::<hyper::ext::ReasonPhrase>().unwrap();
         assert!(std::str::from_utf8(reason.as_bytes()).unwrap().contains("dial token"));
 
         let clusters = vec!["edge-a".parse().unwrap(), "edge-b".parse().unwrap()];
-        let answer = refused(&NotConnected::Ambiguous("10.0.0.1:443".parse().unwrap(), clusters).into());
+        let answer = refused(&DialError::Ambiguous("10.0.0.1:443".parse().unwrap(), clusters).into());
         assert_eq!(
             (answer.status(), answer.headers().get(PROXY_AUTHENTICATE)),
             (StatusCode::FORBIDDEN, None)

@@ -1,42 +1,43 @@
-//! Why somebody is not connected, before anything has passed.
+//! The reasons why the proxy does not connect a caller.
 
 use http::StatusCode;
 
-use crate::dialing::NotConnected;
-use crate::dialing::asking::Refuses;
-use crate::shares::Limit;
+use crate::dialing::DialError;
+use crate::dialing::admit::DialRefusal;
+use crate::limits::LimitExceeded;
 
-/// Why somebody is not connected; a sentence that says what to do, and names no cluster but those of their token.
+/// The reason why a caller is not connected. The message says what to do, and names only clusters of the
+/// caller's token.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// One answer, whatever is wrong with user or token.
+pub enum ProxyRefusal {
+    /// The user or the token is wrong. The message is the same for both.
     #[error(
         "send the name of a dial token's owner and the token: tombolo user dial-token create makes one, where the server runs"
     )]
     NotAuthenticated,
-    /// Anything but CONNECT.
-    #[error("this proxy serves CONNECT alone")]
+    /// The request's method is not CONNECT.
+    #[error("this proxy serves only CONNECT")]
     OtherMethod,
-    /// Not to be told without guessing.
+    /// The target is not a valid `HOST:PORT`.
     #[error("name HOST:PORT, with a DNS name, an IPv4 address or [an IPv6 address]")]
-    NoTarget,
-    /// Too much at once, or too fast.
+    InvalidTarget,
+    /// A limit of the caller or of the cluster is reached.
     #[error("{0}")]
-    Limited(#[from] Limit),
-    /// It may not be, or cannot.
+    Limited(#[from] LimitExceeded),
+    /// The target may not be dialed, or cannot be.
     #[error("{0}")]
-    NotConnected(#[from] NotConnected),
+    NotConnected(#[from] DialError),
 }
 
-impl Refuses for Refusal {
+impl DialRefusal for ProxyRefusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::NotAuthenticated => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::OtherMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NoTarget => StatusCode::BAD_REQUEST,
+            Self::InvalidTarget => StatusCode::BAD_REQUEST,
             Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotConnected(fault) => match fault.status() {
-                // What ended for want of a credential is asked for by the proxy here, not by the target.
+            Self::NotConnected(error) => match error.status() {
+                // Here the proxy asks for the credential, not the target.
                 StatusCode::UNAUTHORIZED => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
                 status => status,
             },
@@ -46,13 +47,13 @@ impl Refuses for Refusal {
     fn cause(&self) -> &'static str {
         match self {
             Self::NotAuthenticated => "NotAuthenticated",
-            Self::OtherMethod | Self::NoTarget => "NotARequest",
+            Self::OtherMethod | Self::InvalidTarget => "NotARequest",
             Self::Limited(limit) => limit.cause(),
-            Self::NotConnected(fault) => fault.cause(),
+            Self::NotConnected(error) => error.cause(),
         }
     }
 
-    fn fault(&self) -> Option<&NotConnected> {
-        if let Self::NotConnected(fault) = self { Some(fault) } else { None }
+    fn dial_error(&self) -> Option<&DialError> {
+        if let Self::NotConnected(error) = self { Some(error) } else { None }
     }
 }

@@ -1,4 +1,5 @@
-//! SOCKS5 (RFC 1928, RFC 1929): the owner of a dial token names a target, and then only bytes pass. It has no TLS.
+//! SOCKS5 without TLS (RFC 1928, RFC 1929). The owner of a dial token names a target, and then only bytes are
+//! relayed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,121 +11,122 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{debug, warn};
 
-use super::{Asked, Proxy, Refusal, Served};
-use crate::dialing::asking::Refuses as _;
-use crate::dialing::whole::Whole;
-use crate::listener::accepting;
+use super::{DialProxy, ProxyRefusal, ProxyRequest, ServedConnection};
+use crate::dialing::admit::DialRefusal as _;
+use crate::dialing::reset_on_drop::ResetOnDrop;
+use crate::listener::accept_loop;
 use crate::metrics;
 
-/// Connections at once.
+/// Most connections over SOCKS5 at once.
 const CONNECTIONS_MAX: usize = 512;
 
-/// A bound port at which nobody is answered yet.
+/// A bound port that does not accept yet.
 #[derive(Debug)]
-pub struct Socks {
+pub struct SocksListener {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-impl Socks {
-    /// Takes the port.
+impl SocksListener {
+    /// Binds the configured port of SOCKS5.
     ///
     /// # Errors
-    /// [`Failure`]: it is taken.
+    /// [`Failure`] if the port is taken.
     pub async fn bind(address: SocketAddr) -> Result<Self, Failure> {
         let listener = listen::tcp("socks.listen", address).await?;
         let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
         Ok(Self { listener, address })
     }
 
-    /// Where it is.
+    /// The address that is bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves whoever comes, until the drain. What is connected then goes on.
-    pub async fn run(self, door: Proxy, scope: Scope) {
+    /// Serves connections until the drain. Connections that are open then continue.
+    pub async fn run(self, proxy: DialProxy, scope: Scope) {
         let mut homes = scope.homes_in_turn();
-        let spawn = |(stream, from), place| {
+        let spawn = |(stream, from), permit| {
             let home = homes();
-            scope.spawn_on(home, serve(door.clone(), stream, from, place));
+            scope.spawn_on(home, serve(proxy.clone(), stream, from, permit));
         };
         let refused = |error| warn!(%error, "cannot accept a connection of SOCKS5");
         // Both arms are cancel-safe: accepting may be dropped at any time.
         tokio::select! {
             () = scope.draining() => {}
-            () = accepting::each_placed(CONNECTIONS_MAX, || self.listener.accept(), spawn, refused) => {}
+            () = accept_loop::run_limited(CONNECTIONS_MAX, || self.listener.accept(), spawn, refused) => {}
         }
     }
 }
 
-async fn serve(door: Proxy, stream: TcpStream, from: SocketAddr, place: OwnedSemaphorePermit) {
-    // It was accepted on another runtime.
+async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, permit: OwnedSemaphorePermit) {
+    // The socket was accepted on another runtime.
     let stream = stream.into_std().and_then(TcpStream::from_std);
     let Ok(mut stream) = stream else { return };
-    let scope = door.0.scope.clone();
-    // Both arms are cancel-safe: nothing is done yet for whoever is let go.
-    let asked = tokio::select! {
-        asked = socks5::ask(&mut stream, |login| door.knows(login, from)) => asked,
+    let scope = proxy.0.scope.clone();
+    // Both arms are cancel-safe: no work has begun for this connection.
+    let request = tokio::select! {
+        request = socks5::ask(&mut stream, |login| proxy.is_authenticated(login, from)) => request,
         () = scope.draining() => return,
     };
-    let (Login { user, password }, target) = match asked {
-        Ok(Some(asked)) => asked,
-        // It was answered.
+    let (Login { user, password }, target) = match request {
+        Ok(Some(request)) => request,
+        // The client has its answer already.
         Ok(None) => return,
         Err(error) => {
-            return debug!(%from, error = %daemon::chain(&error), "somebody who asks for nothing by SOCKS5");
+            return debug!(%from, error = %daemon::chain(&error), "a SOCKS5 client made no valid request");
         }
     };
-    let asked = Asked { listener: "socks", from, user: &user, token: &password, target: &target };
-    // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped.
+    let request = ProxyRequest { listener: "socks", from, user: &user, token: &password, target: &target };
+    // Both arms are cancel-safe: if the client has gone, the dial is dropped.
     let served = tokio::select! {
-        served = door.serve(&asked) => served,
+        served = proxy.serve(&request) => served,
         () = gone(&stream) => return,
     };
     match served {
-        Ok(Served { connected, held }) => {
-            let mut stream = Whole::of(stream);
+        Ok(ServedConnection { connected, guards }) => {
+            let mut stream = ResetOnDrop::new(stream);
             if stream.write_all(&Reply::Succeeded.bytes()).await.is_ok() {
-                connected.join(async { Ok::<_, io::Error>(stream) }, (held, place));
+                connected.relay(async { Ok::<_, io::Error>(stream) }, (guards, permit));
             }
         }
-        // Who has gone needs no answer.
+        // A client that has gone needs no answer.
         Err(refusal) => drop(stream.write_all(&reply(&refusal).bytes()).await),
     }
 }
 
-impl Proxy {
-    /// Whether somebody is the owner of a token, to be told so before they say what they want.
-    fn knows(&self, login: &Login, from: SocketAddr) -> bool {
-        let asked = Asked { listener: "socks", from, user: &login.user, token: &login.password, target: "" };
-        let known = self.known(&asked);
-        if let Err(refusal) = &known {
+impl DialProxy {
+    /// Whether the login is a valid dial token. SOCKS5 answers this before the client names a target.
+    fn is_authenticated(&self, login: &Login, from: SocketAddr) -> bool {
+        let request =
+            ProxyRequest { listener: "socks", from, user: &login.user, token: &login.password, target: "" };
+        let authenticated = self.authenticate(&request);
+        if let Err(refusal) = &authenticated {
             metrics::refused(refusal.cause());
         }
-        known.is_ok()
+        authenticated.is_ok()
     }
 }
 
-fn reply(refusal: &Refusal) -> Reply {
+fn reply(refusal: &ProxyRefusal) -> Reply {
     Reply::to_status(refusal.status().as_u16())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialing::NotConnected;
+    use crate::dialing::DialError;
 
     #[test]
-    fn a_refusal_has_the_number_of_its_kind() {
+    fn each_refusal_has_its_socks_reply() {
         let clusters = vec!["edge-a".parse().unwrap(), "edge-b".parse().unwrap()];
         let target = || "10.0.0.1:443".parse().unwrap();
         for (refusal, expected) in [
-            (NotConnected::Ambiguous(target(), clusters).into(), Reply::NotAllowed),
-            (NotConnected::Nowhere(target()).into(), Reply::NotAllowed),
-            (Refusal::NotAuthenticated, Reply::NotAllowed),
-            (Refusal::NoTarget, Reply::Failed),
+            (DialError::Ambiguous(target(), clusters).into(), Reply::NotAllowed),
+            (DialError::NotFound(target()).into(), Reply::NotAllowed),
+            (ProxyRefusal::NotAuthenticated, Reply::NotAllowed),
+            (ProxyRefusal::InvalidTarget, Reply::Failed),
         ] {
             assert_eq!(reply(&refusal), expected, "{refusal}");
         }

@@ -1,4 +1,4 @@
-//! What a cluster's agents advertise, which is remembered while they are away.
+//! The endpoints that a cluster's agents advertise. They are remembered while the agents are away.
 
 use std::sync::PoisonError;
 
@@ -7,18 +7,19 @@ use policy::{Target, TargetEntry};
 use proto::ClusterId;
 use proto::greeting::Advertised;
 
-use super::{Enlisting, Registry};
+use super::{RegisteredTunnel, Registry};
 use crate::directory::{CLUSTERS_MAX, Directory};
 
-/// What agents of clusters that are away advertised last.
+/// The endpoints that were advertised last, by cluster, for clusters that are away.
 #[derive(Default)]
-pub(super) struct LastSaid(DashMap<ClusterId, Vec<String>>);
+pub(super) struct LastAdvertised(DashMap<ClusterId, Vec<String>>);
 
-impl LastSaid {
-    /// Keeps what the last agent of a cluster said, of no more clusters than are known.
-    pub(super) fn keep(&self, cluster: &ClusterId, left: &Enlisting, directory: &Directory) {
+impl LastAdvertised {
+    /// Stores the endpoints of the cluster's last tunnel. The number of entries stays within the number of
+    /// known clusters.
+    pub(super) fn keep(&self, cluster: &ClusterId, left: &RegisteredTunnel, directory: &Directory) {
         let Advertised { endpoints, .. } = left.advertised();
-        // Who has said nothing had perhaps no time to.
+        // The agent may have had no time to advertise anything.
         if endpoints.is_empty() {
             return;
         }
@@ -29,31 +30,31 @@ impl LastSaid {
     }
 }
 
-impl Enlisting {
-    /// What its agent advertises now.
+impl RegisteredTunnel {
+    /// A copy of what the tunnel's agent advertises now.
     pub(super) fn advertised(&self) -> Advertised {
         self.advertised.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Registry {
-    /// Whether an agent of `cluster` advertises `target`; while none is here or those that are say nothing, whether the last that did
-    /// has. `None`, where nothing is known of it since this server started.
+    /// Whether an agent of `cluster` advertises `target`. While no connected agent advertises anything, the
+    /// last known endpoints of the cluster decide. `None` if nothing is known since this server started.
     #[must_use]
     pub fn advertised(&self, cluster: &ClusterId, target: &Target) -> Option<bool> {
-        let roster = self.0.rosters.get(cluster);
-        let said: Vec<Vec<String>> = roster.map_or_else(Vec::new, |roster| {
-            let endpoints = roster.entries().iter().map(|entry| entry.tunnel.advertised().endpoints);
+        let tunnels = self.0.by_cluster.get(cluster);
+        let advertised: Vec<Vec<String>> = tunnels.map_or_else(Vec::new, |tunnels| {
+            let endpoints = tunnels.entries().iter().map(|entry| entry.tunnel.advertised().endpoints);
             endpoints.filter(|endpoints| !endpoints.is_empty()).collect()
         });
-        if said.is_empty() {
-            return self.0.last_said.0.get(cluster).map(|last| has(&last, target));
+        if advertised.is_empty() {
+            return self.0.last_advertised.0.get(cluster).map(|last| has(&last, target));
         }
-        Some(said.iter().any(|endpoints| has(endpoints, target)))
+        Some(advertised.iter().any(|endpoints| has(endpoints, target)))
     }
 }
 
-/// Whether one of the endpoints is `target`, or has it.
+/// Whether one of the endpoints equals or contains `target`.
 pub(super) fn has(endpoints: &[String], target: &Target) -> bool {
     endpoints.iter().any(|entry| entry.parse().is_ok_and(|entry: TargetEntry| entry.has(target)))
 }

@@ -1,4 +1,4 @@
-//! The way to a cluster: found now, or waited for.
+//! Finds a route to a cluster, at once or after a wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,106 +15,106 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use transport::Tunnel;
 
-use super::places::{Outcome, Places};
-use super::roster::Entry;
-use super::{Enlisting, Registry, advertised, standing};
+use super::tunnels::TunnelEntry;
+use super::wait_queue::{WaitOutcome, WaitQueue};
+use super::{RegisteredTunnel, Registry, advertised, candidate};
 
-/// Before work moves away from a tunnel that is only silent, another tunnel of the cluster has been live for so long: a
-/// link that comes and goes does not drive work from one tunnel to the other and back.
-pub const SETTLED: Duration = Duration::from_secs(10);
+/// Another tunnel must have been live for this long before work moves to it from a silent tunnel. A link that
+/// flaps therefore does not move work back and forth.
+pub const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// How long an answer is waited for from the tunnels that could be taken: longer than it takes a tunnel that does not answer to
-/// become suspect, idle or not, so that nothing goes to a dead one because it was not yet known to be.
+/// The longest wait for an answer from the usable tunnels. It exceeds the time after which a dead tunnel
+/// becomes suspect, idle or not, so that nothing is sent to a tunnel that is dead but not yet known to be.
 const ANSWER_MAX: Duration = HEARTBEAT_IDLE.saturating_mul(2);
 
-/// After which time it is first looked whether an answer came, and how long at most from one look to the next.
-const LOOK_FIRST: Duration = Duration::from_millis(10);
-const LOOK_LAST: Duration = Duration::from_millis(160);
+/// The first wait between two looks for an answer, and the longest one.
+const POLL_FIRST: Duration = Duration::from_millis(10);
+const POLL_MAX: Duration = Duration::from_millis(160);
 
-/// When a look is due that nothing else brings about: never, in effect.
-const FAR: Duration = Duration::from_secs(24 * 3600);
+/// The deadline of a wait that only a change may end: in effect never.
+const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
 
-/// The way to a cluster: a tunnel, and the home on which its exchanges run.
+/// A route to a cluster: a tunnel, and the runtime on which its exchanges run.
 #[derive(Clone)]
 pub struct Route {
-    /// The tunnel's number, which no other tunnel of this process ever bears.
+    /// The tunnel's number, which is unique within this process.
     pub number: u64,
-    /// Whose it is.
+    /// The identity of the tunnel's agent.
     pub agent: AgentId,
-    /// The tunnel.
+    /// The tunnel that carries the exchange.
     pub tunnel: Tunnel,
-    /// Where its exchanges run.
+    /// The runtime on which the tunnel's exchanges run.
     pub home: Home,
     live: Arc<LiveSince>,
     advertised: Arc<Mutex<Advertised>>,
 }
 
-/// Since when a tunnel has been live without a break; `None` while it is not.
+/// The time since which a tunnel has been live without a break. `None` while it is not live.
 pub(super) type LiveSince = watch::Sender<Option<Instant>>;
 
-/// Why there is no way to a cluster.
+/// The reason why there is no route to a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoTunnel {
-    /// No agent of it has ever greeted this server.
+pub enum RouteError {
+    /// No agent of this cluster has ever connected to this server.
     #[error("cluster {0} was never seen")]
     NeverSeen(ClusterId),
-    /// It was seen before; now its agents are away, or nothing is heard from them.
+    /// The cluster was seen before, but its agents are away or silent now.
     #[error("cluster {cluster} is not connected and was last heard of at {}", in_utc(*last_seen))]
     Away {
-        /// Which.
+        /// The cluster that was asked for.
         cluster: ClusterId,
-        /// When it was last heard of, as far as this server remembers. Whole seconds after a restart.
+        /// The time of the last sign of life that this server knows. Whole seconds after a restart.
         last_seen: SystemTime,
     },
-    /// It is away, and no place is left in which to wait for it.
-    #[error("cluster {0} is not connected, and as many requests wait for it as may")]
-    Crowded(ClusterId),
+    /// The cluster is away, and its wait queue is full.
+    #[error("cluster {0} is not connected, and its queue of waiting requests is full")]
+    QueueFull(ClusterId),
 }
 
 impl Registry {
-    /// The best way to a cluster now: through a live tunnel, near and idle.
+    /// The best route to a cluster now, through a live tunnel with a short round trip and little work.
     #[must_use]
     pub fn route(&self, cluster: &ClusterId) -> Option<Route> {
-        self.0.rosters.get(cluster)?.best(standing).map(route)
+        self.0.by_cluster.get(cluster)?.best(candidate).map(route)
     }
 
-    /// The best way to a cluster. While there is none, waits until `until` for a tunnel that is live again or new, in one
-    /// of `places`. Cancel-safe; whoever gives up waiting leaves nothing behind.
+    /// The best route to a cluster. If there is none, waits in `queue` until `until` for a tunnel that
+    /// becomes live. Cancel-safe: dropping the future leaves the queue.
     ///
     /// # Errors
-    /// `NoTunnel`: at once where the cluster was never seen or no place is left, else at `until`.
+    /// `RouteError`: at once if the cluster was never seen or the queue is full, else at `until`.
     pub async fn route_within(
         &self,
         cluster: &ClusterId,
         until: Instant,
-        places: &Places,
-    ) -> Result<Route, NoTunnel> {
+        queue: &WaitQueue,
+    ) -> Result<Route, RouteError> {
         if let Some(route) = self.route(cluster) {
             return Ok(route);
         }
-        if !self.0.directory.met(cluster) && !self.0.rosters.contains_key(cluster) {
-            return Err(NoTunnel::NeverSeen(cluster.clone()));
+        if !self.0.directory.met(cluster) && !self.0.by_cluster.contains_key(cluster) {
+            return Err(RouteError::NeverSeen(cluster.clone()));
         }
         if until > Instant::now() {
-            let place = places.take(cluster).ok_or_else(|| NoTunnel::Crowded(cluster.clone()))?;
-            let route = self.0.returns.found(cluster, until, || self.route(cluster)).await;
-            place.leave(if route.is_some() { Outcome::Served } else { Outcome::GaveUp });
+            let slot = queue.enter(cluster).ok_or_else(|| RouteError::QueueFull(cluster.clone()))?;
+            let route = self.0.waiters.wait_for(cluster, until, || self.route(cluster)).await;
+            slot.finish(if route.is_some() { WaitOutcome::Served } else { WaitOutcome::GaveUp });
             if let Some(route) = route {
                 return Ok(route);
             }
         }
-        Err(NoTunnel::Away { cluster: cluster.clone(), last_seen: self.last_seen(cluster) })
+        Err(RouteError::Away { cluster: cluster.clone(), last_seen: self.last_seen(cluster) })
     }
 
-    /// The way through the live tunnel that answers first, for what is sent again, which is not done often: a tunnel whose
-    /// agent died a moment ago looks like any other. Whoever comes meanwhile is asked as well. `None` where no tunnel is left
-    /// that could be taken, or none has answered in time. Cancel-safe.
+    /// The route through the live tunnel that answers first. It is for requests that are sent a second time,
+    /// because a tunnel whose agent has just died looks like any other. Tunnels that open meanwhile are asked
+    /// too. `None` if no usable tunnel is left, or none answers in time. Cancel-safe.
     pub async fn answering_route(&self, cluster: &ClusterId) -> Option<Route> {
-        // How much was heard of each tunnel when it was asked, by its number.
+        // The received bytes of each tunnel at the time of its nudge, by its number.
         let mut asked = HashMap::new();
-        let (until, mut pause) = (Instant::now() + ANSWER_MAX, LOOK_FIRST);
+        let (until, mut pause) = (Instant::now() + ANSWER_MAX, POLL_FIRST);
         loop {
-            let usable: Vec<Route> = self.0.rosters.get(cluster)?.usable(standing).map(route).collect();
+            let usable: Vec<Route> = self.0.by_cluster.get(cluster)?.usable(candidate).map(route).collect();
             if usable.is_empty() || Instant::now() >= until {
                 return None;
             }
@@ -130,61 +130,63 @@ impl Registry {
                 }
             }
             sleep(pause).await;
-            pause = (pause * 2).min(LOOK_LAST);
+            pause = (pause * 2).min(POLL_MAX);
         }
     }
 
     /// Resolves when `route`'s tunnel is silent or gone while another tunnel of its cluster has been live for
-    /// [`SETTLED`], so that what may be repeated is better repeated there. Cancel-safe.
-    pub async fn settled_elsewhere(&self, cluster: &ClusterId, route: &Route) {
+    /// [`STABLE_AFTER`]. A repeatable request is then better repeated there. Cancel-safe.
+    pub async fn stable_elsewhere(&self, cluster: &ClusterId, route: &Route) {
         let mut live = route.live.subscribe();
         loop {
-            // The registry keeps the sender as long as the route does.
+            // The route holds the sender too, so it cannot be closed.
             let _ = live.wait_for(Option::is_none).await;
-            let settles = self.settles(cluster);
+            let stable_at = self.stable_at(cluster);
             let look = || {
-                let (is_back, other) = (route.live.borrow().is_some(), self.settles(cluster));
-                (is_back || other != settles).then_some(())
+                let (is_back, other) = (route.live.borrow().is_some(), self.stable_at(cluster));
+                (is_back || other != stable_at).then_some(())
             };
-            let until = settles.unwrap_or_else(|| Instant::now() + FAR);
-            if self.0.returns.found(cluster, until, look).await.is_none() && settles.is_some() {
+            let until = stable_at.unwrap_or_else(|| Instant::now() + UNBOUNDED);
+            if self.0.waiters.wait_for(cluster, until, look).await.is_none() && stable_at.is_some() {
                 return;
             }
         }
     }
 
-    /// Resolves when the process behind `route`'s tunnel stops while another one of its cluster takes exchanges, so that what
-    /// would be cut off at the end of its drain, and may be repeated, is better repeated there. Cancel-safe.
-    pub async fn relieved(&self, cluster: &ClusterId, route: &Route) {
+    /// Resolves when the process behind `route`'s tunnel drains while another process of its cluster takes
+    /// exchanges. A repeatable request, which the end of the drain would cut off, is then better repeated
+    /// there. Cancel-safe.
+    pub async fn successor_ready(&self, cluster: &ClusterId, route: &Route) {
         let mut live = route.live.subscribe();
-        // The registry keeps the sender as long as the route does.
+        // The route holds the sender too, so it cannot be closed.
         let _ = live.wait_for(|_| route.tunnel.is_draining()).await;
         let look = || {
-            let roster = self.0.rosters.get(cluster)?;
-            roster.is_relieved(route.number, standing).then_some(())
+            let tunnels = self.0.by_cluster.get(cluster)?;
+            tunnels.has_successor(route.number, candidate).then_some(())
         };
-        while self.0.returns.found(cluster, Instant::now() + FAR, look).await.is_none() {}
+        while self.0.waiters.wait_for(cluster, Instant::now() + UNBOUNDED, look).await.is_none() {}
     }
 
-    /// When a tunnel of the cluster was last heard of: at most a heartbeat ago where one is live.
+    /// The time of the last sign of life from the cluster, at most a heartbeat ago while a tunnel is live.
     fn last_seen(&self, cluster: &ClusterId) -> SystemTime {
         let remembered = self.0.directory.last_seen(cluster).unwrap_or(SystemTime::UNIX_EPOCH);
-        let heard = self.0.rosters.get(cluster).and_then(|roster| {
-            let tunnels = roster.entries().iter().map(|entry| &entry.tunnel.tunnel);
+        let heard = self.0.by_cluster.get(cluster).and_then(|tunnels| {
+            let tunnels = tunnels.entries().iter().map(|entry| &entry.tunnel.tunnel);
             tunnels.map(last_heard).max()
         });
         heard.map_or(remembered, |heard| heard.max(remembered))
     }
 
-    /// When a tunnel of the cluster will have been, or had been, live for [`SETTLED`], if one is live.
-    fn settles(&self, cluster: &ClusterId) -> Option<Instant> {
-        let roster = self.0.rosters.get(cluster)?;
-        let since = roster.usable(standing).filter_map(|entry| *entry.tunnel.live.borrow()).min();
-        since.map(|since| since + SETTLED)
+    /// The time at which a live tunnel of the cluster counts as stable, which may have passed. `None` if no
+    /// tunnel is live.
+    fn stable_at(&self, cluster: &ClusterId) -> Option<Instant> {
+        let tunnels = self.0.by_cluster.get(cluster)?;
+        let since = tunnels.usable(candidate).filter_map(|entry| *entry.tunnel.live.borrow()).min();
+        since.map(|since| since + STABLE_AFTER)
     }
 }
 
-/// A time as RFC 3339 writes it.
+/// Formats a time as RFC 3339 does, in UTC.
 fn in_utc(time: SystemTime) -> String {
     let time = OffsetDateTime::from(time);
     let (year, month, day) = time.to_calendar_date();
@@ -192,8 +194,8 @@ fn in_utc(time: SystemTime) -> String {
     format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", u8::from(month))
 }
 
-fn route(entry: &Entry<Enlisting>) -> Route {
-    let Enlisting { tunnel, home, live, advertised, credential: _ } = &entry.tunnel;
+fn route(entry: &TunnelEntry<RegisteredTunnel>) -> Route {
+    let RegisteredTunnel { tunnel, home, live, advertised, credential: _ } = &entry.tunnel;
     Route {
         number: entry.ticket,
         agent: entry.agent.clone(),
@@ -213,7 +215,7 @@ impl Route {
     }
 }
 
-/// When something was last heard through a tunnel.
+/// The time at which the tunnel last received anything.
 pub(super) fn last_heard(tunnel: &Tunnel) -> SystemTime {
     SystemTime::now().checked_sub(tunnel.silence()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
@@ -223,9 +225,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_refused_reads_when_the_cluster_was_last_heard_of() {
+    fn a_refused_caller_reads_when_the_cluster_was_last_seen() {
         let last_seen = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let away = NoTunnel::Away { cluster: "edge-a".parse().unwrap(), last_seen };
+        let away = RouteError::Away { cluster: "edge-a".parse().unwrap(), last_seen };
 
         let expected = "cluster edge-a is not connected and was last heard of at 2023-11-14T22:13:20Z";
         assert_eq!(away.to_string(), expected);

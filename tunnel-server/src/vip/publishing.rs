@@ -1,7 +1,9 @@
-//! Clusters' addresses in a host cluster: each cluster that was given one is a Service there, as long as the server knows it.
+//! Publishes assigned addresses in a host cluster: each cluster is a Service there as long as the server
+//! knows it.
 //!
-//! What is not ours is never touched: an object is made only where there is none of its name, and changed or removed only as the one
-//! that was seen with our labels. What is ours stays when the server ends, so that a restart makes no gap.
+//! Foreign objects are never touched. An object is made only if its name is free. It is changed or removed
+//! only if it is the very object that was seen with our labels. Our objects stay when the server ends, so
+//! that a restart makes no gap.
 
 mod objects;
 
@@ -15,163 +17,163 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::given::Given;
+use super::assigned::ClusterAddress;
 use crate::directory::Directory;
 use crate::identity::{ANSWER_BYTES_MAX, HostApi, JSON, NoAnswer};
 use crate::metrics;
-use objects::{Act, Kind, MANAGER, Marks, is_as, is_ours, plan, selector};
+use objects::{FIELD_MANAGER, ObjectKind, ObjectRef, SyncAction, is_ours, matches_wanted, plan, selector};
 
-/// How often it is looked whether everything is as it was made.
-pub const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// The interval between two synchronizations without a change.
+pub const SYNC_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Between two looks at least, so that many changes are one; and behind a look that failed, twice as long each time up to
-/// [`LOOK_EVERY`].
-pub const LOOK_GAP: Duration = Duration::from_secs(1);
+/// The shortest pause between two synchronizations, so that many changes become one. After a failure the
+/// pause doubles each time, up to [`SYNC_INTERVAL`].
+pub const SYNC_GAP: Duration = Duration::from_secs(1);
 
-/// Largest list of objects, in bytes: a thousand and to spare.
-pub const LISTED_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Largest list of objects, in bytes. It has room for more than a thousand.
+pub const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Longest reason of the API server's that is logged, in characters.
+/// Longest reason of the API server that is logged, in characters.
 const REASON_CHARS_MAX: usize = 300;
 
-/// A namespace of a host cluster, and who writes there.
+/// A namespace of a host cluster, and the server that publishes there.
 pub struct HostNamespace {
-    /// Whom to ask.
+    /// The API server of the host cluster.
     pub api: Arc<HostApi>,
-    /// The namespace.
+    /// The name of the namespace.
     pub name: String,
-    /// What this server is called among its like.
+    /// The name of this server, which labels its objects.
     pub server: String,
 }
 
-/// Who keeps Services for addresses.
+/// Keeps a Service for each assigned address.
 pub(super) struct Publisher {
     at: HostNamespace,
-    given: Vec<Given>,
+    assigned: Vec<ClusterAddress>,
     directory: Directory,
-    /// Objects with names of ours that are somebody else's, as they were last seen.
-    foreign: BTreeSet<(Kind, String)>,
+    /// Foreign objects that have one of our names, as they were last seen.
+    foreign: BTreeSet<(ObjectKind, String)>,
     is_failing: bool,
 }
 
-/// What came of a look.
+/// The result of one synchronization.
 #[derive(Debug, Default)]
-struct Looked {
-    /// Clusters that are Services.
+struct SyncResult {
+    /// The number of clusters that are Services.
     published: usize,
-    foreign: BTreeSet<(Kind, String)>,
-    /// The first thing that is not as it is wanted.
-    lacking: Option<NotPublished>,
+    foreign: BTreeSet<(ObjectKind, String)>,
+    /// The first error that left an object unlike it should be.
+    lacking: Option<PublishError>,
 }
 
-/// What came of one act.
+/// The result of one action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Done {
-    /// It is as it was wanted.
-    Kept,
-    /// Somebody else has an object of that name.
+enum ActionResult {
+    /// The object is as it should be.
+    Done,
+    /// A foreign object has that name.
     Foreign,
-    /// Another look is needed.
+    /// The object needs another synchronization.
     Unsettled,
 }
 
-/// Why not everything is as it is wanted.
+/// The reason why not every object is as it should be.
 #[derive(Debug, thiserror::Error)]
-enum NotPublished {
+enum PublishError {
     #[error("the host cluster's API server cannot be asked")]
     NoAnswer(#[from] NoAnswer),
-    #[error("{0} was changed by somebody else meanwhile, or has to be made anew")]
+    #[error("{0} was changed by another client meanwhile, or must be recreated")]
     Unsettled(String),
-    #[error("the host cluster's API server refuses to {act} {what}: {status}, {reason}")]
-    Refused { act: &'static str, what: String, status: StatusCode, reason: String },
+    #[error("the host cluster's API server refuses to {action} {what}: {status}, {reason}")]
+    Refused { action: &'static str, what: String, status: StatusCode, reason: String },
 }
 
 impl Publisher {
-    pub(super) fn new(at: HostNamespace, given: Vec<Given>, directory: Directory) -> Self {
-        Self { at, given, directory, foreign: BTreeSet::new(), is_failing: false }
+    pub(super) fn new(at: HostNamespace, assigned: Vec<ClusterAddress>, directory: Directory) -> Self {
+        Self { at, assigned, directory, foreign: BTreeSet::new(), is_failing: false }
     }
 
-    /// Keeps them until the drain.
+    /// Keeps the objects in step until the drain.
     pub(super) async fn run(mut self, scope: Scope) {
         let mut changes = self.directory.changes();
-        let mut pause = LOOK_GAP;
+        let mut pause = SYNC_GAP;
         let keep = async {
             loop {
                 changes.mark_unchanged();
-                let looked = self.look().await;
-                if self.tell(looked) {
-                    pause = LOOK_GAP;
-                    sleep(LOOK_GAP).await;
-                    // Late, or changed: both are a reason to look.
-                    let _ = timeout(LOOK_EVERY - LOOK_GAP, changes.changed()).await;
+                let result = self.sync().await;
+                if self.report(result) {
+                    pause = SYNC_GAP;
+                    sleep(SYNC_GAP).await;
+                    // Both a timeout and a change lead to the next synchronization.
+                    let _ = timeout(SYNC_INTERVAL - SYNC_GAP, changes.changed()).await;
                 } else {
                     sleep(pause).await;
-                    pause = (pause * 2).min(LOOK_EVERY);
+                    pause = (pause * 2).min(SYNC_INTERVAL);
                 }
             }
         };
-        // Both arms are cancel-safe: what a look has not done the next process does.
+        // Both arms are cancel-safe: the next process completes an interrupted synchronization.
         tokio::select! {
             () = scope.draining() => {}
             () = keep => {}
         }
     }
 
-    /// Makes everything as it is wanted, as far as that can be done.
-    async fn look(&self) -> Result<Looked, NotPublished> {
-        let mut looked = Looked::default();
-        let (services, slices) = (self.list(Kind::Service).await?, self.list(Kind::Slice).await?);
-        let wanted = self.wanted(Kind::Service);
-        let (unwanted, acts): (Vec<_>, Vec<_>) =
-            plan(&services, &wanted).into_iter().partition(|act| matches!(act, Act::Remove(_)));
-        let lacking = self.perform_all(Kind::Service, acts, &mut looked).await?;
-        let mut wanted = self.wanted(Kind::Slice);
-        // Where somebody else's Service stands, a slice of ours would lead its callers here.
-        wanted.retain(|name, _| !looked.foreign.contains(&(Kind::Service, name.clone())));
-        let acts = plan(&slices, &wanted).into_iter().filter(|act| {
-            // Where the Service is not settled, what there is of a slice stays.
-            !lacking.contains(act.name()) || matches!(act, Act::Remove(_))
+    /// Brings the objects in step with the directory, as far as possible.
+    async fn sync(&self) -> Result<SyncResult, PublishError> {
+        let mut result = SyncResult::default();
+        let (services, slices) = (self.list(ObjectKind::Service).await?, self.list(ObjectKind::Slice).await?);
+        let wanted = self.wanted(ObjectKind::Service);
+        let (unwanted, actions): (Vec<_>, Vec<_>) =
+            plan(&services, &wanted).into_iter().partition(|action| matches!(action, SyncAction::Remove(_)));
+        let lacking = self.apply_all(ObjectKind::Service, actions, &mut result).await?;
+        let mut wanted = self.wanted(ObjectKind::Slice);
+        // A slice of ours beside a foreign Service would redirect that Service's clients here.
+        wanted.retain(|name, _| !result.foreign.contains(&(ObjectKind::Service, name.clone())));
+        let actions = plan(&slices, &wanted).into_iter().filter(|action| {
+            // While a Service is not in step, its existing slice stays.
+            !lacking.contains(action.name()) || matches!(action, SyncAction::Remove(_))
         });
-        let mut lacking_too = self.perform_all(Kind::Slice, acts.collect(), &mut looked).await?;
+        let mut lacking_too = self.apply_all(ObjectKind::Slice, actions.collect(), &mut result).await?;
         lacking_too.extend(lacking);
-        looked.published = wanted.keys().filter(|name| !lacking_too.contains(*name)).count();
-        self.perform_all(Kind::Service, unwanted, &mut looked).await?;
-        Ok(looked)
+        result.published = wanted.keys().filter(|name| !lacking_too.contains(*name)).count();
+        self.apply_all(ObjectKind::Service, unwanted, &mut result).await?;
+        Ok(result)
     }
 
-    /// The objects of clusters that the server knows.
-    fn wanted(&self, kind: Kind) -> BTreeMap<String, Value> {
-        let is_known = |given: &&Given| {
-            self.directory.record(&given.cluster).is_some_and(|record| record.tombstone.is_none())
+    /// The objects that should exist, by name.
+    fn wanted(&self, kind: ObjectKind) -> BTreeMap<String, Value> {
+        let is_known = |assigned: &&ClusterAddress| {
+            self.directory.record(&assigned.cluster).is_some_and(|record| record.tombstone.is_none())
         };
-        let object = |Given { cluster, address, .. }: &Given| {
+        let object = |ClusterAddress { cluster, address, .. }: &ClusterAddress| {
             (cluster.to_string(), kind.object(&self.at.server, cluster.as_str(), *address))
         };
-        self.given.iter().filter(is_known).map(object).collect()
+        self.assigned.iter().filter(is_known).map(object).collect()
     }
 
-    /// Does all of it, whatever becomes of each; the names of those that are not as they are wanted.
-    async fn perform_all(
+    /// Performs all actions, even if some fail. Returns the names of objects that are not as they should be.
+    async fn apply_all(
         &self,
-        kind: Kind,
-        acts: Vec<Act>,
-        looked: &mut Looked,
-    ) -> Result<BTreeSet<String>, NotPublished> {
+        kind: ObjectKind,
+        actions: Vec<SyncAction>,
+        result: &mut SyncResult,
+    ) -> Result<BTreeSet<String>, PublishError> {
         let mut lacking = BTreeSet::new();
-        for act in acts {
-            let name = act.name().to_owned();
-            match self.perform(kind, act).await {
-                Ok(Done::Kept) => continue,
-                Ok(Done::Unsettled) => {
-                    let what = format!("{} {name}", kind.word());
-                    looked.lacking.get_or_insert(NotPublished::Unsettled(what));
+        for action in actions {
+            let name = action.name().to_owned();
+            match self.apply(kind, action).await {
+                Ok(ActionResult::Done) => continue,
+                Ok(ActionResult::Unsettled) => {
+                    let what = format!("{} {name}", kind.as_str());
+                    result.lacking.get_or_insert(PublishError::Unsettled(what));
                 }
-                Ok(Done::Foreign) => {
-                    looked.foreign.insert((kind, name.clone()));
+                Ok(ActionResult::Foreign) => {
+                    result.foreign.insert((kind, name.clone()));
                 }
-                Err(away @ NotPublished::NoAnswer(_)) => return Err(away),
-                Err(lacking @ (NotPublished::Refused { .. } | NotPublished::Unsettled(_))) => {
-                    looked.lacking.get_or_insert(lacking);
+                Err(away @ PublishError::NoAnswer(_)) => return Err(away),
+                Err(lacking @ (PublishError::Refused { .. } | PublishError::Unsettled(_))) => {
+                    result.lacking.get_or_insert(lacking);
                 }
             }
             lacking.insert(name);
@@ -179,55 +181,63 @@ impl Publisher {
         Ok(lacking)
     }
 
-    async fn perform(&self, kind: Kind, act: Act) -> Result<Done, NotPublished> {
-        let (word, name, all) = (kind.word(), act.name().to_owned(), kind.path(&self.at.name));
+    async fn apply(&self, kind: ObjectKind, action: SyncAction) -> Result<ActionResult, PublishError> {
+        let (word, name, all) = (kind.as_str(), action.name().to_owned(), kind.path(&self.at.name));
         let one = format!("{all}/{name}");
-        match act {
-            Act::Create(object) => {
-                let path = format!("{all}?fieldManager={MANAGER}");
+        match action {
+            SyncAction::Create(object) => {
+                let path = format!("{all}?fieldManager={FIELD_MANAGER}");
                 let (status, answer) = self.send(Method::POST, &path, JSON, &object).await?;
                 match status {
-                    // Only if there is none of this name.
-                    StatusCode::CONFLICT => return Ok(Done::Foreign),
+                    // A create succeeds only if the name is free.
+                    StatusCode::CONFLICT => return Ok(ActionResult::Foreign),
                     status if status.is_success() => {}
                     status => return Err(refused("create", kind, &name, status, &answer)),
                 }
                 info!(kind = word, name, namespace = self.at.name, "made in the host cluster");
             }
-            Act::Apply(object) => {
-                let path = format!("{one}?fieldManager={MANAGER}&force=true");
+            SyncAction::Apply(object) => {
+                let path = format!("{one}?fieldManager={FIELD_MANAGER}&force=true");
                 let (status, answer) = self.send(Method::PATCH, &path, APPLY, &object).await?;
                 match status {
-                    // Another object has that name by now, by its UID.
-                    StatusCode::CONFLICT => return Ok(Done::Unsettled),
-                    StatusCode::UNPROCESSABLE_ENTITY => return self.make_anew(kind, &name, &object).await,
+                    // The UID shows that another object has that name now.
+                    StatusCode::CONFLICT => return Ok(ActionResult::Unsettled),
+                    StatusCode::UNPROCESSABLE_ENTITY => return self.recreate(kind, &name, &object).await,
                     status if !status.is_success() => {
                         return Err(refused("change", kind, &name, status, &answer));
                     }
-                    _ if !is_as(&answer, &object) => return self.make_anew(kind, &name, &object).await,
+                    _ if !matches_wanted(&answer, &object) => {
+                        return self.recreate(kind, &name, &object).await;
+                    }
                     _ => info!(kind = word, name, namespace = self.at.name, "changed in the host cluster"),
                 }
             }
-            Act::Remove(marks) => return self.remove(kind, &marks).await,
+            SyncAction::Remove(marks) => return self.remove(kind, &marks).await,
         }
-        Ok(Done::Kept)
+        Ok(ActionResult::Done)
     }
 
-    /// Removes what cannot become what is wanted, such as a slice of the other family: the next look makes it.
-    async fn make_anew(&self, kind: Kind, name: &str, object: &Value) -> Result<Done, NotPublished> {
+    /// Removes an object that cannot be changed as needed, such as a slice of the other address family. The
+    /// next synchronization makes it anew.
+    async fn recreate(
+        &self,
+        kind: ObjectKind,
+        name: &str,
+        object: &Value,
+    ) -> Result<ActionResult, PublishError> {
         let path = format!("{}/{name}", kind.path(&self.at.name));
         let (_, found) = self.at.api.exchange(Method::GET, &path, None, ANSWER_BYTES_MAX).await?;
-        match Marks::of(&found) {
+        match ObjectRef::from_object(&found) {
             Some(marks) if object["metadata"]["uid"] == marks.uid && is_ours(&found, &self.at.server) => {
                 self.remove(kind, &marks).await?;
             }
             Some(_) | None => {}
         }
-        Ok(Done::Unsettled)
+        Ok(ActionResult::Unsettled)
     }
 
-    async fn remove(&self, kind: Kind, marks: &Marks) -> Result<Done, NotPublished> {
-        let Marks { name, uid, resource_version } = marks;
+    async fn remove(&self, kind: ObjectKind, marks: &ObjectRef) -> Result<ActionResult, PublishError> {
+        let ObjectRef { name, uid, resource_version } = marks;
         let path = format!("{}/{name}", kind.path(&self.at.name));
         let options = json!({
             "apiVersion": "v1",
@@ -237,18 +247,18 @@ impl Publisher {
         let (status, answer) = self.send(Method::DELETE, &path, JSON, &options).await?;
         match status {
             StatusCode::NOT_FOUND => {}
-            // It was changed meanwhile, and may be somebody else's.
-            StatusCode::CONFLICT => return Ok(Done::Unsettled),
+            // The object was changed meanwhile, and may be foreign now.
+            StatusCode::CONFLICT => return Ok(ActionResult::Unsettled),
             status if !status.is_success() => return Err(refused("remove", kind, name, status, &answer)),
-            _ => info!(kind = kind.word(), name, namespace = self.at.name, "removed from the host cluster"),
+            _ => info!(kind = kind.as_str(), name, namespace = self.at.name, "removed from the host cluster"),
         }
-        Ok(Done::Kept)
+        Ok(ActionResult::Done)
     }
 
-    /// All that are ours.
-    async fn list(&self, kind: Kind) -> Result<Vec<Value>, NotPublished> {
+    /// Lists the objects with our labels.
+    async fn list(&self, kind: ObjectKind) -> Result<Vec<Value>, PublishError> {
         let path = format!("{}{}", kind.path(&self.at.name), selector(&self.at.server));
-        let (status, mut answer) = self.at.api.exchange(Method::GET, &path, None, LISTED_BYTES_MAX).await?;
+        let (status, mut answer) = self.at.api.exchange(Method::GET, &path, None, LIST_BYTES_MAX).await?;
         if !status.is_success() {
             return Err(refused("list", kind, "*", status, &answer));
         }
@@ -270,16 +280,16 @@ impl Publisher {
         self.at.api.exchange(method, path, Some((form, object)), ANSWER_BYTES_MAX).await
     }
 
-    /// Says what came of a look, each thing once; whether all is well.
-    fn tell(&mut self, looked: Result<Looked, NotPublished>) -> bool {
-        let Looked { published, foreign, lacking } = looked.unwrap_or_else(|away| Looked {
+    /// Logs each problem once, updates metrics, and returns whether everything is in step.
+    fn report(&mut self, result: Result<SyncResult, PublishError>) -> bool {
+        let SyncResult { published, foreign, lacking } = result.unwrap_or_else(|away| SyncResult {
             foreign: self.foreign.clone(),
             lacking: Some(away),
-            ..Looked::default()
+            ..SyncResult::default()
         });
         for (kind, name) in foreign.difference(&self.foreign) {
             warn!(
-                kind = kind.word(),
+                kind = kind.as_str(),
                 name,
                 namespace = self.at.name,
                 "the host cluster has an object of this name that is not this server's, and it is left alone: the cluster is no \
@@ -291,13 +301,13 @@ impl Publisher {
             Some(error) => {
                 metrics::publishing_failed();
                 if !was_failing {
-                    warn!(error = %chain(error), "Services of clusters are not all as they should be, and it is tried again");
+                    warn!(error = %chain(error), "not all Services of clusters could be kept, trying again");
                 }
             }
             None => {
                 metrics::published(published, foreign.len());
                 if was_failing {
-                    info!("Services of clusters can be kept again");
+                    info!("all Services of clusters are kept again");
                 }
             }
         }
@@ -306,7 +316,7 @@ impl Publisher {
     }
 }
 
-impl Act {
+impl SyncAction {
     fn name(&self) -> &str {
         match self {
             Self::Create(object) | Self::Apply(object) => {
@@ -317,13 +327,19 @@ impl Act {
     }
 }
 
-/// How objects are written where they say what is ours of one (JSON is YAML).
+/// The content type of a server-side apply. JSON is valid YAML.
 const APPLY: &str = "application/apply-patch+yaml";
 
-fn refused(act: &'static str, kind: Kind, name: &str, status: StatusCode, answer: &Value) -> NotPublished {
+fn refused(
+    action: &'static str,
+    kind: ObjectKind,
+    name: &str,
+    status: StatusCode,
+    answer: &Value,
+) -> PublishError {
     let reason = answer["message"].as_str().unwrap_or("without a reason");
     let reason = reason.chars().take(REASON_CHARS_MAX).collect();
-    NotPublished::Refused { act, what: format!("{} {name}", kind.word()), status, reason }
+    PublishError::Refused { action, what: format!("{} {name}", kind.as_str()), status, reason }
 }
 
 #[cfg(test)]
@@ -331,14 +347,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_logged_to_its_longest_and_no_further() {
+    fn a_logged_reason_is_shortened_to_its_limit() {
         for (chars, logged) in
             [(REASON_CHARS_MAX, REASON_CHARS_MAX), (REASON_CHARS_MAX + 1, REASON_CHARS_MAX)]
         {
             let answer = json!({ "message": "ö".repeat(chars) });
-            let said = refused("list", Kind::Slice, "*", StatusCode::FORBIDDEN, &answer).to_string();
-            assert_eq!(said.matches('ö').count(), logged, "{said}");
-            assert!(said.contains("list EndpointSlice *: 403 Forbidden"), "{said}");
+            let message = refused("list", ObjectKind::Slice, "*", StatusCode::FORBIDDEN, &answer).to_string();
+            assert_eq!(message.matches('ö').count(), logged, "{message}");
+            assert!(message.contains("list EndpointSlice *: 403 Forbidden"), "{message}");
         }
     }
 }

@@ -15,7 +15,7 @@ use super::super::recorded::{self, Act, Known};
 use super::super::source;
 use super::{Certified, Desk, unavailable};
 use crate::directory::{Answer, NotAttested};
-use crate::metrics;
+use crate::metrics::{self, EnrollmentOutcome};
 
 impl Desk {
     /// What the pod is given.
@@ -82,14 +82,14 @@ impl Desk {
         };
         let answer = self.certify(&known, detail, certified, now, record).await?;
         info!(%agent, pod = pod.name, from = %self.peer, "a pod has proved itself and is an agent");
-        metrics::enrolled("attested");
+        metrics::enrollment(EnrollmentOutcome::Attested);
         Ok(answer)
     }
 
     /// One answer, whether there is such a cluster or not. Nothing was verified, so that it is no failure.
     fn closed(&self, cluster: &ClusterId) -> Status {
         info!(from = %self.peer, %cluster, "a pod cannot prove itself: nothing is recorded of its cluster, or it is closed");
-        metrics::enrolled("refused");
+        metrics::enrollment(EnrollmentOutcome::Refused);
         Status::failed_precondition(
             "pods of this cluster cannot prove themselves by their ServiceAccount: enroll one with a token first (tombolo token \
              create --cluster NAME); where agents were revoked, an administrator reopens it (tombolo cluster attestation reopen)",

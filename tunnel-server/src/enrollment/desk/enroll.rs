@@ -14,7 +14,7 @@ use super::super::recorded::{self, Act, Known};
 use super::{Certified, Desk, not_issued, unavailable};
 use crate::directory::{Answer, Bearer, Entitled, NotAdmitted, TokenRefused, Workload};
 use crate::identity::oidc::pod::Pod;
-use crate::metrics;
+use crate::metrics::{self, EnrollmentOutcome};
 
 /// Bytes of an instance's name, which are twice as many hexadecimal digits.
 const INSTANCE_BYTES: usize = 8;
@@ -85,7 +85,7 @@ impl Desk {
             async |issued| directory.enroll(bearer, named, issued, workload, now).await.map_err(judged);
         let answer = self.certify(&known, detail, certified, now, record).await?;
         info!(%agent, token = id, from = %self.peer, "an agent was enrolled");
-        metrics::enrolled("enrolled");
+        metrics::enrollment(EnrollmentOutcome::Enrolled);
         Ok((answer, self.is_open(agent.cluster().as_str()).await?))
     }
 

@@ -16,7 +16,7 @@ use super::super::attestation;
 use super::super::recorded::{self, Act, Known};
 use super::{Certified, Desk, unavailable};
 use crate::directory::{self, Agent, Answer, NotRenewed, Outcome};
-use crate::metrics;
+use crate::metrics::{self, EnrollmentOutcome};
 
 impl Desk {
     /// What the agent is given. Whoever names the serial number of a certificate on record, which nobody guesses, is not held up
@@ -88,7 +88,7 @@ impl Desk {
         };
         let answer = self.certify(&known, detail, certified, now, renew).await?;
         info!(%agent, from = %self.peer, "an agent's certificate was renewed");
-        metrics::enrolled("renewed");
+        metrics::enrollment(EnrollmentOutcome::Renewed);
         Ok(answer)
     }
 

@@ -1,60 +1,61 @@
-//! A cluster's address as objects of Kubernetes: a Service that selects no pods, and the EndpointSlice that says where it leads.
+//! A cluster's address as Kubernetes objects: a Service without a selector, and an EndpointSlice with the
+//! address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-/// Whose fields are ours, and whose objects.
-pub(super) const MANAGER: &str = "tombolo";
+/// The field manager, and the value of the label that marks our objects.
+pub(super) const FIELD_MANAGER: &str = "tombolo";
 
-/// Says of an EndpointSlice who keeps it: Kubernetes' own controllers leave it alone.
+/// The manager of an EndpointSlice, as a label. Kubernetes' own controllers leave such slices alone.
 /// <https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#management>
 const SLICES_MANAGED_BY: &str = "tombolo.dev";
 
-/// Says of which server an object is.
+/// The label that names the server of an object.
 const SERVER: &str = "tombolo.dev/server";
 
-/// What a Service's port is called, and its number: a kubeconfig says `https://NAME.NAMESPACE.svc`.
+/// The name and number of a Service's port. A kubeconfig uses `https://NAME.NAMESPACE.svc`.
 const PORT_NAME: &str = "https";
 const PORT: u16 = 443;
 
-/// What is kept in a host cluster.
+/// The kind of an object in the host cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     Service,
     Slice,
 }
 
-/// What is to be done.
+/// An action that brings one object in step.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Act {
-    /// There is none of ours.
+pub(super) enum SyncAction {
+    /// Create an object whose name is free.
     Create(Value),
-    /// Ours is otherwise; the object names it by its UID.
+    /// Change our object. The new one contains its UID.
     Apply(Value),
-    /// Ours is not wanted.
-    Remove(Marks),
+    /// Remove our object, which is no longer needed.
+    Remove(ObjectRef),
 }
 
-/// By what an object is known, so that no other is changed in its place.
+/// Identifies one object in one version, so that no other is changed in its place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Marks {
+pub(super) struct ObjectRef {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) resource_version: String,
 }
 
-impl Kind {
-    /// For the log.
-    pub(super) fn word(self) -> &'static str {
+impl ObjectKind {
+    /// The Kubernetes kind, for the log.
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Service => "Service",
             Self::Slice => "EndpointSlice",
         }
     }
 
-    /// All of a namespace.
+    /// The API path of all objects of this kind in a namespace.
     pub(super) fn path(self, namespace: &str) -> String {
         match self {
             Self::Service => format!("/api/v1/namespaces/{namespace}/services"),
@@ -62,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// The one of the cluster `name`, whose address this is, as the server `server` makes it.
+    /// The object of the cluster `name` with this address, as the server `server` makes it.
     pub(super) fn object(self, server: &str, name: &str, address: SocketAddr) -> Value {
         let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
         match self {
@@ -94,49 +95,52 @@ impl Kind {
     }
 }
 
-impl Marks {
-    /// None, where it has none.
-    pub(super) fn of(object: &Value) -> Option<Self> {
+impl ObjectRef {
+    /// Reads the reference from an object. `None` if it has no name, UID or version.
+    pub(super) fn from_object(object: &Value) -> Option<Self> {
         let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
         Some(Self { name: text("name")?, uid: text("uid")?, resource_version: text("resourceVersion")? })
     }
 }
 
 fn labels(server: &str) -> Value {
-    json!({ "app.kubernetes.io/managed-by": MANAGER, SERVER: server })
+    json!({ "app.kubernetes.io/managed-by": FIELD_MANAGER, SERVER: server })
 }
 
-/// What picks the objects of the server `server`, as the query of a list.
+/// The label selector of the objects of `server`, as the query of a list.
 pub(super) fn selector(server: &str) -> String {
-    format!("?labelSelector=app.kubernetes.io%2Fmanaged-by%3D{MANAGER},tombolo.dev%2Fserver%3D{server}")
+    format!("?labelSelector=app.kubernetes.io%2Fmanaged-by%3D{FIELD_MANAGER},tombolo.dev%2Fserver%3D{server}")
 }
 
-/// Whether the server `server` has made an object, and nobody has taken it over.
+/// Whether the labels say that `server` has made the object and nobody has taken it over.
 pub(super) fn is_ours(found: &Value, server: &str) -> bool {
     covers(&found["metadata"]["labels"], &labels(server))
 }
 
-/// What makes of the objects that were `found`, all ours, those that are `wanted`, by their names.
-pub(super) fn plan(found: &[Value], wanted: &BTreeMap<String, Value>) -> Vec<Act> {
-    let named: BTreeMap<Marks, &Value> =
-        found.iter().filter_map(|object| Some((Marks::of(object)?, object))).collect();
+/// The actions that turn the objects `found`, all ours, into those `wanted` by name.
+pub(super) fn plan(found: &[Value], wanted: &BTreeMap<String, Value>) -> Vec<SyncAction> {
+    let named: BTreeMap<ObjectRef, &Value> =
+        found.iter().filter_map(|object| Some((ObjectRef::from_object(object)?, object))).collect();
     let is_there = |name: &String| named.keys().any(|marks| marks.name == *name);
-    let created =
-        wanted.iter().filter(|(name, _)| !is_there(name)).map(|(_, object)| Act::Create(object.clone()));
+    let created = wanted
+        .iter()
+        .filter(|(name, _)| !is_there(name))
+        .map(|(_, object)| SyncAction::Create(object.clone()));
     let kept = named.iter().filter_map(|(marks, found)| match wanted.get(&marks.name) {
-        Some(object) if is_as(found, object) => None,
+        Some(object) if matches_wanted(found, object) => None,
         Some(object) => {
             let mut object = object.clone();
             object["metadata"]["uid"] = marks.uid.clone().into();
-            Some(Act::Apply(object))
+            Some(SyncAction::Apply(object))
         }
-        None => Some(Act::Remove(marks.clone())),
+        None => Some(SyncAction::Remove(marks.clone())),
     });
     created.chain(kept).collect()
 }
 
-/// Whether an object has everything that is `wanted`, lists as they are, and selects no pods, whose addresses would be beside ours.
-pub(super) fn is_as(found: &Value, wanted: &Value) -> bool {
+/// Whether an object contains everything `wanted`, with equal lists, and has no selector. A selector would
+/// add pods' addresses to ours.
+pub(super) fn matches_wanted(found: &Value, wanted: &Value) -> bool {
     let selector = &found["spec"]["selector"];
     covers(found, wanted) && selector.as_object().is_none_or(serde_json::Map::is_empty)
 }
@@ -158,19 +162,19 @@ fn covers(found: &Value, wanted: &Value) -> bool {
 mod tests {
     use super::*;
 
-    /// As an API server answers: with marks and fields of its own.
-    fn kept(kind: Kind, name: &str, address: &str) -> Value {
+    /// The object as an API server returns it, with fields of its own.
+    fn kept(kind: ObjectKind, name: &str, address: &str) -> Value {
         let mut object = kind.object("gateway", name, address.parse().unwrap());
         object["metadata"]["uid"] = format!("uid-{name}").into();
         object["metadata"]["resourceVersion"] = "7".into();
         object["metadata"]["labels"]["more"] = "theirs".into();
-        if kind == Kind::Service {
+        if kind == ObjectKind::Service {
             object["spec"]["clusterIP"] = "10.96.0.7".into();
         }
         object
     }
 
-    fn wanted(kind: Kind, all: &[(&str, &str)]) -> BTreeMap<String, Value> {
+    fn wanted(kind: ObjectKind, all: &[(&str, &str)]) -> BTreeMap<String, Value> {
         all.iter()
             .map(|(name, address)| {
                 ((*name).to_owned(), kind.object("gateway", name, address.parse().unwrap()))
@@ -178,53 +182,59 @@ mod tests {
             .collect()
     }
 
+    /// Equal objects stay, different ones are applied, missing ones created, superfluous ones removed.
     #[test]
-    fn what_is_there_stays_what_differs_is_applied_what_is_missing_made_and_what_is_too_much_removed() {
-        for kind in [Kind::Service, Kind::Slice] {
+    fn a_plan_creates_applies_and_removes_only_what_differs() {
+        for kind in [ObjectKind::Service, ObjectKind::Slice] {
             let found = [("a", "10.0.0.1:443"), ("b", "10.0.0.2:443"), ("gone", "10.0.0.3:443")];
             let found = found.map(|(name, address)| kept(kind, name, address));
             let wanted =
                 wanted(kind, &[("a", "10.0.0.1:443"), ("b", "10.0.0.2:6443"), ("new", "10.0.0.4:443")]);
 
-            let acts = plan(&found, &wanted);
+            let actions = plan(&found, &wanted);
 
             let mut applied = wanted["b"].clone();
             applied["metadata"]["uid"] = "uid-b".into();
-            let marks = Marks { name: "gone".into(), uid: "uid-gone".into(), resource_version: "7".into() };
+            let marks =
+                ObjectRef { name: "gone".into(), uid: "uid-gone".into(), resource_version: "7".into() };
             assert_eq!(
-                acts,
-                [Act::Create(wanted["new"].clone()), Act::Apply(applied), Act::Remove(marks)],
+                actions,
+                [
+                    SyncAction::Create(wanted["new"].clone()),
+                    SyncAction::Apply(applied),
+                    SyncAction::Remove(marks)
+                ],
                 "{kind:?}"
             );
         }
     }
 
     #[test]
-    fn whatever_leads_elsewhere_is_not_as_it_is_wanted() {
-        let wanted = |kind: Kind| kind.object("gateway", "a", "10.0.0.1:443".parse().unwrap());
+    fn an_object_that_leads_elsewhere_does_not_match() {
+        let wanted = |kind: ObjectKind| kind.object("gateway", "a", "10.0.0.1:443".parse().unwrap());
         for (kind, path, value) in [
-            (Kind::Service, "/metadata/labels/tombolo.dev~1server", json!("other")),
-            (Kind::Service, "/spec/selector", json!({ "app": "theirs" })),
-            (Kind::Service, "/spec/type", json!("NodePort")),
-            (Kind::Service, "/spec/ports", json!([])),
-            (Kind::Service, "/spec/ports/0/name", json!("http")),
-            (Kind::Slice, "/metadata/labels/kubernetes.io~1service-name", json!("b")),
-            (Kind::Slice, "/endpoints/0/addresses", json!(["10.0.0.1", "10.0.0.2"])),
-            (Kind::Slice, "/endpoints/0/addresses/0", json!("10.0.0.2")),
-            (Kind::Slice, "/endpoints/0/conditions/ready", json!(false)),
-            (Kind::Slice, "/ports/0/port", json!(80)),
+            (ObjectKind::Service, "/metadata/labels/tombolo.dev~1server", json!("other")),
+            (ObjectKind::Service, "/spec/selector", json!({ "app": "theirs" })),
+            (ObjectKind::Service, "/spec/type", json!("NodePort")),
+            (ObjectKind::Service, "/spec/ports", json!([])),
+            (ObjectKind::Service, "/spec/ports/0/name", json!("http")),
+            (ObjectKind::Slice, "/metadata/labels/kubernetes.io~1service-name", json!("b")),
+            (ObjectKind::Slice, "/endpoints/0/addresses", json!(["10.0.0.1", "10.0.0.2"])),
+            (ObjectKind::Slice, "/endpoints/0/addresses/0", json!("10.0.0.2")),
+            (ObjectKind::Slice, "/endpoints/0/conditions/ready", json!(false)),
+            (ObjectKind::Slice, "/ports/0/port", json!(80)),
         ] {
             let mut found = kept(kind, "a", "10.0.0.1:443");
-            assert!(is_as(&found, &wanted(kind)), "{kind:?}");
+            assert!(matches_wanted(&found, &wanted(kind)), "{kind:?}");
             found["spec"]["selector"] = Value::Null;
             *found.pointer_mut(path).unwrap() = value;
-            assert!(!is_as(&found, &wanted(kind)), "{path}");
+            assert!(!matches_wanted(&found, &wanted(kind)), "{path}");
         }
     }
 
     #[test]
     fn an_object_is_ours_by_both_labels() {
-        let found = kept(Kind::Service, "a", "10.0.0.1:443");
+        let found = kept(ObjectKind::Service, "a", "10.0.0.1:443");
         assert!(is_ours(&found, "gateway") && !is_ours(&found, "other"));
         for label in ["app.kubernetes.io/managed-by", "tombolo.dev/server"] {
             let mut taken_over = found.clone();
@@ -235,10 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_ipv6_is_of_a_service_and_a_slice_of_ipv6() {
+    fn an_ipv6_address_makes_an_ipv6_service_and_slice() {
         let address = "[fd00::1]:443".parse().unwrap();
-        let service = Kind::Service.object("gateway", "a", address);
-        let slice = Kind::Slice.object("gateway", "a", address);
+        let service = ObjectKind::Service.object("gateway", "a", address);
+        let slice = ObjectKind::Slice.object("gateway", "a", address);
         assert_eq!(service["spec"]["ipFamilies"], json!(["IPv6"]));
         assert_eq!(
             (&slice["addressType"], &slice["endpoints"][0]["addresses"]),

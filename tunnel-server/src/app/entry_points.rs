@@ -1,0 +1,90 @@
+//! The entry points beside the gateway's own listener: egress, passthrough, and virtual addresses of
+//! clusters.
+
+use audit::Log;
+use daemon::{Failure, Scope};
+use tracing::info;
+
+use super::{authentication, egress};
+use crate::config::{Config, VipPublish};
+use crate::directory::Directory;
+use crate::gateway::{self, Gateway};
+use crate::limits::LimitUsage;
+use crate::passthrough::PassthroughListener;
+use crate::vip::{HostNamespace, VipListener};
+
+/// The entry points that are configured, bound.
+pub(super) struct EntryPoints {
+    /// The entry points for the egress of API servers.
+    egress: Vec<egress::BoundEgress>,
+    /// The passthrough of TLS, if it is configured.
+    passthrough: Option<PassthroughListener>,
+    /// The virtual addresses of clusters, if they are configured.
+    vip: Option<VipListener>,
+}
+
+impl EntryPoints {
+    /// Binds the configured entry points. It takes their parts out of the configuration.
+    ///
+    /// # Errors
+    /// [`Failure`] if one of them cannot be bound.
+    pub(super) async fn bind(config: &mut Config, directory: &Directory) -> Result<Self, Failure> {
+        let mut egress = Vec::new();
+        for listener in std::mem::take(&mut config.egress) {
+            egress.push(egress::BoundEgress::bind(listener, &config.certificate).await?);
+        }
+        let passthrough = match config.passthrough.take() {
+            Some(passthrough) => Some(PassthroughListener::bind(passthrough).await?),
+            None => None,
+        };
+        let vip = match config.vip.take() {
+            Some(mut vip) => {
+                let publish = vip.publish.take();
+                let published =
+                    publish.map(|publish| host_namespace(publish, &config.server_id)).transpose()?;
+                Some(VipListener::bind(vip, directory, published).await?)
+            }
+            None => None,
+        };
+        Ok(Self { egress, passthrough, vip })
+    }
+
+    /// Reports the use of the entry points' limits, also while they run. Of several entry points of one kind
+    /// the busiest counts.
+    pub(super) fn usage(&self) -> impl Fn() -> Vec<LimitUsage> + Send + Sync + 'static {
+        let egress: Vec<_> = self.egress.iter().map(egress::BoundEgress::slots).collect();
+        let passthrough = self.passthrough.as_ref().map(PassthroughListener::usage);
+        let vip = self.vip.as_ref().map(VipListener::usage);
+        move || {
+            let of_egress = egress.iter().map(gateway::Places::used).max_by_key(|(_, most)| *most);
+            let of_egress =
+                of_egress.map(|(max, most)| LimitUsage { limit: "egress_connections", max, most });
+            let passing = passthrough.as_ref().map(|usage| usage()).into_iter().flatten();
+            let by_address = vip.as_ref().map(|usage| usage()).into_iter().flatten();
+            of_egress.into_iter().chain(passing).chain(by_address).collect()
+        }
+    }
+
+    /// Serves connections until the drain.
+    pub(super) fn run(self, gateway: &Gateway, log: &Log, scope: &Scope) {
+        for listener in self.egress {
+            listener.run(gateway.clone(), log.clone(), scope);
+        }
+        if let Some(config) = self.passthrough {
+            info!(callers = %config.address(), "serving TLS passthrough by server name");
+            scope.spawn(config.run(gateway.dialer(), scope.clone()));
+        }
+        if let Some(config) = self.vip {
+            info!("serving virtual addresses of clusters");
+            config.run(gateway.dialer(), scope);
+        }
+    }
+}
+
+fn host_namespace(
+    VipPublish { host, namespace }: VipPublish,
+    server: &str,
+) -> Result<HostNamespace, Failure> {
+    let api = authentication::host_api(&host)?;
+    Ok(HostNamespace { api, name: namespace, server: server.to_owned() })
+}

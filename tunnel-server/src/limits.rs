@@ -1,0 +1,343 @@
+//! Limits the exchanges of each caller and each cluster, at whatever listener a caller arrives, and queues
+//! requests fairly.
+//!
+//! A request that exceeds a limit is refused before a byte of it is sent. The limits of a caller and of a
+//! cluster count what is running. Requests of one cluster share its seats fairly among callers. A
+//! long-running request needs a seat only until its response has started.
+
+mod ledger;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use daemon::{NoSeat, Seat, SeatLimits, Seats};
+use policy::action::Action;
+use proto::ClusterId;
+use proto::upgrade::Protocol;
+
+use crate::config::Limits;
+use crate::identity::{Caller, Method};
+use crate::metrics;
+use ledger::Ledger;
+
+/// Requests that the gateway serves at once, each to the last byte of its response. Further callers are asked
+/// to try again.
+pub const EXCHANGES_MAX: usize = 10_000;
+
+/// Exchanges of any kind that one caller may have at once, over all its connections and clusters. It is a
+/// quarter of all, so that no fewer than four callers can fill the gateway.
+pub const EXCHANGES_PER_CALLER_MAX: usize = EXCHANGES_MAX / 4;
+
+/// Most requests in one of a cluster's fair queues. It is half of all that wait in the default configuration.
+const QUEUED_PER_QUEUE_MAX: usize = 50;
+
+/// The limiter of all callers and clusters. Clones share one ledger.
+#[derive(Clone)]
+pub(crate) struct Limiter(Arc<SharedLimiter>);
+
+struct SharedLimiter {
+    limits: Limits,
+    ledger: Mutex<Ledger>,
+}
+
+/// Guard of one exchange, which counts against the limits until it is dropped.
+#[must_use = "the exchange is no longer counted when this is dropped"]
+pub(crate) struct LimitGuard {
+    // Dropped before `entry`, because the cluster's seats exist only while it has an entry.
+    seat: Option<Seat>,
+    entry: LedgerEntry,
+}
+
+/// One exchange in the ledger, until it is dropped.
+struct LedgerEntry {
+    limiter: Limiter,
+    key: CallerKey,
+    cluster: ClusterId,
+    kind: ExchangeKind,
+}
+
+/// The identity by which a caller is counted. A name counts only together with the method that proved it. A
+/// caller who proved nothing is identified by its source address too.
+type CallerKey = (Method, String, Option<IpAddr>);
+
+/// The lifetime of an exchange, which decides which limits apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExchangeKind {
+    /// A request that ends by itself.
+    Request,
+    /// A watch, a log, or a request through `proxy`, which lasts as long as its caller wants.
+    Watch,
+    /// A long-running connection of another protocol, for example a shell.
+    Upgrade,
+    /// A connection from an entry point that has a limit on connections of its own.
+    EntryPoint,
+}
+
+/// The limit that keeps an exchange from beginning. Not one byte of it has reached a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LimitExceeded {
+    /// Failed logins from one source address.
+    #[error(
+        "more than {0} logins have failed from your address within a minute, so that only client certificates and tokens that \
+         were good before are looked at: try again in a minute"
+    )]
+    SourceFailures(u32),
+    /// All exchanges of one caller.
+    #[error(
+        "you have {0} requests running here, which is the most for one caller: end some, or try again in a second"
+    )]
+    CallerExchanges(usize),
+    /// Requests of one caller that end by themselves.
+    #[error(
+        "you have {0} requests under way here, which is the most for one caller: ask fewer at once, or try again in a second"
+    )]
+    CallerRequests(usize),
+    /// The request rate of one caller.
+    #[error("you ask more than {0} times a second, which is the most for one caller: try again in a second")]
+    CallerRate(u32),
+    /// Long-running requests of one caller to one cluster.
+    #[error(
+        "you have {0} watches and logs of this cluster open, which is the most for one caller: end some, or ask the operator \
+         of this server for more"
+    )]
+    CallerWatches(usize),
+    /// Upgraded connections of one caller.
+    #[error(
+        "you have {0} shells and forwarded ports open here, which is the most for one caller: end some, or ask the operator of \
+         this server for more"
+    )]
+    CallerUpgrades(usize),
+    /// Long-running requests of all callers to one cluster.
+    #[error("this cluster has {0} watches and logs open, which is the most: try again in a second")]
+    ClusterWatches(usize),
+    /// Connections of one egress entry point.
+    #[error(
+        "this entry point has {0} connections, which is the most: the operator can raise `connections` of its \
+         entry under egress"
+    )]
+    EgressConnections(usize),
+    /// Connections of the TLS passthrough.
+    #[error(
+        "TLS passthrough has {0} connections, which is the most: `connections` under passthrough can raise it"
+    )]
+    PassthroughConnections(usize),
+    /// Connections of the TLS passthrough from one source.
+    #[error(
+        "its source has {0} connections, which is the most: `connectionsPerSource` under passthrough can raise it"
+    )]
+    PassthroughSource(usize),
+    /// Connections of one entry point under `vip`.
+    #[error(
+        "this entry point has {0} connections, which is the most: `connections` of its entry under vip can raise it"
+    )]
+    VipConnections(usize),
+    /// Connections of one entry point under `vip` from one source.
+    #[error(
+        "its source has {0} connections, which is the most: `connectionsPerSource` of its entry under vip can raise it"
+    )]
+    VipSource(usize),
+    /// Upgraded connections of all callers to one cluster.
+    #[error("this cluster has {0} shells and forwarded ports open, which is the most: try again in a second")]
+    ClusterUpgrades(usize),
+    /// Positions in a cluster's queue of waiting requests.
+    #[error(
+        "this cluster is busy, and too many requests wait for it, yours among them: try again in a second"
+    )]
+    ClusterQueue,
+    /// Seats of a cluster, that is, requests that it serves at once.
+    #[error(
+        "this cluster serves {0} requests at once, at most two thirds of them of one caller, and no seat became free for you in time: \
+         try again in a second"
+    )]
+    ClusterRequests(usize),
+}
+
+/// The current use of one limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitUsage {
+    /// The name of the limit in metrics.
+    pub limit: &'static str,
+    /// The configured value of the limit.
+    pub max: usize,
+    /// The use by the caller, or the cluster, that uses most.
+    pub most: usize,
+}
+
+impl Limiter {
+    /// Creates a limiter with these limits, which apply to each caller and each cluster.
+    pub(crate) fn new(limits: Limits) -> Self {
+        metrics::describe_limits(LimitExceeded::NAMES);
+        Self(Arc::new(SharedLimiter { limits, ledger: Mutex::default() }))
+    }
+
+    /// Counts one more request of `caller` against its rate.
+    ///
+    /// # Errors
+    /// [`LimitExceeded::CallerRate`] if the caller sends requests too fast.
+    pub(crate) fn check_rate(&self, caller: &Caller) -> Result<(), LimitExceeded> {
+        let rate = self.0.limits.caller.rate;
+        let may = self.lock().check_rate(&key(caller), rate, Instant::now());
+        if may { Ok(()) } else { Err(count_exceeded(LimitExceeded::CallerRate(rate.per_second))) }
+    }
+
+    /// Counts one more exchange of `caller` with `cluster`. It has no seat yet.
+    ///
+    /// # Errors
+    /// [`LimitExceeded`] if a limit of the caller or of the cluster is reached.
+    pub(crate) fn admit(
+        &self,
+        caller: &Caller,
+        cluster: &ClusterId,
+        kind: ExchangeKind,
+    ) -> Result<LimitGuard, LimitExceeded> {
+        let key = key(caller);
+        let entered = self.lock().enter(&key, cluster, kind, &self.0.limits, Instant::now());
+        entered.map_err(count_exceeded)?;
+        let entry = LedgerEntry { limiter: self.clone(), key, cluster: cluster.clone(), kind };
+        Ok(LimitGuard { seat: None, entry })
+    }
+
+    /// The configured limits of callers and clusters.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// Counts in metrics that `limit` was exceeded, and returns it.
+    pub(crate) fn count_exceeded(&self, limit: LimitExceeded) -> LimitExceeded {
+        count_exceeded(limit)
+    }
+
+    /// The current use of each limit.
+    pub(crate) fn usage(&self) -> Vec<LimitUsage> {
+        let Limits { caller, cluster, .. } = self.0.limits;
+        let most = self.lock().most();
+        let used = |limit: LimitExceeded, max, most| LimitUsage { limit: limit.as_str(), max, most };
+        vec![
+            used(LimitExceeded::CallerExchanges(0), EXCHANGES_PER_CALLER_MAX, most.caller_exchanges),
+            used(LimitExceeded::CallerRequests(0), caller.requests, most.caller_requests),
+            used(LimitExceeded::CallerWatches(0), caller.watches_per_cluster, most.caller_watches),
+            used(LimitExceeded::CallerUpgrades(0), caller.upgrades, most.caller_upgrades),
+            used(LimitExceeded::ClusterWatches(0), cluster.watches, most.cluster_watches),
+            used(LimitExceeded::ClusterUpgrades(0), cluster.upgrades, most.cluster_upgrades),
+            used(LimitExceeded::ClusterQueue, cluster.queue, most.cluster_queue),
+            used(LimitExceeded::ClusterRequests(0), cluster.requests, most.cluster_requests),
+        ]
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LimitGuard {
+    /// Waits for a seat of the cluster. Cancel-safe: dropping the future leaves the queue.
+    ///
+    /// # Errors
+    /// [`LimitExceeded`] if no seat becomes free in time, or the queue is full.
+    pub(crate) async fn wait_for_seat(mut self) -> Result<Self, LimitExceeded> {
+        let LedgerEntry { limiter, key, cluster, .. } = &self.entry;
+        let limits = limiter.0.limits.cluster;
+        // The cluster has seats as long as this entry exists.
+        let seats = limiter.lock().seats(cluster);
+        if let Some(seats) = seats {
+            let seat = seats.take(key, limits.queue_wait).await;
+            self.seat = Some(seat.map_err(|none| {
+                count_exceeded(match none {
+                    NoSeat::Crowded => LimitExceeded::ClusterQueue,
+                    NoSeat::TooLong => LimitExceeded::ClusterRequests(limits.requests),
+                })
+            })?);
+        }
+        Ok(self)
+    }
+
+    /// Records that the response has started. A long-running exchange gives its seat back.
+    pub(crate) fn response_started(&mut self) {
+        match self.entry.kind {
+            ExchangeKind::Request => {}
+            ExchangeKind::Watch | ExchangeKind::Upgrade | ExchangeKind::EntryPoint => self.seat = None,
+        }
+    }
+}
+
+impl Drop for LedgerEntry {
+    fn drop(&mut self) {
+        self.limiter.lock().leave(&self.key, &self.cluster, self.kind);
+    }
+}
+
+impl ExchangeKind {
+    /// The kind of an exchange with this action, which may ask for an upgrade.
+    pub(crate) fn from_action(action: &Action, upgrade: Option<Protocol>) -> Self {
+        match (upgrade, action.is_long_running()) {
+            (Some(_), _) => Self::Upgrade,
+            (None, true) => Self::Watch,
+            (None, false) => Self::Request,
+        }
+    }
+}
+
+/// Defines each limit's name in metrics and its cause in refusals in one table, which also yields the list of
+/// names.
+macro_rules! limit_facts {
+    ($($limit:pat => $name:literal, $cause:literal;)+) => {
+        impl LimitExceeded {
+            /// The names of all limits, as values of the label `limit`.
+            pub const NAMES: &'static [&'static str] = &[$($name),+];
+
+            /// The name of the limit in metrics.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $($limit => $name,)+
+                }
+            }
+
+            /// The cause of the refusal, for programs.
+            #[must_use]
+            pub fn cause(self) -> &'static str {
+                match self {
+                    $($limit => $cause,)+
+                }
+            }
+        }
+    };
+}
+
+limit_facts! {
+    Self::SourceFailures(_) => "source_failures", "TooManyFailedLogins";
+    Self::CallerExchanges(_) => "caller_exchanges", "CallerBusy";
+    Self::CallerRequests(_) => "caller_requests", "CallerBusy";
+    Self::CallerRate(_) => "caller_rate", "CallerTooFast";
+    Self::CallerWatches(_) => "caller_watches", "CallerBusy";
+    Self::CallerUpgrades(_) => "caller_upgrades", "CallerBusy";
+    Self::EgressConnections(_) => "egress_connections", "CallerBusy";
+    Self::PassthroughConnections(_) => "passthrough_connections", "CallerBusy";
+    Self::PassthroughSource(_) => "passthrough_source", "CallerBusy";
+    Self::VipConnections(_) => "vip_connections", "CallerBusy";
+    Self::VipSource(_) => "vip_source", "CallerBusy";
+    Self::ClusterWatches(_) => "cluster_watches", "ClusterFull";
+    Self::ClusterUpgrades(_) => "cluster_upgrades", "ClusterFull";
+    Self::ClusterQueue => "cluster_queue", "ClusterFull";
+    Self::ClusterRequests(_) => "cluster_requests", "ClusterFull";
+}
+
+/// Creates the seats of one cluster, as configured.
+fn seats(limits: &Limits) -> Seats {
+    let (seats, waiting) = (limits.cluster.requests, limits.cluster.queue);
+    Seats::new(SeatLimits { seats, per_queue: QUEUED_PER_QUEUE_MAX, waiting })
+}
+
+fn key(caller: &Caller) -> CallerKey {
+    (caller.method().clone(), caller.user().to_owned(), caller.place())
+}
+
+/// Counts in metrics that `limit` was exceeded, and returns it.
+pub(crate) fn count_exceeded(limit: LimitExceeded) -> LimitExceeded {
+    metrics::limited(limit.as_str());
+    limit
+}
+
+#[cfg(test)]
+mod tests;

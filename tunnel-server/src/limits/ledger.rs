@@ -1,0 +1,232 @@
+//! Counts the running exchanges of each caller and each cluster. Callers without any, and without recent
+//! requests, are forgotten.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use daemon::{Bucket, Rate, Seats};
+use proto::ClusterId;
+
+use super::{CallerKey, EXCHANGES_PER_CALLER_MAX, ExchangeKind, LimitExceeded, seats};
+use crate::config::{LIMIT_MAX, Limits};
+
+/// Callers whose request rate is remembered. Beyond this number callers without running exchanges are
+/// forgotten, and may send requests as if they had sent none.
+pub(super) const CALLERS_MAX: usize = 2 * LIMIT_MAX;
+
+/// The number of callers below which no sweep for idle ones takes place.
+const SWEEP_MIN: usize = 1_024;
+
+#[derive(Default)]
+pub(super) struct Ledger {
+    callers: HashMap<CallerKey, CallerUsage>,
+    clusters: HashMap<ClusterId, ClusterUsage>,
+    /// The number of callers at which the next sweep takes place: twice the number after the last one.
+    sweep_at: usize,
+}
+
+struct CallerUsage {
+    bucket: Bucket,
+    exchanges: usize,
+    requests: usize,
+    upgrades: usize,
+    /// The number of watches by cluster. An entry is never zero.
+    watches: HashMap<ClusterId, usize>,
+}
+
+struct ClusterUsage {
+    seats: Seats,
+    exchanges: usize,
+    watches: usize,
+    upgrades: usize,
+}
+
+/// The highest use of each limit by any caller or cluster.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PeakUsage {
+    pub(super) caller_exchanges: usize,
+    pub(super) caller_requests: usize,
+    pub(super) caller_watches: usize,
+    pub(super) caller_upgrades: usize,
+    pub(super) cluster_requests: usize,
+    pub(super) cluster_queue: usize,
+    pub(super) cluster_watches: usize,
+    pub(super) cluster_upgrades: usize,
+}
+
+impl Ledger {
+    /// Counts one more request of `key`. Returns whether its rate allows that.
+    pub(super) fn check_rate(&mut self, key: &CallerKey, rate: Rate, now: Instant) -> bool {
+        self.caller(key, now).bucket.take(rate, now)
+    }
+
+    /// Counts one more exchange, unless the caller or the cluster has reached a limit.
+    pub(super) fn enter(
+        &mut self,
+        key: &CallerKey,
+        cluster: &ClusterId,
+        kind: ExchangeKind,
+        limits: &Limits,
+        now: Instant,
+    ) -> Result<(), LimitExceeded> {
+        self.caller(key, now).may_begin(cluster, kind, limits)?;
+        let of_cluster =
+            self.clusters.entry(cluster.clone()).or_insert_with(|| ClusterUsage::new(seats(limits)));
+        let may_begin = of_cluster.may_begin(kind, limits);
+        if may_begin.is_ok() {
+            of_cluster.add(kind);
+            if let Some(caller) = self.callers.get_mut(key) {
+                caller.add(cluster, kind);
+            }
+        }
+        may_begin
+    }
+
+    /// Removes one exchange from the counts.
+    pub(super) fn leave(&mut self, key: &CallerKey, cluster: &ClusterId, kind: ExchangeKind) {
+        if let Some(caller) = self.callers.get_mut(key) {
+            caller.subtract(cluster, kind);
+        }
+        if let Some(of_cluster) = self.clusters.get_mut(cluster) {
+            of_cluster.subtract(kind);
+            if of_cluster.exchanges == 0 {
+                self.clusters.remove(cluster);
+            }
+        }
+    }
+
+    /// The seats of a cluster. `None` if no exchange with it is running.
+    pub(super) fn seats(&self, cluster: &ClusterId) -> Option<Seats> {
+        self.clusters.get(cluster).map(|of_cluster| of_cluster.seats.clone())
+    }
+
+    pub(super) fn most(&self) -> PeakUsage {
+        let mut most = PeakUsage::default();
+        for caller in self.callers.values() {
+            most.caller_exchanges = most.caller_exchanges.max(caller.exchanges);
+            most.caller_requests = most.caller_requests.max(caller.requests);
+            most.caller_upgrades = most.caller_upgrades.max(caller.upgrades);
+            let watches = caller.watches.values().copied().max().unwrap_or_default();
+            most.caller_watches = most.caller_watches.max(watches);
+        }
+        for cluster in self.clusters.values() {
+            let figures = cluster.seats.figures();
+            most.cluster_requests = most.cluster_requests.max(figures.taken);
+            most.cluster_queue = most.cluster_queue.max(figures.waiting);
+            most.cluster_watches = most.cluster_watches.max(cluster.watches);
+            most.cluster_upgrades = most.cluster_upgrades.max(cluster.upgrades);
+        }
+        most
+    }
+
+    /// The number of callers and of clusters in the ledger.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> (usize, usize) {
+        (self.callers.len(), self.clusters.len())
+    }
+
+    fn caller(&mut self, key: &CallerKey, now: Instant) -> &mut CallerUsage {
+        if self.callers.len() >= self.sweep_at.clamp(SWEEP_MIN, CALLERS_MAX)
+            && !self.callers.contains_key(key)
+        {
+            self.callers.retain(|_, caller| caller.exchanges > 0 || !caller.bucket.is_full(now));
+            if self.callers.len() >= CALLERS_MAX {
+                self.callers.retain(|_, caller| caller.exchanges > 0);
+            }
+            self.sweep_at = 2 * self.callers.len();
+        }
+        self.callers.entry(key.clone()).or_insert_with(|| CallerUsage::new(now))
+    }
+}
+
+impl CallerUsage {
+    fn new(now: Instant) -> Self {
+        let bucket = Bucket::full(now);
+        Self { bucket, exchanges: 0, requests: 0, upgrades: 0, watches: HashMap::new() }
+    }
+
+    fn may_begin(
+        &self,
+        cluster: &ClusterId,
+        kind: ExchangeKind,
+        limits: &Limits,
+    ) -> Result<(), LimitExceeded> {
+        let limits = &limits.caller;
+        within(self.exchanges, EXCHANGES_PER_CALLER_MAX, LimitExceeded::CallerExchanges)?;
+        match kind {
+            ExchangeKind::Request => within(self.requests, limits.requests, LimitExceeded::CallerRequests),
+            ExchangeKind::Upgrade => within(self.upgrades, limits.upgrades, LimitExceeded::CallerUpgrades),
+            // The entry point has limited them already.
+            ExchangeKind::EntryPoint => Ok(()),
+            ExchangeKind::Watch => {
+                let watches = self.watches.get(cluster).copied().unwrap_or_default();
+                within(watches, limits.watches_per_cluster, LimitExceeded::CallerWatches)
+            }
+        }
+    }
+
+    fn add(&mut self, cluster: &ClusterId, kind: ExchangeKind) {
+        self.exchanges += 1;
+        match kind {
+            ExchangeKind::Request => self.requests += 1,
+            ExchangeKind::Upgrade => self.upgrades += 1,
+            ExchangeKind::EntryPoint => {}
+            ExchangeKind::Watch => *self.watches.entry(cluster.clone()).or_default() += 1,
+        }
+    }
+
+    fn subtract(&mut self, cluster: &ClusterId, kind: ExchangeKind) {
+        self.exchanges -= 1;
+        match kind {
+            ExchangeKind::Request => self.requests -= 1,
+            ExchangeKind::Upgrade => self.upgrades -= 1,
+            ExchangeKind::EntryPoint => {}
+            ExchangeKind::Watch => {
+                if let Some(watches) = self.watches.get_mut(cluster) {
+                    *watches -= 1;
+                    if *watches == 0 {
+                        self.watches.remove(cluster);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl ClusterUsage {
+    fn new(seats: Seats) -> Self {
+        Self { seats, exchanges: 0, watches: 0, upgrades: 0 }
+    }
+
+    /// Short requests have no limit here, because they wait for a seat.
+    fn may_begin(&self, kind: ExchangeKind, limits: &Limits) -> Result<(), LimitExceeded> {
+        let limits = &limits.cluster;
+        match kind {
+            ExchangeKind::Request | ExchangeKind::EntryPoint => Ok(()),
+            ExchangeKind::Watch => within(self.watches, limits.watches, LimitExceeded::ClusterWatches),
+            ExchangeKind::Upgrade => within(self.upgrades, limits.upgrades, LimitExceeded::ClusterUpgrades),
+        }
+    }
+
+    fn add(&mut self, kind: ExchangeKind) {
+        self.exchanges += 1;
+        match kind {
+            ExchangeKind::Request | ExchangeKind::EntryPoint => {}
+            ExchangeKind::Watch => self.watches += 1,
+            ExchangeKind::Upgrade => self.upgrades += 1,
+        }
+    }
+
+    fn subtract(&mut self, kind: ExchangeKind) {
+        self.exchanges -= 1;
+        match kind {
+            ExchangeKind::Request | ExchangeKind::EntryPoint => {}
+            ExchangeKind::Watch => self.watches -= 1,
+            ExchangeKind::Upgrade => self.upgrades -= 1,
+        }
+    }
+}
+
+fn within(count: usize, max: usize, limit: fn(usize) -> LimitExceeded) -> Result<(), LimitExceeded> {
+    if count < max { Ok(()) } else { Err(limit(max)) }
+}

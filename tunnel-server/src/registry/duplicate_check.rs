@@ -1,0 +1,106 @@
+//! Detects whether an earlier process of an agent is still alive when the agent greets as a new process.
+//!
+//! An agent that was killed and restarted leaves tunnels behind that look alive for a while. If such a tunnel
+//! still answers, two processes use one certificate at the same time: the key was copied, or two agents were
+//! given the same certificate.
+
+use std::time::Duration;
+
+use proto::CloseCode;
+use proto::session::Health;
+use tokio::time::{Instant, sleep};
+use transport::Tunnel;
+
+use super::Registration;
+use crate::config::CopiedKey;
+
+/// An earlier tunnel that was silent for this long is given up, or for three round trips if those take
+/// longer.
+pub const PROBATION: Duration = Duration::from_millis(1_500);
+
+/// Answers within this time do not count, because the earlier process may have sent them before it ended.
+const STRAGGLERS: Duration = Duration::from_millis(500);
+
+/// The interval at which an answer is requested and looked for.
+const NUDGE_EVERY: Duration = Duration::from_millis(100);
+
+/// The result of a check for duplicate processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a tunnel that is refused is to be closed"]
+pub enum DuplicateCheck {
+    /// The earlier tunnels did not answer and were closed, or they are draining by themselves.
+    NoDuplicate,
+    /// An earlier process answers, so the new tunnel must be closed.
+    NewRefused,
+    /// An earlier process answered, and its tunnels were closed in favour of the new one.
+    OldReplaced,
+}
+
+impl Registration {
+    /// Checks whether an earlier process of this tunnel's agent still answers. If none does, its tunnels are
+    /// closed as lost, so that their exchanges end or move, and this tunnel receives exchanges from then on.
+    pub async fn check_duplicates(&self) -> DuplicateCheck {
+        self.close_superseded();
+        let earlier = self.live_earlier_tunnels();
+        if !earlier.is_empty() {
+            let slowest = earlier.iter().map(Tunnel::round_trip).max().unwrap_or_default();
+            sleep(STRAGGLERS + slowest).await;
+            let heard: Vec<u64> = earlier.iter().map(Tunnel::heard).collect();
+            let answers = || earlier.iter().zip(&heard).any(|(tunnel, heard)| tunnel.heard() != *heard);
+            let given_up = Instant::now() + PROBATION.max(slowest * 3);
+            while Instant::now() < given_up {
+                earlier.iter().for_each(Tunnel::nudge);
+                sleep(NUDGE_EVERY).await;
+                // A process that has begun to drain meanwhile shuts down in good order.
+                if answers() && earlier.iter().any(may_be_alive) {
+                    return self.resolve_duplicate(&earlier);
+                }
+            }
+        }
+        self.take_over(&earlier, CloseCode::Lost);
+        DuplicateCheck::NoDuplicate
+    }
+
+    /// Marks both processes that share a certificate, and closes one of them as configured.
+    fn resolve_duplicate(&self, earlier: &[Tunnel]) -> DuplicateCheck {
+        if let Some(mut tunnels) = self.registry.0.by_cluster.get_mut(&self.cluster) {
+            tunnels.mark_key_copied(self.ticket);
+        }
+        match self.registry.0.copied_key {
+            CopiedKey::RefuseNewcomer => {
+                self.registry.changed(&self.cluster);
+                DuplicateCheck::NewRefused
+            }
+            CopiedKey::PreferNewcomer => {
+                self.take_over(earlier, CloseCode::Replaced);
+                DuplicateCheck::OldReplaced
+            }
+        }
+    }
+
+    /// Lets this tunnel receive exchanges in place of the `earlier` ones, and closes those.
+    fn take_over(&self, earlier: &[Tunnel], code: CloseCode) {
+        // In this order, so that exchanges of the earlier tunnel find this one.
+        self.end_probation();
+        earlier.iter().filter(|old| !old.is_draining()).for_each(|old| old.close(code));
+    }
+
+    /// The tunnels of earlier processes that may be alive and do not drain.
+    fn live_earlier_tunnels(&self) -> Vec<Tunnel> {
+        let tunnels = self.registry.0.by_cluster.get(&self.cluster);
+        let earlier =
+            tunnels.as_ref().into_iter().flat_map(|tunnels| tunnels.of_earlier_processes(self.ticket));
+        earlier.map(|old| &old.tunnel).filter(|old| may_be_alive(old)).cloned().collect()
+    }
+
+    fn end_probation(&self) {
+        if let Some(mut tunnels) = self.registry.0.by_cluster.get_mut(&self.cluster) {
+            tunnels.end_probation(self.ticket);
+        }
+        self.registry.changed(&self.cluster);
+    }
+}
+
+fn may_be_alive(tunnel: &Tunnel) -> bool {
+    tunnel.health() == Health::Live && !tunnel.is_draining()
+}

@@ -1,13 +1,13 @@
 //! The doors for those who run the server: gRPC on a Unix socket that only they can open, and by TLS for whom they name.
 
+mod audit_log;
 mod authorize;
-mod changes;
-mod desk;
-mod door;
-mod hall;
-mod listed;
-mod recorded;
+mod connection;
+mod convert;
 mod remote;
+mod requests;
+mod service;
+mod unix_socket;
 mod watch;
 
 use std::net::SocketAddr;
@@ -25,14 +25,14 @@ use tonic_health::pb::FILE_DESCRIPTOR_SET as HEALTH_DESCRIPTOR_SET;
 use tonic_health::server::{HealthReporter, HealthService};
 use tracing::info;
 
-pub use authorize::{Action, Actor, Forbidden, Object, authorize_admin};
+pub use authorize::{Actor, AdminAction, AdminForbidden, AdminObject, authorize_admin};
 pub use remote::Remote;
 
 use crate::directory::Directory;
 use crate::listener::socket::{LocalSocket, Reach, SocketError};
 use crate::registry::Registry;
-use desk::Desk;
-use hall::{Hall, Services};
+use connection::{ConnectionService, Services};
+use service::AdminService;
 
 /// Most watches at once, of all connections.
 pub const WATCHES_MAX: usize = 16;
@@ -43,16 +43,16 @@ pub const CONNECTIONS_MAX: usize = 64;
 /// The services to ask the health of: the server as a whole, and this API.
 const SERVICES: [&str; 2] = ["", SERVICE_NAME];
 
-/// Bound doors at which nobody is answered yet.
+/// BoundListeners doors at which nobody is answered yet.
 pub struct Admin {
-    doors: Bound,
-    subject: Subject,
+    doors: BoundListeners,
+    subject: Dependencies,
     health: HealthReporter,
 }
 
 /// Where the API is to be asked.
 #[derive(Debug)]
-pub struct Doors {
+pub struct AdminEndpoints {
     /// At a socket of this path, in a folder that is made if it is missing.
     pub socket: Option<PathBuf>,
     /// From other machines.
@@ -60,9 +60,9 @@ pub struct Doors {
 }
 
 /// What the API tells of and changes.
-pub struct Subject {
+pub struct Dependencies {
     /// The server itself.
-    pub about: About,
+    pub server: ServerInfo,
     /// Who is connected.
     pub registry: Registry,
     /// What is kept of clusters and agents.
@@ -71,14 +71,14 @@ pub struct Subject {
     pub log: Log,
 }
 
-struct Bound {
+struct BoundListeners {
     socket: Option<LocalSocket>,
     remote: Option<Remote>,
 }
 
 /// What the server says of itself.
 #[derive(Debug, Clone)]
-pub struct About {
+pub struct ServerInfo {
     /// Its name among its like.
     pub server_id: String,
     /// Where callers come, TCP.
@@ -88,12 +88,12 @@ pub struct About {
     /// Where the probes answer, TCP.
     pub probes: SocketAddr,
     /// How agents enroll, if they do.
-    pub site: Option<Site>,
+    pub site: Option<EnrollmentInfo>,
 }
 
 /// What an agent has to know before it has a certificate.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct EnrollmentInfo {
     /// Where it enrolls: `HOST:PORT`.
     pub address: String,
     /// By what it knows the door.
@@ -112,15 +112,15 @@ impl Admin {
     ///
     /// # Errors
     /// [`SocketError`], which says what is in the way.
-    pub async fn bind(doors: Doors, subject: Subject) -> Result<Self, SocketError> {
-        let Doors { socket, remote } = doors;
+    pub async fn bind(doors: AdminEndpoints, subject: Dependencies) -> Result<Self, SocketError> {
+        let AdminEndpoints { socket, remote } = doors;
         let socket = match socket {
             Some(path) => Some(LocalSocket::bind("admin.socket", &path, Reach::Owner).await?),
             None => None,
         };
         let health = HealthReporter::new();
         report(&health, ServingStatus::NotServing).await;
-        Ok(Self { doors: Bound { socket, remote }, subject, health })
+        Ok(Self { doors: BoundListeners { socket, remote }, subject, health })
     }
 
     /// Answers until the scope has no work left: through the drain too, which ends watches and which health shows; from
@@ -129,10 +129,10 @@ impl Admin {
     /// # Errors
     /// Where the schemas that were compiled in cannot be read: a fault of the build.
     pub fn run(self, scope: &Scope) -> Result<Health, Failure> {
-        let Self { doors: Bound { socket, remote }, subject, health } = self;
-        let Subject { about, registry, directory, log } = subject;
-        let desk = Desk {
-            about,
+        let Self { doors: BoundListeners { socket, remote }, subject, health } = self;
+        let Dependencies { server, registry, directory, log } = subject;
+        let service = AdminService {
+            server,
             since: SystemTime::now(),
             registry,
             directory,
@@ -145,18 +145,18 @@ impl Admin {
             .build_v1()
             .map_err(Failure::could_not_go_on)?;
         let services = Services::new(
-            AdminServer::new(desk),
+            AdminServer::new(service),
             HealthService::from_health_reporter(health.clone()),
             reflection,
         );
-        let hall = Hall::new(services, log.clone(), scope.clone());
+        let connections = ConnectionService::new(services, log.clone(), scope.clone());
         if let Some(socket) = socket {
             info!(socket = %socket.path().display(), "the admin API answers");
-            scope.attend(door::accept(socket, hall.clone()));
+            scope.attend(unix_socket::accept(socket, connections.clone()));
         }
         if let Some(remote) = remote {
             info!(address = %remote.address(), "the admin API answers who has a certificate for it");
-            scope.attend(remote.accept(hall, log));
+            scope.attend(remote.accept(connections, log));
         }
         Ok(Health { reporter: health, scope: scope.clone() })
     }

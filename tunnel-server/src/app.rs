@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
-use crate::admin::{self, About, Admin, Remote, Site, Subject};
+use crate::admin::{self, Admin, Dependencies, EnrollmentInfo, Remote, ServerInfo};
 use crate::assertion::Assertions;
 use crate::config::{self, Config};
 use crate::directory::Directory;
-use crate::enrollment::{self, Enrollment, Terms};
+use crate::enrollment::{self, Enrollment, EnrollmentSettings};
 use crate::exchanges;
 use crate::gateway::{self, Admission, Gateway};
 use crate::identity::oidc::pod::Verifier;
@@ -139,7 +139,7 @@ impl Bound {
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = (host(server_id.clone(), &keys)?, trust_bundle);
-        let at_doors = config.limits.doors;
+        let at_doors = config.limits.listeners;
         let limits = at_doors.agents;
         let reception =
             Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host, limits, spawn);
@@ -171,15 +171,15 @@ impl Bound {
     /// Last of all ports: it tells of the others.
     async fn admin(
         &self,
-        doors: admin::Doors,
+        doors: admin::AdminEndpoints,
         server_id: String,
         directory: Directory,
-        site: Option<Site>,
+        site: Option<EnrollmentInfo>,
     ) -> Result<Admin, Failure> {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
-        let about = About { server_id, gateway, tunnel, probes, site };
+        let about = ServerInfo { server_id, gateway, tunnel, probes, site };
         let (registry, log) = (self.registry.clone(), self.log.clone());
-        Ok(Admin::bind(doors, Subject { about, registry, directory, log }).await?)
+        Ok(Admin::bind(doors, Dependencies { server: about, registry, directory, log }).await?)
     }
 
     /// The addresses that were bound.
@@ -275,9 +275,9 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
     let pair = &config.certificate;
     let tls = tls::server_config(pair.chain.clone(), pair.key.clone_key(), roots)
         .map_err(Failure::misconfigured)?;
-    let config::SourceLimits { connections, new: rate, .. } = config.limits.source;
+    let config::SourceLimitsConfig { connections, new: rate, .. } = config.limits.source;
     let source = Some(SourceLimits { connections, rate });
-    let config::GatewayLimits { connections, handshakes } = config.limits.doors.gateway;
+    let config::GatewayLimits { connections, handshakes } = config.limits.listeners.gateway;
     let limits =
         Limits { connections_max: connections, handshakes_max: handshakes, source, ..Limits::default() };
     if config.gateway.listen == tunnel {
@@ -290,37 +290,38 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
 }
 
 /// Where the admin API is to be asked: the port is taken here, the socket last of all.
-fn admin_doors(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failure> {
+fn admin_doors(config: &mut Config, scope: &Scope) -> Result<admin::AdminEndpoints, Failure> {
     let remote = config.admin.tcp.take().map(|tcp| {
         let (given, rules) = watch::channel(Arc::new(tcp.rules.clone()));
         scope.attend(files::follow_admins(config.file.clone(), given));
         Remote::bind(tcp, rules, &config.certificate, &config.trust_domain)
     });
-    Ok(admin::Doors { socket: config.admin.socket.take(), remote: remote.transpose()? })
+    Ok(admin::AdminEndpoints { socket: config.admin.socket.take(), remote: remote.transpose()? })
 }
 
 /// The door at which agents enroll, which shows the root as well: all that a newcomer knows of it is its pin.
 fn bind_enrollment(
-    door: config::Enrollment,
+    door: config::EnrollmentConfig,
     config: &Config,
     (directory, log): (&Directory, &Log),
     trust_bundle: watch::Receiver<Arc<[u8]>>,
-) -> Result<((Listener, Enrollment), Site), Failure> {
-    let config::Enrollment { listen, address, signer, server_roots, lifetime, grace } = door;
+) -> Result<((Listener, Enrollment), EnrollmentInfo), Failure> {
+    let config::EnrollmentConfig { listen, address, signer, server_roots, lifetime, grace } = door;
     let pair = &config.certificate;
     let chain = pair.chain.iter().chain(&server_roots).cloned().collect();
     let tls = tls::for_enrollment(chain, pair.key.clone_key()).map_err(Failure::misconfigured)?;
     let listener = Listener::bind("enrollment.listen", listen, Doors::callers(tls), enrollment::LIMITS)?;
     let pins = server_roots.iter().filter_map(enrollment::pin).map(|pin| pin.to_string()).collect();
-    let terms = Terms { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
+    let terms =
+        EnrollmentSettings { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
-    let site = Site { address, pins };
+    let site = EnrollmentInfo { address, pins };
     Ok(((listener, Enrollment::new(directory.clone(), signer, terms, verifier, log.clone())), site))
 }
 
 /// The door for callers with dial tokens.
-fn proxy_listener(door: config::Proxy) -> Result<Listener, Failure> {
-    let config::Proxy { listen, certificate } = door;
+fn proxy_listener(door: config::ProxyConfig) -> Result<Listener, Failure> {
+    let config::ProxyConfig { listen, certificate } = door;
     metrics::certificates("proxy", &certificate.chain[..certificate.chain.len().min(1)]);
     let tls = tls::for_proxy(certificate.chain, certificate.key).map_err(Failure::misconfigured)?;
     Ok(Listener::bind("proxy.listen", listen, Doors::callers(tls), proxy::LIMITS)?)
@@ -342,8 +343,9 @@ fn admission(
     scope: &Scope,
 ) -> Result<Admission, Failure> {
     let delegation = authentication::delegation(config, scope)?;
-    let config::Gateway { host_suffix, hosts, authentication, session_age_max, browser_origins, .. } =
-        &config.gateway;
+    let config::GatewayConfig {
+        host_suffix, hosts, authentication, session_age_max, browser_origins, ..
+    } = &config.gateway;
     let authenticator = authentication::authenticator(config.trust_domain.clone(), authentication, scope)?;
     let exchanges = exchanges::Table::new(
         directory.clone(),

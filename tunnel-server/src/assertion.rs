@@ -107,7 +107,7 @@ mod tests {
             ("edge-b", "ann", false),
             ("x", "ann", true),
         ] {
-            let of = assertions.of(&Caller::pretended(user, &[]), None, &cluster.parse().unwrap());
+            let of = assertions.of(&Caller::for_test(user, &[]), None, &cluster.parse().unwrap());
             assert_eq!(of.is_ok(), may, "{user} at {cluster}: {of:?}");
         }
     }
@@ -117,9 +117,9 @@ mod tests {
         let assertions = Assertions::new(Vec::new());
         let cluster: ClusterId = "edge-a".parse().unwrap();
 
-        assert!(assertions.of(&Caller::pretended("tombolo:ann", &["tombolo:dev"]), None, &cluster).is_ok());
-        assert!(assertions.of(&Caller::pretended("ann", &["tombolo:dev"]), None, &cluster).is_err());
-        assert!(assertions.of(&Caller::pretended("tombolo:ann", &["dev"]), None, &cluster).is_err());
+        assert!(assertions.of(&Caller::for_test("tombolo:ann", &["tombolo:dev"]), None, &cluster).is_ok());
+        assert!(assertions.of(&Caller::for_test("ann", &["tombolo:dev"]), None, &cluster).is_err());
+        assert!(assertions.of(&Caller::for_test("tombolo:ann", &["dev"]), None, &cluster).is_err());
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         let groups =
             ["system:authenticated", "tombolo:dev", "system:masters", "system:monitoring", "system:nodes"];
 
-        let ann = Caller::pretended("ann", &groups);
+        let ann = Caller::for_test("ann", &groups);
         let asserted = assertions.of(&ann, None, &"edge-a".parse().unwrap()).unwrap();
 
         let groups = ["tombolo:dev", "system:monitoring"].map(str::to_owned).to_vec();
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_group_that_the_list_does_not_have_refuses_the_whole_identity() {
         let assertions = Assertions::new(vec![rule("*", &["ann"], &[])]);
-        let caller = Caller::pretended("ann", &["tombolo:dev", "kubeadm:cluster-admins"]);
+        let caller = Caller::for_test("ann", &["tombolo:dev", "kubeadm:cluster-admins"]);
 
         let refused = assertions.of(&caller, None, &"edge-a".parse().unwrap()).unwrap_err();
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn an_assumed_identity_is_asserted_whole_and_without_anything_of_the_callers_own() {
         let assertions = Assertions::new(vec![rule("*", &["bob"], &[])]);
-        let (ann, cluster) = (Caller::pretended("ann", &["tombolo:dev"]), "edge-a".parse().unwrap());
+        let (ann, cluster) = (Caller::for_test("ann", &["tombolo:dev"]), "edge-a".parse().unwrap());
         let assumed = |groups: &[&str]| Assert {
             user: "bob".to_owned(),
             groups: groups.iter().map(|&group| group.to_owned()).collect(),
@@ -166,7 +166,7 @@ mod tests {
     fn where_credentials_pass_through_nobody_is_asserted_and_elsewhere_none_passes() {
         let through = ClusterRules { pattern: "edge-p".to_owned(), asked_as: AskedAs::PassedThrough };
         let assertions = Assertions::new(vec![through, rule("edge-*", &["ann"], &[])]);
-        let ann = Caller::pretended("ann", &[]);
+        let ann = Caller::for_test("ann", &[]);
         for (cluster, passes) in [("edge-p", true), ("edge-a", false), ("x", false)] {
             let cluster = cluster.parse().unwrap();
             let is_asserted = assertions.of(&ann, None, &cluster) != Ok(PassThrough {}.into());

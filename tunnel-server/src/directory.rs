@@ -3,15 +3,15 @@
 mod addresses;
 mod agents;
 mod attestations;
-mod bearer;
+mod bearer_token;
+mod cache;
 mod callers;
+mod cluster_spec;
 mod clusters;
 mod dial_tokens;
-mod known;
 mod networks;
 mod records;
 mod revocations;
-mod said;
 mod store;
 mod tokens;
 
@@ -26,29 +26,31 @@ use policy::{Target, TargetEntry, may_advertise};
 use proto::ClusterId;
 use tokio::sync::watch;
 
-pub use addresses::{ADDRESSES_KEPT_MAX, AddressRange, HandedOut, NotHandedOut};
-pub use agents::{AGENTS_PER_CLUSTER_MAX, AgentEntry, Claim, GRACE_MAX, NoClaim, NotRenewed, Outcome};
-pub use attestations::{NotAmended, NotAttested};
-pub use bearer::{Bearer, NotAToken};
-pub use callers::{CALLER_REVOCATIONS_MAX, CallerRevoked, CallersError, Shown};
-pub use clusters::{Amendment, ClusterError, NAME_RESERVED};
+pub use addresses::{ADDRESSES_KEPT_MAX, AddressError, AddressRange, AssignedAddress};
+pub use agents::{
+    AGENTS_PER_CLUSTER_MAX, AgentEntry, GRACE_MAX, RenewError, RenewalClaim, RenewalOutcome, RenewalRefused,
+};
+pub use attestations::{AttestError, AttestationUpdateError};
+pub use bearer_token::{BearerToken, NotAToken};
+pub use callers::{CALLER_REVOCATIONS_MAX, CallerCredential, CallerRevoked, CallersError};
+pub use cluster_spec::{ADDRESSES_MAX, ClusterSpecError, LABELS_MAX, NETWORKS_MAX};
+pub use clusters::{ClusterError, ClusterSpecUpdate, NAME_RESERVED};
 pub use dial_tokens::{
-    DIAL_TOKEN_CLUSTERS_MAX, DIAL_TOKENS_MAX, DIAL_TTL_MAX, DialBearer, DialPlaces, DialTokenEntry,
+    DIAL_TOKEN_CLUSTERS_MAX, DIAL_TOKENS_MAX, DIAL_TTL_MAX, DialBearer, DialScope, DialTokenEntry,
     DialTokenError, DialTokenRefused,
 };
 pub use networks::{NETWORK_CLUSTERS_MAX, NetworkName, NotANetworkName};
 pub use records::{
-    Agent, Answer, Attestation, CallerRevocation, Callers, Cluster, DialToken, Previous, Revocation, Revoked,
-    Token, Tombstone, UnixSeconds, Use, Workload,
+    Agent, Attestation, CallerRevocation, Callers, Cluster, DialToken, IssuedChain, Previous, Revocation,
+    Revoked, Token, TokenUse, Tombstone, UnixSeconds, Workload,
 };
-pub use revocations::{Credential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
-pub use said::{ADDRESSES_MAX, LABELS_MAX, NETWORKS_MAX, NotSaid};
+pub use revocations::{AgentCredential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use store::StoreError;
-pub use tokens::{Entitled, TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenRefused};
+pub use tokens::{TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenGrant, TokenRefused};
 
-use known::{Known, Member};
+use cache::{CachedCluster, DirectoryCache};
 use records::Seen;
-use store::{Store, Transaction};
+use store::{RecordStore, Transaction};
 
 /// Most clusters that are remembered, deleted ones whose names are still reserved included.
 pub const CLUSTERS_MAX: usize = 10_000;
@@ -56,12 +58,12 @@ pub const CLUSTERS_MAX: usize = 10_000;
 /// The directory. Clones are the same one. What is not async does not block, but for [`Directory::open`]; what changes
 /// something is on disk when it returns.
 #[derive(Debug, Clone)]
-pub struct Directory(Arc<Inner>);
+pub struct Directory(Arc<SharedDirectory>);
 
 #[derive(Debug)]
-struct Inner {
-    store: Store,
-    known: Mutex<Known>,
+struct SharedDirectory {
+    store: RecordStore,
+    cache: Mutex<DirectoryCache>,
     /// Held from a change in the store to the same in memory, so that both see changes in one order. Taken on blocking
     /// threads alone.
     changing: Mutex<()>,
@@ -72,7 +74,7 @@ struct Inner {
 /// What a meeting was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "after a first meeting the directory must be saved"]
-pub enum Meeting {
+pub enum SeenOutcome {
     /// With a new cluster: save.
     First,
     /// With a known one.
@@ -100,7 +102,7 @@ impl Directory {
     /// # Errors
     /// It cannot be read, or is damaged; it is never emptied silently.
     pub fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
-        Self::of(Store::open(state_dir)?)
+        Self::of(RecordStore::open(state_dir)?)
     }
 
     /// A copy of the directory in the folder `state_dir`, whoever has that open: what is changed here is written nowhere. Blocks.
@@ -108,68 +110,68 @@ impl Directory {
     /// # Errors
     /// As [`Directory::open`], and where it is in the midst of a change.
     pub fn copy(state_dir: &Path) -> Result<Self, StoreError> {
-        Self::of(Store::copy(state_dir)?)
+        Self::of(RecordStore::copy(state_dir)?)
     }
 
-    fn of(store: Store) -> Result<Self, StoreError> {
-        let mut known = Known::default();
+    fn of(store: RecordStore) -> Result<Self, StoreError> {
+        let mut cache = DirectoryCache::default();
         for record in store.load()? {
-            known.apply(&store, &record)?;
+            cache.apply(&store, &record)?;
         }
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(SharedDirectory {
             store,
-            known: Mutex::new(known),
+            cache: Mutex::new(cache),
             changing: Mutex::default(),
             changes: watch::Sender::new(()),
         })))
     }
 
-    /// Whether `cluster` was ever met, and was not deleted since.
+    /// Whether `cluster` was ever was_seen, and was not deleted since.
     #[must_use]
-    pub fn met(&self, cluster: &ClusterId) -> bool {
+    pub fn was_seen(&self, cluster: &ClusterId) -> bool {
         self.last_seen(cluster).is_some()
     }
 
-    /// When `cluster` was last seen, if it was ever met and was not deleted since.
+    /// When `cluster` was last seen, if it was ever was_seen and was not deleted since.
     #[must_use]
     pub fn last_seen(&self, cluster: &ClusterId) -> Option<SystemTime> {
-        let known = self.known();
-        known.clusters.get(cluster).filter(|member| member.record.tombstone.is_none())?.last_seen
+        let cache = self.cache();
+        cache.clusters.get(cluster).filter(|member| member.record.tombstone.is_none())?.last_seen
     }
 
-    /// Every cluster, met or not but not deleted, that `wanted` picks, in the order of their names.
+    /// Every cluster, was_seen or not but not deleted, that `wanted` picks, in the order of their names.
     #[must_use]
     pub fn entries(&self, wanted: impl Fn(&ClusterId, &Cluster) -> bool) -> Vec<ClusterEntry> {
-        let known = self.known();
-        let wanted = known.clusters.iter().filter(|(cluster, member)| wanted(cluster, &member.record));
-        wanted.filter_map(|(cluster, _)| known.entry(cluster)).collect()
+        let cache = self.cache();
+        let wanted = cache.clusters.iter().filter(|(cluster, member)| wanted(cluster, &member.record));
+        wanted.filter_map(|(cluster, _)| cache.entry(cluster)).collect()
     }
 
-    /// A cluster, met or not but not deleted.
+    /// A cluster, was_seen or not but not deleted.
     #[must_use]
     pub fn entry(&self, cluster: &ClusterId) -> Option<ClusterEntry> {
-        self.known().entry(cluster)
+        self.cache().entry(cluster)
     }
 
     /// Notes that `cluster` was here at `at`. What is known to be later stays, unless it is in the future: the clock was
     /// set back. Whether the cluster may be here is [`Directory::admits`]'s to say.
-    pub fn meet(&self, cluster: &ClusterId, at: SystemTime) -> Meeting {
-        let mut known = self.known();
-        if !known.clusters.contains_key(cluster) && known.clusters.len() >= CLUSTERS_MAX {
-            return Meeting::Full;
+    pub fn mark_seen(&self, cluster: &ClusterId, at: SystemTime) -> SeenOutcome {
+        let mut cache = self.cache();
+        if !cache.clusters.contains_key(cluster) && cache.clusters.len() >= CLUSTERS_MAX {
+            return SeenOutcome::Full;
         }
-        let member = known
+        let member = cache
             .clusters
             .entry(cluster.clone())
-            .or_insert_with(|| Member::new(Arc::new(Cluster::new(at.into()))));
+            .or_insert_with(|| CachedCluster::new(Arc::new(Cluster::new(at.into()))));
         let is_first = member.last_seen.is_none();
         if member.last_seen.is_none_or(|last_seen| last_seen < at || last_seen > SystemTime::now()) {
             member.last_seen = Some(at);
         }
-        if is_first { Meeting::First } else { Meeting::Again }
+        if is_first { SeenOutcome::First } else { SeenOutcome::Again }
     }
 
-    /// Writes down who was met, and when: after a first meeting, and at the end.
+    /// Writes down who was was_seen, and when: after a first meeting, and at the end.
     ///
     /// # Errors
     /// The system refused; the store is then as it was.
@@ -180,11 +182,11 @@ impl Directory {
 
     fn write_meetings(&self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         let unkept: Vec<_> = {
-            let known = self.known();
-            let moved = known.clusters.iter().filter(|(_, member)| {
-                !member.is_kept || member.last_seen.map(UnixSeconds::from) != member.seen_kept
+            let cache = self.cache();
+            let moved = cache.clusters.iter().filter(|(_, member)| {
+                !member.is_stored || member.last_seen.map(UnixSeconds::from) != member.stored_last_seen
             });
-            let what = |(cluster, member): (&ClusterId, &Member)| {
+            let what = |(cluster, member): (&ClusterId, &CachedCluster)| {
                 (cluster.to_string(), Arc::clone(&member.record), member.last_seen)
             };
             moved.map(what).collect()
@@ -216,7 +218,10 @@ impl Directory {
     }
 
     /// Looks into the store, on a thread that may block.
-    async fn look<T, E>(&self, act: impl FnOnce(&Store) -> Result<T, E> + Send + 'static) -> Result<T, E>
+    async fn read<T, E>(
+        &self,
+        act: impl FnOnce(&RecordStore) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
@@ -229,14 +234,14 @@ impl Directory {
     /// What people say of a cluster, whether it is in the store already or not.
     #[must_use]
     pub fn record(&self, cluster: &ClusterId) -> Option<Arc<Cluster>> {
-        self.known().clusters.get(cluster).map(|member| Arc::clone(&member.record))
+        self.cache().clusters.get(cluster).map(|member| Arc::clone(&member.record))
     }
 
     /// The labels of a cluster, by which policy may choose it; none, if nothing is said of it.
     #[must_use]
     pub fn labels(&self, cluster: &ClusterId) -> BTreeMap<String, String> {
-        let known = self.known();
-        known.clusters.get(cluster).map(|member| member.record.labels.clone()).unwrap_or_default()
+        let cache = self.cache();
+        cache.clusters.get(cluster).map(|member| member.record.labels.clone()).unwrap_or_default()
     }
 
     /// Whether people let a cluster advertise `target`: in full, or as an address of a network, whatever its port.
@@ -253,31 +258,31 @@ impl Directory {
         self.0.changes.subscribe()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known()
+    fn cache(&self) -> MutexGuard<'_, DirectoryCache> {
+        self.0.cache()
     }
 }
 
-impl Inner {
+impl SharedDirectory {
     fn change<T, E: From<StoreError>>(
         &self,
         act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (done, changes) = self.store.update(act)?;
-        let mut known = self.known();
+        let mut cache = self.cache();
         for change in &changes {
-            known.apply(&self.store, change)?;
+            cache.apply(&self.store, change)?;
         }
-        drop(known);
-        if changes.iter().any(|change| change.table.is_judged_by()) {
+        drop(cache);
+        if changes.iter().any(|change| change.table.affects_authorization()) {
             self.changes.send_replace(());
         }
         Ok(done)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, DirectoryCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

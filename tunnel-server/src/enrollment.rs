@@ -1,12 +1,12 @@
-//! The door for agents without a certificate that holds: TLS by which only the server proves who it is, and gRPC.
+//! The shared for agents without a certificate that holds: TLS by which only the server proves who it is, and gRPC.
 
-mod allowance;
 mod attestation;
-mod desk;
-#[cfg(test)]
-mod issuer;
+mod audit_log;
 mod nonce;
-mod recorded;
+mod rate_limits;
+mod service;
+#[cfg(test)]
+mod test_cluster;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -37,9 +37,9 @@ use crate::directory::{Directory, GRACE_MAX};
 use crate::identity::oidc::pod::Verifier;
 use crate::listener::failures::Failures;
 use crate::listener::{Accepted, Limits};
-use allowance::Allowance;
-use desk::Desk;
 use nonce::Nonce;
+use rate_limits::RateLimits;
+use service::EnrollmentService;
 
 /// How many may come at once, and how quickly. An agent comes once a day, and all of them once after an outage.
 pub const LIMITS: Limits =
@@ -63,13 +63,13 @@ const CONNECTION_MAX: Duration = Duration::from_secs(30);
 // Nobody is forgotten who may still come.
 const _: () = assert!(GRACE_DAYS_MAX * 24 * 60 * 60 <= GRACE_MAX.as_secs());
 
-/// The door. Clones are the same one.
+/// The shared. Clones are the same one.
 #[derive(Clone)]
-pub struct Enrollment(Arc<Inner>);
+pub struct Enrollment(Arc<SharedEnrollment>);
 
-/// What is issued at the door, and for how long.
+/// What is issued at the shared, and for how long.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct EnrollmentSettings {
     /// Of all certificates; what pods' tokens must be meant for begins with it.
     pub trust_domain: String,
     /// How long a certificate holds.
@@ -80,33 +80,42 @@ pub struct Terms {
     pub trust_bundle: watch::Receiver<Arc<[u8]>>,
 }
 
-struct Inner {
+struct SharedEnrollment {
     directory: Directory,
     signer: Arc<dyn Signer>,
-    terms: Terms,
+    settings: EnrollmentSettings,
     /// Of tokens and proofs.
     failures: Failures,
     /// Of pods, apart from those: a hundred pods whose token was used already hold up nobody who proves itself otherwise.
-    pods_failures: Failures,
+    pod_failures: Failures,
     /// Of who is known.
-    allowance: Allowance,
+    rate_limits: RateLimits,
     verifier: Verifier,
     log: Log,
 }
 
 impl Enrollment {
-    /// A door at which `signer` issues agents' certificates, and pods' tokens are verified by `verifier`.
+    /// A shared at which `signer` issues agents' certificates, and pods' tokens are verified by `verifier`.
     #[must_use]
     pub fn new(
         directory: Directory,
         signer: Arc<dyn Signer>,
-        terms: Terms,
+        settings: EnrollmentSettings,
         verifier: Verifier,
         log: Log,
     ) -> Self {
-        let (failures, pods_failures) = (Failures::new(FAILURES_MAX), Failures::new(FAILURES_MAX));
-        let allowance = Allowance::default();
-        Self(Arc::new(Inner { directory, signer, terms, failures, pods_failures, allowance, verifier, log }))
+        let (failures, pod_failures) = (Failures::new(FAILURES_MAX), Failures::new(FAILURES_MAX));
+        let rate_limits = RateLimits::default();
+        Self(Arc::new(SharedEnrollment {
+            directory,
+            signer,
+            settings,
+            failures,
+            pod_failures,
+            rate_limits,
+            verifier,
+            log,
+        }))
     }
 
     /// Serves one connection to its end.
@@ -118,8 +127,9 @@ impl Enrollment {
             debug!(%peer, "a connection without an exporter");
             return;
         };
-        let desk = Desk { door: Arc::clone(&self.0), peer, exporter, nonce: Nonce::default() };
-        let services = EnrollmentServer::new(desk)
+        let service_of_connection =
+            EnrollmentService { shared: Arc::clone(&self.0), peer, exporter, nonce: Nonce::default() };
+        let services = EnrollmentServer::new(service_of_connection)
             .max_decoding_message_size(REQUEST_BYTES_MAX)
             .max_encoding_message_size(ANSWER_BYTES_MAX);
         let service = service_fn(move |request: Request<Incoming>| {
@@ -139,7 +149,7 @@ impl Enrollment {
             .max_header_list_size(HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service);
         if let Ok(Err(error)) = timeout(CONNECTION_MAX, connection).await {
-            debug!(%peer, %error, "a connection to the enrollment door failed");
+            debug!(%peer, %error, "a connection to the enrollment shared failed");
         }
         drop(place);
     }
@@ -147,7 +157,7 @@ impl Enrollment {
 
 impl std::fmt::Debug for Enrollment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Enrollment").field("terms", &self.0.terms).finish_non_exhaustive()
+        f.debug_struct("Enrollment").field("settings", &self.0.settings).finish_non_exhaustive()
     }
 }
 

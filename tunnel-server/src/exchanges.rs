@@ -25,7 +25,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use crate::directory::{Directory, Shown};
+use crate::directory::{CallerCredential, Directory};
 use crate::identity::{Authenticator, Caller, Credential, Method};
 use crate::metrics;
 use crate::permit::{Allowable, Delegation, Edition, Permit, Policy, Question};
@@ -214,7 +214,7 @@ impl Inner {
     /// Why an exchange may not go on, if it may not.
     fn judge(&self, entry: &Entry, now: SystemTime) -> Option<Ended> {
         let (caller, cluster) = (entry.permit.caller(), entry.permit.cluster());
-        if self.is_revoked(caller) || !self.authenticator.still_knows(caller) {
+        if self.is_revoked(caller) || !self.authenticator.is_still_valid(caller) {
             return Some(Ended::Revoked);
         }
         if let Some(why) = self.run_out(entry, now) {
@@ -230,7 +230,7 @@ impl Inner {
     fn is_revoked(&self, caller: &Caller) -> bool {
         let Credential { id, issued, expires: _ } = caller.credential();
         let serial = (*caller.method() == Method::ClientCertificate).then_some(&**id);
-        let shown = Shown { user: caller.user(), serial, issued: *issued };
+        let shown = CallerCredential { user: caller.user(), serial, issued: *issued };
         let is_taken_away = || *caller.method() == Method::DialToken && !self.directory.has_dial_token(id);
         self.directory.admits_caller(shown).is_err() || is_taken_away()
     }

@@ -40,7 +40,7 @@ use tokio::time::Instant;
 use tracing::{Span, debug, field};
 
 use crate::assertion::Assertions;
-use crate::config::{self, Limits, PARKED_MAX, Parking};
+use crate::config::{self, LimitsConfig, PARKED_MAX, Parking};
 use crate::dialing::{self, Dials, NotConnected, reason};
 use crate::exchanges::record::{Recorded, Recorder};
 use crate::exchanges::stalls::Stalls;
@@ -95,9 +95,9 @@ pub struct Terms {
     /// How requests wait for a cluster that is away.
     pub parking: Parking,
     /// How watches outlive that.
-    pub watches: config::Watches,
+    pub watches: config::WatchesConfig,
     /// How much one caller and one cluster may take at once.
-    pub limits: Limits,
+    pub limits: LimitsConfig,
 }
 
 struct Inner {
@@ -317,7 +317,7 @@ impl Gateway {
             Err(error) => {
                 recorder.stranger(source, recorded::why(&error));
                 // Who cannot be asked has not said no.
-                if !matches!(error, NotAuthenticated::Away(_)) {
+                if !matches!(error, NotAuthenticated::Unreachable(_)) {
                     strangers.failed(source, std::time::Instant::now());
                 }
                 Err(error.into())
@@ -345,12 +345,14 @@ impl Gateway {
         match Action::parse(&inner.names, &head)? {
             // The list is the caller's own.
             Asked::ClusterList if assumed.is_some() => Err(impersonation().into()),
-            Asked::ClusterList => known.alone().map(|_| Admitted::List).map_err(Refusal::from),
+            Asked::ClusterList => {
+                known.require_single_credential().map(|_| Admitted::List).map_err(Refusal::from)
+            }
             Asked::Cluster(action) => {
                 let passes_through = inner.passage.assertions.pass_through(action.cluster());
                 let caller = match (passes_through, &assumed) {
-                    (false, _) => known.alone()?,
-                    (true, None) => known.by_certificate()?,
+                    (false, _) => known.require_single_credential()?,
+                    (true, None) => known.require_certificate()?,
                     // Nobody is asserted there, and so nobody else either.
                     (true, Some(_)) => return Err(impersonation().into()),
                 };

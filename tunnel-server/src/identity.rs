@@ -18,42 +18,42 @@ mod bearer;
 mod caller;
 mod certificate;
 mod credential;
-mod fault;
-mod fetch;
+mod entry_point;
+mod error;
 #[cfg(test)]
 mod fuzz;
 mod host_api;
+mod https;
 mod name;
-#[cfg(test)]
-mod neighbour;
 pub mod oidc;
-pub(crate) mod questions;
-pub mod review;
-mod token;
-mod token_book;
+pub(crate) mod review_cache;
+mod shared_tokens;
+mod static_tokens;
+#[cfg(test)]
+mod test_server;
+pub mod token_review;
 mod verified;
-mod way_in;
 
 pub use admin::{AdminCertificate, NotAnAdmin, admin_identity};
 pub use agent::{AgentCertificate, NotAnAgent, agent_identity};
-use bearer::Sent;
-pub use bearer::SubprotocolFault;
+use bearer::SentCredential;
+pub use bearer::SubprotocolError;
 pub use caller::{Caller, Method};
-pub use certificate::CertificateFault;
+pub use certificate::CertificateError;
 use certificate::Validity;
 pub use credential::Credential;
-pub(crate) use credential::KeptToken;
-pub use fault::{Accepted, NotAuthenticated};
+pub(crate) use credential::RetainedToken;
+pub use entry_point::{EntryPointError, by_certificate, by_socket, by_source};
+pub use error::{AcceptedMethods, NotAuthenticated};
 pub use host_api::{ANSWER_BYTES_MAX, HostApi};
-pub(crate) use host_api::{JSON, NoAnswer};
-pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes, is_name};
-use oidc::{Issuer, Jwt, TokenFault};
-use review::{ReviewFault, Reviewer};
-use token::Holder;
-pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
-pub use token_book::TokenBook;
+pub(crate) use host_api::{HostApiError, JSON};
+pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameError, Prefixes, is_name};
+use oidc::{Issuer, Jwt, OidcTokenError};
+pub use shared_tokens::SharedTokens;
+use static_tokens::TokenHolder;
+pub use static_tokens::{StaticTokens, TOKENS_MAX, TokenFileError, TokenLineError};
+use token_review::{TokenReviewError, TokenReviewer};
 pub use verified::Verified;
-pub use way_in::{NotOfWayIn, by_certificate, by_place, by_socket};
 
 /// Longest bearer token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
@@ -76,27 +76,27 @@ pub struct Certified {
     caller: Result<Caller, NotAuthenticated>,
 }
 
-/// The ways in which callers prove who they are. Its `Debug` shows no token.
+/// The methods in which callers prove who they are. Its `Debug` shows no token.
 #[derive(Debug, Clone)]
 pub struct Authenticator {
     trust_domain: String,
-    ways: Ways,
-    /// Of all ways.
+    methods: AuthMethods,
+    /// Of all methods.
     prefixes: Vec<Prefixes>,
 }
 
 /// What callers may prove themselves by. A name that begins with the longer prefix of another way is that way's, and is
 /// refused.
 #[derive(Debug, Clone, Default)]
-pub struct Ways {
+pub struct AuthMethods {
     /// Client certificates, whose names get these prefixes.
     pub certificates: Option<Prefixes>,
     /// These tokens.
-    pub tokens: Option<TokenBook>,
+    pub tokens: Option<SharedTokens>,
     /// Tokens of these issuers, no two of which bear the same name.
     pub issuers: Vec<Arc<Issuer>>,
     /// Whatever other token it knows.
-    pub reviewer: Option<Arc<Reviewer>>,
+    pub reviewer: Option<Arc<TokenReviewer>>,
 }
 
 impl Authenticated {
@@ -105,7 +105,7 @@ impl Authenticated {
     /// # Errors
     ///
     /// `TwoCredentials`.
-    pub fn alone(&self) -> Result<&Caller, NotAuthenticated> {
+    pub fn require_single_credential(&self) -> Result<&Caller, NotAuthenticated> {
         if self.has_second { Err(NotAuthenticated::TwoCredentials) } else { Ok(&self.caller) }
     }
 
@@ -114,13 +114,13 @@ impl Authenticated {
     /// # Errors
     ///
     /// `NoCertificate`: what it sent as `Authorization` was for this server, and passes to nobody.
-    pub fn by_certificate(&self) -> Result<&Caller, NotAuthenticated> {
+    pub fn require_certificate(&self) -> Result<&Caller, NotAuthenticated> {
         match self.caller.method {
             Method::ClientCertificate => Ok(&self.caller),
             Method::StaticToken
             | Method::Oidc(_)
             | Method::TokenReview(_)
-            | Method::WayIn(_)
+            | Method::EntryPoint(_)
             | Method::DialToken => Err(NotAuthenticated::NoCertificate),
         }
     }
@@ -135,24 +135,24 @@ impl Authenticated {
 impl Authenticator {
     /// Accepts what is given. A certificate that names another role of the trust domain is refused.
     #[must_use]
-    pub fn new(trust_domain: String, ways: Ways) -> Self {
-        let tokens = ways.tokens.as_ref().map(TokenBook::prefixes);
-        let issuers = ways.issuers.iter().map(|issuer| issuer.prefixes());
-        let reviewer = ways.reviewer.as_ref().map(|reviewer| reviewer.prefixes());
-        let all = ways.certificates.iter().chain(tokens).chain(issuers).chain(reviewer);
+    pub fn new(trust_domain: String, methods: AuthMethods) -> Self {
+        let tokens = methods.tokens.as_ref().map(SharedTokens::prefixes);
+        let issuers = methods.issuers.iter().map(|issuer| issuer.prefixes());
+        let reviewer = methods.reviewer.as_ref().map(|reviewer| reviewer.prefixes());
+        let all = methods.certificates.iter().chain(tokens).chain(issuers).chain(reviewer);
         let prefixes = all.cloned().collect();
-        Self { trust_domain, ways, prefixes }
+        Self { trust_domain, methods, prefixes }
     }
 
     /// Whom the verified certificates of a connection name, leaf first; `None` if there are none. Whether they hold is
     /// asked with each request.
     #[must_use]
-    pub fn read(&self, chain: &[CertificateDer<'_>]) -> Option<Certified> {
+    pub fn read_certificate(&self, chain: &[CertificateDer<'_>]) -> Option<Certified> {
         let leaf = certificate::read(chain.first()?);
-        let validity = leaf.as_ref().map(Validity::of);
+        let validity = leaf.as_ref().map(Validity::from_certificate);
         let caller = match &leaf {
             Some(leaf) => self.by_certificate(leaf),
-            None => Err(CertificateFault::Unreadable.into()),
+            None => Err(CertificateError::Unreadable.into()),
         };
         Some(Certified { validity, caller })
     }
@@ -170,17 +170,17 @@ impl Authenticator {
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Result<Authenticated, NotAuthenticated> {
-        let sent = Sent::of(headers)?;
+        let sent = SentCredential::from_headers(headers)?;
         let has_second = certified.is_some() && sent.is_some();
         let caller = match (certified, sent) {
             // Beside a certificate a header may be for somebody else; a subprotocol is for nobody but us.
-            (Some(_), Some(Sent::Subprotocol(_))) => Err(NotAuthenticated::TwoCredentials),
-            (Some(certified), Some(Sent::Authorization(_)) | None) => certified.caller_at(now),
+            (Some(_), Some(SentCredential::Subprotocol(_))) => Err(NotAuthenticated::TwoCredentials),
+            (Some(certified), Some(SentCredential::Authorization(_)) | None) => certified.caller_at(now),
             (None, None) => Err(NotAuthenticated::NoCredential(self.accepted())),
             (None, Some(sent)) => {
                 let token = sent.token().filter(|_| self.accepted().tokens);
                 let token = token.ok_or_else(|| NotAuthenticated::Scheme(self.accepted()))?;
-                if token.len() > TOKEN_BYTES_MAX || !token::is_token(token) {
+                if token.len() > TOKEN_BYTES_MAX || !static_tokens::is_token(token) {
                     return Err(NotAuthenticated::NotAToken);
                 }
                 self.by_token(std::str::from_utf8(token).map_err(|_| NotAuthenticated::NotAToken)?, now).await
@@ -192,18 +192,20 @@ impl Authenticator {
     /// Whether what a caller came in by is still known here, as far as this server knows it itself: a token of the file may be
     /// gone from there.
     #[must_use]
-    pub fn still_knows(&self, caller: &Caller) -> bool {
+    pub fn is_still_valid(&self, caller: &Caller) -> bool {
         match caller.method {
             Method::StaticToken => {
-                self.ways.tokens.as_ref().is_none_or(|tokens| tokens.current().knows(caller))
+                self.methods.tokens.as_ref().is_none_or(|tokens| tokens.current().knows(caller))
             }
-            Method::ClientCertificate | Method::Oidc(_) | Method::TokenReview(_) | Method::WayIn(_) => true,
+            Method::ClientCertificate | Method::Oidc(_) | Method::TokenReview(_) | Method::EntryPoint(_) => {
+                true
+            }
             // The directory says it.
             Method::DialToken => true,
         }
     }
 
-    /// Resolves when [`Authenticator::still_knows`] may have another answer. Cancel-safe.
+    /// Resolves when [`Authenticator::is_still_valid`] may have another answer. Cancel-safe.
     pub async fn changed(changes: &mut Option<watch::Receiver<Arc<StaticTokens>>>) {
         match changes {
             // The sender lives as long as whoever is asked.
@@ -215,7 +217,7 @@ impl Authenticator {
     /// What is waited for by [`Authenticator::changed`].
     #[must_use]
     pub fn changes(&self) -> Option<watch::Receiver<Arc<StaticTokens>>> {
-        self.ways.tokens.as_ref().map(TokenBook::changes)
+        self.methods.tokens.as_ref().map(SharedTokens::changes)
     }
 
     /// Shows the token of a caller to its reviewer again.
@@ -228,17 +230,17 @@ impl Authenticator {
         caller: &Caller,
         now: SystemTime,
     ) -> Result<(), NotAuthenticated> {
-        let (Some(reviewer), Some(token)) = (&self.ways.reviewer, &caller.token) else { return Ok(()) };
+        let (Some(reviewer), Some(token)) = (&self.methods.reviewer, &caller.token) else { return Ok(()) };
         let again = reviewer.caller(token.token(), now).await?;
-        let again = self.own(again, reviewer.prefixes()).map_err(ReviewFault::Name)?;
+        let again = self.check_prefixes(again, reviewer.prefixes()).map_err(TokenReviewError::Name)?;
         if again == *caller { Ok(()) } else { Err(NotAuthenticated::UnknownToken) }
     }
 
     fn by_certificate(&self, leaf: &X509Certificate<'_>) -> Result<Caller, NotAuthenticated> {
-        let Some(prefixes) = &self.ways.certificates else {
+        let Some(prefixes) = &self.methods.certificates else {
             return Err(NotAuthenticated::NoCredential(self.accepted()));
         };
-        peer::caller(leaf, &self.trust_domain).map_err(|_| CertificateFault::Role)?;
+        peer::caller(leaf, &self.trust_domain).map_err(|_| CertificateError::Role)?;
         let (user, groups) = certificate::subject(leaf, prefixes)?;
         let credential = certificate::credential(leaf);
         let caller = Caller {
@@ -248,9 +250,9 @@ impl Authenticator {
             credential,
             reviewed: None,
             token: None,
-            place: None,
+            source: None,
         };
-        Ok(self.own(caller, prefixes).map_err(CertificateFault::Name)?)
+        Ok(self.check_prefixes(caller, prefixes).map_err(CertificateError::Name)?)
     }
 
     /// One way alone is asked, which the token itself decides: none says yes where another has said no.
@@ -259,46 +261,48 @@ impl Authenticator {
         if token.starts_with(policy::DIAL_TOKEN_PREFIX) {
             return Err(NotAuthenticated::UnknownToken);
         }
-        let Ways { tokens, issuers, reviewer, .. } = &self.ways;
+        let AuthMethods { tokens, issuers, reviewer, .. } = &self.methods;
         if let Some((tokens, holder)) =
             tokens.as_ref().and_then(|tokens| Some((tokens, tokens.current().holder(token)?.clone())))
         {
-            let Holder { user, groups, credential } = holder;
+            let TokenHolder { user, groups, credential } = holder;
             let method = Method::StaticToken;
             let caller =
-                Caller { method, user, groups, credential, reviewed: None, token: None, place: None };
-            return self.own(caller, tokens.prefixes()).map_err(|_| NotAuthenticated::UnknownToken);
+                Caller { method, user, groups, credential, reviewed: None, token: None, source: None };
+            return self
+                .check_prefixes(caller, tokens.prefixes())
+                .map_err(|_| NotAuthenticated::UnknownToken);
         }
         if issuers.is_empty() && reviewer.is_none() {
             return Err(NotAuthenticated::UnknownToken);
         }
         // What looks like a JWT and is none is nobody's: not even a reviewer's, who might read it in another way.
-        let jwt = Jwt::parse(token).transpose().map_err(TokenFault::from)?;
+        let jwt = Jwt::parse(token).transpose().map_err(OidcTokenError::from)?;
         if let Some(jwt) = &jwt
             && let Some(issuer) = issuers.iter().find(|issuer| issuer.is_issuer_of(jwt))
         {
             let caller = issuer.caller(token, jwt, now).await?;
             return Ok(self
-                .own(caller, issuer.prefixes())
-                .map_err(|fault| TokenFault::Claims(fault.into()))?);
+                .check_prefixes(caller, issuer.prefixes())
+                .map_err(|fault| OidcTokenError::Claims(fault.into()))?);
         }
         let reviewer = reviewer.as_ref().ok_or(NotAuthenticated::UnknownToken)?;
         let caller = reviewer.caller(token, now).await?;
-        Ok(self.own(caller, reviewer.prefixes()).map_err(ReviewFault::Name)?)
+        Ok(self.check_prefixes(caller, reviewer.prefixes()).map_err(TokenReviewError::Name)?)
     }
 
     /// The caller, unless its names look like those of another way.
-    fn own(&self, caller: Caller, prefixes: &Prefixes) -> Result<Caller, NameFault> {
+    fn check_prefixes(&self, caller: Caller, prefixes: &Prefixes) -> Result<Caller, NameError> {
         for others in &self.prefixes {
-            prefixes.do_not_trespass(others, &caller.user, &caller.groups)?;
+            prefixes.check_no_overlap(others, &caller.user, &caller.groups)?;
         }
         Ok(caller)
     }
 
-    fn accepted(&self) -> Accepted {
-        let Ways { certificates, tokens, issuers, reviewer } = &self.ways;
+    fn accepted(&self) -> AcceptedMethods {
+        let AuthMethods { certificates, tokens, issuers, reviewer } = &self.methods;
         let has_tokens = tokens.is_some() || !issuers.is_empty() || reviewer.is_some();
-        Accepted { certificates: certificates.is_some(), tokens: has_tokens }
+        AcceptedMethods { certificates: certificates.is_some(), tokens: has_tokens }
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::config::{self, Site};
+use crate::config::{self, ClusterTarget};
 use crate::dialing::Dials;
 use crate::dialing::by_place::{self, ByPlace, Newcomer};
 use crate::dialing::whole::Whole;
@@ -36,13 +36,13 @@ pub struct Passthrough {
     listener: TcpListener,
     address: SocketAddr,
     way: ByPlace,
-    servers: BTreeMap<String, Site>,
+    servers: BTreeMap<String, ClusterTarget>,
 }
 
 /// What connections have in common.
 struct Door {
     way: ByPlace,
-    servers: BTreeMap<String, Site>,
+    servers: BTreeMap<String, ClusterTarget>,
     dials: Dials,
     scope: Scope,
 }
@@ -52,8 +52,8 @@ impl Passthrough {
     ///
     /// # Errors
     /// [`Failure`]: it is taken.
-    pub async fn bind(config: config::Passthrough) -> Result<Self, Failure> {
-        let config::Passthrough { way, listen, servers } = config;
+    pub async fn bind(config: config::PassthroughConfig) -> Result<Self, Failure> {
+        let config::PassthroughConfig { entry_point: way, listen, servers } = config;
         let listener = listen::tcp("passthrough.listen", listen).await?;
         let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
         metrics::describe_refusals(&Refusal::CAUSES);
@@ -119,7 +119,7 @@ impl Door {
         }
     }
 
-    fn site_of(&self, hello: &Hello) -> Result<&Site, Refusal> {
+    fn site_of(&self, hello: &Hello) -> Result<&ClusterTarget, Refusal> {
         let name = hello.server_name.as_deref().ok_or(Refusal::NoName)?;
         self.servers.get(name).ok_or(Refusal::UnknownName)
     }

@@ -28,7 +28,7 @@ use tracing::{debug, info, warn};
 use transport::{Arrived, Arriving, Driver, Endpoint, GreetError, Spawn, Tunnel, TunnelEnded, TunnelEvent};
 
 use crate::config::AgentLimits;
-use crate::directory::{Credential, Directory};
+use crate::directory::{AgentCredential, Directory};
 use crate::identity::{self, AgentCertificate, Verified};
 use crate::listener::AgentStream;
 use crate::metrics;
@@ -72,7 +72,7 @@ struct Greeted {
     tunnel: Tunnel,
     driver: Driver,
     greeting: Greeting,
-    credential: Credential,
+    credential: AgentCredential,
     /// When its certificate ends.
     ends: SystemTime,
 }
@@ -258,8 +258,8 @@ impl Drop for Handshake {
 }
 
 /// By what an agent that came in is found again.
-fn credential(shown: &Verified<AgentCertificate>) -> Credential {
-    Credential { serial: shown.serial.clone(), issued: shown.issued.into() }
+fn credential(shown: &Verified<AgentCertificate>) -> AgentCredential {
+    AgentCredential { serial: shown.serial.clone(), issued: shown.issued.into() }
 }
 
 impl Inner {

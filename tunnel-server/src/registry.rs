@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use transport::{Carrier, Link, Tunnel};
 
 use crate::config::CopiedKey;
-use crate::directory::{self, Credential, Directory, Meeting, NotAdmitted, StoreError};
+use crate::directory::{self, AgentCredential, Directory, NotAdmitted, SeenOutcome, StoreError};
 use advertised::LastSaid;
 use returns::Returns;
 use roster::{Entry, Roster, Standing};
@@ -59,7 +59,7 @@ struct Inner {
 #[derive(Clone)]
 struct Enlisting {
     tunnel: Tunnel,
-    credential: Credential,
+    credential: AgentCredential,
     home: Home,
     advertised: Arc<Mutex<Advertised>>,
     live: Arc<LiveSince>,
@@ -162,7 +162,7 @@ impl Registry {
     ///
     /// # Errors
     /// `NotEnlisted`.
-    pub fn may_enter(&self, agent: &AgentId, credential: &Credential) -> Result<(), NotEnlisted> {
+    pub fn may_enter(&self, agent: &AgentId, credential: &AgentCredential) -> Result<(), NotEnlisted> {
         self.0.directory.admits(agent, credential)?;
         Ok(self.has_room(agent.cluster())?)
     }
@@ -183,7 +183,7 @@ impl Registry {
     pub fn enlist(
         &self,
         greeting: &Greeting,
-        credential: Credential,
+        credential: AgentCredential,
         tunnel: Tunnel,
         home: Home,
     ) -> Result<Enlisted, NotEnlisted> {
@@ -216,7 +216,7 @@ impl Registry {
         self.0.rosters.entry(cluster.clone()).or_default().enter(entry).map_err(|()| Full::Cluster)?;
         // Last, so that no revocation falls between this and `put_out`.
         self.0.directory.admits(&greeting.agent, &credential)?;
-        enlisted.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
+        enlisted.is_first = self.0.directory.mark_seen(&cluster, now) == SeenOutcome::First;
         self.changed(&cluster);
         Ok(enlisted)
     }
@@ -277,12 +277,12 @@ impl Registry {
         let struck = self.0.rosters.get_mut(cluster).and_then(|mut roster| roster.strike_off(ticket));
         let emptied = self.0.rosters.remove_if(cluster, |_, roster| roster.entries().is_empty());
         if let Some(entry) = struck
-            && self.0.directory.met(cluster)
+            && self.0.directory.was_seen(cluster)
         {
             if emptied.is_some() {
                 self.0.last_said.keep(cluster, &entry.tunnel, &self.0.directory);
             }
-            let _known = self.0.directory.meet(cluster, last_heard(&entry.tunnel.tunnel));
+            let _known = self.0.directory.mark_seen(cluster, last_heard(&entry.tunnel.tunnel));
         }
         self.changed(cluster);
     }
@@ -330,7 +330,7 @@ impl Enlisted {
 
     /// Notes that the agent has shown a newer certificate. Whether that is admitted is to be asked afterwards, so that no
     /// revocation falls in between.
-    pub fn extend(&self, credential: Credential) {
+    pub fn extend(&self, credential: AgentCredential) {
         if let Some(mut roster) = self.registry.0.rosters.get_mut(&self.cluster)
             && let Some(entry) = roster.entry_mut(self.ticket)
         {

@@ -14,7 +14,7 @@ use policy::action::Action;
 use proto::ClusterId;
 use proto::upgrade::Protocol;
 
-use crate::config::Limits;
+use crate::config::LimitsConfig;
 use crate::identity::{Caller, Method};
 use crate::metrics;
 use ledger::Ledger;
@@ -34,7 +34,7 @@ const QUEUED_PER_QUEUE_MAX: usize = 50;
 pub(crate) struct Shares(Arc<Inner>);
 
 struct Inner {
-    limits: Limits,
+    limits: LimitsConfig,
     ledger: Mutex<Ledger>,
 }
 
@@ -162,7 +162,7 @@ pub struct Use {
 
 impl Shares {
     /// Within `limits`, which hold for each caller and each cluster.
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: LimitsConfig) -> Self {
         Self(Arc::new(Inner { limits, ledger: Mutex::default() }))
     }
 
@@ -189,7 +189,7 @@ impl Shares {
     }
 
     /// The limits.
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &LimitsConfig {
         &self.0.limits
     }
 
@@ -200,7 +200,7 @@ impl Shares {
 
     /// How much of each limit is used.
     pub(crate) fn uses(&self) -> Vec<Use> {
-        let Limits { caller, cluster, .. } = self.0.limits;
+        let LimitsConfig { caller, cluster, .. } = self.0.limits;
         let most = self.lock().most();
         let used = |limit: Limit, max, most| Use { limit: limit.as_str(), max, most };
         vec![
@@ -315,13 +315,13 @@ impl Limit {
 }
 
 /// The seats of a cluster.
-fn seats(limits: &Limits) -> Seats {
+fn seats(limits: &LimitsConfig) -> Seats {
     let (seats, waiting) = (limits.cluster.requests, limits.cluster.queue);
     Seats::new(SeatLimits { seats, per_queue: QUEUED_PER_QUEUE_MAX, waiting })
 }
 
 fn holder(caller: &Caller) -> Holder {
-    (caller.method().clone(), caller.user().to_owned(), caller.place())
+    (caller.method().clone(), caller.user().to_owned(), caller.source_address())
 }
 
 /// The same limit, which is counted as passed.

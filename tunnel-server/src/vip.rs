@@ -18,7 +18,7 @@ use daemon::{Failure, Scope, listen, reset};
 use tokio::net::TcpListener;
 use tracing::warn;
 
-use crate::config::{self, Site, VipWay};
+use crate::config::{self, ClusterTarget, VipEntryPoint};
 use crate::dialing::Dials;
 use crate::dialing::by_place::{self, ByPlace, Newcomer};
 use crate::dialing::whole::Whole;
@@ -49,7 +49,7 @@ struct Listener {
 /// Where an address leads those who come by one way.
 struct Meaning {
     way: Arc<ByPlace>,
-    site: Site,
+    site: ClusterTarget,
 }
 
 /// What connections have in common.
@@ -65,9 +65,9 @@ impl Vip {
     /// interface, and takes its ports.
     ///
     /// # Errors
-    /// [`Failure`] with [`crate::directory::NotHandedOut`] or [`NotMade`], or a port is taken. Then there is no interface.
+    /// [`Failure`] with [`crate::directory::AddressError`] or [`NotMade`], or a port is taken. Then there is no interface.
     pub async fn bind(
-        mut config: config::Vip,
+        mut config: config::VipConfig,
         directory: &Directory,
         published: Option<HostNamespace>,
     ) -> Result<Self, Failure> {
@@ -75,7 +75,7 @@ impl Vip {
         let publisher = published.map(|at| Publisher::new(at, given, directory.clone()));
         let limits: [fn(usize) -> Limit; 2] = [Limit::VipConnections, Limit::VipSource];
         let (mut ways, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<Meaning>>>::new());
-        for VipWay { way, addresses, .. } in config.ways {
+        for VipEntryPoint { entry_point: way, addresses, .. } in config.entry_points {
             let way = Arc::new(ByPlace::new(way, "vip", limits));
             for (address, site) in addresses {
                 let meaning = Meaning { way: Arc::clone(&way), site };
@@ -118,10 +118,10 @@ impl Vip {
     }
 }
 
-impl fmt::Display for config::Vip {
+impl fmt::Display for config::VipConfig {
     /// What is changed of this host, as `ip` would do it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { interface, ways, .. } = self;
+        let Self { interface, entry_points: ways, .. } = self;
         writeln!(f, "# as long as the server runs:")?;
         writeln!(f, "ip tuntap add dev {interface} mode tun")?;
         writeln!(f, "ip link set {interface} up")?;
@@ -132,9 +132,9 @@ impl fmt::Display for config::Vip {
             writeln!(f, "ip address add {address} dev {interface}")?;
         }
         for way in ways {
-            let name = &way.way.name;
-            writeln!(f, "# for way-in:{name}, from {}:", way.way.sources)?;
-            for (address, Site { cluster, target }) in &way.addresses {
+            let name = &way.entry_point.name;
+            writeln!(f, "# for entry-point:{name}, from {}:", way.entry_point.sources)?;
+            for (address, ClusterTarget { cluster, target }) in &way.addresses {
                 writeln!(f, "#   {address} is {target} of {cluster}")?;
             }
         }

@@ -36,7 +36,7 @@ pub enum Actor {
 
 /// What is asked for: a method of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum AdminAction {
     /// `Admin.ListClusters`.
     ListClusters,
     /// `Admin.WatchClusters`.
@@ -85,7 +85,7 @@ pub enum Action {
 
 /// What it is asked of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Object {
+pub enum AdminObject {
     /// The clusters, all of them.
     Clusters,
     /// The agents of clusters.
@@ -104,7 +104,7 @@ pub enum Object {
 
 /// The actor may not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Forbidden {
+pub enum AdminForbidden {
     /// Another user of this machine.
     #[error(
         "user id {uid} may not {action} {object}; ask as root or as user id {owner}, whose server this is"
@@ -115,9 +115,9 @@ pub enum Forbidden {
         /// As whom the server runs.
         owner: u32,
         /// For what.
-        action: Action,
+        action: AdminAction,
         /// Of what.
-        object: Object,
+        object: AdminObject,
     },
     /// An administrator whose role does not let them.
     #[error(
@@ -129,9 +129,9 @@ pub enum Forbidden {
         /// What they may do.
         role: AdminRole,
         /// For what they asked.
-        action: Action,
+        action: AdminAction,
         /// Of what.
-        object: Object,
+        object: AdminObject,
     },
     /// An administrator of whom the configuration does not speak.
     #[error(
@@ -141,9 +141,9 @@ pub enum Forbidden {
         /// Who asked.
         name: Label,
         /// For what.
-        action: Action,
+        action: AdminAction,
         /// Of what.
-        object: Object,
+        object: AdminObject,
     },
 }
 
@@ -151,47 +151,51 @@ pub enum Forbidden {
 /// from elsewhere a name may what its role may.
 ///
 /// # Errors
-/// [`Forbidden`], in words for the one who asked.
-pub fn authorize_admin(actor: &Actor, action: Action, object: Object) -> Result<(), Forbidden> {
+/// [`AdminForbidden`], in words for the one who asked.
+pub fn authorize_admin(
+    actor: &Actor,
+    action: AdminAction,
+    object: AdminObject,
+) -> Result<(), AdminForbidden> {
     match actor {
         Actor::Local { uid, owner } if uid == &ROOT || uid == owner => Ok(()),
-        &Actor::Local { uid, owner } => Err(Forbidden::User { uid, owner, action, object }),
+        &Actor::Local { uid, owner } => Err(AdminForbidden::User { uid, owner, action, object }),
         Actor::Remote { role: Some(role), .. } if may(*role, action) => Ok(()),
         Actor::Remote { name, role: Some(role), .. } => {
-            Err(Forbidden::Role { name: name.clone(), role: *role, action, object })
+            Err(AdminForbidden::Role { name: name.clone(), role: *role, action, object })
         }
         Actor::Remote { name, role: None, .. } => {
-            Err(Forbidden::NoRole { name: name.clone(), action, object })
+            Err(AdminForbidden::NoRole { name: name.clone(), action, object })
         }
     }
 }
 
 /// What roles may. A new action does not compile until somebody has said who may do it.
-fn may(role: AdminRole, action: Action) -> bool {
+fn may(role: AdminRole, action: AdminAction) -> bool {
     let fitting = match action {
-        Action::ListClusters
-        | Action::WatchClusters
-        | Action::GetServerInfo
-        | Action::GetAttestation
-        | Action::ListAgents
-        | Action::ListTokens
-        | Action::ListRevokedUsers
-        | Action::ListDialTokens
-        | Action::CheckHealth
-        | Action::WatchHealth
-        | Action::Reflect => AdminRole::Viewer,
+        AdminAction::ListClusters
+        | AdminAction::WatchClusters
+        | AdminAction::GetServerInfo
+        | AdminAction::GetAttestation
+        | AdminAction::ListAgents
+        | AdminAction::ListTokens
+        | AdminAction::ListRevokedUsers
+        | AdminAction::ListDialTokens
+        | AdminAction::CheckHealth
+        | AdminAction::WatchHealth
+        | AdminAction::Reflect => AdminRole::Viewer,
         // Beside an operator, who may everything, and nothing else than this.
-        Action::CreateToken => AdminRole::Enroller,
-        Action::CreateCluster
-        | Action::UpdateCluster
-        | Action::DeleteCluster
-        | Action::RevokeAgent
-        | Action::ChangeAttestation
-        | Action::RevokeToken
-        | Action::RevokeUser
-        | Action::RestoreUser
-        | Action::CreateDialToken
-        | Action::RevokeDialToken => AdminRole::Operator,
+        AdminAction::CreateToken => AdminRole::Enroller,
+        AdminAction::CreateCluster
+        | AdminAction::UpdateCluster
+        | AdminAction::DeleteCluster
+        | AdminAction::RevokeAgent
+        | AdminAction::ChangeAttestation
+        | AdminAction::RevokeToken
+        | AdminAction::RevokeUser
+        | AdminAction::RestoreUser
+        | AdminAction::CreateDialToken
+        | AdminAction::RevokeDialToken => AdminRole::Operator,
     };
     role == AdminRole::Operator || role == fitting
 }
@@ -199,7 +203,7 @@ fn may(role: AdminRole, action: Action) -> bool {
 impl Actor {
     /// Whether there is nothing that this actor may do.
     #[must_use]
-    pub fn is_stranger(&self) -> bool {
+    pub fn has_no_rights(&self) -> bool {
         match self {
             Self::Local { uid, owner } => uid != &ROOT && uid != owner,
             Self::Remote { role, .. } => role.is_none(),
@@ -216,12 +220,12 @@ impl fmt::Display for Actor {
     }
 }
 
-impl Action {
+impl AdminAction {
     /// The action behind the path of a gRPC request.
     ///
     /// # Errors
     /// The code for a method that is not here.
-    pub fn of_path(path: &str) -> Result<Self, Code> {
+    pub fn from_path(path: &str) -> Result<Self, Code> {
         match path {
             "/tombolo.admin.v1.Admin/ListClusters" => Ok(Self::ListClusters),
             "/tombolo.admin.v1.Admin/WatchClusters" => Ok(Self::WatchClusters),
@@ -251,26 +255,26 @@ impl Action {
 
     /// What it is about.
     #[must_use]
-    pub fn object(self) -> Object {
+    pub fn object(self) -> AdminObject {
         match self {
             Self::ListClusters
             | Self::WatchClusters
             | Self::CreateCluster
             | Self::UpdateCluster
-            | Self::DeleteCluster => Object::Clusters,
+            | Self::DeleteCluster => AdminObject::Clusters,
             Self::RevokeAgent | Self::ListAgents | Self::GetAttestation | Self::ChangeAttestation => {
-                Object::Agents
+                AdminObject::Agents
             }
-            Self::CreateToken | Self::ListTokens | Self::RevokeToken => Object::Tokens,
-            Self::RevokeUser | Self::RestoreUser | Self::ListRevokedUsers => Object::Users,
-            Self::CreateDialToken | Self::ListDialTokens | Self::RevokeDialToken => Object::DialTokens,
-            Self::GetServerInfo | Self::CheckHealth | Self::WatchHealth => Object::Server,
-            Self::Reflect => Object::Schema,
+            Self::CreateToken | Self::ListTokens | Self::RevokeToken => AdminObject::Tokens,
+            Self::RevokeUser | Self::RestoreUser | Self::ListRevokedUsers => AdminObject::Users,
+            Self::CreateDialToken | Self::ListDialTokens | Self::RevokeDialToken => AdminObject::DialTokens,
+            Self::GetServerInfo | Self::CheckHealth | Self::WatchHealth => AdminObject::Server,
+            Self::Reflect => AdminObject::Schema,
         }
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for AdminAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ListClusters
@@ -291,7 +295,7 @@ impl fmt::Display for Action {
     }
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for AdminObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Clusters => "the clusters",

@@ -12,7 +12,7 @@ use tonic_reflection::server::v1::ServerReflection;
 use tracing::debug;
 
 use super::authorize::Actor;
-use super::hall::Hall;
+use super::connection::ConnectionService;
 use crate::config::{AdminRevoked, AdminRole, AdminRules, AdminTcp, CertifiedPair};
 use crate::identity::{AdminCertificate, Verified, admin_identity};
 use crate::listener::{Accepted, Counts, Doors, Limits, Listener, Spoken, tls};
@@ -25,19 +25,19 @@ const LIMITS: Limits =
 #[derive(Debug)]
 pub struct Remote {
     listener: Listener,
-    known: Known,
+    access: AdminAccess,
 }
 
 /// Who may come.
 #[derive(Debug)]
-struct Known {
+struct AdminAccess {
     trust_domain: String,
     /// Now and later: a change holds for connections that are open.
     rules: watch::Receiver<Arc<AdminRules>>,
 }
 
 /// What a connection's certificate is worth by the rules of some time.
-type Standing = Result<Option<AdminRole>, AdminRevoked>;
+type RoleDecision = Result<Option<AdminRole>, AdminRevoked>;
 
 impl Remote {
     /// Takes the port. The server shows `pair` there, and lets administrators do what `rules` say at that time.
@@ -54,7 +54,7 @@ impl Remote {
         let tls = tls::for_admins(pair.chain.clone(), pair.key.clone_key(), roots)
             .map_err(Failure::misconfigured)?;
         let listener = Listener::bind("admin.tcp.listen", listen, Doors::callers(tls), LIMITS)?;
-        Ok(Self { listener, known: Known { trust_domain: trust_domain.to_owned(), rules } })
+        Ok(Self { listener, access: AdminAccess { trust_domain: trust_domain.to_owned(), rules } })
     }
 
     /// What it counts, also while it runs.
@@ -70,26 +70,31 @@ impl Remote {
     }
 
     /// Serves whoever comes, until the drain; who is here then is served as those at the socket are.
-    pub(super) async fn accept<R: ServerReflection>(self, hall: Hall<R>, log: Log) {
-        let Self { listener, known } = self;
-        let (scope, known) = (hall.scope().clone(), Arc::new(known));
+    pub(super) async fn accept<R: ServerReflection>(self, connections: ConnectionService<R>, log: Log) {
+        let Self { listener, access } = self;
+        let (scope, access) = (connections.scope().clone(), Arc::new(access));
         listener
             .run(scope, move |accepted| {
-                let (hall, log, known) = (hall.clone(), log.clone(), Arc::clone(&known));
+                let (connections, log, access) = (connections.clone(), log.clone(), Arc::clone(&access));
                 async move {
                     // An attendant: no drain waits for it.
-                    hall.scope().clone().attend(serve(accepted, known, hall, log));
+                    connections.scope().clone().attend(serve(accepted, access, connections, log));
                 }
             })
             .await;
     }
 }
 
-async fn serve<R: ServerReflection>(accepted: Accepted, known: Arc<Known>, hall: Hall<R>, log: Log) {
+async fn serve<R: ServerReflection>(
+    accepted: Accepted,
+    access: Arc<AdminAccess>,
+    connections: ConnectionService<R>,
+    log: Log,
+) {
     let Accepted { stream, peer, peer_certificates, spoken, home: _, place } = accepted;
     let chain = peer_certificates.unwrap_or_default();
-    let shown = match admin_identity(&chain, &known.trust_domain) {
-        Ok(shown) => shown,
+    let certificate = match admin_identity(&chain, &access.trust_domain) {
+        Ok(certificate) => certificate,
         Err(error) => {
             log.stranger(peer.ip(), Why::Refused);
             debug!(%peer, %error, "a certificate of the administrators' CA that is no administrator's");
@@ -101,9 +106,9 @@ async fn serve<R: ServerReflection>(accepted: Accepted, known: Arc<Known>, hall:
         debug!(%peer, "a connection to the admin API that does not speak HTTP/2");
         return;
     }
-    let mut rules = known.rules.clone();
-    let standing = standing(&shown, &rules.borrow_and_update());
-    let role = match standing {
+    let mut rules = access.rules.clone();
+    let decision = decision(&certificate, &rules.borrow_and_update());
+    let role = match decision {
         Ok(role) => role,
         Err(error) => {
             log.stranger(peer.ip(), Why::Refused);
@@ -111,27 +116,27 @@ async fn serve<R: ServerReflection>(accepted: Accepted, known: Arc<Known>, hall:
             return;
         }
     };
-    let life = shown.ends.duration_since(SystemTime::now()).unwrap_or_default();
-    let (name, serial) = (shown.name.clone(), shown.serial.clone());
-    let served = hall.serve(stream, Actor::Remote { name, role, serial, from: peer }, life);
+    let life = certificate.ends.duration_since(SystemTime::now()).unwrap_or_default();
+    let (name, serial) = (certificate.name.clone(), certificate.serial.clone());
+    let served = connections.serve(stream, Actor::Remote { name, role, serial, from: peer }, life);
     // Both arms are cancel-safe: a connection that is dropped ends with all that runs over it.
     tokio::select! {
         () = served => {}
-        () = changed(&shown, standing, &mut rules) => {
+        () = changed(&certificate, decision, &mut rules) => {
             debug!(%peer, "a connection to the admin API was ended: its administrator's role is another now");
         }
     }
     drop(place);
 }
 
-fn standing(shown: &Verified<AdminCertificate>, rules: &AdminRules) -> Standing {
-    rules.role(&shown.name, &shown.serial, shown.issued)
+fn decision(certificate: &Verified<AdminCertificate>, rules: &AdminRules) -> RoleDecision {
+    rules.role(&certificate.name, &certificate.serial, certificate.issued)
 }
 
 /// Resolves when other rules make something else of a certificate. Cancel-safe.
 async fn changed(
-    shown: &Verified<AdminCertificate>,
-    before: Standing,
+    certificate: &Verified<AdminCertificate>,
+    before: RoleDecision,
     rules: &mut watch::Receiver<Arc<AdminRules>>,
 ) {
     loop {
@@ -139,7 +144,7 @@ async fn changed(
             // Nobody reads the file any more: the process ends.
             return pending().await;
         }
-        if standing(shown, &rules.borrow_and_update()) != before {
+        if decision(certificate, &rules.borrow_and_update()) != before {
             return;
         }
     }

@@ -10,16 +10,16 @@ use rustls_pki_types::CertificateDer;
 
 use super::files;
 use crate::config::{self, Config};
-use crate::identity::oidc::{Demands, Issuer};
-use crate::identity::review::Reviewer;
-use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, TokenBook, Ways};
+use crate::identity::oidc::{ClaimRequirements, Issuer};
+use crate::identity::token_review::TokenReviewer;
+use crate::identity::{AuthMethods, Authenticator, HostApi, Prefixes, SharedTokens, StaticTokens};
 use crate::metrics::Reread;
 use crate::permit::Delegation;
 
 /// The ways that are configured; the keys of issuers are kept fresh within `scope`.
 pub(super) fn authenticator(
     trust_domain: String,
-    ways: &config::Authentication,
+    ways: &config::AuthenticationConfig,
     scope: &Scope,
 ) -> Result<Authenticator, Failure> {
     let certificates = ways.client_certificate.as_ref().map(|way| prefixes(&way.prefixes));
@@ -30,15 +30,15 @@ pub(super) fn authenticator(
         scope.attend(Arc::clone(issuer).follow());
     }
     let reviewer = ways.token_review.as_ref().map(|way| reviewer(way, scope)).transpose()?.map(Arc::new);
-    let ways = Ways { certificates, tokens, issuers, reviewer };
+    let ways = AuthMethods { certificates, tokens, issuers, reviewer };
     Ok(Authenticator::new(trust_domain, ways))
 }
 
 /// The tokens of a file, which is read again within `scope` whenever it may have changed.
-fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> {
+fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<SharedTokens, Failure> {
     let prefixes = prefixes(&way.prefixes);
     let tokens = StaticTokens::parse(&way.contents, prefixes).map_err(|error| way.refused(error))?;
-    let book = TokenBook::new(tokens);
+    let book = SharedTokens::new(tokens);
     let others = book.clone();
     let take = move |contents: Vec<u8>| {
         let tokens = StaticTokens::parse(&contents, others.prefixes().clone());
@@ -50,8 +50,8 @@ fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> 
     Ok(book)
 }
 
-fn issuer(way: &config::Oidc) -> Result<Issuer, Failure> {
-    let demands = Demands {
+fn issuer(way: &config::OidcConfig) -> Result<Issuer, Failure> {
+    let demands = ClaimRequirements {
         issuer: way.issuer.clone(),
         audience: way.audience.clone(),
         username_claim: way.username_claim.clone(),
@@ -63,9 +63,10 @@ fn issuer(way: &config::Oidc) -> Result<Issuer, Failure> {
     Issuer::new(&way.name, way.algorithms.clone(), demands, tls).map_err(Failure::could_not_go_on)
 }
 
-fn reviewer(way: &config::TokenReview, scope: &Scope) -> Result<Reviewer, Failure> {
+fn reviewer(way: &config::TokenReviewConfig, scope: &Scope) -> Result<TokenReviewer, Failure> {
     let (api, prefixes) = (host_api(&way.host)?, prefixes(&way.prefixes));
-    Reviewer::new(&way.name, api, &way.audiences, prefixes, scope.clone()).map_err(Failure::could_not_go_on)
+    TokenReviewer::new(&way.name, api, &way.audiences, prefixes, scope.clone())
+        .map_err(Failure::could_not_go_on)
 }
 
 /// Whom else to ask whether callers may, if anybody is configured.
@@ -81,7 +82,7 @@ pub(super) fn host_api(host: &config::HostCluster) -> Result<Arc<HostApi>, Failu
     Ok(Arc::new(HostApi::new(host.server.clone(), host.token_file.clone(), trusting(&host.roots)?)))
 }
 
-fn prefixes(config::Prefixes { username, groups }: &config::Prefixes) -> Prefixes {
+fn prefixes(config::NamePrefixes { username, groups }: &config::NamePrefixes) -> Prefixes {
     Prefixes { username: username.clone(), groups: groups.clone() }
 }
 

@@ -9,9 +9,11 @@ use proto::ClusterId;
 use tokio::net::UnixStream;
 use tracing::{debug, info, warn};
 
-use crate::config::{CertifiedPair, EGRESS_CONNECTIONS_MAX, Egress, EgressDoor, EgressTcp, EgressUnix};
+use crate::config::{
+    CertifiedPair, EGRESS_CONNECTIONS_MAX, EgressConfig, EgressListener, EgressTcp, EgressUnix,
+};
 use crate::gateway::{Gateway, Places, WayIn};
-use crate::identity::{self, Authenticated, NotOfWayIn};
+use crate::identity::{self, Authenticated, EntryPointError};
 use crate::listener::socket::{LocalSocket, Reach};
 use crate::listener::{Accepted, Doors, Entered, Limits, Listener, accepting, tls};
 
@@ -39,12 +41,12 @@ impl Way {
     ///
     /// # Errors
     /// [`Failure`]: it is taken, or a certificate is of no use.
-    pub(super) async fn bind(egress: Egress, pair: &CertifiedPair) -> Result<Self, Failure> {
-        let Egress { name, cluster, connections, door } = egress;
+    pub(super) async fn bind(egress: EgressConfig, pair: &CertifiedPair) -> Result<Self, Failure> {
+        let EgressConfig { name, cluster, connections, listener: door } = egress;
         let site = Site { name: name.into(), cluster, places: Places::new(connections) };
         let door = match door {
-            EgressDoor::Tcp(tcp) => self::tcp(tcp, pair)?,
-            EgressDoor::Unix(EgressUnix { path, uids }) => {
+            EgressListener::Tcp(tcp) => self::tcp(tcp, pair)?,
+            EgressListener::Unix(EgressUnix { path, uids }) => {
                 let reach =
                     if uids.iter().all(|uid| is_ours(*uid)) { Reach::Owner } else { Reach::Everybody };
                 Door::Unix { socket: LocalSocket::bind("egress.uds.path", &path, reach).await?, uids }
@@ -85,7 +87,7 @@ impl Site {
     }
 
     /// Notes that somebody may not come.
-    fn refused(&self, from: impl std::fmt::Display, why: &NotOfWayIn) {
+    fn refused(&self, from: impl std::fmt::Display, why: &EntryPointError) {
         debug!(name = &*self.name, %from, %why, "somebody may not come by an API server's way in");
     }
 }

@@ -10,7 +10,7 @@ use daemon::metrics::links::Links;
 use transport::{Buffers, Carrier};
 
 use super::Bound;
-use crate::config::DoorLimits;
+use crate::config::ListenerTotals;
 use crate::directory;
 use crate::listener::{Counts, Listener, Tally};
 use crate::metrics::{Census, Known};
@@ -18,7 +18,7 @@ use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
 use crate::shares::{EXCHANGES_MAX, Use};
 
 /// Has `metrics` ask at each scrape.
-pub(super) fn ask(metrics: &Metrics, bound: &Bound, at_doors: DoorLimits, links: Links) {
+pub(super) fn ask(metrics: &Metrics, bound: &Bound, at_doors: ListenerTotals, links: Links) {
     metrics.ask(move |lines| links.tell(lines, Instant::now()));
     let (registry, census) = (bound.registry.clone(), Census::default());
     metrics.ask(move |lines| tell_clusters(lines, &registry, &census));
@@ -89,7 +89,7 @@ fn known(listed: &Listed) -> Known {
     Known { cluster: listed.cluster.clone(), connected: listed.is_reachable(), agents: agents.len() }
 }
 
-fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize, most: DoorLimits) {
+fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize, most: ListenerTotals) {
     let help = "Connections at the TCP doors by what became of them: accepted, turned_away for want of a place, \
                 handshake_failed, accept_failed in the system, or source_limited for too many of its source and no \
                 certificate.";

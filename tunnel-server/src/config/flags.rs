@@ -1,4 +1,4 @@
-//! What a server is told on its command line.
+//! The command-line flags of `tunnel-server`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -14,7 +14,7 @@ use tracing::debug;
 use super::asking::{self, Asking, Refuses};
 use super::places::{Place, Places};
 use super::{Connected, Dials, NotConnected, Within};
-use crate::config::{self, Site};
+use crate::config::{self, ClusterTarget};
 use crate::identity;
 use crate::listener::accepting;
 use crate::listener::sources::prefix;
@@ -26,7 +26,7 @@ const SOURCE_REFUSED: &str = "SourceRefused";
 
 /// A way in.
 pub(crate) struct ByPlace {
-    config: config::ByPlace,
+    config: config::SourceEntryPoint,
     /// As the audit log calls it.
     listener: &'static str,
     places: Places,
@@ -96,7 +96,7 @@ impl Refuses for NotServed {
 impl ByPlace {
     /// `limits` are those that are passed where too many come, in all and from one source.
     pub(crate) fn new(
-        config: config::ByPlace,
+        config: config::SourceEntryPoint,
         listener: &'static str,
         limits: [fn(usize) -> Limit; 2],
     ) -> Self {
@@ -118,11 +118,11 @@ impl ByPlace {
     pub(crate) async fn connect(
         &self,
         dials: &Dials,
-        site: &Site,
+        site: &ClusterTarget,
         (from, condition): (SocketAddr, Network),
     ) -> Result<(Connected, (Share, Active)), NotServed> {
-        let caller = identity::by_place(&self.config.name, prefix(from.ip()), condition);
-        let Site { cluster, target } = site;
+        let caller = identity::by_source(&self.config.name, prefix(from.ip()), condition);
+        let ClusterTarget { cluster, target } = site;
         let said = target.to_string();
         let asking =
             Asking { caller: &caller, listener: self.listener, from, target: &said, kind: Kind::WayIn };
@@ -173,7 +173,8 @@ pub(crate) fn let_in<'a, T>(
     (stream, from): (TcpStream, SocketAddr),
     ways: impl IntoIterator<Item = (&'a ByPlace, T)>,
 ) -> Option<(Newcomer, T)> {
-    let open = |(way, beside): (&'a ByPlace, T)| Some((way, way.config.sources.of(from.ip())?, beside));
+    let open =
+        |(way, beside): (&'a ByPlace, T)| Some((way, way.config.sources.network_of(from.ip())?, beside));
     let admitted = match ways.into_iter().find_map(open) {
         Some((way, condition, beside)) => {
             let place = way.places.take(prefix(from.ip()));

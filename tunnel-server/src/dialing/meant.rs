@@ -15,7 +15,7 @@ use crate::identity::Caller;
 use crate::permit::{Allowed, Delegation, Dial, Edition, NotDelegated, Permit};
 
 /// Of so many clusters at most that policy allows the cluster is asked about them that is asked too, if one is.
-const ASKED_MAX: usize = 16;
+const CONCURRENT_REVIEWS_MAX: usize = 16;
 
 /// So many are named at most to whom an address is ambiguous.
 const NAMED_MAX: usize = 8;
@@ -92,9 +92,9 @@ async fn permitted(
     possible: impl IntoIterator<Item = Possible>,
 ) -> Result<Permitted, NotDelegated> {
     let allowed = allowed(edition, caller, target, possible);
-    let is_all = allowed.len() <= ASKED_MAX;
+    let is_all = allowed.len() <= CONCURRENT_REVIEWS_MAX;
     let mut permits = Vec::new();
-    for allowed in allowed.into_iter().take(ASKED_MAX) {
+    for allowed in allowed.into_iter().take(CONCURRENT_REVIEWS_MAX) {
         match delegation.grant(allowed).await {
             Ok(permit) => permits.push(permit),
             // As if it were not there.

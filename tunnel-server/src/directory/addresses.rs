@@ -8,8 +8,8 @@ use policy::Network;
 use proto::ClusterId;
 
 use super::Directory;
-use super::records::{AddressOf, Cluster, UnixSeconds};
-use super::store::{StoreError, Table, Transaction};
+use super::records::{AddressRecord, Cluster, UnixSeconds};
+use super::store::{StoreError, StoreTable, Transaction};
 
 /// Most addresses that are kept, those that clusters have had from other ranges included.
 pub const ADDRESSES_KEPT_MAX: usize = 20_000;
@@ -25,7 +25,7 @@ pub struct AddressRange {
 
 /// The address of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandedOut {
+pub struct AssignedAddress {
     /// No other cluster's.
     pub address: IpAddr,
     /// The cluster did not have it before.
@@ -34,7 +34,7 @@ pub struct HandedOut {
 
 /// Why no address was handed out.
 #[derive(Debug, thiserror::Error)]
-pub enum NotHandedOut {
+pub enum AddressError {
     /// There is none left.
     #[error(
         "the range {range} has no address for {cluster}: {kept} of its {all} are kept for clusters that it does not list, and for \
@@ -66,61 +66,62 @@ impl Directory {
     /// goes with the cluster until that was deleted and its name is reserved no more; then somebody else may get it.
     ///
     /// # Errors
-    /// [`NotHandedOut`]; then nothing was changed.
-    pub async fn hand_out(
+    /// [`AddressError`]; then nothing was changed.
+    pub async fn assign_addresses(
         &self,
         ranges: Vec<AddressRange>,
         now: SystemTime,
-    ) -> Result<BTreeMap<ClusterId, HandedOut>, NotHandedOut> {
-        let handed_out = self.change(move |transaction| hand_out(transaction, &ranges, now.into())).await?;
-        self.known().given =
-            handed_out.iter().map(|(cluster, given)| (cluster.clone(), given.address)).collect();
-        Ok(handed_out)
+    ) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
+        let assigned =
+            self.change(move |transaction| assign_addresses(transaction, &ranges, now.into())).await?;
+        self.cache().given =
+            assigned.iter().map(|(cluster, given)| (cluster.clone(), given.address)).collect();
+        Ok(assigned)
     }
 
     /// The same on a thread that may block.
     ///
     /// # Errors
     /// The same.
-    pub fn hand_out_blocking(
+    pub fn assign_addresses_blocking(
         &self,
         ranges: &[AddressRange],
         now: SystemTime,
-    ) -> Result<BTreeMap<ClusterId, HandedOut>, NotHandedOut> {
-        self.0.change(|transaction| hand_out(transaction, ranges, now.into()))
+    ) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
+        self.0.change(|transaction| assign_addresses(transaction, ranges, now.into()))
     }
 }
 
-fn hand_out(
+fn assign_addresses(
     transaction: &mut Transaction<'_>,
     ranges: &[AddressRange],
     now: UnixSeconds,
-) -> Result<BTreeMap<ClusterId, HandedOut>, NotHandedOut> {
+) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
     let listed: BTreeSet<&ClusterId> = ranges.iter().flat_map(|range| &range.clusters).collect();
     let mut kept = kept(transaction, &listed, now)?;
-    let mut handed_out = BTreeMap::new();
+    let mut assigned = BTreeMap::new();
     for AddressRange { network, clusters } in ranges {
         for (address, cluster) in &kept {
             if network.has_host(*address) && clusters.contains(cluster) {
                 // The lowest, where it has several because a range has become larger.
-                let found = HandedOut { address: *address, is_new: false };
-                handed_out.entry(cluster.clone()).or_insert(found);
+                let found = AssignedAddress { address: *address, is_new: false };
+                assigned.entry(cluster.clone()).or_insert(found);
             }
         }
     }
     for AddressRange { network, clusters } in ranges {
         let mut hosts = network.hosts();
         for cluster in clusters {
-            if handed_out.contains_key(cluster) {
+            if assigned.contains_key(cluster) {
                 continue;
             }
             let Some(address) = hosts.find(|address| !kept.contains_key(address)) else {
                 let others = kept.iter().filter(|(address, other)| {
                     network.has_host(**address)
-                        && handed_out.get(*other).is_none_or(|given| given.address != **address)
+                        && assigned.get(*other).is_none_or(|given| given.address != **address)
                 });
                 let (range, cluster) = (*network, cluster.clone());
-                return Err(NotHandedOut::Full {
+                return Err(AddressError::Full {
                     range,
                     cluster,
                     kept: others.count(),
@@ -128,14 +129,15 @@ fn hand_out(
                 });
             };
             if kept.len() >= ADDRESSES_KEPT_MAX {
-                return Err(NotHandedOut::TooMany);
+                return Err(AddressError::TooMany);
             }
-            transaction.put(&address.to_string(), &AddressOf { cluster: cluster.to_string(), given: now })?;
+            transaction
+                .put(&address.to_string(), &AddressRecord { cluster: cluster.to_string(), given: now })?;
             kept.insert(address, cluster.clone());
-            handed_out.insert(cluster.clone(), HandedOut { address, is_new: true });
+            assigned.insert(cluster.clone(), AssignedAddress { address, is_new: true });
         }
     }
-    Ok(handed_out)
+    Ok(assigned)
 }
 
 /// Whose each address is. Those of whom nothing is known any more are given up.
@@ -145,9 +147,9 @@ fn kept(
     now: UnixSeconds,
 ) -> Result<BTreeMap<IpAddr, ClusterId>, StoreError> {
     let mut kept = BTreeMap::new();
-    for (key, AddressOf { cluster, .. }) in transaction.list::<AddressOf>("")? {
+    for (key, AddressRecord { cluster, .. }) in transaction.list::<AddressRecord>("")? {
         let (Ok(address), Ok(cluster)) = (key.parse::<IpAddr>(), cluster.parse::<ClusterId>()) else {
-            return Err(transaction.damaged_at(Table::Addresses, &key, "no address of a cluster"));
+            return Err(transaction.damaged_at(StoreTable::Addresses, &key, "no address of a cluster"));
         };
         let is_named = transaction
             .get::<Cluster>(cluster.as_str())?
@@ -155,7 +157,7 @@ fn kept(
         if is_named || listed.contains(&cluster) {
             kept.insert(address, cluster);
         } else {
-            transaction.remove::<AddressOf>(&key)?;
+            transaction.remove::<AddressRecord>(&key)?;
         }
     }
     Ok(kept)

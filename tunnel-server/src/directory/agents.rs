@@ -6,8 +6,8 @@ use proto::ClusterId;
 use proto::spiffe::AgentId;
 
 use super::Directory;
-use super::clusters::living;
-use super::records::{Agent, Answer, Previous, UnixSeconds};
+use super::clusters::existing_cluster;
+use super::records::{Agent, IssuedChain, Previous, UnixSeconds};
 use super::store::{StoreError, Transaction};
 
 /// Most agents of a cluster that are remembered: the pods of a few years of node replacements.
@@ -29,27 +29,27 @@ pub struct AgentEntry {
 
 /// Whose proof a request for the next certificate needs, and what it may then have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct RenewalClaim {
     /// The key that has to sign, as a `SubjectPublicKeyInfo` in base64.
     pub signer: String,
     /// What follows, if it did.
-    pub outcome: Outcome,
+    pub outcome: RenewalOutcome,
 }
 
 /// What a proven request for the next certificate leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RenewalOutcome {
     /// The next certificate.
     Next,
     /// The last renewal's answer: it was lost.
-    Again(Answer),
+    Again(IssuedChain),
     /// Nothing, and an alarm: two hold a key that only one agent had.
     Replaced,
 }
 
 /// Why an agent gets no next certificate. Outside all are one and the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoClaim {
+pub enum RenewalRefused {
     /// It never had one, or not this.
     #[error("its certificate is not on record")]
     Unknown,
@@ -63,7 +63,7 @@ pub enum NoClaim {
 
 /// Why the next certificate was not recorded.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRenewed {
+pub enum RenewError {
     /// The record is not what it was when the certificate was made.
     #[error("its record has changed meanwhile")]
     Changed,
@@ -79,7 +79,7 @@ impl Directory {
     /// [`StoreError`].
     pub async fn agents(&self, cluster: Option<ClusterId>) -> Result<Vec<AgentEntry>, StoreError> {
         let prefix = cluster.as_ref().map_or_else(String::new, |cluster| format!("{cluster}/"));
-        self.look(move |store| {
+        self.read(move |store| {
             let found = store.list::<Agent>(&prefix)?.into_iter();
             let entry = |(key, agent): (String, Agent)| {
                 let (cluster, instance) = key.split_once('/')?;
@@ -96,32 +96,34 @@ impl Directory {
     /// [`StoreError`].
     pub async fn agent(&self, agent: &AgentId) -> Result<Option<Agent>, StoreError> {
         let key = key(agent.cluster(), agent.instance());
-        self.look(move |store| store.get::<Agent>(&key)).await
+        self.read(move |store| store.get::<Agent>(&key)).await
     }
 
     /// Records an agent's next certificate in place of the one with the serial number `old`. Where the same renewal was
     /// recorded meanwhile, its answer is the answer.
     ///
     /// # Errors
-    /// [`NotRenewed`].
-    pub async fn renew(&self, id: &AgentId, old: String, next: Agent) -> Result<Answer, NotRenewed> {
+    /// [`RenewError`].
+    pub async fn renew(&self, id: &AgentId, old: String, next: Agent) -> Result<IssuedChain, RenewError> {
         let id = id.clone();
         self.change(move |transaction| {
             let key = key(id.cluster(), id.instance());
-            let found = transaction.get::<Agent>(&key)?.ok_or(NotRenewed::Changed)?;
-            if living(transaction, id.cluster(), None).is_err() {
-                return Err(NotRenewed::Changed);
+            let found = transaction.get::<Agent>(&key)?.ok_or(RenewError::Changed)?;
+            if existing_cluster(transaction, id.cluster(), None).is_err() {
+                return Err(RenewError::Changed);
             }
             match found.claim(&old, &next.public_key) {
-                Some(Claim { outcome: Outcome::Next, .. }) => {
+                Some(RenewalClaim { outcome: RenewalOutcome::Next, .. }) => {
                     let previous = Previous { public_key: found.public_key, serial: found.serial };
                     let answer = next.answer.clone();
                     let next = Agent { previous: Some(previous), pod: found.pod, ..next };
                     transaction.put(&key, &next)?;
                     Ok(answer)
                 }
-                Some(Claim { outcome: Outcome::Again(answer), .. }) => Ok(answer),
-                Some(Claim { outcome: Outcome::Replaced, .. }) | None => Err(NotRenewed::Changed),
+                Some(RenewalClaim { outcome: RenewalOutcome::Again(answer), .. }) => Ok(answer),
+                Some(RenewalClaim { outcome: RenewalOutcome::Replaced, .. }) | None => {
+                    Err(RenewError::Changed)
+                }
             }
         })
         .await
@@ -133,20 +135,20 @@ impl Agent {
     /// number `serial` has signed it.
     ///
     /// # Errors
-    /// [`NoClaim`], for the log.
+    /// [`RenewalRefused`], for the log.
     pub fn claims(
         &self,
         serial: &str,
         next: &str,
         now: UnixSeconds,
         grace: Duration,
-    ) -> Result<Claim, NoClaim> {
-        let claim = self.claim(serial, next).ok_or(NoClaim::Unknown)?;
+    ) -> Result<RenewalClaim, RenewalRefused> {
+        let claim = self.claim(serial, next).ok_or(RenewalRefused::Unknown)?;
         if now > self.expires + grace {
-            return Err(NoClaim::TooLate);
+            return Err(RenewalRefused::TooLate);
         }
-        if claim.outcome == Outcome::Next && next == self.public_key {
-            return Err(NoClaim::SameKey);
+        if claim.outcome == RenewalOutcome::Next && next == self.public_key {
+            return Err(RenewalRefused::SameKey);
         }
         Ok(claim)
     }
@@ -157,14 +159,15 @@ impl Agent {
         serial == self.serial || self.previous.as_ref().is_some_and(|previous| previous.serial == serial)
     }
 
-    fn claim(&self, serial: &str, next: &str) -> Option<Claim> {
+    fn claim(&self, serial: &str, next: &str) -> Option<RenewalClaim> {
         if serial == self.serial {
-            return Some(Claim { signer: self.public_key.clone(), outcome: Outcome::Next });
+            return Some(RenewalClaim { signer: self.public_key.clone(), outcome: RenewalOutcome::Next });
         }
         let previous = self.previous.as_ref().filter(|previous| previous.serial == serial)?;
         let is_repeat = next == self.public_key;
-        let outcome = if is_repeat { Outcome::Again(self.answer.clone()) } else { Outcome::Replaced };
-        Some(Claim { signer: previous.public_key.clone(), outcome })
+        let outcome =
+            if is_repeat { RenewalOutcome::Again(self.answer.clone()) } else { RenewalOutcome::Replaced };
+        Some(RenewalClaim { signer: previous.public_key.clone(), outcome })
     }
 }
 
@@ -179,7 +182,7 @@ pub(super) fn put(
     (cluster, instance): (&ClusterId, &str),
     agent: Agent,
     now: SystemTime,
-) -> Result<Option<Answer>, StoreError> {
+) -> Result<Option<IssuedChain>, StoreError> {
     let key = key(cluster, instance);
     let before = transaction.get::<Agent>(&key)?;
     if before.is_none() && !make_room(transaction, cluster, now)? {
@@ -230,17 +233,17 @@ mod tests {
         let (now, grace) = (UnixSeconds(0) + DAY, DAY * 90);
         let agent = agent();
         let claim = |serial: &str, next: &str, now| agent.claims(serial, next, now, grace);
-        let signed = |signer: &str, outcome| Ok(Claim { signer: signer.to_owned(), outcome });
+        let signed = |signer: &str, outcome| Ok(RenewalClaim { signer: signer.to_owned(), outcome });
 
-        assert_eq!(claim("2", "three", now), signed("two", Outcome::Next));
-        assert_eq!(claim("1", "two", now), signed("one", Outcome::Again(agent.answer.clone())));
-        assert_eq!(claim("1", "three", now), signed("one", Outcome::Replaced));
-        assert_eq!(claim("0", "three", now), Err(NoClaim::Unknown));
-        assert_eq!(claim("2", "two", now), Err(NoClaim::SameKey));
+        assert_eq!(claim("2", "three", now), signed("two", RenewalOutcome::Next));
+        assert_eq!(claim("1", "two", now), signed("one", RenewalOutcome::Again(agent.answer.clone())));
+        assert_eq!(claim("1", "three", now), signed("one", RenewalOutcome::Replaced));
+        assert_eq!(claim("0", "three", now), Err(RenewalRefused::Unknown));
+        assert_eq!(claim("2", "two", now), Err(RenewalRefused::SameKey));
         // Dark or switched off for as long as the grace lasts, and a second longer.
-        assert_eq!(claim("2", "three", agent.expires + grace), signed("two", Outcome::Next));
+        assert_eq!(claim("2", "three", agent.expires + grace), signed("two", RenewalOutcome::Next));
         let late = agent.expires + grace + Duration::from_secs(1);
-        assert_eq!(claim("2", "three", late), Err(NoClaim::TooLate));
+        assert_eq!(claim("2", "three", late), Err(RenewalRefused::TooLate));
     }
 
     fn agent() -> Agent {
@@ -249,7 +252,7 @@ mod tests {
             serial: "2".to_owned(),
             issued: UnixSeconds(0),
             expires: UnixSeconds(0) + DAY,
-            answer: Answer(vec!["chain".to_owned()]),
+            answer: IssuedChain(vec!["chain".to_owned()]),
             previous: Some(Previous { public_key: "one".to_owned(), serial: "1".to_owned() }),
             pod: None,
         }

@@ -5,14 +5,14 @@ use std::time::SystemTime;
 use proto::ClusterId;
 use proto::spiffe::AgentId;
 
-use super::clusters::living;
-use super::records::{Agent, Answer, Attestation, UnixSeconds, Workload};
+use super::clusters::existing_cluster;
+use super::records::{Agent, Attestation, IssuedChain, UnixSeconds, Workload};
 use super::store::{StoreError, Transaction};
 use super::{Directory, agents};
 
 /// Why a pod that has proved itself was not recorded.
 #[derive(Debug, thiserror::Error)]
-pub enum NotAttested {
+pub enum AttestError {
     /// What it was judged by is not what is recorded any more.
     #[error("what is recorded of its cluster has changed meanwhile")]
     Changed,
@@ -26,9 +26,9 @@ pub enum NotAttested {
 
 /// Why what is recorded was not changed.
 #[derive(Debug, thiserror::Error)]
-pub enum NotAmended {
+pub enum AttestationUpdateError {
     /// It is not what it was looked at as.
-    #[error("what is recorded of cluster {0} was changed meanwhile; look at it again")]
+    #[error("what is recorded of cluster {0} was changed meanwhile; read at it again")]
     Changed(ClusterId),
     /// There is no such cluster.
     #[error("there is no cluster {0}; `tombolo cluster list` shows those that there are")]
@@ -45,30 +45,33 @@ impl Directory {
     /// [`StoreError`].
     pub async fn attestation(&self, cluster: &ClusterId) -> Result<Attestation, StoreError> {
         let key = cluster.to_string();
-        self.look(move |store| Ok(store.get::<Attestation>(&key)?.unwrap_or_default())).await
+        self.read(move |store| Ok(store.get::<Attestation>(&key)?.unwrap_or_default())).await
     }
 
     /// Records a pod that has proved itself by what was `seen` of its cluster's records. There is one agent for a pod's UID:
     /// whoever comes with the key that it had before is somebody with a copy.
     ///
     /// # Errors
-    /// [`NotAttested`].
+    /// [`AttestError`].
     pub async fn attest(
         &self,
         id: &AgentId,
         seen: Attestation,
         agent: Agent,
         now: SystemTime,
-    ) -> Result<Answer, NotAttested> {
+    ) -> Result<IssuedChain, AttestError> {
         let id = id.clone();
         self.change(move |transaction| {
             let cluster = id.cluster();
             let found = transaction.get::<Attestation>(cluster.as_str())?.unwrap_or_default();
-            if found != seen || found.closed.is_some() || living(transaction, cluster, None).is_err() {
-                return Err(NotAttested::Changed);
+            if found != seen
+                || found.closed.is_some()
+                || existing_cluster(transaction, cluster, None).is_err()
+            {
+                return Err(AttestError::Changed);
             }
             let answer = agents::put(transaction, (cluster, id.instance()), agent, now)?;
-            answer.ok_or(NotAttested::Full)
+            answer.ok_or(AttestError::Full)
         })
         .await
     }
@@ -76,18 +79,19 @@ impl Directory {
     /// Puts `next` in the place of what was `seen` of a cluster.
     ///
     /// # Errors
-    /// [`NotAmended`].
-    pub async fn amend_attestation(
+    /// [`AttestationUpdateError`].
+    pub async fn update_attestation(
         &self,
         cluster: &ClusterId,
         seen: Attestation,
         next: Attestation,
-    ) -> Result<(), NotAmended> {
-        let (cluster, met) = (cluster.clone(), self.record(cluster));
+    ) -> Result<(), AttestationUpdateError> {
+        let (cluster, cached) = (cluster.clone(), self.record(cluster));
         self.change(move |transaction| {
-            living(transaction, &cluster, met).map_err(|_| NotAmended::Unknown(cluster.clone()))?;
+            existing_cluster(transaction, &cluster, cached)
+                .map_err(|_| AttestationUpdateError::Unknown(cluster.clone()))?;
             if transaction.get::<Attestation>(cluster.as_str())?.unwrap_or_default() != seen {
-                return Err(NotAmended::Changed(cluster));
+                return Err(AttestationUpdateError::Changed(cluster));
             }
             Ok(transaction.put(cluster.as_str(), &next)?)
         })

@@ -12,7 +12,7 @@ pub const CALLER_REVOCATIONS_MAX: usize = 10_000;
 
 /// What a caller has shown, as far as revocation is concerned.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct CallerCredential<'a> {
     /// Its name, with the prefix of the method that proved it.
     pub user: &'a str,
     /// The serial number of the certificate that it came with, if it was one, in lower-case hexadecimal.
@@ -56,8 +56,8 @@ impl Directory {
     ///
     /// # Errors
     /// [`CallerRevoked`].
-    pub fn admits_caller(&self, shown: Shown<'_>) -> Result<(), CallerRevoked> {
-        if self.known().callers.refuse(shown) { Err(CallerRevoked) } else { Ok(()) }
+    pub fn admits_caller(&self, shown: CallerCredential<'_>) -> Result<(), CallerRevoked> {
+        if self.cache().callers.refuses(shown) { Err(CallerRevoked) } else { Ok(()) }
     }
 
     /// Refuses these callers from now on; only those whose credentials were issued before `issued_before`, if that is said.
@@ -76,7 +76,7 @@ impl Directory {
             (Callers::Certificate(_), Some(_)) => return Err(CallersError::OneCertificate),
             (Callers::All, Some(_)) | (Callers::Named(_), _) | (Callers::Certificate(_), None) => {}
         }
-        let is_full = self.known().callers.count() >= CALLER_REVOCATIONS_MAX;
+        let is_full = self.cache().callers.count() >= CALLER_REVOCATIONS_MAX;
         self.change(move |transaction| {
             let key = callers.key();
             let before = transaction.get::<CallerRevocation>(&key)?;
@@ -110,7 +110,7 @@ impl Directory {
     /// Every revocation of callers: those of all first, then by name, then by serial number, each in order.
     #[must_use]
     pub fn revoked_callers(&self) -> Vec<(Callers, CallerRevocation)> {
-        self.known().callers.list()
+        self.cache().callers.list()
     }
 }
 
@@ -134,7 +134,7 @@ impl RevokedCallers {
         }
     }
 
-    fn refuse(&self, shown: Shown<'_>) -> bool {
+    fn refuses(&self, shown: CallerCredential<'_>) -> bool {
         let issued = shown.issued.map(UnixSeconds::from);
         // Who does not say when it was issued counts as issued before.
         let concerns = |revocation: &CallerRevocation| {

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use proto::ClusterId;
 
+use super::cluster_spec::{self, ClusterSpecError};
 use super::records::{Agent, Attestation, Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
-use super::said::{self, NotSaid};
 use super::store::{StoreError, Transaction};
 use super::{CLUSTERS_MAX, Directory, NETWORK_CLUSTERS_MAX, tokens};
 
@@ -55,7 +55,7 @@ pub enum ClusterError {
     NetworkFull(String),
     /// What was said of it.
     #[error(transparent)]
-    NotSaid(#[from] NotSaid),
+    InvalidSpec(#[from] ClusterSpecError),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -63,7 +63,7 @@ pub enum ClusterError {
 
 /// What is changed in a cluster's record.
 #[derive(Debug, Clone, Default)]
-pub struct Amendment {
+pub struct ClusterSpecUpdate {
     /// Labels to set.
     pub set_labels: Vec<(String, String)>,
     /// Labels to take away.
@@ -82,13 +82,13 @@ impl Directory {
     pub async fn create_cluster(
         &self,
         cluster: ClusterId,
-        said: Amendment,
+        said: ClusterSpecUpdate,
         now: SystemTime,
     ) -> Result<(), ClusterError> {
         if NAMES_REFUSED.contains(&cluster.as_str()) {
             return Err(ClusterError::Refused(cluster));
         }
-        let is_full = self.known().clusters.len() >= CLUSTERS_MAX;
+        let is_full = self.cache().clusters.len() >= CLUSTERS_MAX;
         let this = self.clone();
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
@@ -103,7 +103,7 @@ impl Directory {
             }
             let mut record = Cluster::new(now);
             said.amend(&mut record)?;
-            this.room_in(&record.networks, &cluster)?;
+            this.check_network_capacity(&record.networks, &cluster)?;
             transaction.remove::<Seen>(cluster.as_str())?;
             Ok(transaction.put(cluster.as_str(), &record)?)
         })
@@ -114,12 +114,16 @@ impl Directory {
     ///
     /// # Errors
     /// [`ClusterError`].
-    pub async fn update_cluster(&self, cluster: ClusterId, said: Amendment) -> Result<(), ClusterError> {
-        let (this, met) = (self.clone(), self.record(&cluster));
+    pub async fn update_cluster(
+        &self,
+        cluster: ClusterId,
+        said: ClusterSpecUpdate,
+    ) -> Result<(), ClusterError> {
+        let (this, cached) = (self.clone(), self.record(&cluster));
         self.change(move |transaction| {
-            let mut record = living(transaction, &cluster, met)?;
+            let mut record = existing_cluster(transaction, &cluster, cached)?;
             said.amend(&mut record)?;
-            this.room_in(&record.networks, &cluster)?;
+            this.check_network_capacity(&record.networks, &cluster)?;
             Ok(transaction.put(cluster.as_str(), &record)?)
         })
         .await
@@ -135,9 +139,9 @@ impl Directory {
         now: SystemTime,
         reserved: Duration,
     ) -> Result<Tombstone, ClusterError> {
-        let met = self.record(&cluster);
+        let cached = self.record(&cluster);
         self.change(move |transaction| {
-            let found = living(transaction, &cluster, met)?;
+            let found = existing_cluster(transaction, &cluster, cached)?;
             let now = UnixSeconds::from(now);
             let tombstone = Tombstone { deleted: now, reserved_until: now + reserved };
             let record = Cluster { tombstone: Some(tombstone), ..Cluster::new(found.created) };
@@ -152,8 +156,8 @@ impl Directory {
     }
 }
 
-impl Amendment {
-    fn amend(self, record: &mut Cluster) -> Result<(), NotSaid> {
+impl ClusterSpecUpdate {
+    fn amend(self, record: &mut Cluster) -> Result<(), ClusterSpecError> {
         let Self { set_labels, remove_labels, networks, advertise } = self;
         record.labels.retain(|key, _| !remove_labels.contains(key));
         record.labels.extend(set_labels);
@@ -163,18 +167,18 @@ impl Amendment {
         if let Some(advertise) = advertise {
             record.advertise = advertise;
         }
-        said::check(record)
+        cluster_spec::check(record)
     }
 }
 
-/// The cluster in the store, or the one that was `met` and is not written down yet; not a deleted one.
-pub(super) fn living(
+/// The cluster in the store, or the one that was `cached` and is not written down yet; not a deleted one.
+pub(super) fn existing_cluster(
     transaction: &Transaction<'_>,
     cluster: &ClusterId,
-    met: Option<Arc<Cluster>>,
+    cached: Option<Arc<Cluster>>,
 ) -> Result<Cluster, ClusterError> {
-    let met = met.map(|met| Cluster::clone(&met));
-    let found = transaction.get::<Cluster>(cluster.as_str())?.or(met);
+    let cached = cached.map(|cached| Cluster::clone(&cached));
+    let found = transaction.get::<Cluster>(cluster.as_str())?.or(cached);
     found.filter(|found| found.tombstone.is_none()).ok_or_else(|| ClusterError::Unknown(cluster.clone()))
 }
 

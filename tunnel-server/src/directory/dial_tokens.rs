@@ -9,12 +9,12 @@ use policy::DIAL_TOKEN_PREFIX;
 use proto::ClusterId;
 
 use super::Directory;
-use super::bearer::{Bearer, NotAToken};
-use super::clusters::{NAME_RESERVED, living};
+use super::bearer_token::{BearerToken, NotAToken};
+use super::clusters::{NAME_RESERVED, existing_cluster};
 use super::networks::NetworkName;
 use super::records::{DialToken, UnixSeconds};
 use super::store::StoreError;
-use super::tokens::{Expiring, clear_away};
+use super::tokens::{Expiring, remove_expired};
 
 /// Most tokens that are kept, expired ones included until they are cleared away.
 pub const DIAL_TOKENS_MAX: usize = 10_000;
@@ -33,11 +33,11 @@ const _: () = assert!(DIAL_TTL_MAX.as_secs() < NAME_RESERVED.as_secs());
 
 /// A token in its bearer's hands: `tombolo-dial-ID.SECRET`. `Debug` shows the id alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DialBearer(Bearer);
+pub struct DialBearer(BearerToken);
 
 /// Where a token is good for.
 #[derive(Debug, Clone, Default)]
-pub struct DialPlaces {
+pub struct DialScope {
     /// These clusters.
     pub clusters: BTreeSet<ClusterId>,
     /// Whatever clusters are in these networks when it is used.
@@ -109,7 +109,7 @@ impl Directory {
     pub async fn create_dial_token(
         &self,
         user: String,
-        DialPlaces { clusters, networks }: DialPlaces,
+        DialScope { clusters, networks }: DialScope,
         ttl: Duration,
         now: SystemTime,
     ) -> Result<(DialBearer, DialTokenEntry), DialTokenError> {
@@ -119,14 +119,15 @@ impl Directory {
         if !(1..=DIAL_TOKEN_CLUSTERS_MAX).contains(&(clusters.len() + networks.len())) {
             return Err(DialTokenError::Clusters);
         }
-        let bearer = Bearer::random().ok_or(DialTokenError::Randomness)?;
-        let met: Vec<_> = clusters.iter().map(|cluster| self.record(cluster)).collect();
+        let bearer = BearerToken::random().ok_or(DialTokenError::Randomness)?;
+        let cached: Vec<_> = clusters.iter().map(|cluster| self.record(cluster)).collect();
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
-            for (cluster, met) in clusters.iter().zip(met) {
-                living(transaction, cluster, met).map_err(|_| DialTokenError::Unknown(cluster.clone()))?;
+            for (cluster, cached) in clusters.iter().zip(cached) {
+                existing_cluster(transaction, cluster, cached)
+                    .map_err(|_| DialTokenError::Unknown(cluster.clone()))?;
             }
-            if clear_away::<DialToken>(transaction, now)? >= DIAL_TOKENS_MAX {
+            if remove_expired::<DialToken>(transaction, now)? >= DIAL_TOKENS_MAX {
                 return Err(DialTokenError::Full);
             }
             let token = DialToken {
@@ -147,14 +148,14 @@ impl Directory {
     /// Every dial token that is kept, in the order of their ids.
     #[must_use]
     pub fn dial_tokens(&self) -> Vec<DialTokenEntry> {
-        let known = self.known();
-        let tokens = known.dial_tokens.iter();
+        let cache = self.cache();
+        let tokens = cache.dial_tokens.iter();
         let entry = |(id, token): (&String, &Arc<DialToken>)| DialTokenEntry {
             id: id.clone(),
             token: Arc::clone(token),
         };
         let mut entries: Vec<_> = tokens.map(entry).collect();
-        drop(known);
+        drop(cache);
         entries.sort_by(|one, other| one.id.cmp(&other.id));
         entries
     }
@@ -170,7 +171,7 @@ impl Directory {
     /// Whether there is a dial token with this id, expired or not.
     #[must_use]
     pub fn has_dial_token(&self, id: &str) -> bool {
-        self.known().dial_tokens.contains_key(id)
+        self.cache().dial_tokens.contains_key(id)
     }
 
     /// The token that `bearer` has, if it is `user`'s.
@@ -185,7 +186,7 @@ impl Directory {
     ) -> Result<DialTokenEntry, DialTokenRefused> {
         let DialBearer(bearer) = bearer;
         let id = bearer.id();
-        let token = self.known().dial_tokens.get(&id).cloned().ok_or(DialTokenRefused::Unknown)?;
+        let token = self.cache().dial_tokens.get(&id).cloned().ok_or(DialTokenRefused::Unknown)?;
         // First of all: who does not know the secret learns nothing, not even by how long the answer takes.
         verify_slices_are_equal(bearer.hash().as_bytes(), token.secret_hash.as_bytes())
             .map_err(|_| DialTokenRefused::Unknown)?;

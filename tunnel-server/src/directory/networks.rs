@@ -1,4 +1,4 @@
-//! Networks, by whose names clusters are told apart that have the same addresses.
+//! NetworkIndex, by whose names clusters are told apart that have the same addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +25,7 @@ pub struct NotANetworkName;
 
 /// Which clusters are in which networks.
 #[derive(Debug, Default)]
-pub(super) struct Networks(BTreeMap<NetworkName, BTreeSet<ClusterId>>);
+pub(super) struct NetworkIndex(BTreeMap<NetworkName, BTreeSet<ClusterId>>);
 
 impl NetworkName {
     /// The name as text.
@@ -49,7 +49,7 @@ impl fmt::Display for NetworkName {
     }
 }
 
-impl Networks {
+impl NetworkIndex {
     /// Takes over what is said of a cluster now, in place of what was said before.
     pub(super) fn apply(&mut self, cluster: &ClusterId, before: Option<&Cluster>, now: Option<&Cluster>) {
         for name in names(before) {
@@ -71,7 +71,7 @@ impl Networks {
     }
 
     /// The first of these networks that has no room for `cluster`, if one has none.
-    fn without_room(&self, wanted: &[String], cluster: &ClusterId) -> Option<String> {
+    fn full_network(&self, wanted: &[String], cluster: &ClusterId) -> Option<String> {
         let is_full = |name: &&String| {
             let clusters = name.parse().ok().and_then(|name: NetworkName| self.0.get(&name));
             clusters
@@ -86,21 +86,25 @@ impl Directory {
     /// of before may have it: nobody searches a part of them.
     #[must_use]
     pub fn clusters_of(&self, network: &NetworkName) -> Vec<ClusterEntry> {
-        let known = self.known();
-        let clusters: Vec<&ClusterId> = known.networks.of(network).collect();
+        let cache = self.cache();
+        let clusters: Vec<&ClusterId> = cache.networks.of(network).collect();
         if clusters.len() > NETWORK_CLUSTERS_MAX {
             tracing::warn!(%network, clusters = clusters.len(), "a network has too many clusters to be searched");
             return Vec::new();
         }
-        clusters.into_iter().filter_map(|cluster| known.entry(cluster)).collect()
+        clusters.into_iter().filter_map(|cluster| cache.entry(cluster)).collect()
     }
 
     /// Whether there is room for `cluster` in these networks. To be asked while nothing else changes.
     ///
     /// # Errors
     /// [`ClusterError::NetworkFull`].
-    pub(super) fn room_in(&self, networks: &[String], cluster: &ClusterId) -> Result<(), ClusterError> {
-        let full = self.known().networks.without_room(networks, cluster);
+    pub(super) fn check_network_capacity(
+        &self,
+        networks: &[String],
+        cluster: &ClusterId,
+    ) -> Result<(), ClusterError> {
+        let full = self.cache().networks.full_network(networks, cluster);
         full.map_or(Ok(()), |network| Err(ClusterError::NetworkFull(network)))
     }
 }

@@ -10,7 +10,7 @@ use proto::spiffe::AgentId;
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-use super::store::{Record, Table};
+use super::store::{StoreTable, StoredRecord};
 
 /// A point in time, in whole seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ pub struct Token {
     /// From then on it is of no use.
     pub expires: UnixSeconds,
     /// By whom it was used.
-    pub used: Option<Use>,
+    pub used: Option<TokenUse>,
 }
 
 /// What is kept of a token by which a caller is connected to targets.
@@ -126,7 +126,7 @@ pub struct DialToken {
 /// What is kept of an address that was handed out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct AddressOf {
+pub(super) struct AddressRecord {
     /// To which cluster.
     pub(super) cluster: String,
     /// When.
@@ -136,7 +136,7 @@ pub(super) struct AddressOf {
 /// How a token was used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Use {
+pub struct TokenUse {
     /// Names the key that was enrolled.
     pub(super) pin: String,
     /// The agent that it became.
@@ -144,7 +144,7 @@ pub struct Use {
     /// When.
     pub at: UnixSeconds,
     /// What it was given.
-    pub(super) answer: Answer,
+    pub(super) answer: IssuedChain,
 }
 
 /// What is kept of an agent.
@@ -160,7 +160,7 @@ pub struct Agent {
     /// When it ends.
     pub expires: UnixSeconds,
     /// The certificate.
-    pub answer: Answer,
+    pub answer: IssuedChain,
     /// What these replaced.
     pub previous: Option<Previous>,
     /// The pod's name, where a pod has proved to be this agent; its UID is then the instance.
@@ -209,42 +209,42 @@ pub struct Workload {
 /// A certificate and the intermediates behind it, DER in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Answer(pub(super) Vec<String>);
+pub struct IssuedChain(pub(super) Vec<String>);
 
-impl Record for Cluster {
-    const TABLE: Table = Table::Clusters;
+impl StoredRecord for Cluster {
+    const TABLE: StoreTable = StoreTable::Clusters;
 }
 
-impl Record for Seen {
-    const TABLE: Table = Table::Seen;
+impl StoredRecord for Seen {
+    const TABLE: StoreTable = StoreTable::Seen;
 }
 
-impl Record for Revocation {
-    const TABLE: Table = Table::Revocations;
+impl StoredRecord for Revocation {
+    const TABLE: StoreTable = StoreTable::Revocations;
 }
 
-impl Record for CallerRevocation {
-    const TABLE: Table = Table::Callers;
+impl StoredRecord for CallerRevocation {
+    const TABLE: StoreTable = StoreTable::Callers;
 }
 
-impl Record for Token {
-    const TABLE: Table = Table::Tokens;
+impl StoredRecord for Token {
+    const TABLE: StoreTable = StoreTable::Tokens;
 }
 
-impl Record for DialToken {
-    const TABLE: Table = Table::DialTokens;
+impl StoredRecord for DialToken {
+    const TABLE: StoreTable = StoreTable::DialTokens;
 }
 
-impl Record for AddressOf {
-    const TABLE: Table = Table::Addresses;
+impl StoredRecord for AddressRecord {
+    const TABLE: StoreTable = StoreTable::Addresses;
 }
 
-impl Record for Agent {
-    const TABLE: Table = Table::Agents;
+impl StoredRecord for Agent {
+    const TABLE: StoreTable = StoreTable::Agents;
 }
 
-impl Record for Attestation {
-    const TABLE: Table = Table::Attestations;
+impl StoredRecord for Attestation {
+    const TABLE: StoreTable = StoreTable::Attestations;
 }
 
 impl Cluster {
@@ -272,7 +272,7 @@ impl Revoked {
     }
 
     /// The other way round.
-    pub(super) fn of_key(key: &str) -> Option<Self> {
+    pub(super) fn from_key(key: &str) -> Option<Self> {
         let (kind, rest) = key.split_once('/')?;
         match kind {
             "agent" => {
@@ -297,7 +297,7 @@ impl Callers {
     }
 
     /// The other way round.
-    pub(super) fn of_key(key: &str) -> Option<Self> {
+    pub(super) fn from_key(key: &str) -> Option<Self> {
         match key.split_once('/') {
             None if key == "all" => Some(Self::All),
             Some(("name", name)) => Some(Self::Named(name.to_owned())),
@@ -330,7 +330,7 @@ impl std::ops::Add<Duration> for UnixSeconds {
     }
 }
 
-impl Answer {
+impl IssuedChain {
     /// Of a chain that was issued.
     #[must_use]
     pub fn of(chain: &[CertificateDer<'_>]) -> Self {

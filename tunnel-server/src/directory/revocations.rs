@@ -15,7 +15,7 @@ pub const REVOCATIONS_MAX: usize = 100_000;
 
 /// What an agent has shown, as far as revocation is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credential {
+pub struct AgentCredential {
     /// The certificate's serial number in lower-case hexadecimal.
     pub serial: String,
     /// When it was issued.
@@ -52,19 +52,19 @@ impl Directory {
     ///
     /// # Errors
     /// [`NotAdmitted`], in words for the agent's log.
-    pub fn admits(&self, agent: &AgentId, credential: &Credential) -> Result<(), NotAdmitted> {
+    pub fn admits(&self, agent: &AgentId, credential: &AgentCredential) -> Result<(), NotAdmitted> {
         if NAMES_REFUSED.contains(&agent.cluster().as_str()) {
             return Err(NotAdmitted::Refused(agent.cluster().clone()));
         }
-        let known = self.known();
+        let cache = self.cache();
         let is_deleted = |cluster| {
-            let member = known.clusters.get(cluster)?;
+            let member = cache.clusters.get(cluster)?;
             member.record.tombstone
         };
         if is_deleted(agent.cluster()).is_some() {
             return Err(NotAdmitted::Deleted(agent.cluster().clone()));
         }
-        let revocation = |revoked| known.revocations.get(&revoked);
+        let revocation = |revoked| cache.revocations.get(&revoked);
         let issued_before = |revocation: &Revocation| credential.issued <= revocation.at;
         let is_revoked = revocation(Revoked::agent(agent)).is_some()
             || revocation(Revoked::Serial(credential.serial.clone())).is_some()
@@ -77,7 +77,7 @@ impl Directory {
     /// # Errors
     /// [`RevokeError`].
     pub async fn revoke(&self, revoked: Revoked, now: SystemTime) -> Result<(), RevokeError> {
-        let is_full = self.known().revocations.len() >= REVOCATIONS_MAX;
+        let is_full = self.cache().revocations.len() >= REVOCATIONS_MAX;
         self.change(move |transaction| {
             let key = revoked.key();
             if is_full && transaction.get::<Revocation>(&key)?.is_none() {

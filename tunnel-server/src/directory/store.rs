@@ -1,7 +1,7 @@
 //! Records on disk, in transactions that survive a crash: the one place that knows the engine.
 //!
 //! Another engine (etcd) joins here: whatever has these verbs within a transaction can hold the directory, and what it
-//! tells of a change made elsewhere is a [`Change`] too.
+//! tells of a change made elsewhere is a [`RecordChange`] too.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -32,7 +32,7 @@ const FILE_MODE: u32 = 0o600;
 /// What of the file is kept in memory: the records of 10,000 clusters, and to spare.
 const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Largest file that is copied to look at it: 100,000 revocations are 15 MB.
+/// Largest file that is copied to read at it: 100,000 revocations are 15 MB.
 const COPIED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Largest record: a cluster with all the labels and addresses that it may have.
@@ -43,7 +43,7 @@ const SCHEMA_KEY: &str = "version";
 
 /// One kind of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Table {
+pub(super) enum StoreTable {
     Clusters,
     /// When clusters were last seen, apart from what people say of them.
     Seen,
@@ -61,29 +61,29 @@ pub(super) enum Table {
 }
 
 /// What stands in a table, as JSON.
-pub(super) trait Record: Serialize + DeserializeOwned {
-    const TABLE: Table;
+pub(super) trait StoredRecord: Serialize + DeserializeOwned {
+    const TABLE: StoreTable;
 }
 
 /// A record that was written, or is gone.
-pub(super) struct Change {
-    pub(super) table: Table,
+pub(super) struct RecordChange {
+    pub(super) table: StoreTable,
     pub(super) key: String,
     pub(super) record: Option<Vec<u8>>,
 }
 
 /// The open file. Its calls block.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct RecordStore {
     database: Database,
     path: PathBuf,
 }
 
 /// Changes that are made together or not at all.
 pub(super) struct Transaction<'s> {
-    store: &'s Store,
+    store: &'s RecordStore,
     inner: WriteTransaction,
-    changes: Vec<Change>,
+    changes: Vec<RecordChange>,
 }
 
 /// Why the store cannot be opened, read or written.
@@ -127,7 +127,7 @@ pub enum StoreError {
     Stopping,
 }
 
-impl Table {
+impl StoreTable {
     const ALL: [Self; 9] = [
         Self::Clusters,
         Self::Seen,
@@ -141,7 +141,7 @@ impl Table {
     ];
 
     /// Whether requests and handshakes are judged by what stands in it.
-    pub(super) fn is_judged_by(self) -> bool {
+    pub(super) fn affects_authorization(self) -> bool {
         match self {
             Self::Clusters | Self::Revocations | Self::Callers | Self::DialTokens => true,
             Self::Seen | Self::Tokens | Self::Agents | Self::Attestations | Self::Addresses => false,
@@ -163,7 +163,7 @@ impl Table {
     }
 }
 
-impl Store {
+impl RecordStore {
     /// The store in `state_dir`; a new one, if there is none.
     pub(super) fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
         let path = state_dir.path().join(FILE);
@@ -232,22 +232,22 @@ impl Store {
 
     fn make_tables(&self) -> Result<(), StoreError> {
         let write = self.failing(self.database.begin_write())?;
-        for table in Table::ALL {
+        for table in StoreTable::ALL {
             self.failing(write.open_table(table.definition()))?;
         }
         self.failing(write.commit())
     }
 
     /// Every record of every table, as if each had just been written.
-    pub(super) fn load(&self) -> Result<Vec<Change>, StoreError> {
+    pub(super) fn load(&self) -> Result<Vec<RecordChange>, StoreError> {
         let read = self.failing(self.database.begin_read())?;
         let mut found = Vec::new();
-        for table in Table::ALL {
+        for table in StoreTable::ALL {
             let rows = self.failing(read.open_table(table.definition()))?;
             for row in self.failing(rows.iter())? {
                 let (key, record) = self.failing(row)?;
                 let (key, record) = (key.value().to_owned(), Some(record.value().to_owned()));
-                found.push(Change { table, key, record });
+                found.push(RecordChange { table, key, record });
             }
         }
         Ok(found)
@@ -257,7 +257,7 @@ impl Store {
     pub(super) fn update<T, E: From<StoreError>>(
         &self,
         act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<(T, Vec<Change>), E> {
+    ) -> Result<(T, Vec<RecordChange>), E> {
         let inner = self.failing(self.database.begin_write())?;
         let mut transaction = Transaction { store: self, inner, changes: Vec::new() };
         let done = act(&mut transaction)?;
@@ -269,7 +269,7 @@ impl Store {
     }
 
     /// One record, as it stands.
-    pub(super) fn get<R: Record>(&self, key: &str) -> Result<Option<R>, StoreError> {
+    pub(super) fn get<R: StoredRecord>(&self, key: &str) -> Result<Option<R>, StoreError> {
         let read = self.failing(self.database.begin_read())?;
         let rows = self.failing(read.open_table(R::TABLE.definition()))?;
         let found = self.failing(rows.get(key))?;
@@ -277,13 +277,13 @@ impl Store {
     }
 
     /// The records whose keys begin with `prefix`, in the order of their keys.
-    pub(super) fn list<R: Record>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
+    pub(super) fn list<R: StoredRecord>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
         let read = self.failing(self.database.begin_read())?;
         let rows = self.failing(read.open_table(R::TABLE.definition()))?;
         self.rows(&rows, prefix)
     }
 
-    fn rows<R: Record>(
+    fn rows<R: StoredRecord>(
         &self,
         rows: &impl ReadableTable<&'static str, &'static [u8]>,
         prefix: &str,
@@ -300,12 +300,17 @@ impl Store {
     }
 
     /// A record's bytes as what they are.
-    pub(super) fn parse<R: Record>(&self, key: &str, bytes: &[u8]) -> Result<R, StoreError> {
+    pub(super) fn parse<R: StoredRecord>(&self, key: &str, bytes: &[u8]) -> Result<R, StoreError> {
         serde_json::from_slice(bytes).map_err(|error| self.damaged_at(R::TABLE, key, error))
     }
 
     /// The error for a record that is not one of ours.
-    pub(super) fn damaged_at(&self, table: Table, key: &str, reason: impl std::fmt::Display) -> StoreError {
+    pub(super) fn damaged_at(
+        &self,
+        table: StoreTable,
+        key: &str,
+        reason: impl std::fmt::Display,
+    ) -> StoreError {
         damaged(&self.path, format!("{table:?} {key:?}: {reason}"))
     }
 
@@ -319,13 +324,13 @@ impl Store {
 }
 
 impl Transaction<'_> {
-    pub(super) fn get<R: Record>(&self, key: &str) -> Result<Option<R>, StoreError> {
+    pub(super) fn get<R: StoredRecord>(&self, key: &str) -> Result<Option<R>, StoreError> {
         let rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
         let found = self.store.failing(rows.get(key))?;
         found.map(|record| self.store.parse(key, record.value())).transpose()
     }
 
-    pub(super) fn put<R: Record>(&mut self, key: &str, record: &R) -> Result<(), StoreError> {
+    pub(super) fn put<R: StoredRecord>(&mut self, key: &str, record: &R) -> Result<(), StoreError> {
         let bytes = serde_json::to_vec(record)
             .map_err(|error| StoreError::Io { path: self.store.path.clone(), source: error.into() })?;
         if bytes.len() > RECORD_BYTES_MAX {
@@ -334,28 +339,28 @@ impl Transaction<'_> {
         let mut rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
         self.store.failing(rows.insert(key, bytes.as_slice()))?;
         drop(rows);
-        self.changes.push(Change { table: R::TABLE, key: key.to_owned(), record: Some(bytes) });
+        self.changes.push(RecordChange { table: R::TABLE, key: key.to_owned(), record: Some(bytes) });
         Ok(())
     }
 
     /// Takes a record away; whether there was one.
-    pub(super) fn remove<R: Record>(&mut self, key: &str) -> Result<bool, StoreError> {
+    pub(super) fn remove<R: StoredRecord>(&mut self, key: &str) -> Result<bool, StoreError> {
         let mut rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
         let was_there = self.store.failing(rows.remove(key))?.is_some();
         drop(rows);
         if was_there {
-            self.changes.push(Change { table: R::TABLE, key: key.to_owned(), record: None });
+            self.changes.push(RecordChange { table: R::TABLE, key: key.to_owned(), record: None });
         }
         Ok(was_there)
     }
 
     /// The error for a record that is not one of ours.
-    pub(super) fn damaged_at(&self, table: Table, key: &str, reason: &str) -> StoreError {
+    pub(super) fn damaged_at(&self, table: StoreTable, key: &str, reason: &str) -> StoreError {
         self.store.damaged_at(table, key, reason)
     }
 
     /// The records whose keys begin with `prefix`, in the order of their keys.
-    pub(super) fn list<R: Record>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
+    pub(super) fn list<R: StoredRecord>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
         let rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
         self.store.rows(&rows, prefix)
     }
@@ -380,7 +385,7 @@ fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
     let backend = FileBackend::new(file).map_err(|error| not_opened(path, error))?;
     let database =
         Database::builder().create_with_backend(backend).map_err(|error| not_opened(path, error))?;
-    let store = Store { database, path: path.to_owned() };
+    let store = RecordStore { database, path: path.to_owned() };
     store.write_schema()?;
     store.database.close().map_err(|error| not_opened(path, error))?;
     fs::rename(&new, path).map_err(io)?;
@@ -416,10 +421,10 @@ mod tests {
     fn a_store_is_copied_to_look_at_it_as_long_as_it_may_be_and_not_one_byte_longer() {
         let state = tempfile::tempdir().unwrap();
         let state_dir = StateDir::open(&state.path().join("state")).unwrap();
-        let _held = Store::open(&state_dir).unwrap();
+        let _held = RecordStore::open(&state_dir).unwrap();
         let length = fs::metadata(state_dir.path().join(FILE)).unwrap().len();
 
-        let copy = |bytes_max| Store::copy_at_most(state_dir.path(), bytes_max);
+        let copy = |bytes_max| RecordStore::copy_at_most(state_dir.path(), bytes_max);
 
         assert!(copy(length).is_ok());
         assert!(matches!(copy(length - 1), Err(StoreError::Io { .. })));

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use proto::ClusterId;
 
-use super::bearer::Bearer;
-use super::clusters::living;
-use super::records::{Agent, Answer, Cluster, Token, UnixSeconds, Use, Workload};
-use super::store::{Record, StoreError, Transaction};
+use super::bearer_token::BearerToken;
+use super::clusters::existing_cluster;
+use super::records::{Agent, Cluster, IssuedChain, Token, TokenUse, UnixSeconds, Workload};
+use super::store::{StoreError, StoredRecord, Transaction};
 use super::{Directory, agents, attestations};
 
 /// Most tokens that are kept, used and expired ones included until they are cleared away.
@@ -24,7 +24,7 @@ const TTL_MIN: Duration = Duration::from_secs(60);
 const KEPT_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A record that is of no use after its time.
-pub(super) trait Expiring: Record {
+pub(super) trait Expiring: StoredRecord {
     fn expires(&self) -> UnixSeconds;
 }
 
@@ -37,13 +37,13 @@ pub struct TokenEntry {
     pub token: Token,
 }
 
-/// What a token entitles its bearer to.
+/// What a token grant_for its bearer to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entitled {
+pub enum TokenGrant {
     /// To become an agent of this cluster.
-    ToOne(ClusterId),
+    NewAgent(ClusterId),
     /// To what its bearer was given before.
-    ToTheSame(Answer),
+    Repeat(IssuedChain),
 }
 
 /// Why no token was made.
@@ -105,16 +105,17 @@ impl Directory {
         cluster: ClusterId,
         ttl: Duration,
         now: SystemTime,
-    ) -> Result<(Bearer, Token), TokenError> {
+    ) -> Result<(BearerToken, Token), TokenError> {
         if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
             return Err(TokenError::Ttl);
         }
-        let bearer = Bearer::random().ok_or(TokenError::Randomness)?;
-        let met = self.record(&cluster);
+        let bearer = BearerToken::random().ok_or(TokenError::Randomness)?;
+        let cached = self.record(&cluster);
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
-            living(transaction, &cluster, met).map_err(|_| TokenError::Unknown(cluster.clone()))?;
-            if clear_away::<Token>(transaction, now)? >= TOKENS_MAX {
+            existing_cluster(transaction, &cluster, cached)
+                .map_err(|_| TokenError::Unknown(cluster.clone()))?;
+            if remove_expired::<Token>(transaction, now)? >= TOKENS_MAX {
                 return Err(TokenError::Full);
             }
             let token = Token {
@@ -135,7 +136,7 @@ impl Directory {
     /// # Errors
     /// [`StoreError`].
     pub async fn tokens(&self) -> Result<Vec<TokenEntry>, StoreError> {
-        self.look(|store| {
+        self.read(|store| {
             let found = store.list::<Token>("")?.into_iter();
             Ok(found.map(|(id, token)| TokenEntry { id, token }).collect())
         })
@@ -150,23 +151,23 @@ impl Directory {
         self.change(move |transaction| transaction.remove::<Token>(&id)).await
     }
 
-    /// What a token entitles whoever holds the key `pin` to. Changes nothing.
+    /// What a token grant_for whoever holds the key `pin` to. Changes nothing.
     ///
     /// # Errors
     /// [`TokenRefused`], for the log.
-    pub async fn entitled(
+    pub async fn token_grant(
         &self,
-        bearer: Bearer,
+        bearer: BearerToken,
         pin: String,
         now: SystemTime,
-    ) -> Result<Entitled, TokenRefused> {
-        self.look(move |store| {
+    ) -> Result<TokenGrant, TokenRefused> {
+        self.read(move |store| {
             let token = store.get::<Token>(&bearer.id())?.ok_or(TokenRefused::Unknown)?;
             let cluster = token.cluster_id().ok_or(TokenRefused::Unknown)?;
             let is_there =
                 store.get::<Cluster>(cluster.as_str())?.is_none_or(|found| found.tombstone.is_none());
-            let entitled = token.entitles(&bearer, &pin, now.into())?;
-            if is_there { Ok(entitled) } else { Err(TokenRefused::Deleted) }
+            let token_grant = token.grant_for(&bearer, &pin, now.into())?;
+            if is_there { Ok(token_grant) } else { Err(TokenRefused::Deleted) }
         })
         .await
     }
@@ -178,19 +179,19 @@ impl Directory {
     /// [`TokenRefused`], for the log.
     pub async fn enroll(
         &self,
-        bearer: Bearer,
+        bearer: BearerToken,
         (pin, instance): (String, String),
         agent: Agent,
         workload: Option<Workload>,
         now: SystemTime,
-    ) -> Result<Answer, TokenRefused> {
+    ) -> Result<IssuedChain, TokenRefused> {
         self.change(move |transaction| {
             let mut token = transaction.get::<Token>(&bearer.id())?.ok_or(TokenRefused::Unknown)?;
-            let cluster = match token.entitles(&bearer, &pin, now.into())? {
-                Entitled::ToOne(cluster) => cluster,
-                Entitled::ToTheSame(answer) => return Ok(answer),
+            let cluster = match token.grant_for(&bearer, &pin, now.into())? {
+                TokenGrant::NewAgent(cluster) => cluster,
+                TokenGrant::Repeat(answer) => return Ok(answer),
             };
-            if living(transaction, &cluster, None).is_err() {
+            if existing_cluster(transaction, &cluster, None).is_err() {
                 return Err(TokenRefused::Deleted);
             }
             let answer = agents::put(transaction, (&cluster, &instance), agent, now)?;
@@ -198,7 +199,7 @@ impl Directory {
             if let Some(workload) = workload {
                 attestations::record(transaction, &cluster, workload)?;
             }
-            token.used = Some(Use { pin, instance, at: now.into(), answer: answer.clone() });
+            token.used = Some(TokenUse { pin, instance, at: now.into(), answer: answer.clone() });
             transaction.put(&bearer.id(), &token)?;
             Ok(answer)
         })
@@ -213,7 +214,12 @@ impl Token {
         self.cluster.parse().ok()
     }
 
-    fn entitles(&self, bearer: &Bearer, pin: &str, now: UnixSeconds) -> Result<Entitled, TokenRefused> {
+    fn grant_for(
+        &self,
+        bearer: &BearerToken,
+        pin: &str,
+        now: UnixSeconds,
+    ) -> Result<TokenGrant, TokenRefused> {
         // First of all: who does not know the secret learns nothing, not even by how long the answer takes.
         let hash = bearer.hash();
         verify_slices_are_equal(hash.as_bytes(), self.secret_hash.as_bytes())
@@ -222,8 +228,8 @@ impl Token {
             return Err(TokenRefused::Expired);
         }
         match &self.used {
-            None => self.cluster_id().map(Entitled::ToOne).ok_or(TokenRefused::Unknown),
-            Some(used) if used.pin == pin => Ok(Entitled::ToTheSame(used.answer.clone())),
+            None => self.cluster_id().map(TokenGrant::NewAgent).ok_or(TokenRefused::Unknown),
+            Some(used) if used.pin == pin => Ok(TokenGrant::Repeat(used.answer.clone())),
             Some(_) => Err(TokenRefused::Used),
         }
     }
@@ -246,7 +252,7 @@ impl Expiring for Token {
 }
 
 /// Removes what expired more than [`KEPT_AFTER`] ago; how many are left.
-pub(super) fn clear_away<R: Expiring>(
+pub(super) fn remove_expired<R: Expiring>(
     transaction: &mut Transaction<'_>,
     now: UnixSeconds,
 ) -> Result<usize, StoreError> {

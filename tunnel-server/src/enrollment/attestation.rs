@@ -5,14 +5,14 @@ use std::time::SystemTime;
 use proto::enrollment as sent;
 
 use crate::directory::{Attestation, Workload};
-use crate::identity::oidc::pod::{IssuerKeys, NotAdded, NotIssuerKeys, Pod, PodFault, Verifier};
+use crate::identity::oidc::pod::{AddKeysError, IssuerKeys, IssuerKeysError, Pod, PodTokenError, Verifier};
 
 /// Longest name of an issuer, in bytes. It is shown to people.
 const ISSUER_BYTES_MAX: usize = 2_048;
 
-/// What a token is judged for: by whom, for which audience, and when.
+/// What a token is verified for: by whom, for which audience, and when.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Judge<'a> {
+pub(super) struct PodVerification<'a> {
     pub(super) verifier: Verifier,
     pub(super) audience: &'a str,
     pub(super) now: SystemTime,
@@ -20,9 +20,9 @@ pub(super) struct Judge<'a> {
 
 /// Why a pod is none of the cluster's agents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotOurs {
+pub(super) enum NotOurPod {
     #[error(transparent)]
-    Pod(#[from] PodFault),
+    Pod(#[from] PodTokenError),
     #[error(
         "it is of the ServiceAccount {found}, and the cluster's agents are of {recorded}: if the account was made anew, have an \
          administrator forget it (tombolo cluster attestation forget) and enroll with a new token"
@@ -32,23 +32,23 @@ pub(super) enum NotOurs {
     Issuer,
     /// Those that were sent, or a record of ours that is damaged.
     #[error(transparent)]
-    Keys(#[from] NotIssuerKeys),
+    Keys(#[from] IssuerKeysError),
 }
 
 /// Why keys of an issuer are not recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum KeysRefused {
+pub(super) enum AddKeysRefused {
     #[error("the cluster is closed to further pods")]
     Closed,
     #[error(transparent)]
-    Keys(#[from] NotIssuerKeys),
+    Keys(#[from] IssuerKeysError),
     #[error(transparent)]
-    NotAdded(#[from] NotAdded),
+    AddKeysError(#[from] AddKeysError),
 }
 
-impl Judge<'_> {
+impl PodVerification<'_> {
     /// The pod of which `token` is, by the account and the keys that are recorded.
-    pub(super) fn pod(self, workload: &Workload, token: &str) -> Result<Pod, NotOurs> {
+    pub(super) fn pod(self, workload: &Workload, token: &str) -> Result<Pod, NotOurPod> {
         let keys = IssuerKeys::parse(workload.issuer_keys.as_bytes())?;
         let pod = self.verifier.pod(token, (&workload.issuer, &keys), self.audience, self.now)?;
         let is_ours = pod.namespace == workload.namespace
@@ -59,14 +59,14 @@ impl Judge<'_> {
         }
         let found = format!("{}/{} (UID {})", pod.namespace, pod.account, pod.account_uid);
         let Workload { namespace, account, account_uid, .. } = workload;
-        Err(NotOurs::Account { found, recorded: format!("{namespace}/{account} (UID {account_uid})") })
+        Err(NotOurPod::Account { found, recorded: format!("{namespace}/{account} (UID {account_uid})") })
     }
 
     /// What to record of a cluster's agents, if the token that came along is signed by one of the keys that came along.
-    pub(super) fn first(self, sent: &sent::Workload) -> Result<(Workload, Pod), NotOurs> {
+    pub(super) fn first(self, sent: &sent::Workload) -> Result<(Workload, Pod), NotOurPod> {
         let is_text = sent.issuer.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_text || !(1..=ISSUER_BYTES_MAX).contains(&sent.issuer.len()) {
-            return Err(NotOurs::Issuer);
+            return Err(NotOurPod::Issuer);
         }
         let keys = IssuerKeys::parse(&sent.issuer_keys)?;
         let token = &sent.service_account_token;
@@ -83,7 +83,7 @@ impl Judge<'_> {
     }
 }
 
-impl NotOurs {
+impl NotOurPod {
     /// Whether the issuer's key has signed what is refused.
     pub(super) fn is_signed(&self) -> bool {
         match self {
@@ -94,21 +94,21 @@ impl NotOurs {
     }
 }
 
-/// By what further pods are judged, if any may come.
+/// By what further pods are verified, if any may come.
 pub(super) fn open(attestation: &Attestation) -> Option<&Workload> {
     attestation.workload.as_ref().filter(|_| attestation.closed.is_none())
 }
 
 /// What is to be recorded once these keys of a cluster's issuer were `shown`, and the names of all; `None` where nothing is new.
-pub(super) fn with_keys(
+pub(super) fn add_keys(
     attestation: &Attestation,
     shown: &[u8],
-) -> Result<Option<(Attestation, String)>, KeysRefused> {
+) -> Result<Option<(Attestation, String)>, AddKeysRefused> {
     let Some(workload) = &attestation.workload else { return Ok(None) };
     let known = IssuerKeys::parse(workload.issuer_keys.as_bytes())?;
     let Some(keys) = known.with(&IssuerKeys::parse(shown)?)? else { return Ok(None) };
     if attestation.closed.is_some() {
-        return Err(KeysRefused::Closed);
+        return Err(AddKeysRefused::Closed);
     }
     let names = keys.names().collect::<Vec<_>>().join(", ");
     let workload = Workload { issuer_keys: keys.to_json(), ..workload.clone() };

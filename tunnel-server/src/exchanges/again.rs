@@ -9,8 +9,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::info;
 
 use super::{Ended, Entry, LOOK_EVERY, SHARDS, Table};
-use crate::identity::questions::ASKED_MAX;
-use crate::identity::{Caller, KeptToken, NotAuthenticated};
+use crate::identity::review_cache::CONCURRENT_REVIEWS_MAX;
+use crate::identity::{Caller, NotAuthenticated, RetainedToken};
 use crate::permit::{Opinion, Question};
 
 /// How long exchanges go on while nobody can say whether they still may.
@@ -39,7 +39,7 @@ impl Table {
                 let opinion = self.0.delegation.opinion(&question).await;
                 (question, opinion)
             });
-            let mut asked = stream::iter(asked).buffer_unordered(ASKED_MAX);
+            let mut asked = stream::iter(asked).buffer_unordered(CONCURRENT_REVIEWS_MAX);
             while let Some((question, opinion)) = asked.next().await {
                 if permitted.is_over(&question, Duration::ZERO, opinion, Instant::now()) {
                     let why = if opinion == Opinion::No { Ended::ForbiddenByHost } else { Ended::HostAway };
@@ -53,8 +53,10 @@ impl Table {
                 let again = self.0.authenticator.review_again(&caller, SystemTime::now()).await;
                 (token, opinion(&again))
             });
-            let asked: Vec<_> =
-                stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(ASKED_MAX).collect().await;
+            let asked: Vec<_> = stream::iter(asked.collect::<Vec<_>>())
+                .buffer_unordered(CONCURRENT_REVIEWS_MAX)
+                .collect()
+                .await;
             for (token, opinion) in asked {
                 if reviewed.is_over(&token, REVIEWED_EVERY, opinion, Instant::now()) {
                     let why = if opinion == Opinion::No { Ended::Revoked } else { Ended::HostAway };
@@ -75,7 +77,7 @@ impl Table {
     }
 
     /// Those whose tokens were reviewed, each token once.
-    fn bearers(&self) -> HashMap<KeptToken, Caller> {
+    fn bearers(&self) -> HashMap<RetainedToken, Caller> {
         let mut bearers = HashMap::new();
         for shard in 0..SHARDS {
             let entries = self.0.shard(shard as u64);
@@ -130,7 +132,7 @@ impl<K: Clone + Eq + Hash> Heard<K> {
 fn opinion(again: &Result<(), NotAuthenticated>) -> Opinion {
     match again {
         Ok(()) => Opinion::Yes,
-        Err(NotAuthenticated::Away(_)) => Opinion::Away,
+        Err(NotAuthenticated::Unreachable(_)) => Opinion::Away,
         Err(_) => Opinion::No,
     }
 }

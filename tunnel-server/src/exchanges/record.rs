@@ -268,7 +268,7 @@ pub(crate) fn of_caller(
         .with(Note::Listener, origin.listener)
         .with(Note::Source, origin.source)
         .with(Note::CredentialSerial, &*caller.credential().id);
-    if caller.place().is_some() {
+    if caller.source_address().is_some() {
         event.note(Note::Authenticated, "false");
     }
     origin.audit_id.clone_into(&mut event.audit_id);

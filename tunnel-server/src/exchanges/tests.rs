@@ -9,8 +9,8 @@ use policy::action::Action;
 use trust::user_token::TokenDigest;
 
 use super::*;
-use crate::directory::{Amendment, Callers};
-use crate::identity::{Caller, Prefixes, StaticTokens, TokenBook, Ways};
+use crate::directory::{Callers, ClusterSpecUpdate};
+use crate::identity::{AuthMethods, Caller, Prefixes, SharedTokens, StaticTokens};
 use crate::permit::Delegation;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -54,9 +54,9 @@ async fn a_permit_of_an_earlier_policy_is_judged_by_the_one_in_force_when_its_ex
 async fn what_the_labels_of_a_cluster_allowed_ends_with_them() {
     let house = House::new();
     let edge = "edge-a".parse::<ClusterId>().unwrap();
-    let label = |value: &str| Amendment {
+    let label = |value: &str| ClusterSpecUpdate {
         set_labels: vec![("stage".to_owned(), value.to_owned())].into_iter().collect(),
-        ..Amendment::default()
+        ..ClusterSpecUpdate::default()
     };
     house.directory.create_cluster(edge.clone(), label("test"), UNIX_EPOCH).await.unwrap();
     house.policy.replace(parsed(
@@ -76,8 +76,8 @@ async fn what_runs_by_a_token_ends_when_the_token_is_gone_or_is_somebody_elses()
     let line = |token: &str, user: &str| format!("{},{user},1\n", TokenDigest::of(token.as_bytes()));
     let parsed = |file: String| StaticTokens::parse(file.as_bytes(), prefixes()).unwrap();
     let [ann, ben, cid] = ["ann", "ben", "cid"].map(|user| line(&format!("{user}s"), user));
-    let book = TokenBook::new(parsed(format!("{ann}{ben}{cid}")));
-    let ways = Ways { tokens: Some(book.clone()), ..Ways::default() };
+    let book = SharedTokens::new(parsed(format!("{ann}{ben}{cid}")));
+    let ways = AuthMethods { tokens: Some(book.clone()), ..AuthMethods::default() };
     let authenticator = Authenticator::new("tombolo".to_owned(), ways);
     let house = House::asking(DAY, authenticator.clone());
     house.policy.replace(rules(&["token:ann", "token:ben", "token:cid"]));
@@ -155,7 +155,7 @@ impl House {
     }
 
     fn of(age_max: Duration) -> Self {
-        Self::asking(age_max, Authenticator::new("tombolo".to_owned(), Ways::default()))
+        Self::asking(age_max, Authenticator::new("tombolo".to_owned(), AuthMethods::default()))
     }
 
     fn asking(age_max: Duration, authenticator: Authenticator) -> Self {
@@ -169,7 +169,7 @@ impl House {
     }
 
     fn permit(&self, user: &str) -> Permit {
-        self.permit_of(&Caller::pretended(user, &[]))
+        self.permit_of(&Caller::for_test(user, &[]))
     }
 
     fn permit_of(&self, caller: &Caller) -> Permit {

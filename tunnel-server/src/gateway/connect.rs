@@ -60,7 +60,7 @@ impl Gateway {
         request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let caller = known.claimed();
-        let permitted = self.wanted(known.alone()?, peer, &request).await;
+        let permitted = self.wanted(known.require_single_credential()?, peer, &request).await;
         let (permit, live) = match permitted {
             Ok(permitted) => permitted,
             Err(refusal) => {

@@ -67,7 +67,8 @@ impl Gateway {
     /// Whose connection this is: its address, the name that it asked TLS for, and its certificate, if it showed one. One that
     /// names another role is no caller's.
     fn peer(&self, stream: &CallerStream) -> Peer {
-        let certified = stream.peer_certificates().and_then(|chain| self.0.authenticator.read(chain));
+        let certified =
+            stream.peer_certificates().and_then(|chain| self.0.authenticator.read_certificate(chain));
         let server_name = stream.server_name().map(str::to_owned);
         let address = stream.peer();
         let (waits, aside) = (Waits::default(), Aside::default());

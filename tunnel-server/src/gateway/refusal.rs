@@ -17,7 +17,7 @@ use super::{BrowserFault, CALLER_SILENCE_MAX, ConnectFault, NotAParkLimit};
 use crate::assertion::NotAsserted;
 use crate::dialing::NotConnected;
 use crate::exchanges::Ended;
-use crate::identity::{NotAuthenticated, SubprotocolFault};
+use crate::identity::{NotAuthenticated, SubprotocolError};
 use crate::permit::{Forbidden, NotDelegated};
 use crate::registry::NoTunnel;
 use crate::shares::Limit;
@@ -197,9 +197,9 @@ impl Refusal {
             Self::NotAuthenticated(
                 NotAuthenticated::TwoCredentials
                 | NotAuthenticated::TwoAuthorizations
-                | NotAuthenticated::Subprotocol(SubprotocolFault::Two),
+                | NotAuthenticated::Subprotocol(SubprotocolError::Two),
             ) => StatusCode::BAD_REQUEST,
-            Self::NotAuthenticated(NotAuthenticated::Away(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotAuthenticated(NotAuthenticated::Unreachable(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotAuthenticated(
                 NotAuthenticated::NoCredential(_)
                 | NotAuthenticated::NoCertificate
@@ -207,7 +207,7 @@ impl Refusal {
                 | NotAuthenticated::NotAToken
                 | NotAuthenticated::UnknownToken
                 | NotAuthenticated::Certificate(_)
-                | NotAuthenticated::Subprotocol(SubprotocolFault::Encoding | SubprotocolFault::Alone)
+                | NotAuthenticated::Subprotocol(SubprotocolError::Encoding | SubprotocolError::Alone)
                 | NotAuthenticated::Token(_)
                 | NotAuthenticated::Review(_),
             )
@@ -292,7 +292,7 @@ impl Refusal {
     pub fn cause(&self) -> &'static str {
         match self {
             Self::Browser(_) => "BrowserRefused",
-            Self::NotAuthenticated(NotAuthenticated::Away(_)) => "AuthenticatorAway",
+            Self::NotAuthenticated(NotAuthenticated::Unreachable(_)) => "AuthenticatorAway",
             Self::NotAuthenticated(_) => "NotAuthenticated",
             Self::Ended(Ended::Revoked) => "CredentialRevoked",
             Self::Ended(Ended::Expired) => "CredentialExpired",

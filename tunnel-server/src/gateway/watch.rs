@@ -49,7 +49,7 @@ const PARTIAL_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// What the watches of one gateway have in common.
 pub(super) struct Watches {
-    settings: config::Watches,
+    settings: config::WatchesConfig,
     places: Places,
     room: Room,
 }
@@ -72,7 +72,7 @@ pub(super) struct Watch {
 }
 
 impl Watches {
-    pub(super) fn new(settings: config::Watches) -> Self {
+    pub(super) fn new(settings: config::WatchesConfig) -> Self {
         let places = Places::new(settings.per_cluster, config::WATCHES_PARKED_MAX);
         Self { settings, places, room: Room::of(PARTIAL_BYTES_MAX) }
     }

@@ -9,7 +9,7 @@ use proto::headers::{bearer_subprotocols, offers_subprotocol};
 use super::NotAuthenticated;
 
 /// What a request brings along as a token.
-pub(super) enum Sent<'a> {
+pub(super) enum SentCredential<'a> {
     /// The value of its Authorization header.
     Authorization(&'a [u8]),
     /// A token out of the WebSocket subprotocols, which is where a browser can put one.
@@ -19,7 +19,7 @@ pub(super) enum Sent<'a> {
 
 /// What is wrong with a token in the WebSocket subprotocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SubprotocolFault {
+pub enum SubprotocolError {
     /// 400.
     #[error("the request offers more than one bearer token as a WebSocket subprotocol")]
     Two,
@@ -31,9 +31,9 @@ pub enum SubprotocolFault {
     Alone,
 }
 
-impl<'a> Sent<'a> {
+impl<'a> SentCredential<'a> {
     /// What a request with these headers brings along, if that is at most one thing.
-    pub(super) fn of(headers: &'a HeaderMap) -> Result<Option<Self>, NotAuthenticated> {
+    pub(super) fn from_headers(headers: &'a HeaderMap) -> Result<Option<Self>, NotAuthenticated> {
         let mut authorizations = headers.get_all(AUTHORIZATION).iter();
         let (authorization, None) = (authorizations.next(), authorizations.next()) else {
             return Err(NotAuthenticated::TwoAuthorizations);
@@ -59,17 +59,17 @@ impl<'a> Sent<'a> {
 }
 
 /// The token that a request for a WebSocket offers as a subprotocol. Elsewhere the header means nothing.
-fn subprotocol(headers: &HeaderMap) -> Result<Option<Vec<u8>>, SubprotocolFault> {
+fn subprotocol(headers: &HeaderMap) -> Result<Option<Vec<u8>>, SubprotocolError> {
     if !headers.get(UPGRADE).is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {
         return Ok(None);
     }
     let mut tokens = bearer_subprotocols(headers);
     match (tokens.next(), tokens.next()) {
         (None, _) => Ok(None),
-        (Some(_), Some(_)) => Err(SubprotocolFault::Two),
-        (Some(_), None) if !offers_subprotocol(headers) => Err(SubprotocolFault::Alone),
+        (Some(_), Some(_)) => Err(SubprotocolError::Two),
+        (Some(_), None) if !offers_subprotocol(headers) => Err(SubprotocolError::Alone),
         (Some(token), None) => {
-            URL_SAFE_NO_PAD.decode(token).map(Some).map_err(|_| SubprotocolFault::Encoding)
+            URL_SAFE_NO_PAD.decode(token).map(Some).map_err(|_| SubprotocolError::Encoding)
         }
     }
 }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_subprotocol_that_is_not_one_token_in_base64url_beside_another_is_refused() {
-        use SubprotocolFault::{Alone, Encoding, Two};
+        use SubprotocolError::{Alone, Encoding, Two};
 
         let one = format!("{MARK}{}", URL_SAFE_NO_PAD.encode("sesame"));
         for (offered, fault) in [
@@ -118,12 +118,12 @@ mod tests {
     fn a_token_in_a_subprotocol_beside_an_authorization_is_one_credential_too_many() {
         let mut headers = offering("websocket", &[format!("{MARK}c2VzYW1l, v5.channel.k8s.io")]);
         headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer sesame"));
-        assert_eq!(Sent::of(&headers).err(), Some(NotAuthenticated::TwoCredentials));
+        assert_eq!(SentCredential::from_headers(&headers).err(), Some(NotAuthenticated::TwoCredentials));
     }
 
     fn sent(upgrade: &str, offered: &[String]) -> Result<Option<Vec<u8>>, NotAuthenticated> {
         let headers = offering(upgrade, offered);
-        Ok(Sent::of(&headers)?.and_then(|sent| sent.token().map(<[u8]>::to_vec)))
+        Ok(SentCredential::from_headers(&headers)?.and_then(|sent| sent.token().map(<[u8]>::to_vec)))
     }
 
     fn offering(upgrade: &str, offered: &[String]) -> HeaderMap {

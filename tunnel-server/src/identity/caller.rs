@@ -4,11 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::credential::{Credential, KeptToken};
-use super::review::Reviewed;
+use super::credential::{Credential, RetainedToken};
+use super::token_review::Reviewed;
 
 /// Who asks. Only [`Authenticator::authenticate`](super::Authenticator::authenticate), [`Caller::by_dial_token`] and the ways in
-/// ([`by_certificate`](super::by_certificate), [`by_socket`](super::by_socket), [`by_place`](super::by_place)) make one.
+/// ([`by_certificate`](super::by_certificate), [`by_socket`](super::by_socket), [`by_source`](super::by_source)) make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub(super) method: Method,
@@ -18,9 +18,9 @@ pub struct Caller {
     /// How the cluster that reviewed its token knows it.
     pub(super) reviewed: Option<Arc<Reviewed>>,
     /// The token that is to be reviewed again.
-    pub(super) token: Option<KeptToken>,
+    pub(super) token: Option<RetainedToken>,
     /// Where it came from, if that is all that is known of it.
-    pub(super) place: Option<IpAddr>,
+    pub(super) source: Option<IpAddr>,
 }
 
 /// How a caller proved who it is.
@@ -34,8 +34,8 @@ pub enum Method {
     Oidc(Arc<str>),
     /// A token that the API server beside us knows; `token-review:` and the name that the configuration gives it.
     TokenReview(Arc<str>),
-    /// It came by a way in, which is one principal, whoever that is; `way-in:` and the name that the configuration gives it.
-    WayIn(Arc<str>),
+    /// It came by a way in, which is one principal, whoever that is; `entry-point:` and the name that the configuration gives it.
+    EntryPoint(Arc<str>),
     /// A token of our own store that is good for being connected to targets.
     DialToken,
 }
@@ -46,7 +46,7 @@ impl Caller {
     #[must_use]
     pub fn by_dial_token(user: String, credential: Credential) -> Self {
         let method = Method::DialToken;
-        Self { method, user, groups: Vec::new(), credential, reviewed: None, token: None, place: None }
+        Self { method, user, groups: Vec::new(), credential, reviewed: None, token: None, source: None }
     }
 
     /// How it proved who it is.
@@ -68,7 +68,7 @@ impl Caller {
     }
 
     /// The token that is to be reviewed again while something runs by it, if it came by one.
-    pub(crate) fn token(&self) -> Option<&KeptToken> {
+    pub(crate) fn token(&self) -> Option<&RetainedToken> {
         self.token.as_ref()
     }
 
@@ -80,8 +80,8 @@ impl Caller {
 
     /// Where it came from, where nobody has proved anything: an address of IPv4, or the first of a /64.
     #[must_use]
-    pub fn place(&self) -> Option<IpAddr> {
-        self.place
+    pub fn source_address(&self) -> Option<IpAddr> {
+        self.source
     }
 
     /// With what it proved that.
@@ -92,9 +92,9 @@ impl Caller {
 
     /// A caller whom nobody authenticated.
     #[cfg(test)]
-    pub(crate) fn pretended(user: &str, groups: &[&str]) -> Self {
+    pub(crate) fn for_test(user: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
-        let credential = Credential { id: "pretended".into(), issued: None, expires: None };
+        let credential = Credential { id: "for-test".into(), issued: None, expires: None };
         Self {
             method: Method::StaticToken,
             user: user.to_owned(),
@@ -102,13 +102,13 @@ impl Caller {
             credential,
             reviewed: None,
             token: None,
-            place: None,
+            source: None,
         }
     }
 
     /// The same name, proved in another way.
     #[cfg(test)]
-    pub(crate) fn pretending_a_certificate(self) -> Self {
+    pub(crate) fn with_certificate_method(self) -> Self {
         Self { method: Method::ClientCertificate, ..self }
     }
 }
@@ -120,7 +120,7 @@ impl Method {
         match self {
             Self::ClientCertificate => "client-certificate",
             Self::StaticToken => "token",
-            Self::Oidc(word) | Self::TokenReview(word) | Self::WayIn(word) => word,
+            Self::Oidc(word) | Self::TokenReview(word) | Self::EntryPoint(word) => word,
             Self::DialToken => policy::DIAL_TOKEN,
         }
     }

@@ -7,11 +7,11 @@ use trust::serial_text;
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer as _, X509Certificate};
 
 use super::credential::Credential;
-use super::name::{NameFault, Prefixes};
+use super::name::{NameError, Prefixes};
 
 /// Why a caller's certificate, which its CA signed, is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CertificateFault {
+pub enum CertificateError {
     /// Not X.509 as we read it.
     #[error("the certificate cannot be read")]
     Unreadable,
@@ -32,7 +32,7 @@ pub enum CertificateFault {
     Role,
     /// A user or a group that cannot be.
     #[error(transparent)]
-    Name(NameFault),
+    Name(NameError),
 }
 
 /// When a certificate holds: both ends are within, in seconds of Unix time (RFC 5280, section 4.1.2.5).
@@ -43,19 +43,19 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    pub(super) fn of(certificate: &X509Certificate<'_>) -> Self {
+    pub(super) fn from_certificate(certificate: &X509Certificate<'_>) -> Self {
         let validity = certificate.validity();
         Self { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() }
     }
 
     /// The handshake checked this too, but a connection may outlive its certificate.
-    pub(super) fn holds(&self, now: SystemTime) -> Result<(), CertificateFault> {
-        let now = unix_seconds(now).ok_or(CertificateFault::NotYetValid)?;
+    pub(super) fn holds(&self, now: SystemTime) -> Result<(), CertificateError> {
+        let now = unix_seconds(now).ok_or(CertificateError::NotYetValid)?;
         if now < self.not_before {
-            return Err(CertificateFault::NotYetValid);
+            return Err(CertificateError::NotYetValid);
         }
         if now > self.not_after {
-            return Err(CertificateFault::Expired);
+            return Err(CertificateError::Expired);
         }
         Ok(())
     }
@@ -65,24 +65,24 @@ impl Validity {
 pub(super) fn subject(
     certificate: &X509Certificate<'_>,
     prefixes: &Prefixes,
-) -> Result<(String, Vec<String>), CertificateFault> {
+) -> Result<(String, Vec<String>), CertificateError> {
     let user = common_name(certificate)?;
     let groups: Vec<&str> = certificate.subject().iter_organization().map(text).collect::<Result<_, _>>()?;
-    prefixes.apply(user, &groups).map_err(CertificateFault::Name)
+    prefixes.apply(user, &groups).map_err(CertificateError::Name)
 }
 
 /// The one name of whom a certificate is about.
-pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Result<&'a str, CertificateFault> {
+pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Result<&'a str, CertificateError> {
     let mut common_names = certificate.subject().iter_common_name();
     let (Some(name), None) = (common_names.next(), common_names.next()) else {
-        return Err(CertificateFault::CommonName);
+        return Err(CertificateError::CommonName);
     };
     text(name)
 }
 
 /// What a certificate is as a credential.
 pub(super) fn credential(certificate: &X509Certificate<'_>) -> Credential {
-    let Validity { not_before, not_after } = Validity::of(certificate);
+    let Validity { not_before, not_after } = Validity::from_certificate(certificate);
     Credential {
         id: serial_text(certificate).into(),
         issued: moment(not_before),
@@ -96,8 +96,8 @@ pub(super) fn read<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certif
     rest.is_empty().then_some(certificate)
 }
 
-fn text<'a>(attribute: &AttributeTypeAndValue<'a>) -> Result<&'a str, CertificateFault> {
-    attribute.as_str().map_err(|_| CertificateFault::Text)
+fn text<'a>(attribute: &AttributeTypeAndValue<'a>) -> Result<&'a str, CertificateError> {
+    attribute.as_str().map_err(|_| CertificateError::Text)
 }
 
 /// Before 1970 nothing was ever valid; after the end of what this system can tell, nothing ever ends.

@@ -18,10 +18,10 @@ pub struct Credential {
 
 /// A token that is kept as long as what runs by it, to be shown to its reviewer again. Its `Debug` shows nothing of it.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct KeptToken(Arc<str>);
+pub(crate) struct RetainedToken(Arc<str>);
 
-impl KeptToken {
-    pub(super) fn of(token: &str) -> Self {
+impl RetainedToken {
+    pub(super) fn new(token: &str) -> Self {
         Self(token.into())
     }
 
@@ -30,9 +30,9 @@ impl KeptToken {
     }
 }
 
-impl fmt::Debug for KeptToken {
+impl fmt::Debug for RetainedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeptToken")
+        f.write_str("RetainedToken")
     }
 }
 

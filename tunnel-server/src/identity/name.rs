@@ -23,7 +23,7 @@ pub struct Prefixes {
 
 /// Why a name is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NameFault {
+pub enum NameError {
     /// Nobody.
     #[error("a name is empty")]
     Empty,
@@ -46,9 +46,9 @@ pub enum NameFault {
 
 impl Prefixes {
     /// The user and the groups with their prefixes.
-    pub(super) fn apply(&self, user: &str, groups: &[&str]) -> Result<(String, Vec<String>), NameFault> {
+    pub(super) fn apply(&self, user: &str, groups: &[&str]) -> Result<(String, Vec<String>), NameError> {
         if groups.len() > GROUPS_MAX {
-            return Err(NameFault::TooManyGroups);
+            return Err(NameError::TooManyGroups);
         }
         let user = named(&self.username, user)?;
         Ok((user, groups.iter().map(|group| named(&self.groups, group)).collect::<Result<_, _>>()?))
@@ -60,7 +60,7 @@ impl Prefixes {
         &self,
         user: &str,
         groups: &[&str],
-    ) -> Result<(String, Vec<String>), NameFault> {
+    ) -> Result<(String, Vec<String>), NameError> {
         let groups: Vec<&str> = groups.iter().copied().filter(|group| !group.starts_with(SYSTEM)).collect();
         match user.strip_prefix(SERVICE_ACCOUNT).filter(|_| !self.username.is_empty()) {
             Some(account) => {
@@ -73,17 +73,17 @@ impl Prefixes {
 
     /// Refuses names, to which `self` was applied, that look like those of the method with the prefixes `others`: the
     /// longest prefix that fits says whose a name is.
-    pub(super) fn do_not_trespass(
+    pub(super) fn check_no_overlap(
         &self,
         others: &Self,
         user: &str,
         groups: &[String],
-    ) -> Result<(), NameFault> {
-        let trespasses =
+    ) -> Result<(), NameError> {
+        let overlaps =
             |own: &str, other: &str, name: &str| other.len() > own.len() && name.starts_with(other);
-        let by_group = |group: &String| trespasses(&self.groups, &others.groups, group);
-        if trespasses(&self.username, &others.username, user) || groups.iter().any(by_group) {
-            return Err(NameFault::OthersPrefix);
+        let by_group = |group: &String| overlaps(&self.groups, &others.groups, group);
+        if overlaps(&self.username, &others.username, user) || groups.iter().any(by_group) {
+            return Err(NameError::OthersPrefix);
         }
         Ok(())
     }
@@ -93,25 +93,25 @@ impl Prefixes {
 ///
 /// # Errors
 ///
-/// [`NameFault`].
-pub fn is_name(name: &str) -> Result<(), NameFault> {
+/// [`NameError`].
+pub fn is_name(name: &str) -> Result<(), NameError> {
     named("", name).map(drop)
 }
 
 /// `name` behind `prefix`; neither the one nor both together may be a name of Kubernetes' own.
-fn named(prefix: &str, name: &str) -> Result<String, NameFault> {
+fn named(prefix: &str, name: &str) -> Result<String, NameError> {
     if name.is_empty() {
-        return Err(NameFault::Empty);
+        return Err(NameError::Empty);
     }
     let whole = format!("{prefix}{name}");
     if whole.len() > NAME_BYTES_MAX {
-        return Err(NameFault::TooLong);
+        return Err(NameError::TooLong);
     }
     if whole.chars().any(char::is_control) || whole.trim() != whole || name.trim() != name {
-        return Err(NameFault::Invisible);
+        return Err(NameError::Invisible);
     }
     if name.starts_with(SYSTEM) || whole.starts_with(SYSTEM) {
-        return Err(NameFault::System);
+        return Err(NameError::System);
     }
     Ok(whole)
 }
@@ -132,12 +132,12 @@ mod tests {
         let person = prefixes.apply_reviewed("ann", &["system:masters"]);
         assert_eq!(person, Ok(("edge-a:ann".to_owned(), vec![])));
         for (user, fault) in [
-            ("system:admin", NameFault::System),
-            ("system:node:n1", NameFault::System),
-            ("system:serviceaccount", NameFault::System),
-            ("system:serviceaccount:system:masters", NameFault::System),
-            (SERVICE_ACCOUNT, NameFault::Empty),
-            ("", NameFault::Empty),
+            ("system:admin", NameError::System),
+            ("system:node:n1", NameError::System),
+            ("system:serviceaccount", NameError::System),
+            ("system:serviceaccount:system:masters", NameError::System),
+            (SERVICE_ACCOUNT, NameError::Empty),
+            ("", NameError::Empty),
         ] {
             assert_eq!(prefixes.apply_reviewed(user, &[]), Err(fault), "{user}");
         }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn without_a_prefix_another_clusters_service_account_would_be_ones_own_and_is_refused() {
         let prefixes = Prefixes { username: String::new(), groups: "of-edge-a:".to_owned() };
-        assert_eq!(prefixes.apply_reviewed(ACCOUNT, &[]), Err(NameFault::System));
+        assert_eq!(prefixes.apply_reviewed(ACCOUNT, &[]), Err(NameError::System));
     }
 
     #[test]
@@ -154,10 +154,10 @@ mod tests {
         assert_eq!(is_name("token:ann"), Ok(()));
         let too_long = "x".repeat(NAME_BYTES_MAX + 1);
         for (name, fault) in [
-            ("", NameFault::Empty),
-            (ACCOUNT, NameFault::System),
-            ("ann\n", NameFault::Invisible),
-            (too_long.as_str(), NameFault::TooLong),
+            ("", NameError::Empty),
+            (ACCOUNT, NameError::System),
+            ("ann\n", NameError::Invisible),
+            (too_long.as_str(), NameError::TooLong),
         ] {
             assert_eq!(is_name(name), Err(fault), "{name:?}");
         }

@@ -8,7 +8,7 @@ mod keys;
 pub mod pod;
 mod refresh;
 #[cfg(test)]
-pub(crate) mod signing;
+pub(crate) mod test_signer;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,35 +21,35 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, DecodingKey};
 
 pub(super) use claims::expiry;
-pub use claims::{ClaimFault, Demands, LEEWAY};
+pub use claims::{ClaimError, ClaimRequirements, LEEWAY};
 pub(super) use jwt::Jwt;
-pub use jwt::Malformed;
-pub use keys::{KEYS_MAX, NoKeys};
+pub use jwt::JwtError;
+pub use keys::{KEYS_MAX, KeySetError};
 pub use refresh::{ANSWER_BYTES_MAX, REFRESH_EVERY, REFRESH_PAUSE};
 
 use super::{Caller, Method, NotAuthenticated};
 use keys::Signed;
-use refresh::{Keys, Looked};
+use refresh::{KeyLookup, Keys};
 
 /// An issuer of tokens, and what a token must be to be taken.
 pub struct Issuer {
     method: Method,
     algorithms: Vec<Algorithm>,
-    demands: Demands,
+    demands: ClaimRequirements,
     keys: Keys,
 }
 
 /// Signatures cannot be verified, so that nobody could come in, or anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this program cannot verify signatures of tokens")]
-pub struct NoCrypto;
+pub struct CryptoError;
 
 /// Why a token that names this issuer is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TokenFault {
+pub enum OidcTokenError {
     /// It is no token that could be.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    JwtError(#[from] JwtError),
     /// Not by an algorithm of the list.
     #[error("the token is signed by an algorithm that is not accepted from its issuer")]
     Algorithm,
@@ -61,7 +61,7 @@ pub enum TokenFault {
     Signature,
     /// What it says does not do.
     #[error(transparent)]
-    Claims(#[from] ClaimFault),
+    Claims(#[from] ClaimError),
 }
 
 impl Issuer {
@@ -70,13 +70,13 @@ impl Issuer {
     ///
     /// # Errors
     ///
-    /// [`NoCrypto`]: the cryptography was tried, and fails.
+    /// [`CryptoError`]: the cryptography was tried, and fails.
     pub fn new(
         name: &str,
         algorithms: Vec<Algorithm>,
-        demands: Demands,
+        demands: ClaimRequirements,
         tls: rustls::ClientConfig,
-    ) -> Result<Self, NoCrypto> {
+    ) -> Result<Self, CryptoError> {
         verifies()?;
         let keys = Keys::new(name, &demands.issuer, tls);
         Ok(Self { method: Method::Oidc(format!("oidc:{name}").into()), algorithms, demands, keys })
@@ -104,20 +104,22 @@ impl Issuer {
         now: SystemTime,
     ) -> Result<Caller, NotAuthenticated> {
         if !self.algorithms.contains(&jwt.algorithm) {
-            return Err(TokenFault::Algorithm.into());
+            return Err(OidcTokenError::Algorithm.into());
         }
         let looked = self
             .keys
             .look(|keys| Some(keys.signed(jwt)).filter(|signed| *signed != Signed::UnknownKey))
             .await;
         match looked {
-            Looked::Found(Signed::Yes) => {}
-            Looked::Found(Signed::No) => return Err(TokenFault::Signature.into()),
-            Looked::Found(Signed::UnknownKey) | Looked::Nothing => return Err(TokenFault::UnknownKey.into()),
-            Looked::Away => return Err(NotAuthenticated::Away(self.method.clone())),
+            KeyLookup::Found(Signed::Yes) => {}
+            KeyLookup::Found(Signed::No) => return Err(OidcTokenError::Signature.into()),
+            KeyLookup::Found(Signed::UnknownKey) | KeyLookup::Nothing => {
+                return Err(OidcTokenError::UnknownKey.into());
+            }
+            KeyLookup::Unreachable => return Err(NotAuthenticated::Unreachable(self.method.clone())),
         }
-        let bearer = self.demands.bearer(&jwt.claims, token, now).map_err(TokenFault::from)?;
-        let claims::Bearer { user, groups, credential } = bearer;
+        let bearer = self.demands.bearer(&jwt.claims, token, now).map_err(OidcTokenError::from)?;
+        let claims::TokenBearer { user, groups, credential } = bearer;
         Ok(Caller {
             method: self.method.clone(),
             user,
@@ -125,7 +127,7 @@ impl Issuer {
             credential,
             reviewed: None,
             token: None,
-            place: None,
+            source: None,
         })
     }
 }
@@ -137,17 +139,17 @@ impl fmt::Debug for Issuer {
 }
 
 /// Tries what everything here stands on: the library panics, or says yes to everything, if it was built wrongly.
-fn verifies() -> Result<(), NoCrypto> {
+fn verifies() -> Result<(), CryptoError> {
     // An error says that one is installed already, which is then tried.
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-    let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| NoCrypto)?;
-    let signature = key.sign(&SystemRandom::new(), b"signed").map_err(|_| NoCrypto)?;
+    let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| CryptoError)?;
+    let signature = key.sign(&SystemRandom::new(), b"signed").map_err(|_| CryptoError)?;
     let signature = URL_SAFE_NO_PAD.encode(signature.as_ref());
     let public = DecodingKey::from_ec_der(key.public_key().as_ref());
     let holds = |message: &[u8]| {
         jsonwebtoken::crypto::verify(&signature, message, &public, Algorithm::ES256).unwrap_or(false)
     };
-    if holds(b"signed") && !holds(b"changed") { Ok(()) } else { Err(NoCrypto) }
+    if holds(b"signed") && !holds(b"changed") { Ok(()) } else { Err(CryptoError) }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::{Allowable, Allowed, Permit};
-use crate::identity::questions::{AWAY_FOR, Answer, Key, Questions};
+use crate::identity::review_cache::{CachedReview, ReviewCache, ReviewKey, UNREACHABLE_FOR};
 use crate::identity::{Caller, HostApi};
 
 /// How long an answer counts, a yes as well as a no.
@@ -32,7 +32,7 @@ const RESOURCE: &str = "clusters";
 pub struct Delegation(Option<Arc<Inner>>);
 
 struct Inner {
-    opinions: Questions<Given>,
+    opinions: ReviewCache<Given>,
     /// Whether it is the cluster that reviews callers' tokens, and so knows these callers by names of its own.
     is_reviewer: bool,
 }
@@ -42,7 +42,7 @@ struct Inner {
 pub(crate) struct Question(Arc<Asked>);
 
 struct Asked {
-    key: Key,
+    key: ReviewKey,
     spec: Value,
 }
 
@@ -95,7 +95,7 @@ impl Delegation {
     /// gave them; all others by those that policy knows.
     #[must_use]
     pub fn to(api: Arc<HostApi>, is_reviewer: bool, scope: Scope) -> Self {
-        let opinions = Questions::new(api, PATH, "policy.delegation".to_owned(), scope);
+        let opinions = ReviewCache::new(api, PATH, "policy.delegation".to_owned(), scope);
         Self(Some(Arc::new(Inner { opinions, is_reviewer })))
     }
 
@@ -173,8 +173,8 @@ impl Given {
     }
 }
 
-impl Answer for Given {
-    fn away() -> Self {
+impl CachedReview for Given {
+    fn unreachable() -> Self {
         Self { at: Instant::now(), opinion: Opinion::Away }
     }
 
@@ -186,7 +186,7 @@ impl Answer for Given {
         self.at
             + match self.opinion {
                 Opinion::Yes | Opinion::No => OPINION_FOR,
-                Opinion::Away => AWAY_FOR,
+                Opinion::Away => UNREACHABLE_FOR,
             }
     }
 
@@ -258,7 +258,7 @@ mod tests {
             Action::of_cluster(cluster.parse().unwrap(), &method, "/api/v1/pods", None).unwrap()
         };
         let of = |user: &str, groups: &[&str], method, cluster| {
-            Question::of(&Caller::pretended(user, groups), &action(method, cluster), true)
+            Question::of(&Caller::for_test(user, groups), &action(method, cluster), true)
         };
         let asked = of("ann", &["ops"], Method::GET, "edge-a");
         assert_eq!(
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(asked, of("ann", &["ops"], Method::GET, "edge-a"));
         let target: Target = "db.internal:5432".parse().unwrap();
         let dial = Dial { cluster: "edge-a".parse().unwrap(), target };
-        let dialing = Question::of(&Caller::pretended("ann", &["ops"]), &dial, true);
+        let dialing = Question::of(&Caller::for_test("ann", &["ops"]), &dial, true);
         assert_eq!(dialing.0.spec["resourceAttributes"]["subresource"], "dial");
         for other in [
             of("ben", &["ops"], Method::GET, "edge-a"),

@@ -30,7 +30,7 @@ const ALICE_IS_BOB: &str = "- name: alice-is-bob
 #[test]
 fn a_permit_says_who_what_by_which_edition_and_by_which_rule() {
     let policy = policy(ALICE_READS);
-    let (caller, action) = (Caller::pretended("alice", &["ops"]), action("/api/v1/pods"));
+    let (caller, action) = (Caller::for_test("alice", &["ops"]), action("/api/v1/pods"));
 
     let permit = policy.edition().authorize(&caller, None, action.clone(), &facts()).unwrap().unasked();
 
@@ -60,7 +60,7 @@ fn a_refusal_says_what_in_words_and_names_no_rule_to_the_caller() {
             Some("no-pods"),
         ),
     ] {
-        let caller = Caller::pretended(user, &[]);
+        let caller = Caller::for_test(user, &[]);
         let refused = policy.edition().authorize(&caller, None, action(path), &facts()).unwrap_err();
         assert!(refused.to_string().starts_with(text), "{refused}");
         assert!(!refused.to_string().contains("no-pods"), "{refused}");
@@ -73,7 +73,7 @@ fn a_permit_is_judged_again_by_the_edition_that_takes_the_place_of_its_own() {
     let policy = policy(ALICE_READS);
     let mut editions = policy.editions();
     let first = policy.edition();
-    let alice = Caller::pretended("alice", &[]);
+    let alice = Caller::for_test("alice", &[]);
     let permit = first.authorize(&alice, None, action("/api/v1/pods"), &facts()).unwrap().unasked();
     assert!(first.still_permits(&permit, &facts()));
     assert!(!editions.has_changed().unwrap());
@@ -92,7 +92,7 @@ fn a_permit_depends_on_the_clusters_labels() {
     let selected = ALICE_READS.replace("names: [edge-a]", "labelSelector: { matchLabels: { stage: live } }");
     let edition = policy(&selected).edition();
     let live = ClusterFacts { labels: [("stage".to_owned(), "live".to_owned())].into() };
-    let caller = Caller::pretended("alice", &[]);
+    let caller = Caller::for_test("alice", &[]);
 
     let permit = edition.authorize(&caller, None, action("/api/v1/pods"), &live).unwrap().unasked();
 
@@ -106,7 +106,7 @@ fn who_assumes_another_identity_needs_a_rule_for_the_action_and_one_for_each_par
     let policy = policy(&format!("{ALICE_READS}{ALICE_IS_BOB}"));
     let pods = || action("/api/v1/pods");
     let asked = |user: &str, assumed: Assert, action: Action| {
-        policy.edition().authorize(&Caller::pretended(user, &[]), Some(assumed), action, &facts())
+        policy.edition().authorize(&Caller::for_test(user, &[]), Some(assumed), action, &facts())
     };
 
     let permit = asked("alice", identity("bob", &["ops", "dev"]), pods()).unwrap().unasked();

@@ -9,7 +9,7 @@ use proto::wire::Extension;
 use trust::Serial;
 use trust::proof::{EXPORTER_BYTES, Proof, Purpose};
 
-use crate::directory::{Credential, Directory};
+use crate::directory::{AgentCredential, Directory};
 
 /// So long after its certificate has ended a tunnel that was not extended is closed: clocks differ, and a renewal that is late
 /// by minutes should cost nothing.
@@ -18,7 +18,7 @@ pub(super) const EXPIRED_FOR: Duration = Duration::from_secs(5 * 60);
 /// What a proven extension gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Extended {
-    pub(super) credential: Credential,
+    pub(super) credential: AgentCredential,
     /// When the newer certificate ends.
     pub(super) ends: SystemTime,
 }
@@ -38,7 +38,7 @@ pub(super) async fn judge(
     if record.serial != serial.to_string() || !said.is_signed(&spki, &proof) {
         return None;
     }
-    let credential = Credential { serial: record.serial, issued: record.issued };
+    let credential = AgentCredential { serial: record.serial, issued: record.issued };
     Some(Extended { credential, ends: record.expires.time()? })
 }
 

@@ -65,11 +65,11 @@ impl Enlisted {
             roster.flag(self.ticket);
         }
         match self.registry.0.copied_key {
-            CopiedKey::RefuseNewcomer => {
+            CopiedKey::RefuseNew => {
                 self.registry.changed(&self.cluster);
                 Probed::Refused
             }
-            CopiedKey::PreferNewcomer => {
+            CopiedKey::PreferNew => {
                 self.take_over(before, CloseCode::Replaced);
                 Probed::Preferred
             }

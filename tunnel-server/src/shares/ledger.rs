@@ -7,7 +7,7 @@ use daemon::{Bucket, Rate, Seats};
 use proto::ClusterId;
 
 use super::{EXCHANGES_PER_CALLER_MAX, Holder, Kind, Limit, seats};
-use crate::config::{LIMIT_MAX, Limits};
+use crate::config::{LIMIT_MAX, LimitsConfig};
 
 /// Callers of whom it is remembered how fast they ask; beyond, those who have nothing running are forgotten, and may ask as if
 /// they had not.
@@ -65,7 +65,7 @@ impl Ledger {
         holder: &Holder,
         cluster: &ClusterId,
         kind: Kind,
-        limits: &Limits,
+        limits: &LimitsConfig,
         now: Instant,
     ) -> Result<(), Limit> {
         self.caller(holder, now).may_begin(cluster, kind, limits)?;
@@ -144,7 +144,7 @@ impl OfCaller {
         Self { bucket, exchanges: 0, requests: 0, upgrades: 0, watches: HashMap::new() }
     }
 
-    fn may_begin(&self, cluster: &ClusterId, kind: Kind, limits: &Limits) -> Result<(), Limit> {
+    fn may_begin(&self, cluster: &ClusterId, kind: Kind, limits: &LimitsConfig) -> Result<(), Limit> {
         let limits = &limits.caller;
         within(self.exchanges, EXCHANGES_PER_CALLER_MAX, Limit::CallerExchanges)?;
         match kind {
@@ -193,7 +193,7 @@ impl OfCluster {
     }
 
     /// Requests wait for a seat: for those there is no limit here.
-    fn may_begin(&self, kind: Kind, limits: &Limits) -> Result<(), Limit> {
+    fn may_begin(&self, kind: Kind, limits: &LimitsConfig) -> Result<(), Limit> {
         let limits = &limits.cluster;
         match kind {
             Kind::Request | Kind::WayIn => Ok(()),

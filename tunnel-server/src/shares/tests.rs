@@ -9,11 +9,13 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::config::{AgentLimits, CallerLimits, ClusterLimits, DoorLimits, GatewayLimits, SourceLimits};
+use crate::config::{
+    AgentLimits, CallerLimits, ClusterLimits, GatewayLimits, ListenerTotals, SourceLimitsConfig,
+};
 
 /// Small ones, each another number.
-const LIMITS: Limits = Limits {
-    source: SourceLimits { connections: 1, new: Rate { per_second: 1, burst: 1 }, failed_logins: 1 },
+const LIMITS: LimitsConfig = LimitsConfig {
+    source: SourceLimitsConfig { connections: 1, new: Rate { per_second: 1, burst: 1 }, failed_logins: 1 },
     caller: CallerLimits {
         requests: 3,
         rate: Rate { per_second: 10, burst: 20 },
@@ -27,7 +29,7 @@ const LIMITS: Limits = Limits {
         queue: 2,
         queue_wait: Duration::from_secs(1),
     },
-    doors: DoorLimits {
+    listeners: ListenerTotals {
         gateway: GatewayLimits { connections: 1, handshakes: 1 },
         agents: AgentLimits {
             handshakes: 1,
@@ -38,8 +40,8 @@ const LIMITS: Limits = Limits {
     },
 };
 
-const ROOMY: Limits = Limits {
-    doors: LIMITS.doors,
+const ROOMY: LimitsConfig = LimitsConfig {
+    listeners: LIMITS.listeners,
     source: LIMITS.source,
     caller: CallerLimits { requests: 10_000, watches_per_cluster: 10_000, upgrades: 10_000, ..LIMITS.caller },
     cluster: ClusterLimits { requests: 10_000, watches: 10_000, upgrades: 10_000, ..LIMITS.cluster },
@@ -48,7 +50,7 @@ const ROOMY: Limits = Limits {
 #[test]
 fn a_caller_has_its_share_and_not_one_more_and_others_have_theirs() {
     let (shares, edge) = (Shares::new(ROOMY), cluster("edge"));
-    let (ann, ben) = (Caller::pretended("ann", &[]), Caller::pretended("ben", &["x"]));
+    let (ann, ben) = (Caller::for_test("ann", &[]), Caller::for_test("ben", &["x"]));
     let take = |caller: &Caller| shares.take(caller, &edge, Kind::Request);
 
     let mut of_ann: Vec<Share> = (0..EXCHANGES_PER_CALLER_MAX).filter_map(|_| take(&ann).ok()).collect();
@@ -58,7 +60,7 @@ fn a_caller_has_its_share_and_not_one_more_and_others_have_theirs() {
     assert!(take(&ann).is_err(), "and it is not counted");
     assert!(take(&ben).is_ok());
     assert!(
-        take(&ann.clone().pretending_a_certificate()).is_ok(),
+        take(&ann.clone().with_certificate_method()).is_ok(),
         "the same name, proved in another way, is another's"
     );
     of_ann.pop();
@@ -74,7 +76,7 @@ fn a_caller_has_as_many_of_each_kind_as_it_may_and_not_one_more_and_watches_for_
         (Kind::Upgrade, 4, Limit::CallerUpgrades(4)),
     ] {
         let (shares, [a, b]) = (Shares::new(LIMITS), ["a", "b"].map(cluster));
-        let (ann, ben) = (Caller::pretended("ann", &[]), Caller::pretended("ben", &[]));
+        let (ann, ben) = (Caller::for_test("ann", &[]), Caller::for_test("ben", &[]));
         let held: Vec<_> = (0..max).filter_map(|_| shares.take(&ann, &a, kind).ok()).collect();
         assert_eq!(held.len(), max, "{kind:?}");
 
@@ -95,7 +97,7 @@ fn a_cluster_has_as_much_that_runs_long_as_it_may_and_not_one_more() {
         [(Kind::Watch, 6, Limit::ClusterWatches(6)), (Kind::Upgrade, 7, Limit::ClusterUpgrades(7))]
     {
         let (shares, [a, b]) = (Shares::new(LIMITS), ["a", "b"].map(cluster));
-        let callers: Vec<Caller> = (0..8).map(|n| Caller::pretended(&format!("u{n}"), &[])).collect();
+        let callers: Vec<Caller> = (0..8).map(|n| Caller::for_test(&format!("u{n}"), &[])).collect();
         let held: Vec<_> =
             callers.iter().take(max).filter_map(|caller| shares.take(caller, &a, kind).ok()).collect();
         assert_eq!(held.len(), max);
@@ -110,7 +112,7 @@ fn a_cluster_has_as_much_that_runs_long_as_it_may_and_not_one_more() {
 #[tokio::test(start_paused = true)]
 async fn beyond_a_clusters_seats_as_many_wait_as_may_and_each_for_its_time() {
     let (shares, edge) = (Shares::new(LIMITS), cluster("edge"));
-    let callers: Vec<Caller> = (0..8).map(|n| Caller::pretended(&format!("u{n}"), &[])).collect();
+    let callers: Vec<Caller> = (0..8).map(|n| Caller::for_test(&format!("u{n}"), &[])).collect();
     let seated = |n: usize| shares.take(&callers[n], &edge, Kind::Request).unwrap().seated();
     let mut held = Vec::new();
     for n in 0..LIMITS.cluster.requests {
@@ -130,7 +132,7 @@ async fn beyond_a_clusters_seats_as_many_wait_as_may_and_each_for_its_time() {
 #[tokio::test(start_paused = true)]
 async fn what_runs_long_gives_its_seat_up_once_it_has_begun_and_a_request_does_not() {
     let (shares, edge) = (Shares::new(LIMITS), cluster("edge"));
-    let ann = Caller::pretended("ann", &[]);
+    let ann = Caller::for_test("ann", &[]);
     let used = || shares.uses().iter().find(|used| used.limit == "cluster_requests").unwrap().most;
     let mut held = Vec::new();
     for (kind, seats) in [(Kind::Watch, 0), (Kind::Upgrade, 0), (Kind::Request, 1)] {
@@ -147,7 +149,7 @@ async fn what_runs_long_gives_its_seat_up_once_it_has_begun_and_a_request_does_n
 #[test]
 fn a_caller_asks_as_fast_as_it_may_and_not_faster_and_others_are_not_slowed() {
     let shares = Shares::new(LIMITS);
-    let (ann, ben) = (Caller::pretended("ann", &[]), Caller::pretended("ben", &[]));
+    let (ann, ben) = (Caller::for_test("ann", &[]), Caller::for_test("ben", &[]));
 
     let (rate, began) = (LIMITS.caller.rate, Instant::now());
     let mut ledger = Ledger::default();
@@ -217,7 +219,7 @@ proptest! {
         let shares = Shares::new(LIMITS);
         let mut held = Vec::new();
         for (who, whose, kind) in came {
-            let caller = Caller::pretended(["ann", "ben", "cid"][who], &[]);
+            let caller = Caller::for_test(["ann", "ben", "cid"][who], &[]);
             let kind = [Kind::Request, Kind::Watch, Kind::Upgrade][kind];
             held.extend(shares.take(&caller, &cluster(["a", "b", "c"][whose]), kind));
         }

@@ -10,8 +10,8 @@ use daemon::{Failure, chain};
 use proto::ClusterId;
 use tracing::info;
 
-use crate::config::{self, Site, VipRange};
-use crate::directory::{AddressRange, Directory, HandedOut, NotHandedOut, StoreError};
+use crate::config::{self, ClusterTarget, VipRange};
+use crate::directory::{AddressError, AddressRange, AssignedAddress, Directory, StoreError};
 
 /// The address of a cluster that is in a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,19 +27,23 @@ enum NotLooked {
     #[error("the store cannot be looked at")]
     Store(#[from] StoreError),
     #[error(transparent)]
-    HandOut(#[from] NotHandedOut),
+    HandOut(#[from] AddressError),
 }
 
 /// Has the directory give every cluster of a range its address, and writes each down as if it stood in `config`.
 ///
 /// # Errors
-/// [`Failure`] with [`NotHandedOut`].
-pub(super) async fn give(config: &mut config::Vip, directory: &Directory) -> Result<Vec<Given>, Failure> {
+/// [`Failure`] with [`AddressError`].
+pub(super) async fn give(
+    config: &mut config::VipConfig,
+    directory: &Directory,
+) -> Result<Vec<Given>, Failure> {
     let ranges = ranges(config);
     if ranges.is_empty() {
         return Ok(Vec::new());
     }
-    let handed_out = directory.hand_out(ranges, SystemTime::now()).await.map_err(Failure::could_not_go_on)?;
+    let handed_out =
+        directory.assign_addresses(ranges, SystemTime::now()).await.map_err(Failure::could_not_go_on)?;
     let given = settle(config, &handed_out);
     for Given { cluster, address, .. } in given.iter().filter(|given| given.is_new) {
         info!(%cluster, %address, "the cluster was given an address, which it keeps");
@@ -51,13 +55,13 @@ pub(super) async fn give(config: &mut config::Vip, directory: &Directory) -> Res
 ///
 /// # Errors
 /// [`Failure`]: it would not start, because a range has no address left.
-pub fn dry_run(mut config: config::Vip, state_dir: &Path) -> Result<String, Failure> {
+pub fn dry_run(mut config: config::VipConfig, state_dir: &Path) -> Result<String, Failure> {
     let ranges = ranges(&config);
     if ranges.is_empty() {
         return Ok(config.to_string());
     }
     let looked = Directory::copy(state_dir).map_err(NotLooked::from);
-    let looked = looked.and_then(|copy| Ok(copy.hand_out_blocking(&ranges, SystemTime::now())?));
+    let looked = looked.and_then(|copy| Ok(copy.assign_addresses_blocking(&ranges, SystemTime::now())?));
     let given = match looked {
         Ok(handed_out) => settle(&mut config, &handed_out),
         // Whoever has it open may be writing.
@@ -75,8 +79,8 @@ pub fn dry_run(mut config: config::Vip, state_dir: &Path) -> Result<String, Fail
     Ok(said)
 }
 
-fn ranges(config: &config::Vip) -> Vec<AddressRange> {
-    let ranges = config.ways.iter().filter_map(|way| way.range.as_ref());
+fn ranges(config: &config::VipConfig) -> Vec<AddressRange> {
+    let ranges = config.entry_points.iter().filter_map(|way| way.range.as_ref());
     let range = |range: &VipRange| AddressRange {
         network: range.network,
         clusters: range.clusters.keys().cloned().collect(),
@@ -84,14 +88,16 @@ fn ranges(config: &config::Vip) -> Vec<AddressRange> {
     ranges.map(range).collect()
 }
 
-fn settle(config: &mut config::Vip, handed_out: &BTreeMap<ClusterId, HandedOut>) -> Vec<Given> {
+fn settle(config: &mut config::VipConfig, handed_out: &BTreeMap<ClusterId, AssignedAddress>) -> Vec<Given> {
     let mut all = Vec::new();
-    for way in &mut config.ways {
+    for way in &mut config.entry_points {
         let Some(VipRange { port, clusters, .. }) = way.range.take() else { continue };
         for (cluster, target) in clusters {
-            let Some(HandedOut { address, is_new }) = handed_out.get(&cluster).copied() else { continue };
+            let Some(AssignedAddress { address, is_new }) = handed_out.get(&cluster).copied() else {
+                continue;
+            };
             let address = SocketAddr::new(address, port);
-            way.addresses.insert(address, Site { cluster: cluster.clone(), target });
+            way.addresses.insert(address, ClusterTarget { cluster: cluster.clone(), target });
             all.push(Given { cluster, address, is_new });
         }
     }

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::given::Given;
 use crate::directory::Directory;
-use crate::identity::{ANSWER_BYTES_MAX, HostApi, JSON, NoAnswer};
+use crate::identity::{ANSWER_BYTES_MAX, HostApi, HostApiError, JSON};
 use crate::metrics;
 use objects::{Act, Kind, MANAGER, Marks, is_as, is_ours, plan, selector};
 
@@ -79,7 +79,7 @@ enum Done {
 #[derive(Debug, thiserror::Error)]
 enum NotPublished {
     #[error("the host cluster's API server cannot be asked")]
-    NoAnswer(#[from] NoAnswer),
+    HostApiError(#[from] HostApiError),
     #[error("{0} was changed by somebody else meanwhile, or has to be made anew")]
     Unsettled(String),
     #[error("the host cluster's API server refuses to {act} {what}: {status}, {reason}")]
@@ -169,7 +169,7 @@ impl Publisher {
                 Ok(Done::Foreign) => {
                     looked.foreign.insert((kind, name.clone()));
                 }
-                Err(away @ NotPublished::NoAnswer(_)) => return Err(away),
+                Err(away @ NotPublished::HostApiError(_)) => return Err(away),
                 Err(lacking @ (NotPublished::Refused { .. } | NotPublished::Unsettled(_))) => {
                     looked.lacking.get_or_insert(lacking);
                 }
@@ -255,7 +255,7 @@ impl Publisher {
         match answer["items"].take() {
             Value::Array(items) => Ok(items),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-                Err(NoAnswer::Shape.into())
+                Err(HostApiError::Shape.into())
             }
         }
     }
@@ -266,7 +266,7 @@ impl Publisher {
         path: &str,
         form: &'static str,
         object: &Value,
-    ) -> Result<(StatusCode, Value), NoAnswer> {
+    ) -> Result<(StatusCode, Value), HostApiError> {
         self.at.api.exchange(method, path, Some((form, object)), ANSWER_BYTES_MAX).await
     }
 

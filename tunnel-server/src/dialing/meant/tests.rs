@@ -185,7 +185,7 @@ fn of_more_clusters_than_are_asked_about_none_is_chosen_and_as_many_are_named_as
         let said = asked(&vec![one.clone(); count]).unwrap_err();
         assert!(said.to_string().contains(named), "{count}: {said}");
         let NotConnected::Ambiguous(_, among) = said else { panic!("{said}") };
-        assert_eq!(among.len(), count.min(ASKED_MAX));
+        assert_eq!(among.len(), count.min(CONCURRENT_REVIEWS_MAX));
     }
     // Of those that were asked about one is left; of the others nothing is known.
     let target = TARGET.parse().unwrap();
@@ -226,7 +226,7 @@ fn judged(clusters: &[(usize, Plain)]) -> Result<Permit<Dial>, NotConnected> {
 
 fn permits(clusters: &[(usize, Plain)]) -> Result<Permitted, NotDelegated> {
     let rules: String = clusters.iter().map(|(number, plain)| plain.rules(*number)).collect();
-    let (edition, alice) = (policy(&rules).edition(), Caller::pretended("alice", &[]));
+    let (edition, alice) = (policy(&rules).edition(), Caller::for_test("alice", &[]));
     let possible = clusters.iter().map(|(number, plain)| plain.possible(*number));
     let (nobody, target) = (Delegation::default(), target());
     let permitted = permitted(&edition, &nobody, &alice, &target, possible);

@@ -16,7 +16,7 @@ fn range(network: &str, clusters: &[&str]) -> AddressRange {
 }
 
 async fn given(directory: &Directory, ranges: Vec<AddressRange>, now: u64) -> BTreeMap<String, String> {
-    let given = directory.hand_out(ranges, at(now)).await.unwrap();
+    let given = directory.assign_addresses(ranges, at(now)).await.unwrap();
     given.into_iter().map(|(cluster, given)| (cluster.to_string(), given.address.to_string())).collect()
 }
 
@@ -33,7 +33,8 @@ async fn each_cluster_has_an_address_of_its_own_and_the_same_after_a_restart_who
     drop(directory);
 
     let directory = open(&state).unwrap();
-    let again = directory.hand_out(vec![range(RANGE, &["edge-a", "edge-b", "edge-c"])], at(6)).await.unwrap();
+    let again =
+        directory.assign_addresses(vec![range(RANGE, &["edge-a", "edge-b", "edge-c"])], at(6)).await.unwrap();
     let new: Vec<_> =
         again.iter().filter(|(_, given)| given.is_new).map(|(cluster, _)| cluster.as_str()).collect();
     assert_eq!(new, ["edge-a"]);
@@ -47,7 +48,7 @@ async fn each_cluster_has_an_address_of_its_own_and_the_same_after_a_restart_who
 #[tokio::test]
 async fn what_a_cluster_had_is_nobody_elses_until_it_is_deleted_and_its_name_reserved_no_more() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
-    directory.create_cluster(id("edge-a"), Amendment::default(), at(5)).await.unwrap();
+    directory.create_cluster(id("edge-a"), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     given(&directory, vec![range(RANGE, &["edge-a"])], 5).await;
     let next = |cluster: &'static str, now| given(&directory, vec![range(RANGE, &[cluster])], now);
 
@@ -65,7 +66,7 @@ async fn what_a_cluster_had_is_nobody_elses_until_it_is_deleted_and_its_name_res
 async fn another_range_means_other_addresses_and_the_old_ones_come_back_with_the_old_range() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     for name in ["edge-a", "edge-b"] {
-        directory.create_cluster(id(name), Amendment::default(), at(5)).await.unwrap();
+        directory.create_cluster(id(name), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     }
     let both = ["edge-a", "edge-b"];
     let old = given(&directory, vec![range(RANGE, &both)], 5).await;
@@ -95,18 +96,20 @@ async fn what_means_everybody_in_a_smaller_range_is_nobodys_address_there() {
 async fn a_range_without_an_address_left_gives_nobody_one_and_says_what_holds_them() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
-    directory.create_cluster(id("edge-a"), Amendment::default(), at(5)).await.unwrap();
+    directory.create_cluster(id("edge-a"), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     given(&directory, vec![range("10.0.0.0/30", &["edge-a"])], 5).await;
 
-    let full =
-        directory.hand_out(vec![range("10.0.0.0/30", &["edge-b", "edge-c"])], at(6)).await.unwrap_err();
+    let full = directory
+        .assign_addresses(vec![range("10.0.0.0/30", &["edge-b", "edge-c"])], at(6))
+        .await
+        .unwrap_err();
 
     let text = full.to_string();
     for word in ["10.0.0.0/30", "edge-c", "1 of its 2", "tombolo cluster delete"] {
         assert!(text.contains(word), "{text}");
     }
     // Nothing of it was kept, not even what there was room for.
-    let given = directory.hand_out(vec![range("10.0.0.0/30", &["edge-c"])], at(6)).await.unwrap();
+    let given = directory.assign_addresses(vec![range("10.0.0.0/30", &["edge-c"])], at(6)).await.unwrap();
     assert!(given[&id("edge-c")].is_new && given[&id("edge-c")].address.to_string() == "10.0.0.2");
 }
 
@@ -116,9 +119,9 @@ fn as_many_addresses_are_kept_as_may_be_and_not_one_more() {
     let clusters = |count: usize| (0..count).map(|number| id(&format!("edge-{number}"))).collect();
     let range = |count| AddressRange { network: "10.0.0.0/16".parse().unwrap(), clusters: clusters(count) };
 
-    let beyond = directory.hand_out_blocking(&[range(ADDRESSES_KEPT_MAX + 1)], at(5));
-    assert!(matches!(beyond, Err(NotHandedOut::TooMany)), "{beyond:?}");
-    let most = directory.hand_out_blocking(&[range(ADDRESSES_KEPT_MAX)], at(5)).unwrap();
+    let beyond = directory.assign_addresses_blocking(&[range(ADDRESSES_KEPT_MAX + 1)], at(5));
+    assert!(matches!(beyond, Err(AddressError::TooMany)), "{beyond:?}");
+    let most = directory.assign_addresses_blocking(&[range(ADDRESSES_KEPT_MAX)], at(5)).unwrap();
     assert_eq!(most.len(), ADDRESSES_KEPT_MAX);
 }
 
@@ -130,15 +133,16 @@ async fn a_copy_says_what_would_be_given_while_another_has_the_store_and_writes_
     let before = std::fs::read(file(&state)).unwrap();
 
     let copy = Directory::copy(state_dir(state.path()).path()).unwrap();
-    let would = copy.hand_out_blocking(&[range(RANGE, &["edge-a", "edge-b"])], at(6)).unwrap();
+    let would = copy.assign_addresses_blocking(&[range(RANGE, &["edge-a", "edge-b"])], at(6)).unwrap();
 
     let told = |name: &str| (would[&id(name)].address.to_string(), would[&id(name)].is_new);
     assert_eq!(told("edge-a"), ("100.100.0.1".to_owned(), false));
     assert_eq!(told("edge-b"), ("100.100.0.2".to_owned(), true));
     assert_eq!(std::fs::read(file(&state)).unwrap(), before);
     let nowhere = tempfile::tempdir().unwrap();
-    let of_none =
-        Directory::copy(nowhere.path()).unwrap().hand_out_blocking(&[range(RANGE, &["edge-a"])], at(6));
+    let of_none = Directory::copy(nowhere.path())
+        .unwrap()
+        .assign_addresses_blocking(&[range(RANGE, &["edge-a"])], at(6));
     assert!(of_none.unwrap()[&id("edge-a")].is_new && nowhere.path().read_dir().unwrap().next().is_none());
 }
 
@@ -200,7 +204,11 @@ async fn live(deeds: Vec<Deed>) -> Result<(), TestCaseError> {
         let open_one = directory.as_ref().unwrap();
         match deed {
             Deed::Create(name) => {
-                if open_one.create_cluster(id(name), Amendment::default(), at(days * DAY)).await.is_ok() {
+                if open_one
+                    .create_cluster(id(name), ClusterSpecUpdate::default(), at(days * DAY))
+                    .await
+                    .is_ok()
+                {
                     made.insert(id(name));
                     reserved.remove(&id(name));
                 }
@@ -221,13 +229,15 @@ async fn live(deeds: Vec<Deed>) -> Result<(), TestCaseError> {
                 let networks = NETWORKS[which];
                 let ranges: Vec<_> =
                     lists.iter().zip(networks).map(|(names, network)| range(network, names)).collect();
-                let Ok(given) = open_one.hand_out(ranges.clone(), at(days * DAY)).await else { continue };
-                let again = open_one.hand_out(ranges.clone(), at(days * DAY)).await.unwrap();
+                let Ok(given) = open_one.assign_addresses(ranges.clone(), at(days * DAY)).await else {
+                    continue;
+                };
+                let again = open_one.assign_addresses(ranges.clone(), at(days * DAY)).await.unwrap();
                 let is_known = |cluster: &ClusterId| {
                     made.contains(cluster) || reserved.get(cluster).is_some_and(|until| days < *until)
                 };
-                for (cluster, HandedOut { address, .. }) in &given {
-                    prop_assert_eq!(again[cluster], HandedOut { address: *address, is_new: false });
+                for (cluster, AssignedAddress { address, .. }) in &given {
+                    prop_assert_eq!(again[cluster], AssignedAddress { address: *address, is_new: false });
                     let own = ranges.iter().find(|range| range.clusters.contains(cluster)).unwrap();
                     prop_assert!(own.network.has_host(*address), "{} {}", own.network, address);
                     if let Some(before) = had.get(address) {

@@ -42,7 +42,7 @@ async fn what_was_acknowledged_outlives_kills_in_the_middle_of_writes() {
         let found: u64 = entry.record.labels["count"].parse().unwrap();
         assert!(found >= acknowledged, "{found} is there, {acknowledged} was acknowledged");
         // In order: each revocation was acknowledged before the label that counts it was written.
-        let serial = |count: u64| Credential { serial: format!("{count:x}"), issued: UnixSeconds(0) };
+        let serial = |count: u64| AgentCredential { serial: format!("{count:x}"), issued: UnixSeconds(0) };
         let agent = proto::spiffe::AgentId::parse("spiffe://tombolo/cluster/c/agent/x", "tombolo").unwrap();
         assert!((1..=found).all(|count| directory.admits(&agent, &serial(count)).is_err()));
     }
@@ -55,13 +55,15 @@ async fn write_for_ever(state: &Path) {
     let directory = Directory::open(&state_dir(state)).unwrap();
     let edge = id("edge-a");
     let now = at(5);
-    let made = directory.create_cluster(edge.clone(), Amendment::default(), now).await;
+    let made = directory.create_cluster(edge.clone(), ClusterSpecUpdate::default(), now).await;
     assert!(matches!(made, Ok(()) | Err(ClusterError::Exists(_))), "{made:?}");
     let count =
         directory.entries(|_, _| true)[0].record.labels.get("count").map(|count| count.parse().unwrap());
     for count in count.unwrap_or(0u64) + 1.. {
-        let said =
-            Amendment { set_labels: vec![("count".to_owned(), count.to_string())], ..Amendment::default() };
+        let said = ClusterSpecUpdate {
+            set_labels: vec![("count".to_owned(), count.to_string())],
+            ..ClusterSpecUpdate::default()
+        };
         directory.revoke(Revoked::Serial(format!("{count:x}")), now).await.unwrap();
         directory.update_cluster(edge.clone(), said).await.unwrap();
         println!("wrote {count}");

@@ -79,7 +79,7 @@ async fn a_dial_token_is_made_for_clusters_that_are_there_and_for_no_longer_than
 async fn a_dial_token_for_a_network_says_so_after_a_restart_and_one_of_before_has_none() {
     let (state, directory) = site().await;
     let networks = BTreeSet::from([network("lab"), network("plant-7")]);
-    let places = DialPlaces { networks: networks.clone(), ..DialPlaces::default() };
+    let places = DialScope { networks: networks.clone(), ..DialScope::default() };
     let made = directory.create_dial_token("ci".to_owned(), places, DAY_LONG, at(5)).await.unwrap();
     let before = create(&directory, "alice", &["edge-a"], DAY_LONG).await.unwrap();
     let written = serde_json::to_value(&*before.1.token).unwrap();
@@ -95,7 +95,7 @@ async fn a_dial_token_for_a_network_says_so_after_a_restart_and_one_of_before_ha
     let many: BTreeSet<_> = (0..DIAL_TOKEN_CLUSTERS_MAX).map(|n| network(&format!("n-{n}"))).collect();
     let one = BTreeSet::from([id("edge-a")]);
     for (clusters, fits) in [(BTreeSet::new(), true), (one, false)] {
-        let places = DialPlaces { clusters, networks: many.clone() };
+        let places = DialScope { clusters, networks: many.clone() };
         let made = directory.create_dial_token("ci".to_owned(), places, DAY_LONG, at(6));
         assert_eq!(made.await.is_ok(), fits);
     }
@@ -105,7 +105,7 @@ async fn a_dial_token_for_a_network_says_so_after_a_restart_and_one_of_before_ha
 async fn what_expired_long_ago_is_cleared_away_by_the_next_one() {
     let (_state, directory) = site().await;
     let (_, old) = create(&directory, "alice", &["edge-a"], DAY_LONG).await.unwrap();
-    let clusters = || DialPlaces { clusters: BTreeSet::from([id("edge-a")]), ..DialPlaces::default() };
+    let clusters = || DialScope { clusters: BTreeSet::from([id("edge-a")]), ..DialScope::default() };
 
     for (now, stays) in [(5 + 2 * DAY, true), (6 + 2 * DAY, false)] {
         directory.create_dial_token("bob".to_owned(), clusters(), DAY_LONG, at(now)).await.unwrap();
@@ -147,7 +147,7 @@ async fn site() -> (tempfile::TempDir, Directory) {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     for cluster in ["edge-a", "edge-b"] {
-        directory.create_cluster(id(cluster), Amendment::default(), at(5)).await.unwrap();
+        directory.create_cluster(id(cluster), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     }
     (state, directory)
 }
@@ -163,6 +163,6 @@ async fn create(
     ttl: Duration,
 ) -> Result<(DialBearer, DialTokenEntry), DialTokenError> {
     let clusters = clusters.iter().map(|cluster| id(cluster)).collect();
-    let places = DialPlaces { clusters, ..DialPlaces::default() };
+    let places = DialScope { clusters, ..DialScope::default() };
     directory.create_dial_token(user.to_owned(), places, ttl, at(5)).await
 }

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-use super::super::networks::Networks;
+use super::super::networks::NetworkIndex;
 use super::*;
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn a_network_has_the_clusters_that_are_said_to_be_in_it_and_were_not_delet
     {
         directory.create_cluster(id(cluster), within(networks), at(5)).await.unwrap();
     }
-    directory.create_cluster(id("edge-d"), Amendment::default(), at(5)).await.unwrap();
+    directory.create_cluster(id("edge-d"), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     assert_eq!(clusters_of(&directory, "plant-7"), ["edge-a", "edge-b", "edge-c"]);
 
     directory.update_cluster(id("edge-b"), within(&["lab"])).await.unwrap();
@@ -52,7 +52,7 @@ async fn a_network_has_as_many_clusters_as_are_searched_and_not_one_more() {
     let refused = create("one-more").await.unwrap_err();
 
     assert!(refused.to_string().contains("1000 clusters are in the network \"plant-7\""), "{refused}");
-    directory.create_cluster(id("other"), Amendment::default(), at(5)).await.unwrap();
+    directory.create_cluster(id("other"), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     let update = async |name: &str| directory.update_cluster(id(name), within(&["plant-7"])).await;
     assert!(matches!(update("other").await, Err(ClusterError::NetworkFull(_))));
     update("last").await.expect("it is in it already");
@@ -75,7 +75,7 @@ async fn of_a_network_that_a_store_of_before_has_filled_beyond_the_limit_no_part
 
     assert!(clusters_of(&directory, "plant-7").is_empty());
     // Whoever is in it may be described, and leave.
-    directory.update_cluster(id("edge-0"), Amendment::default()).await.unwrap();
+    directory.update_cluster(id("edge-0"), ClusterSpecUpdate::default()).await.unwrap();
     directory.update_cluster(id("edge-0"), within(&[])).await.unwrap();
     assert_eq!(clusters_of(&directory, "plant-7").len(), NETWORK_CLUSTERS_MAX);
 }
@@ -86,7 +86,7 @@ proptest! {
         changes in vec((0..4_usize, prop::option::of(subsequence(vec!["a", "b", "c"], 0..4))), 0..20),
         asked in select(vec!["a", "b", "c", "d"]),
     ) {
-        let mut networks = Networks::default();
+        let mut networks = NetworkIndex::default();
         let mut said: BTreeMap<ClusterId, Cluster> = BTreeMap::new();
         for (number, names) in changes {
             let cluster = id(&format!("edge-{number}"));
@@ -108,9 +108,9 @@ proptest! {
     }
 }
 
-fn within(networks: &[&str]) -> Amendment {
+fn within(networks: &[&str]) -> ClusterSpecUpdate {
     let networks = networks.iter().map(|name| (*name).to_owned()).collect();
-    Amendment { networks: Some(networks), ..Amendment::default() }
+    ClusterSpecUpdate { networks: Some(networks), ..ClusterSpecUpdate::default() }
 }
 
 fn clusters_of(directory: &Directory, network: &str) -> Vec<String> {

@@ -28,7 +28,7 @@ async fn whoever_was_revoked_is_refused_after_a_restart_too_and_nobody_else() {
             ("edge-c", "one", "abc", 150, false),
             ("edge-c", "one", "abcd", 50, true),
         ] {
-            let credential = Credential { serial: serial.to_owned(), issued: UnixSeconds(issued) };
+            let credential = AgentCredential { serial: serial.to_owned(), issued: UnixSeconds(issued) };
             let admitted = directory.admits(&agent(cluster, instance), &credential);
             assert_eq!(admitted.is_ok(), is_admitted, "{cluster}/{instance} {serial} {issued}");
         }
@@ -59,7 +59,7 @@ async fn a_revoked_caller_is_refused_after_a_restart_too_until_it_is_restored() 
             ("ben", Some("1"), Some(500), true),
             ("ben", Some("1"), Some(9), false),
         ] {
-            let shown = Shown { user, serial, issued: issued.map(at) };
+            let shown = CallerCredential { user, serial, issued: issued.map(at) };
             assert_eq!(directory.admits_caller(shown).is_ok(), is_admitted, "{shown:?}");
         }
     }
@@ -68,7 +68,7 @@ async fn a_revoked_caller_is_refused_after_a_restart_too_until_it_is_restored() 
         assert!(directory.restore_callers(callers.clone()).await.unwrap());
         assert!(!directory.restore_callers(callers).await.unwrap(), "once");
     }
-    let shown = Shown { user: "ann", serial: Some("1f"), issued: None };
+    let shown = CallerCredential { user: "ann", serial: Some("1f"), issued: None };
     assert_eq!(directory.admits_caller(shown), Ok(()));
 }
 
@@ -80,7 +80,7 @@ async fn who_was_refused_stays_so_whatever_is_revoked_later() {
         directory.revoke_callers(name, before.map(UnixSeconds), at(1000)).await.unwrap();
     };
     let is_refused = |issued| {
-        let shown = Shown { user: "ann", serial: None, issued: Some(at(issued)) };
+        let shown = CallerCredential { user: "ann", serial: None, issued: Some(at(issued)) };
         directory.admits_caller(shown).is_err()
     };
     revoke(Some(100)).await;
@@ -100,10 +100,10 @@ async fn who_was_refused_stays_so_whatever_is_revoked_later() {
 async fn a_name_of_the_servers_own_is_no_clusters_whoever_has_a_certificate_for_it() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     for name in NAMES_REFUSED {
-        let credential = Credential { serial: "1".to_owned(), issued: UnixSeconds(5) };
+        let credential = AgentCredential { serial: "1".to_owned(), issued: UnixSeconds(5) };
         let refused = directory.admits(&agent(name, "one"), &credential);
         assert_eq!(refused, Err(NotAdmitted::Refused(id(name))));
-        let made = directory.create_cluster(id(name), Amendment::default(), at(5)).await;
+        let made = directory.create_cluster(id(name), ClusterSpecUpdate::default(), at(5)).await;
         assert!(matches!(made, Err(ClusterError::Refused(_))), "{made:?}");
     }
 }
@@ -117,7 +117,7 @@ async fn no_more_callers_are_revoked_than_the_limit() {
     // As if the store had had them: each would be a transaction of its own.
     for n in 1..CALLER_REVOCATIONS_MAX {
         let revocation = CallerRevocation { at: UnixSeconds(1), issued_before: None };
-        directory.known().callers.apply(named(n), Some(revocation));
+        directory.cache().callers.apply(named(n), Some(revocation));
     }
 
     assert!(matches!(revoke(CALLER_REVOCATIONS_MAX).await, Err(CallersError::Full)));
@@ -142,7 +142,7 @@ async fn revocations_of_every_kind_are_listed_in_order_and_count_alike() {
     // As if the store had had them: each would be a transaction of its own.
     for n in order.len() + 1..CALLER_REVOCATIONS_MAX {
         let revocation = CallerRevocation { at: UnixSeconds(1), issued_before: None };
-        directory.known().callers.apply(named(&format!("user-{n}")), Some(revocation));
+        directory.cache().callers.apply(named(&format!("user-{n}")), Some(revocation));
     }
     directory.revoke_callers(named("the-last"), None, at(1000)).await.unwrap();
     let full = directory.revoke_callers(certificate("3"), None, at(1000)).await;
@@ -152,17 +152,17 @@ async fn revocations_of_every_kind_are_listed_in_order_and_count_alike() {
 #[tokio::test]
 async fn agents_of_a_deleted_cluster_are_refused_even_when_its_name_is_another_ones() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
-    let _ = directory.meet(&id("edge-a"), at(5));
-    let credential = Credential { serial: "1".to_owned(), issued: UnixSeconds(5) };
+    let _ = directory.mark_seen(&id("edge-a"), at(5));
+    let credential = AgentCredential { serial: "1".to_owned(), issued: UnixSeconds(5) };
     assert_eq!(directory.admits(&agent("edge-a", "one"), &credential), Ok(()));
 
     directory.delete_cluster(id("edge-a"), at(10), NAME_RESERVED).await.unwrap();
 
     let refused = directory.admits(&agent("edge-a", "one"), &credential);
     assert_eq!(refused, Err(NotAdmitted::Deleted(id("edge-a"))));
-    directory.create_cluster(id("edge-a"), Amendment::default(), at(100 * DAY)).await.unwrap();
+    directory.create_cluster(id("edge-a"), ClusterSpecUpdate::default(), at(100 * DAY)).await.unwrap();
     assert_eq!(directory.admits(&agent("edge-a", "one"), &credential), Err(NotAdmitted::Revoked));
-    let issued_since = Credential { issued: UnixSeconds(100 * DAY), ..credential };
+    let issued_since = AgentCredential { issued: UnixSeconds(100 * DAY), ..credential };
     assert_eq!(directory.admits(&agent("edge-a", "one"), &issued_since), Ok(()));
 }
 

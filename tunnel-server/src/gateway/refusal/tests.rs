@@ -11,7 +11,7 @@ fn every_cause_is_in_the_list_of_causes() {
     let others = [
         Refusal::Browser(BrowserFault::Origin),
         Refusal::NotAuthenticated(NotAuthenticated::NotAToken),
-        Refusal::NotAuthenticated(NotAuthenticated::Away(crate::identity::Method::StaticToken)),
+        Refusal::NotAuthenticated(NotAuthenticated::Unreachable(crate::identity::Method::StaticToken)),
         Refusal::Ended(Ended::Revoked),
         Refusal::Ended(Ended::Expired),
         Refusal::Ended(Ended::PolicyChanged),

@@ -97,7 +97,7 @@ impl Watch {
         }
         let certified = self.peer.certified.as_ref();
         let known = self.gateway.0.authenticator.authenticate(certified, &headers, SystemTime::now()).await?;
-        let caller = known.alone()?;
+        let caller = known.require_single_credential()?;
         if *caller == self.caller { Ok(caller.clone()) } else { Err(NotAuthenticated::UnknownToken) }
     }
 
@@ -126,7 +126,7 @@ fn may_pass(refusal: &Refusal) -> bool {
     matches!(
         refusal,
         Refusal::NoTunnel(NoTunnel::Away { .. })
-            | Refusal::NotAuthenticated(NotAuthenticated::Away(_))
+            | Refusal::NotAuthenticated(NotAuthenticated::Unreachable(_))
             | Refusal::NotDelegated(NotDelegated::Away)
             | Refusal::NoStream(_)
             | Refusal::Lost(_)

@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use trust::user_token::TokenDigest;
 
-use super::jwt::{Jwt, Object};
+use super::jwt::{JsonObject, Jwt};
 use crate::identity::credential::{Credential, hex};
-use crate::identity::name::{NameFault, Prefixes};
-use crate::identity::token::ID_BYTES;
+use crate::identity::name::{NameError, Prefixes};
+use crate::identity::static_tokens::ID_BYTES;
 
 /// By how much an issuer's clock may differ from ours.
 pub const LEEWAY: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ const JWT_ID_BYTES_MAX: usize = 64;
 
 /// What the tokens of an issuer must say.
 #[derive(Debug, Clone)]
-pub struct Demands {
+pub struct ClaimRequirements {
     /// `iss`, to the byte.
     pub issuer: String,
     /// One of `aud`.
@@ -37,7 +37,7 @@ pub struct Demands {
 
 /// Who bears a token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Bearer {
+pub(super) struct TokenBearer {
     pub(super) user: String,
     pub(super) groups: Vec<String>,
     pub(super) credential: Credential,
@@ -45,7 +45,7 @@ pub(super) struct Bearer {
 
 /// Why a token that its issuer has signed is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ClaimFault {
+pub enum ClaimError {
     /// Missing where it is needed, or not of the type that it must have.
     #[error("the token has no {0} of the right type")]
     Mistyped(String),
@@ -66,29 +66,34 @@ pub enum ClaimFault {
     EmailNotVerified,
     /// A user or a group that cannot be.
     #[error(transparent)]
-    Name(#[from] NameFault),
+    Name(#[from] NameError),
 }
 
-impl Demands {
+impl ClaimRequirements {
     /// The bearer of `token`, whose signature holds and whose claims these are, at `now`.
-    pub(super) fn bearer(&self, claims: &Object, token: &str, now: SystemTime) -> Result<Bearer, ClaimFault> {
-        let Span { issued, expires } = holds(claims, &self.issuer, &self.audience, now)?;
+    pub(super) fn bearer(
+        &self,
+        claims: &JsonObject,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<TokenBearer, ClaimError> {
+        let TokenValidity { issued, expires } = holds(claims, &self.issuer, &self.audience, now)?;
         for (name, value) in &self.required {
             if text(claims, name)? != value {
-                return Err(ClaimFault::Required(name.clone()));
+                return Err(ClaimError::Required(name.clone()));
             }
         }
         let (user, groups) = self.names(claims)?;
         let credential = Credential { id: id(claims, token), issued, expires: Some(expires) };
-        Ok(Bearer { user, groups, credential })
+        Ok(TokenBearer { user, groups, credential })
     }
 
-    fn names(&self, claims: &Object) -> Result<(String, Vec<String>), ClaimFault> {
+    fn names(&self, claims: &JsonObject) -> Result<(String, Vec<String>), ClaimError> {
         let user = text(claims, &self.username_claim)?;
         // As in Kubernetes: absent is the issuer's way to say that every address is verified.
         let is_verified = claims.get("email_verified").is_none_or(|verified| *verified == Value::Bool(true));
         if self.username_claim == "email" && !is_verified {
-            return Err(ClaimFault::EmailNotVerified);
+            return Err(ClaimError::EmailNotVerified);
         }
         let groups = match &self.groups_claim {
             Some(claim) if claims.get(claim).is_some() => texts(claims, claim)?,
@@ -99,7 +104,7 @@ impl Demands {
 }
 
 /// From when and until when a token holds.
-pub(super) struct Span {
+pub(super) struct TokenValidity {
     pub(super) issued: Option<SystemTime>,
     /// With the leeway.
     pub(super) expires: SystemTime,
@@ -107,26 +112,26 @@ pub(super) struct Span {
 
 /// Whether claims are of this issuer, for this audience, and hold at `now`.
 pub(super) fn holds(
-    claims: &Object,
+    claims: &JsonObject,
     issuer: &str,
     audience: &str,
     now: SystemTime,
-) -> Result<Span, ClaimFault> {
+) -> Result<TokenValidity, ClaimError> {
     if text(claims, "iss")? != issuer {
-        return Err(ClaimFault::Required("iss".to_owned()));
+        return Err(ClaimError::Required("iss".to_owned()));
     }
     if !texts(claims, "aud")?.contains(&audience) {
-        return Err(ClaimFault::Audience);
+        return Err(ClaimError::Audience);
     }
     let expires = time(claims, "exp")?.ok_or_else(|| mistyped("exp"))? + LEEWAY;
     if now >= expires {
-        return Err(ClaimFault::Expired);
+        return Err(ClaimError::Expired);
     }
     let (not_before, issued) = (time(claims, "nbf")?, time(claims, "iat")?);
     if [not_before, issued].into_iter().flatten().any(|begin| now + LEEWAY < begin) {
-        return Err(ClaimFault::NotYetValid);
+        return Err(ClaimError::NotYetValid);
     }
-    Ok(Span { issued, expires })
+    Ok(TokenValidity { issued, expires })
 }
 
 /// From when and until when a token says to hold, where somebody else has verified it.
@@ -136,7 +141,7 @@ pub(in crate::identity) fn expiry(jwt: &Jwt<'_>) -> (Option<SystemTime>, Option<
 }
 
 /// The name that the issuer gave the token, or one of ours.
-fn id(claims: &Object, token: &str) -> Arc<str> {
+fn id(claims: &JsonObject, token: &str) -> Arc<str> {
     let is_name = |id: &&str| {
         (1..=JWT_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
     };
@@ -146,12 +151,12 @@ fn id(claims: &Object, token: &str) -> Arc<str> {
     }
 }
 
-pub(super) fn text<'a>(claims: &'a Object, name: &str) -> Result<&'a str, ClaimFault> {
+pub(super) fn text<'a>(claims: &'a JsonObject, name: &str) -> Result<&'a str, ClaimError> {
     claims.get(name).and_then(Value::as_str).ok_or_else(|| mistyped(name))
 }
 
 /// One text, or an array of nothing else.
-fn texts<'a>(claims: &'a Object, name: &str) -> Result<Vec<&'a str>, ClaimFault> {
+fn texts<'a>(claims: &'a JsonObject, name: &str) -> Result<Vec<&'a str>, ClaimError> {
     match claims.get(name) {
         Some(Value::String(one)) => Ok(vec![one]),
         Some(Value::Array(all)) => {
@@ -164,7 +169,7 @@ fn texts<'a>(claims: &'a Object, name: &str) -> Result<Vec<&'a str>, ClaimFault>
 }
 
 /// Whole seconds since 1970 (RFC 7519, section 2, which allows fractions that nobody sends); `None` where there is none.
-fn time(claims: &Object, name: &str) -> Result<Option<SystemTime>, ClaimFault> {
+fn time(claims: &JsonObject, name: &str) -> Result<Option<SystemTime>, ClaimError> {
     /// Later than any clock, so that adding to it is safe.
     const SECONDS_MAX: u64 = 1 << 40;
     let Some(value) = claims.get(name) else { return Ok(None) };
@@ -172,8 +177,8 @@ fn time(claims: &Object, name: &str) -> Result<Option<SystemTime>, ClaimFault> {
     Ok(Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)))
 }
 
-pub(super) fn mistyped(name: &str) -> ClaimFault {
-    ClaimFault::Mistyped(name.to_owned())
+pub(super) fn mistyped(name: &str) -> ClaimError {
+    ClaimError::Mistyped(name.to_owned())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::claims::{Bearer, Demands, LEEWAY, expiry};
+use super::claims::{ClaimRequirements, LEEWAY, TokenBearer, expiry};
 use super::jwt::Jwt;
 use crate::identity::Prefixes;
 
@@ -20,7 +20,7 @@ const NOW: u64 = 1_800_000_000;
 #[test]
 fn tokens() {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
-    let demands = Demands {
+    let demands = ClaimRequirements {
         issuer: "https://issuer.example".to_owned(),
         audience: "tombolo".to_owned(),
         username_claim: "sub".to_owned(),
@@ -36,7 +36,7 @@ fn tokens() {
         let claims = URL_SAFE_NO_PAD.encode(bytes);
         let token = format!("{}.{claims}.AA", URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256"}"#));
         let Some(Ok(jwt)) = Jwt::parse(&token) else { return };
-        let Ok(Bearer { user, groups, credential }) = demands.bearer(&jwt.claims, &token, now) else {
+        let Ok(TokenBearer { user, groups, credential }) = demands.bearer(&jwt.claims, &token, now) else {
             return;
         };
         let said: serde_json::Value = serde_json::from_slice(bytes).unwrap();

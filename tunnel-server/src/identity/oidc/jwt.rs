@@ -27,16 +27,16 @@ pub(in crate::identity) struct Jwt<'a> {
     pub(super) signed: &'a str,
     /// In base64url.
     pub(super) signature: &'a str,
-    pub(super) claims: Object,
+    pub(super) claims: JsonObject,
 }
 
 /// A JSON object in which no name stands twice.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Object(BTreeMap<String, Value>);
+pub(super) struct JsonObject(BTreeMap<String, Value>);
 
 /// Why a token is no JSON Web Token that is taken here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum JwtError {
     /// Not three parts in base64url, the first two of them JSON objects without a name that stands twice.
     #[error("the token is not a well-formed JWT")]
     Shape,
@@ -50,7 +50,7 @@ pub enum Malformed {
 
 impl<'a> Jwt<'a> {
     /// Takes a token apart; `None` where it does not even look like one, and may be somebody else's.
-    pub(in crate::identity) fn parse(token: &'a str) -> Option<Result<Self, Malformed>> {
+    pub(in crate::identity) fn parse(token: &'a str) -> Option<Result<Self, JwtError>> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         // A JSON object begins so in base64url.
@@ -60,26 +60,26 @@ impl<'a> Jwt<'a> {
         Some(Self::read(header, claims, signed, signature))
     }
 
-    fn read(header: &str, claims: &str, signed: &'a str, signature: &'a str) -> Result<Self, Malformed> {
-        let (header, claims) = (Object::decode(header)?, Object::decode(claims)?);
+    fn read(header: &str, claims: &str, signed: &'a str, signature: &'a str) -> Result<Self, JwtError> {
+        let (header, claims) = (JsonObject::decode(header)?, JsonObject::decode(claims)?);
         if REFUSED.iter().any(|name| header.get(name).is_some()) {
-            return Err(Malformed::Header);
+            return Err(JwtError::Header);
         }
         let is_type = |kind: &Value| {
             kind.as_str().is_some_and(|kind| TYPES.contains(&kind.to_ascii_lowercase().as_str()))
         };
         if !header.get("typ").is_none_or(is_type) {
-            return Err(Malformed::Header);
+            return Err(JwtError::Header);
         }
         let key_id = match header.get("kid") {
             None => None,
             Some(Value::String(id)) if id.len() <= KEY_ID_BYTES_MAX => Some(id.clone()),
-            Some(_) => return Err(Malformed::Header),
+            Some(_) => return Err(JwtError::Header),
         };
         let algorithm = header.get("alg").and_then(Value::as_str).and_then(|name| name.parse().ok());
-        let algorithm: Algorithm = algorithm.ok_or(Malformed::Algorithm)?;
+        let algorithm: Algorithm = algorithm.ok_or(JwtError::Algorithm)?;
         if signature.is_empty() {
-            return Err(Malformed::Shape);
+            return Err(JwtError::Shape);
         }
         Ok(Self { algorithm, key_id, signed, signature, claims })
     }
@@ -90,7 +90,7 @@ impl<'a> Jwt<'a> {
     }
 }
 
-impl Object {
+impl JsonObject {
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
@@ -100,30 +100,30 @@ impl Object {
         serde_json::from_slice(json).ok()
     }
 
-    fn decode(part: &str) -> Result<Self, Malformed> {
-        let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| Malformed::Shape)?;
-        Self::parse(&json).ok_or(Malformed::Shape)
+    fn decode(part: &str) -> Result<Self, JwtError> {
+        let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| JwtError::Shape)?;
+        Self::parse(&json).ok_or(JwtError::Shape)
     }
 }
 
-impl<'de> Deserialize<'de> for Object {
+impl<'de> Deserialize<'de> for JsonObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Names;
         impl<'de> Visitor<'de> for Names {
-            type Value = Object;
+            type Value = JsonObject;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonObject, A::Error> {
                 let mut object = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     if object.insert(name, value).is_some() {
                         return Err(A::Error::custom("a name stands twice"));
                     }
                 }
-                Ok(Object(object))
+                Ok(JsonObject(object))
             }
         }
         deserializer.deserialize_map(Names)
@@ -160,7 +160,7 @@ mod tests {
 
         assert_eq!(named(json!(longest)), Ok(Some(longest.clone())));
         for wrong in [json!(format!("{longest}x")), json!(7), json!(null), json!(["k"])] {
-            assert_eq!(named(wrong.clone()), Err(Malformed::Header), "{wrong}");
+            assert_eq!(named(wrong.clone()), Err(JwtError::Header), "{wrong}");
         }
     }
 

@@ -12,10 +12,10 @@ pub const KEYS_MAX: usize = 100;
 
 /// Keys, of which at least one can be used.
 #[derive(Clone)]
-pub(super) struct KeySet(Vec<Key>);
+pub(super) struct KeySet(Vec<VerificationKey>);
 
 #[derive(Clone)]
-struct Key {
+struct VerificationKey {
     id: Option<String>,
     /// What it may verify: one algorithm, if the issuer says which.
     algorithms: Vec<Algorithm>,
@@ -24,7 +24,7 @@ struct Key {
 
 /// Why what an issuer sent are no keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoKeys {
+pub enum KeySetError {
     /// Not `{"keys": […]}`.
     #[error("what the issuer sent is no set of keys")]
     Shape,
@@ -49,22 +49,22 @@ pub(super) enum Signed {
 
 impl KeySet {
     /// Reads the keys; those that are of no use here are left out, as issuers have them for other purposes.
-    pub(super) fn parse(json: &[u8]) -> Result<Self, NoKeys> {
+    pub(super) fn parse(json: &[u8]) -> Result<Self, KeySetError> {
         #[derive(Deserialize)]
-        struct Written {
+        struct RawKeySet {
             keys: Vec<Value>,
         }
-        let Written { keys } = serde_json::from_slice(json).map_err(|_| NoKeys::Shape)?;
+        let RawKeySet { keys } = serde_json::from_slice(json).map_err(|_| KeySetError::Shape)?;
         if keys.len() > KEYS_MAX {
-            return Err(NoKeys::TooMany);
+            return Err(KeySetError::TooMany);
         }
-        let keys: Vec<Key> = keys.into_iter().filter_map(Key::of).collect();
-        if keys.is_empty() { Err(NoKeys::Empty) } else { Ok(Self(keys)) }
+        let keys: Vec<VerificationKey> = keys.into_iter().filter_map(VerificationKey::from_jwk).collect();
+        if keys.is_empty() { Err(KeySetError::Empty) } else { Ok(Self(keys)) }
     }
 
     /// Whether the key that the token names has signed it; where it names none, the only one that fits.
     pub(super) fn signed(&self, jwt: &Jwt<'_>) -> Signed {
-        let fits = |key: &&Key| key.algorithms.contains(&jwt.algorithm);
+        let fits = |key: &&VerificationKey| key.algorithms.contains(&jwt.algorithm);
         let key = match &jwt.key_id {
             Some(id) => self.0.iter().filter(fits).find(|key| key.id.as_ref() == Some(id)),
             None => {
@@ -72,7 +72,7 @@ impl KeySet {
                 fitting.next().filter(|_| fitting.next().is_none())
             }
         };
-        let Some(Key { key, .. }) = key else { return Signed::UnknownKey };
+        let Some(VerificationKey { key, .. }) = key else { return Signed::UnknownKey };
         match jsonwebtoken::crypto::verify(jwt.signature, jwt.signed.as_bytes(), key, jwt.algorithm) {
             Ok(true) => Signed::Yes,
             Ok(false) | Err(_) => Signed::No,
@@ -80,10 +80,10 @@ impl KeySet {
     }
 }
 
-impl Key {
+impl VerificationKey {
     /// Never a symmetric one: whoever may verify by it may sign by it.
     #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is another crate's, which may add to it")]
-    fn of(written: Value) -> Option<Self> {
+    fn from_jwk(written: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(written).ok()?;
         if jwk.common.public_key_use.as_ref().is_some_and(|purpose| *purpose != PublicKeyUse::Signature) {
             return None;

@@ -11,12 +11,12 @@ use jsonwebtoken::Algorithm;
 use proto::cluster::is_dns_label;
 use serde_json::Value;
 
-pub use issuer_keys::{ISSUER_KEYS_MAX, IssuerKeys, NotAdded, NotIssuerKeys};
+pub use issuer_keys::{AddKeysError, ISSUER_KEYS_MAX, IssuerKeys, IssuerKeysError};
 
-use super::claims::{self, Span, mistyped};
-use super::jwt::{Jwt, Object};
+use super::claims::{self, TokenValidity, mistyped};
+use super::jwt::{JsonObject, Jwt};
 use super::keys::Signed;
-use super::{Malformed, NoCrypto, TokenFault, verifies};
+use super::{CryptoError, JwtError, OidcTokenError, verifies};
 use crate::identity::TOKEN_BYTES_MAX;
 
 /// How old a pod's token may be: as long as the shortest that Kubernetes issues holds, so that one that was copied is of use no
@@ -53,10 +53,10 @@ pub struct Pod {
 
 /// Why a pod's token is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PodFault {
+pub enum PodTokenError {
     /// Not a token of the issuer, for this audience, or not now.
     #[error(transparent)]
-    Token(#[from] TokenFault),
+    Token(#[from] OidcTokenError),
     /// It was issued too long ago, or does not say when.
     #[error("the token was issued more than {} minutes ago: let expirationSeconds of its volume be 600", TOKEN_AGE_MAX.as_secs() / 60)]
     Old,
@@ -71,8 +71,8 @@ pub enum PodFault {
 impl Verifier {
     /// # Errors
     ///
-    /// [`NoCrypto`]: the cryptography was tried, and fails.
-    pub fn new() -> Result<Self, NoCrypto> {
+    /// [`CryptoError`]: the cryptography was tried, and fails.
+    pub fn new() -> Result<Self, CryptoError> {
         verifies().map(|()| Self(()))
     }
 
@@ -80,72 +80,73 @@ impl Verifier {
     ///
     /// # Errors
     ///
-    /// [`PodFault`].
+    /// [`PodTokenError`].
     pub fn pod(
         self,
         token: &str,
         (issuer, keys): (&str, &IssuerKeys),
         audience: &str,
         now: SystemTime,
-    ) -> Result<Pod, PodFault> {
-        let malformed = |fault| PodFault::Token(TokenFault::Malformed(fault));
+    ) -> Result<Pod, PodTokenError> {
+        let malformed = |fault| PodTokenError::Token(OidcTokenError::JwtError(fault));
         if token.len() > TOKEN_BYTES_MAX {
-            return Err(malformed(Malformed::Shape));
+            return Err(malformed(JwtError::Shape));
         }
-        let jwt = Jwt::parse(token).unwrap_or(Err(Malformed::Shape)).map_err(malformed)?;
+        let jwt = Jwt::parse(token).unwrap_or(Err(JwtError::Shape)).map_err(malformed)?;
         if !ALGORITHMS.contains(&jwt.algorithm) {
-            return Err(TokenFault::Algorithm.into());
+            return Err(OidcTokenError::Algorithm.into());
         }
         match keys.signed(&jwt) {
             Signed::Yes => {}
-            Signed::No => return Err(TokenFault::Signature.into()),
-            Signed::UnknownKey => return Err(TokenFault::UnknownKey.into()),
+            Signed::No => return Err(OidcTokenError::Signature.into()),
+            Signed::UnknownKey => return Err(OidcTokenError::UnknownKey.into()),
         }
-        let fault = |fault| PodFault::Token(TokenFault::Claims(fault));
-        let Span { issued, .. } = claims::holds(&jwt.claims, issuer, audience, now).map_err(fault)?;
+        let fault = |fault| PodTokenError::Token(OidcTokenError::Claims(fault));
+        let TokenValidity { issued, .. } =
+            claims::holds(&jwt.claims, issuer, audience, now).map_err(fault)?;
         let issued = issued.ok_or_else(|| fault(mistyped("iat")))?;
         // A clock of the issuer's that is behind ours makes a token older, never younger.
         if now > issued + TOKEN_AGE_MAX {
-            return Err(PodFault::Old);
+            return Err(PodTokenError::Old);
         }
         pod(&jwt.claims, claims::text(&jwt.claims, "sub").map_err(fault)?)
     }
 }
 
-impl PodFault {
+impl PodTokenError {
     /// Whether a key of the issuer has signed the token that is not taken: it is no stranger's.
     #[must_use]
     pub fn is_signed(&self) -> bool {
         match self {
-            Self::Token(TokenFault::Claims(_)) | Self::Old | Self::NoPod | Self::NotKubernetes => true,
+            Self::Token(OidcTokenError::Claims(_)) | Self::Old | Self::NoPod | Self::NotKubernetes => true,
             Self::Token(
-                TokenFault::Malformed(_)
-                | TokenFault::Algorithm
-                | TokenFault::UnknownKey
-                | TokenFault::Signature,
+                OidcTokenError::JwtError(_)
+                | OidcTokenError::Algorithm
+                | OidcTokenError::UnknownKey
+                | OidcTokenError::Signature,
             ) => false,
         }
     }
 }
 
-fn pod(claims: &Object, subject: &str) -> Result<Pod, PodFault> {
-    let Some(Value::Object(said)) = claims.get(KUBERNETES) else { return Err(PodFault::NotKubernetes) };
+fn pod(claims: &JsonObject, subject: &str) -> Result<Pod, PodTokenError> {
+    let Some(Value::Object(said)) = claims.get(KUBERNETES) else { return Err(PodTokenError::NotKubernetes) };
     let text = |of: Option<&Value>, name: &str| {
         let text = of.and_then(|of| of.get(name)).and_then(Value::as_str).filter(|text| is_name(text));
-        text.map(str::to_owned).ok_or(PodFault::NotKubernetes)
+        text.map(str::to_owned).ok_or(PodTokenError::NotKubernetes)
     };
     let namespace = said.get("namespace").and_then(Value::as_str).filter(|name| is_name(name));
-    let namespace = namespace.ok_or(PodFault::NotKubernetes)?.to_owned();
+    let namespace = namespace.ok_or(PodTokenError::NotKubernetes)?.to_owned();
     let account = text(said.get("serviceaccount"), "name")?;
     let account_uid = text(said.get("serviceaccount"), "uid")?;
     if subject != format!("system:serviceaccount:{namespace}:{account}") {
-        return Err(PodFault::NotKubernetes);
+        return Err(PodTokenError::NotKubernetes);
     }
-    let bound = said.get("pod").ok_or(PodFault::NoPod)?;
+    let bound = said.get("pod").ok_or(PodTokenError::NoPod)?;
     let (name, uid) = (text(Some(bound), "name")?, text(Some(bound), "uid")?);
     // It becomes the agent's name.
     if !is_dns_label(&uid) {
-        return Err(PodFault::NotKubernetes);
+        return Err(PodTokenError::NotKubernetes);
     }
     Ok(Pod { namespace, account, account_uid, name, uid })
 }

@@ -11,9 +11,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
-use super::jwt::Object;
-use super::keys::{KeySet, NoKeys};
-use crate::identity::fetch::{FETCH_MAX, Fetch, FetchError};
+use super::jwt::JsonObject;
+use super::keys::{KeySet, KeySetError};
+use crate::identity::https::{HTTPS_TIMEOUT, HttpsClient, HttpsError};
 
 /// How old keys may be before they are asked for again: an issuer that takes one back wants it gone.
 pub const REFRESH_EVERY: Duration = Duration::from_secs(300);
@@ -25,20 +25,20 @@ pub const REFRESH_PAUSE: Duration = Duration::from_secs(10);
 pub const ANSWER_BYTES_MAX: usize = 512 * 1024;
 
 /// How long a request waits for a question that is under way: both answers of it.
-const LOOK_MAX: Duration = Duration::from_secs(2 * FETCH_MAX.as_secs());
+const LOOK_MAX: Duration = Duration::from_secs(2 * HTTPS_TIMEOUT.as_secs());
 
 /// The keys of an issuer.
 pub(super) struct Keys {
     /// In the configuration, for the log.
     name: String,
     issuer: String,
-    fetch: Fetch,
-    known: watch::Sender<Known>,
+    fetch: HttpsClient,
+    known: watch::Sender<KeyState>,
     wanted: Notify,
 }
 
 #[derive(Clone, Default)]
-struct Known {
+struct KeyState {
     /// The last that were good.
     keys: Option<Arc<KeySet>>,
     /// When the last question ended, and whether in vain.
@@ -47,20 +47,20 @@ struct Known {
 
 /// What was found among the keys.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Looked<T> {
+pub(super) enum KeyLookup<T> {
     /// This.
     Found(T),
     /// Nothing, and the keys are those that the issuer has.
     Nothing,
     /// Nothing, and the issuer could not be asked.
-    Away,
+    Unreachable,
 }
 
 /// Why there are no new keys.
 #[derive(Debug, thiserror::Error)]
-enum NotRefreshed {
+enum RefreshError {
     #[error(transparent)]
-    Fetch(#[from] FetchError),
+    HttpsClient(#[from] HttpsError),
     #[error("{0} answered {1}")]
     Status(Uri, StatusCode),
     #[error("the issuer {0:?} is no URL")]
@@ -68,7 +68,7 @@ enum NotRefreshed {
     #[error("the issuer's discovery document is not one, or another issuer's")]
     Discovery,
     #[error(transparent)]
-    Keys(#[from] NoKeys),
+    Keys(#[from] KeySetError),
 }
 
 impl Keys {
@@ -76,19 +76,19 @@ impl Keys {
         Self {
             name: name.to_owned(),
             issuer: issuer.to_owned(),
-            fetch: Fetch::new(tls, None),
-            known: watch::Sender::new(Known::default()),
+            fetch: HttpsClient::new(tls, None),
+            known: watch::Sender::new(KeyState::default()),
             wanted: Notify::new(),
         }
     }
 
     /// What `pick` finds among the keys; where it finds nothing, among those that the issuer has now, unless it was asked a
     /// moment ago.
-    pub(super) async fn look<T>(&self, pick: impl Fn(&KeySet) -> Option<T>) -> Looked<T> {
+    pub(super) async fn look<T>(&self, pick: impl Fn(&KeySet) -> Option<T>) -> KeyLookup<T> {
         let mut changes = self.known.subscribe();
         let known = changes.borrow_and_update().clone();
         if let Some(found) = known.keys.as_deref().and_then(&pick) {
-            return Looked::Found(found);
+            return KeyLookup::Found(found);
         }
         if known.asked.is_none_or(|(when, _)| when.elapsed() >= REFRESH_PAUSE) {
             self.wanted.notify_one();
@@ -97,9 +97,9 @@ impl Keys {
         }
         let known = changes.borrow().clone();
         match (known.keys.as_deref().and_then(pick), known.asked) {
-            (Some(found), _) => Looked::Found(found),
-            (None, Some((_, false))) => Looked::Nothing,
-            (None, Some((_, true)) | None) => Looked::Away,
+            (Some(found), _) => KeyLookup::Found(found),
+            (None, Some((_, false))) => KeyLookup::Nothing,
+            (None, Some((_, true)) | None) => KeyLookup::Unreachable,
         }
     }
 
@@ -137,24 +137,24 @@ impl Keys {
         });
     }
 
-    async fn ask(&self) -> Result<KeySet, NotRefreshed> {
+    async fn ask(&self) -> Result<KeySet, RefreshError> {
         let place = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
-        let place = place.parse().map_err(|_| NotRefreshed::Issuer(self.issuer.clone()))?;
-        let document = Object::parse(&self.get(place).await?).ok_or(NotRefreshed::Discovery)?;
+        let place = place.parse().map_err(|_| RefreshError::Issuer(self.issuer.clone()))?;
+        let document = JsonObject::parse(&self.get(place).await?).ok_or(RefreshError::Discovery)?;
         // OpenID Connect Discovery, section 4.3: or somebody could answer for somebody else.
         let text = |name: &str| document.get(name).and_then(Value::as_str);
         let place = text("jwks_uri").filter(|_| text("issuer") == Some(self.issuer.as_str()));
-        let place = place.and_then(|place| place.parse().ok()).ok_or(NotRefreshed::Discovery)?;
+        let place = place.and_then(|place| place.parse().ok()).ok_or(RefreshError::Discovery)?;
         Ok(KeySet::parse(&self.get(place).await?)?)
     }
 
-    async fn get(&self, place: Uri) -> Result<Bytes, NotRefreshed> {
+    async fn get(&self, place: Uri) -> Result<Bytes, RefreshError> {
         let mut request = Request::new(Bytes::new());
         (*request.method_mut(), *request.uri_mut()) = (Method::GET, place.clone());
         let answer = self.fetch.ask(request, ANSWER_BYTES_MAX).await?;
         match answer.status() {
             StatusCode::OK => Ok(answer.into_body()),
-            status => Err(NotRefreshed::Status(place, status)),
+            status => Err(RefreshError::Status(place, status)),
         }
     }
 }

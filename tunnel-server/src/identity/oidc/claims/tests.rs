@@ -12,11 +12,11 @@ const TOKEN: &str = "header.claims.signature";
 #[test]
 fn each_claim_that_is_asked_for_must_be_there_with_its_text() {
     let required = BTreeMap::from([("tenant".to_owned(), "blue".to_owned())]);
-    let demands = Demands { required, ..demands() };
+    let demands = ClaimRequirements { required, ..demands() };
     let asked = |more: Value| bearer(&demands, more).map(|bearer| bearer.user);
 
     assert_eq!(asked(json!({ "tenant": "blue" })), Ok("oidc:ann".to_owned()));
-    assert_eq!(asked(json!({ "tenant": "red" })), Err(ClaimFault::Required("tenant".to_owned())));
+    assert_eq!(asked(json!({ "tenant": "red" })), Err(ClaimError::Required("tenant".to_owned())));
     for other in [json!({}), json!({ "tenant": ["blue"] }), json!({ "tenant": null })] {
         assert_eq!(asked(other.clone()), Err(mistyped("tenant")), "{other}");
     }
@@ -24,15 +24,15 @@ fn each_claim_that_is_asked_for_must_be_there_with_its_text() {
 
 #[test]
 fn an_address_is_a_user_unless_the_issuer_says_that_it_is_not_verified() {
-    let by_email = Demands { username_claim: "email".to_owned(), ..demands() };
+    let by_email = ClaimRequirements { username_claim: "email".to_owned(), ..demands() };
     let said = |verified: Value| json!({ "email": "ann@example.org", "email_verified": verified });
-    let user = |demands: &Demands, more: Value| bearer(demands, more).map(|bearer| bearer.user);
+    let user = |demands: &ClaimRequirements, more: Value| bearer(demands, more).map(|bearer| bearer.user);
 
     for taken in [json!({ "email": "ann@example.org" }), said(json!(true))] {
         assert_eq!(user(&by_email, taken.clone()), Ok("oidc:ann@example.org".to_owned()), "{taken}");
     }
     for refused in [json!(false), json!("true"), json!(null), json!(1)] {
-        assert_eq!(user(&by_email, said(refused.clone())), Err(ClaimFault::EmailNotVerified), "{refused}");
+        assert_eq!(user(&by_email, said(refused.clone())), Err(ClaimError::EmailNotVerified), "{refused}");
     }
     assert_eq!(
         user(&demands(), said(json!(false))),
@@ -43,9 +43,9 @@ fn an_address_is_a_user_unless_the_issuer_says_that_it_is_not_verified() {
 
 #[test]
 fn groups_are_those_of_the_configured_claim_and_may_be_left_out() {
-    let by_role = Demands { groups_claim: Some("roles".to_owned()), ..demands() };
-    let none = Demands { groups_claim: None, ..demands() };
-    let groups = |demands: &Demands, more: Value| bearer(demands, more).map(|bearer| bearer.groups);
+    let by_role = ClaimRequirements { groups_claim: Some("roles".to_owned()), ..demands() };
+    let none = ClaimRequirements { groups_claim: None, ..demands() };
+    let groups = |demands: &ClaimRequirements, more: Value| bearer(demands, more).map(|bearer| bearer.groups);
 
     assert_eq!(groups(&by_role, json!({ "roles": "ops" })), Ok(vec!["team:ops".to_owned()]));
     let both = groups(&by_role, json!({ "roles": ["ops", "dev"] }));
@@ -64,10 +64,10 @@ fn a_token_holds_as_much_longer_and_earlier_as_clocks_may_differ_and_not_a_secon
 
     let last = credential(json!({ "exp": NOW - leeway + 1 })).unwrap();
     assert_eq!((last.issued, last.expires), (None, Some(at(NOW + 1))));
-    assert_eq!(credential(json!({ "exp": NOW - leeway })), Err(ClaimFault::Expired));
+    assert_eq!(credential(json!({ "exp": NOW - leeway })), Err(ClaimError::Expired));
     for name in ["iat", "nbf"] {
         assert!(credential(json!({ name: NOW + leeway })).is_ok(), "{name}");
-        assert_eq!(credential(json!({ name: NOW + leeway + 1 })), Err(ClaimFault::NotYetValid), "{name}");
+        assert_eq!(credential(json!({ name: NOW + leeway + 1 })), Err(ClaimError::NotYetValid), "{name}");
     }
     assert_eq!(credential(json!({ "iat": NOW - 5 })).unwrap().issued, Some(at(NOW - 5)));
 }
@@ -102,17 +102,17 @@ fn a_token_has_the_name_that_its_issuer_gave_it_if_that_may_stand_in_a_log_and_e
 }
 
 /// Whom the claims of a good token and `more` name.
-fn bearer(demands: &Demands, more: Value) -> Result<Bearer, ClaimFault> {
+fn bearer(demands: &ClaimRequirements, more: Value) -> Result<TokenBearer, ClaimError> {
     let mut claims =
         json!({ "iss": demands.issuer, "aud": demands.audience, "exp": NOW + 600, "sub": "ann" });
     for (name, value) in more.as_object().unwrap() {
         claims[name] = value.clone();
     }
-    demands.bearer(&Object::parse(claims.to_string().as_bytes()).unwrap(), TOKEN, at(NOW))
+    demands.bearer(&JsonObject::parse(claims.to_string().as_bytes()).unwrap(), TOKEN, at(NOW))
 }
 
-fn demands() -> Demands {
-    Demands {
+fn demands() -> ClaimRequirements {
+    ClaimRequirements {
         issuer: "https://issuer.example".to_owned(),
         audience: "tombolo".to_owned(),
         username_claim: "sub".to_owned(),

@@ -22,7 +22,7 @@ const ALGORITHMS: [&str; 12] = [
 ];
 
 /// A key as its issuer publishes it, and how it signs by each algorithm that it can.
-struct Signer {
+struct KeySigner {
     jwk: Value,
     by: Vec<(&'static str, Sign)>,
 }
@@ -38,14 +38,14 @@ fn an_issuer_has_as_many_keys_as_it_may_and_not_one_more() {
     });
     let parsed = |count: usize| set(&vec![key.clone(); count]);
     assert_eq!(parsed(KEYS_MAX).ok().map(|keys| keys.0.len()), Some(KEYS_MAX));
-    assert_eq!(parsed(KEYS_MAX + 1).err(), Some(NoKeys::TooMany));
-    assert_eq!(parsed(0).err(), Some(NoKeys::Empty));
+    assert_eq!(parsed(KEYS_MAX + 1).err(), Some(KeySetError::TooMany));
+    assert_eq!(parsed(0).err(), Some(KeySetError::Empty));
 }
 
 #[test]
 fn a_key_verifies_what_it_signed_by_an_algorithm_of_its_kind_and_nothing_by_another() {
     verifies().unwrap();
-    for Signer { jwk, by } in [rsa(), p256(), p384(), ed25519()] {
+    for KeySigner { jwk, by } in [rsa(), p256(), p384(), ed25519()] {
         let keys = set(std::slice::from_ref(&jwk)).unwrap();
         for name in ALGORITHMS {
             let sign = by.iter().find(|(known, _)| *known == name).map(|(_, sign)| sign);
@@ -63,7 +63,7 @@ fn a_key_verifies_what_it_signed_by_an_algorithm_of_its_kind_and_nothing_by_anot
 #[test]
 fn a_key_for_one_algorithm_or_another_purpose_is_kept_to_it() {
     verifies().unwrap();
-    let Signer { mut jwk, by } = rsa();
+    let KeySigner { mut jwk, by } = rsa();
     jwk["alg"] = json!("PS384");
     let keys = set(std::slice::from_ref(&jwk)).unwrap();
     for (name, sign) in &by {
@@ -71,7 +71,7 @@ fn a_key_for_one_algorithm_or_another_purpose_is_kept_to_it() {
         assert_eq!(judged(&keys, name, |signed| sign(signed.as_bytes())), expected, "{name}");
     }
     jwk["use"] = json!("enc");
-    assert_eq!(set(&[jwk]).err(), Some(NoKeys::Empty));
+    assert_eq!(set(&[jwk]).err(), Some(KeySetError::Empty));
 }
 
 #[test]
@@ -84,11 +84,11 @@ fn a_key_on_a_curve_or_of_a_kind_that_is_not_verified_by_is_left_out() {
         json!({ "kty": "oct", "k": half }),
         json!({ "kty": "AKP", "alg": "ML-DSA-44", "pub": half }),
     ] {
-        assert_eq!(set(std::slice::from_ref(&key)).err(), Some(NoKeys::Empty), "{key}");
+        assert_eq!(set(std::slice::from_ref(&key)).err(), Some(KeySetError::Empty), "{key}");
     }
 }
 
-fn set(keys: &[Value]) -> Result<KeySet, NoKeys> {
+fn set(keys: &[Value]) -> Result<KeySet, KeySetError> {
     KeySet::parse(json!({ "keys": keys }).to_string().as_bytes())
 }
 
@@ -101,7 +101,7 @@ fn judged(keys: &KeySet, algorithm: &str, sign: impl Fn(&str) -> Vec<u8>) -> Sig
     keys.signed(&Jwt::parse(&token).unwrap().unwrap())
 }
 
-fn rsa() -> Signer {
+fn rsa() -> KeySigner {
     let key = std::rc::Rc::new(RsaKeyPair::generate(KeySize::Rsa2048).unwrap());
     let der = key.public_key().as_ref().to_vec();
     let (_, public) = RSAPublicKey::from_der(&der).unwrap();
@@ -118,7 +118,7 @@ fn rsa() -> Signer {
         };
         (name, Box::new(sign) as Sign)
     };
-    Signer {
+    KeySigner {
         jwk: json!({ "kty": "RSA", "n": n, "e": e }),
         by: vec![
             by("RS256", &signature::RSA_PKCS1_SHA256),
@@ -131,27 +131,27 @@ fn rsa() -> Signer {
     }
 }
 
-fn p256() -> Signer {
+fn p256() -> KeySigner {
     ecdsa("P-256", "ES256", &ECDSA_P256_SHA256_FIXED_SIGNING)
 }
 
-fn p384() -> Signer {
+fn p384() -> KeySigner {
     ecdsa("P-384", "ES384", &ECDSA_P384_SHA384_FIXED_SIGNING)
 }
 
-fn ecdsa(curve: &str, name: &'static str, algorithm: &'static EcdsaSigningAlgorithm) -> Signer {
+fn ecdsa(curve: &str, name: &'static str, algorithm: &'static EcdsaSigningAlgorithm) -> KeySigner {
     let key = EcdsaKeyPair::generate(algorithm).unwrap();
     let point = &key.public_key().as_ref()[1..];
     let (x, y) = point.split_at(point.len() / 2);
     let [x, y] = [x, y].map(|half| URL_SAFE_NO_PAD.encode(half));
     let jwk = json!({ "kty": "EC", "crv": curve, "x": x, "y": y });
     let sign = move |signed: &[u8]| key.sign(&SystemRandom::new(), signed).unwrap().as_ref().to_vec();
-    Signer { jwk, by: vec![(name, Box::new(sign))] }
+    KeySigner { jwk, by: vec![(name, Box::new(sign))] }
 }
 
-fn ed25519() -> Signer {
+fn ed25519() -> KeySigner {
     let key = Ed25519KeyPair::generate().unwrap();
     let x = URL_SAFE_NO_PAD.encode(key.public_key().as_ref());
     let jwk = json!({ "kty": "OKP", "crv": "Ed25519", "x": x });
-    Signer { jwk, by: vec![("EdDSA", Box::new(move |signed: &[u8]| key.sign(signed).as_ref().to_vec()))] }
+    KeySigner { jwk, by: vec![("EdDSA", Box::new(move |signed: &[u8]| key.sign(signed).as_ref().to_vec()))] }
 }

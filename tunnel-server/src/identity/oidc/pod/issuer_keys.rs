@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::jwt::Jwt;
-use super::super::keys::{KeySet, NoKeys, Signed};
+use super::super::keys::{KeySet, KeySetError, Signed};
 
 /// Most keys of an issuer that are recorded. An API server has one, and two while they are replaced.
 pub const ISSUER_KEYS_MAX: usize = 16;
@@ -52,13 +52,13 @@ struct Material {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written<K> {
+struct PublicKeySet<K> {
     keys: Vec<K>,
 }
 
 /// Why what was sent are no keys that can be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotIssuerKeys {
+pub enum IssuerKeysError {
     /// More than [`ISSUER_KEYS_BYTES_MAX`].
     #[error("the issuer's keys have more than {ISSUER_KEYS_BYTES_MAX} bytes")]
     TooLarge,
@@ -73,12 +73,12 @@ pub enum NotIssuerKeys {
     Twice,
     /// No set, or no key of use.
     #[error(transparent)]
-    NoKeys(#[from] NoKeys),
+    KeySetError(#[from] KeySetError),
 }
 
 /// Why keys are not added to those that are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotAdded {
+pub enum AddKeysError {
     /// Whoever sends them may be anybody.
     #[error("none of them is recorded already")]
     NoneKnown,
@@ -91,40 +91,41 @@ pub enum NotAdded {
 }
 
 impl IssuerKeys {
-    /// Reads a JSON Web Key Set. Keys that verify nothing are left out, and of the others all that is not the public key.
+    /// Reads a JSON Web VerificationKey Set. Keys that verify nothing are left out, and of the others all that is not the public key.
     ///
     /// # Errors
     ///
-    /// [`NotIssuerKeys`].
-    pub fn parse(json: &[u8]) -> Result<Self, NotIssuerKeys> {
+    /// [`IssuerKeysError`].
+    pub fn parse(json: &[u8]) -> Result<Self, IssuerKeysError> {
         if json.len() > ISSUER_KEYS_BYTES_MAX {
-            return Err(NotIssuerKeys::TooLarge);
+            return Err(IssuerKeysError::TooLarge);
         }
-        let Written { keys } = serde_json::from_slice::<Written<Value>>(json).map_err(|_| NoKeys::Shape)?;
+        let PublicKeySet { keys } =
+            serde_json::from_slice::<PublicKeySet<Value>>(json).map_err(|_| KeySetError::Shape)?;
         if keys.len() > ISSUER_KEYS_MAX {
-            return Err(NotIssuerKeys::TooMany);
+            return Err(IssuerKeysError::TooMany);
         }
         let public = |key| serde_json::from_value::<PublicKey>(key).ok().filter(PublicKey::verifies);
         Self::of(keys.into_iter().filter_map(public).collect())
     }
 
-    fn of(written: Vec<PublicKey>) -> Result<Self, NotIssuerKeys> {
+    fn of(written: Vec<PublicKey>) -> Result<Self, IssuerKeysError> {
         let is_name =
             |name: &String| name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_graphic());
         if !written.iter().filter_map(|key| key.kid.as_ref()).all(is_name) {
-            return Err(NotIssuerKeys::Name);
+            return Err(IssuerKeysError::Name);
         }
         let is_twice = |(at, key): (usize, &PublicKey)| {
             written[..at].iter().any(|other| other.kid == key.kid || other.material == key.material)
         };
         if written.iter().enumerate().any(is_twice) {
-            return Err(NotIssuerKeys::Twice);
+            return Err(IssuerKeysError::Twice);
         }
         let set = KeySet::parse(document(&written).as_bytes())?;
         Ok(Self { written, set })
     }
 
-    /// As they are recorded: a JSON Web Key Set.
+    /// As they are recorded: a JSON Web VerificationKey Set.
     #[must_use]
     pub fn to_json(&self) -> String {
         document(&self.written)
@@ -139,22 +140,22 @@ impl IssuerKeys {
     ///
     /// # Errors
     ///
-    /// [`NotAdded`].
-    pub fn with(&self, shown: &Self) -> Result<Option<Self>, NotAdded> {
+    /// [`AddKeysError`].
+    pub fn with(&self, shown: &Self) -> Result<Option<Self>, AddKeysError> {
         let is_known = |key: &PublicKey| self.written.iter().any(|known| known.material == key.material);
         let (known, new): (Vec<_>, Vec<_>) = shown.written.iter().cloned().partition(is_known);
         if new.is_empty() {
             return Ok(None);
         }
         if known.is_empty() {
-            return Err(NotAdded::NoneKnown);
+            return Err(AddKeysError::NoneKnown);
         }
         if self.written.len() + new.len() > ISSUER_KEYS_MAX {
-            return Err(NotAdded::Full);
+            return Err(AddKeysError::Full);
         }
         let all = self.written.iter().cloned().chain(new).collect();
         // Each of them verifies, so that a name is all that can stand twice.
-        Self::of(all).map(Some).map_err(|_| NotAdded::Renamed)
+        Self::of(all).map(Some).map_err(|_| AddKeysError::Renamed)
     }
 
     pub(super) fn signed(&self, jwt: &Jwt<'_>) -> Signed {

@@ -1,0 +1,124 @@
+//! How often who is known may ask for a certificate: each costs a signature, and two lines that nobody may push out of the audit log.
+
+use std::time::{Duration, Instant};
+
+use proto::ClusterId;
+use proto::spiffe::AgentId;
+use tonic::Status;
+
+use crate::listener::tally::Tally;
+
+/// How long what was asked for counts.
+const WINDOW: Duration = Duration::from_secs(600);
+
+/// Most certificates that one agent, which is one pod, may ask for within [`WINDOW`]: a container that ends at once is started
+/// seven times by a kubelet, and an agent asks again after a lost answer.
+const CERTIFICATES_MAX: u32 = 20;
+
+/// Most that all agents of a cluster may, or who pretends to be one of them and is signed for by its issuer: each of as many as
+/// there may be, four times.
+const CERTIFICATES_PER_CLUSTER_MAX: u32 = 1_024;
+
+/// Most agents, and clusters, of which it is remembered.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// What was asked for of late.
+#[derive(Debug)]
+pub(super) struct RateLimits {
+    agents: Tally<AgentId>,
+    clusters: Tally<ClusterId>,
+    /// By who holds a key that its agent has replaced since. It takes nothing from that agent.
+    replaced: Tally<AgentId>,
+}
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        Self {
+            agents: Tally::new(WINDOW, REMEMBERED_MAX),
+            clusters: Tally::new(WINDOW, REMEMBERED_MAX),
+            replaced: Tally::new(WINDOW, REMEMBERED_MAX),
+        }
+    }
+}
+
+impl RateLimits {
+    /// Counts that an agent asks for a certificate, by the key on record or as the pod that it is.
+    pub(super) fn agent(&self, agent: &AgentId, now: Instant) -> Result<(), Status> {
+        take(&self.agents, agent, CERTIFICATES_MAX, "this agent", now)?;
+        self.cluster(agent.cluster(), now)
+    }
+
+    /// Counts that somebody does whom the cluster's issuer, or a token for it, knows.
+    pub(super) fn cluster(&self, cluster: &ClusterId, now: Instant) -> Result<(), Status> {
+        take(&self.clusters, cluster, CERTIFICATES_PER_CLUSTER_MAX, "this cluster", now)
+    }
+
+    /// Counts that somebody does by a key that the agent has replaced since.
+    pub(super) fn replaced(&self, agent: &AgentId, now: Instant) -> Result<(), Status> {
+        take(&self.replaced, agent, CERTIFICATES_MAX, "whoever has this key", now)
+    }
+}
+
+fn take<K: Eq + std::hash::Hash + Clone>(
+    tally: &Tally<K>,
+    who: &K,
+    max: u32,
+    called: &str,
+    now: Instant,
+) -> Result<(), Status> {
+    if tally.of(who, now) >= max {
+        let minutes = WINDOW.as_secs() / 60;
+        return Err(Status::resource_exhausted(format!(
+            "{called} has asked for {max} certificates within {minutes} minutes; try again when they are over"
+        )));
+    }
+    tally.add(who.clone(), now);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(cluster: &str, instance: &str) -> AgentId {
+        AgentId::new(cluster.parse().unwrap(), instance).unwrap()
+    }
+
+    #[test]
+    fn an_agent_asks_for_as_many_certificates_as_it_may_and_takes_none_from_its_neighbours() {
+        let (limits, now) = (RateLimits::default(), Instant::now());
+        let (one, two) = (agent("edge-a", "one"), agent("edge-a", "two"));
+        for _ in 0..CERTIFICATES_MAX {
+            limits.agent(&one, now).unwrap();
+        }
+        let refused = limits.agent(&one, now).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        assert!(refused.message().contains("20 certificates within 10 minutes"), "{refused:?}");
+        limits.agent(&two, now).unwrap();
+        limits.agent(&agent("edge-b", "one"), now).unwrap();
+        limits.agent(&one, now + WINDOW).unwrap();
+    }
+
+    #[test]
+    fn a_clusters_agents_ask_for_as_many_as_they_may_together_and_not_one_more() {
+        let (limits, now) = (RateLimits::default(), Instant::now());
+        for n in 0..CERTIFICATES_PER_CLUSTER_MAX {
+            limits.agent(&agent("edge-a", &n.to_string()), now).unwrap();
+        }
+        let refused = limits.agent(&agent("edge-a", "another"), now).unwrap_err();
+        assert!(refused.message().starts_with("this cluster"), "{refused:?}");
+        limits.cluster(&"edge-a".parse().unwrap(), now).unwrap_err();
+        limits.agent(&agent("edge-b", "another"), now).unwrap();
+    }
+
+    #[test]
+    fn whoever_holds_a_replaced_key_takes_nothing_from_the_agent_that_replaced_it() {
+        let (limits, now) = (RateLimits::default(), Instant::now());
+        let one = agent("edge-a", "one");
+        for _ in 0..CERTIFICATES_MAX {
+            limits.replaced(&one, now).unwrap();
+        }
+        limits.replaced(&one, now).unwrap_err();
+        limits.agent(&one, now).unwrap();
+    }
+}

@@ -1,0 +1,121 @@
+//! The first certificate of a further pod, for a token of its ServiceAccount.
+
+use std::time::{Instant, SystemTime};
+
+use audit::User;
+use proto::ClusterId;
+use proto::enrollment::AttestRequest;
+use proto::spiffe::AgentId;
+use tonic::Status;
+use tracing::{info, warn};
+use trust::proof::Newcomer;
+
+use super::super::attestation::{self, PodVerification};
+use super::super::audit_log::{self, Attempt, EnrollmentAction};
+use super::super::source;
+use super::{CertificateSubject, EnrollmentService, unavailable};
+use crate::directory::{AttestError, IssuedChain};
+use crate::metrics;
+
+impl EnrollmentService {
+    /// What the pod is given.
+    pub(super) async fn attested(&self, request: AttestRequest) -> Result<IssuedChain, Status> {
+        let AttestRequest { cluster, service_account_token: token, certificate_request, nonce, proof } =
+            request;
+        let (failures, directory) = (&self.shared.pod_failures, &self.shared.directory);
+        self.check_failures(failures)?;
+        // Whatever becomes of it, the nonce is used up.
+        let nonce = self.nonce.take(&nonce);
+        let cluster: ClusterId = cluster.parse().map_err(|_| {
+            failures.failed(source(self.peer), Instant::now());
+            Status::invalid_argument("the request names no cluster")
+        })?;
+        let now = SystemTime::now();
+        let seen = directory.attestation(&cluster).await.map_err(|error| unavailable(&error))?;
+        let Some(workload) = attestation::open(&seen) else {
+            return Err(self.closed(&cluster));
+        };
+        let Some(nonce) = nonce else {
+            return Err(
+                self.refuse_pod(&cluster, "it does not show the nonce that this connection was given")
+            );
+        };
+        let audience = self.audience(&cluster);
+        let verification = PodVerification { verifier: self.shared.verifier, audience: &audience, now };
+        let pod = match verification.pod(workload, &token) {
+            Ok(pod) => pod,
+            Err(no) if no.is_signed() => {
+                self.count_request(|rate_limits, now| rate_limits.cluster(&cluster, now))?;
+                return Err(self.refuse_signed_pod(&cluster, audit_log::of_issuer(), &no.to_string()).await);
+            }
+            Err(no) => return Err(self.refuse_pod(&cluster, &no.to_string())),
+        };
+        let Some(agent) = AgentId::new(cluster.clone(), &pod.uid) else {
+            return Err(self.refuse_pod(&cluster, "its pod's UID names no agent"));
+        };
+        self.count_request(|rate_limits, now| rate_limits.agent(&agent, now))?;
+        let key = self.key(&certificate_request, failures)?;
+        let spki = key.spki();
+        let statement = Newcomer { exporter: &self.exporter, nonce: &nonce, token: &token, spki: &spki };
+        if !statement.is_signed(&proof) {
+            let reason = "its proof is not by the key that a certificate is asked for";
+            return Err(self.refuse_signed_pod(&cluster, audit_log::pod(&pod), reason).await);
+        }
+        if let Err(no) = self.admits(&agent, now) {
+            let reason = format!(
+                "pod {} may not be an agent ({no}); delete it, and Kubernetes makes another",
+                pod.name
+            );
+            return Err(self.refuse_signed_pod(&cluster, audit_log::pod(&pod), &reason).await);
+        }
+        let attempt = Attempt {
+            act: EnrollmentAction::Attest,
+            cluster: &cluster,
+            from: self.peer,
+            user: audit_log::pod(&pod),
+        };
+        let subject = CertificateSubject { agent: agent.clone(), pod: Some(pod.name.clone()), key };
+        let detail = format!("pod {}/{}", pod.namespace, pod.name);
+        let record = async |issued| {
+            let answer = directory.attest(&agent, seen.clone(), issued, now).await;
+            answer.map_err(|error| match error {
+                AttestError::Changed => Status::aborted("the cluster's records have changed; try again"),
+                AttestError::Full => {
+                    warn!(%cluster, "a pod has proved itself, and its cluster has as many agents as it may");
+                    Status::resource_exhausted(error.to_string())
+                }
+                AttestError::Store(error) => unavailable(&error),
+            })
+        };
+        let answer = self.certify(&attempt, detail, subject, now, record).await?;
+        info!(%agent, pod = pod.name, from = %self.peer, "a pod has proved itself and is an agent");
+        metrics::enrolled("attested");
+        Ok(answer)
+    }
+
+    /// One answer, whether there is such a cluster or not. Nothing was verified, so that it is no failure.
+    fn closed(&self, cluster: &ClusterId) -> Status {
+        info!(from = %self.peer, %cluster, "a pod cannot prove itself: nothing is recorded of its cluster, or it is closed");
+        metrics::enrolled("refused");
+        Status::failed_precondition(
+            "pods of this cluster cannot prove themselves by their ServiceAccount: enroll one with a token first (tombolo token \
+             create --cluster NAME); where agents were revoked, an administrator reopens it (tombolo cluster attestation reopen)",
+        )
+    }
+
+    /// Somebody for whom nobody has signed.
+    fn refuse_pod(&self, cluster: &ClusterId, reason: &str) -> Status {
+        self.refuse_unauthenticated("attest", reason, cluster.as_str(), &self.shared.pod_failures);
+        Status::permission_denied(
+            "this pod did not prove to be of this cluster's agents; the server's log says why, and `tombolo cluster attestation \
+             show` what is recorded",
+        )
+    }
+
+    /// Somebody of whom the cluster's issuer knows: who is shown_line why.
+    async fn refuse_signed_pod(&self, cluster: &ClusterId, user: User, reason: &str) -> Status {
+        let attempt = Attempt { act: EnrollmentAction::Attest, cluster, from: self.peer, user };
+        self.refuse(&attempt, reason, &self.shared.pod_failures).await;
+        Status::permission_denied(format!("this pod is not let in: {reason}"))
+    }
+}

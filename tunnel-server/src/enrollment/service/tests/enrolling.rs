@@ -1,0 +1,115 @@
+//! Tokens: one key, once, for the cluster that they are for.
+
+use super::*;
+
+#[tokio::test]
+async fn a_token_enrolls_one_key_for_its_cluster_and_gives_the_same_key_the_same_again() {
+    let server = Server::start().await;
+    let (token, first, second) = (server.token().await, AgentKey::new(), AgentKey::new());
+    let ask = async |request: EnrollRequest| server.service().enroll(Request::new(request)).await;
+    let elsewhere = EnrollRequest { cluster: "edge-b".to_owned(), ..first.enroll(&token) };
+    assert_eq!(refused(ask(elsewhere).await).0, Code::PermissionDenied);
+
+    let given = answered(ask(first.enroll(&format!("{token}\n"))).await);
+    let again = answered(ask(first.enroll(&token)).await);
+
+    assert_eq!(given, again);
+    assert!(!given.workload_recorded);
+    let credential = given.credential.unwrap();
+    assert_eq!((credential.chain.len(), credential.trust_bundle.as_slice()), (2, BUNDLE));
+    let (_, certificate) = x509_parser::parse_x509_certificate(&credential.chain[0]).unwrap();
+    assert_eq!(certificate.public_key().raw, first.spki());
+    let agent = Certificate::of(&credential).agent();
+    let record = server.shared.directory.agent(&agent).await.unwrap().unwrap();
+    assert_eq!(record.serial, Certificate::of(&credential).serial.to_string());
+    assert_eq!(record.expires.0, u64::try_from(certificate.validity().not_after.timestamp()).unwrap());
+    let (code, statement) = refused(ask(second.enroll(&token)).await);
+    assert_eq!(code, Code::PermissionDenied);
+    assert!(statement.contains("tombolo token create"), "{statement}");
+    let (id, _) = token.split_once('.').unwrap();
+    let whose = format!("enroll enrollment-token:{id} allow");
+    let what = ": an agent of which no ServiceAccount is attempt";
+    assert_eq!(server.audited(), [format!("{whose} {what}"), format!("{whose} 200 issued{what}")]);
+}
+
+#[tokio::test]
+async fn agents_of_which_no_pod_is_known_have_names_of_their_own() {
+    let server = Server::start().await;
+    let [one, other] =
+        [server.enrolled(&AgentKey::new(), None).await, server.enrolled(&AgentKey::new(), None).await];
+    let [one, other] = [one, other].map(|given| Certificate::of(&given).instance);
+    assert_ne!(one, other);
+    assert_eq!((one.len(), other.len()), (16, 16));
+}
+
+#[tokio::test]
+async fn whoever_fails_too_often_is_not_listened_to_and_others_are() {
+    let server = Server::start().await;
+    let (token, key) = (server.token().await, AgentKey::new());
+    let service = server.service();
+    for attempt in 0..FAILURES_MAX {
+        let wrong = match attempt % 3 {
+            0 => key.enroll("nonsense"),
+            1 => EnrollRequest { certificate_request: Vec::new(), ..key.enroll(&token) },
+            _ => EnrollRequest { cluster: "edge-b".to_owned(), ..key.enroll(&token) },
+        };
+        let (code, _) = refused(service.enroll(Request::new(wrong)).await);
+        let expected = if attempt % 3 == 1 { Code::InvalidArgument } else { Code::PermissionDenied };
+        assert_eq!(code, expected, "attempt {attempt}");
+    }
+
+    let (code, statement) = refused(service.enroll(Request::new(key.enroll(&token))).await);
+
+    assert_eq!(code, Code::ResourceExhausted, "{statement}");
+    let elsewhere = server.service_for("198.51.100.1:1");
+    answered(elsewhere.enroll(Request::new(key.enroll(&token))).await);
+}
+
+#[tokio::test]
+async fn nobody_is_given_a_certificate_that_the_audit_log_does_not_know_of() {
+    let mut server = Server::start().await;
+    let (token, key) = (server.token().await, AgentKey::new());
+    server.stop_auditing();
+
+    let (code, statement) = refused(server.service().enroll(Request::new(key.enroll(&token))).await);
+
+    assert_eq!(code, Code::Unavailable, "{statement}");
+    assert!(statement.contains("audit log"), "{statement}");
+    assert!(server.shared.directory.agents(Some(edge_a())).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn where_nothing_can_be_signed_a_token_stays_as_it_was_and_the_audit_log_tells() {
+    // Longer than the intermediate lasts.
+    let server = Server::start_issuing_for(Duration::from_secs(100 * 365 * 24 * 60 * 60)).await;
+    let (token, key) = (server.token().await, AgentKey::new());
+
+    let (code, statement) = refused(server.service().enroll(Request::new(key.enroll(&token))).await);
+
+    assert_eq!(code, Code::Unavailable, "{statement}");
+    let tokens = server.shared.directory.tokens().await.unwrap();
+    assert!(tokens.iter().all(|entry| entry.token.used.is_none()), "{tokens:?}");
+    let lines = server.audited();
+    assert!(lines[1].contains(" allow 503: "), "{lines:?}");
+}
+
+#[tokio::test]
+async fn a_token_with_what_no_issuer_has_signed_stays_as_it_was_and_its_holder_is_told_why() {
+    let server = Server::start().await;
+    let (token, key, own, other) = (server.token().await, AgentKey::new(), issuer("a"), issuer("a"));
+    let workload = Some(Workload { issuer_keys: other.keys(), ..own.sent(ACCOUNT.0, ACCOUNT.1) });
+    let wrong = EnrollRequest { workload, ..key.enroll(&token) };
+    let right = EnrollRequest { workload: Some(own.sent(ACCOUNT.0, ACCOUNT.1)), ..key.enroll(&token) };
+
+    let (code, statement) = refused(server.service().enroll(Request::new(wrong)).await);
+    let given = answered(server.service().enroll(Request::new(right)).await);
+
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(statement.contains("token that came along is not taken"), "{statement}");
+    assert!(given.workload_recorded);
+    let lines = server.audited();
+    let (id, _) = token.split_once('.').unwrap();
+    let refusal = format!("enroll enrollment-token:{id} forbid 403: {statement}");
+    assert_eq!(lines[0], refusal);
+    assert!(lines[1].contains("pod tombolo/pod of the ServiceAccount tunnel-agent (UID 7d)"), "{lines:?}");
+}

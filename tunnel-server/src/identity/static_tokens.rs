@@ -1,0 +1,202 @@
+//! Static bearer tokens, of which only digests are known.
+//!
+//! The file is Kubernetes' static token file with digests in place of the tokens, read more strictly:
+//! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file>
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use trust::user_token::TokenDigest;
+
+use super::Caller;
+use super::credential::{Credential, hex};
+use super::name::{NameError, Prefixes};
+
+/// Most tokens in a file.
+pub const TOKENS_MAX: usize = 10_000;
+
+/// Bytes of a digest that name a token.
+pub(super) const ID_BYTES: usize = 8;
+
+/// The tokens of a file. Holds no token, only digests; its `Debug` shows not even those.
+#[derive(Clone)]
+pub struct StaticTokens {
+    holders: HashMap<TokenDigest, TokenHolder>,
+    /// The same by the ids of their credentials.
+    ids: HashMap<Arc<str>, TokenDigest>,
+    prefixes: Prefixes,
+}
+
+/// Whose a token is, with prefixes.
+#[derive(Clone)]
+pub(super) struct TokenHolder {
+    pub(super) user: String,
+    pub(super) groups: Vec<String>,
+    pub(super) credential: Credential,
+}
+
+/// What is wrong with a token file, and in which line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {fault}")]
+pub struct TokenFileError {
+    /// From 1.
+    pub line: usize,
+    /// What is wrong there; quotes nothing of the line.
+    pub fault: TokenLineError,
+}
+
+/// What is wrong with a line of a token file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenLineError {
+    /// The bytes are no text.
+    #[error("not UTF-8")]
+    Text,
+    /// A quote that does not end, or stands in the middle of a column.
+    #[error("a quotation mark stands where none may stand, or is not closed")]
+    Quote,
+    /// Not `digest,user,uid` or `digest,user,uid,groups`.
+    #[error("there must be 3 or 4 columns: sha256:DIGEST,user,uid,\"group1,group2\"")]
+    Columns,
+    /// Whoever reads the file could come in.
+    #[error(
+        "the first column is a token in plain text, and only its digest may stand there: `tombolo user token hash FILE` \
+         prints the file with digests"
+    )]
+    Plain,
+    /// Cut off, for example.
+    #[error("the first column is not a digest: sha256: and 64 hexadecimal digits")]
+    Digest,
+    /// The same token as in an earlier line.
+    #[error("the token already stands in an earlier line")]
+    Duplicate,
+    /// A user or a group that cannot be.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// More than [`TOKENS_MAX`].
+    #[error("there are more than {max} tokens", max = TOKENS_MAX)]
+    TooMany,
+    /// Nobody could come in.
+    #[error("there is no token in the file")]
+    None,
+}
+
+impl StaticTokens {
+    /// Reads a token file.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenFileError`]; one wrong line makes the whole file wrong.
+    pub fn parse(file: &[u8], prefixes: Prefixes) -> Result<Self, TokenFileError> {
+        let mut tokens = Self { holders: HashMap::new(), ids: HashMap::new(), prefixes };
+        let mut last = 1;
+        for (index, line) in file.split(|byte| *byte == b'\n').enumerate() {
+            last = index + 1;
+            tokens.take(line).map_err(|fault| TokenFileError { line: last, fault })?;
+        }
+        if tokens.holders.is_empty() {
+            return Err(TokenFileError { line: last, fault: TokenLineError::None });
+        }
+        Ok(tokens)
+    }
+
+    pub(super) fn prefixes(&self) -> &Prefixes {
+        &self.prefixes
+    }
+
+    /// Whose `token` is. Digests are compared, so that time tells nothing about a token.
+    pub(super) fn holder(&self, token: &str) -> Option<&TokenHolder> {
+        self.holders.get(&TokenDigest::of(token.as_bytes()))
+    }
+
+    /// Whether the token by which somebody came in still stands there, for the same user and groups.
+    pub(super) fn knows(&self, caller: &Caller) -> bool {
+        let holder = self.ids.get(&caller.credential.id).and_then(|digest| self.holders.get(digest));
+        holder.is_some_and(|holder| holder.user == caller.user && holder.groups == caller.groups)
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<(), TokenLineError> {
+        let line = std::str::from_utf8(line).map_err(|_| TokenLineError::Text)?;
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.is_empty() {
+            return Ok(());
+        }
+        let columns = columns(line)?;
+        let (digest, user, groups) = match columns.as_slice() {
+            [digest, user, _uid] => (digest, user, ""),
+            [digest, user, _uid, groups] => (digest, user, groups.as_str()),
+            _ => return Err(TokenLineError::Columns),
+        };
+        // No token has a colon in it.
+        let fault = if digest.contains(':') { TokenLineError::Digest } else { TokenLineError::Plain };
+        let digest: TokenDigest = digest.parse().map_err(|_| fault)?;
+        let groups: Vec<&str> = if groups.is_empty() { Vec::new() } else { groups.split(',').collect() };
+        let (user, groups) = self.prefixes.apply(user, &groups)?;
+        if self.holders.len() == TOKENS_MAX {
+            return Err(TokenLineError::TooMany);
+        }
+        match self.holders.entry(digest) {
+            Entry::Occupied(_) => Err(TokenLineError::Duplicate),
+            Entry::Vacant(place) => {
+                // Of the digest's digest what tells it from others: logs hold nothing to find a token by.
+                let id = hex(&digest.digest()[..ID_BYTES]);
+                self.ids.insert(Arc::clone(&id), *place.key());
+                let credential = Credential { id, issued: None, expires: None };
+                place.insert(TokenHolder { user, groups, credential });
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for StaticTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StaticTokens({} tokens)", self.holders.len())
+    }
+}
+
+/// Whether `text` is a `b64token` (RFC 6750, section 2.1), which every header can carry.
+pub(super) fn is_token(text: &[u8]) -> bool {
+    let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
+    let (body, _) = text.split_at(text.len() - padding);
+    !body.is_empty() && body.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/".contains(byte))
+}
+
+/// The columns of a line of CSV (RFC 4180), of which none may span lines.
+fn columns(line: &str) -> Result<Vec<String>, TokenLineError> {
+    let mut columns = Vec::new();
+    let mut rest = line;
+    loop {
+        let column;
+        (column, rest) = match rest.strip_prefix('"') {
+            Some(quoted) => unquoted(quoted)?,
+            None => {
+                let (column, rest) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
+                if column.contains('"') {
+                    return Err(TokenLineError::Quote);
+                }
+                (column.to_owned(), rest)
+            }
+        };
+        columns.push(column);
+        if rest.is_empty() {
+            return Ok(columns);
+        }
+        rest = rest.strip_prefix(',').ok_or(TokenLineError::Quote)?;
+    }
+}
+
+/// The text up to the closing quotation mark, and what stands behind it. Two marks in a row are one of the text.
+fn unquoted(text: &str) -> Result<(String, &str), TokenLineError> {
+    let mut column = String::new();
+    let mut rest = text;
+    loop {
+        let (part, after) = rest.split_once('"').ok_or(TokenLineError::Quote)?;
+        column.push_str(part);
+        let Some(further) = after.strip_prefix('"') else {
+            return Ok((column, after));
+        };
+        column.push('"');
+        rest = further;
+    }
+}

@@ -1,0 +1,197 @@
+//! What a reviewer's answer says, read with distrust.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use trust::user_token::TokenDigest;
+
+use crate::identity::credential::{Credential, hex};
+use crate::identity::name::{NameError, Prefixes};
+use crate::identity::oidc::{Jwt, expiry};
+use crate::identity::review_cache::{CachedReview, UNREACHABLE_FOR};
+use crate::identity::static_tokens::ID_BYTES;
+use crate::identity::{Caller, Method, NotAuthenticated};
+
+/// Where an API server names the token itself.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// Longest such name, in bytes.
+const CREDENTIAL_ID_BYTES_MAX: usize = 72;
+
+/// How long a token that was accepted is not reviewed again: whoever takes it back waits for so long.
+pub const ACCEPTED_FOR: Duration = Duration::from_secs(60);
+
+/// How long a token that was refused is not reviewed again.
+pub const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// Longest that a reviewer may say of one user, in bytes of JSON.
+pub const REVIEWED_BYTES_MAX: usize = 16 * 1024;
+
+/// A user as its own cluster knows it, without our prefixes: for questions to that cluster alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reviewed(Value);
+
+/// What was found out about a token, and when.
+#[derive(Debug, Clone)]
+pub(super) struct TokenReviewResult {
+    at: Instant,
+    outcome: ReviewOutcome,
+}
+
+#[derive(Debug, Clone)]
+enum ReviewOutcome {
+    /// Whose it is.
+    Yes(Arc<ReviewedBearer>),
+    /// It is nobody's, or nobody's here.
+    No(TokenReviewError),
+    /// It could not be found out.
+    Unreachable,
+}
+
+/// Whose a token is.
+#[derive(Debug)]
+pub(super) struct ReviewedBearer {
+    user: String,
+    groups: Vec<String>,
+    credential: Credential,
+    reviewed: Arc<Reviewed>,
+}
+
+/// Why a token is not taken although its reviewer could be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenReviewError {
+    /// The reviewer does not know it.
+    #[error("the token is not known here")]
+    Unknown,
+    /// For somebody else.
+    #[error("the token is not meant for this server")]
+    Audience,
+    /// A user or a group that cannot be.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// More than [`REVIEWED_BYTES_MAX`].
+    #[error("the cluster that knows the token says more than {max} bytes of its bearer", max = REVIEWED_BYTES_MAX)]
+    TooLarge,
+    /// Its time has passed since.
+    #[error("the token has expired")]
+    Expired,
+}
+
+impl TokenReviewResult {
+    /// What the `status` of a TokenReview says of `token`.
+    pub(super) fn from_status(
+        status: &Value,
+        token: &str,
+        audiences: &[String],
+        prefixes: &Prefixes,
+    ) -> Self {
+        let outcome = match bearer(status, token, audiences, prefixes) {
+            Ok(bearer) => ReviewOutcome::Yes(Arc::new(bearer)),
+            Err(fault) => ReviewOutcome::No(fault),
+        };
+        Self { at: Instant::now(), outcome }
+    }
+
+    pub(super) fn caller(self, method: &Method, now: SystemTime) -> Result<Caller, NotAuthenticated> {
+        let bearer = match self.outcome {
+            ReviewOutcome::Yes(bearer) => bearer,
+            ReviewOutcome::No(fault) => return Err(fault.into()),
+            ReviewOutcome::Unreachable => return Err(NotAuthenticated::Unreachable(method.clone())),
+        };
+        let ReviewedBearer { user, groups, credential, reviewed } = &*bearer;
+        if credential.expires.is_some_and(|expires| expires <= now) {
+            return Err(TokenReviewError::Expired.into());
+        }
+        let (user, groups, credential) = (user.clone(), groups.clone(), credential.clone());
+        let reviewed = Some(Arc::clone(reviewed));
+        Ok(Caller { method: method.clone(), user, groups, credential, reviewed, token: None, source: None })
+    }
+}
+
+impl Reviewed {
+    /// The user of a TokenReview's status; `None` if that is too much.
+    fn from_user(user: &Value) -> Option<Self> {
+        let known = |name: &str| user.get(name).cloned().unwrap_or_default();
+        // As a SubjectAccessReview names them.
+        let outcome = json!({
+            "user": known("username"), "groups": known("groups"), "uid": known("uid"), "extra": known("extra"),
+        });
+        (outcome.to_string().len() <= REVIEWED_BYTES_MAX).then_some(Self(outcome))
+    }
+
+    /// The subject of a SubjectAccessReview.
+    pub(crate) fn subject(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl CachedReview for TokenReviewResult {
+    fn unreachable() -> Self {
+        Self { at: Instant::now(), outcome: ReviewOutcome::Unreachable }
+    }
+
+    fn at(&self) -> Instant {
+        self.at
+    }
+
+    fn until(&self) -> Instant {
+        self.at
+            + match self.outcome {
+                ReviewOutcome::Yes(_) => ACCEPTED_FOR,
+                ReviewOutcome::No(_) => REFUSED_FOR,
+                ReviewOutcome::Unreachable => UNREACHABLE_FOR,
+            }
+    }
+
+    fn is_yes(&self) -> bool {
+        matches!(self.outcome, ReviewOutcome::Yes(_))
+    }
+}
+
+/// `authenticated` alone is not enough: some say it of nobody, or of somebody else's token.
+fn bearer(
+    status: &Value,
+    token: &str,
+    audiences: &[String],
+    prefixes: &Prefixes,
+) -> Result<ReviewedBearer, TokenReviewError> {
+    let no_error = status.get("error").is_none_or(|error| error.as_str() == Some(""));
+    if status.get("authenticated") != Some(&Value::Bool(true)) || !no_error {
+        return Err(TokenReviewError::Unknown);
+    }
+    let granted = texts(status.get("audiences")).ok_or(TokenReviewError::Audience)?;
+    if !granted.iter().any(|granted| audiences.iter().any(|audience| audience == granted)) {
+        return Err(TokenReviewError::Audience);
+    }
+    let user = &status["user"];
+    let name = user["username"].as_str().ok_or(TokenReviewError::Unknown)?;
+    let groups = match user.get("groups") {
+        None | Some(Value::Null) => Vec::new(),
+        groups @ Some(_) => texts(groups).ok_or(TokenReviewError::Unknown)?,
+    };
+    let is_name = |id: &&str| {
+        (1..=CREDENTIAL_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    let id = match user["extra"][CREDENTIAL_ID][0].as_str().filter(is_name) {
+        Some(id) => id.into(),
+        None => hex(&TokenDigest::of(token.as_bytes()).digest()[..ID_BYTES]),
+    };
+    // The reviewer has verified it; what it does not say of the token the token says itself.
+    let (issued, expires) = match Jwt::parse(token) {
+        Some(Ok(jwt)) => expiry(&jwt),
+        Some(Err(_)) | None => (None, None),
+    };
+    let reviewed = Arc::new(Reviewed::from_user(user).ok_or(TokenReviewError::TooLarge)?);
+    let (user, groups) = prefixes.apply_reviewed(name, &groups)?;
+    Ok(ReviewedBearer { user, groups, credential: Credential { id, issued, expires }, reviewed })
+}
+
+/// An array of nothing but texts.
+fn texts(value: Option<&Value>) -> Option<Vec<&str>> {
+    value?.as_array()?.iter().map(Value::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,6 @@ mod service;
 mod unix_socket;
 mod watch;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -27,6 +26,7 @@ use tracing::info;
 
 pub use authorize::{Actor, AdminAction, AdminForbidden, AdminObject, authorize_admin};
 pub use remote::Remote;
+pub use service::{CONNECTIONS_MAX, EnrollmentInfo, ServerInfo, WATCHES_MAX};
 
 use crate::directory::Directory;
 use crate::listener::socket::{LocalSocket, Reach, SocketError};
@@ -34,19 +34,13 @@ use crate::registry::Registry;
 use connection::{ConnectionService, Services};
 use service::AdminService;
 
-/// Most watches at once, of all connections.
-pub const WATCHES_MAX: usize = 16;
-
-/// Most connections at once; more wait in the listen queue.
-pub const CONNECTIONS_MAX: usize = 64;
-
 /// The services to ask the health of: the server as a whole, and this API.
 const SERVICES: [&str; 2] = ["", SERVICE_NAME];
 
-/// BoundListeners doors at which nobody is answered yet.
+/// The admin API with bound listeners, which accepts no connection yet.
 pub struct Admin {
-    doors: BoundListeners,
-    subject: Dependencies,
+    listeners: BoundListeners,
+    dependencies: Dependencies,
     health: HealthReporter,
 }
 
@@ -76,30 +70,6 @@ struct BoundListeners {
     remote: Option<Remote>,
 }
 
-/// What the server says of itself.
-#[derive(Debug, Clone)]
-pub struct ServerInfo {
-    /// Its name among its like.
-    pub server_id: String,
-    /// Where callers come, TCP.
-    pub gateway: SocketAddr,
-    /// Where agents come, UDP.
-    pub tunnel: SocketAddr,
-    /// Where the probes answer, TCP.
-    pub probes: SocketAddr,
-    /// How agents enroll, if they do.
-    pub site: Option<EnrollmentInfo>,
-}
-
-/// What an agent has to know before it has a certificate.
-#[derive(Debug, Clone)]
-pub struct EnrollmentInfo {
-    /// Where it enrolls: `HOST:PORT`.
-    pub address: String,
-    /// By what it knows the door.
-    pub pins: Vec<String>,
-}
-
 /// The way to say that the server has started.
 #[must_use = "health is NOT_SERVING until it is told otherwise"]
 pub struct Health {
@@ -112,15 +82,15 @@ impl Admin {
     ///
     /// # Errors
     /// [`SocketError`], which says what is in the way.
-    pub async fn bind(doors: AdminEndpoints, subject: Dependencies) -> Result<Self, SocketError> {
-        let AdminEndpoints { socket, remote } = doors;
+    pub async fn bind(endpoints: AdminEndpoints, dependencies: Dependencies) -> Result<Self, SocketError> {
+        let AdminEndpoints { socket, remote } = endpoints;
         let socket = match socket {
             Some(path) => Some(LocalSocket::bind("admin.socket", &path, Reach::Owner).await?),
             None => None,
         };
         let health = HealthReporter::new();
         report(&health, ServingStatus::NotServing).await;
-        Ok(Self { doors: BoundListeners { socket, remote }, subject, health })
+        Ok(Self { listeners: BoundListeners { socket, remote }, dependencies, health })
     }
 
     /// Answers until the scope has no work left: through the drain too, which ends watches and which health shows; from
@@ -129,8 +99,8 @@ impl Admin {
     /// # Errors
     /// Where the schemas that were compiled in cannot be read: a fault of the build.
     pub fn run(self, scope: &Scope) -> Result<Health, Failure> {
-        let Self { doors: BoundListeners { socket, remote }, subject, health } = self;
-        let Dependencies { server, registry, directory, log } = subject;
+        let Self { listeners: BoundListeners { socket, remote }, dependencies, health } = self;
+        let Dependencies { server, registry, directory, log } = dependencies;
         let service = AdminService {
             server,
             since: SystemTime::now(),
@@ -155,7 +125,7 @@ impl Admin {
             scope.attend(unix_socket::accept(socket, connections.clone()));
         }
         if let Some(remote) = remote {
-            info!(address = %remote.address(), "the admin API answers who has a certificate for it");
+            info!(address = %remote.address(), "the admin API answers remote administrators");
             scope.attend(remote.accept(connections, log));
         }
         Ok(Health { reporter: health, scope: scope.clone() })

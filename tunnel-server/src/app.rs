@@ -177,7 +177,7 @@ impl Bound {
         site: Option<EnrollmentInfo>,
     ) -> Result<Admin, Failure> {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
-        let about = ServerInfo { server_id, gateway, tunnel, probes, site };
+        let about = ServerInfo { server_id, gateway, tunnel, probes, enrollment: site };
         let (registry, log) = (self.registry.clone(), self.log.clone());
         Ok(Admin::bind(doors, Dependencies { server: about, registry, directory, log }).await?)
     }

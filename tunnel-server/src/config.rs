@@ -47,7 +47,7 @@ pub use gateway::{GatewayConfig, SESSION_AGE_SECONDS_MAX};
 pub use host_cluster::HostCluster;
 pub use limits::{
     AgentLimits, CallerLimits, ClusterLimits, GatewayLimits, LIMIT_MAX, LimitsConfig, ListenerTotals,
-    QUEUE_SECONDS_MAX, REQUESTS_PER_SECOND_MAX, SourceLimitsConfig,
+    QUEUE_SECONDS_MAX, SourceLimitsConfig,
 };
 pub use oidc::{ISSUERS_MAX, OidcConfig};
 pub use parking::{PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking};
@@ -58,7 +58,7 @@ pub use sources::SourceConditions;
 pub use tls::trust_bundle;
 pub use token_review::TokenReviewConfig;
 pub use tunnel::{CopiedKey, TunnelConfig};
-pub use value::{NAMES_MAX, NamePrefixes};
+pub use value::{NAMES_MAX, NamePrefixes, REQUESTS_PER_SECOND_MAX};
 pub use vip::{VIP_ENTRY_POINTS_MAX, VipConfig, VipEntryPoint, VipPublish, VipRange};
 pub use watches::{
     WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN, WATCH_LIMIT_SECONDS_MAX, WATCHES_PARKED_MAX, WatchesConfig,

@@ -14,6 +14,7 @@ mod records;
 mod revocations;
 mod store;
 mod tokens;
+mod tombstones;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -34,7 +35,7 @@ pub use attestations::{AttestError, AttestationUpdateError};
 pub use bearer_token::{BearerToken, NotAToken};
 pub use callers::{CALLER_REVOCATIONS_MAX, CallerCredential, CallerRevoked, CallersError};
 pub use cluster_spec::{ADDRESSES_MAX, ClusterSpecError, LABELS_MAX, NETWORKS_MAX};
-pub use clusters::{ClusterError, ClusterSpecUpdate, NAME_RESERVED};
+pub use clusters::{ClusterSpecUpdate, NAME_RESERVED};
 pub use dial_tokens::{
     DIAL_TOKEN_CLUSTERS_MAX, DIAL_TOKENS_MAX, DIAL_TTL_MAX, DialBearer, DialScope, DialTokenEntry,
     DialTokenError, DialTokenRefused,
@@ -47,6 +48,7 @@ pub use records::{
 pub use revocations::{AgentCredential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use store::StoreError;
 pub use tokens::{TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenGrant, TokenRefused};
+pub use tombstones::ClusterError;
 
 use cache::{CachedCluster, DirectoryCache};
 use records::Seen;

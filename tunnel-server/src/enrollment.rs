@@ -5,11 +5,11 @@ mod audit_log;
 mod nonce;
 mod rate_limits;
 mod service;
+mod shared;
 #[cfg(test)]
 mod test_cluster;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::enrollment::enrollment_server::EnrollmentServer;
 use proto::enrollment::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use rustls_pki_types::CertificateDer;
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::codegen::Service as _;
@@ -40,6 +39,9 @@ use crate::listener::{Accepted, Limits};
 use nonce::Nonce;
 use rate_limits::RateLimits;
 use service::EnrollmentService;
+use shared::SharedEnrollment;
+
+pub use shared::EnrollmentSettings;
 
 /// How many may come at once, and how quickly. An agent comes once a day, and all of them once after an outage.
 pub const LIMITS: Limits =
@@ -66,33 +68,6 @@ const _: () = assert!(GRACE_DAYS_MAX * 24 * 60 * 60 <= GRACE_MAX.as_secs());
 /// The shared. Clones are the same one.
 #[derive(Clone)]
 pub struct Enrollment(Arc<SharedEnrollment>);
-
-/// What is issued at the shared, and for how long.
-#[derive(Debug, Clone)]
-pub struct EnrollmentSettings {
-    /// Of all certificates; what pods' tokens must be meant for begins with it.
-    pub trust_domain: String,
-    /// How long a certificate holds.
-    pub lifetime: Duration,
-    /// How long after its end its key still gets the next one.
-    pub grace: Duration,
-    /// The trust bundle that agents are given, now and later.
-    pub trust_bundle: watch::Receiver<Arc<[u8]>>,
-}
-
-struct SharedEnrollment {
-    directory: Directory,
-    signer: Arc<dyn Signer>,
-    settings: EnrollmentSettings,
-    /// Of tokens and proofs.
-    failures: Failures,
-    /// Of pods, apart from those: a hundred pods whose token was used already hold up nobody who proves itself otherwise.
-    pod_failures: Failures,
-    /// Of who is known.
-    rate_limits: RateLimits,
-    verifier: Verifier,
-    log: Log,
-}
 
 impl Enrollment {
     /// A shared at which `signer` issues agents' certificates, and pods' tokens are verified by `verifier`.
@@ -165,11 +140,6 @@ impl std::fmt::Debug for Enrollment {
 #[must_use]
 pub fn pin(root: &CertificateDer<'_>) -> Option<Pin> {
     X509Certificate::from_der(root).ok().map(|(_, root)| Pin::of_certificate(&root))
-}
-
-/// Whose failures they are.
-fn source(peer: SocketAddr) -> std::net::IpAddr {
-    peer.ip().to_canonical()
 }
 
 #[cfg(test)]

@@ -34,53 +34,135 @@ pub enum Actor {
     },
 }
 
-/// What is asked for: a method of a service.
+/// Makes the enum of actions and, from the same list, the facts of each.
+macro_rules! admin_actions {
+    ($($(#[$doc:meta])* $action:ident = $path:literal, $service:ident, $verb:literal, $object:ident, $role:ident, $audit:ident;)*) => {
+        /// A method of one of the API's services.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum AdminAction {
+            $($(#[$doc])* $action,)*
+        }
+
+        impl AdminAction {
+            /// The action with this path of a gRPC request.
+            ///
+            /// # Errors
+            /// The gRPC code for a method that does not exist.
+            pub fn from_path(path: &str) -> Result<Self, Code> {
+                match path {
+                    $($path => Ok(Self::$action),)*
+                    _ => Err(Code::Unimplemented),
+                }
+            }
+
+            /// The service that has the method.
+            pub(super) fn service(self) -> AdminServiceKind {
+                match self {
+                    $(Self::$action => AdminServiceKind::$service,)*
+                }
+            }
+
+            /// The kind of object that the action is about.
+            #[must_use]
+            pub fn object(self) -> AdminObject {
+                match self {
+                    $(Self::$action => AdminObject::$object,)*
+                }
+            }
+
+            /// The role that can do it, beside an operator, who can do everything.
+            fn role(self) -> AdminRole {
+                match self {
+                    $(Self::$action => AdminRole::$role,)*
+                }
+            }
+
+            /// How the action is audited where it is allowed.
+            pub(super) fn audit_rule(self) -> AuditRule {
+                match self {
+                    $(Self::$action => AuditRule::$audit,)*
+                }
+            }
+        }
+
+        impl fmt::Display for AdminAction {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$action => $verb,)*
+                })
+            }
+        }
+    };
+}
+
+// Path, service, verb, object, least role, audit rule.
+admin_actions! {
+    /// The method `Admin.ListClusters`.
+    ListClusters = "/tombolo.admin.v1.Admin/ListClusters", Admin, "list", Clusters, Viewer, Intent;
+    /// The method `Admin.WatchClusters`.
+    WatchClusters = "/tombolo.admin.v1.Admin/WatchClusters", Admin, "watch", Clusters, Viewer, Intent;
+    /// The method `Admin.GetServerInfo`.
+    GetServerInfo = "/tombolo.admin.v1.Admin/GetServerInfo", Admin, "describe", Server, Viewer, Intent;
+    /// The method `Admin.CreateCluster`.
+    CreateCluster = "/tombolo.admin.v1.Admin/CreateCluster", Admin, "create", Clusters, Operator, Intent;
+    /// The method `Admin.UpdateCluster`.
+    UpdateCluster = "/tombolo.admin.v1.Admin/UpdateCluster", Admin, "update", Clusters, Operator, Intent;
+    /// The method `Admin.DeleteCluster`.
+    DeleteCluster = "/tombolo.admin.v1.Admin/DeleteCluster", Admin, "delete", Clusters, Operator, BestEffort;
+    /// The method `Admin.RevokeAgent`.
+    RevokeAgent = "/tombolo.admin.v1.Admin/RevokeAgent", Admin, "revoke", Agents, Operator, BestEffort;
+    /// The method `Admin.GetAttestation`.
+    GetAttestation = "/tombolo.admin.v1.Admin/GetAttestation", Admin, "describe", Agents, Viewer, Intent;
+    /// The method `Admin.ChangeAttestation`.
+    ChangeAttestation = "/tombolo.admin.v1.Admin/ChangeAttestation", Admin, "update", Agents, Operator, Intent;
+    /// The method `Admin.ListAgents`.
+    ListAgents = "/tombolo.admin.v1.Admin/ListAgents", Admin, "list", Agents, Viewer, Intent;
+    /// The method `Admin.CreateToken`.
+    CreateToken = "/tombolo.admin.v1.Admin/CreateToken", Admin, "create", Tokens, Enroller, Intent;
+    /// The method `Admin.ListTokens`.
+    ListTokens = "/tombolo.admin.v1.Admin/ListTokens", Admin, "list", Tokens, Viewer, Intent;
+    /// The method `Admin.RevokeToken`.
+    RevokeToken = "/tombolo.admin.v1.Admin/RevokeToken", Admin, "revoke", Tokens, Operator, BestEffort;
+    /// The method `Admin.RevokeUser`.
+    RevokeUser = "/tombolo.admin.v1.Admin/RevokeUser", Admin, "revoke", Users, Operator, BestEffort;
+    /// The method `Admin.RestoreUser`.
+    RestoreUser = "/tombolo.admin.v1.Admin/RestoreUser", Admin, "restore", Users, Operator, Intent;
+    /// The method `Admin.ListRevokedUsers`.
+    ListRevokedUsers = "/tombolo.admin.v1.Admin/ListRevokedUsers", Admin, "list", Users, Viewer, Intent;
+    /// The method `Admin.CreateDialToken`.
+    CreateDialToken = "/tombolo.admin.v1.Admin/CreateDialToken", Admin, "create", DialTokens, Operator, Intent;
+    /// The method `Admin.ListDialTokens`.
+    ListDialTokens = "/tombolo.admin.v1.Admin/ListDialTokens", Admin, "list", DialTokens, Viewer, Intent;
+    /// The method `Admin.RevokeDialToken`.
+    RevokeDialToken = "/tombolo.admin.v1.Admin/RevokeDialToken", Admin, "revoke", DialTokens, Operator, BestEffort;
+    /// The method `Health.Check`.
+    CheckHealth = "/grpc.health.v1.Health/Check", Health, "check", Server, Viewer, Unaudited;
+    /// The method `Health.Watch`.
+    WatchHealth = "/grpc.health.v1.Health/Watch", Health, "watch", Server, Viewer, Unaudited;
+    /// The method `ServerReflection.ServerReflectionInfo`.
+    Reflect = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Reflection, "read", Schema, Viewer, Intent;
+}
+
+/// The services behind the API's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AdminAction {
-    /// `Admin.ListClusters`.
-    ListClusters,
-    /// `Admin.WatchClusters`.
-    WatchClusters,
-    /// `Admin.GetServerInfo`.
-    GetServerInfo,
-    /// `Admin.CreateCluster`.
-    CreateCluster,
-    /// `Admin.UpdateCluster`.
-    UpdateCluster,
-    /// `Admin.DeleteCluster`.
-    DeleteCluster,
-    /// `Admin.RevokeAgent`.
-    RevokeAgent,
-    /// `Admin.GetAttestation`.
-    GetAttestation,
-    /// `Admin.ChangeAttestation`.
-    ChangeAttestation,
-    /// `Admin.ListAgents`.
-    ListAgents,
-    /// `Admin.CreateToken`.
-    CreateToken,
-    /// `Admin.ListTokens`.
-    ListTokens,
-    /// `Admin.RevokeToken`.
-    RevokeToken,
-    /// `Admin.RevokeUser`.
-    RevokeUser,
-    /// `Admin.RestoreUser`.
-    RestoreUser,
-    /// `Admin.ListRevokedUsers`.
-    ListRevokedUsers,
-    /// `Admin.CreateDialToken`.
-    CreateDialToken,
-    /// `Admin.ListDialTokens`.
-    ListDialTokens,
-    /// `Admin.RevokeDialToken`.
-    RevokeDialToken,
-    /// `Health.Check`.
-    CheckHealth,
-    /// `Health.Watch`.
-    WatchHealth,
-    /// `ServerReflection.ServerReflectionInfo`.
-    Reflect,
+pub(super) enum AdminServiceKind {
+    /// `tombolo.admin.v1.Admin`.
+    Admin,
+    /// `grpc.health.v1.Health`.
+    Health,
+    /// `grpc.reflection.v1.ServerReflection`.
+    Reflection,
+}
+
+/// How an allowed action is audited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AuditRule {
+    /// Its intent must be written before it is done.
+    Intent,
+    /// It takes something away, so it is done even if its intent cannot be written.
+    BestEffort,
+    /// It is a health check, which probes repeat every few seconds, and is not audited.
+    Unaudited,
 }
 
 /// What it is asked of.
@@ -170,34 +252,9 @@ pub fn authorize_admin(
     }
 }
 
-/// What roles may. A new action does not compile until somebody has said who may do it.
+/// Whether a role can do an action. Only [`admin_actions!`] says so, and a new action needs a row there.
 fn may(role: AdminRole, action: AdminAction) -> bool {
-    let fitting = match action {
-        AdminAction::ListClusters
-        | AdminAction::WatchClusters
-        | AdminAction::GetServerInfo
-        | AdminAction::GetAttestation
-        | AdminAction::ListAgents
-        | AdminAction::ListTokens
-        | AdminAction::ListRevokedUsers
-        | AdminAction::ListDialTokens
-        | AdminAction::CheckHealth
-        | AdminAction::WatchHealth
-        | AdminAction::Reflect => AdminRole::Viewer,
-        // Beside an operator, who may everything, and nothing else than this.
-        AdminAction::CreateToken => AdminRole::Enroller,
-        AdminAction::CreateCluster
-        | AdminAction::UpdateCluster
-        | AdminAction::DeleteCluster
-        | AdminAction::RevokeAgent
-        | AdminAction::ChangeAttestation
-        | AdminAction::RevokeToken
-        | AdminAction::RevokeUser
-        | AdminAction::RestoreUser
-        | AdminAction::CreateDialToken
-        | AdminAction::RevokeDialToken => AdminRole::Operator,
-    };
-    role == AdminRole::Operator || role == fitting
+    role == AdminRole::Operator || role == action.role()
 }
 
 impl Actor {
@@ -217,81 +274,6 @@ impl fmt::Display for Actor {
             Self::Local { uid, .. } => write!(f, "uid:{uid}"),
             Self::Remote { name, .. } => write!(f, "admin:{name}"),
         }
-    }
-}
-
-impl AdminAction {
-    /// The action behind the path of a gRPC request.
-    ///
-    /// # Errors
-    /// The code for a method that is not here.
-    pub fn from_path(path: &str) -> Result<Self, Code> {
-        match path {
-            "/tombolo.admin.v1.Admin/ListClusters" => Ok(Self::ListClusters),
-            "/tombolo.admin.v1.Admin/WatchClusters" => Ok(Self::WatchClusters),
-            "/tombolo.admin.v1.Admin/GetServerInfo" => Ok(Self::GetServerInfo),
-            "/tombolo.admin.v1.Admin/CreateCluster" => Ok(Self::CreateCluster),
-            "/tombolo.admin.v1.Admin/UpdateCluster" => Ok(Self::UpdateCluster),
-            "/tombolo.admin.v1.Admin/DeleteCluster" => Ok(Self::DeleteCluster),
-            "/tombolo.admin.v1.Admin/RevokeAgent" => Ok(Self::RevokeAgent),
-            "/tombolo.admin.v1.Admin/GetAttestation" => Ok(Self::GetAttestation),
-            "/tombolo.admin.v1.Admin/ChangeAttestation" => Ok(Self::ChangeAttestation),
-            "/tombolo.admin.v1.Admin/ListAgents" => Ok(Self::ListAgents),
-            "/tombolo.admin.v1.Admin/CreateToken" => Ok(Self::CreateToken),
-            "/tombolo.admin.v1.Admin/ListTokens" => Ok(Self::ListTokens),
-            "/tombolo.admin.v1.Admin/RevokeToken" => Ok(Self::RevokeToken),
-            "/tombolo.admin.v1.Admin/RevokeUser" => Ok(Self::RevokeUser),
-            "/tombolo.admin.v1.Admin/RestoreUser" => Ok(Self::RestoreUser),
-            "/tombolo.admin.v1.Admin/ListRevokedUsers" => Ok(Self::ListRevokedUsers),
-            "/tombolo.admin.v1.Admin/CreateDialToken" => Ok(Self::CreateDialToken),
-            "/tombolo.admin.v1.Admin/ListDialTokens" => Ok(Self::ListDialTokens),
-            "/tombolo.admin.v1.Admin/RevokeDialToken" => Ok(Self::RevokeDialToken),
-            "/grpc.health.v1.Health/Check" => Ok(Self::CheckHealth),
-            "/grpc.health.v1.Health/Watch" => Ok(Self::WatchHealth),
-            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => Ok(Self::Reflect),
-            _ => Err(Code::Unimplemented),
-        }
-    }
-
-    /// What it is about.
-    #[must_use]
-    pub fn object(self) -> AdminObject {
-        match self {
-            Self::ListClusters
-            | Self::WatchClusters
-            | Self::CreateCluster
-            | Self::UpdateCluster
-            | Self::DeleteCluster => AdminObject::Clusters,
-            Self::RevokeAgent | Self::ListAgents | Self::GetAttestation | Self::ChangeAttestation => {
-                AdminObject::Agents
-            }
-            Self::CreateToken | Self::ListTokens | Self::RevokeToken => AdminObject::Tokens,
-            Self::RevokeUser | Self::RestoreUser | Self::ListRevokedUsers => AdminObject::Users,
-            Self::CreateDialToken | Self::ListDialTokens | Self::RevokeDialToken => AdminObject::DialTokens,
-            Self::GetServerInfo | Self::CheckHealth | Self::WatchHealth => AdminObject::Server,
-            Self::Reflect => AdminObject::Schema,
-        }
-    }
-}
-
-impl fmt::Display for AdminAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ListClusters
-            | Self::ListAgents
-            | Self::ListTokens
-            | Self::ListRevokedUsers
-            | Self::ListDialTokens => "list",
-            Self::WatchClusters | Self::WatchHealth => "watch",
-            Self::GetServerInfo | Self::GetAttestation => "describe",
-            Self::CreateCluster | Self::CreateToken | Self::CreateDialToken => "create",
-            Self::UpdateCluster | Self::ChangeAttestation => "update",
-            Self::DeleteCluster => "delete",
-            Self::RevokeAgent | Self::RevokeToken | Self::RevokeUser | Self::RevokeDialToken => "revoke",
-            Self::RestoreUser => "restore",
-            Self::CheckHealth => "check",
-            Self::Reflect => "read",
-        })
     }
 }
 

@@ -24,7 +24,7 @@ use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 use tracing::{debug, warn};
 
 use super::audit_log;
-use super::authorize::{Actor, AdminAction, authorize_admin};
+use super::authorize::{Actor, AdminAction, AdminServiceKind, authorize_admin};
 use super::service::AdminService;
 
 /// Most streams of one connection.
@@ -80,29 +80,11 @@ impl<R: ServerReflection> Services<R> {
         action: AdminAction,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
-        match action {
-            AdminAction::ListClusters
-            | AdminAction::WatchClusters
-            | AdminAction::GetServerInfo
-            | AdminAction::CreateCluster
-            | AdminAction::UpdateCluster
-            | AdminAction::DeleteCluster
-            | AdminAction::RevokeAgent
-            | AdminAction::GetAttestation
-            | AdminAction::ChangeAttestation
-            | AdminAction::ListAgents
-            | AdminAction::CreateToken
-            | AdminAction::ListTokens
-            | AdminAction::RevokeToken
-            | AdminAction::RevokeUser
-            | AdminAction::RestoreUser
-            | AdminAction::ListRevokedUsers
-            | AdminAction::CreateDialToken
-            | AdminAction::ListDialTokens
-            | AdminAction::RevokeDialToken => self.admin.clone().call(request).await,
-            AdminAction::CheckHealth | AdminAction::WatchHealth => self.health.clone().call(request).await,
+        match action.service() {
+            AdminServiceKind::Admin => self.admin.clone().call(request).await,
+            AdminServiceKind::Health => self.health.clone().call(request).await,
             // The service runs a task for each such stream, outside of our scope: it ends with its connection.
-            AdminAction::Reflect => self.reflection.clone().call(request).await,
+            AdminServiceKind::Reflection => self.reflection.clone().call(request).await,
         }
     }
 }
@@ -141,7 +123,7 @@ impl<R: ServerReflection> ConnectionService<R> {
             Ok(Ok(())) => {}
             Ok(Err(error)) => debug!(%error, "a connection to the admin API failed"),
             Err(_) => {
-                debug!(actor = %who, "a connection to the admin API was ended: nothing may be done over it any more")
+                debug!(actor = %who, "a connection to the admin API was closed: its actor may do nothing, or its certificate has ended")
             }
         }
     }
@@ -153,22 +135,22 @@ impl<R: ServerReflection> ConnectionService<R> {
             Ok(action) => action,
             Err(code) => return Status::new(code, "there is no such method here").into_http(),
         };
-        let verdict = authorize_admin(actor, action, action.object());
-        let audit = match audit_log::record(&self.log, actor, action, path, &verdict).await {
-            Ok(audit) => audit,
+        let decision = authorize_admin(actor, action, action.object());
+        let audited = match audit_log::audit(&self.log, actor, action, path, &decision).await {
+            Ok(audited) => audited,
             Err(error) => return Status::unavailable(error.to_string()).into_http(),
         };
-        if let Err(forbidden) = verdict {
+        if let Err(forbidden) = decision {
             warn!(%action, object = %action.object(), "a request to the admin API was refused");
-            debug!(%forbidden, "who it was");
+            debug!(%forbidden, "the refused request to the admin API");
             return Status::permission_denied(forbidden.to_string()).into_http();
         }
-        request.extensions_mut().insert(audit.detail());
+        request.extensions_mut().insert(audited.detail());
         let response = match timeout(ANSWER_MAX, self.services.answer(action, request)).await {
             Ok(Ok(response)) => response,
-            Err(_) => Status::deadline_exceeded("the request did not arrive whole in time").into_http(),
+            Err(_) => Status::deadline_exceeded("the request did not arrive completely in time").into_http(),
         };
-        audit.answered(response.headers());
+        audited.answered(response.headers());
         response
     }
 }

@@ -1,6 +1,7 @@
 //! The service `tombolo.admin.v1.Admin`. Whoever comes this far may do what they ask.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -25,13 +26,43 @@ use tracing::info;
 
 use super::audit_log::RequestDetail;
 use super::watch::{ClusterWatch, Events};
-use super::{CONNECTIONS_MAX, EnrollmentInfo, ServerInfo, WATCHES_MAX, convert, requests};
+use super::{convert, requests};
 use crate::directory::{CLUSTERS_MAX, DialTokenEntry, Directory, NAME_RESERVED};
 use crate::registry::{Registry, TUNNELS_MAX, TUNNELS_PER_CLUSTER_MAX};
 
 const SOFTWARE: &str = concat!("tunnel-server/", env!("CARGO_PKG_VERSION"));
 
-/// What answers.
+/// Most watches at once, of all connections.
+pub const WATCHES_MAX: usize = 16;
+
+/// Most connections at once; more wait in the listen queue.
+pub const CONNECTIONS_MAX: usize = 64;
+
+/// What the server says of itself.
+#[derive(Debug, Clone)]
+pub struct ServerInfo {
+    /// Its name among its like.
+    pub server_id: String,
+    /// Where callers come, TCP.
+    pub gateway: SocketAddr,
+    /// Where agents come, UDP.
+    pub tunnel: SocketAddr,
+    /// Where the probes answer, TCP.
+    pub probes: SocketAddr,
+    /// How agents enroll, if they do.
+    pub enrollment: Option<EnrollmentInfo>,
+}
+
+/// What an agent has to know before it has a certificate.
+#[derive(Debug, Clone)]
+pub struct EnrollmentInfo {
+    /// Where it enrolls: `HOST:PORT`.
+    pub address: String,
+    /// By what it knows the door.
+    pub pins: Vec<String>,
+}
+
+/// The state of the service.
 pub(super) struct AdminService {
     pub(super) server: ServerInfo,
     pub(super) since: SystemTime,
@@ -82,7 +113,7 @@ impl admin_server::Admin for AdminService {
         &self,
         _: Request<GetServerInfoRequest>,
     ) -> Result<Response<GetServerInfoResponse>, Status> {
-        let ServerInfo { server_id, gateway, tunnel, probes, site: _ } = &self.server;
+        let ServerInfo { server_id, gateway, tunnel, probes, enrollment: _ } = &self.server;
         Ok(Response::new(GetServerInfoResponse {
             software: SOFTWARE.to_owned(),
             server_id: server_id.clone(),
@@ -200,7 +231,7 @@ impl admin_server::Admin for AdminService {
         request: Request<CreateTokenRequest>,
     ) -> Result<Response<CreateTokenResponse>, Status> {
         let EnrollmentInfo { address, pins } =
-            self.server.site.clone().ok_or_else(requests::no_enrollment)?;
+            self.server.enrollment.clone().ok_or_else(requests::no_enrollment)?;
         let detail = detail(&request);
         let (cluster, ttl) = requests::token(request.into_inner())?;
         detail.set(format!("token for cluster {cluster}"));

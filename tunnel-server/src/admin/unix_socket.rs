@@ -6,9 +6,9 @@ use tokio::net::UnixStream;
 use tonic_reflection::server::v1::ServerReflection;
 use tracing::warn;
 
-use super::CONNECTIONS_MAX;
 use super::authorize::Actor;
 use super::connection::ConnectionService;
+use super::service::CONNECTIONS_MAX;
 use crate::listener::accepting;
 use crate::listener::socket::LocalSocket;
 
@@ -28,6 +28,8 @@ pub(super) async fn accept<R: ServerReflection>(socket: LocalSocket, connections
 async fn serve<R: ServerReflection>(stream: UnixStream, owner: u32, connections: ConnectionService<R>) {
     match stream.peer_cred() {
         Ok(peer) => connections.serve(stream, Actor::Local { uid: peer.uid(), owner }, Duration::MAX).await,
-        Err(error) => warn!(%error, "the system does not say who is at the admin socket"),
+        Err(error) => {
+            warn!(%error, "the kernel does not report the user of a connection to the admin socket")
+        }
     }
 }

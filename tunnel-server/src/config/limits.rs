@@ -8,14 +8,13 @@ use daemon::Rate;
 use daemon::config::{KeyError, bounded, seconds};
 use serde::Deserialize;
 
+use super::value::REQUESTS_PER_SECOND_MAX;
+
 pub use listeners::{AgentLimits, GatewayLimits, ListenerTotals};
 use listeners::{RawAgentLimits, RawGatewayLimits};
 
 /// The largest limit that can be configured: the number of exchanges that are served at once.
 pub const LIMIT_MAX: usize = 10_000;
-
-/// The highest rate that can be configured for one caller, in requests per second.
-pub const REQUESTS_PER_SECOND_MAX: u32 = 100_000;
 
 /// The longest configurable wait for a seat at a cluster, in seconds: people give up before that.
 pub const QUEUE_SECONDS_MAX: u64 = 60;

@@ -9,6 +9,9 @@ use proto::cluster::is_dns_label;
 /// What an error shows as the value of a key that is missing.
 pub(super) const NOTHING: &str = "nothing";
 
+/// The highest rate that can be configured, in requests, connections or handshakes per second.
+pub const REQUESTS_PER_SECOND_MAX: u32 = 100_000;
+
 /// Most names in one list.
 pub const NAMES_MAX: usize = 1_000;
 

@@ -6,9 +6,9 @@ use proto::ClusterId;
 use proto::spiffe::AgentId;
 
 use super::Directory;
-use super::clusters::existing_cluster;
 use super::records::{Agent, IssuedChain, Previous, UnixSeconds};
 use super::store::{StoreError, Transaction};
+use super::tombstones::existing_cluster;
 
 /// Most agents of a cluster that are remembered: the pods of a few years of node replacements.
 pub const AGENTS_PER_CLUSTER_MAX: usize = 256;

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use proto::ClusterId;
 use proto::spiffe::AgentId;
 
-use super::clusters::existing_cluster;
 use super::records::{Agent, Attestation, IssuedChain, UnixSeconds, Workload};
 use super::store::{StoreError, Transaction};
+use super::tombstones::existing_cluster;
 use super::{Directory, agents};
 
 /// Why a pod that has proved itself was not recorded.

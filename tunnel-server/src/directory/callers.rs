@@ -10,6 +10,11 @@ use super::store::StoreError;
 /// Most revocations of callers that are kept.
 pub const CALLER_REVOCATIONS_MAX: usize = 10_000;
 
+/// What the user names of entry points begin with, and what they began with formerly. A revocation that was stored by the former
+/// name still counts.
+const ENTRY_POINT: &str = "entry-point:";
+const ENTRY_POINT_FORMER: &str = "way-in:";
+
 /// What a caller has shown, as far as revocation is concerned.
 #[derive(Debug, Clone, Copy)]
 pub struct CallerCredential<'a> {
@@ -140,7 +145,10 @@ impl RevokedCallers {
         let concerns = |revocation: &CallerRevocation| {
             revocation.issued_before.is_none_or(|before| issued.is_none_or(|issued| issued < before))
         };
-        self.named.get(shown.user).is_some_and(concerns)
+        let is_named = |user: &str| self.named.get(user).is_some_and(concerns);
+        let former = shown.user.strip_prefix(ENTRY_POINT).map(|name| format!("{ENTRY_POINT_FORMER}{name}"));
+        is_named(shown.user)
+            || former.as_deref().is_some_and(is_named)
             || shown
                 .serial
                 .is_some_and(|serial| self.certificates.contains_key(serial.trim_start_matches('0')))

@@ -1,6 +1,5 @@
 //! Clusters as people make, describe and delete them.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use proto::ClusterId;
@@ -8,58 +7,12 @@ use proto::ClusterId;
 use super::cluster_spec::{self, ClusterSpecError};
 use super::records::{Agent, Attestation, Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
 use super::store::{StoreError, Transaction};
-use super::{CLUSTERS_MAX, Directory, NETWORK_CLUSTERS_MAX, tokens};
+use super::tombstones::{ClusterError, NAMES_REFUSED, existing_cluster};
+use super::{CLUSTERS_MAX, Directory, tokens};
 
 /// Where nothing else was said: for so long nobody else gets a deleted cluster's name. As long as the longest certificate of
 /// its agents might still be somewhere.
 pub const NAME_RESERVED: Duration = Duration::from_secs(90 * 24 * 60 * 60);
-
-/// Names that are not clusters': the gateway's own host names would be theirs, or a browser's user would take them for such.
-pub(super) const NAMES_REFUSED: [&str; 14] = [
-    "admin", "api", "apis", "clusters", "console", "gateway", "healthz", "livez", "metrics", "openapi",
-    "readyz", "tombolo", "version", "www",
-];
-
-/// Why a cluster was not made, changed or deleted.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    /// It is there.
-    #[error(
-        "cluster {0} is there already; change it with `tombolo cluster label` or `tombolo cluster update`"
-    )]
-    Exists(ClusterId),
-    /// It is not.
-    #[error("there is no cluster {0}; `tombolo cluster list` shows those that there are")]
-    Unknown(ClusterId),
-    /// A name that no cluster may have.
-    #[error("no cluster may be called {0}, which is reserved for the server itself; choose another name")]
-    Refused(ClusterId),
-    /// Its name was another cluster's.
-    #[error(
-        "a cluster {cluster} was deleted, and its name is reserved for {days} more days; choose another name"
-    )]
-    Reserved {
-        /// The name.
-        cluster: ClusterId,
-        /// Rounded up.
-        days: u64,
-    },
-    /// Too many.
-    #[error("{max} clusters are known, which is the most; delete one", max = CLUSTERS_MAX)]
-    Full,
-    /// Too many of one network.
-    #[error(
-        "{max} clusters are in the network {0:?}, which is the most; use another, or take some out of it",
-        max = NETWORK_CLUSTERS_MAX
-    )]
-    NetworkFull(String),
-    /// What was said of it.
-    #[error(transparent)]
-    InvalidSpec(#[from] ClusterSpecError),
-    /// The store.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// What is changed in a cluster's record.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +56,8 @@ impl Directory {
             }
             let mut record = Cluster::new(now);
             said.amend(&mut record)?;
-            this.check_network_capacity(&record.networks, &cluster)?;
+            this.full_network(&record.networks, &cluster)
+                .map_or(Ok(()), |full| Err(ClusterError::NetworkFull(full)))?;
             transaction.remove::<Seen>(cluster.as_str())?;
             Ok(transaction.put(cluster.as_str(), &record)?)
         })
@@ -123,7 +77,8 @@ impl Directory {
         self.change(move |transaction| {
             let mut record = existing_cluster(transaction, &cluster, cached)?;
             said.amend(&mut record)?;
-            this.check_network_capacity(&record.networks, &cluster)?;
+            this.full_network(&record.networks, &cluster)
+                .map_or(Ok(()), |full| Err(ClusterError::NetworkFull(full)))?;
             Ok(transaction.put(cluster.as_str(), &record)?)
         })
         .await
@@ -169,17 +124,6 @@ impl ClusterSpecUpdate {
         }
         cluster_spec::check(record)
     }
-}
-
-/// The cluster in the store, or the one that was `cached` and is not written down yet; not a deleted one.
-pub(super) fn existing_cluster(
-    transaction: &Transaction<'_>,
-    cluster: &ClusterId,
-    cached: Option<Arc<Cluster>>,
-) -> Result<Cluster, ClusterError> {
-    let cached = cached.map(|cached| Cluster::clone(&cached));
-    let found = transaction.get::<Cluster>(cluster.as_str())?.or(cached);
-    found.filter(|found| found.tombstone.is_none()).ok_or_else(|| ClusterError::Unknown(cluster.clone()))
 }
 
 /// Takes away the agents of a cluster, and the tokens and records that would make more.

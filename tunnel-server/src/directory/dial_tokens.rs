@@ -10,11 +10,12 @@ use proto::ClusterId;
 
 use super::Directory;
 use super::bearer_token::{BearerToken, NotAToken};
-use super::clusters::{NAME_RESERVED, existing_cluster};
+use super::clusters::NAME_RESERVED;
 use super::networks::NetworkName;
 use super::records::{DialToken, UnixSeconds};
 use super::store::StoreError;
 use super::tokens::{Expiring, remove_expired};
+use super::tombstones::existing_cluster;
 
 /// Most tokens that are kept, expired ones included until they are cleared away.
 pub const DIAL_TOKENS_MAX: usize = 10_000;

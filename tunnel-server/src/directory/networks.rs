@@ -9,7 +9,7 @@ use proto::ClusterId;
 use proto::cluster::is_dns_label;
 
 use super::records::Cluster;
-use super::{ClusterEntry, ClusterError, Directory};
+use super::{ClusterEntry, Directory};
 
 /// Most clusters of one network: each is looked at by every dial that names the network.
 pub const NETWORK_CLUSTERS_MAX: usize = 1_000;
@@ -95,17 +95,9 @@ impl Directory {
         clusters.into_iter().filter_map(|cluster| cache.entry(cluster)).collect()
     }
 
-    /// Whether there is room for `cluster` in these networks. To be asked while nothing else changes.
-    ///
-    /// # Errors
-    /// [`ClusterError::NetworkFull`].
-    pub(super) fn check_network_capacity(
-        &self,
-        networks: &[String],
-        cluster: &ClusterId,
-    ) -> Result<(), ClusterError> {
-        let full = self.cache().networks.full_network(networks, cluster);
-        full.map_or(Ok(()), |network| Err(ClusterError::NetworkFull(network)))
+    /// The first of these networks that has no room for `cluster`, if any. The result holds while nothing else changes.
+    pub(super) fn full_network(&self, networks: &[String], cluster: &ClusterId) -> Option<String> {
+        self.cache().networks.full_network(networks, cluster)
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use proto::ClusterId;
 use proto::spiffe::AgentId;
 
-use super::clusters::NAMES_REFUSED;
 use super::records::{Revocation, Revoked, UnixSeconds};
 use super::store::StoreError;
+use super::tombstones::NAMES_REFUSED;
 use super::{Directory, attestations, tokens};
 
 /// Most revocations that are kept.

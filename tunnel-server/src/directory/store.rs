@@ -41,23 +41,53 @@ const RECORD_BYTES_MAX: usize = 64 * 1024;
 const SCHEMA_TABLE: TableDefinition<'static, &str, u64> = TableDefinition::new("schema");
 const SCHEMA_KEY: &str = "version";
 
-/// One kind of record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StoreTable {
-    Clusters,
-    /// When clusters were last seen, apart from what people say of them.
-    Seen,
-    Revocations,
+/// Makes the enum of tables and, from the same list, all of them, their names on disk, and whether decisions use them.
+macro_rules! store_tables {
+    ($($(#[$doc:meta])* $table:ident = $name:literal, affects_authorization: $affects:literal;)*) => {
+        /// A table of the store, with one kind of record.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum StoreTable {
+            $($(#[$doc])* $table,)*
+        }
+
+        impl StoreTable {
+            const ALL: &[Self] = &[$(Self::$table,)*];
+
+            /// Whether requests and handshakes are authorized by its records.
+            pub(super) fn affects_authorization(self) -> bool {
+                match self {
+                    $(Self::$table => $affects,)*
+                }
+            }
+
+            fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
+                TableDefinition::new(match self {
+                    $(Self::$table => $name,)*
+                })
+            }
+        }
+    };
+}
+
+store_tables! {
+    /// The clusters and their descriptions.
+    Clusters = "clusters", affects_authorization: true;
+    /// The times at which clusters were last seen, apart from their descriptions.
+    Seen = "seen", affects_authorization: false;
+    /// Revocations of agents.
+    Revocations = "revocations", affects_authorization: true;
     /// Revocations of callers.
-    Callers,
-    Tokens,
-    Agents,
-    /// What lets further pods of clusters prove themselves.
-    Attestations,
-    /// Tokens of callers who are connected to targets.
-    DialTokens,
-    /// Addresses of ranges that clusters were given.
-    Addresses,
+    Callers = "callers", affects_authorization: true;
+    /// Tokens by which agents enroll.
+    Tokens = "tokens", affects_authorization: false;
+    /// Enrolled agents.
+    Agents = "agents", affects_authorization: false;
+    /// The accounts by which further pods of clusters enroll.
+    Attestations = "attestations", affects_authorization: false;
+    /// Tokens by which callers are connected to targets.
+    DialTokens = "dial-tokens", affects_authorization: true;
+    /// Addresses of ranges that are assigned to clusters.
+    Addresses = "addresses", affects_authorization: false;
 }
 
 /// What stands in a table, as JSON.
@@ -125,42 +155,6 @@ pub enum StoreError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
-}
-
-impl StoreTable {
-    const ALL: [Self; 9] = [
-        Self::Clusters,
-        Self::Seen,
-        Self::Revocations,
-        Self::Callers,
-        Self::Tokens,
-        Self::Agents,
-        Self::Attestations,
-        Self::DialTokens,
-        Self::Addresses,
-    ];
-
-    /// Whether requests and handshakes are judged by what stands in it.
-    pub(super) fn affects_authorization(self) -> bool {
-        match self {
-            Self::Clusters | Self::Revocations | Self::Callers | Self::DialTokens => true,
-            Self::Seen | Self::Tokens | Self::Agents | Self::Attestations | Self::Addresses => false,
-        }
-    }
-
-    fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
-        TableDefinition::new(match self {
-            Self::Clusters => "clusters",
-            Self::Seen => "seen",
-            Self::Revocations => "revocations",
-            Self::Callers => "callers",
-            Self::Tokens => "tokens",
-            Self::Agents => "agents",
-            Self::Attestations => "attestations",
-            Self::DialTokens => "dial-tokens",
-            Self::Addresses => "addresses",
-        })
-    }
 }
 
 impl RecordStore {
@@ -232,7 +226,7 @@ impl RecordStore {
 
     fn make_tables(&self) -> Result<(), StoreError> {
         let write = self.failing(self.database.begin_write())?;
-        for table in StoreTable::ALL {
+        for &table in StoreTable::ALL {
             self.failing(write.open_table(table.definition()))?;
         }
         self.failing(write.commit())
@@ -242,7 +236,7 @@ impl RecordStore {
     pub(super) fn load(&self) -> Result<Vec<RecordChange>, StoreError> {
         let read = self.failing(self.database.begin_read())?;
         let mut found = Vec::new();
-        for table in StoreTable::ALL {
+        for &table in StoreTable::ALL {
             let rows = self.failing(read.open_table(table.definition()))?;
             for row in self.failing(rows.iter())? {
                 let (key, record) = self.failing(row)?;

@@ -6,9 +6,9 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use proto::ClusterId;
 
 use super::bearer_token::BearerToken;
-use super::clusters::existing_cluster;
 use super::records::{Agent, Cluster, IssuedChain, Token, TokenUse, UnixSeconds, Workload};
 use super::store::{StoreError, StoredRecord, Transaction};
+use super::tombstones::existing_cluster;
 use super::{Directory, agents, attestations};
 
 /// Most tokens that are kept, used and expired ones included until they are cleared away.

@@ -43,7 +43,7 @@ pub(super) enum AddKeysRefused {
     #[error(transparent)]
     Keys(#[from] IssuerKeysError),
     #[error(transparent)]
-    AddKeysError(#[from] AddKeysError),
+    Unusable(#[from] AddKeysError),
 }
 
 impl PodVerification<'_> {

@@ -26,7 +26,7 @@ use trust::{Order, ProvenKey, SignError, Subject};
 use super::audit_log::{self, Attempt};
 use super::nonce::Nonce;
 use super::rate_limits::RateLimits;
-use super::{SharedEnrollment, source};
+use super::shared::{SharedEnrollment, source};
 use crate::directory::{self, Agent, IssuedChain, UnixSeconds};
 use crate::listener::failures::Failures;
 use crate::metrics;

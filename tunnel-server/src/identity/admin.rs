@@ -3,12 +3,10 @@
 use std::time::SystemTime;
 
 use rustls_pki_types::CertificateDer;
-use trust::BACKDATED;
 use trust::names::Label;
 use trust::peer::{self, NotOfRole};
 
-use super::certificate::{credential, read};
-use super::credential::Credential;
+use super::leaf::{LeafTimes, leaf_times};
 use super::verified::Verified;
 
 /// An administrator's certificate, verified and read.
@@ -45,10 +43,6 @@ pub fn admin_identity(
 ) -> Result<Verified<AdminCertificate>, NotAnAdmin> {
     let leaf = chain.first().ok_or(NotAnAdmin::NoCertificate)?;
     let name = peer::admin(leaf, trust_domain)?;
-    let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
-    let Credential { id, issued, expires } = credential(&leaf);
-    let (Some(begins), Some(ends)) = (issued, expires) else { return Err(NotOfRole::Unreadable.into()) };
-    // Certificates are dated back by those who issue them.
-    let issued = begins + BACKDATED;
-    Ok(Verified::role(AdminCertificate { name, serial: id.to_string(), issued, ends }))
+    let LeafTimes { serial, issued, ends } = leaf_times(leaf)?;
+    Ok(Verified::role(AdminCertificate { name, serial, issued, ends }))
 }

@@ -4,11 +4,9 @@ use std::time::SystemTime;
 
 use proto::spiffe::AgentId;
 use rustls_pki_types::CertificateDer;
-use trust::BACKDATED;
 use trust::peer::{self, NotOfRole};
 
-use super::certificate::{credential, read};
-use super::credential::Credential;
+use super::leaf::{LeafTimes, leaf_times};
 use super::verified::Verified;
 
 /// An agent's certificate, verified and read.
@@ -46,10 +44,6 @@ pub fn agent_identity(
 ) -> Result<Verified<AgentCertificate>, NotAnAgent> {
     let leaf = chain.first().ok_or(NotAnAgent::NoCertificate)?;
     let agent = peer::agent(leaf, trust_domain)?;
-    let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
-    let Credential { id, issued, expires } = credential(&leaf);
-    let (Some(begins), Some(ends)) = (issued, expires) else { return Err(NotOfRole::Unreadable.into()) };
-    // Certificates are dated back by those who issue them.
-    let issued = begins + BACKDATED;
-    Ok(Verified::role(AgentCertificate { agent, serial: id.to_string(), issued, ends }))
+    let LeafTimes { serial, issued, ends } = leaf_times(leaf)?;
+    Ok(Verified::role(AgentCertificate { agent, serial, issued, ends }))
 }

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use http::header::{AUTHORIZATION, UPGRADE};
 use proto::headers::{bearer_subprotocols, offers_subprotocol};
 
-use super::NotAuthenticated;
+use super::error::{NotAuthenticated, SubprotocolError};
 
 /// What a request brings along as a token.
 pub(super) enum SentCredential<'a> {
@@ -15,20 +15,6 @@ pub(super) enum SentCredential<'a> {
     /// A token out of the WebSocket subprotocols, which is where a browser can put one.
     /// <https://github.com/kubernetes/kubernetes/pull/47740>
     Subprotocol(Vec<u8>),
-}
-
-/// What is wrong with a token in the WebSocket subprotocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SubprotocolError {
-    /// 400.
-    #[error("the request offers more than one bearer token as a WebSocket subprotocol")]
-    Two,
-    /// 401.
-    #[error("the bearer token in the WebSocket subprotocol is not in base64url without padding")]
-    Encoding,
-    /// 401. The answer would have to choose the token for the protocol, and so repeat it.
-    #[error("the bearer token is the only WebSocket subprotocol: offer the one to speak, too")]
-    Alone,
 }
 
 impl<'a> SentCredential<'a> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::credential::{Credential, RetainedToken};
-use super::token_review::Reviewed;
+use super::reviewed::Reviewed;
 
 /// Who asks. Only [`Authenticator::authenticate`](super::Authenticator::authenticate), [`Caller::by_dial_token`] and the ways in
 /// ([`by_certificate`](super::by_certificate), [`by_socket`](super::by_socket), [`by_source`](super::by_source)) make one.

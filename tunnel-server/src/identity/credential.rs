@@ -4,6 +4,8 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use trust::user_token::TokenDigest;
+
 /// One certificate or one token. Says nothing by which somebody could come in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
@@ -36,8 +38,16 @@ impl fmt::Debug for RetainedToken {
     }
 }
 
-/// An id of these bytes, in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> Arc<str> {
+/// Bytes of a digest that name a token in logs and revocations.
+pub(super) const ID_BYTES: usize = 8;
+
+/// The ID of a token: the start of a digest of its digest, so that logs do not help to find the token.
+pub(super) fn token_id(digest: &TokenDigest) -> Arc<str> {
+    hex(&digest.digest()[..ID_BYTES])
+}
+
+/// The bytes in hexadecimal.
+fn hex(bytes: &[u8]) -> Arc<str> {
     let mut digits = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         // Writing to a string cannot fail.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::bearer::SubprotocolError;
 use super::caller::Method;
 use super::certificate::CertificateError;
 use super::oidc::OidcTokenError;
@@ -53,6 +52,20 @@ pub enum NotAuthenticated {
     /// 503. Never a yes, and never a no that a program takes for the end of its token.
     #[error("it cannot be told whose this token is, because {0} does not answer: try again")]
     Unreachable(Method),
+}
+
+/// What is wrong with a token in the WebSocket subprotocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SubprotocolError {
+    /// 400.
+    #[error("the request offers more than one bearer token as a WebSocket subprotocol")]
+    Two,
+    /// 401.
+    #[error("the bearer token in the WebSocket subprotocol is not in base64url without padding")]
+    Encoding,
+    /// 401. The answer would have to choose the token for the protocol, and so repeat it.
+    #[error("the bearer token is the only WebSocket subprotocol: offer the one to speak, too")]
+    Alone,
 }
 
 /// What is accepted, as words for a person.

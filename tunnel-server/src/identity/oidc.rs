@@ -1,6 +1,7 @@
 //! Tokens of OpenID Connect issuers, verified here by the keys that these publish: callers', and those of clusters' own pods.
 
 mod claims;
+mod error;
 #[cfg(test)]
 mod fuzz;
 mod jwt;
@@ -22,6 +23,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 
 pub(super) use claims::expiry;
 pub use claims::{ClaimError, ClaimRequirements, LEEWAY};
+pub use error::OidcTokenError;
 pub(super) use jwt::Jwt;
 pub use jwt::JwtError;
 pub use keys::{KEYS_MAX, KeySetError};
@@ -43,26 +45,6 @@ pub struct Issuer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this program cannot verify signatures of tokens")]
 pub struct CryptoError;
-
-/// Why a token that names this issuer is not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OidcTokenError {
-    /// It is no token that could be.
-    #[error(transparent)]
-    JwtError(#[from] JwtError),
-    /// Not by an algorithm of the list.
-    #[error("the token is signed by an algorithm that is not accepted from its issuer")]
-    Algorithm,
-    /// The issuer has no such key.
-    #[error("the token names no key of its issuer")]
-    UnknownKey,
-    /// Changed, or never signed by the issuer.
-    #[error("the token's signature does not hold")]
-    Signature,
-    /// What it says does not do.
-    #[error(transparent)]
-    Claims(#[from] ClaimError),
-}
 
 impl Issuer {
     /// The issuer that the configuration calls `name`, of whom these `algorithms` are accepted and who is asked for its keys

@@ -10,14 +10,11 @@ use std::sync::Arc;
 use trust::user_token::TokenDigest;
 
 use super::Caller;
-use super::credential::{Credential, hex};
+use super::credential::{Credential, token_id};
 use super::name::{NameError, Prefixes};
 
 /// Most tokens in a file.
 pub const TOKENS_MAX: usize = 10_000;
-
-/// Bytes of a digest that name a token.
-pub(super) const ID_BYTES: usize = 8;
 
 /// The tokens of a file. Holds no token, only digests; its `Debug` shows not even those.
 #[derive(Clone)]
@@ -137,12 +134,11 @@ impl StaticTokens {
         }
         match self.holders.entry(digest) {
             Entry::Occupied(_) => Err(TokenLineError::Duplicate),
-            Entry::Vacant(place) => {
-                // Of the digest's digest what tells it from others: logs hold nothing to find a token by.
-                let id = hex(&digest.digest()[..ID_BYTES]);
-                self.ids.insert(Arc::clone(&id), *place.key());
+            Entry::Vacant(vacant) => {
+                let id = token_id(&digest);
+                self.ids.insert(Arc::clone(&id), *vacant.key());
                 let credential = Credential { id, issued: None, expires: None };
-                place.insert(TokenHolder { user, groups, credential });
+                vacant.insert(TokenHolder { user, groups, credential });
                 Ok(())
             }
         }

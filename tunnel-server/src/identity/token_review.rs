@@ -1,6 +1,7 @@
 //! Callers by tokens of the cluster beside us, whose API server says whose they are (TokenReview).
 //! <https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-review-v1/>
 
+mod error;
 mod result;
 
 use std::fmt;
@@ -12,7 +13,8 @@ use aws_lc_rs::rand::SystemRandom;
 use daemon::Scope;
 use serde_json::json;
 
-pub use result::{ACCEPTED_FOR, REFUSED_FOR, REVIEWED_BYTES_MAX, Reviewed, TokenReviewError};
+pub use error::TokenReviewError;
+pub use result::{ACCEPTED_FOR, REFUSED_FOR};
 
 use super::host_api::HostApi;
 use super::review_cache::ReviewCache;

@@ -4,7 +4,7 @@ use daemon::Rate;
 use daemon::config::{KeyError, bounded};
 use serde::Deserialize;
 
-use super::REQUESTS_PER_SECOND_MAX;
+use crate::config::value::REQUESTS_PER_SECOND_MAX;
 
 /// The most connections or handshakes that can be configured. Each takes a file descriptor and some 50 KiB.
 const LISTENER_LIMIT_MAX: usize = 100_000;

@@ -3,7 +3,7 @@
 use proto::spiffe::AgentId;
 
 use super::*;
-use crate::directory::clusters::{ClusterError, NAMES_REFUSED};
+use crate::directory::tombstones::NAMES_REFUSED;
 
 #[tokio::test]
 async fn whoever_was_revoked_is_refused_after_a_restart_too_and_nobody_else() {
@@ -70,6 +70,19 @@ async fn a_revoked_caller_is_refused_after_a_restart_too_until_it_is_restored() 
     }
     let shown = CallerCredential { user: "ann", serial: Some("1f"), issued: None };
     assert_eq!(directory.admits_caller(shown), Ok(()));
+}
+
+#[tokio::test]
+async fn an_entry_point_stays_revoked_by_its_former_user_name() {
+    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    directory.revoke_callers(Callers::Named("way-in:sni".to_owned()), None, at(1000)).await.unwrap();
+
+    let is_refused = |user| {
+        let shown = CallerCredential { user, serial: None, issued: None };
+        directory.admits_caller(shown).is_err()
+    };
+    assert!(is_refused("entry-point:sni") && is_refused("way-in:sni"));
+    assert!(!is_refused("entry-point:office") && !is_refused("sni"));
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ fn new_keys_are_heard_of_where_one_is_known_and_the_cluster_is_open() {
     verification(|verification| verification.pod(workload, &new.token("tunnel-agent", "7d"))).unwrap();
 
     assert_eq!(add_keys(&next, &both), Ok(None), "nothing is new");
-    assert_eq!(add_keys(&open, &new.keys()), Err(AddKeysRefused::AddKeysError(AddKeysError::NoneKnown)));
+    assert_eq!(add_keys(&open, &new.keys()), Err(AddKeysRefused::Unusable(AddKeysError::NoneKnown)));
     let closed = Attestation { closed: Some(UnixSeconds(1)), ..open };
     assert_eq!(add_keys(&closed, &both), Err(AddKeysRefused::Closed));
     assert!(super::open(&closed).is_none());

@@ -12,7 +12,7 @@ use trust::proof::Newcomer;
 
 use super::super::attestation::{self, PodVerification};
 use super::super::audit_log::{self, Attempt, EnrollmentAction};
-use super::super::source;
+use super::super::shared::source;
 use super::{CertificateSubject, EnrollmentService, unavailable};
 use crate::directory::{AttestError, IssuedChain};
 use crate::metrics;

@@ -8,9 +8,8 @@ use serde_json::Value;
 use trust::user_token::TokenDigest;
 
 use super::jwt::{JsonObject, Jwt};
-use crate::identity::credential::{Credential, hex};
+use crate::identity::credential::{Credential, token_id};
 use crate::identity::name::{NameError, Prefixes};
-use crate::identity::static_tokens::ID_BYTES;
 
 /// By how much an issuer's clock may differ from ours.
 pub const LEEWAY: Duration = Duration::from_secs(30);
@@ -147,7 +146,7 @@ fn id(claims: &JsonObject, token: &str) -> Arc<str> {
     };
     match claims.get("jti").and_then(Value::as_str).filter(is_name) {
         Some(id) => id.into(),
-        None => hex(&TokenDigest::of(token.as_bytes()).digest()[..ID_BYTES]),
+        None => token_id(&TokenDigest::of(token.as_bytes())),
     }
 }
 

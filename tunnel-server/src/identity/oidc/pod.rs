@@ -88,7 +88,7 @@ impl Verifier {
         audience: &str,
         now: SystemTime,
     ) -> Result<Pod, PodTokenError> {
-        let malformed = |fault| PodTokenError::Token(OidcTokenError::JwtError(fault));
+        let malformed = |fault| PodTokenError::Token(OidcTokenError::Malformed(fault));
         if token.len() > TOKEN_BYTES_MAX {
             return Err(malformed(JwtError::Shape));
         }
@@ -120,7 +120,7 @@ impl PodTokenError {
         match self {
             Self::Token(OidcTokenError::Claims(_)) | Self::Old | Self::NoPod | Self::NotKubernetes => true,
             Self::Token(
-                OidcTokenError::JwtError(_)
+                OidcTokenError::Malformed(_)
                 | OidcTokenError::Algorithm
                 | OidcTokenError::UnknownKey
                 | OidcTokenError::Signature,

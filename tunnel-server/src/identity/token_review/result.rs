@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 use trust::user_token::TokenDigest;
 
-use crate::identity::credential::{Credential, hex};
-use crate::identity::name::{NameError, Prefixes};
+use super::error::TokenReviewError;
+use crate::identity::credential::{Credential, token_id};
+use crate::identity::name::Prefixes;
 use crate::identity::oidc::{Jwt, expiry};
 use crate::identity::review_cache::{CachedReview, UNREACHABLE_FOR};
-use crate::identity::static_tokens::ID_BYTES;
+use crate::identity::reviewed::Reviewed;
 use crate::identity::{Caller, Method, NotAuthenticated};
 
 /// Where an API server names the token itself.
@@ -25,13 +26,6 @@ pub const ACCEPTED_FOR: Duration = Duration::from_secs(60);
 
 /// How long a token that was refused is not reviewed again.
 pub const REFUSED_FOR: Duration = Duration::from_secs(10);
-
-/// Longest that a reviewer may say of one user, in bytes of JSON.
-pub const REVIEWED_BYTES_MAX: usize = 16 * 1024;
-
-/// A user as its own cluster knows it, without our prefixes: for questions to that cluster alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reviewed(Value);
 
 /// What was found out about a token, and when.
 #[derive(Debug, Clone)]
@@ -57,26 +51,6 @@ pub(super) struct ReviewedBearer {
     groups: Vec<String>,
     credential: Credential,
     reviewed: Arc<Reviewed>,
-}
-
-/// Why a token is not taken although its reviewer could be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TokenReviewError {
-    /// The reviewer does not know it.
-    #[error("the token is not known here")]
-    Unknown,
-    /// For somebody else.
-    #[error("the token is not meant for this server")]
-    Audience,
-    /// A user or a group that cannot be.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// More than [`REVIEWED_BYTES_MAX`].
-    #[error("the cluster that knows the token says more than {max} bytes of its bearer", max = REVIEWED_BYTES_MAX)]
-    TooLarge,
-    /// Its time has passed since.
-    #[error("the token has expired")]
-    Expired,
 }
 
 impl TokenReviewResult {
@@ -107,23 +81,6 @@ impl TokenReviewResult {
         let (user, groups, credential) = (user.clone(), groups.clone(), credential.clone());
         let reviewed = Some(Arc::clone(reviewed));
         Ok(Caller { method: method.clone(), user, groups, credential, reviewed, token: None, source: None })
-    }
-}
-
-impl Reviewed {
-    /// The user of a TokenReview's status; `None` if that is too much.
-    fn from_user(user: &Value) -> Option<Self> {
-        let known = |name: &str| user.get(name).cloned().unwrap_or_default();
-        // As a SubjectAccessReview names them.
-        let outcome = json!({
-            "user": known("username"), "groups": known("groups"), "uid": known("uid"), "extra": known("extra"),
-        });
-        (outcome.to_string().len() <= REVIEWED_BYTES_MAX).then_some(Self(outcome))
-    }
-
-    /// The subject of a SubjectAccessReview.
-    pub(crate) fn subject(&self) -> &Value {
-        &self.0
     }
 }
 
@@ -176,7 +133,7 @@ fn bearer(
     };
     let id = match user["extra"][CREDENTIAL_ID][0].as_str().filter(is_name) {
         Some(id) => id.into(),
-        None => hex(&TokenDigest::of(token.as_bytes()).digest()[..ID_BYTES]),
+        None => token_id(&TokenDigest::of(token.as_bytes())),
     };
     // The reviewer has verified it; what it does not say of the token the token says itself.
     let (issued, expires) = match Jwt::parse(token) {

@@ -73,7 +73,7 @@ pub enum IssuerKeysError {
     Twice,
     /// No set, or no key of use.
     #[error(transparent)]
-    KeySetError(#[from] KeySetError),
+    KeySet(#[from] KeySetError),
 }
 
 /// Why keys are not added to those that are recorded.

@@ -58,7 +58,7 @@ fn a_token_is_as_long_as_it_may_be_and_not_longer() {
     judge(&longest, &keys(&signer)).unwrap();
 
     let refused = judge(&longer, &keys(&signer)).unwrap_err();
-    assert_eq!(refused, PodTokenError::Token(OidcTokenError::JwtError(JwtError::Shape)));
+    assert_eq!(refused, PodTokenError::Token(OidcTokenError::Malformed(JwtError::Shape)));
 }
 
 #[test]
@@ -107,10 +107,10 @@ fn what_the_recorded_key_has_not_signed_is_a_strangers() {
         (unnamed.token("ES256", &claims()), OidcTokenError::UnknownKey),
         (signer.token("HS256", &claims()), OidcTokenError::Algorithm),
         (signer.token("PS256", &claims()), OidcTokenError::Algorithm),
-        (signer.token("none", &claims()), OidcTokenError::JwtError(JwtError::Algorithm)),
-        (format!("{signed}."), OidcTokenError::JwtError(JwtError::Shape)),
-        ("nonsense".to_owned(), OidcTokenError::JwtError(JwtError::Shape)),
-        ("x".repeat(TOKEN_BYTES_MAX + 1), OidcTokenError::JwtError(JwtError::Shape)),
+        (signer.token("none", &claims()), OidcTokenError::Malformed(JwtError::Algorithm)),
+        (format!("{signed}."), OidcTokenError::Malformed(JwtError::Shape)),
+        ("nonsense".to_owned(), OidcTokenError::Malformed(JwtError::Shape)),
+        ("x".repeat(TOKEN_BYTES_MAX + 1), OidcTokenError::Malformed(JwtError::Shape)),
     ] {
         let refused = judge(&token, &keys).expect_err("it is refused");
         assert_eq!(refused, PodTokenError::Token(expected), "{token}");
@@ -171,8 +171,8 @@ fn of_what_was_sent_public_keys_that_verify_are_recorded_and_nothing_else() {
     let twice = json!([signer.jwk(), TokenSigner::new("one").jwk()]);
     assert_eq!(sent(twice).unwrap_err(), IssuerKeysError::Twice);
     assert_eq!(sent(json!([signer.jwk(), signer.jwk()])).unwrap_err(), IssuerKeysError::Twice);
-    assert_eq!(sent(json!([mac])).unwrap_err(), IssuerKeysError::KeySetError(KeySetError::Empty));
-    assert_eq!(sent(json!("none")).unwrap_err(), IssuerKeysError::KeySetError(KeySetError::Shape));
+    assert_eq!(sent(json!([mac])).unwrap_err(), IssuerKeysError::KeySet(KeySetError::Empty));
+    assert_eq!(sent(json!("none")).unwrap_err(), IssuerKeysError::KeySet(KeySetError::Shape));
     let mut colored = signer.jwk();
     colored["kid"] = json!("\u{1b}[31mone");
     assert_eq!(sent(json!([colored])).unwrap_err(), IssuerKeysError::Name);

@@ -1,8 +1,13 @@
 //! Which answers name a bearer, and what of them is taken.
 
+use serde_json::json;
+
 use super::*;
+use crate::identity::credential::ID_BYTES;
+use crate::identity::name::NameError;
 use crate::identity::oidc::LEEWAY;
 use crate::identity::oidc::test_signer::encoded;
+use crate::identity::reviewed::REVIEWED_BYTES_MAX;
 
 #[test]
 fn of_a_bearer_as_much_is_taken_as_may_be_and_not_one_byte_more() {

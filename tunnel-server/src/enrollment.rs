@@ -124,7 +124,7 @@ impl Enrollment {
             .max_header_list_size(HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service);
         if let Ok(Err(error)) = timeout(CONNECTION_MAX, connection).await {
-            debug!(%peer, %error, "a connection to the enrollment shared failed");
+            debug!(%peer, %error, "a connection to the enrollment listener failed");
         }
         drop(place);
     }

@@ -28,7 +28,7 @@ pub enum AttestError {
 #[derive(Debug, thiserror::Error)]
 pub enum AttestationUpdateError {
     /// It is not what it was looked at as.
-    #[error("what is recorded of cluster {0} was changed meanwhile; read at it again")]
+    #[error("what is recorded of cluster {0} was changed meanwhile; look at it again")]
     Changed(ClusterId),
     /// There is no such cluster.
     #[error("there is no cluster {0}; `tombolo cluster list` shows those that there are")]

@@ -133,7 +133,7 @@ impl EnrollmentService {
 /// What stands in the audit log of whom an agent is of.
 fn detail(workload: Option<&Workload>, pod: Option<&str>) -> String {
     let Some(Workload { namespace, account, account_uid, issuer, .. }) = workload else {
-        return "an agent of which no ServiceAccount is attempt".to_owned();
+        return "an agent of which no ServiceAccount is known".to_owned();
     };
     let pod = pod.unwrap_or_default();
     format!("pod {namespace}/{pod} of the ServiceAccount {account} (UID {account_uid}) of {issuer}")

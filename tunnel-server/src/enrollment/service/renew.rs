@@ -116,7 +116,7 @@ impl EnrollmentService {
                 match directory.update_attestation(cluster, seen, next).await {
                     Ok(()) => {
                         receipt.complete(audit_log::done(agent.instance()));
-                        warn!(%agent, names, "keys of this cluster's issuer were added, by one that was attempt");
+                        warn!(%agent, names, "keys of this cluster's issuer were added, by one that was known");
                     }
                     Err(error) => {
                         receipt.complete(audit_log::refused());

@@ -38,7 +38,7 @@ async fn a_token_that_a_published_key_has_signed_names_its_bearer_and_nobody_els
     let claims = claims(&published.at.url);
     let ask = async |token: String| {
         let headers =
-            HeaderMap::from_iter([(AUTHORIZATION, format!("TokenBearer {token}").parse().unwrap())]);
+            HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())]);
         let known = authenticator.authenticate(None, &headers, SystemTime::now()).await;
         known.map(|known| known.require_single_credential().unwrap().clone())
     };

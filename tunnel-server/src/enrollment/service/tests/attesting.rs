@@ -20,7 +20,7 @@ async fn a_further_pod_proves_itself_once_for_each_nonce_by_its_own_clusters_key
     let refuse_unauthenticated = key.attest(&service, &nonce().await, &self::token(&other));
     let (code, statement) = refused(ask(refuse_unauthenticated).await);
     assert_eq!(code, Code::PermissionDenied);
-    assert!(statement.contains("did not prove"), "nothing is statement of why: {statement}");
+    assert!(statement.contains("did not prove"), "nothing is said of why: {statement}");
     let elsewhere = key.attest(&server.service(), &nonce().await, &token);
     assert!(refused(ask(elsewhere).await).1.contains("its proof is not by the key"), "another connection's");
     let nameless =

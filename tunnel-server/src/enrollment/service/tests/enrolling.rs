@@ -28,7 +28,7 @@ async fn a_token_enrolls_one_key_for_its_cluster_and_gives_the_same_key_the_same
     assert!(statement.contains("tombolo token create"), "{statement}");
     let (id, _) = token.split_once('.').unwrap();
     let whose = format!("enroll enrollment-token:{id} allow");
-    let what = ": an agent of which no ServiceAccount is attempt";
+    let what = ": an agent of which no ServiceAccount is known";
     assert_eq!(server.audited(), [format!("{whose} {what}"), format!("{whose} 200 issued{what}")]);
 }
 

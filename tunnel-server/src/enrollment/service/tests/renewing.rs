@@ -128,7 +128,7 @@ async fn a_pod_brings_new_keys_of_its_issuer_where_one_is_known() {
     let (credential, key) = renewed(&pod, &enrolled, keys(&[&first, &second])).await;
     assert_eq!(attempt().await, [true, true, false]);
     let (credential, key) = renewed(&key, &credential, third.keys()).await;
-    assert_eq!(attempt().await, [true, true, false], "none of them was attempt");
+    assert_eq!(attempt().await, [true, true, false], "none of them was known");
     renewed(&key, &credential, keys(&[&first, &second])).await;
 
     let agent = format!("add-issuer-keys agent:{}", Certificate::of(&enrolled).instance);

@@ -1,4 +1,5 @@
-//! The doors for those who run the server: gRPC on a Unix socket that only they can open, and by TLS for whom they name.
+//! The admin API: gRPC on a Unix socket that only root and the server's user can open, and by TLS for remote
+//! administrators.
 
 mod audit_log;
 mod authorize;
@@ -44,24 +45,24 @@ pub struct Admin {
     health: HealthReporter,
 }
 
-/// Where the API is to be asked.
+/// The addresses at which the API listens.
 #[derive(Debug)]
 pub struct AdminEndpoints {
     /// At a socket of this path, in a folder that is made if it is missing.
     pub socket: Option<PathBuf>,
-    /// From other machines.
+    /// The TCP listener for other machines, already bound.
     pub remote: Option<Remote>,
 }
 
-/// What the API tells of and changes.
+/// The state that the API reports and changes, and its audit log.
 pub struct Dependencies {
-    /// The server itself.
+    /// Facts about the server itself.
     pub server: ServerInfo,
-    /// Who is connected.
+    /// The registry of connected clusters.
     pub registry: Registry,
-    /// What is kept of clusters and agents.
+    /// The store of clusters, agents and tokens.
     pub directory: Directory,
-    /// Where it is written down who asked.
+    /// The audit log of the API's requests.
     pub log: Log,
 }
 
@@ -78,7 +79,7 @@ pub struct Health {
 }
 
 impl Admin {
-    /// Takes the doors that are not yet bound.
+    /// Binds the Unix socket. The TCP listener is bound already.
     ///
     /// # Errors
     /// [`SocketError`], which says what is in the way.
@@ -93,11 +94,12 @@ impl Admin {
         Ok(Self { listeners: BoundListeners { socket, remote }, dependencies, health })
     }
 
-    /// Answers until the scope has no work left: through the drain too, which ends watches and which health shows; from
-    /// other machines nobody new comes then. Listeners and connections are attendants of `scope`.
+    /// Answers until the scope has no work left. During the drain it ends watches and reports it as its
+    /// health; the TCP listener then accepts nobody new. Listeners and connections are background tasks of
+    /// `scope`.
     ///
     /// # Errors
-    /// Where the schemas that were compiled in cannot be read: a fault of the build.
+    /// The schemas that were compiled in cannot be read, which is a fault of the build.
     pub fn run(self, scope: &Scope) -> Result<Health, Failure> {
         let Self { listeners: BoundListeners { socket, remote }, dependencies, health } = self;
         let Dependencies { server, registry, directory, log } = dependencies;

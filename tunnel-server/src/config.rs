@@ -95,9 +95,9 @@ pub struct Config {
     pub trust_bundle_file: Option<PathBuf>,
     /// The trust bundle for agents, signed by a server root that is in it; empty if there is none.
     pub trust_bundle: Vec<u8>,
-    /// The listener for callers.
+    /// The listener for callers, `gateway`.
     pub gateway: GatewayConfig,
-    /// The listener for agents.
+    /// The listener for agents, `tunnel`.
     pub tunnel: TunnelConfig,
     /// The listener at which agents enroll, if there is one.
     pub enrollment: Option<EnrollmentConfig>,
@@ -117,11 +117,11 @@ pub struct Config {
     pub delegation: Option<HostCluster>,
     /// Rules for some clusters; at most [`NAMES_MAX`]. The first that matches a cluster counts.
     pub clusters: Vec<ClusterRules>,
-    /// How requests wait for a cluster that is away.
+    /// The waiting of requests for a cluster that is away.
     pub parking: Parking,
     /// Whether and how watches outlive the loss of their tunnel.
     pub watches: WatchesConfig,
-    /// How much one source, one caller and one cluster can use at once.
+    /// Limits for one source, one caller and one cluster.
     pub limits: LimitsConfig,
     /// The settings of the audit log; `None` where auditing is off.
     pub audit: Option<audit::Settings>,
@@ -131,15 +131,15 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The TCP address of `/livez`, `/readyz` and `/metrics`.
     pub probes_listen: SocketAddr,
-    /// How long running exchanges can continue after the drain began; 1 to 600 s.
+    /// The time for which running exchanges can continue after the drain began; 1 to 600 s.
     pub drain_grace: Duration,
     /// Format and filter of the log.
     pub logs: LogOptions,
-    /// Runtimes and threads.
+    /// The number of runtimes and threads.
     pub layout: Layout,
 }
 
-/// Why a configuration is refused.
+/// The error for a configuration that is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read or parsed.

@@ -1,4 +1,5 @@
-//! The shared for agents without a certificate that holds: TLS by which only the server proves who it is, and gRPC.
+//! The enrollment listener, for agents without a valid certificate: gRPC over TLS in which only the server
+//! has a certificate.
 
 mod attestation;
 mod audit_log;
@@ -43,34 +44,34 @@ use shared::SharedEnrollment;
 
 pub use shared::EnrollmentSettings;
 
-/// How many may come at once, and how quickly. An agent comes once a day, and all of them once after an outage.
+/// Limits of the listener. An agent comes once a day, and all agents come once after an outage.
 pub const LIMITS: Limits =
     Limits { connections_max: 1_000, handshakes_max: 200, handshake: Duration::from_secs(10), source: None };
 
-/// Most failures of one source in a minute; whoever has failed so often is not listened to until it ends.
+/// Most failures of one source in a minute. A source with more is refused until the minute ends.
 const FAILURES_MAX: u32 = 20;
 
-/// Most streams of one connection: an agent asks for one thing at a time.
+/// Most streams of one connection: an agent sends one request at a time.
 const STREAMS_MAX: u32 = 4;
 
-/// Largest head of a request.
+/// Largest head of a request, in bytes.
 const HEAD_BYTES_MAX: u32 = 16 * 1024;
 
-/// How long a request may take to arrive and to be answered.
+/// Longest time for a request to arrive and to be answered.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// How long a connection stays.
+/// Longest lifetime of a connection to this listener.
 const CONNECTION_MAX: Duration = Duration::from_secs(30);
 
 // Nobody is forgotten who may still come.
 const _: () = assert!(GRACE_DAYS_MAX * 24 * 60 * 60 <= GRACE_MAX.as_secs());
 
-/// The shared. Clones are the same one.
+/// The service behind the enrollment listener. Clones share one state.
 #[derive(Clone)]
 pub struct Enrollment(Arc<SharedEnrollment>);
 
 impl Enrollment {
-    /// A shared at which `signer` issues agents' certificates, and pods' tokens are verified by `verifier`.
+    /// A service in which `signer` issues agents' certificates and `verifier` verifies pods' tokens.
     #[must_use]
     pub fn new(
         directory: Directory,
@@ -136,7 +137,7 @@ impl std::fmt::Debug for Enrollment {
     }
 }
 
-/// How agents name a root before they know it.
+/// The pin by which agents name a root before they trust it; `None` if it is no certificate.
 #[must_use]
 pub fn pin(root: &CertificateDer<'_>) -> Option<Pin> {
     X509Certificate::from_der(root).ok().map(|(_, root)| Pin::of_certificate(&root))

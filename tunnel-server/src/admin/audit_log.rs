@@ -12,7 +12,7 @@ use tracing::warn;
 use super::authorize::{Actor, AdminAction, AdminForbidden, AuditRule};
 use crate::exchanges::grpc::status;
 
-/// How long an action that takes something away waits for its intent to be written.
+/// Longest wait for the intent of an action that takes something away.
 const BEST_EFFORT_MAX: Duration = Duration::from_millis(500);
 
 /// A request that may be answered: its intent is in the log, or need not be.
@@ -22,7 +22,7 @@ pub(super) struct AuditedRequest {
     completion_path: CompletionPath,
 }
 
-/// How the end of a request gets into the log.
+/// The way by which the end of a request gets into the log.
 enum CompletionPath {
     /// As the completion of its intent.
     Receipt(Receipt),

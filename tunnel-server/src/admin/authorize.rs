@@ -1,4 +1,4 @@
-//! Who may do what at the admin API: one decision, before any service sees a request.
+//! Authorization of the admin API: one decision for each request, before any service sees it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::config::AdminRole;
 /// The user who can do everything on this machine anyway.
 const ROOT: u32 = 0;
 
-/// Who asks.
+/// The one who sends a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Actor {
     /// A process on this machine, as the kernel says it.
@@ -23,13 +23,13 @@ pub enum Actor {
     },
     /// Somebody elsewhere, by a certificate of the administrators' CA.
     Remote {
-        /// Whom the certificate names.
+        /// The name in the certificate.
         name: Label,
-        /// What the configuration lets this name do.
+        /// The role of this name in the configuration; `None` if it has none.
         role: Option<AdminRole>,
-        /// The certificate's serial number.
+        /// The certificate's serial number in hexadecimal.
         serial: String,
-        /// The connection's other end.
+        /// The address of the other end of the connection.
         from: SocketAddr,
     },
 }
@@ -77,7 +77,7 @@ macro_rules! admin_actions {
                 }
             }
 
-            /// How the action is audited where it is allowed.
+            /// The audit rule of the action where it is allowed.
             pub(super) fn audit_rule(self) -> AuditRule {
                 match self {
                     $(Self::$action => AuditRule::$audit,)*
@@ -97,64 +97,64 @@ macro_rules! admin_actions {
 
 // Path, service, verb, object, least role, audit rule.
 admin_actions! {
-    /// The method `Admin.ListClusters`.
+    /// The action of the gRPC method `Admin.ListClusters`.
     ListClusters = "/tombolo.admin.v1.Admin/ListClusters", Admin, "list", Clusters, Viewer, Intent;
-    /// The method `Admin.WatchClusters`.
+    /// The action of the gRPC method `Admin.WatchClusters`.
     WatchClusters = "/tombolo.admin.v1.Admin/WatchClusters", Admin, "watch", Clusters, Viewer, Intent;
-    /// The method `Admin.GetServerInfo`.
+    /// The action of the gRPC method `Admin.GetServerInfo`.
     GetServerInfo = "/tombolo.admin.v1.Admin/GetServerInfo", Admin, "describe", Server, Viewer, Intent;
-    /// The method `Admin.CreateCluster`.
+    /// The action of the gRPC method `Admin.CreateCluster`.
     CreateCluster = "/tombolo.admin.v1.Admin/CreateCluster", Admin, "create", Clusters, Operator, Intent;
-    /// The method `Admin.UpdateCluster`.
+    /// The action of the gRPC method `Admin.UpdateCluster`.
     UpdateCluster = "/tombolo.admin.v1.Admin/UpdateCluster", Admin, "update", Clusters, Operator, Intent;
-    /// The method `Admin.DeleteCluster`.
+    /// The action of the gRPC method `Admin.DeleteCluster`.
     DeleteCluster = "/tombolo.admin.v1.Admin/DeleteCluster", Admin, "delete", Clusters, Operator, BestEffort;
-    /// The method `Admin.RevokeAgent`.
+    /// The action of the gRPC method `Admin.RevokeAgent`.
     RevokeAgent = "/tombolo.admin.v1.Admin/RevokeAgent", Admin, "revoke", Agents, Operator, BestEffort;
-    /// The method `Admin.GetAttestation`.
+    /// The action of the gRPC method `Admin.GetAttestation`.
     GetAttestation = "/tombolo.admin.v1.Admin/GetAttestation", Admin, "describe", Agents, Viewer, Intent;
-    /// The method `Admin.ChangeAttestation`.
+    /// The action of the gRPC method `Admin.ChangeAttestation`.
     ChangeAttestation = "/tombolo.admin.v1.Admin/ChangeAttestation", Admin, "update", Agents, Operator, Intent;
-    /// The method `Admin.ListAgents`.
+    /// The action of the gRPC method `Admin.ListAgents`.
     ListAgents = "/tombolo.admin.v1.Admin/ListAgents", Admin, "list", Agents, Viewer, Intent;
-    /// The method `Admin.CreateToken`.
+    /// The action of the gRPC method `Admin.CreateToken`.
     CreateToken = "/tombolo.admin.v1.Admin/CreateToken", Admin, "create", Tokens, Enroller, Intent;
-    /// The method `Admin.ListTokens`.
+    /// The action of the gRPC method `Admin.ListTokens`.
     ListTokens = "/tombolo.admin.v1.Admin/ListTokens", Admin, "list", Tokens, Viewer, Intent;
-    /// The method `Admin.RevokeToken`.
+    /// The action of the gRPC method `Admin.RevokeToken`.
     RevokeToken = "/tombolo.admin.v1.Admin/RevokeToken", Admin, "revoke", Tokens, Operator, BestEffort;
-    /// The method `Admin.RevokeUser`.
+    /// The action of the gRPC method `Admin.RevokeUser`.
     RevokeUser = "/tombolo.admin.v1.Admin/RevokeUser", Admin, "revoke", Users, Operator, BestEffort;
-    /// The method `Admin.RestoreUser`.
+    /// The action of the gRPC method `Admin.RestoreUser`.
     RestoreUser = "/tombolo.admin.v1.Admin/RestoreUser", Admin, "restore", Users, Operator, Intent;
-    /// The method `Admin.ListRevokedUsers`.
+    /// The action of the gRPC method `Admin.ListRevokedUsers`.
     ListRevokedUsers = "/tombolo.admin.v1.Admin/ListRevokedUsers", Admin, "list", Users, Viewer, Intent;
-    /// The method `Admin.CreateDialToken`.
+    /// The action of the gRPC method `Admin.CreateDialToken`.
     CreateDialToken = "/tombolo.admin.v1.Admin/CreateDialToken", Admin, "create", DialTokens, Operator, Intent;
-    /// The method `Admin.ListDialTokens`.
+    /// The action of the gRPC method `Admin.ListDialTokens`.
     ListDialTokens = "/tombolo.admin.v1.Admin/ListDialTokens", Admin, "list", DialTokens, Viewer, Intent;
-    /// The method `Admin.RevokeDialToken`.
+    /// The action of the gRPC method `Admin.RevokeDialToken`.
     RevokeDialToken = "/tombolo.admin.v1.Admin/RevokeDialToken", Admin, "revoke", DialTokens, Operator, BestEffort;
-    /// The method `Health.Check`.
+    /// The action of the gRPC method `Health.Check`.
     CheckHealth = "/grpc.health.v1.Health/Check", Health, "check", Server, Viewer, Unaudited;
-    /// The method `Health.Watch`.
+    /// The action of the gRPC method `Health.Watch`.
     WatchHealth = "/grpc.health.v1.Health/Watch", Health, "watch", Server, Viewer, Unaudited;
-    /// The method `ServerReflection.ServerReflectionInfo`.
+    /// The action of the gRPC method `ServerReflection.ServerReflectionInfo`.
     Reflect = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Reflection, "read", Schema, Viewer, Intent;
 }
 
 /// The services behind the API's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AdminServiceKind {
-    /// `tombolo.admin.v1.Admin`.
+    /// The service `tombolo.admin.v1.Admin` of this API.
     Admin,
-    /// `grpc.health.v1.Health`.
+    /// The service `grpc.health.v1.Health` of every daemon.
     Health,
-    /// `grpc.reflection.v1.ServerReflection`.
+    /// The service `grpc.reflection.v1.ServerReflection` for the schema.
     Reflection,
 }
 
-/// How an allowed action is audited.
+/// The audit rule of an allowed action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AuditRule {
     /// Its intent must be written before it is done.
@@ -165,26 +165,26 @@ pub(super) enum AuditRule {
     Unaudited,
 }
 
-/// What it is asked of.
+/// The kind of object that an action is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminObject {
     /// The clusters, all of them.
     Clusters,
-    /// The agents of clusters.
+    /// The enrolled agents of clusters.
     Agents,
-    /// The tokens for agents.
+    /// The tokens by which agents enroll.
     Tokens,
     /// Callers, as far as they are refused.
     Users,
     /// The tokens by which callers are connected to targets.
     DialTokens,
-    /// The server itself.
+    /// The server itself, and its health.
     Server,
-    /// The API's schema.
+    /// The schema of the API.
     Schema,
 }
 
-/// The actor may not.
+/// The actor has no right to the action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdminForbidden {
     /// Another user of this machine.
@@ -192,13 +192,13 @@ pub enum AdminForbidden {
         "user id {uid} may not {action} {object}; ask as root or as user id {owner}, whose server this is"
     )]
     User {
-        /// Who asked.
+        /// The user ID of the client process.
         uid: u32,
         /// As whom the server runs.
         owner: u32,
-        /// For what.
+        /// The action that was asked for.
         action: AdminAction,
-        /// Of what.
+        /// The object of the action.
         object: AdminObject,
     },
     /// An administrator whose role does not let them.
@@ -206,13 +206,13 @@ pub enum AdminForbidden {
         "{name} is {role} here and may not {action} {object}; ask for another role in admin.tcp.roles of the server's configuration"
     )]
     Role {
-        /// Who asked.
+        /// The name in the certificate.
         name: Label,
-        /// What they may do.
+        /// The role of this name in the configuration.
         role: AdminRole,
-        /// For what they asked.
+        /// The action that was asked for.
         action: AdminAction,
-        /// Of what.
+        /// The object of the action.
         object: AdminObject,
     },
     /// An administrator of whom the configuration does not speak.
@@ -220,11 +220,11 @@ pub enum AdminForbidden {
         "{name} may not {action} {object}, nor anything here; ask for a role in admin.tcp.roles of the server's configuration"
     )]
     NoRole {
-        /// Who asked.
+        /// The name in the certificate.
         name: Label,
-        /// For what.
+        /// The action that was asked for.
         action: AdminAction,
-        /// Of what.
+        /// The object of the action.
         object: AdminObject,
     },
 }

@@ -1,4 +1,4 @@
-//! What both doors lead to: one connection of an actor, each of whose requests is judged, audit and answered.
+//! One connection to the admin API: each request is authorized, audited and passed to its service.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -36,13 +36,13 @@ const HEAD_BYTES_MAX: u32 = 16 * 1024;
 /// Most bytes of answers that one connection may leave unread in our memory.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a request may take to arrive and its answer to begin. A watch goes on after it.
+/// Longest time for a request to arrive and its answer to begin. A watch continues after that.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// How long the connection of someone who may nothing stays, to hear that.
+/// Lifetime of a connection whose actor may do nothing: enough to read the refusal.
 const FORBIDDEN_MAX: Duration = Duration::from_secs(5);
 
-/// How often a silent connection is asked whether it lives, and how long it may take to say so.
+/// The interval of HTTP/2 pings on a silent connection, and the time to answer one.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_MAX: Duration = Duration::from_secs(20);
 
@@ -94,7 +94,7 @@ impl<R: ServerReflection> ConnectionService<R> {
         Self { services, log, scope }
     }
 
-    /// Where doors spawn.
+    /// The scope in which listeners spawn their tasks.
     pub(super) fn scope(&self) -> &Scope {
         &self.scope
     }

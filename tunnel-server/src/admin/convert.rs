@@ -1,4 +1,4 @@
-//! What the registry lists, as the schema says it.
+//! Converts records of the registry and the directory into messages of the schema.
 
 use std::time::SystemTime;
 
@@ -91,7 +91,7 @@ pub(super) fn dial_token(entry: &DialTokenEntry) -> admin::DialToken {
     }
 }
 
-/// Which callers are refused.
+/// Converts a revocation of callers.
 pub(super) fn revoked(callers: Callers, revocation: CallerRevocation) -> admin::RevokedUsers {
     let users = match callers {
         Callers::All => users::Users::Everyone(admin::Everyone {}),

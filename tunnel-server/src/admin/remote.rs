@@ -1,4 +1,5 @@
-//! The door to other machines: TLS with a certificate of the administrators' CA, whose name the configuration gives a role.
+//! The TCP listener for other machines: TLS with a certificate of the administrators' CA, whose name has a
+//! role in the configuration.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ use crate::config::{AdminRevoked, AdminRole, AdminRules, AdminTcp, CertifiedPair
 use crate::identity::{AdminCertificate, Verified, admin_identity};
 use crate::listener::{Accepted, Counts, Doors, Limits, Listener, Spoken, tls};
 
-/// How many may come at once, and how quickly: a few people and their programs.
+/// Limits of the listener: enough for a few people and their programs.
 const LIMITS: Limits =
     Limits { connections_max: 128, handshakes_max: 64, handshake: Duration::from_secs(5), source: None };
 
@@ -28,7 +29,7 @@ pub struct Remote {
     access: AdminAccess,
 }
 
-/// Who may come.
+/// The conditions by which a certificate gets a role.
 #[derive(Debug)]
 struct AdminAccess {
     trust_domain: String,
@@ -36,7 +37,7 @@ struct AdminAccess {
     rules: watch::Receiver<Arc<AdminRules>>,
 }
 
-/// What a connection's certificate is worth by the rules of some time.
+/// The role of a certificate by one version of the rules.
 type RoleDecision = Result<Option<AdminRole>, AdminRevoked>;
 
 impl Remote {
@@ -57,19 +58,19 @@ impl Remote {
         Ok(Self { listener, access: AdminAccess { trust_domain: trust_domain.to_owned(), rules } })
     }
 
-    /// What it counts, also while it runs.
+    /// The counters of the listener, which also work while it runs.
     #[must_use]
     pub fn counts(&self) -> Arc<Counts> {
         self.listener.counts()
     }
 
-    /// Where it is.
+    /// The address that is bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// Serves whoever comes, until the drain; who is here then is served as those at the socket are.
+    /// Serves connections until the drain. Those that are open then are served like those at the socket.
     pub(super) async fn accept<R: ServerReflection>(self, connections: ConnectionService<R>, log: Log) {
         let Self { listener, access } = self;
         let (scope, access) = (connections.scope().clone(), Arc::new(access));

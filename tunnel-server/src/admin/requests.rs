@@ -1,4 +1,4 @@
-//! What people ask to be changed, from their words to the directory's and back.
+//! Converts requests of the API into calls of the directory, and the directory's errors into gRPC statuses.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use crate::directory::{
 use crate::identity::oidc::pod::IssuerKeys;
 use crate::identity::{NAME_BYTES_MAX, is_name};
 
-/// How long a token holds where nothing is update.
+/// Default lifetime of an enrollment token.
 const TTL_DEFAULT: Duration = Duration::from_secs(15 * 60);
 
-/// How long a dial token holds where nothing is update: a day's work.
+/// Default lifetime of a dial token: one day.
 const DIAL_TTL_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A cluster to make, and what to say of it.
@@ -52,7 +52,7 @@ pub(super) fn updated(request: UpdateClusterRequest) -> Result<(ClusterId, Clust
     Ok((cluster(&name)?, update))
 }
 
-/// Whose credentials are to be refused.
+/// The credentials that a request revokes.
 pub(super) fn revoked(request: RevokeAgentRequest) -> Result<Revoked, Status> {
     match request.revoked {
         Some(revoke_agent_request::Revoked::Agent(Agent { cluster: name, instance })) => {
@@ -76,8 +76,7 @@ pub(super) fn describe_revoked(revoked: &Revoked) -> String {
     }
 }
 
-/// What is recorded from now on of by what pods of a cluster prove themselves, in place of `seen`; and what was done, for the audit
-/// log.
+/// The next attestation record in place of `seen`, and a description of the change for the audit log.
 pub(super) fn attestation(
     change: Option<change_attestation_request::Change>,
     seen: &Attestation,
@@ -116,7 +115,7 @@ pub(super) fn attestation_status(error: AttestationUpdateError) -> Status {
     }
 }
 
-/// Which callers are meant.
+/// The callers that a request is about.
 pub(super) fn callers(users: Option<Users>) -> Result<Callers, Status> {
     match users.and_then(|users| users.users) {
         Some(users::Users::Everyone(Everyone {})) => Ok(Callers::All),
@@ -160,7 +159,7 @@ fn serial(written: &str) -> Result<String, Status> {
     serial_from(written).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// Which cluster a token is for, and how long it is to hold.
+/// The cluster of a token and its lifetime.
 pub(super) fn token(request: CreateTokenRequest) -> Result<(ClusterId, Duration), Status> {
     let CreateTokenRequest { cluster: name, ttl } = request;
     let ttl = match ttl {
@@ -170,7 +169,7 @@ pub(super) fn token(request: CreateTokenRequest) -> Result<(ClusterId, Duration)
     Ok((cluster(&name)?, ttl))
 }
 
-/// Whose a dial token is, for which clusters and networks, and how long it is to hold.
+/// The owner of a dial token, its clusters and networks, and its lifetime.
 pub(super) fn dial_token(request: CreateDialTokenRequest) -> Result<(String, DialScope, Duration), Status> {
     let CreateDialTokenRequest { user, clusters, ttl, networks } = request;
     is_name(&user).map_err(|fault| Status::invalid_argument(fault.to_string()))?;

@@ -1,4 +1,4 @@
-//! The service `tombolo.admin.v1.Admin`. Whoever comes this far may do what they ask.
+//! The service `tombolo.admin.v1.Admin`. Each request that arrives here is already authorized.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -38,27 +38,27 @@ pub const WATCHES_MAX: usize = 16;
 /// Most connections at once; more wait in the listen queue.
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// What the server says of itself.
+/// Facts about the server that the API reports.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
     /// Its name among its like.
     pub server_id: String,
-    /// Where callers come, TCP.
+    /// The TCP address for callers.
     pub gateway: SocketAddr,
-    /// Where agents come, UDP.
+    /// The UDP address for agents.
     pub tunnel: SocketAddr,
-    /// Where the probes answer, TCP.
+    /// The TCP address of the probes.
     pub probes: SocketAddr,
-    /// How agents enroll, if they do.
+    /// The data for enrolling agents, if this server enrolls any.
     pub enrollment: Option<EnrollmentInfo>,
 }
 
-/// What an agent has to know before it has a certificate.
+/// The data that an agent needs before it has a certificate.
 #[derive(Debug, Clone)]
 pub struct EnrollmentInfo {
-    /// Where it enrolls: `HOST:PORT`.
+    /// The address of the enrollment listener, `HOST:PORT`.
     pub address: String,
-    /// By what it knows the door.
+    /// The pins of the server roots, by which agents verify the listener.
     pub pins: Vec<String>,
 }
 
@@ -68,12 +68,12 @@ pub(super) struct AdminService {
     pub(super) since: SystemTime,
     pub(super) registry: Registry,
     pub(super) directory: Directory,
-    /// Places for watches.
+    /// The slots for watches, [`WATCHES_MAX`] in all.
     pub(super) watches: Arc<Semaphore>,
     pub(super) scope: Scope,
 }
 
-/// Which clusters are meant.
+/// The clusters that a request names.
 enum ClusterFilter {
     All,
     Named(BTreeSet<ClusterId>),
@@ -387,7 +387,7 @@ impl ClusterFilter {
     }
 }
 
-/// Where to say for the audit log what a request is server.
+/// The place where a request's detail for the audit log is noted.
 fn detail<T>(request: &Request<T>) -> RequestDetail {
     // Always there: the hall leaves it in every request.
     request.extensions().get::<RequestDetail>().cloned().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The door on this machine: a socket at which the kernel says who is there.
+//! The Unix socket of the admin API, at which the kernel reports the user of the other end.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::service::CONNECTIONS_MAX;
 use crate::listener::accepting;
 use crate::listener::socket::LocalSocket;
 
-/// Serves whoever comes to the socket, until this is dropped.
+/// Serves connections to the socket until this future is dropped.
 pub(super) async fn accept<R: ServerReflection>(socket: LocalSocket, connections: ConnectionService<R>) {
     let spawn = |(stream, _), permit| {
         let (of_connection, owner) = (connections.clone(), socket.owner);

@@ -1,4 +1,4 @@
-//! One watch of clusters: how they stood at its beginning, then each again when it has changed.
+//! One watch of clusters: the state at its beginning, then each cluster again when it has changed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
@@ -13,16 +13,17 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use tonic::Status;
 
-/// How often a watcher hears of measurements that have changed, and of what the registry does not announce.
+/// The interval at which a watcher gets changed measurements, and changes that the registry does not
+/// announce.
 pub(super) const MEASUREMENT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long further changes are gathered after the first, so that a thousand agents that come back at once are looked at
-/// four times a second, not a thousand times.
+/// The time for which further changes are collected after the first. A thousand agents that return at once
+/// are then listed four times a second, and not a thousand times.
 const COALESCE_FOR: Duration = Duration::from_millis(250);
 
 const _: () = assert!(COALESCE_FOR.as_millis() < MEASUREMENT_INTERVAL.as_millis());
 
-/// What a watcher gets.
+/// The stream of events that a watcher reads.
 pub(super) type Events = Pin<Box<dyn Stream<Item = Result<WatchClustersResponse, Status>> + Send>>;
 
 /// A watch whose reader pulls: while it does not, nothing is gathered but what it has not yet read of one list.
@@ -38,19 +39,19 @@ pub(super) struct ClusterWatch<L> {
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
-/// Between two events.
+/// The state of a watch between two events.
 struct WatchState<L> {
     watch: ClusterWatch<L>,
     /// Each cluster as it was last sent.
     sent: BTreeMap<String, Cluster>,
-    /// What is still to be sent of the last list.
+    /// The events of the last listing that are not sent yet.
     pending: VecDeque<Event>,
     ticks: Interval,
     has_begun: bool,
     is_over: bool,
 }
 
-/// Why to list again.
+/// The reason for the next listing.
 enum Wake {
     Changed,
     Tick,

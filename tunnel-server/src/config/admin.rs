@@ -23,7 +23,7 @@ pub const ADMINS_MAX: usize = 1_000;
 
 const TCP: &str = "admin.tcp";
 
-/// Where the admin API listens.
+/// The listeners of the admin API.
 #[derive(Debug)]
 pub struct AdminConfig {
     /// The Unix socket, if there is one.
@@ -35,15 +35,15 @@ pub struct AdminConfig {
 /// The admin API's listener for other machines.
 #[derive(Debug)]
 pub struct AdminTcp {
-    /// A TCP address.
+    /// The TCP address to bind.
     pub listen: SocketAddr,
     /// The roots that administrators' certificates must chain to; at least one, and none that agents or callers chain to.
     pub roots: Vec<CertificateDer<'static>>,
-    /// What administrators may do, as the file said at the start.
+    /// The rights of administrators, as of the start of the process.
     pub rules: AdminRules,
 }
 
-/// What administrators may do from other machines.
+/// The rights of administrators on other machines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AdminRules {
     /// The role of each name, 1 to [`ADMINS_MAX`]. A name that is not here may do nothing.
@@ -107,7 +107,7 @@ roles! {
         Viewer = "viewer";
         /// Makes tokens by which agents enroll, and does nothing else.
         Enroller = "enroller";
-        /// Does everything.
+        /// Can do everything that root can.
         Operator = "operator";
     }
 }
@@ -145,8 +145,8 @@ struct RawAdminRevocation {
     issued_before: Option<String>,
 }
 
-/// Where the admin API listens. A relative path starts at the configuration file. The flag `--admin-socket` also switches
-/// the socket on.
+/// The listeners of the admin API. A relative path starts at the configuration file. The flag
+/// `--admin-socket` also switches the socket on.
 pub(super) fn admin(raw: RawAdmin, flags: &Flags, directory: &Path) -> Result<AdminConfig, KeyError> {
     let RawAdmin { enabled, socket, tcp } = raw;
     if enabled == Some(false) && tcp.is_some() {
@@ -192,7 +192,8 @@ fn rules(roles: Vec<RawAdminRole>, revoked: Vec<RawAdminRevocation>) -> Result<A
     Ok(rules)
 }
 
-/// What an entry refuses: one certificate, or those of one name or of all that were issued before a time.
+/// The certificates that an entry refuses: one, or those of one name or of all that were issued before a
+/// time.
 fn revocation((index, raw): (usize, RawAdminRevocation)) -> Result<AdminRevocation, KeyError> {
     let RawAdminRevocation { name, serial, issued_before } = raw;
     let at = |key: &str| format!("admin.tcp.revoked[{index}].{key}");

@@ -19,7 +19,7 @@ const CLIENT_CERTIFICATE: &str = "gateway.authentication.clientCertificate";
 const TOKEN_FILE: &str = "gateway.authentication.tokenFile";
 const TOKEN_FILE_PATH: &str = "gateway.authentication.tokenFile.path";
 
-/// How callers authenticate.
+/// The methods by which callers authenticate.
 #[derive(Debug)]
 pub struct AuthenticationConfig {
     /// A client certificate in the TLS handshake.
@@ -32,7 +32,7 @@ pub struct AuthenticationConfig {
     pub token_review: Option<TokenReviewConfig>,
 }
 
-/// Callers' certificates.
+/// The method of client certificates.
 #[derive(Debug)]
 pub struct ClientCertificate {
     /// The roots that they must chain to; at least one, and none that agents chain to.

@@ -32,7 +32,7 @@ pub struct SourceEntryPoint {
 /// The API server to which an address or a server name leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterTarget {
-    /// The cluster.
+    /// The name of the cluster.
     pub cluster: ClusterId,
     /// The cluster's API server, as its agent advertises it.
     pub target: Target,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::value::NAMES_MAX;
 
-/// How the API servers of the clusters that match a pattern are asked.
+/// The identity of requests at the API servers of the clusters that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterRules {
     /// The name of one cluster, or a pattern in which `*` stands for any text.

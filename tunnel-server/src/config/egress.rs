@@ -30,11 +30,11 @@ pub struct EgressConfig {
     pub cluster: ClusterId,
     /// Connections at once; 1 to [`EGRESS_CONNECTIONS_MAX`].
     pub connections: usize,
-    /// How the API server connects.
+    /// The listener at which the API server connects.
     pub listener: EgressListener,
 }
 
-/// How an API server connects.
+/// The listener at which an API server connects.
 #[derive(Debug)]
 pub enum EgressListener {
     /// By TLS, with a client certificate.
@@ -43,10 +43,10 @@ pub enum EgressListener {
     Unix(EgressUnix),
 }
 
-/// A TLS listener.
+/// A TLS listener with client certificates.
 #[derive(Debug)]
 pub struct EgressTcp {
-    /// A TCP address.
+    /// The TCP address to bind.
     pub listen: SocketAddr,
     /// The certificate that the listener shows; the server's own, if it is `None`.
     pub certificate: Option<CertifiedPair>,
@@ -57,7 +57,7 @@ pub struct EgressTcp {
     pub client_name: String,
 }
 
-/// A Unix socket.
+/// A Unix socket with a list of users.
 #[derive(Debug)]
 pub struct EgressUnix {
     /// The path of the socket.

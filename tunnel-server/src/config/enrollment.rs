@@ -30,7 +30,7 @@ const DAY_SECONDS: u64 = 24 * 60 * 60;
 /// The listener at which agents enroll.
 #[derive(Debug)]
 pub struct EnrollmentConfig {
-    /// A TCP address.
+    /// The TCP address to bind.
     pub listen: SocketAddr,
     /// The address by which agents reach it: `HOST:PORT`.
     pub address: String,
@@ -40,7 +40,7 @@ pub struct EnrollmentConfig {
     pub server_roots: Vec<CertificateDer<'static>>,
     /// The lifetime of a certificate; 1 h to 7 d.
     pub lifetime: Duration,
-    /// How long after its end a certificate's key can still renew it; 1 to 365 d.
+    /// The time after a certificate's end in which its key can still renew it; 1 to 365 d.
     pub grace: Duration,
 }
 

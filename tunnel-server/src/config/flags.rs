@@ -1,4 +1,4 @@
-//! The command-line flags of `tunnel-server`.
+//! The command-line flags of the program `tunnel-server`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

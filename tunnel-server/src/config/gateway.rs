@@ -18,21 +18,21 @@ pub const SESSION_AGE_SECONDS_MAX: u64 = 7 * 24 * 3_600;
 /// Default maximum age of a request: a working day, so that a forgotten shell ends with it.
 const SESSION_AGE_DEFAULT_SECONDS: u64 = 8 * 3_600;
 
-/// The listener for callers.
+/// The listener for callers, and its names.
 #[derive(Debug)]
 pub struct GatewayConfig {
-    /// A TCP address.
+    /// The TCP address to bind.
     pub listen: SocketAddr,
     /// Clusters are reached as `NAME.host_suffix`, in lower case.
     pub host_suffix: Option<String>,
     /// Names and addresses, without brackets and in lower case, under which clusters are reached by path. If it is empty,
     /// every name that is not under the suffix is one.
     pub hosts: Vec<String>,
-    /// How callers authenticate; at least one method.
+    /// The authentication methods of callers; at least one.
     pub authentication: AuthenticationConfig,
     /// The origins whose pages can send cross-origin requests, as browsers write them; at most [`NAMES_MAX`].
     pub browser_origins: Vec<String>,
-    /// How long one request can run, a watch or an upgraded connection too; 1 s to 7 days.
+    /// The longest time that one request can run, a watch or an upgraded connection too; 1 s to 7 days.
     pub session_age_max: Duration,
 }
 

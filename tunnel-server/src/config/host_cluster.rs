@@ -14,7 +14,7 @@ use super::value::{file, text};
 /// An API server that this server calls, with a token of its own.
 #[derive(Debug)]
 pub struct HostCluster {
-    /// `https://HOST[:PORT]`, without a path.
+    /// The URL `https://HOST[:PORT]`, without a path.
     pub server: Uri,
     /// The roots that its certificate must chain to; at least one.
     pub roots: Vec<CertificateDer<'static>>,

@@ -26,16 +26,16 @@ pub struct LimitsConfig {
     pub source: SourceLimitsConfig,
     /// Of one caller, over all its connections.
     pub caller: CallerLimits,
-    /// Of one cluster.
+    /// Of all callers at one cluster.
     pub cluster: ClusterLimits,
     /// Of all clients together, at the listeners.
     pub listeners: ListenerTotals,
 }
 
-/// What one source can use of a listener. Connections with a client certificate do not count.
+/// The limits of one source at a listener. Connections with a client certificate do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceLimitsConfig {
-    /// Connections; 1 to [`LIMIT_MAX`].
+    /// Connections at once; 1 to [`LIMIT_MAX`].
     pub connections: usize,
     /// New connections per second, and twice as many at once; at most [`REQUESTS_PER_SECOND_MAX`].
     pub new: Rate,
@@ -43,7 +43,7 @@ pub struct SourceLimitsConfig {
     pub failed_logins: u32,
 }
 
-/// What one caller can use; each 1 to [`LIMIT_MAX`].
+/// The limits of one caller; each 1 to [`LIMIT_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallerLimits {
     /// Short requests at once, of all clusters: those that end by themselves.
@@ -56,7 +56,7 @@ pub struct CallerLimits {
     pub upgrades: usize,
 }
 
-/// What all callers together can use of one cluster.
+/// The limits of all callers together at one cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterLimits {
     /// Short requests at once, and long-running ones until their answer has begun; 1 to [`LIMIT_MAX`].
@@ -67,7 +67,7 @@ pub struct ClusterLimits {
     pub upgrades: usize,
     /// Requests that wait for another to end; 0 to [`LIMIT_MAX`].
     pub queue: usize,
-    /// How long a request waits; 0 to [`QUEUE_SECONDS_MAX`].
+    /// The longest wait of a queued request; 0 to [`QUEUE_SECONDS_MAX`].
     pub queue_wait: Duration,
 }
 

@@ -23,7 +23,7 @@ const USERNAME_CLAIM_DEFAULT: &str = "sub";
 /// An issuer of OpenID Connect tokens.
 #[derive(Debug)]
 pub struct OidcConfig {
-    /// A DNS label.
+    /// The issuer's name in policy rules, a DNS label.
     pub name: String,
     /// An https URL; a token's `iss` must equal it byte by byte.
     pub issuer: String,

@@ -17,7 +17,7 @@ const PARK_LIMIT_DEFAULT_SECONDS: u64 = 15;
 /// Default number of waiting requests of one cluster: what the programs of a busy site ask within the limit.
 const PARKED_PER_CLUSTER_DEFAULT: usize = 256;
 
-/// How requests wait for a cluster that is away.
+/// The waiting of requests for a cluster that is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parking {
     /// The usual wait; 0 to [`PARK_LIMIT_SECONDS_MAX`]. With zero, requests are refused at once.

@@ -17,7 +17,7 @@ use super::value::{NAMES_MAX, is_dns_name, required_listen_address};
 pub struct PassthroughConfig {
     /// Its name, sources and connection limits.
     pub entry_point: SourceEntryPoint,
-    /// A TCP address.
+    /// The TCP address to bind.
     pub listen: SocketAddr,
     /// The target of each server name, in lower case; none is the gateway's own name. 1 to [`NAMES_MAX`].
     pub servers: BTreeMap<String, ClusterTarget>,

@@ -24,7 +24,7 @@ const AUTHORITIES_MAX: usize = 1_000;
 /// A certificate chain, leaf first, and the key that fits the leaf.
 #[derive(Debug)]
 pub struct CertifiedPair {
-    /// At least one certificate.
+    /// The chain; at least one certificate.
     pub chain: Vec<CertificateDer<'static>>,
     /// The private key of the leaf.
     pub key: PrivateKeyDer<'static>,

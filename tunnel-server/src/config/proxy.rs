@@ -16,7 +16,7 @@ const KEY: &str = "proxy.keyFile";
 /// The TLS listener for callers with dial tokens.
 #[derive(Debug)]
 pub struct ProxyConfig {
-    /// A TCP address.
+    /// The TCP address to bind.
     pub listen: SocketAddr,
     /// The certificate that this listener alone shows.
     pub certificate: CertifiedPair,

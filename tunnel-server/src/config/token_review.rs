@@ -14,7 +14,7 @@ pub(super) const TOKEN_REVIEW: &str = "gateway.authentication.tokenReview";
 /// An API server that reviews tokens.
 #[derive(Debug)]
 pub struct TokenReviewConfig {
-    /// A DNS label.
+    /// The reviewer's name in policy rules, a DNS label.
     pub name: String,
     /// The API server that is asked.
     pub host: HostCluster,

@@ -15,20 +15,20 @@ use super::value::{file, listen_address};
 
 const COPIED_KEY: &str = "tunnel.copiedKey";
 
-/// The listener for agents.
+/// The listener for agents, and its roots.
 #[derive(Debug)]
 pub struct TunnelConfig {
     /// A UDP address; agents come by TCP to the same port.
     pub listen: SocketAddr,
     /// The roots that agents' certificates must chain to; at least one.
     pub agent_roots: Vec<CertificateDer<'static>>,
-    /// How long a silent tunnel and its exchanges are kept; 9 to 600 s.
+    /// The time for which a silent tunnel and its exchanges are kept; 9 to 600 s.
     pub outage_limit: Duration,
-    /// Which of two processes that use one agent's certificate at the same time is accepted.
+    /// The choice between two processes that use one agent's certificate at the same time.
     pub copied_key: CopiedKey,
 }
 
-/// Which of two processes that use one certificate at the same time, and both answer, is accepted.
+/// The choice between two processes that use one certificate at the same time, and both answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopiedKey {
     /// The earlier one: copying a key then gains nothing.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use daemon::config::{KeyError, socket_address};
 use proto::cluster::is_dns_label;
 
-/// What an error shows as the value of a key that is missing.
+/// The value that an error shows for a missing key.
 pub(super) const NOTHING: &str = "nothing";
 
 /// The highest rate that can be configured, in requests, connections or handshakes per second.
@@ -24,7 +24,7 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIF
 /// Longest DNS name (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
 
-/// Longest prefix, in bytes.
+/// Longest prefix of user or group names, in bytes.
 const PREFIX_BYTES_MAX: usize = 64;
 
 /// The prefixes of one authentication method's names. No method's prefix begins with another's, and at most one is empty.

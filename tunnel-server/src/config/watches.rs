@@ -26,12 +26,12 @@ const WATCHES_PER_CLUSTER_DEFAULT: usize = 1_000;
 /// Default size of the largest event that is buffered: etcd's largest object, with room for what JSON adds.
 const WATCH_EVENT_DEFAULT_BYTES: usize = 2 * 1024 * 1024;
 
-/// How watches outlive the loss of their tunnel.
+/// The resumption of watches after the loss of their tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchesConfig {
     /// Whether watches are resumed at all.
     pub resume: bool,
-    /// How long a watch waits for its cluster; 0 to [`WATCH_LIMIT_SECONDS_MAX`].
+    /// The longest wait of a watch for its cluster; 0 to [`WATCH_LIMIT_SECONDS_MAX`].
     pub limit: Duration,
     /// Most watches that wait for one cluster; 1 to [`WATCHES_PARKED_MAX`].
     pub per_cluster: usize,

@@ -1,4 +1,4 @@
-//! Whether a token is of a pod of the cluster's own agents. Pure.
+//! Decides whether a token belongs to a pod of the cluster's own agents. Pure.
 
 use std::time::SystemTime;
 
@@ -7,10 +7,10 @@ use proto::enrollment as sent;
 use crate::directory::{Attestation, Workload};
 use crate::identity::oidc::pod::{AddKeysError, IssuerKeys, IssuerKeysError, Pod, PodTokenError, Verifier};
 
-/// Longest name of an issuer, in bytes. It is shown to people.
+/// Longest name of an issuer, in bytes. Administrators see it.
 const ISSUER_BYTES_MAX: usize = 2_048;
 
-/// What a token is verified for: by whom, for which audience, and when.
+/// The conditions for a pod's token: the verifier, the audience and the time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PodVerification<'a> {
     pub(super) verifier: Verifier,
@@ -18,7 +18,7 @@ pub(super) struct PodVerification<'a> {
     pub(super) now: SystemTime,
 }
 
-/// Why a pod is none of the cluster's agents.
+/// Why a pod is not one of the cluster's agents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotOurPod {
     #[error(transparent)]
@@ -30,12 +30,12 @@ pub(super) enum NotOurPod {
     Account { found: String, recorded: String },
     #[error("its issuer is no text of 1 to {ISSUER_BYTES_MAX} printable characters of ASCII")]
     Issuer,
-    /// Those that were sent, or a record of ours that is damaged.
+    /// The keys that were sent are unusable, or a record in the store is damaged.
     #[error(transparent)]
     Keys(#[from] IssuerKeysError),
 }
 
-/// Why keys of an issuer are not recorded.
+/// Why keys of an issuer are not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AddKeysRefused {
     #[error("the cluster is closed to further pods")]
@@ -47,7 +47,7 @@ pub(super) enum AddKeysRefused {
 }
 
 impl PodVerification<'_> {
-    /// The pod of which `token` is, by the account and the keys that are recorded.
+    /// The pod of `token`, verified against the recorded account and keys.
     pub(super) fn pod(self, workload: &Workload, token: &str) -> Result<Pod, NotOurPod> {
         let keys = IssuerKeys::parse(workload.issuer_keys.as_bytes())?;
         let pod = self.verifier.pod(token, (&workload.issuer, &keys), self.audience, self.now)?;
@@ -62,7 +62,7 @@ impl PodVerification<'_> {
         Err(NotOurPod::Account { found, recorded: format!("{namespace}/{account} (UID {account_uid})") })
     }
 
-    /// What to record of a cluster's agents, if the token that came along is signed by one of the keys that came along.
+    /// The workload to record for a cluster without one, if one of the sent keys has signed the sent token.
     pub(super) fn first(self, sent: &sent::Workload) -> Result<(Workload, Pod), NotOurPod> {
         let is_text = sent.issuer.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_text || !(1..=ISSUER_BYTES_MAX).contains(&sent.issuer.len()) {
@@ -84,7 +84,7 @@ impl PodVerification<'_> {
 }
 
 impl NotOurPod {
-    /// Whether the issuer's key has signed what is refused.
+    /// Whether the issuer's key has signed the token that is refused.
     pub(super) fn is_signed(&self) -> bool {
         match self {
             Self::Pod(fault) => fault.is_signed(),
@@ -94,12 +94,14 @@ impl NotOurPod {
     }
 }
 
-/// By what further pods are verified, if any may come.
+/// The workload against which further pods are verified; `None` if none is recorded or the cluster is closed
+/// to pods.
 pub(super) fn open(attestation: &Attestation) -> Option<&Workload> {
     attestation.workload.as_ref().filter(|_| attestation.closed.is_none())
 }
 
-/// What is to be recorded once these keys of a cluster's issuer were `shown`, and the names of all; `None` where nothing is new.
+/// The attestation with the new keys among those that were `shown`, and the names of all keys; `None` if no
+/// key is new.
 pub(super) fn add_keys(
     attestation: &Attestation,
     shown: &[u8],

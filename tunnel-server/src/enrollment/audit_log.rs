@@ -1,4 +1,4 @@
-//! What the audit log learns of who became an agent, and by what.
+//! Audit log entries of enrollment: which agent got a certificate, and by which proof.
 
 use std::net::SocketAddr;
 
@@ -9,20 +9,20 @@ use proto::spiffe::AgentId;
 use crate::exchanges::grpc;
 use crate::identity::oidc::pod::Pod;
 
-/// What is done, as the log has it.
+/// An action of enrollment, as the audit log names it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum EnrollmentAction {
-    /// By a token.
+    /// The first certificate, by an enrollment token.
     Enroll,
-    /// By a pod's ServiceAccount.
+    /// The certificate of a pod, by its ServiceAccount token.
     Attest,
-    /// By the key of the last certificate.
+    /// The next certificate, by the key of the last one.
     Renew,
-    /// An issuer's new keys are recorded.
+    /// New keys of a cluster's issuer are recorded.
     AddKeys,
 }
 
-/// Somebody who is known, and what they want.
+/// An attempt by an authenticated client, for the audit log.
 #[derive(Debug)]
 pub(super) struct Attempt<'a> {
     pub(super) act: EnrollmentAction,
@@ -32,23 +32,23 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Records what is about to be done, and waits until that is written.
+    /// Writes the intent of the attempt, and waits until that is on disk.
     pub(super) async fn intent(&self, log: &Log, detail: String) -> Result<Receipt, NotRecorded> {
         log.intent(self.event(detail).with(Note::Decision, "allow")).await
     }
 
-    /// Records what was refused.
+    /// Writes the refusal of the attempt.
     pub(super) async fn forbidden(&self, log: &Log, reason: &str) -> Result<(), NotRecorded> {
         let event = self.event(reason.to_owned()).with(Note::Decision, "forbid");
         log.record(event, refused()).await
     }
 
-    /// What is wanted, in a word.
+    /// The verb of the action in the audit log.
     pub(super) fn verb(&self) -> &'static str {
         self.names().0
     }
 
-    /// Who wants it, for the server's own log.
+    /// The client's name in the server's own log.
     pub(super) fn whom(&self) -> String {
         match self.user.username.as_str() {
             "" => self.cluster.to_string(),
@@ -77,32 +77,32 @@ impl Attempt<'_> {
     }
 }
 
-/// The holder of a token, by its id.
+/// The audit log's user for the holder of a token, by the token's ID.
 pub(super) fn holder(token: &str) -> User {
     user(format!("enrollment-token:{token}"), "enrollment-token")
 }
 
-/// A pod, as Kubernetes calls its account.
+/// The audit log's user for a pod: the name that Kubernetes gives its account.
 pub(super) fn pod(pod: &Pod) -> User {
     user(format!("system:serviceaccount:{}:{}", pod.namespace, pod.account), "service-account-token")
 }
 
-/// An agent by the key on record.
+/// The audit log's user for an agent with the recorded key.
 pub(super) fn agent(instance: &str) -> User {
     user(format!("agent:{instance}"), "recorded-key")
 }
 
-/// Somebody for whom the cluster's issuer has signed, but who is none of its agents.
+/// The audit log's user for a pod that the cluster's issuer has signed, but that is none of its agents.
 pub(super) fn of_issuer() -> User {
     user(String::new(), "service-account-token")
 }
 
-/// It was done.
+/// The completion of an action that succeeded.
 pub(super) fn done(instance: &str) -> Completion {
     Completion::new(Some(Status::code(200)), EndReason::Clean).with(Note::Agent, instance)
 }
 
-/// A certificate was issued, with this serial number, or it was not.
+/// The completion of an action that issued a certificate with this serial number, or failed.
 pub(super) fn outcome<T>(agent: &AgentId, outcome: &Result<(T, String), tonic::Status>) -> Completion {
     match outcome {
         Ok((_, serial)) => done(agent.instance()).with(Note::Issued, serial),
@@ -110,7 +110,7 @@ pub(super) fn outcome<T>(agent: &AgentId, outcome: &Result<(T, String), tonic::S
     }
 }
 
-/// It was not.
+/// The completion of an action that was refused.
 pub(super) fn refused() -> Completion {
     Completion::new(Some(Status { code: 403, reason: "Forbidden" }), EndReason::Refused)
 }

@@ -1,4 +1,5 @@
-//! How often who is known may ask for a certificate: each costs a signature, and two lines that nobody may push out of the audit log.
+//! Limits of certificate requests per agent and per cluster. Each request costs a signature and two audit
+//! lines, which must not push others out of the log.
 
 use std::time::{Duration, Instant};
 
@@ -8,26 +9,26 @@ use tonic::Status;
 
 use crate::listener::tally::Tally;
 
-/// How long what was asked for counts.
+/// The time for which a request counts.
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// Most certificates that one agent, which is one pod, may ask for within [`WINDOW`]: a container that ends at once is started
-/// seven times by a kubelet, and an agent asks again after a lost answer.
+/// Most certificates that one agent, which is one pod, can request within [`WINDOW`]. A kubelet restarts a
+/// container that ends at once seven times, and an agent repeats a request whose answer was lost.
 const CERTIFICATES_MAX: u32 = 20;
 
-/// Most that all agents of a cluster may, or who pretends to be one of them and is signed for by its issuer: each of as many as
-/// there may be, four times.
+/// Most certificates that all agents of a cluster can request, or clients whose tokens its issuer has signed:
+/// four for each of as many agents as a cluster can have.
 const CERTIFICATES_PER_CLUSTER_MAX: u32 = 1_024;
 
-/// Most agents, and clusters, of which it is remembered.
+/// Most agents, and most clusters, whose requests are counted.
 const REMEMBERED_MAX: usize = 65_536;
 
-/// What was asked for of late.
+/// Counters of the requests within [`WINDOW`].
 #[derive(Debug)]
 pub(super) struct RateLimits {
     agents: Tally<AgentId>,
     clusters: Tally<ClusterId>,
-    /// By who holds a key that its agent has replaced since. It takes nothing from that agent.
+    /// Requests with a key that its agent has replaced. They do not count against that agent.
     replaced: Tally<AgentId>,
 }
 
@@ -42,18 +43,19 @@ impl Default for RateLimits {
 }
 
 impl RateLimits {
-    /// Counts that an agent asks for a certificate, by the key on record or as the pod that it is.
+    /// Counts a request of an agent that has proved itself by its recorded key or as a pod.
     pub(super) fn agent(&self, agent: &AgentId, now: Instant) -> Result<(), Status> {
         take(&self.agents, agent, CERTIFICATES_MAX, "this agent", now)?;
         self.cluster(agent.cluster(), now)
     }
 
-    /// Counts that somebody does whom the cluster's issuer, or a token for it, knows.
+    /// Counts a request of a client that has a token of the cluster, or one that the cluster's issuer has
+    /// signed.
     pub(super) fn cluster(&self, cluster: &ClusterId, now: Instant) -> Result<(), Status> {
         take(&self.clusters, cluster, CERTIFICATES_PER_CLUSTER_MAX, "this cluster", now)
     }
 
-    /// Counts that somebody does by a key that the agent has replaced since.
+    /// Counts a request with a key that the agent has replaced.
     pub(super) fn replaced(&self, agent: &AgentId, now: Instant) -> Result<(), Status> {
         take(&self.replaced, agent, CERTIFICATES_MAX, "whoever has this key", now)
     }

@@ -31,7 +31,7 @@ use crate::directory::{self, Agent, IssuedChain, UnixSeconds};
 use crate::listener::failures::Failures;
 use crate::metrics;
 
-/// One connection's.
+/// The service's state for one connection.
 pub(super) struct EnrollmentService {
     pub(super) shared: Arc<SharedEnrollment>,
     pub(super) peer: SocketAddr,
@@ -39,10 +39,10 @@ pub(super) struct EnrollmentService {
     pub(super) nonce: Nonce,
 }
 
-/// Whom a certificate is for, and of which key.
+/// The agent, the pod and the key of a certificate to issue.
 struct CertificateSubject {
     agent: AgentId,
-    /// The pod's name, where a pod has proved to be this agent.
+    /// The pod's name, if a pod has proved to be this agent.
     pod: Option<String>,
     key: ProvenKey,
 }
@@ -73,7 +73,7 @@ impl enrollment_server::Enrollment for EnrollmentService {
 }
 
 impl EnrollmentService {
-    /// Has a certificate made, of which nobody knows yet.
+    /// Issues a certificate, which is not recorded yet.
     async fn issue(&self, subject: CertificateSubject, now: SystemTime) -> Result<Agent, SignError> {
         let CertificateSubject { agent, pod, key } = subject;
         let public_key = BASE64.encode(key.spki());
@@ -90,7 +90,7 @@ impl EnrollmentService {
         })
     }
 
-    /// Has a certificate made, and recorded by `record`, between its two lines of the audit log.
+    /// Issues a certificate and has `record` store it, between its two lines of the audit log.
     async fn certify(
         &self,
         attempt: &Attempt<'_>,
@@ -112,7 +112,7 @@ impl EnrollmentService {
         answer.map(|(answer, _)| answer)
     }
 
-    /// Whether an agent may be given a certificate that is made now.
+    /// Whether an agent can get a certificate that is issued now.
     fn admits(&self, agent: &AgentId, now: SystemTime) -> Result<(), directory::NotAdmitted> {
         let credential = directory::AgentCredential { serial: String::new(), issued: now.into() };
         self.shared.directory.admits(agent, &credential)
@@ -125,7 +125,7 @@ impl EnrollmentService {
         }
     }
 
-    /// For whom pods' tokens of a cluster must be meant.
+    /// The audience that pods' tokens of a cluster must have.
     fn audience(&self, cluster: &ClusterId) -> String {
         proto::enrollment::audience(&self.shared.settings.trust_domain, cluster)
     }
@@ -147,27 +147,27 @@ impl EnrollmentService {
         })
     }
 
-    /// Tells of somebody of whom nothing is attempt that has refused them; what such do is summed up in the audit log. Outside there is
-    /// one answer to each act for every reason.
+    /// Logs the refusal of an unauthenticated client, which the audit log counts in a summary. Clients get
+    /// one answer for every reason.
     fn refuse_unauthenticated(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
         self.refused(act, reason, whom, failures);
         self.shared.log.stranger(source(self.peer), Why::Refused);
     }
 
-    /// Tells of somebody who is attempt what has refused them, in the audit log too.
+    /// Logs the refusal of an authenticated client, and writes it to the audit log.
     async fn refuse(&self, attempt: &Attempt<'_>, reason: &str, failures: &Failures) {
         self.refused(attempt.verb(), reason, &attempt.whom(), failures);
         self.record_refusal(attempt, reason).await;
     }
 
-    /// Has the audit log know what was refused.
+    /// Writes a refusal to the audit log.
     async fn record_refusal(&self, attempt: &Attempt<'_>, reason: &str) {
         if let Err(error) = attempt.forbidden(&self.shared.log, reason).await {
             warn!(%error, "refused, and not in the audit log");
         }
     }
 
-    /// Counts that somebody asks for a certificate.
+    /// Counts a request for a certificate against the rate limits.
     fn count_request(
         &self,
         count: impl FnOnce(&RateLimits, Instant) -> Result<(), Status>,
@@ -178,7 +178,7 @@ impl EnrollmentService {
         })
     }
 
-    /// Counts a failure, and tells the server's own log of it.
+    /// Counts a failure of the source, and logs it in the server's own log.
     fn refused(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
         failures.failed(source(self.peer), Instant::now());
         metrics::enrolled("refused");

@@ -13,16 +13,16 @@ use crate::directory::Directory;
 use crate::identity::oidc::pod::Verifier;
 use crate::listener::failures::Failures;
 
-/// What is issued at the shared, and for how long.
+/// The settings of the certificates that are issued.
 #[derive(Debug, Clone)]
 pub struct EnrollmentSettings {
-    /// Of all certificates; what pods' tokens must be meant for begins with it.
+    /// The trust domain of all certificates. The audience of pods' tokens begins with it.
     pub trust_domain: String,
-    /// How long a certificate holds.
+    /// The lifetime of a certificate.
     pub lifetime: Duration,
-    /// How long after its end its key still gets the next one.
+    /// The time after its end in which a certificate's key can still renew it.
     pub grace: Duration,
-    /// The trust bundle that agents are given, now and later.
+    /// The trust bundle for agents, with its later versions.
     pub trust_bundle: watch::Receiver<Arc<[u8]>>,
 }
 
@@ -30,17 +30,18 @@ pub(super) struct SharedEnrollment {
     pub(super) directory: Directory,
     pub(super) signer: Arc<dyn Signer>,
     pub(super) settings: EnrollmentSettings,
-    /// Of tokens and proofs.
+    /// Failures with tokens and proofs.
     pub(super) failures: Failures,
-    /// Of pods, apart from those: a hundred pods whose token was used already hold up nobody who proves itself otherwise.
+    /// Failures of pods. They are counted apart, so that a hundred pods with a used token do not block
+    /// clients with another proof.
     pub(super) pod_failures: Failures,
-    /// Of who is known.
+    /// Rate limits of authenticated clients.
     pub(super) rate_limits: RateLimits,
     pub(super) verifier: Verifier,
     pub(super) log: Log,
 }
 
-/// Whose failures they are.
+/// The address to which failures of a client count.
 pub(super) fn source(peer: SocketAddr) -> IpAddr {
     peer.ip().to_canonical()
 }

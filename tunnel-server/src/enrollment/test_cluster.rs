@@ -1,22 +1,22 @@
-//! Clusters whose API servers sign tokens of their pods.
+//! Test doubles of clusters whose API servers sign tokens of their pods.
 
 use proto::enrollment as sent;
 use serde_json::json;
 
 use crate::identity::oidc::test_signer::{TokenSigner, key_set};
 
-/// The same at every cluster, as kubeadm has it.
+/// The issuer, which is the same at every cluster of kubeadm.
 pub(super) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// One of them, at one moment.
+/// The API server of a cluster at one time.
 pub(super) struct TestCluster {
     signer: TokenSigner,
-    /// When its tokens are issued, in seconds since 1970.
+    /// The time of issue of its tokens, in seconds since 1970.
     at: u64,
 }
 
 impl TestCluster {
-    /// A cluster that calls its key so.
+    /// A cluster with a new key of this name.
     pub(super) fn new(name: &'static str, at: u64) -> Self {
         Self { signer: TokenSigner::new(name), at }
     }
@@ -25,7 +25,7 @@ impl TestCluster {
         keys(&[self])
     }
 
-    /// What comes along with an agent's first token.
+    /// The workload that an agent sends along with its first token.
     pub(super) fn sent(&self, account: &str, uid: &str) -> sent::Workload {
         sent::Workload {
             service_account_token: self.token(account, uid),
@@ -57,7 +57,7 @@ impl TestCluster {
     }
 }
 
-/// The JSON Web Key Set of them all.
+/// The JSON Web Key Set of all these clusters.
 pub(super) fn keys(clusters: &[&TestCluster]) -> Vec<u8> {
     let signers: Vec<&TokenSigner> = clusters.iter().map(|cluster| &cluster.signer).collect();
     key_set(&signers).into_bytes()

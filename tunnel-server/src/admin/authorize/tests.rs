@@ -1,4 +1,4 @@
-//! Every method of the API, and who may ask for it.
+//! Each method of the API, and the roles that can call it.
 
 use prost_types::FileDescriptorSet;
 use proto::admin::FILE_DESCRIPTOR_SET;

@@ -1,4 +1,4 @@
-//! What counts as a change, and how a watch begins and ends.
+//! The differences that are changes, and the beginning and end of a watch.
 
 use std::sync::{Arc, Mutex};
 

@@ -9,7 +9,7 @@ use crate::config::value::REQUESTS_PER_SECOND_MAX;
 /// The most connections or handshakes that can be configured. Each takes a file descriptor and some 50 KiB.
 const LISTENER_LIMIT_MAX: usize = 100_000;
 
-/// How much all clients together can use of each listener.
+/// The limits of each listener for all clients together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ListenerTotals {
     /// Of the callers' listener, and as much again of the agents' TCP listener.
@@ -18,16 +18,16 @@ pub struct ListenerTotals {
     pub agents: AgentLimits,
 }
 
-/// What can be used of a TCP listener; each 1 to 100,000.
+/// The limits of a TCP listener; each 1 to 100,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GatewayLimits {
     /// Connections, including those whose handshake is not done.
     pub connections: usize,
-    /// TLS handshakes in progress.
+    /// TLS handshakes in progress at once.
     pub handshakes: usize,
 }
 
-/// What can be used of the agents' listeners.
+/// The limits of the agents' listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentLimits {
     /// TLS and tunnel handshakes in progress; 1 to 100,000.

@@ -1,4 +1,4 @@
-//! Which addresses a host can take on an interface of its own.
+//! The addresses that a host can take on an interface of its own.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -36,7 +36,7 @@ pub(super) struct RawVipEntryPoint {
 }
 
 impl RawVipEntryPoint {
-    /// How many addresses the entry needs, those of its range included.
+    /// The number of addresses that the entry needs, including those of its range.
     pub(super) fn address_count(&self) -> usize {
         self.addresses.as_ref().map_or(0, Vec::len) + self.range.as_ref().map_or(0, RawRange::cluster_count)
     }

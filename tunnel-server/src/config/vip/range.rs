@@ -44,7 +44,7 @@ pub(super) struct RawRange {
 }
 
 impl RawRange {
-    /// How many clusters need an address.
+    /// The number of clusters that need an address.
     pub(super) fn cluster_count(&self) -> usize {
         self.clusters.as_ref().map_or(0, Vec::len)
     }

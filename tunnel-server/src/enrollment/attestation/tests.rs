@@ -1,4 +1,4 @@
-//! Which pods are a cluster's agents, and which keys are heard of.
+//! The pods that are a cluster's agents, and the keys that are added.
 
 use std::time::Duration;
 

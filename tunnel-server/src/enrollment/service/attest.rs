@@ -18,7 +18,7 @@ use crate::directory::{AttestError, IssuedChain};
 use crate::metrics;
 
 impl EnrollmentService {
-    /// What the pod is given.
+    /// The certificate chain for the pod.
     pub(super) async fn attested(&self, request: AttestRequest) -> Result<IssuedChain, Status> {
         let AttestRequest { cluster, service_account_token: token, certificate_request, nonce, proof } =
             request;
@@ -93,7 +93,8 @@ impl EnrollmentService {
         Ok(answer)
     }
 
-    /// One answer, whether there is such a cluster or not. Nothing was verified, so that it is no failure.
+    /// The answer for a cluster that is closed to pods or does not exist: one answer for both. It is no
+    /// failure, because nothing was verified.
     fn closed(&self, cluster: &ClusterId) -> Status {
         info!(from = %self.peer, %cluster, "a pod cannot prove itself: nothing is recorded of its cluster, or it is closed");
         metrics::enrolled("refused");
@@ -103,7 +104,7 @@ impl EnrollmentService {
         )
     }
 
-    /// Somebody for whom nobody has signed.
+    /// Refuses a pod whose token no recorded key has signed.
     fn refuse_pod(&self, cluster: &ClusterId, reason: &str) -> Status {
         self.refuse_unauthenticated("attest", reason, cluster.as_str(), &self.shared.pod_failures);
         Status::permission_denied(
@@ -112,7 +113,7 @@ impl EnrollmentService {
         )
     }
 
-    /// Somebody of whom the cluster's issuer knows: who is shown_line why.
+    /// Refuses a pod whose token the cluster's issuer has signed, and tells it why.
     async fn refuse_signed_pod(&self, cluster: &ClusterId, user: User, reason: &str) -> Status {
         let attempt = Attempt { act: EnrollmentAction::Attest, cluster, from: self.peer, user };
         self.refuse(&attempt, reason, &self.shared.pod_failures).await;

@@ -1,4 +1,5 @@
-//! The first certificate of an agent, for a token; and by what further pods of its cluster will be attempt.
+//! The first certificate of an agent, for a token; and the account by which further pods of its cluster
+//! enroll.
 
 use std::time::SystemTime;
 
@@ -16,10 +17,10 @@ use crate::directory::{BearerToken, IssuedChain, NotAdmitted, TokenGrant, TokenR
 use crate::identity::oidc::pod::Pod;
 use crate::metrics;
 
-/// Bytes of an instance's name, which are twice as many hexadecimal digits.
+/// Bytes of an instance name, which has twice as many hexadecimal digits.
 const INSTANCE_BYTES: usize = 8;
 
-/// Why a token's holder becomes no agent by what came along with the token, which stays as it was.
+/// Why the workload that came with a token is refused. The token stays unused.
 #[derive(Debug, thiserror::Error)]
 enum WorkloadRefused {
     #[error("the ServiceAccount's token that came along is not taken: {0}")]
@@ -29,7 +30,8 @@ enum WorkloadRefused {
 }
 
 impl EnrollmentService {
-    /// What the token's holder is given, and whether further pods may prove themselves from now on.
+    /// The certificate chain for the token's holder, and whether further pods can enroll by themselves from
+    /// now on.
     pub(super) async fn enrolled(&self, request: EnrollRequest) -> Result<(IssuedChain, bool), Status> {
         let EnrollRequest { token, cluster: believed, certificate_request, workload } = request;
         let (failures, directory, now) = (&self.shared.failures, &self.shared.directory, SystemTime::now());
@@ -89,7 +91,8 @@ impl EnrollmentService {
         Ok((answer, self.is_open(agent.cluster().as_str()).await?))
     }
 
-    /// Whose pod it is that has come with a token, by what is recorded of the cluster, or by what came along if nothing is.
+    /// The pod that came with a token, verified against the recorded workload of the cluster, or against the
+    /// sent one if none is recorded.
     async fn workload(
         &self,
         cluster: &ClusterId,
@@ -107,7 +110,7 @@ impl EnrollmentService {
         })
     }
 
-    /// To a token's holder it is statement what is wrong.
+    /// Refuses the workload, and tells the token's holder why.
     async fn refuse_workload(&self, cluster: &ClusterId, token: &str, reason: &WorkloadRefused) -> Status {
         if let Err(limited) = self.count_request(|rate_limits, now| rate_limits.cluster(cluster, now)) {
             return limited;
@@ -130,7 +133,7 @@ impl EnrollmentService {
     }
 }
 
-/// What stands in the audit log of whom an agent is of.
+/// The audit log's detail about an agent's pod and account.
 fn detail(workload: Option<&Workload>, pod: Option<&str>) -> String {
     let Some(Workload { namespace, account, account_uid, issuer, .. }) = workload else {
         return "an agent of which no ServiceAccount is known".to_owned();
@@ -139,7 +142,7 @@ fn detail(workload: Option<&Workload>, pod: Option<&str>) -> String {
     format!("pod {namespace}/{pod} of the ServiceAccount {account} (UID {account_uid}) of {issuer}")
 }
 
-/// A name that no other agent of the cluster has.
+/// An instance name that no other agent of the cluster has, from random bytes.
 fn instance() -> Option<String> {
     let mut bytes = [0; INSTANCE_BYTES];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;

@@ -19,8 +19,9 @@ use crate::directory::{self, Agent, IssuedChain, RenewError, RenewalOutcome};
 use crate::metrics;
 
 impl EnrollmentService {
-    /// What the agent is given. Whoever names the serial number of a certificate on record, which nobody guesses, is not held up
-    /// by the failures of others at its address: many sites share one.
+    /// The certificate chain for the agent. A request with the serial number of a recorded certificate, which
+    /// nobody can guess, is not refused for the failures of others at its address: many sites share one
+    /// address.
     pub(super) async fn renewed(&self, request: RenewRequest) -> Result<IssuedChain, Status> {
         let (failures, directory) = (&self.shared.failures, &self.shared.directory);
         let (settings, now) = (&self.shared.settings, SystemTime::now());
@@ -95,8 +96,8 @@ impl EnrollmentService {
         Ok(answer)
     }
 
-    /// Records keys that are new at the cluster's issuer. Only a pod whose certificate still holds is heard, and the renewal does
-    /// not depend on it.
+    /// Records new keys of the cluster's issuer. Only a pod with a valid certificate can add any, and the
+    /// renewal does not depend on it.
     async fn learn(&self, agent: &AgentId, record: &Agent, shown: &[u8], now: SystemTime) {
         let may_speak = record.pod.is_some() && record.expires >= now.into();
         if shown.is_empty() || !may_speak {
@@ -138,7 +139,7 @@ impl EnrollmentService {
     }
 }
 
-/// One answer for every reason.
+/// The one answer for every reason.
 fn not_renewed() -> Status {
     Status::permission_denied("this certificate cannot be renewed; enroll the agent again with a new token")
 }

@@ -1,4 +1,4 @@
-//! What the service gives and to whom: with real records, a real signer and a real audit log.
+//! The enrollment service with a real store, a real signer and a real audit log.
 
 use std::fs;
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ impl Server {
         Self { _state: state, audit, running: Some(running), shared: Arc::new(shared) }
     }
 
-    /// A connection from a site.
+    /// The service for a connection from a site.
     fn service(&self) -> EnrollmentService {
         self.service_for(SITE)
     }
@@ -98,18 +98,18 @@ impl Server {
         self.shared.directory.create_token(edge_a(), ttl, SystemTime::now()).await.unwrap().0.reveal()
     }
 
-    /// The agent that a token has enrolled, with what came along.
+    /// The certificate of an agent that a token has enrolled, with this workload.
     async fn enrolled(&self, key: &AgentKey, workload: Option<Workload>) -> Credential {
         let request = EnrollRequest { workload, ..key.enroll(&self.token().await) };
         answered(self.service().enroll(Request::new(request)).await).credential.unwrap()
     }
 
-    /// From now on nothing can be written to the audit log.
+    /// Makes every later write to the audit log fail.
     fn stop_auditing(&mut self) {
         self.running = None;
     }
 
-    /// What stands in the audit log, a line each: what, whose, and how it ended.
+    /// The lines of the audit log about enrollment: action, user, and end of each.
     fn audited(mut self) -> Vec<String> {
         self.stop_auditing();
         let mut files: Vec<PathBuf> =
@@ -122,7 +122,7 @@ impl Server {
     }
 }
 
-/// A line of the audit log of somebody at the service.
+/// One line of the audit log, if it is about enrollment.
 fn shown_line(line: &Value) -> Option<String> {
     let text = |pointer: &str| line.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let note = |name: &str| text(&format!("/annotations/tombolo.dev~1{name}"));
@@ -144,7 +144,7 @@ fn shown_line(line: &Value) -> Option<String> {
     })
 }
 
-/// A key of an agent's.
+/// The private key of an agent.
 struct AgentKey(KeyPair);
 
 impl AgentKey {
@@ -160,7 +160,7 @@ impl AgentKey {
         CertificateParams::default().serialize_request(&self.0).unwrap().der().to_vec()
     }
 
-    /// What an agent sends that has a token of `edge-a`.
+    /// The enroll request of an agent with a token of `edge-a`.
     fn enroll(&self, token: &str) -> EnrollRequest {
         EnrollRequest {
             token: token.to_owned(),
@@ -170,7 +170,7 @@ impl AgentKey {
         }
     }
 
-    /// What a further pod sends over this connection.
+    /// The attest request of a further pod over this connection.
     fn attest(&self, at: &EnrollmentService, nonce: &[u8], token: &str) -> AttestRequest {
         let (nonce, spki) = (nonce.try_into().unwrap(), self.spki());
         let statement = Newcomer { exporter: &at.exporter, nonce: &nonce, token, spki: &spki };
@@ -183,7 +183,8 @@ impl AgentKey {
         }
     }
 
-    /// What the agent that holds this key sends over this connection for a certificate of the `next` one.
+    /// The renew request, over this connection, of the agent with this key for a certificate of the `next`
+    /// one.
     fn renew(&self, at: &EnrollmentService, of: &Certificate, next: &Self) -> RenewRequest {
         let spki = next.spki();
         let statement =
@@ -199,7 +200,7 @@ impl AgentKey {
     }
 }
 
-/// What an agent knows of its certificate.
+/// The parts of its certificate that an agent uses.
 struct Certificate {
     instance: String,
     serial: Serial,
@@ -223,7 +224,7 @@ fn edge_a() -> ClusterId {
     "edge-a".parse().unwrap()
 }
 
-/// A cluster's API server that signs now.
+/// The API server of a cluster, which signs tokens that are valid now.
 fn issuer(name: &'static str) -> TestCluster {
     TestCluster::new(name, SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs())
 }

@@ -115,7 +115,7 @@ async fn a_pod_that_asks_again_and_again_is_let_in_so_often_and_then_held_up() {
     assert_eq!(code, Code::ResourceExhausted, "{statement}");
 }
 
-/// What a pod is answered that does as it should.
+/// The answer to a pod that follows the protocol.
 async fn attested(
     service: &EnrollmentService,
     key: &AgentKey,

@@ -1,4 +1,4 @@
-//! Tokens: one key, once, for the cluster that they are for.
+//! Enrollment tokens: each is good for one key, once, for its cluster.
 
 use super::*;
 

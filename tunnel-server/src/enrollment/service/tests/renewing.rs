@@ -1,4 +1,4 @@
-//! The next certificate, by the key of the last one.
+//! Renewal: the next certificate, by the key of the last one.
 
 use super::*;
 

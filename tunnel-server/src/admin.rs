@@ -72,7 +72,7 @@ struct BoundListeners {
 }
 
 /// The way to say that the server has started.
-#[must_use = "health is NOT_SERVING until it is told otherwise"]
+#[must_use = "health stays NOT_SERVING until it is set"]
 pub struct Health {
     reporter: HealthReporter,
     scope: Scope,

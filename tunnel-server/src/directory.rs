@@ -1,4 +1,4 @@
-//! Which clusters there are, what people say of them, and whose credentials are refused: what outlives a restart.
+//! The store of clusters, agents, tokens and revocations, which survives a restart.
 
 mod addresses;
 mod agents;
@@ -54,11 +54,11 @@ use cache::{CachedCluster, DirectoryCache};
 use records::Seen;
 use store::{RecordStore, Transaction};
 
-/// Most clusters that are remembered, deleted ones whose names are still reserved included.
+/// Most clusters that are remembered, including deleted ones whose names are still reserved.
 pub const CLUSTERS_MAX: usize = 10_000;
 
-/// The directory. Clones are the same one. What is not async does not block, but for [`Directory::open`]; what changes
-/// something is on disk when it returns.
+/// The directory. Clones share one state. Functions that are not async do not block, except
+/// [`Directory::open`] and [`Directory::copy`]. A change is on disk when its function returns.
 #[derive(Debug, Clone)]
 pub struct Directory(Arc<SharedDirectory>);
 
@@ -66,40 +66,40 @@ pub struct Directory(Arc<SharedDirectory>);
 struct SharedDirectory {
     store: RecordStore,
     cache: Mutex<DirectoryCache>,
-    /// Held from a change in the store to the same in memory, so that both see changes in one order. Taken on blocking
-    /// threads alone.
+    /// Locked from a change in the store until the same change in the cache, so that both have changes in one
+    /// order. Only blocking threads take it.
     changing: Mutex<()>,
-    /// Is told behind each change of what [`Directory::changes`] is about.
+    /// Notifies the receivers of [`Directory::changes`].
     changes: watch::Sender<()>,
 }
 
-/// What a meeting was.
+/// The result of marking a cluster as seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "after a first meeting the directory must be saved"]
 pub enum SeenOutcome {
-    /// With a new cluster: save.
+    /// A new cluster, which must be saved.
     First,
-    /// With a known one.
+    /// A cluster that is already known.
     Again,
-    /// With one that cannot be remembered, because [`CLUSTERS_MAX`] are known.
+    /// A cluster that cannot be remembered, because [`CLUSTERS_MAX`] are known.
     Full,
 }
 
-/// A cluster, as it is listed.
+/// A cluster in a listing.
 #[derive(Debug, Clone)]
 pub struct ClusterEntry {
-    /// Its name.
+    /// The name of the cluster.
     pub cluster: ClusterId,
-    /// When it was last seen, if ever.
+    /// The time at which it was last seen, if ever.
     pub last_seen: Option<SystemTime>,
-    /// What people say of it.
+    /// The description of the cluster.
     pub record: Arc<Cluster>,
-    /// The address that it was given from a range, if it is in one of those of this process.
+    /// The address that this process has assigned to it from a range, if any.
     pub given: Option<IpAddr>,
 }
 
 impl Directory {
-    /// The directory that is kept in `state_dir`; empty if there is none yet. Blocks.
+    /// Opens the directory in `state_dir`, which is empty if there is none yet. Blocks.
     ///
     /// # Errors
     /// It cannot be read, or is damaged; it is never emptied silently.
@@ -107,10 +107,11 @@ impl Directory {
         Self::of(RecordStore::open(state_dir)?)
     }
 
-    /// A copy of the directory in the folder `state_dir`, whoever has that open: what is changed here is written nowhere. Blocks.
+    /// Copies the directory in the folder `state_dir`, even if another process has it open. Changes of the
+    /// copy are written nowhere. Blocks.
     ///
     /// # Errors
-    /// As [`Directory::open`], and where it is in the midst of a change.
+    /// As [`Directory::open`], and if another process is in the middle of a change.
     pub fn copy(state_dir: &Path) -> Result<Self, StoreError> {
         Self::of(RecordStore::copy(state_dir)?)
     }
@@ -128,20 +129,20 @@ impl Directory {
         })))
     }
 
-    /// Whether `cluster` was ever was_seen, and was not deleted since.
+    /// Whether `cluster` was ever seen, and was not deleted since.
     #[must_use]
     pub fn was_seen(&self, cluster: &ClusterId) -> bool {
         self.last_seen(cluster).is_some()
     }
 
-    /// When `cluster` was last seen, if it was ever was_seen and was not deleted since.
+    /// The time at which `cluster` was last seen; `None` if never, or if it was deleted since.
     #[must_use]
     pub fn last_seen(&self, cluster: &ClusterId) -> Option<SystemTime> {
         let cache = self.cache();
         cache.clusters.get(cluster).filter(|member| member.record.tombstone.is_none())?.last_seen
     }
 
-    /// Every cluster, was_seen or not but not deleted, that `wanted` picks, in the order of their names.
+    /// All clusters that `wanted` picks, seen or not, except deleted ones, ordered by name.
     #[must_use]
     pub fn entries(&self, wanted: impl Fn(&ClusterId, &Cluster) -> bool) -> Vec<ClusterEntry> {
         let cache = self.cache();
@@ -149,14 +150,14 @@ impl Directory {
         wanted.filter_map(|(cluster, _)| cache.entry(cluster)).collect()
     }
 
-    /// A cluster, was_seen or not but not deleted.
+    /// A cluster, seen or not; `None` if it was deleted.
     #[must_use]
     pub fn entry(&self, cluster: &ClusterId) -> Option<ClusterEntry> {
         self.cache().entry(cluster)
     }
 
-    /// Notes that `cluster` was here at `at`. What is known to be later stays, unless it is in the future: the clock was
-    /// set back. Whether the cluster may be here is [`Directory::admits`]'s to say.
+    /// Marks `cluster` as seen at `at`. A later time that is known stays, unless it is in the future because
+    /// the clock was set back. Whether the cluster is admitted is checked by [`Directory::admits`].
     pub fn mark_seen(&self, cluster: &ClusterId, at: SystemTime) -> SeenOutcome {
         let mut cache = self.cache();
         if !cache.clusters.contains_key(cluster) && cache.clusters.len() >= CLUSTERS_MAX {
@@ -173,7 +174,8 @@ impl Directory {
         if is_first { SeenOutcome::First } else { SeenOutcome::Again }
     }
 
-    /// Writes down who was was_seen, and when: after a first meeting, and at the end.
+    /// Writes the times at which clusters were last seen, and new clusters: after a first sighting, and at
+    /// the end.
     ///
     /// # Errors
     /// The system refused; the store is then as it was.
@@ -183,17 +185,17 @@ impl Directory {
     }
 
     fn write_meetings(&self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        let unkept: Vec<_> = {
+        let unsaved: Vec<_> = {
             let cache = self.cache();
-            let moved = cache.clusters.iter().filter(|(_, member)| {
+            let changed = cache.clusters.iter().filter(|(_, member)| {
                 !member.is_stored || member.last_seen.map(UnixSeconds::from) != member.stored_last_seen
             });
-            let what = |(cluster, member): (&ClusterId, &CachedCluster)| {
+            let entry = |(cluster, member): (&ClusterId, &CachedCluster)| {
                 (cluster.to_string(), Arc::clone(&member.record), member.last_seen)
             };
-            moved.map(what).collect()
+            changed.map(entry).collect()
         };
-        for (key, record, last_seen) in unkept {
+        for (key, record, last_seen) in unsaved {
             if transaction.get::<Cluster>(&key)?.is_none() {
                 transaction.put(&key, &*record)?;
             }
@@ -204,7 +206,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes changes in the store, on a thread that may block, and then in memory.
+    /// Makes changes in the store, on a thread that can block, and then in the cache.
     async fn change<T, E>(
         &self,
         act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
@@ -215,11 +217,11 @@ impl Directory {
     {
         let inner = Arc::clone(&self.0);
         let changed = tokio::task::spawn_blocking(move || inner.change(act)).await;
-        // Only a runtime that ends cuts such a task off.
+        // Such a task is cancelled only when its runtime ends.
         changed.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
     }
 
-    /// Looks into the store, on a thread that may block.
+    /// Reads from the store, on a thread that can block.
     async fn read<T, E>(
         &self,
         act: impl FnOnce(&RecordStore) -> Result<T, E> + Send + 'static,
@@ -229,32 +231,34 @@ impl Directory {
         E: From<StoreError> + Send + 'static,
     {
         let inner = Arc::clone(&self.0);
-        let looked = tokio::task::spawn_blocking(move || act(&inner.store)).await;
-        looked.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
+        let result = tokio::task::spawn_blocking(move || act(&inner.store)).await;
+        result.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
     }
 
-    /// What people say of a cluster, whether it is in the store already or not.
+    /// The description of a cluster, whether it is in the store already or not.
     #[must_use]
     pub fn record(&self, cluster: &ClusterId) -> Option<Arc<Cluster>> {
         self.cache().clusters.get(cluster).map(|member| Arc::clone(&member.record))
     }
 
-    /// The labels of a cluster, by which policy may choose it; none, if nothing is said of it.
+    /// The labels of a cluster, by which policy can select it; empty if it has none.
     #[must_use]
     pub fn labels(&self, cluster: &ClusterId) -> BTreeMap<String, String> {
         let cache = self.cache();
         cache.clusters.get(cluster).map(|member| member.record.labels.clone()).unwrap_or_default()
     }
 
-    /// Whether people let a cluster advertise `target`: in full, or as an address of a network, whatever its port.
+    /// Whether an administrator lets a cluster advertise `target`: exactly, or as an address of a network
+    /// with any port.
     #[must_use]
     pub fn may_advertise(&self, cluster: &ClusterId, target: &Target) -> bool {
         let record = self.record(cluster).filter(|record| record.tombstone.is_none());
         let target = TargetEntry::Exactly(target.clone());
-        record.is_some_and(|record| record.advertise.iter().any(|said| may_advertise(said, &target)))
+        record.is_some_and(|record| record.advertise.iter().any(|entry| may_advertise(entry, &target)))
     }
 
-    /// Is told whenever somebody was revoked or restored, or something else is said of a cluster.
+    /// A receiver that is notified when somebody was revoked or restored, or a cluster's description has
+    /// changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.0.changes.subscribe()

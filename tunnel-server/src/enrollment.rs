@@ -97,7 +97,7 @@ impl Enrollment {
     /// Serves one connection to its end.
     pub async fn serve(self, accepted: Accepted, scope: Scope) {
         let Accepted { stream, peer, place, .. } = accepted;
-        // What binds a proof to this connection and no other.
+        // The exporter binds a proof to this connection and no other.
         let exporter = stream.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
         let Ok(exporter) = exporter else {
             debug!(%peer, "a connection without an exporter");
@@ -114,7 +114,7 @@ impl Enrollment {
                 Ok::<_, Infallible>(match timeout(ANSWER_MAX, services.call(request)).await {
                     Ok(Ok(response)) => response,
                     Err(_) => {
-                        Status::deadline_exceeded("the request did not arrive whole in time").into_http()
+                        Status::deadline_exceeded("the request did not arrive completely in time").into_http()
                     }
                 })
             }

@@ -1,6 +1,7 @@
-//! Who asks: callers by certificate or token, agents and administrators by certificate.
+//! Authentication: callers by certificate or token, agents and administrators by certificate.
 //!
-//! Certificates come in verified, the time comes in as an argument. Those who issue and review tokens are asked from here.
+//! TLS has verified the certificates, and the time is an argument. Issuers and reviewers of tokens are called
+//! from here.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -60,49 +61,49 @@ pub use verified::Verified;
 /// Longest bearer token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// A caller who is known. Whether it may have sent a second credential is not, before it is known for which cluster.
+/// An authenticated caller. Whether it sent a second credential is checked once its cluster is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a second credential may stand beside the caller's own"]
 pub struct Authenticated {
     caller: Caller,
-    /// Whether an `Authorization` came beside the certificate; nobody has looked at it.
+    /// Whether an `Authorization` header came beside the certificate. Its value is not read.
     has_second: bool,
 }
 
-/// What the verified certificate of a connection says, read once: a connection carries many requests. Only
-/// [`Authenticator::read`] makes one.
+/// The identity in the verified certificate of a connection, read once, because a connection carries many
+/// requests. Only [`Authenticator::read_certificate`] makes one.
 #[derive(Debug, Clone)]
 pub struct Certified {
-    /// `None` where the certificate cannot be read.
+    /// The validity; `None` if the certificate cannot be read.
     validity: Option<Validity>,
     caller: Result<Caller, NotAuthenticated>,
 }
 
-/// The methods in which callers prove who they are. Its `Debug` shows no token.
+/// The authentication methods of callers. Its `Debug` shows no token.
 #[derive(Debug, Clone)]
 pub struct Authenticator {
     trust_domain: String,
     methods: AuthMethods,
-    /// Of all methods.
+    /// The prefixes of all methods together.
     prefixes: Vec<Prefixes>,
 }
 
-/// What callers may prove themselves by. A name that begins with the longer prefix of another way is that way's, and is
-/// refused.
+/// The authentication methods that are configured. A name that begins with the longer prefix of another
+/// method belongs to that method, and is refused.
 #[derive(Debug, Clone, Default)]
 pub struct AuthMethods {
     /// Client certificates, whose names get these prefixes.
     pub certificates: Option<Prefixes>,
-    /// These tokens.
+    /// The static tokens of the token file.
     pub tokens: Option<SharedTokens>,
-    /// Tokens of these issuers, no two of which bear the same name.
+    /// Issuers of OpenID Connect tokens, each with a name of its own.
     pub issuers: Vec<Arc<Issuer>>,
-    /// Whatever other token it knows.
+    /// The reviewer of all other tokens.
     pub reviewer: Option<Arc<TokenReviewer>>,
 }
 
 impl Authenticated {
-    /// The caller, if it sent one credential: everywhere but where callers' own pass through.
+    /// The caller, if it sent only one credential. Clusters that take callers' own credentials allow two.
     ///
     /// # Errors
     ///
@@ -111,11 +112,12 @@ impl Authenticated {
         if self.has_second { Err(NotAuthenticated::TwoCredentials) } else { Ok(&self.caller) }
     }
 
-    /// The caller, if it came by certificate: then `Authorization`, if there is one, is not for this server.
+    /// The caller, if it authenticated by certificate. An `Authorization` header beside it is then for the
+    /// cluster.
     ///
     /// # Errors
     ///
-    /// `NoCertificate`: what it sent as `Authorization` was for this server, and passes to nobody.
+    /// `NoCertificate`: the `Authorization` header was for this server, and is passed to nobody.
     pub fn require_certificate(&self) -> Result<&Caller, NotAuthenticated> {
         match self.caller.method {
             Method::ClientCertificate => Ok(&self.caller),
@@ -127,7 +129,7 @@ impl Authenticated {
         }
     }
 
-    /// The caller, for what is recorded of a request that goes nowhere.
+    /// The caller, for the audit entry of a request that goes nowhere.
     #[must_use]
     pub fn claimed(&self) -> &Caller {
         &self.caller
@@ -135,7 +137,8 @@ impl Authenticated {
 }
 
 impl Authenticator {
-    /// Accepts what is given. A certificate that names another role of the trust domain is refused.
+    /// An authenticator with these methods. A certificate that names another role of the trust domain is
+    /// refused.
     #[must_use]
     pub fn new(trust_domain: String, methods: AuthMethods) -> Self {
         let tokens = methods.tokens.as_ref().map(SharedTokens::prefixes);
@@ -146,8 +149,8 @@ impl Authenticator {
         Self { trust_domain, methods, prefixes }
     }
 
-    /// Whom the verified certificates of a connection name, leaf first; `None` if there are none. Whether they hold is
-    /// asked with each request.
+    /// Reads the identity in the verified certificates of a connection, leaf first; `None` if there are none.
+    /// Each request checks whether they are still valid.
     #[must_use]
     pub fn read_certificate(&self, chain: &[CertificateDer<'_>]) -> Option<Certified> {
         let leaf = certificate::read(chain.first()?);
@@ -159,13 +162,13 @@ impl Authenticator {
         Some(Certified { validity, caller })
     }
 
-    /// Who sent a request with these `headers`, on a connection with this certificate.
+    /// Authenticates a request with these `headers`, on a connection with this certificate.
     ///
-    /// Waits only for those who issue and review tokens, and for them not long.
+    /// Waits only for issuers and reviewers of tokens, and for them only a few seconds.
     ///
     /// # Errors
     ///
-    /// Not exactly one credential, or one that does not hold at `now`.
+    /// There is not exactly one credential, or it is not valid at `now`.
     pub async fn authenticate(
         &self,
         certified: Option<&Certified>,
@@ -175,7 +178,7 @@ impl Authenticator {
         let sent = SentCredential::from_headers(headers)?;
         let has_second = certified.is_some() && sent.is_some();
         let caller = match (certified, sent) {
-            // Beside a certificate a header may be for somebody else; a subprotocol is for nobody but us.
+            // Beside a certificate a header can be for the cluster; a subprotocol is always for this server.
             (Some(_), Some(SentCredential::Subprotocol(_))) => Err(NotAuthenticated::TwoCredentials),
             (Some(certified), Some(SentCredential::Authorization(_)) | None) => certified.caller_at(now),
             (None, None) => Err(NotAuthenticated::NoCredential(self.accepted())),
@@ -191,42 +194,42 @@ impl Authenticator {
         Ok(Authenticated { caller: caller?, has_second })
     }
 
-    /// Whether what a caller came in by is still known here, as far as this server knows it itself: a token of the file may be
-    /// gone from there.
+    /// Whether this server still knows the caller's credential. A static token can have been removed from its
+    /// file; other methods are checked elsewhere.
     #[must_use]
     pub fn is_still_valid(&self, caller: &Caller) -> bool {
         match caller.method {
             Method::StaticToken => {
-                self.methods.tokens.as_ref().is_none_or(|tokens| tokens.current().knows(caller))
+                self.methods.tokens.as_ref().is_none_or(|tokens| tokens.current().has_token_of(caller))
             }
             Method::ClientCertificate | Method::Oidc(_) | Method::TokenReview(_) | Method::EntryPoint(_) => {
                 true
             }
-            // The directory says it.
+            // The directory decides about dial tokens.
             Method::DialToken => true,
         }
     }
 
-    /// Resolves when [`Authenticator::is_still_valid`] may have another answer. Cancel-safe.
+    /// Resolves when the answer of [`Authenticator::is_still_valid`] can have changed. Cancel-safe.
     pub async fn changed(changes: &mut Option<watch::Receiver<Arc<StaticTokens>>>) {
         match changes {
-            // The sender lives as long as whoever is asked.
+            // The sender lives as long as the authenticator.
             Some(changes) => drop(changes.changed().await),
             None => pending().await,
         }
     }
 
-    /// What is waited for by [`Authenticator::changed`].
+    /// The receiver for [`Authenticator::changed`]; `None` if nothing can change.
     #[must_use]
     pub fn changes(&self) -> Option<watch::Receiver<Arc<StaticTokens>>> {
         self.methods.tokens.as_ref().map(SharedTokens::changes)
     }
 
-    /// Shows the token of a caller to its reviewer again.
+    /// Has the reviewer review the token of a caller again.
     ///
     /// # Errors
     ///
-    /// It is nobody's any more, or somebody else's, or nobody answers.
+    /// The token is unknown now or belongs to somebody else, or the reviewer cannot be reached.
     pub(crate) async fn review_again(
         &self,
         caller: &Caller,
@@ -257,9 +260,10 @@ impl Authenticator {
         Ok(self.check_prefixes(caller, prefixes).map_err(CertificateError::Name)?)
     }
 
-    /// One way alone is asked, which the token itself decides: none says yes where another has said no.
+    /// Authenticates by one method only, which the token itself selects. A token that one method has refused
+    /// is never tried with another.
     async fn by_token(&self, token: &str, now: SystemTime) -> Result<Caller, NotAuthenticated> {
-        // Good at another door, and nothing for a reviewer to see.
+        // Dial tokens are valid at other listeners, and reviewers must not see them.
         if token.starts_with(policy::DIAL_TOKEN_PREFIX) {
             return Err(NotAuthenticated::UnknownToken);
         }
@@ -278,7 +282,7 @@ impl Authenticator {
         if issuers.is_empty() && reviewer.is_none() {
             return Err(NotAuthenticated::UnknownToken);
         }
-        // What looks like a JWT and is none is nobody's: not even a reviewer's, who might read it in another way.
+        // A malformed JWT is refused here. A reviewer could parse it in another way.
         let jwt = Jwt::parse(token).transpose().map_err(OidcTokenError::from)?;
         if let Some(jwt) = &jwt
             && let Some(issuer) = issuers.iter().find(|issuer| issuer.is_issuer_of(jwt))
@@ -293,7 +297,7 @@ impl Authenticator {
         Ok(self.check_prefixes(caller, reviewer.prefixes()).map_err(TokenReviewError::Name)?)
     }
 
-    /// The caller, unless its names look like those of another way.
+    /// The caller, unless its names have the prefix of another method.
     fn check_prefixes(&self, caller: Caller, prefixes: &Prefixes) -> Result<Caller, NameError> {
         for others in &self.prefixes {
             prefixes.check_no_overlap(others, &caller.user, &caller.groups)?;

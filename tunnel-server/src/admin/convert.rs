@@ -50,7 +50,7 @@ pub(super) fn agent(entry: &AgentEntry, directory: &Directory) -> admin::Enrolle
 
 /// By what pods of a cluster prove themselves.
 pub(super) fn attestation(found: Attestation) -> admin::GetAttestationResponse {
-    let whole = |seconds: UnixSeconds| seconds.time().map(whole_seconds);
+    let timestamp = |seconds: UnixSeconds| seconds.time().map(whole_seconds);
     let Attestation { workload, closed } = found;
     let workload = workload.map(|workload| {
         let Workload { namespace, account, account_uid, issuer, issuer_keys, recorded } = workload;
@@ -60,10 +60,10 @@ pub(super) fn attestation(found: Attestation) -> admin::GetAttestationResponse {
             service_account_uid: account_uid,
             issuer,
             issuer_keys,
-            recorded: whole(recorded),
+            recorded: timestamp(recorded),
         }
     });
-    admin::GetAttestationResponse { workload, closed: closed.and_then(whole) }
+    admin::GetAttestationResponse { workload, closed: closed.and_then(timestamp) }
 }
 
 /// A token, without what makes it one.
@@ -98,11 +98,11 @@ pub(super) fn revoked(callers: Callers, revocation: CallerRevocation) -> admin::
         Callers::Named(name) => users::Users::Name(name),
         Callers::Certificate(id) => users::Users::Serial(id),
     };
-    let whole = |seconds: UnixSeconds| seconds.time().map(whole_seconds);
+    let timestamp = |seconds: UnixSeconds| seconds.time().map(whole_seconds);
     admin::RevokedUsers {
         users: Some(admin::Users { users: Some(users) }),
-        issued_before: revocation.issued_before.and_then(whole),
-        revoked_at: whole(revocation.at),
+        issued_before: revocation.issued_before.and_then(timestamp),
+        revoked_at: timestamp(revocation.at),
     }
 }
 

@@ -78,7 +78,7 @@ impl Remote {
             .run(scope, move |accepted| {
                 let (connections, log, access) = (connections.clone(), log.clone(), Arc::clone(&access));
                 async move {
-                    // An attendant: no drain waits for it.
+                    // A background task, so that no drain waits for it.
                     connections.scope().clone().attend(serve(accepted, access, connections, log));
                 }
             })
@@ -102,7 +102,7 @@ async fn serve<R: ServerReflection>(
             return;
         }
     };
-    // TLS lets those in who offer no protocol at all.
+    // TLS accepts clients that offer no ALPN protocol.
     if spoken != Spoken::Http2 {
         debug!(%peer, "a connection to the admin API that does not speak HTTP/2");
         return;
@@ -124,7 +124,7 @@ async fn serve<R: ServerReflection>(
     tokio::select! {
         () = served => {}
         () = changed(&certificate, decision, &mut rules) => {
-            debug!(%peer, "a connection to the admin API was ended: its administrator's role is another now");
+            debug!(%peer, "a connection to the admin API was closed: its administrator's role has changed");
         }
     }
     drop(place);
@@ -142,7 +142,7 @@ async fn changed(
 ) {
     loop {
         if rules.changed().await.is_err() {
-            // Nobody reads the file any more: the process ends.
+            // The task that reads the file has ended, and so does the process.
             return pending().await;
         }
         if decision(certificate, &rules.borrow_and_update()) != before {

@@ -126,7 +126,7 @@ pub(super) fn callers(users: Option<Users>) -> Result<Callers, Status> {
             Err(Status::invalid_argument(format!("a name has 1 to {NAME_BYTES_MAX} bytes")))
         }
         Some(users::Users::Serial(serial)) => {
-            // The store has them without leading zeros.
+            // The store has serial numbers without leading zeros.
             let text = self::serial(&serial)?;
             Ok(Callers::Certificate(text.trim_start_matches('0').to_owned()))
         }
@@ -155,8 +155,8 @@ pub(super) fn issued_before(time: Timestamp) -> Result<UnixSeconds, Status> {
 }
 
 /// A serial number as certificates are known by it.
-fn serial(written: &str) -> Result<String, Status> {
-    serial_from(written).map_err(|error| Status::invalid_argument(error.to_string()))
+fn serial(text: &str) -> Result<String, Status> {
+    serial_from(text).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// The cluster of a token and its lifetime.
@@ -243,6 +243,6 @@ pub(super) fn no_enrollment() -> Status {
 }
 
 pub(super) fn store_status(error: &StoreError) -> Status {
-    tracing::error!(error = %daemon::chain(error), "a change could not be written down");
+    tracing::error!(error = %daemon::chain(error), "a change could not be written to the store");
     Status::unavailable("the server could not write this down; its log says why")
 }

@@ -102,7 +102,7 @@ impl admin_server::Admin for AdminService {
             return Err(Status::resource_exhausted(full));
         };
         let registry = self.registry.clone();
-        // Before the first list, so that no change falls in between.
+        // Subscribed before the first listing, so that no change is missed.
         let changes = registry.changes();
         let list = move || list(&registry, &wanted);
         let watch = ClusterWatch { list, changes, measurements, scope: self.scope.clone(), _permit: permit };
@@ -211,7 +211,7 @@ impl admin_server::Admin for AdminService {
         detail.set(format!("attestation of cluster {cluster}: {what}"));
         let updated = self.directory.update_attestation(&cluster, seen, next).await;
         updated.map_err(requests::attestation_status)?;
-        info!(%cluster, what, "an administrator has changed by what pods prove themselves");
+        info!(%cluster, what, "an administrator has changed the attestation of pods");
         Ok(Response::new(ChangeAttestationResponse {}))
     }
 
@@ -259,7 +259,7 @@ impl admin_server::Admin for AdminService {
     ) -> Result<Response<RevokeTokenResponse>, Status> {
         let detail = detail(&request);
         let id = request.into_inner().id;
-        // Behind a dot stands what makes it a token, where somebody has named it whole.
+        // The text behind a dot is the secret, if somebody has sent the complete token.
         detail.set(format!("token {}", id.split('.').next().unwrap_or_default()));
         match self.directory.revoke_token(id).await {
             Ok(true) => Ok(Response::new(RevokeTokenResponse {})),
@@ -340,7 +340,7 @@ impl admin_server::Admin for AdminService {
     ) -> Result<Response<RevokeDialTokenResponse>, Status> {
         let detail = detail(&request);
         let id = request.into_inner().id;
-        // Behind a dot stands what makes it a token, where somebody has named it whole.
+        // The text behind a dot is the secret, if somebody has sent the complete token.
         detail.set(format!("dial token {}", id.split('.').next().unwrap_or_default()));
         match self.directory.revoke_dial_token(id).await {
             Ok(true) => Ok(Response::new(RevokeDialTokenResponse {})),
@@ -389,7 +389,7 @@ impl ClusterFilter {
 
 /// The place where a request's detail for the audit log is noted.
 fn detail<T>(request: &Request<T>) -> RequestDetail {
-    // Always there: the hall leaves it in every request.
+    // It is always there, because the connection adds it to each request.
     request.extensions().get::<RequestDetail>().cloned().unwrap_or_default()
 }
 

@@ -115,7 +115,7 @@ where
             Ok(()) = changes.changed() => {}
             _ = self.ticks.tick() => return Wake::Tick,
         }
-        // As above.
+        // Both arms are cancel-safe, as above.
         tokio::select! {
             () = self.watch.scope.draining() => Wake::Draining,
             () = sleep(COALESCE_FOR) => {

@@ -182,7 +182,7 @@ fn rules(roles: Vec<RawAdminRole>, revoked: Vec<RawAdminRevocation>) -> Result<A
         let role = AdminRole::parse(&role).ok_or_else(|| {
             KeyError::new(at("role"), format_args!("{role:?}"), "viewer, enroller or operator")
         })?;
-        // The second would widen the first unseen.
+        // A second entry could extend the first one unnoticed.
         if rules.roles.insert(label, role).is_some() {
             let name = name.unwrap_or_default();
             return Err(KeyError::new(at("name"), format_args!("{name:?}"), NAME_ALLOWED));

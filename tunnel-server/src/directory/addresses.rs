@@ -1,4 +1,5 @@
-//! Addresses that are handed out to clusters from ranges, each to one cluster for as long as that, or its name, is known.
+//! Assigns addresses of ranges to clusters. Each address belongs to one cluster until that cluster is deleted
+//! and its name is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,59 +12,59 @@ use super::Directory;
 use super::records::{AddressRecord, Cluster, UnixSeconds};
 use super::store::{StoreError, StoreTable, Transaction};
 
-/// Most addresses that are kept, those that clusters have had from other ranges included.
+/// Most addresses that are kept, including those that clusters had from other ranges.
 pub const ADDRESSES_KEPT_MAX: usize = 20_000;
 
-/// A network from which clusters are given addresses.
+/// A network that gives clusters addresses.
 #[derive(Debug, Clone)]
 pub struct AddressRange {
-    /// The network.
+    /// The network of the range.
     pub network: Network,
-    /// Who is given one. No cluster is in two ranges, and no two ranges have an address in common.
+    /// The clusters that get an address. No cluster is in two ranges, and no two ranges overlap.
     pub clusters: BTreeSet<ClusterId>,
 }
 
-/// The address of a cluster.
+/// The address that a cluster has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AssignedAddress {
-    /// No other cluster's.
+    /// The address, which no other cluster has.
     pub address: IpAddr,
-    /// The cluster did not have it before.
+    /// Whether the cluster did not have it before.
     pub is_new: bool,
 }
 
-/// Why no address was handed out.
+/// The reason why no addresses were assigned.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// There is none left.
+    /// A range has no address left.
     #[error(
         "the range {range} has no address for {cluster}: {kept} of its {all} are kept for clusters that it does not list, and for \
          deleted ones whose names are reserved. Delete what is gone (`tombolo cluster delete`), or take a larger range"
     )]
     Full {
-        /// The range.
+        /// The range without an address.
         range: Network,
-        /// Who gets none.
+        /// The cluster that gets none.
         cluster: ClusterId,
-        /// Addresses of clusters that are not listed.
+        /// Addresses that clusters outside of the list keep.
         kept: usize,
-        /// All that a host may have.
+        /// All addresses that hosts can have.
         all: u128,
     },
-    /// Too many.
+    /// The limit of kept addresses is reached.
     #[error(
         "{max} addresses of ranges are kept, which is the most: delete clusters that are gone (`tombolo cluster delete`)",
         max = ADDRESSES_KEPT_MAX
     )]
     TooMany,
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Directory {
-    /// The address of each cluster in these ranges: the one that it has there already, or the lowest that nobody has. An address
-    /// goes with the cluster until that was deleted and its name is reserved no more; then somebody else may get it.
+    /// The address of each cluster in these ranges: the one that it already has there, or the lowest free
+    /// one. A cluster keeps its address until it is deleted and its name is no longer reserved.
     ///
     /// # Errors
     /// [`AddressError`]; then nothing was changed.
@@ -79,10 +80,10 @@ impl Directory {
         Ok(assigned)
     }
 
-    /// The same on a thread that may block.
+    /// Does the same as [`Directory::assign_addresses`] on a thread that can block.
     ///
     /// # Errors
-    /// The same.
+    /// [`AddressError`]; then nothing was changed.
     pub fn assign_addresses_blocking(
         &self,
         ranges: &[AddressRange],
@@ -103,7 +104,7 @@ fn assign_addresses(
     for AddressRange { network, clusters } in ranges {
         for (address, cluster) in &kept {
             if network.has_host(*address) && clusters.contains(cluster) {
-                // The lowest, where it has several because a range has become larger.
+                // The lowest one, if it has several because the range was enlarged.
                 let found = AssignedAddress { address: *address, is_new: false };
                 assigned.entry(cluster.clone()).or_insert(found);
             }
@@ -140,7 +141,7 @@ fn assign_addresses(
     Ok(assigned)
 }
 
-/// Whose each address is. Those of whom nothing is known any more are given up.
+/// The cluster of each kept address. Addresses of unknown clusters are freed.
 fn kept(
     transaction: &mut Transaction<'_>,
     listed: &BTreeSet<&ClusterId>,

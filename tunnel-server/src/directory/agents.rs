@@ -1,4 +1,4 @@
-//! Agents that were enrolled: which key each has, and which certificate it was given for it.
+//! Enrolled agents: the key of each, and the certificate that was issued for it.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,67 +13,67 @@ use super::tombstones::existing_cluster;
 /// Most agents of a cluster that are remembered: the pods of a few years of node replacements.
 pub const AGENTS_PER_CLUSTER_MAX: usize = 256;
 
-/// How long an expired agent is remembered at least, when room is needed.
+/// Least time for which an expired agent is remembered when room is needed.
 pub const GRACE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// An agent as it is listed.
+/// An agent in a listing.
 #[derive(Debug, Clone)]
 pub struct AgentEntry {
-    /// Its cluster.
+    /// The cluster of the agent.
     pub cluster: ClusterId,
-    /// Which of the cluster's.
+    /// The name of the agent within its cluster.
     pub instance: String,
-    /// What is kept of it.
+    /// The record of the agent.
     pub agent: Agent,
 }
 
-/// Whose proof a request for the next certificate needs, and what it may then have.
+/// The key that must sign a renewal, and the result if it did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenewalClaim {
-    /// The key that has to sign, as a `SubjectPublicKeyInfo` in base64.
+    /// The key that must sign, as a `SubjectPublicKeyInfo` in base64.
     pub signer: String,
-    /// What follows, if it did.
+    /// The result of the renewal if that key has signed it.
     pub outcome: RenewalOutcome,
 }
 
-/// What a proven request for the next certificate leads to.
+/// The result of a renewal whose proof is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RenewalOutcome {
-    /// The next certificate.
+    /// The next certificate can be issued.
     Next,
-    /// The last renewal's answer: it was lost.
+    /// The last renewal is repeated: its answer was lost.
     Again(IssuedChain),
-    /// Nothing, and an alarm: two hold a key that only one agent had.
+    /// Nothing, and an alarm: two processes have a key that only one agent had.
     Replaced,
 }
 
-/// Why an agent gets no next certificate. Outside all are one and the same answer.
+/// The reason why an agent gets no next certificate. Agents get one answer for every reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RenewalRefused {
-    /// It never had one, or not this.
+    /// It never had a certificate, or not this one.
     #[error("its certificate is not on record")]
     Unknown,
     /// It expired longer ago than the grace lasts.
     #[error("its certificate expired too long ago")]
     TooLate,
-    /// Every certificate has a key of its own.
+    /// It must have a new key for each certificate.
     #[error("it asks for a certificate of its old key")]
     SameKey,
 }
 
-/// Why the next certificate was not recorded.
+/// The reason why the next certificate was not recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum RenewError {
-    /// The record is not what it was when the certificate was made.
+    /// The record has changed since the certificate was issued.
     #[error("its record has changed meanwhile")]
     Changed,
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Directory {
-    /// The agents of a cluster, or of all.
+    /// The agents of a cluster, or of all clusters.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -90,7 +90,7 @@ impl Directory {
         .await
     }
 
-    /// What is kept of an agent.
+    /// The record of an agent.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -99,8 +99,8 @@ impl Directory {
         self.read(move |store| store.get::<Agent>(&key)).await
     }
 
-    /// Records an agent's next certificate in place of the one with the serial number `old`. Where the same renewal was
-    /// recorded meanwhile, its answer is the answer.
+    /// Records an agent's next certificate in place of the one with the serial number `old`. If the same
+    /// renewal was recorded meanwhile, its certificate is returned.
     ///
     /// # Errors
     /// [`RenewError`].
@@ -131,8 +131,8 @@ impl Directory {
 }
 
 impl Agent {
-    /// What follows from a request for a certificate of the key `next`, if whoever held the certificate with the serial
-    /// number `serial` has signed it.
+    /// The result of a request for a certificate of the key `next`, if the holder of the certificate with
+    /// this serial number has signed it.
     ///
     /// # Errors
     /// [`RenewalRefused`], for the log.
@@ -153,7 +153,7 @@ impl Agent {
         Ok(claim)
     }
 
-    /// Whether this is the serial number of its certificate, or of the one before: nobody guesses one.
+    /// Whether this is the serial number of its certificate, or of the previous one. Nobody can guess one.
     #[must_use]
     pub fn has_serial(&self, serial: &str) -> bool {
         serial == self.serial || self.previous.as_ref().is_some_and(|previous| previous.serial == serial)
@@ -175,8 +175,8 @@ fn key(cluster: &ClusterId, instance: &str) -> String {
     format!("{cluster}/{instance}")
 }
 
-/// Records an agent with a certificate that was not asked for by the key of its last one: whoever comes with that is somebody
-/// with a copy.
+/// Records an agent with a certificate that did not need the key of its last one. A later use of that key is
+/// by a copy.
 pub(super) fn put(
     transaction: &mut Transaction<'_>,
     (cluster, instance): (&ClusterId, &str),
@@ -194,8 +194,8 @@ pub(super) fn put(
     Ok(Some(answer))
 }
 
-/// Forgets the agents of a cluster that cannot come back, and says whether there is room for one more. Where there is none, the
-/// pod whose certificate ended first makes room: if it is still there, it proves itself again.
+/// Forgets agents of a cluster that cannot return, and reports whether there is room for one more. If there
+/// is none, the pod whose certificate ended first is forgotten: if it still exists, it proves itself again.
 fn make_room(
     transaction: &mut Transaction<'_>,
     cluster: &ClusterId,
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(claim("1", "three", now), signed("one", RenewalOutcome::Replaced));
         assert_eq!(claim("0", "three", now), Err(RenewalRefused::Unknown));
         assert_eq!(claim("2", "two", now), Err(RenewalRefused::SameKey));
-        // Dark or switched off for as long as the grace lasts, and a second longer.
+        // Offline for as long as the grace lasts, and a second longer.
         assert_eq!(claim("2", "three", agent.expires + grace), signed("two", RenewalOutcome::Next));
         let late = agent.expires + grace + Duration::from_secs(1);
         assert_eq!(claim("2", "three", late), Err(RenewalRefused::TooLate));

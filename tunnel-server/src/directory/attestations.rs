@@ -1,4 +1,4 @@
-//! By what further pods of a cluster prove themselves, and which of them have.
+//! The accounts by which further pods of clusters enroll, and the pods that have enrolled so.
 
 use std::time::SystemTime;
 
@@ -10,36 +10,36 @@ use super::store::{StoreError, Transaction};
 use super::tombstones::existing_cluster;
 use super::{Directory, agents};
 
-/// Why a pod that has proved itself was not recorded.
+/// The reason why a pod that has proved itself was not recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum AttestError {
-    /// What it was judged by is not what is recorded any more.
+    /// The records against which it was verified have changed.
     #[error("what is recorded of its cluster has changed meanwhile")]
     Changed,
-    /// As many agents as a cluster may have.
+    /// The cluster has as many agents as it can have.
     #[error("its cluster has as many agents as it may")]
     Full,
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Why what is recorded was not changed.
+/// The reason why an attestation record was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AttestationUpdateError {
-    /// It is not what it was looked at as.
+    /// The record has changed since it was read.
     #[error("what is recorded of cluster {0} was changed meanwhile; look at it again")]
     Changed(ClusterId),
     /// There is no such cluster.
     #[error("there is no cluster {0}; `tombolo cluster list` shows those that there are")]
     Unknown(ClusterId),
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Directory {
-    /// By what further pods of `cluster` may prove themselves.
+    /// The account by which further pods of `cluster` can enroll.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -48,8 +48,8 @@ impl Directory {
         self.read(move |store| Ok(store.get::<Attestation>(&key)?.unwrap_or_default())).await
     }
 
-    /// Records a pod that has proved itself by what was `seen` of its cluster's records. There is one agent for a pod's UID:
-    /// whoever comes with the key that it had before is somebody with a copy.
+    /// Records a pod that was verified against the record `seen`. There is one agent for each pod's UID, and
+    /// a later use of its previous key is by a copy.
     ///
     /// # Errors
     /// [`AttestError`].
@@ -76,7 +76,7 @@ impl Directory {
         .await
     }
 
-    /// Puts `next` in the place of what was `seen` of a cluster.
+    /// Replaces the attestation record `seen` of a cluster with `next`.
     ///
     /// # Errors
     /// [`AttestationUpdateError`].
@@ -99,7 +99,7 @@ impl Directory {
     }
 }
 
-/// Records whose pods a cluster's agents are, if nothing is recorded.
+/// Records the account of a cluster's agents, if none is recorded.
 pub(super) fn record(
     transaction: &mut Transaction<'_>,
     cluster: &ClusterId,
@@ -112,7 +112,8 @@ pub(super) fn record(
     transaction.put(cluster.as_str(), &Attestation { workload: Some(workload), ..found })
 }
 
-/// Lets no further pod in until an administrator reopens it, whether any could come in by now or not.
+/// Closes a cluster to further pods until an administrator reopens it, whether pods could enroll before or
+/// not.
 pub(super) fn close(
     transaction: &mut Transaction<'_>,
     cluster: &ClusterId,

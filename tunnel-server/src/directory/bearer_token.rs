@@ -1,4 +1,4 @@
-//! A token in its bearer's hands.
+//! A token in clear text, with its ID and its secret.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,26 +11,26 @@ use super::records::hexadecimal;
 const ID_BYTES: usize = 8;
 const SECRET_BYTES: usize = 32;
 
-/// A token as its bearer has it: `ID.SECRET`, in hexadecimal. `Debug` shows the id alone.
+/// A token as its holder has it: `ID.SECRET`, in hexadecimal. `Debug` shows only the ID.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken {
     id: [u8; ID_BYTES],
     secret: [u8; SECRET_BYTES],
 }
 
-/// Not a token.
+/// The text is not a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is not a token")]
 pub struct NotAToken;
 
 impl BearerToken {
-    /// The part that may be known.
+    /// The part of the token that is not secret.
     #[must_use]
     pub fn id(&self) -> String {
         hexadecimal(&self.id)
     }
 
-    /// The whole token, for the one who asked for it.
+    /// The complete token, for the client that asked for it.
     #[must_use]
     pub fn reveal(&self) -> String {
         format!("{}.{}", self.id(), hexadecimal(&self.secret))
@@ -43,7 +43,8 @@ impl BearerToken {
         Some(Self { id, secret })
     }
 
-    /// What is kept of the secret, as text: 256 random bits are not guessed, however quickly they can be hashed.
+    /// The hash of the secret that is stored, as text. A fast hash is enough, because nobody guesses 256
+    /// random bits.
     pub(super) fn hash(&self) -> String {
         hexadecimal(digest(&SHA256, &self.secret).as_ref())
     }

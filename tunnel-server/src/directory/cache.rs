@@ -1,4 +1,5 @@
-//! What every request and handshake has to know at once, in memory: the store's records of clusters and revocations.
+//! The part of the store that requests and handshakes need at once, in memory: clusters, revocations and dial
+//! tokens.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -13,32 +14,32 @@ use super::networks::NetworkIndex;
 use super::records::{Callers, Cluster, DialToken, Revocation, Revoked, Seen, UnixSeconds};
 use super::store::{RecordChange, RecordStore, StoreError, StoreTable};
 
-/// As of the last change.
+/// The cached records, as of the last change.
 #[derive(Debug, Default)]
 pub(super) struct DirectoryCache {
     pub(super) clusters: BTreeMap<ClusterId, CachedCluster>,
     pub(super) networks: NetworkIndex,
     pub(super) revocations: BTreeMap<Revoked, Revocation>,
     pub(super) callers: RevokedCallers,
-    /// By their ids.
+    /// The dial tokens by their IDs.
     pub(super) dial_tokens: HashMap<String, Arc<DialToken>>,
-    /// Of ranges, as this process has handed them out.
+    /// The addresses of ranges that this process has assigned.
     pub(super) given: BTreeMap<ClusterId, IpAddr>,
 }
 
-/// A cluster.
+/// A cluster in the cache.
 #[derive(Debug)]
 pub(super) struct CachedCluster {
     pub(super) record: Arc<Cluster>,
-    /// The record is in the store.
+    /// Whether the record is in the store.
     pub(super) is_stored: bool,
     pub(super) last_seen: Option<SystemTime>,
-    /// What the store has in its place.
+    /// The time in the store, which can be older than `last_seen`.
     pub(super) stored_last_seen: Option<UnixSeconds>,
 }
 
 impl DirectoryCache {
-    /// Takes over what the store has.
+    /// Applies a change of the store.
     pub(super) fn apply(&mut self, store: &RecordStore, change: &RecordChange) -> Result<(), StoreError> {
         let RecordChange { table, key, record } = change;
         let cluster = || key.parse::<ClusterId>().map_err(|error| store.damaged_at(*table, key, error));
@@ -76,7 +77,7 @@ impl DirectoryCache {
                 let revocation = record.as_ref().map(|bytes| store.parse(key, bytes)).transpose()?;
                 self.callers.apply(callers, revocation);
             }
-            // These are asked for at the store.
+            // These are read from the store when they are needed.
             (
                 StoreTable::Tokens | StoreTable::Agents | StoreTable::Attestations | StoreTable::Addresses,
                 _,
@@ -100,7 +101,7 @@ impl DirectoryCache {
         Ok(())
     }
 
-    /// A cluster as it is listed, unless it was deleted.
+    /// A cluster as it is listed; `None` if it was deleted.
     pub(super) fn entry(&self, cluster: &ClusterId) -> Option<ClusterEntry> {
         let (cluster, member) = self.clusters.get_key_value(cluster)?;
         let entry = || ClusterEntry {

@@ -1,4 +1,4 @@
-//! What people may say of a cluster.
+//! Validation of a cluster's description: labels, networks and addresses to advertise.
 
 use policy::{Network, Target};
 use proto::cluster::is_dns_label;
@@ -11,7 +11,7 @@ pub const LABELS_MAX: usize = 32;
 /// Most networks of a cluster.
 pub const NETWORKS_MAX: usize = 16;
 
-/// Most addresses that a cluster may advertise.
+/// Most addresses that a cluster can advertise.
 pub const ADDRESSES_MAX: usize = 256;
 
 /// Longest name or value of a label, as in Kubernetes.
@@ -20,40 +20,40 @@ const LABEL_BYTES_MAX: usize = 63;
 /// Longest DNS name: the domain in front of a label's name, or an address (RFC 1035, section 2.3.4).
 const DNS_NAME_BYTES_MAX: usize = 253;
 
-/// Why something is not taken as said of a cluster.
+/// The reason why a description of a cluster is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterSpecError {
-    /// More than may be.
+    /// A list has too many entries.
     #[error("a cluster has at most {max} {what}, not {found}")]
     TooMany {
-        /// Of what.
+        /// The kind of the entries.
         what: &'static str,
-        /// How many there may be.
+        /// The most entries that it can have.
         max: usize,
-        /// How many there would be.
+        /// The number of entries that it would have.
         found: usize,
     },
-    /// The name of a label.
+    /// The name of a label is invalid.
     #[error(
         "{0:?} is not the name of a label: use letters, digits, '-', '_' and '.', at most 63, after a domain and '/' if you like"
     )]
     LabelName(String),
-    /// The value of a label.
+    /// The value of a label is invalid.
     #[error("{0:?} is not the value of a label: use letters, digits, '-', '_' and '.', at most 63")]
     LabelValue(String),
-    /// The name of a network.
+    /// The name of a network is invalid.
     #[error("{0:?} is not the name of a network: use 1 to 63 lower-case letters, digits and '-'")]
     Network(String),
-    /// An address.
+    /// An address to advertise is invalid.
     #[error(
         "{0:?} cannot be advertised: use HOST:PORT, such as 192.168.1.10:6443, or addresses as CIDR, such as 192.168.1.0/24"
     )]
     Address(String),
 }
 
-/// Whether everything that is said of a cluster may be.
-pub(super) fn check(said: &Cluster) -> Result<(), ClusterSpecError> {
-    let Cluster { created: _, labels, networks, advertise, tombstone: _ } = said;
+/// Checks each part of a cluster's description.
+pub(super) fn validate(record: &Cluster) -> Result<(), ClusterSpecError> {
+    let Cluster { created: _, labels, networks, advertise, tombstone: _ } = record;
     bounded("labels", labels.len(), LABELS_MAX)?;
     bounded("networks", networks.len(), NETWORKS_MAX)?;
     bounded("addresses to advertise", advertise.len(), ADDRESSES_MAX)?;
@@ -78,7 +78,8 @@ fn bounded(what: &'static str, found: usize, max: usize) -> Result<(), ClusterSp
     if found > max { Err(ClusterSpecError::TooMany { what, max, found }) } else { Ok(()) }
 }
 
-/// As Kubernetes has it: <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/>.
+/// Checks a label's name by the rules of Kubernetes:
+/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/>.
 fn is_label_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((domain, name)) => is_dns_name(domain) && is_label_text(name),
@@ -103,7 +104,7 @@ fn is_address(text: &str) -> bool {
     text.parse::<Network>().is_ok() || text.parse::<Target>().is_ok()
 }
 
-/// A quotation, so that nobody can fill a log with it.
+/// The beginning of a text for an error message, short enough that nobody can fill a log with it.
 fn quoted(text: &str) -> String {
     text.chars().take(LABEL_BYTES_MAX).collect()
 }
@@ -148,10 +149,10 @@ mod tests {
         };
         let too_many = |what, max| Err(ClusterSpecError::TooMany { what, max, found: max + 1 });
 
-        assert_eq!(check(&of(LABELS_MAX, NETWORKS_MAX, ADDRESSES_MAX)), Ok(()));
-        assert_eq!(check(&of(LABELS_MAX + 1, 0, 0)), too_many("labels", LABELS_MAX));
-        assert_eq!(check(&of(0, NETWORKS_MAX + 1, 0)), too_many("networks", NETWORKS_MAX));
-        assert_eq!(check(&of(0, 0, ADDRESSES_MAX + 1)), too_many("addresses to advertise", ADDRESSES_MAX));
+        assert_eq!(validate(&of(LABELS_MAX, NETWORKS_MAX, ADDRESSES_MAX)), Ok(()));
+        assert_eq!(validate(&of(LABELS_MAX + 1, 0, 0)), too_many("labels", LABELS_MAX));
+        assert_eq!(validate(&of(0, NETWORKS_MAX + 1, 0)), too_many("networks", NETWORKS_MAX));
+        assert_eq!(validate(&of(0, 0, ADDRESSES_MAX + 1)), too_many("addresses to advertise", ADDRESSES_MAX));
     }
 
     #[test]
@@ -159,15 +160,18 @@ mod tests {
         let long = "ä".repeat(LABEL_BYTES_MAX + 1);
         let short = "ä".repeat(LABEL_BYTES_MAX);
         let labelled = |name: &str, value: &str| {
-            check(&Cluster { labels: [(name.to_owned(), value.to_owned())].into(), ..nothing() })
+            validate(&Cluster { labels: [(name.to_owned(), value.to_owned())].into(), ..nothing() })
         };
 
         assert_eq!(labelled(&long, ""), Err(ClusterSpecError::LabelName(short.clone())));
         assert_eq!(labelled("a", &long), Err(ClusterSpecError::LabelValue(short.clone())));
         let networks = vec!["plant-7".to_owned(), long.clone()];
-        assert_eq!(check(&Cluster { networks, ..nothing() }), Err(ClusterSpecError::Network(short.clone())));
+        assert_eq!(
+            validate(&Cluster { networks, ..nothing() }),
+            Err(ClusterSpecError::Network(short.clone()))
+        );
         let advertise = vec!["10.0.0.0/8".to_owned(), long];
-        assert_eq!(check(&Cluster { advertise, ..nothing() }), Err(ClusterSpecError::Address(short)));
+        assert_eq!(validate(&Cluster { advertise, ..nothing() }), Err(ClusterSpecError::Address(short)));
     }
 
     #[test]

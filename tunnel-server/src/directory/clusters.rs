@@ -1,4 +1,4 @@
-//! Clusters as people make, describe and delete them.
+//! Creates, updates and deletes clusters.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,32 +10,32 @@ use super::store::{StoreError, Transaction};
 use super::tombstones::{ClusterError, NAMES_REFUSED, existing_cluster};
 use super::{CLUSTERS_MAX, Directory, tokens};
 
-/// Where nothing else was said: for so long nobody else gets a deleted cluster's name. As long as the longest certificate of
-/// its agents might still be somewhere.
+/// Default time for which a deleted cluster's name is reserved. It is as long as the longest certificate of
+/// its agents can still be in use.
 pub const NAME_RESERVED: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// What is changed in a cluster's record.
+/// Changes to a cluster's description.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterSpecUpdate {
-    /// Labels to set.
+    /// Labels to set, by name and value.
     pub set_labels: Vec<(String, String)>,
-    /// Labels to take away.
+    /// Names of labels to remove.
     pub remove_labels: Vec<String>,
     /// All networks, in place of the old ones.
     pub networks: Option<Vec<String>>,
-    /// Everything that may be advertised, in place of the old.
+    /// All addresses that can be advertised, in place of the old ones.
     pub advertise: Option<Vec<String>>,
 }
 
 impl Directory {
-    /// Makes a cluster.
+    /// Creates a cluster with a description.
     ///
     /// # Errors
     /// [`ClusterError`].
     pub async fn create_cluster(
         &self,
         cluster: ClusterId,
-        said: ClusterSpecUpdate,
+        update: ClusterSpecUpdate,
         now: SystemTime,
     ) -> Result<(), ClusterError> {
         if NAMES_REFUSED.contains(&cluster.as_str()) {
@@ -55,7 +55,7 @@ impl Directory {
                 Some(Some(_)) | None => {}
             }
             let mut record = Cluster::new(now);
-            said.amend(&mut record)?;
+            update.amend(&mut record)?;
             this.full_network(&record.networks, &cluster)
                 .map_or(Ok(()), |full| Err(ClusterError::NetworkFull(full)))?;
             transaction.remove::<Seen>(cluster.as_str())?;
@@ -64,19 +64,19 @@ impl Directory {
         .await
     }
 
-    /// Changes what is said of a cluster.
+    /// Changes the description of a cluster.
     ///
     /// # Errors
     /// [`ClusterError`].
     pub async fn update_cluster(
         &self,
         cluster: ClusterId,
-        said: ClusterSpecUpdate,
+        update: ClusterSpecUpdate,
     ) -> Result<(), ClusterError> {
         let (this, cached) = (self.clone(), self.record(&cluster));
         self.change(move |transaction| {
             let mut record = existing_cluster(transaction, &cluster, cached)?;
-            said.amend(&mut record)?;
+            update.amend(&mut record)?;
             this.full_network(&record.networks, &cluster)
                 .map_or(Ok(()), |full| Err(ClusterError::NetworkFull(full)))?;
             Ok(transaction.put(cluster.as_str(), &record)?)
@@ -84,7 +84,8 @@ impl Directory {
         .await
     }
 
-    /// Deletes a cluster: its agents are refused from now on, and for `reserved` nobody else gets its name.
+    /// Deletes a cluster: its agents are refused from now on, and its name is reserved for the time
+    /// `reserved`.
     ///
     /// # Errors
     /// [`ClusterError`].
@@ -103,7 +104,7 @@ impl Directory {
             transaction.put(cluster.as_str(), &record)?;
             transaction.remove::<Seen>(cluster.as_str())?;
             forget_agents(transaction, &cluster)?;
-            // Certificates may outlive the reservation; none of them is the next cluster's of this name.
+            // Certificates can outlive the reservation. The next cluster of this name must not accept them.
             transaction.put(&Revoked::Agents(cluster).key(), &Revocation { at: now })?;
             Ok(tombstone)
         })
@@ -122,11 +123,11 @@ impl ClusterSpecUpdate {
         if let Some(advertise) = advertise {
             record.advertise = advertise;
         }
-        cluster_spec::check(record)
+        cluster_spec::validate(record)
     }
 }
 
-/// Takes away the agents of a cluster, and the tokens and records that would make more.
+/// Removes the agents of a cluster, and the tokens and records by which more could enroll.
 fn forget_agents(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> Result<(), StoreError> {
     for (key, _) in transaction.list::<Agent>(&format!("{cluster}/"))? {
         transaction.remove::<Agent>(&key)?;

@@ -1,7 +1,7 @@
-//! Records on disk, in transactions that survive a crash: the one place that knows the engine.
+//! Records on disk, in transactions that survive a crash. No other file uses the database engine.
 //!
-//! Another engine (etcd) joins here: whatever has these verbs within a transaction can hold the directory, and what it
-//! tells of a change made elsewhere is a [`RecordChange`] too.
+//! Another engine (etcd) would be added here: it needs these operations within a transaction, and a
+//! [`RecordChange`] for each change that was made elsewhere.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -17,25 +17,25 @@ use redb::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The form of the records; a server refuses a newer one than its own.
+/// The version of the records' form. A server refuses a newer one than its own.
 const SCHEMA: u64 = 1;
 
 /// The file in the state directory.
 const FILE: &str = "directory.redb";
 
-/// Under this name a new file is made, so that a half-made one is never taken for an empty one.
+/// The name of a new file until it is complete, so that a partial file is never taken for an empty one.
 const FILE_NEW: &str = ".directory.redb.new";
 
-/// Mode of the file.
+/// Access mode of the file.
 const FILE_MODE: u32 = 0o600;
 
-/// What of the file is kept in memory: the records of 10,000 clusters, and to spare.
+/// Memory for cached parts of the file: the records of 10,000 clusters, with reserve.
 const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Largest file that is copied to read at it: 100,000 revocations are 15 MB.
+/// Largest file that is copied into memory, in bytes: 100,000 revocations are 15 MB.
 const COPIED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Largest record: a cluster with all the labels and addresses that it may have.
+/// Largest record, in bytes: a cluster with all labels and addresses that it can have.
 const RECORD_BYTES_MAX: usize = 64 * 1024;
 
 const SCHEMA_TABLE: TableDefinition<'static, &str, u64> = TableDefinition::new("schema");
@@ -74,13 +74,13 @@ store_tables! {
     Clusters = "clusters", affects_authorization: true;
     /// The times at which clusters were last seen, apart from their descriptions.
     Seen = "seen", affects_authorization: false;
-    /// Revocations of agents.
+    /// Revocations of agents, by target.
     Revocations = "revocations", affects_authorization: true;
-    /// Revocations of callers.
+    /// Revocations of callers, by target.
     Callers = "callers", affects_authorization: true;
     /// Tokens by which agents enroll.
     Tokens = "tokens", affects_authorization: false;
-    /// Enrolled agents.
+    /// Enrolled agents, by cluster and instance.
     Agents = "agents", affects_authorization: false;
     /// The accounts by which further pods of clusters enroll.
     Attestations = "attestations", affects_authorization: false;
@@ -90,19 +90,19 @@ store_tables! {
     Addresses = "addresses", affects_authorization: false;
 }
 
-/// What stands in a table, as JSON.
+/// A record of a table, serialized as JSON.
 pub(super) trait StoredRecord: Serialize + DeserializeOwned {
     const TABLE: StoreTable;
 }
 
-/// A record that was written, or is gone.
+/// A record that was written, or removed.
 pub(super) struct RecordChange {
     pub(super) table: StoreTable,
     pub(super) key: String,
     pub(super) record: Option<Vec<u8>>,
 }
 
-/// The open file. Its calls block.
+/// The open database file. Its functions block.
 #[derive(Debug)]
 pub(super) struct RecordStore {
     database: Database,
@@ -116,56 +116,56 @@ pub(super) struct Transaction<'s> {
     changes: Vec<RecordChange>,
 }
 
-/// Why the store cannot be opened, read or written.
+/// The reason why the store cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// What is there is not what we wrote.
+    /// The file or a record is not in our form.
     #[error(
         "{} is damaged: restore it from a copy, or move it away, after which no cluster, token or revocation is known",
         path.display()
     )]
     Damaged {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage that was found.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A later version wrote it.
     #[error("{} was written by a newer tunnel-server (schema {found}, this one knows {SCHEMA}): start that one", path.display())]
     Newer {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its schema.
+        /// The version of the records' form.
         found: u64,
     },
-    /// Another process has it.
+    /// Another process has it open.
     #[error("{} is in use by another process: give each tunnel-server a state directory of its own", .0.display())]
     InUse(PathBuf),
-    /// A record that is too large. A fault of ours, not of a person: what people say has limits of its own.
+    /// A record is too large. This is a fault of the program, because descriptions have limits of their own.
     #[error("a record of {0} bytes is too large")]
     TooLarge(usize),
-    /// The system refused.
+    /// The system refused an operation.
     #[error("cannot use {}", path.display())]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The server is stopping.
+    /// The server is stopping now.
     #[error("the server is stopping")]
     Stopping,
 }
 
 impl RecordStore {
-    /// The store in `state_dir`; a new one, if there is none.
+    /// Opens the store in `state_dir`, and creates it if there is none.
     pub(super) fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
         let path = state_dir.path().join(FILE);
         let io = |source| StoreError::Io { path: path.clone(), source };
         if !path.try_exists().map_err(io)? {
             create(state_dir.path(), &path)?;
         }
-        // The engine would make an empty file a store without records.
+        // The engine would turn an empty file into an empty store.
         if fs::metadata(&path).map_err(io)?.len() == 0 {
             return Err(damaged(&path, "it is empty"));
         }
@@ -173,8 +173,8 @@ impl RecordStore {
         Self::opened(database, path)
     }
 
-    /// A copy in memory of the store in the folder `state_dir`, whoever has that open; an empty one, if there is none. What is
-    /// changed here is gone with it.
+    /// Copies the store in the folder `state_dir` into memory, even if another process has it open; an empty
+    /// one if there is none. Changes of the copy are lost with it.
     pub(super) fn copy(state_dir: &Path) -> Result<Self, StoreError> {
         Self::copy_at_most(state_dir, COPIED_BYTES_MAX)
     }
@@ -232,7 +232,7 @@ impl RecordStore {
         self.failing(write.commit())
     }
 
-    /// Every record of every table, as if each had just been written.
+    /// All records of all tables, as if each had just been written.
     pub(super) fn load(&self) -> Result<Vec<RecordChange>, StoreError> {
         let read = self.failing(self.database.begin_read())?;
         let mut found = Vec::new();
@@ -247,7 +247,7 @@ impl RecordStore {
         Ok(found)
     }
 
-    /// Makes changes; where `act` fails, none. What was changed is on disk when this returns.
+    /// Makes changes, or none if `act` fails. They are on disk when this returns.
     pub(super) fn update<T, E: From<StoreError>>(
         &self,
         act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
@@ -262,7 +262,7 @@ impl RecordStore {
         Ok((done, changes))
     }
 
-    /// One record, as it stands.
+    /// Reads one record by its key.
     pub(super) fn get<R: StoredRecord>(&self, key: &str) -> Result<Option<R>, StoreError> {
         let read = self.failing(self.database.begin_read())?;
         let rows = self.failing(read.open_table(R::TABLE.definition()))?;
@@ -293,12 +293,12 @@ impl RecordStore {
         Ok(found)
     }
 
-    /// A record's bytes as what they are.
+    /// Parses the bytes of a record.
     pub(super) fn parse<R: StoredRecord>(&self, key: &str, bytes: &[u8]) -> Result<R, StoreError> {
         serde_json::from_slice(bytes).map_err(|error| self.damaged_at(R::TABLE, key, error))
     }
 
-    /// The error for a record that is not one of ours.
+    /// The error for a record that is not in our form.
     pub(super) fn damaged_at(
         &self,
         table: StoreTable,
@@ -337,7 +337,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Takes a record away; whether there was one.
+    /// Removes a record. Returns whether there was one.
     pub(super) fn remove<R: StoredRecord>(&mut self, key: &str) -> Result<bool, StoreError> {
         let mut rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
         let was_there = self.store.failing(rows.remove(key))?.is_some();
@@ -348,7 +348,7 @@ impl Transaction<'_> {
         Ok(was_there)
     }
 
-    /// The error for a record that is not one of ours.
+    /// The error for a record that is not in our form.
     pub(super) fn damaged_at(&self, table: StoreTable, key: &str, reason: &str) -> StoreError {
         self.store.damaged_at(table, key, reason)
     }
@@ -366,7 +366,8 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Makes a store without records beside its place, and then puts it there: a crash leaves all of it or nothing.
+/// Creates an empty store under another name and then renames it: after a crash there is all of it or
+/// nothing.
 fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: path.to_owned(), source };
     let new = directory.join(FILE_NEW);

@@ -1,4 +1,4 @@
-//! What outlives a restart or a crash, and what is never forgotten silently.
+//! Restarts, crashes and damage of the store.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -72,10 +72,10 @@ async fn what_is_damaged_is_refused_and_left_alone() {
     let _ = directory.mark_seen(&id("edge-a"), at(5));
     directory.save().await.unwrap();
     drop(directory);
-    let whole = std::fs::read(file(&state)).unwrap();
-    let record = whole.windows(9).rposition(|bytes| bytes == b"\"created\"").expect("the record");
-    let flipped = whole.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == record + 4)).collect();
-    for damaged in [Vec::new(), b"nonsense".to_vec(), whole[..whole.len() / 2].to_vec(), flipped] {
+    let complete = std::fs::read(file(&state)).unwrap();
+    let record = complete.windows(9).rposition(|bytes| bytes == b"\"created\"").expect("the record");
+    let flipped = complete.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == record + 4)).collect();
+    for damaged in [Vec::new(), b"nonsense".to_vec(), complete[..complete.len() / 2].to_vec(), flipped] {
         std::fs::write(file(&state), &damaged).unwrap();
 
         let error = open(&state).unwrap_err();
@@ -84,7 +84,7 @@ async fn what_is_damaged_is_refused_and_left_alone() {
         assert!(error.to_string().contains("move it away"), "{error}");
         assert!(std::fs::read(file(&state)).unwrap() == damaged, "it was touched");
     }
-    std::fs::write(file(&state), &whole).unwrap();
+    std::fs::write(file(&state), &complete).unwrap();
     assert!(open(&state).unwrap().was_seen(&id("edge-a")));
 }
 

@@ -10,54 +10,55 @@ use super::networks::NETWORK_CLUSTERS_MAX;
 use super::records::Cluster;
 use super::store::{StoreError, Transaction};
 
-/// Names that are not clusters': the gateway's own host names would be theirs, or a browser's user would take them for such.
+/// Names that no cluster can have: the gateway's own host names would be theirs, or users of browsers would
+/// take them for the server's.
 pub(super) const NAMES_REFUSED: [&str; 14] = [
     "admin", "api", "apis", "clusters", "console", "gateway", "healthz", "livez", "metrics", "openapi",
     "readyz", "tombolo", "version", "www",
 ];
 
-/// Why a cluster was not made, changed or deleted.
+/// The reason why a cluster was not created, changed or deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// It is there.
+    /// A cluster of this name already exists.
     #[error(
         "cluster {0} is there already; change it with `tombolo cluster label` or `tombolo cluster update`"
     )]
     Exists(ClusterId),
-    /// It is not.
+    /// The cluster does not exist.
     #[error("there is no cluster {0}; `tombolo cluster list` shows those that there are")]
     Unknown(ClusterId),
-    /// A name that no cluster may have.
+    /// No cluster can have this name.
     #[error("no cluster may be called {0}, which is reserved for the server itself; choose another name")]
     Refused(ClusterId),
-    /// Its name was another cluster's.
+    /// The name belonged to a deleted cluster.
     #[error(
         "a cluster {cluster} was deleted, and its name is reserved for {days} more days; choose another name"
     )]
     Reserved {
-        /// The name.
+        /// The name of the cluster.
         cluster: ClusterId,
-        /// Rounded up.
+        /// Days until the name is free, rounded up.
         days: u64,
     },
-    /// Too many.
+    /// The limit of clusters is reached.
     #[error("{max} clusters are known, which is the most; delete one", max = CLUSTERS_MAX)]
     Full,
-    /// Too many of one network.
+    /// The limit of clusters in one network is reached.
     #[error(
         "{max} clusters are in the network {0:?}, which is the most; use another, or take some out of it",
         max = NETWORK_CLUSTERS_MAX
     )]
     NetworkFull(String),
-    /// What was said of it.
+    /// The description of the cluster is invalid.
     #[error(transparent)]
     InvalidSpec(#[from] ClusterSpecError),
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The cluster in the store, or the one that was `cached` and is not written down yet; not a deleted one.
+/// The cluster in the store, or the `cached` one that is not in the store yet. Fails for a deleted one.
 pub(super) fn existing_cluster(
     transaction: &Transaction<'_>,
     cluster: &ClusterId,

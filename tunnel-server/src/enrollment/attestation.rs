@@ -18,7 +18,7 @@ pub(super) struct PodVerification<'a> {
     pub(super) now: SystemTime,
 }
 
-/// Why a pod is not one of the cluster's agents.
+/// The reason why a pod is not one of the cluster's agents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotOurPod {
     #[error(transparent)]
@@ -35,7 +35,7 @@ pub(super) enum NotOurPod {
     Keys(#[from] IssuerKeysError),
 }
 
-/// Why keys of an issuer are not added.
+/// The reason why keys of an issuer are not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AddKeysRefused {
     #[error("the cluster is closed to further pods")]
@@ -107,8 +107,8 @@ pub(super) fn add_keys(
     shown: &[u8],
 ) -> Result<Option<(Attestation, String)>, AddKeysRefused> {
     let Some(workload) = &attestation.workload else { return Ok(None) };
-    let known = IssuerKeys::parse(workload.issuer_keys.as_bytes())?;
-    let Some(keys) = known.with(&IssuerKeys::parse(shown)?)? else { return Ok(None) };
+    let recorded = IssuerKeys::parse(workload.issuer_keys.as_bytes())?;
+    let Some(keys) = recorded.with(&IssuerKeys::parse(shown)?)? else { return Ok(None) };
     if attestation.closed.is_some() {
         return Err(AddKeysRefused::Closed);
     }

@@ -163,7 +163,7 @@ impl EnrollmentService {
     /// Writes a refusal to the audit log.
     async fn record_refusal(&self, attempt: &Attempt<'_>, reason: &str) {
         if let Err(error) = attempt.forbidden(&self.shared.log, reason).await {
-            warn!(%error, "refused, and not in the audit log");
+            warn!(%error, "a refusal is not in the audit log");
         }
     }
 
@@ -173,7 +173,7 @@ impl EnrollmentService {
         count: impl FnOnce(&RateLimits, Instant) -> Result<(), Status>,
     ) -> Result<(), Status> {
         count(&self.shared.rate_limits, Instant::now()).inspect_err(|limited| {
-            info!(from = %self.peer, reason = limited.message(), "somebody asks for certificates too often");
+            info!(from = %self.peer, reason = limited.message(), "a client requests certificates too often");
             metrics::enrolled("limited");
         })
     }
@@ -182,7 +182,7 @@ impl EnrollmentService {
     fn refused(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
         failures.failed(source(self.peer), Instant::now());
         metrics::enrolled("refused");
-        info!(from = %self.peer, act, whom, reason, "somebody was refused a certificate");
+        info!(from = %self.peer, act, whom, reason, "a client was refused a certificate");
     }
 }
 
@@ -192,12 +192,12 @@ fn not_issued(error: &SignError) -> Status {
 }
 
 fn unavailable(error: &directory::StoreError) -> Status {
-    error!(error = %chain(error), "the directory cannot be asked");
-    Status::unavailable("the server cannot look at its records now; try again later")
+    error!(error = %chain(error), "the directory cannot be read");
+    Status::unavailable("the server cannot read its records now; try again later")
 }
 
 fn not_recorded(error: &NotRecorded) -> Status {
-    error!(error = %chain(error), "nobody is given a certificate while the audit log cannot be written");
+    error!(error = %chain(error), "no certificate is issued while the audit log cannot be written");
     Status::unavailable("the server cannot write its audit log now; try again later")
 }
 

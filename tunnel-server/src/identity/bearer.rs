@@ -1,4 +1,4 @@
-//! The bearer token of a request: where it may stand, and that there is one alone.
+//! Finds the bearer token of a request, and refuses more than one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,7 +8,7 @@ use proto::headers::{bearer_subprotocols, offers_subprotocol};
 
 use super::error::{NotAuthenticated, SubprotocolError};
 
-/// What a request brings along as a token.
+/// The credential in the headers of a request.
 pub(super) enum SentCredential<'a> {
     /// The value of its Authorization header.
     Authorization(&'a [u8]),
@@ -18,7 +18,7 @@ pub(super) enum SentCredential<'a> {
 }
 
 impl<'a> SentCredential<'a> {
-    /// What a request with these headers brings along, if that is at most one thing.
+    /// The credential in these headers, if there is at most one.
     pub(super) fn from_headers(headers: &'a HeaderMap) -> Result<Option<Self>, NotAuthenticated> {
         let mut authorizations = headers.get_all(AUTHORIZATION).iter();
         let (authorization, None) = (authorizations.next(), authorizations.next()) else {
@@ -32,7 +32,7 @@ impl<'a> SentCredential<'a> {
         }
     }
 
-    /// The token; `None` where it is another kind of credential.
+    /// The token; `None` if the credential is of another kind.
     pub(super) fn token(&self) -> Option<&[u8]> {
         match self {
             Self::Authorization(value) => {
@@ -44,7 +44,7 @@ impl<'a> SentCredential<'a> {
     }
 }
 
-/// The token that a request for a WebSocket offers as a subprotocol. Elsewhere the header means nothing.
+/// The token that a WebSocket request offers as a subprotocol. In other requests the header has no meaning.
 fn subprotocol(headers: &HeaderMap) -> Result<Option<Vec<u8>>, SubprotocolError> {
     if !headers.get(UPGRADE).is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {
         return Ok(None);

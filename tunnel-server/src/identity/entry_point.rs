@@ -1,5 +1,5 @@
-//! A principal that is a way in: whoever comes by it is `entry-point:NAME`, and proves by a certificate or by the kernel that it may, or
-//! merely comes from where it may.
+//! Principals of entry points. Each entry point is the principal `entry-point:NAME`. Its clients are admitted
+//! by a certificate, by the kernel's user ID, or merely by their source address.
 
 use std::net::IpAddr;
 
@@ -9,29 +9,29 @@ use rustls_pki_types::CertificateDer;
 use super::certificate::{self, CertificateError};
 use super::{Authenticated, Caller, Credential, Method};
 
-/// Why somebody may not come by a way in.
+/// The reason why a client may not use an entry point.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntryPointError {
-    /// None was shown.
+    /// The client showed no certificate.
     #[error("no certificate was shown")]
     NoCertificate,
-    /// It cannot be read, or names nobody.
+    /// The certificate cannot be read, or has no name.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// It is somebody else's.
+    /// The certificate has another common name.
     #[error("the certificate names {found:?}, and clientName is {wanted:?}")]
     OtherName {
-        /// Its common name.
+        /// The common name of the certificate.
         found: String,
-        /// Who may come.
+        /// The common name that is allowed.
         wanted: String,
     },
-    /// The kernel says that it is somebody else.
+    /// The kernel reports another user.
     #[error("user id {0} may not come by this socket, uids does not list it")]
     OtherUser(u32),
 }
 
-/// The principal of the way in `name`, where the head of a verified `chain` has this common name.
+/// The principal of the entry point `name`, if the head of a verified `chain` has this common name.
 ///
 /// # Errors
 ///
@@ -50,7 +50,8 @@ pub fn by_certificate(
     Ok(Authenticated { caller: principal(name, certificate::credential(&leaf), None), has_second: false })
 }
 
-/// The principal of the way in `name`, where the kernel says that `uid` is at the other end of its socket.
+/// The principal of the entry point `name`, if the kernel reports one of these user IDs at the other end of
+/// its socket.
 ///
 /// # Errors
 ///
@@ -63,7 +64,8 @@ pub fn by_socket(name: &str, uid: u32, uids: &[u32]) -> Result<Authenticated, En
     Ok(Authenticated { caller: principal(name, credential, None), has_second: false })
 }
 
-/// The principal of the way in `name` for whoever comes from `place`, which `condition` has. Nobody has proved anything.
+/// The principal of the entry point `name` for a client at `source`, an address in the network `condition`.
+/// The client has proved nothing.
 #[must_use]
 pub fn by_source(name: &str, source: IpAddr, condition: Network) -> Caller {
     let credential = Credential { id: format!("source:{condition}").into(), issued: None, expires: None };

@@ -1,4 +1,4 @@
-//! Why it is not known who asks, in words that say what to send.
+//! The errors of authentication, with texts that tell a client what to send.
 
 use std::fmt;
 
@@ -7,73 +7,73 @@ use super::certificate::CertificateError;
 use super::oidc::OidcTokenError;
 use super::token_review::TokenReviewError;
 
-/// Why it is not known who asks.
+/// The reason why a request is not authenticated. Each variant begins with its HTTP status.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAuthenticated {
-    /// 401.
+    /// 401. No credential was sent.
     #[error("no credential was sent: {0}")]
     NoCredential(AcceptedMethods),
-    /// 400.
+    /// 400. Two credentials were sent.
     #[error(
         "two credentials were sent: send one, a client certificate or one bearer token in the Authorization header or in \
          the WebSocket subprotocol"
     )]
     TwoCredentials,
-    /// 401. For a cluster whose callers bring a token of its own.
+    /// 401. The cluster takes its callers' own tokens, so the caller needs a certificate.
     #[error(
         "this cluster takes its callers' own tokens: come to this gateway with a client certificate, and send the \
          cluster's token as Authorization"
     )]
     NoCertificate,
-    /// 400.
+    /// 400. There are several Authorization headers.
     #[error("the request has more than one Authorization header")]
     TwoAuthorizations,
-    /// 401. Basic, Negotiate and others; `Bearer` where tokens are not accepted.
+    /// 401. The scheme is Basic, Negotiate or another; or `Bearer` where tokens are not accepted.
     #[error("this kind of Authorization is not accepted here: {0}")]
     Scheme(AcceptedMethods),
-    /// 401.
+    /// 401. The header does not contain one token.
     #[error("the Authorization header does not hold one bearer token")]
     NotAToken,
-    /// 401.
+    /// 401. No method knows the token.
     #[error("the token is not known here")]
     UnknownToken,
-    /// 401.
+    /// 401. The certificate is refused.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// 400 where there are two, else 401.
+    /// 400 if there are two tokens, else 401.
     #[error(transparent)]
     Subprotocol(#[from] SubprotocolError),
-    /// 401.
+    /// 401. A token of an issuer is refused.
     #[error(transparent)]
     Token(#[from] OidcTokenError),
-    /// 401.
+    /// 401. The reviewer has refused the token.
     #[error(transparent)]
     Review(#[from] TokenReviewError),
-    /// 503. Never a yes, and never a no that a program takes for the end of its token.
+    /// 503. It is neither an acceptance, nor a refusal that a program takes for the end of its token.
     #[error("it cannot be told whose this token is, because {0} does not answer: try again")]
     Unreachable(Method),
 }
 
-/// What is wrong with a token in the WebSocket subprotocol.
+/// The error of a token in the WebSocket subprotocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubprotocolError {
-    /// 400.
+    /// 400. There is more than one token.
     #[error("the request offers more than one bearer token as a WebSocket subprotocol")]
     Two,
-    /// 401.
+    /// 401. The token is not base64url.
     #[error("the bearer token in the WebSocket subprotocol is not in base64url without padding")]
     Encoding,
-    /// 401. The answer would have to choose the token for the protocol, and so repeat it.
+    /// 401. The answer would have to select the token as its subprotocol, and so repeat it.
     #[error("the bearer token is the only WebSocket subprotocol: offer the one to speak, too")]
     Alone,
 }
 
-/// What is accepted, as words for a person.
+/// The accepted methods, as a text for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AcceptedMethods {
-    /// Client certificates are.
+    /// Whether client certificates are accepted.
     pub certificates: bool,
-    /// Bearer tokens are.
+    /// Whether bearer tokens are accepted.
     pub tokens: bool,
 }
 
@@ -94,14 +94,14 @@ mod tests {
 
     #[test]
     fn who_sends_nothing_is_told_what_is_accepted_and_nothing_else() {
-        for (certificates, tokens, said) in [
+        for (certificates, tokens, expected) in [
             (true, true, "a client certificate or a bearer token"),
             (true, false, "a client certificate"),
             (false, true, "a bearer token"),
             (false, false, "no method of authentication is configured"),
         ] {
-            let told = NotAuthenticated::NoCredential(AcceptedMethods { certificates, tokens }).to_string();
-            assert!(told.ends_with(said), "{told}");
+            let text = NotAuthenticated::NoCredential(AcceptedMethods { certificates, tokens }).to_string();
+            assert!(text.ends_with(expected), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Fuzz targets: what callers show for themselves.
+//! Fuzz targets for the credentials of callers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,10 +6,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::bearer::SentCredential;
 
-/// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
+/// Random inputs that `make test` tries, beside the corpus. `make fuzz` sets another number by the
+/// environment.
 const ITERATIONS: usize = 2_000;
 
-/// A request shows at most one token, and only where it stands in full.
+/// A request has at most one token, and only where it stands completely.
 #[test]
 fn bearers() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! The API server of the cluster beside us, asked what only it knows: by a CA of its own and a token that is read each time.
+//! A client of the host cluster's API server, with a CA of its own and a token that is read for each request.
 
 use std::path::PathBuf;
 
@@ -15,19 +15,19 @@ use super::https::{HttpsClient, HttpsError};
 /// Largest answer, in bytes: a user with a thousand groups.
 pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
-/// How objects are written and read.
+/// The media type of requests and answers.
 pub(crate) const JSON: &str = "application/json";
 
-/// Where the API server is, and with what we come.
+/// The host cluster's API server and our credential for it.
 pub struct HostApi {
-    /// `https://HOST[:PORT]`.
+    /// Its URL, which is `https://HOST[:PORT]`.
     server: Uri,
-    /// Replaced by whoever rotates it.
+    /// The file of the token, which another process rotates.
     token_file: PathBuf,
     fetch: HttpsClient,
 }
 
-/// Why the API server has not answered what was asked.
+/// The reason why the API server gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostApiError {
     #[error("the token in {} cannot be read, or is none", .0.display())]
@@ -47,7 +47,7 @@ impl HostApi {
         Self { server, token_file, fetch: HttpsClient::new(tls, None) }
     }
 
-    /// Posts an object, and returns the `status` of what comes back if that is of the same kind.
+    /// Posts an object, and returns the `status` of the answer if it has the same kind.
     pub(super) async fn post(&self, path: &str, object: &Value) -> Result<Value, HostApiError> {
         let (status, mut answer) =
             self.exchange(Method::POST, path, Some((JSON, object)), ANSWER_BYTES_MAX).await?;
@@ -60,7 +60,8 @@ impl HostApi {
         Ok(answer["status"].take())
     }
 
-    /// Asks anything, with an object in some form, and returns what is answered, which is nothing where an error is no JSON.
+    /// Sends a request, with an object in some media type, and returns status and answer. The answer is null
+    /// if an error is no JSON.
     pub(crate) async fn exchange(
         &self,
         method: Method,
@@ -80,7 +81,7 @@ impl HostApi {
         if let Some((form, _)) = object {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(form));
         }
-        let answer = self.fetch.ask(request, bytes_max).await?;
+        let answer = self.fetch.send(request, bytes_max).await?;
         match serde_json::from_slice(answer.body()) {
             Ok(body) => Ok((answer.status(), body)),
             Err(_) if !answer.status().is_success() => Ok((answer.status(), Value::Null)),

@@ -1,4 +1,4 @@
-//! One request to somebody who is trusted by a CA of its own, over a connection of its own: few are asked, and seldom.
+//! An HTTPS client with one CA and a new connection for each request: it calls few servers, and seldom.
 
 use std::error::Error;
 use std::io;
@@ -19,26 +19,26 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// From the look-up of the name to the last byte of the answer.
+/// Longest time from the look-up of the name to the last byte of the answer.
 pub(super) const HTTPS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Largest head of an answer.
+/// Largest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Asks by HTTPS alone, and believes only the CA that it was made with. Follows no redirect, keeps no cookie.
+/// A client that speaks HTTPS only, trusts only its own CA, follows no redirect and keeps no cookie.
 #[derive(Clone)]
 pub(super) struct HttpsClient {
     tls: TlsConnector,
-    /// Whom the certificate must name, where it is not the host of the URL.
+    /// The name that the certificate must have, if it is not the host of the URL.
     server_name: Option<ServerName<'static>>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpsError {
     #[error("the URL {0} is not https://HOST[:PORT] with a path")]
     Url(Uri),
-    #[error("nobody answers at {0}")]
+    #[error("no server answers at {0}")]
     Connect(String, #[source] io::Error),
     #[error("the answer is broken off, or no HTTP")]
     Http(#[from] hyper::Error),
@@ -53,16 +53,18 @@ impl HttpsClient {
         Self { tls: TlsConnector::from(Arc::new(tls)), server_name }
     }
 
-    /// Sends `request`, whose URI is whole, and reads at most `bytes_max` of the answer's body.
-    pub(super) async fn ask(
+    /// Sends `request`, whose URI is absolute, and reads at most `bytes_max` of the answer's body.
+    pub(super) async fn send(
         &self,
         request: Request<Bytes>,
         bytes_max: usize,
     ) -> Result<Response<Bytes>, HttpsError> {
-        timeout(HTTPS_TIMEOUT, self.ask_at_leisure(request, bytes_max)).await.unwrap_or(Err(HttpsError::Late))
+        timeout(HTTPS_TIMEOUT, self.send_without_timeout(request, bytes_max))
+            .await
+            .unwrap_or(Err(HttpsError::Late))
     }
 
-    async fn ask_at_leisure(
+    async fn send_without_timeout(
         &self,
         request: Request<Bytes>,
         bytes_max: usize,
@@ -98,7 +100,7 @@ impl HttpsClient {
     }
 }
 
-/// The request as HTTP/1.1 has it, and where it goes.
+/// The request in the form of HTTP/1.1, and the host and port of its URL.
 fn addressed(mut request: Request<Bytes>) -> Result<(Request<Bytes>, String, u16), HttpsError> {
     let uri = request.uri().clone();
     let refused = || HttpsError::Url(uri.clone());
@@ -108,8 +110,8 @@ fn addressed(mut request: Request<Bytes>) -> Result<(Request<Bytes>, String, u16
     let port = authority.port_u16().unwrap_or(443);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     *request.uri_mut() = path.parse().map_err(|_| refused())?;
-    let said = HeaderValue::from_str(authority.as_str()).map_err(|_| refused())?;
-    request.headers_mut().insert(HOST, said);
+    let host_value = HeaderValue::from_str(authority.as_str()).map_err(|_| refused())?;
+    request.headers_mut().insert(HOST, host_value);
     Ok((request, host, port))
 }
 

@@ -13,7 +13,7 @@ use super::credential::Credential;
 pub(super) struct LeafTimes {
     /// Its serial number in lower-case hexadecimal.
     pub(super) serial: String,
-    /// The time of issue.
+    /// The time at which it was issued.
     pub(super) issued: SystemTime,
     /// The first moment at which it is no longer valid.
     pub(super) ends: SystemTime,

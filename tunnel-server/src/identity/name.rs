@@ -1,4 +1,4 @@
-//! Names of users and groups, fit to be asserted at an API server.
+//! Names of users and groups that can be impersonated at an API server.
 
 /// Longest name, with its prefix, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
@@ -6,40 +6,40 @@ pub const NAME_BYTES_MAX: usize = 256;
 /// Most groups of one caller.
 pub const GROUPS_MAX: usize = 64;
 
-/// What every name that begins with it means to Kubernetes itself.
+/// The beginning of names that have a meaning to Kubernetes itself.
 const SYSTEM: &str = "system:";
 
-/// How Kubernetes names the ServiceAccounts among its own users.
+/// The beginning of the user names of ServiceAccounts.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// What a method of authentication puts in front of its names, so that no two methods speak of the same person.
+/// The prefixes of a method's names, so that names of two methods never collide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefixes {
-    /// In front of user names.
+    /// The prefix of user names.
     pub username: String,
-    /// In front of group names.
+    /// The prefix of group names.
     pub groups: String,
 }
 
-/// Why a name is not taken.
+/// The reason why a name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nobody.
+    /// The name has no character.
     #[error("a name is empty")]
     Empty,
-    /// Longer than [`NAME_BYTES_MAX`].
+    /// It is longer than [`NAME_BYTES_MAX`].
     #[error("a name is longer than {max} bytes", max = NAME_BYTES_MAX)]
     TooLong,
-    /// It would be another name, or two lines, in a header.
+    /// In a header it would be another name, or two lines.
     #[error("a name has a control character, or white space at an end")]
     Invisible,
-    /// Kubernetes' own.
+    /// It is reserved for Kubernetes itself.
     #[error("a name begins with system:, which belongs to Kubernetes itself; choose another name")]
     System,
-    /// It would look like a name of the other method of authentication.
+    /// It has the prefix of another method of authentication.
     #[error("a name begins with the prefix of another method of authentication; choose another name")]
     OthersPrefix,
-    /// More than [`GROUPS_MAX`].
+    /// There are more than [`GROUPS_MAX`].
     #[error("there are more than {max} groups", max = GROUPS_MAX)]
     TooManyGroups,
 }
@@ -54,8 +54,8 @@ impl Prefixes {
         Ok((user, groups.iter().map(|group| named(&self.groups, group)).collect::<Result<_, _>>()?))
     }
 
-    /// The same for what another cluster's API server says: its own groups mean nothing here and are left out, and of its own
-    /// users only ServiceAccounts are taken.
+    /// Applies the prefixes to a user of another cluster. That cluster's own groups mean nothing here and are
+    /// left out, and of its own users only ServiceAccounts are accepted.
     pub(super) fn apply_reviewed(
         &self,
         user: &str,
@@ -71,8 +71,8 @@ impl Prefixes {
         }
     }
 
-    /// Refuses names, to which `self` was applied, that look like those of the method with the prefixes `others`: the
-    /// longest prefix that fits says whose a name is.
+    /// Refuses names, to which `self` was applied, that have the prefixes `others` of another method. The
+    /// longest prefix that fits decides to which method a name belongs.
     pub(super) fn check_no_overlap(
         &self,
         others: &Self,
@@ -89,7 +89,7 @@ impl Prefixes {
     }
 }
 
-/// Whether a user could have this whole name.
+/// Checks that a user can have this complete name.
 ///
 /// # Errors
 ///
@@ -98,22 +98,22 @@ pub fn is_name(name: &str) -> Result<(), NameError> {
     named("", name).map(drop)
 }
 
-/// `name` behind `prefix`; neither the one nor both together may be a name of Kubernetes' own.
+/// The prefix with the name. Neither the name nor both together may be reserved for Kubernetes.
 fn named(prefix: &str, name: &str) -> Result<String, NameError> {
     if name.is_empty() {
         return Err(NameError::Empty);
     }
-    let whole = format!("{prefix}{name}");
-    if whole.len() > NAME_BYTES_MAX {
+    let full = format!("{prefix}{name}");
+    if full.len() > NAME_BYTES_MAX {
         return Err(NameError::TooLong);
     }
-    if whole.chars().any(char::is_control) || whole.trim() != whole || name.trim() != name {
+    if full.chars().any(char::is_control) || full.trim() != full || name.trim() != name {
         return Err(NameError::Invisible);
     }
-    if name.starts_with(SYSTEM) || whole.starts_with(SYSTEM) {
+    if name.starts_with(SYSTEM) || full.starts_with(SYSTEM) {
         return Err(NameError::System);
     }
-    Ok(whole)
+    Ok(full)
 }
 
 #[cfg(test)]

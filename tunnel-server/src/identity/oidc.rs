@@ -1,4 +1,5 @@
-//! Tokens of OpenID Connect issuers, verified here by the keys that these publish: callers', and those of clusters' own pods.
+//! Tokens of OpenID Connect issuers, verified by the keys that the issuers publish: tokens of callers, and of
+//! clusters' own pods.
 
 mod claims;
 mod error;
@@ -33,22 +34,22 @@ use super::{Caller, Method, NotAuthenticated};
 use keys::Signed;
 use refresh::{KeyLookup, Keys};
 
-/// An issuer of tokens, and what a token must be to be taken.
+/// An issuer of tokens, and the requirements for its tokens.
 pub struct Issuer {
     method: Method,
     algorithms: Vec<Algorithm>,
-    demands: ClaimRequirements,
+    requirements: ClaimRequirements,
     keys: Keys,
 }
 
-/// Signatures cannot be verified, so that nobody could come in, or anybody.
+/// The cryptography library cannot verify signatures, or accepts any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this program cannot verify signatures of tokens")]
 pub struct CryptoError;
 
 impl Issuer {
-    /// The issuer that the configuration calls `name`, of whom these `algorithms` are accepted and who is asked for its keys
-    /// over `tls`.
+    /// The issuer with this `name` in the configuration. Its tokens must have one of these `algorithms`; its
+    /// keys are fetched over `tls`.
     ///
     /// # Errors
     ///
@@ -56,29 +57,29 @@ impl Issuer {
     pub fn new(
         name: &str,
         algorithms: Vec<Algorithm>,
-        demands: ClaimRequirements,
+        requirements: ClaimRequirements,
         tls: rustls::ClientConfig,
     ) -> Result<Self, CryptoError> {
-        verifies()?;
-        let keys = Keys::new(name, &demands.issuer, tls);
-        Ok(Self { method: Method::Oidc(format!("oidc:{name}").into()), algorithms, demands, keys })
+        test_crypto()?;
+        let keys = Keys::new(name, &requirements.issuer, tls);
+        Ok(Self { method: Method::Oidc(format!("oidc:{name}").into()), algorithms, requirements, keys })
     }
 
-    /// Keeps the keys fresh, for as long as it is polled.
+    /// Keeps the keys fresh while it is polled.
     pub async fn follow(self: Arc<Self>) {
         self.keys.follow().await;
     }
 
     pub(super) fn prefixes(&self) -> &super::Prefixes {
-        &self.demands.prefixes
+        &self.requirements.prefixes
     }
 
-    /// Whether a token says to be of this issuer.
+    /// Whether a token names this issuer.
     pub(super) fn is_issuer_of(&self, jwt: &Jwt<'_>) -> bool {
-        jwt.issuer() == Some(self.demands.issuer.as_str())
+        jwt.issuer() == Some(self.requirements.issuer.as_str())
     }
 
-    /// Who bears `token`, which was taken apart as `jwt`.
+    /// The caller that `token`, parsed as `jwt`, belongs to.
     pub(super) async fn caller(
         &self,
         token: &str,
@@ -88,11 +89,11 @@ impl Issuer {
         if !self.algorithms.contains(&jwt.algorithm) {
             return Err(OidcTokenError::Algorithm.into());
         }
-        let looked = self
+        let lookup = self
             .keys
-            .look(|keys| Some(keys.signed(jwt)).filter(|signed| *signed != Signed::UnknownKey))
+            .find(|keys| Some(keys.signed(jwt)).filter(|signed| *signed != Signed::UnknownKey))
             .await;
-        match looked {
+        match lookup {
             KeyLookup::Found(Signed::Yes) => {}
             KeyLookup::Found(Signed::No) => return Err(OidcTokenError::Signature.into()),
             KeyLookup::Found(Signed::UnknownKey) | KeyLookup::Nothing => {
@@ -100,7 +101,7 @@ impl Issuer {
             }
             KeyLookup::Unreachable => return Err(NotAuthenticated::Unreachable(self.method.clone())),
         }
-        let bearer = self.demands.bearer(&jwt.claims, token, now).map_err(OidcTokenError::from)?;
+        let bearer = self.requirements.bearer(&jwt.claims, token, now).map_err(OidcTokenError::from)?;
         let claims::TokenBearer { user, groups, credential } = bearer;
         Ok(Caller {
             method: self.method.clone(),
@@ -120,9 +121,9 @@ impl fmt::Debug for Issuer {
     }
 }
 
-/// Tries what everything here stands on: the library panics, or says yes to everything, if it was built wrongly.
-fn verifies() -> Result<(), CryptoError> {
-    // An error says that one is installed already, which is then tried.
+/// Tests the signature verification: a wrongly built library panics, or accepts every signature.
+fn test_crypto() -> Result<(), CryptoError> {
+    // An error means that a provider is installed already, which is then tested.
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
     let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| CryptoError)?;
     let signature = key.sign(&SystemRandom::new(), b"signed").map_err(|_| CryptoError)?;

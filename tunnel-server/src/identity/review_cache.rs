@@ -1,4 +1,5 @@
-//! ReviewCache to the API server beside us: asked once for many who want to know, a few at a time, and remembered for a while.
+//! Reviews by the host cluster's API server (TokenReview, SubjectAccessReview): equal reviews are sent once,
+//! a few at a time, and their results are cached.
 
 mod table;
 
@@ -16,59 +17,61 @@ use tracing::{info, warn};
 use super::host_api::HostApi;
 use table::{Lookup, ReviewTable};
 
-/// ReviewCache of one kind that are under way at once; others wait for their turn.
+/// Most reviews of one kind that run at once. Further ones wait for a slot.
 pub(crate) const CONCURRENT_REVIEWS_MAX: usize = 32;
 
-/// How long a question waits for its turn.
+/// Longest wait of a review for a slot.
 const PERMIT_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How long it counts that nobody could be asked, so that a crowd does not ask on its return.
+/// The time for which an unreachable API server counts as such, so that waiting clients do not overload it on
+/// its return.
 pub(crate) const UNREACHABLE_FOR: Duration = Duration::from_secs(1);
 
-/// A question, by a digest of it.
+/// The digest of a review's question.
 pub(crate) type ReviewKey = [u8; 32];
 
-/// What was found out.
+/// The result of a review.
 pub(crate) trait CachedReview: Clone + Send + Sync + 'static {
-    /// Nobody could be asked.
+    /// The result if the API server cannot be reached.
     fn unreachable() -> Self;
 
-    /// When it was found out.
+    /// The time of the result.
     fn at(&self) -> Instant;
 
-    /// The first moment at which it counts no more.
+    /// The first moment at which the result no longer counts.
     fn until(&self) -> Instant;
 
-    /// Whether it lets somebody in. These are remembered apart, so that guesses push nobody out who came in.
+    /// Whether it allows something. Such results are cached apart, so that guesses displace no client that
+    /// was allowed.
     fn is_yes(&self) -> bool;
 }
 
-/// All questions of one kind. Clones are the same.
+/// All reviews of one kind. Clones share one state.
 pub(crate) struct ReviewCache<A>(Arc<SharedReviews<A>>);
 
 struct SharedReviews<A> {
     api: Arc<HostApi>,
-    /// What is asked, in the plural, for the log.
+    /// The kind of reviews, in the plural, for the log.
     name: String,
-    /// Where it is asked.
+    /// The path of the API.
     path: &'static str,
     scope: Scope,
     table: Mutex<ReviewTable<A>>,
     permits: Semaphore,
-    /// Whether the last question was in vain, which is logged once.
+    /// Whether the last review failed, which is logged once.
     is_unreachable: AtomicBool,
 }
 
 impl<A: CachedReview> ReviewCache<A> {
-    /// ReviewCache that `api` is asked at `path`, by tasks of `scope`.
+    /// A cache of reviews that `api` does at `path`, by tasks of `scope`.
     pub(crate) fn new(api: Arc<HostApi>, path: &'static str, name: String, scope: Scope) -> Self {
         let (table, permits, is_unreachable) =
             (Mutex::default(), Semaphore::new(CONCURRENT_REVIEWS_MAX), AtomicBool::new(false));
         Self(Arc::new(SharedReviews { api, name, path, scope, table, permits, is_unreachable }))
     }
 
-    /// The answer to the question with this `key`: name is remembered, else name `read` makes of the `status` that comes back
-    /// for `object`. Many who ask the same at once are one question.
+    /// The result of the review with this `key`: the cached one, or the one that `read` makes of the `status`
+    /// that comes back for `object`. Equal reviews at the same time are sent once.
     pub(crate) async fn answer(
         &self,
         key: &ReviewKey,
@@ -87,7 +90,7 @@ impl<A: CachedReview> ReviewCache<A> {
             Lookup::Pending(asked) => asked.await,
             Lookup::Begun(asked) => {
                 let (inner, key, driven) = (Arc::clone(inner), *key, asked.clone());
-                // Whoever waits for it may hang up, and would leave it standing with its turn.
+                // A waiting client can hang up, and would leave the review unfinished with its slot.
                 inner.scope.clone().attend(async move {
                     let answer = driven.await;
                     inner.table().settle(&key, &answer);
@@ -107,12 +110,14 @@ impl<A: CachedReview> SharedReviews<A> {
     async fn ask(&self, object: &Value) -> Option<Value> {
         let Ok(Ok(_permit)) = timeout(PERMIT_WAIT_MAX, self.permits.acquire()).await else { return None };
         let answer = self.api.post(self.path, object).await;
-        let was_away = self.is_unreachable.swap(answer.is_err(), Ordering::Relaxed);
+        let was_unreachable = self.is_unreachable.swap(answer.is_err(), Ordering::Relaxed);
         match &answer {
-            Ok(_) if was_away => info!(name = self.name, "the API server beside us answers again"),
+            Ok(_) if was_unreachable => {
+                info!(name = self.name, "the host cluster's API server answers again")
+            }
             Ok(_) => {}
-            Err(error) if !was_away => {
-                warn!(name = self.name, error = %chain(error), "the API server beside us cannot be asked");
+            Err(error) if !was_unreachable => {
+                warn!(name = self.name, error = %chain(error), "the host cluster's API server cannot be reached");
             }
             Err(_) => {}
         }

@@ -2,18 +2,19 @@
 
 use serde_json::{Value, json};
 
-/// Longest that a reviewer may say of one user, in bytes of JSON.
+/// Longest description of one user that a reviewer can give, in bytes of JSON.
 pub const REVIEWED_BYTES_MAX: usize = 16 * 1024;
 
-/// A user as its own cluster knows it, without our prefixes: for questions to that cluster alone.
+/// A user with the names of its own cluster, without our prefixes. It is used only in requests to that
+/// cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reviewed(Value);
 
 impl Reviewed {
-    /// The user of a TokenReview's status; `None` if that is too much.
+    /// The user in a TokenReview's status; `None` if it is too long.
     pub(super) fn from_user(user: &Value) -> Option<Self> {
         let known = |name: &str| user.get(name).cloned().unwrap_or_default();
-        // As a SubjectAccessReview names them.
+        // The names of the fields in a SubjectAccessReview.
         let outcome = json!({
             "user": known("username"), "groups": known("groups"), "uid": known("uid"), "extra": known("extra"),
         });

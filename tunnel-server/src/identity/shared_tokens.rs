@@ -1,4 +1,4 @@
-//! The static tokens in force: whoever reads their file again puts others in their place.
+//! The static tokens in force, which are replaced when their file has changed.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::{Prefixes, StaticTokens};
 
-/// The tokens in force. Clones are the same.
+/// The tokens in force. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct SharedTokens {
     tokens: Arc<watch::Sender<Arc<StaticTokens>>>,
@@ -14,30 +14,30 @@ pub struct SharedTokens {
 }
 
 impl SharedTokens {
-    /// With these first.
+    /// Begins with these tokens in force.
     #[must_use]
     pub fn new(tokens: StaticTokens) -> Self {
         let prefixes = tokens.prefixes().clone();
         Self { tokens: Arc::new(watch::Sender::new(Arc::new(tokens))), prefixes }
     }
 
-    /// In front of the names of all of them, whenever they are read.
+    /// The prefixes of the names, which stay when the tokens are replaced.
     #[must_use]
     pub fn prefixes(&self) -> &Prefixes {
         &self.prefixes
     }
 
-    /// Puts others in force.
+    /// Puts other tokens in force.
     pub fn replace(&self, tokens: StaticTokens) {
         self.tokens.send_replace(Arc::new(tokens));
     }
 
-    /// Those in force now.
+    /// The tokens that are in force now.
     pub(super) fn current(&self) -> Arc<StaticTokens> {
         Arc::clone(&self.tokens.borrow())
     }
 
-    /// Those in force, now and whenever others take their place.
+    /// The tokens in force, and each replacement of them.
     pub(super) fn changes(&self) -> watch::Receiver<Arc<StaticTokens>> {
         self.tokens.subscribe()
     }

@@ -1,6 +1,6 @@
-//! Static bearer tokens, of which only digests are known.
+//! Static bearer tokens, of which the server has only digests.
 //!
-//! The file is Kubernetes' static token file with digests in place of the tokens, read more strictly:
+//! The file is Kubernetes' static token file with digests in place of the tokens, parsed more strictly:
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file>
 
 use std::collections::HashMap;
@@ -16,16 +16,16 @@ use super::name::{NameError, Prefixes};
 /// Most tokens in a file.
 pub const TOKENS_MAX: usize = 10_000;
 
-/// The tokens of a file. Holds no token, only digests; its `Debug` shows not even those.
+/// The tokens of a file. It has only digests of the tokens, and its `Debug` shows not even those.
 #[derive(Clone)]
 pub struct StaticTokens {
     holders: HashMap<TokenDigest, TokenHolder>,
-    /// The same by the ids of their credentials.
+    /// The digests by the IDs of their credentials.
     ids: HashMap<Arc<str>, TokenDigest>,
     prefixes: Prefixes,
 }
 
-/// Whose a token is, with prefixes.
+/// The holder of a token, with prefixed names.
 #[derive(Clone)]
 pub(super) struct TokenHolder {
     pub(super) user: String,
@@ -33,53 +33,53 @@ pub(super) struct TokenHolder {
     pub(super) credential: Credential,
 }
 
-/// What is wrong with a token file, and in which line.
+/// The error in a token file, and its line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct TokenFileError {
-    /// From 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong there; quotes nothing of the line.
+    /// The error in that line, without any text of it.
     pub fault: TokenLineError,
 }
 
-/// What is wrong with a line of a token file.
+/// The error in a line of a token file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenLineError {
-    /// The bytes are no text.
+    /// The bytes are not UTF-8 text.
     #[error("not UTF-8")]
     Text,
-    /// A quote that does not end, or stands in the middle of a column.
+    /// A quotation mark is not closed, or stands in the middle of a column.
     #[error("a quotation mark stands where none may stand, or is not closed")]
     Quote,
-    /// Not `digest,user,uid` or `digest,user,uid,groups`.
+    /// The columns are not `digest,user,uid` or `digest,user,uid,groups`.
     #[error("there must be 3 or 4 columns: sha256:DIGEST,user,uid,\"group1,group2\"")]
     Columns,
-    /// Whoever reads the file could come in.
+    /// The token is in plain text, so that readers of the file could use it.
     #[error(
         "the first column is a token in plain text, and only its digest may stand there: `tombolo user token hash FILE` \
          prints the file with digests"
     )]
     Plain,
-    /// Cut off, for example.
+    /// The digest is cut off, for example.
     #[error("the first column is not a digest: sha256: and 64 hexadecimal digits")]
     Digest,
-    /// The same token as in an earlier line.
+    /// The token already stands in an earlier line.
     #[error("the token already stands in an earlier line")]
     Duplicate,
-    /// A user or a group that cannot be.
+    /// A user or group name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// More than [`TOKENS_MAX`].
+    /// There are more than [`TOKENS_MAX`].
     #[error("there are more than {max} tokens", max = TOKENS_MAX)]
     TooMany,
-    /// Nobody could come in.
+    /// The file has no token at all.
     #[error("there is no token in the file")]
     None,
 }
 
 impl StaticTokens {
-    /// Reads a token file.
+    /// Parses the lines of a token file.
     ///
     /// # Errors
     ///
@@ -101,13 +101,15 @@ impl StaticTokens {
         &self.prefixes
     }
 
-    /// Whose `token` is. Digests are compared, so that time tells nothing about a token.
+    /// The holder of `token`. Digests are compared, so that the time of the comparison tells nothing about a
+    /// token.
     pub(super) fn holder(&self, token: &str) -> Option<&TokenHolder> {
         self.holders.get(&TokenDigest::of(token.as_bytes()))
     }
 
-    /// Whether the token by which somebody came in still stands there, for the same user and groups.
-    pub(super) fn knows(&self, caller: &Caller) -> bool {
+    /// Whether the token by which the caller authenticated is still in the file, for the same user and
+    /// groups.
+    pub(super) fn has_token_of(&self, caller: &Caller) -> bool {
         let holder = self.ids.get(&caller.credential.id).and_then(|digest| self.holders.get(digest));
         holder.is_some_and(|holder| holder.user == caller.user && holder.groups == caller.groups)
     }
@@ -158,7 +160,7 @@ pub(super) fn is_token(text: &[u8]) -> bool {
     !body.is_empty() && body.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/".contains(byte))
 }
 
-/// The columns of a line of CSV (RFC 4180), of which none may span lines.
+/// The columns of a line of CSV (RFC 4180). No column spans lines.
 fn columns(line: &str) -> Result<Vec<String>, TokenLineError> {
     let mut columns = Vec::new();
     let mut rest = line;
@@ -182,7 +184,8 @@ fn columns(line: &str) -> Result<Vec<String>, TokenLineError> {
     }
 }
 
-/// The text up to the closing quotation mark, and what stands behind it. Two marks in a row are one of the text.
+/// The text up to the closing quotation mark, and the rest behind it. Two marks in a row are one mark of the
+/// text.
 fn unquoted(text: &str) -> Result<(String, &str), TokenLineError> {
     let mut column = String::new();
     let mut rest = text;

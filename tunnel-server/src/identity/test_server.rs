@@ -1,4 +1,4 @@
-//! Somebody who is seen by HTTPS: an issuer, or the API server beside us. It answers as a test says.
+//! A test double of an HTTPS server: an issuer, or the host cluster's API server. It answers as a test says.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// What it was seen.
+/// A request that the server got.
 #[derive(Debug, Clone)]
 pub(super) struct SeenRequest {
     pub(super) method: Method,
@@ -31,16 +31,16 @@ impl SeenRequest {
     }
 }
 
-/// It lives as long as the test.
+/// The server, which lives as long as the test.
 pub(super) struct TestServer {
-    /// `https://localhost:PORT`.
+    /// Its URL, which is `https://localhost:PORT`.
     pub(super) url: String,
     certificate: CertificateDer<'static>,
     seen: Arc<Mutex<Vec<SeenRequest>>>,
 }
 
 impl TestServer {
-    /// Answers each question as `answer` says, one connection after the other.
+    /// A server that answers each request by `answer`, one connection after the other.
     pub(super) async fn answering(
         answer: impl Fn(&SeenRequest) -> (StatusCode, String) + Send + Sync + 'static,
     ) -> Self {
@@ -63,7 +63,7 @@ impl TestServer {
         Scope::here().attend(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                // Who does not believe its certificate leaves.
+                // A client that does not trust its certificate hangs up.
                 let Ok(stream) = acceptor.accept(stream).await else { continue };
                 let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
                 let service = service_fn(move |request: Request<Incoming>| {
@@ -80,7 +80,7 @@ impl TestServer {
                         Ok::<_, hyper::Error>(response)
                     }
                 });
-                // Who has its answer hangs up.
+                // A client that has its answer hangs up.
                 let _ = http1::Builder::new()
                     .keep_alive(false)
                     .serve_connection(TokioIo::new(stream), service)
@@ -90,7 +90,7 @@ impl TestServer {
         Self { url, certificate, seen }
     }
 
-    /// Believes its certificate and no other.
+    /// A client configuration that trusts only its certificate.
     pub(super) fn tls(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
@@ -101,7 +101,7 @@ impl TestServer {
             .with_no_client_auth()
     }
 
-    /// What it was seen so far.
+    /// The requests so far, in their order.
     pub(super) fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

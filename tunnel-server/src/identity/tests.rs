@@ -1,4 +1,4 @@
-//! Credentials, one by one and together.
+//! Credentials of callers, one by one and together.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::*;
 mod roles;
 mod tokens;
 
-/// A token file: who is there, behind the digest of a token.
+/// A token file with three holders, each behind the digest of a token.
 fn tokens() -> String {
     format!(
         "{},alice,1,\"ops,dev\"\r\n{},bob,2\n\n{},\"the \"\"cook\"\"\",3,\"cooks\"\n",
@@ -333,7 +333,7 @@ fn authenticator(certificates: Option<Prefixes>, tokens: Option<StaticTokens>) -
     Authenticator::new("tombolo".to_owned(), AuthMethods { certificates, tokens, ..AuthMethods::default() })
 }
 
-/// Certificates and static tokens are never waited for.
+/// The result of authenticating by certificate or static token, which never waits.
 fn at_once<T>(asked: impl Future<Output = T>) -> T {
     asked.now_or_never().expect("it is known at once")
 }

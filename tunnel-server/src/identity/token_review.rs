@@ -1,4 +1,4 @@
-//! Callers by tokens of the cluster beside us, whose API server says whose they are (TokenReview).
+//! Callers with tokens of the host cluster, whose API server reviews them (TokenReview).
 //! <https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-review-v1/>
 
 mod error;
@@ -23,19 +23,19 @@ use result::TokenReviewResult;
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
-/// Whoever says whose a token is.
+/// The reviewer of tokens, an API server.
 pub struct TokenReviewer {
     method: Method,
     audiences: Arc<[String]>,
     prefixes: Prefixes,
-    /// Tokens are remembered by a MAC of a key that dies with this process.
+    /// The key of the MACs under which tokens are cached. It ends with this process.
     key: Key,
     reviews: ReviewCache<TokenReviewResult>,
 }
 
 impl TokenReviewer {
-    /// The reviewer that the configuration calls `name`, asked by tasks of `scope`; a token must be for one of these
-    /// `audiences`.
+    /// The reviewer with this `name` in the configuration, which tasks of `scope` call. A token must be for
+    /// one of these `audiences`.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl TokenReviewer {
         &self.prefixes
     }
 
-    /// Whose `token` is.
+    /// The caller that `token` belongs to.
     pub(super) async fn caller(&self, token: &str, now: SystemTime) -> Result<Caller, NotAuthenticated> {
         let mut mac = [0; 32];
         mac.copy_from_slice(sign(&self.key, token.as_bytes()).as_ref());

@@ -76,7 +76,7 @@ async fn a_watch_says_everything_then_changes_and_ends_with_the_drain() {
     changes.send_replace(());
     assert_eq!(next(&mut events).await, Ok(Event::Cluster(cluster("a", &["x"], 0))));
 
-    // What nobody announces is found by the next list.
+    // A change that is not announced is found by the next listing.
     *seen.lock().unwrap() = vec![cluster("a", &["y"], 0)];
     assert_eq!(next(&mut events).await, Ok(Event::Cluster(cluster("a", &["y"], 0))));
 
@@ -90,7 +90,7 @@ fn events_for(clusters: &[Cluster]) -> Vec<Event> {
 }
 
 async fn next(events: &mut Events) -> Result<Event, Code> {
-    // The clock is paused: an hour passes at once where nothing else is to happen.
+    // The clock is paused, so that an hour passes at once if nothing else happens.
     let event = tokio::time::timeout(Duration::from_secs(3600), events.next()).await;
     let event = event.expect("something is sent").unwrap();
     event.map(|response| response.event.unwrap()).map_err(|status| status.code())

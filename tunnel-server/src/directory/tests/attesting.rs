@@ -1,4 +1,4 @@
-//! By what further pods prove themselves, until when, and how many are remembered.
+//! The accounts by which further pods enroll, and the limit of agents.
 
 use proto::spiffe::AgentId;
 
@@ -23,7 +23,7 @@ async fn the_first_account_of_a_cluster_is_recorded_and_no_later_one_takes_its_p
 #[tokio::test]
 async fn whoever_revokes_a_clusters_agents_closes_it_to_pods_until_it_is_reopened() {
     let (_state, (directory, _)) = site().await;
-    // Before anything is recorded, too: the next enrollment does not open it.
+    // A cluster without a record is closed too, and the next enrollment does not open it.
     directory.revoke(Revoked::Agents(id("edge-a")), at(8)).await.unwrap();
     let (bearer, _) = directory.create_token(id("edge-a"), Duration::from_secs(60), at(9)).await.unwrap();
     enroll(&directory, bearer, "one", Some(workload("a"))).await;
@@ -77,7 +77,7 @@ async fn where_a_cluster_is_full_of_agents_a_pod_whose_certificate_ended_makes_r
         let agent = Agent { pod: Some(name.to_owned()), expires: UnixSeconds(DAY), ..agent("chain") };
         directory.attest(&pod(name), seen.clone(), agent, at).await
     };
-    // Beside the one that a token has enrolled, which has no other way back.
+    // The agent that a token has enrolled keeps its place, because it cannot return by itself.
     for n in 1..AGENTS_PER_CLUSTER_MAX {
         attest(&format!("pod-{n}"), at(20)).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Clusters as people make, describe and delete them.
+//! Clusters that are created, described and deleted.
 
 use super::*;
 
@@ -6,19 +6,19 @@ use super::*;
 async fn what_is_said_of_a_cluster_is_there_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
-    let said = ClusterSpecUpdate {
+    let update = ClusterSpecUpdate {
         set_labels: vec![label("region", "north"), label("tier", "gold")],
         networks: Some(vec!["plant-7".to_owned()]),
         advertise: Some(vec!["192.168.1.10:6443".to_owned()]),
         ..ClusterSpecUpdate::default()
     };
-    directory.create_cluster(id("edge-a"), said, at(5)).await.unwrap();
-    let said = ClusterSpecUpdate {
+    directory.create_cluster(id("edge-a"), update, at(5)).await.unwrap();
+    let update = ClusterSpecUpdate {
         set_labels: vec![label("region", "south")],
         remove_labels: vec!["tier".to_owned()],
         ..ClusterSpecUpdate::default()
     };
-    directory.update_cluster(id("edge-a"), said).await.unwrap();
+    directory.update_cluster(id("edge-a"), update).await.unwrap();
     let before = directory.entries(|_, _| true)[0].record.clone();
     drop(directory);
 
@@ -34,9 +34,9 @@ async fn a_cluster_that_was_only_met_can_be_described_at_once() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let _ = directory.mark_seen(&id("edge-a"), at(5));
 
-    let said =
+    let update =
         ClusterSpecUpdate { set_labels: vec![label("region", "north")], ..ClusterSpecUpdate::default() };
-    directory.update_cluster(id("edge-a"), said).await.unwrap();
+    directory.update_cluster(id("edge-a"), update).await.unwrap();
 
     assert_eq!(directory.last_seen(&id("edge-a")), Some(at(5)));
     assert_eq!(directory.entries(|_, _| true)[0].record.labels["region"], "north");
@@ -62,7 +62,7 @@ async fn a_deleted_cluster_is_gone_and_its_name_is_reserved_for_as_long_as_was_s
 #[tokio::test]
 async fn what_cannot_be_is_refused_and_changes_nothing() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
-    let make = |name: &str, said: ClusterSpecUpdate| directory.create_cluster(id(name), said, at(5));
+    let make = |name: &str, update: ClusterSpecUpdate| directory.create_cluster(id(name), update, at(5));
     assert!(matches!(make("www", ClusterSpecUpdate::default()).await, Err(ClusterError::Refused(_))));
     let wrong = [
         ClusterSpecUpdate { set_labels: vec![label("a b", "")], ..ClusterSpecUpdate::default() },
@@ -74,8 +74,8 @@ async fn what_cannot_be_is_refused_and_changes_nothing() {
             ..ClusterSpecUpdate::default()
         },
     ];
-    for said in wrong {
-        let made = make("edge-a", said).await;
+    for update in wrong {
+        let made = make("edge-a", update).await;
         assert!(matches!(made, Err(ClusterError::InvalidSpec(_))), "{made:?}");
     }
     assert!(directory.entries(|_, _| true).is_empty());

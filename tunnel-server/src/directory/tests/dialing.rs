@@ -1,4 +1,4 @@
-//! Tokens of callers who are connected to targets: whose they are, for how long, and that they are gone once they are revoked.
+//! Dial tokens: owner, lifetime, and revocation.
 
 use std::collections::BTreeSet;
 
@@ -79,11 +79,11 @@ async fn a_dial_token_is_made_for_clusters_that_are_there_and_for_no_longer_than
 async fn a_dial_token_for_a_network_says_so_after_a_restart_and_one_of_before_has_none() {
     let (state, directory) = site().await;
     let networks = BTreeSet::from([network("lab"), network("plant-7")]);
-    let places = DialScope { networks: networks.clone(), ..DialScope::default() };
-    let made = directory.create_dial_token("ci".to_owned(), places, DAY_LONG, at(5)).await.unwrap();
+    let scope = DialScope { networks: networks.clone(), ..DialScope::default() };
+    let made = directory.create_dial_token("ci".to_owned(), scope, DAY_LONG, at(5)).await.unwrap();
     let before = create(&directory, "alice", &["edge-a"], DAY_LONG).await.unwrap();
-    let written = serde_json::to_value(&*before.1.token).unwrap();
-    assert!(written.get("networks").is_none(), "a server of before reads it, too: {written}");
+    let json = serde_json::to_value(&*before.1.token).unwrap();
+    assert!(json.get("networks").is_none(), "a server of before reads it, too: {json}");
     drop(directory);
 
     let directory = open(&state).unwrap();
@@ -95,8 +95,8 @@ async fn a_dial_token_for_a_network_says_so_after_a_restart_and_one_of_before_ha
     let many: BTreeSet<_> = (0..DIAL_TOKEN_CLUSTERS_MAX).map(|n| network(&format!("n-{n}"))).collect();
     let one = BTreeSet::from([id("edge-a")]);
     for (clusters, fits) in [(BTreeSet::new(), true), (one, false)] {
-        let places = DialScope { clusters, networks: many.clone() };
-        let made = directory.create_dial_token("ci".to_owned(), places, DAY_LONG, at(6));
+        let scope = DialScope { clusters, networks: many.clone() };
+        let made = directory.create_dial_token("ci".to_owned(), scope, DAY_LONG, at(6));
         assert_eq!(made.await.is_ok(), fits);
     }
 }
@@ -116,7 +116,7 @@ async fn what_expired_long_ago_is_cleared_away_by_the_next_one() {
 #[tokio::test]
 async fn no_more_dial_tokens_are_kept_than_the_limit() {
     let (_state, directory) = site().await;
-    // In one transaction: each would be one of its own.
+    // In one transaction, because a transaction for each is slow.
     let filled = directory.change(|transaction| {
         for n in 1..DIAL_TOKENS_MAX {
             let token = DialToken {
@@ -140,7 +140,7 @@ async fn no_more_dial_tokens_are_kept_than_the_limit() {
     assert_eq!(directory.dial_tokens().len(), DIAL_TOKENS_MAX);
 }
 
-/// One second less than a token holds at least.
+/// One second less than the shortest lifetime of a token.
 const DIAL_TTL_MIN_LESS: Duration = Duration::from_secs(59);
 
 async fn site() -> (tempfile::TempDir, Directory) {
@@ -163,6 +163,6 @@ async fn create(
     ttl: Duration,
 ) -> Result<(DialBearer, DialTokenEntry), DialTokenError> {
     let clusters = clusters.iter().map(|cluster| id(cluster)).collect();
-    let places = DialScope { clusters, ..DialScope::default() };
-    directory.create_dial_token(user.to_owned(), places, ttl, at(5)).await
+    let scope = DialScope { clusters, ..DialScope::default() };
+    directory.create_dial_token(user.to_owned(), scope, ttl, at(5)).await
 }

@@ -1,4 +1,4 @@
-//! Tokens and agents: who is enrolled by what, and for how long.
+//! Enrollment tokens and agents: which token enrolls which key, and for how long.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Which clusters are in a network, and how many may be.
+//! The clusters of a network, and their limit.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ async fn a_network_has_the_clusters_that_are_said_to_be_in_it_and_were_not_delet
 #[tokio::test]
 async fn a_network_has_as_many_clusters_as_are_searched_and_not_one_more() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
-    // In one transaction: each would be one of its own.
+    // In one transaction, because a transaction for each is slow.
     let filled = directory.change(|transaction| {
         for number in 1..NETWORK_CLUSTERS_MAX {
             let record = Cluster { networks: vec!["plant-7".to_owned()], ..Cluster::new(UnixSeconds(5)) };
@@ -74,7 +74,7 @@ async fn of_a_network_that_a_store_of_before_has_filled_beyond_the_limit_no_part
     filled.await.unwrap();
 
     assert!(clusters_of(&directory, "plant-7").is_empty());
-    // Whoever is in it may be described, and leave.
+    // Its clusters can still be updated, and leave it.
     directory.update_cluster(id("edge-0"), ClusterSpecUpdate::default()).await.unwrap();
     directory.update_cluster(id("edge-0"), within(&[])).await.unwrap();
     assert_eq!(clusters_of(&directory, "plant-7").len(), NETWORK_CLUSTERS_MAX);
@@ -87,24 +87,24 @@ proptest! {
         asked in select(vec!["a", "b", "c", "d"]),
     ) {
         let mut networks = NetworkIndex::default();
-        let mut said: BTreeMap<ClusterId, Cluster> = BTreeMap::new();
+        let mut records: BTreeMap<ClusterId, Cluster> = BTreeMap::new();
         for (number, names) in changes {
             let cluster = id(&format!("edge-{number}"));
             let now = names.map(|names| Cluster {
                 networks: names.iter().map(|name| (*name).to_owned()).collect(),
                 ..Cluster::new(UnixSeconds(5))
             });
-            networks.apply(&cluster, said.get(&cluster), now.as_ref());
+            networks.apply(&cluster, records.get(&cluster), now.as_ref());
             match now {
-                Some(now) => said.insert(cluster, now),
-                None => said.remove(&cluster),
+                Some(now) => records.insert(cluster, now),
+                None => records.remove(&cluster),
             };
         }
 
         let found: BTreeSet<ClusterId> = networks.of(&asked.parse().unwrap()).cloned().collect();
 
         let has = |(_, record): &(&ClusterId, &Cluster)| record.networks.iter().any(|name| name == asked);
-        prop_assert_eq!(found, said.iter().filter(has).map(|(cluster, _)| cluster.clone()).collect());
+        prop_assert_eq!(found, records.iter().filter(has).map(|(cluster, _)| cluster.clone()).collect());
     }
 }
 

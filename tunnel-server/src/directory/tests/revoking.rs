@@ -1,4 +1,4 @@
-//! Whose credentials are refused.
+//! Revocations of agents and callers, and reserved names.
 
 use proto::spiffe::AgentId;
 
@@ -19,10 +19,10 @@ async fn whoever_was_revoked_is_refused_after_a_restart_too_and_nobody_else() {
         }
         for (cluster, instance, serial, issued, is_admitted) in [
             ("edge-a", "one", "1", 50, false),
-            // One agent for ever.
+            // A revocation of one agent has no end.
             ("edge-a", "one", "1", 150, false),
             ("edge-a", "two", "1", 50, true),
-            // All that a cluster has had up to now.
+            // A revocation of a cluster's agents concerns those of before.
             ("edge-b", "one", "1", 100, false),
             ("edge-b", "one", "1", 101, true),
             ("edge-c", "one", "abc", 150, false),
@@ -51,7 +51,7 @@ async fn a_revoked_caller_is_refused_after_a_restart_too_until_it_is_restored() 
         for (user, serial, issued, is_admitted) in [
             ("ann", Some("2"), Some(99), false),
             ("ann", Some("2"), Some(100), true),
-            // Who does not say when.
+            // A credential without a time of issue.
             ("ann", None, None, false),
             ("ben", None, None, false),
             ("ben", Some("1f"), Some(500), false),
@@ -59,8 +59,8 @@ async fn a_revoked_caller_is_refused_after_a_restart_too_until_it_is_restored() 
             ("ben", Some("1"), Some(500), true),
             ("ben", Some("1"), Some(9), false),
         ] {
-            let shown = CallerCredential { user, serial, issued: issued.map(at) };
-            assert_eq!(directory.admits_caller(shown).is_ok(), is_admitted, "{shown:?}");
+            let credential = CallerCredential { user, serial, issued: issued.map(at) };
+            assert_eq!(directory.admits_caller(credential).is_ok(), is_admitted, "{credential:?}");
         }
     }
 
@@ -68,8 +68,8 @@ async fn a_revoked_caller_is_refused_after_a_restart_too_until_it_is_restored() 
         assert!(directory.restore_callers(callers.clone()).await.unwrap());
         assert!(!directory.restore_callers(callers).await.unwrap(), "once");
     }
-    let shown = CallerCredential { user: "ann", serial: Some("1f"), issued: None };
-    assert_eq!(directory.admits_caller(shown), Ok(()));
+    let credential = CallerCredential { user: "ann", serial: Some("1f"), issued: None };
+    assert_eq!(directory.admits_caller(credential), Ok(()));
 }
 
 #[tokio::test]
@@ -78,8 +78,8 @@ async fn an_entry_point_stays_revoked_by_its_former_user_name() {
     directory.revoke_callers(Callers::Named("way-in:sni".to_owned()), None, at(1000)).await.unwrap();
 
     let is_refused = |user| {
-        let shown = CallerCredential { user, serial: None, issued: None };
-        directory.admits_caller(shown).is_err()
+        let credential = CallerCredential { user, serial: None, issued: None };
+        directory.admits_caller(credential).is_err()
     };
     assert!(is_refused("entry-point:sni") && is_refused("way-in:sni"));
     assert!(!is_refused("entry-point:office") && !is_refused("sni"));
@@ -93,8 +93,8 @@ async fn who_was_refused_stays_so_whatever_is_revoked_later() {
         directory.revoke_callers(name, before.map(UnixSeconds), at(1000)).await.unwrap();
     };
     let is_refused = |issued| {
-        let shown = CallerCredential { user: "ann", serial: None, issued: Some(at(issued)) };
-        directory.admits_caller(shown).is_err()
+        let credential = CallerCredential { user: "ann", serial: None, issued: Some(at(issued)) };
+        directory.admits_caller(credential).is_err()
     };
     revoke(Some(100)).await;
     revoke(Some(50)).await;
@@ -127,7 +127,7 @@ async fn no_more_callers_are_revoked_than_the_limit() {
     let named = |n: usize| Callers::Named(format!("user-{n}"));
     let revoke = async |n| directory.revoke_callers(named(n), None, at(1)).await;
     revoke(0).await.unwrap();
-    // As if the store had had them: each would be a transaction of its own.
+    // Only in the cache, because a transaction for each is slow.
     for n in 1..CALLER_REVOCATIONS_MAX {
         let revocation = CallerRevocation { at: UnixSeconds(1), issued_before: None };
         directory.cache().callers.apply(named(n), Some(revocation));
@@ -152,7 +152,7 @@ async fn revocations_of_every_kind_are_listed_in_order_and_count_alike() {
     let listed: Vec<_> = directory.revoked_callers().into_iter().map(|(callers, _)| callers).collect();
 
     assert_eq!(listed, order);
-    // As if the store had had them: each would be a transaction of its own.
+    // Only in the cache, because a transaction for each is slow.
     for n in order.len() + 1..CALLER_REVOCATIONS_MAX {
         let revocation = CallerRevocation { at: UnixSeconds(1), issued_before: None };
         directory.cache().callers.apply(named(&format!("user-{n}")), Some(revocation));

@@ -13,9 +13,9 @@ const NOW: u64 = 1_800_000_000;
 fn only_pods_of_the_recorded_account_by_the_recorded_keys_are_a_clusters_agents() {
     let (edge_a, edge_b) = (cluster("a"), cluster("b"));
     let (workload, first) =
-        verification(|verification| verification.first(&edge_a.sent("tunnel-agent", "7d"))).unwrap();
+        with_verification(|verification| verification.first(&edge_a.sent("tunnel-agent", "7d"))).unwrap();
     assert_eq!((first.name.as_str(), workload.account.as_str()), ("pod", "tunnel-agent"));
-    let verified = |token: String| verification(|verification| verification.pod(&workload, &token));
+    let verified = |token: String| with_verification(|verification| verification.pod(&workload, &token));
 
     verified(edge_a.token("tunnel-agent", "7d")).unwrap();
 
@@ -28,7 +28,7 @@ fn only_pods_of_the_recorded_account_by_the_recorded_keys_are_a_clusters_agents(
     let elsewhere = verified(edge_a.token_in("elsewhere", "tunnel-agent", "7d")).unwrap_err();
     assert!(matches!(&elsewhere, NotOurPod::Account { .. }), "{elsewhere}");
     assert!(other.is_signed() && anew.to_string().contains("attestation forget"), "{anew}");
-    // The same issuer and account of the same UID, of a cluster that calls its key the same.
+    // Another cluster with the same issuer, the same account and UID, and the same key ID.
     for other in [edge_b, cluster("a")] {
         let refused = verified(other.token("tunnel-agent", "7d")).unwrap_err();
         assert!(!refused.is_signed(), "{refused}");
@@ -40,7 +40,7 @@ fn what_came_along_is_recorded_only_where_its_own_keys_have_signed() {
     let (edge_a, edge_b) = (cluster("a"), cluster("a"));
     let mut sent = edge_a.sent("tunnel-agent", "7d");
     let first = |sent: &sent::Workload| {
-        verification(|verification| verification.first(sent).map(|(workload, _)| workload))
+        with_verification(|verification| verification.first(sent).map(|(workload, _)| workload))
     };
 
     let keys = std::mem::replace(&mut sent.issuer_keys, edge_b.keys());
@@ -66,14 +66,14 @@ fn what_came_along_is_recorded_only_where_its_own_keys_have_signed() {
 fn new_keys_are_heard_of_where_one_is_known_and_the_cluster_is_open() {
     let [old, new] = ["old", "new"].map(cluster);
     let (workload, _) =
-        verification(|verification| verification.first(&old.sent("tunnel-agent", "7d"))).unwrap();
+        with_verification(|verification| verification.first(&old.sent("tunnel-agent", "7d"))).unwrap();
     let open = Attestation { workload: Some(workload), closed: None };
     let both = keys(&[&old, &new]);
 
     let (next, names) = add_keys(&open, &both).unwrap().expect("one is new");
     assert_eq!(names, "old, new");
     let workload = super::open(&next).unwrap();
-    verification(|verification| verification.pod(workload, &new.token("tunnel-agent", "7d"))).unwrap();
+    with_verification(|verification| verification.pod(workload, &new.token("tunnel-agent", "7d"))).unwrap();
 
     assert_eq!(add_keys(&next, &both), Ok(None), "nothing is new");
     assert_eq!(add_keys(&open, &new.keys()), Err(AddKeysRefused::Unusable(AddKeysError::NoneKnown)));
@@ -87,7 +87,7 @@ fn cluster(name: &'static str) -> TestCluster {
     TestCluster::new(name, NOW)
 }
 
-fn verification<T>(act: impl FnOnce(PodVerification<'_>) -> T) -> T {
+fn with_verification<T>(act: impl FnOnce(PodVerification<'_>) -> T) -> T {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
     act(PodVerification { verifier: Verifier::new().unwrap(), audience: "tombolo:tombolo:edge-a", now })
 }

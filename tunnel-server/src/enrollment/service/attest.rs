@@ -24,7 +24,7 @@ impl EnrollmentService {
             request;
         let (failures, directory) = (&self.shared.pod_failures, &self.shared.directory);
         self.check_failures(failures)?;
-        // Whatever becomes of it, the nonce is used up.
+        // The nonce is used up in any case.
         let nonce = self.nonce.take(&nonce);
         let cluster: ClusterId = cluster.parse().map_err(|_| {
             failures.failed(source(self.peer), Instant::now());
@@ -56,8 +56,8 @@ impl EnrollmentService {
         self.count_request(|rate_limits, now| rate_limits.agent(&agent, now))?;
         let key = self.key(&certificate_request, failures)?;
         let spki = key.spki();
-        let statement = Newcomer { exporter: &self.exporter, nonce: &nonce, token: &token, spki: &spki };
-        if !statement.is_signed(&proof) {
+        let proof_input = Newcomer { exporter: &self.exporter, nonce: &nonce, token: &token, spki: &spki };
+        if !proof_input.is_signed(&proof) {
             let reason = "its proof is not by the key that a certificate is asked for";
             return Err(self.refuse_signed_pod(&cluster, audit_log::pod(&pod), reason).await);
         }
@@ -81,7 +81,7 @@ impl EnrollmentService {
             answer.map_err(|error| match error {
                 AttestError::Changed => Status::aborted("the cluster's records have changed; try again"),
                 AttestError::Full => {
-                    warn!(%cluster, "a pod has proved itself, and its cluster has as many agents as it may");
+                    warn!(%cluster, "a pod has proved itself, but its cluster has as many agents as it can have");
                     Status::resource_exhausted(error.to_string())
                 }
                 AttestError::Store(error) => unavailable(&error),
@@ -96,7 +96,7 @@ impl EnrollmentService {
     /// The answer for a cluster that is closed to pods or does not exist: one answer for both. It is no
     /// failure, because nothing was verified.
     fn closed(&self, cluster: &ClusterId) -> Status {
-        info!(from = %self.peer, %cluster, "a pod cannot prove itself: nothing is recorded of its cluster, or it is closed");
+        info!(from = %self.peer, %cluster, "a pod cannot enroll: its cluster has no recorded account, or is closed to pods");
         metrics::enrolled("refused");
         Status::failed_precondition(
             "pods of this cluster cannot prove themselves by their ServiceAccount: enroll one with a token first (tombolo token \

@@ -20,7 +20,7 @@ use crate::metrics;
 /// Bytes of an instance name, which has twice as many hexadecimal digits.
 const INSTANCE_BYTES: usize = 8;
 
-/// Why the workload that came with a token is refused. The token stays unused.
+/// The reason why the workload that came with a token is refused. The token stays unused.
 #[derive(Debug, thiserror::Error)]
 enum WorkloadRefused {
     #[error("the ServiceAccount's token that came along is not taken: {0}")]
@@ -42,7 +42,7 @@ impl EnrollmentService {
             )
         };
         let key = self.key(&certificate_request, failures)?;
-        // The text of a token that is none is not logged: it may be one with a slip of the pen.
+        // An invalid token is not logged: it can be a valid one with a typing mistake.
         let bearer: BearerToken = token.trim().parse().map_err(|_| refused("it is not a token", ""))?;
         let id = bearer.id();
         let refusal = |error: TokenRefused| {

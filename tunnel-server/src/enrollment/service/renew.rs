@@ -47,9 +47,9 @@ impl EnrollmentService {
         let claim = record
             .claims(&serial.to_string(), &BASE64.encode(&spki), now.into(), settings.grace)
             .map_err(|no| refused(&no.to_string()))?;
-        let statement = Proof { purpose: Purpose::Renewal, exporter: &self.exporter, serial, spki: &spki };
+        let proof_input = Proof { purpose: Purpose::Renewal, exporter: &self.exporter, serial, spki: &spki };
         let signer = BASE64.decode(&claim.signer).unwrap_or_default();
-        if !statement.is_signed(&signer, &request.proof) {
+        if !proof_input.is_signed(&signer, &request.proof) {
             return Err(refused("its proof is not by the key on record"));
         }
         let credential = directory::AgentCredential { serial: record.serial.clone(), issued: record.issued };
@@ -63,8 +63,8 @@ impl EnrollmentService {
                 warn!(
                     %agent,
                     from = %self.peer,
-                    "somebody holds a key that this agent has replaced since: it was copied, or the agent's state was \
-                     put back from a copy; revoke the agent and enroll it again"
+                    "a client has a key that this agent has replaced: it was copied, or the agent's state was \
+                     restored from a copy; revoke the agent and enroll it again"
                 );
                 metrics::key_copied();
                 self.count_request(|rate_limits, now| rate_limits.replaced(agent, now))?;
@@ -110,7 +110,7 @@ impl EnrollmentService {
         match attestation::add_keys(&seen, shown) {
             Ok(None) => {}
             Ok(Some((next, names))) => {
-                // Without its line nothing is recorded, and the next renewal brings them again.
+                // Without its audit line nothing is recorded. The next renewal brings the keys again.
                 let Ok(receipt) = attempt.intent(log, format!("keys of the issuer: {names}")).await else {
                     return;
                 };

@@ -61,7 +61,7 @@ impl Server {
         let (log, running) = Log::open(&settings, &keys.0, &keys.1).unwrap();
         let now = SystemTime::now();
         let root = Root::generate(Role::Agent, "tombolo".parse().unwrap(), now).unwrap();
-        // Whoever takes it later reads what was there last.
+        // A closed channel still has its last value.
         let (_, trust_bundle) = watch::channel(Arc::from(BUNDLE));
         let shared = SharedEnrollment {
             directory,
@@ -118,12 +118,12 @@ impl Server {
         let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
         let text: String =
             files.into_iter().filter(is_log).map(|path| fs::read_to_string(path).unwrap()).collect();
-        text.lines().filter_map(|line| shown_line(&serde_json::from_str(line).unwrap())).collect()
+        text.lines().filter_map(|line| audit_line(&serde_json::from_str(line).unwrap())).collect()
     }
 }
 
 /// One line of the audit log, if it is about enrollment.
-fn shown_line(line: &Value) -> Option<String> {
+fn audit_line(line: &Value) -> Option<String> {
     let text = |pointer: &str| line.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let note = |name: &str| text(&format!("/annotations/tombolo.dev~1{name}"));
     (note("listener") == "enrollment").then(|| {
@@ -173,13 +173,13 @@ impl AgentKey {
     /// The attest request of a further pod over this connection.
     fn attest(&self, at: &EnrollmentService, nonce: &[u8], token: &str) -> AttestRequest {
         let (nonce, spki) = (nonce.try_into().unwrap(), self.spki());
-        let statement = Newcomer { exporter: &at.exporter, nonce: &nonce, token, spki: &spki };
+        let proof_input = Newcomer { exporter: &at.exporter, nonce: &nonce, token, spki: &spki };
         AttestRequest {
             cluster: "edge-a".to_owned(),
             service_account_token: token.to_owned(),
             certificate_request: self.csr(),
             nonce: nonce.to_vec(),
-            proof: statement.sign(&self.0).unwrap(),
+            proof: proof_input.sign(&self.0).unwrap(),
         }
     }
 
@@ -187,14 +187,14 @@ impl AgentKey {
     /// one.
     fn renew(&self, at: &EnrollmentService, of: &Certificate, next: &Self) -> RenewRequest {
         let spki = next.spki();
-        let statement =
+        let proof_input =
             Proof { purpose: Purpose::Renewal, exporter: &at.exporter, serial: of.serial, spki: &spki };
         RenewRequest {
             cluster: "edge-a".to_owned(),
             instance: of.instance.clone(),
             serial: of.serial.to_bytes().to_vec(),
             certificate_request: next.csr(),
-            proof: statement.sign(&self.0).unwrap(),
+            proof: proof_input.sign(&self.0).unwrap(),
             issuer_keys: Vec::new(),
         }
     }

@@ -1,4 +1,4 @@
-//! What the API server beside us is asked with, and which of its answers count.
+//! Requests to the host cluster's API server, and usable answers.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Who is asked, and what counts as an answer.
+//! The servers that the client trusts, and the answers that it accepts.
 
 use http::{Method, StatusCode};
 
@@ -16,9 +16,9 @@ async fn an_answer_is_taken_whole_and_not_where_it_has_a_byte_too_many() {
     .await;
     let fetch = HttpsClient::new(at.tls(), None);
 
-    let full = fetch.ask(request(&format!("{}/{BYTES_MAX}?a=b", at.url)), BYTES_MAX).await.unwrap();
-    let beyond = fetch.ask(request(&format!("{}/{}", at.url, BYTES_MAX + 1)), BYTES_MAX).await;
-    let empty = fetch.ask(request(&at.url), BYTES_MAX).await.unwrap();
+    let full = fetch.send(request(&format!("{}/{BYTES_MAX}?a=b", at.url)), BYTES_MAX).await.unwrap();
+    let beyond = fetch.send(request(&format!("{}/{}", at.url, BYTES_MAX + 1)), BYTES_MAX).await;
+    let empty = fetch.send(request(&at.url), BYTES_MAX).await.unwrap();
 
     assert_eq!((full.status(), full.body().len()), (StatusCode::IM_A_TEAPOT, BYTES_MAX));
     assert!(matches!(beyond, Err(HttpsError::Body { max: BYTES_MAX, .. })), "{beyond:?}");
@@ -36,17 +36,17 @@ async fn nobody_is_asked_but_by_https_and_who_is_vouched_for_under_that_name() {
     let port = at.url.rsplit(':').next().unwrap();
     let own = HttpsClient::new(at.tls(), None);
     for url in [format!("http://localhost:{port}/"), format!("https://a@localhost:{port}/"), "/".to_owned()] {
-        let refused = own.ask(request(&url), BYTES_MAX).await;
+        let refused = own.send(request(&url), BYTES_MAX).await;
         assert!(matches!(refused, Err(HttpsError::Url(_))), "{url}: {refused:?}");
     }
-    let elsewhere = own.ask(request(&format!("https://127.0.0.1:{port}/")), BYTES_MAX).await;
+    let elsewhere = own.send(request(&format!("https://127.0.0.1:{port}/")), BYTES_MAX).await;
     assert!(matches!(elsewhere, Err(HttpsError::Connect(..))), "{elsewhere:?}");
-    let strange = HttpsClient::new(other.tls(), None).ask(request(&at.url), BYTES_MAX).await;
+    let strange = HttpsClient::new(other.tls(), None).send(request(&at.url), BYTES_MAX).await;
     assert!(matches!(strange, Err(HttpsError::Connect(..))), "{strange:?}");
     assert!(at.seen().is_empty(), "nothing was said to anybody");
-    // Under another name than the URL's.
+    // The certificate has another name than the URL.
     let named = HttpsClient::new(at.tls(), Some("localhost".try_into().unwrap()));
-    named.ask(request(&format!("https://127.0.0.1:{port}/")), BYTES_MAX).await.unwrap();
+    named.send(request(&format!("https://127.0.0.1:{port}/")), BYTES_MAX).await.unwrap();
     assert_eq!(at.seen().len(), 1);
 }
 

@@ -1,24 +1,24 @@
-//! Why a token of an OpenID Connect issuer is refused.
+//! The reason why a token of an OpenID Connect issuer is refused.
 
 use super::claims::ClaimError;
 use super::jwt::JwtError;
 
-/// Why a token that names this issuer is not taken.
+/// The reason why a token of this issuer is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OidcTokenError {
-    /// It is no token that could be.
+    /// It is not a well-formed token.
     #[error(transparent)]
     Malformed(#[from] JwtError),
-    /// Not by an algorithm of the list.
+    /// Its algorithm is not in the list.
     #[error("the token is signed by an algorithm that is not accepted from its issuer")]
     Algorithm,
     /// The issuer has no such key.
     #[error("the token names no key of its issuer")]
     UnknownKey,
-    /// Changed, or never signed by the issuer.
+    /// It was changed, or another key signed it.
     #[error("the token's signature does not hold")]
     Signature,
-    /// What it says does not do.
+    /// A claim is missing or wrong.
     #[error(transparent)]
     Claims(#[from] ClaimError),
 }

@@ -1,4 +1,4 @@
-//! A JSON Web Token as it comes (RFC 7515, compact), split and read, and of which nothing is believed yet.
+//! A JSON Web Token (RFC 7515, compact), parsed but not verified.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,51 +9,52 @@ use jsonwebtoken::Algorithm;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
-/// Longest name of a key, in bytes.
+/// Longest ID of a key, in bytes.
 const KEY_ID_BYTES_MAX: usize = 256;
 
-/// What a header must not have: keys and places of keys that the sender of the token chose, extensions that must be
-/// understood, and what makes it another kind of token.
+/// Parameters that a header must not have: keys or locations of keys that the sender chose, extensions that
+/// must be understood, and parameters of other kinds of tokens.
 const REFUSED: [&str; 9] = ["jku", "jwk", "x5u", "x5c", "crit", "b64", "enc", "zip", "cty"];
 
-/// The types that a header may say (RFC 7519, section 5.1; RFC 9068, section 2.1).
+/// The values that `typ` can have (RFC 7519, section 5.1; RFC 9068, section 2.1).
 const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
 
-/// A token, taken apart.
+/// A parsed token, which is not verified.
 pub(in crate::identity) struct Jwt<'a> {
     pub(super) algorithm: Algorithm,
     pub(super) key_id: Option<String>,
-    /// What was signed.
+    /// The part of the token that is signed.
     pub(super) signed: &'a str,
-    /// In base64url.
+    /// The signature, encoded as base64url.
     pub(super) signature: &'a str,
     pub(super) claims: JsonObject,
 }
 
-/// A JSON object in which no name stands twice.
+/// A JSON object without duplicate names.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct JsonObject(BTreeMap<String, Value>);
 
-/// Why a token is no JSON Web Token that is taken here.
+/// The reason why a text is not an acceptable JSON Web Token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JwtError {
-    /// Not three parts in base64url, the first two of them JSON objects without a name that stands twice.
+    /// It does not have three parts in base64url, of which the first two are JSON objects without duplicate
+    /// names.
     #[error("the token is not a well-formed JWT")]
     Shape,
-    /// A header that tries to choose its key, must be understood in a way that we do not, or is of another type.
+    /// The header tries to choose its key, needs an extension, or has another type.
     #[error("the token's header has something that is not accepted")]
     Header,
-    /// None that anybody may configure: `none`, a MAC, or unknown.
+    /// The algorithm can never be configured: `none`, a MAC, or an unknown one.
     #[error("the token is signed by an algorithm that is not accepted")]
     Algorithm,
 }
 
 impl<'a> Jwt<'a> {
-    /// Takes a token apart; `None` where it does not even look like one, and may be somebody else's.
+    /// Parses a token; `None` if it does not even look like a JWT, so that another method can have it.
     pub(in crate::identity) fn parse(token: &'a str) -> Option<Result<Self, JwtError>> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
-        // A JSON object begins so in base64url.
+        // In base64url a JSON object begins with these letters.
         if claims.contains('.') || !header.starts_with("ey") {
             return None;
         }
@@ -84,7 +85,7 @@ impl<'a> Jwt<'a> {
         Ok(Self { algorithm, key_id, signed, signature, claims })
     }
 
-    /// Who says to have issued it.
+    /// The issuer that the token names.
     pub(in crate::identity) fn issuer(&self) -> Option<&str> {
         self.claims.get("iss").and_then(Value::as_str)
     }
@@ -95,7 +96,7 @@ impl JsonObject {
         self.0.get(name)
     }
 
-    /// Reads JSON; serde_json bounds its depth.
+    /// Parses JSON, whose depth serde_json bounds.
     pub(super) fn parse(json: &[u8]) -> Option<Self> {
         serde_json::from_slice(json).ok()
     }

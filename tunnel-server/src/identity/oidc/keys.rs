@@ -1,4 +1,4 @@
-//! The keys of an issuer (RFC 7517), as far as they can verify what we accept.
+//! The keys of an issuer (RFC 7517) that can verify accepted algorithms.
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
@@ -7,48 +7,48 @@ use serde_json::Value;
 
 use super::jwt::Jwt;
 
-/// Most keys of an issuer.
+/// Most keys of one issuer.
 pub const KEYS_MAX: usize = 100;
 
-/// Keys, of which at least one can be used.
+/// Usable keys, at least one.
 #[derive(Clone)]
 pub(super) struct KeySet(Vec<VerificationKey>);
 
 #[derive(Clone)]
 struct VerificationKey {
     id: Option<String>,
-    /// What it may verify: one algorithm, if the issuer says which.
+    /// The algorithms it can verify: only one, if the issuer says which.
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
 }
 
-/// Why what an issuer sent are no keys.
+/// The reason why the document of an issuer is no key set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetError {
-    /// Not `{"keys": […]}`.
+    /// It is not `{"keys": […]}`.
     #[error("what the issuer sent is no set of keys")]
     Shape,
-    /// More than [`KEYS_MAX`].
+    /// It has more than [`KEYS_MAX`].
     #[error("the issuer has more than {KEYS_MAX} keys")]
     TooMany,
-    /// None that verifies what is accepted.
+    /// No key verifies an accepted algorithm.
     #[error("the issuer has no key that could be used")]
     Empty,
 }
 
-/// Whether one of the keys has signed a token.
+/// The result of verifying a token's signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signed {
-    /// It has.
+    /// The key has signed the token.
     Yes,
-    /// It has not.
+    /// The key has not signed the token.
     No,
-    /// There is no such key.
+    /// There is no key with that ID.
     UnknownKey,
 }
 
 impl KeySet {
-    /// Reads the keys; those that are of no use here are left out, as issuers have them for other purposes.
+    /// Parses the keys. Unusable ones are left out, because issuers have keys for other purposes too.
     pub(super) fn parse(json: &[u8]) -> Result<Self, KeySetError> {
         #[derive(Deserialize)]
         struct RawKeySet {
@@ -62,7 +62,7 @@ impl KeySet {
         if keys.is_empty() { Err(KeySetError::Empty) } else { Ok(Self(keys)) }
     }
 
-    /// Whether the key that the token names has signed it; where it names none, the only one that fits.
+    /// Verifies a token by the key that it names, or by the only fitting key if it names none.
     pub(super) fn signed(&self, jwt: &Jwt<'_>) -> Signed {
         let fits = |key: &&VerificationKey| key.algorithms.contains(&jwt.algorithm);
         let key = match &jwt.key_id {
@@ -81,10 +81,10 @@ impl KeySet {
 }
 
 impl VerificationKey {
-    /// Never a symmetric one: whoever may verify by it may sign by it.
+    /// Parses a key, which is never symmetric: a key that verifies a MAC can also sign it.
     #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is another crate's, which may add to it")]
-    fn from_jwk(written: Value) -> Option<Self> {
-        let jwk: Jwk = serde_json::from_value(written).ok()?;
+    fn from_jwk(json: Value) -> Option<Self> {
+        let jwk: Jwk = serde_json::from_value(json).ok()?;
         if jwk.common.public_key_use.as_ref().is_some_and(|purpose| *purpose != PublicKeyUse::Signature) {
             return None;
         }

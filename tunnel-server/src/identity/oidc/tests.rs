@@ -1,4 +1,4 @@
-//! Whose a token of an issuer is, by the keys that it publishes.
+//! Tokens of an issuer, verified by the keys that it publishes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -16,16 +16,16 @@ use test_signer::{TokenSigner, key_set};
 
 const AUDIENCE: &str = "tombolo";
 
-/// An issuer, and what it publishes.
+/// A test double of an issuer, and its documents.
 struct Published {
     at: TestServer,
-    said: Arc<Mutex<Publication>>,
+    publication: Arc<Mutex<Publication>>,
 }
 
-/// What it says.
+/// The documents that it publishes.
 #[derive(Default)]
 struct Publication {
-    /// Who it says to be, if not who it is.
+    /// The issuer that it names, if not itself.
     issuer: Option<String>,
     keys: Option<String>,
 }
@@ -37,8 +37,7 @@ async fn a_token_that_a_published_key_has_signed_names_its_bearer_and_nobody_els
     let authenticator = published.authenticator();
     let claims = claims(&published.at.url);
     let ask = async |token: String| {
-        let headers =
-            HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())]);
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())]);
         let known = authenticator.authenticate(None, &headers, SystemTime::now()).await;
         known.map(|known| known.require_single_credential().unwrap().clone())
     };
@@ -70,8 +69,8 @@ async fn an_issuer_that_is_away_or_answers_for_another_says_neither_yes_nor_no()
     let garbage = Publication { keys: Some("no keys".to_owned()), ..Publication::default() };
     let another =
         Publication { issuer: Some("https://elsewhere.example".to_owned()), keys: Some(key_set(&[&own])) };
-    for (what, said) in [("nothing", nothing), ("garbage", garbage), ("for another", another)] {
-        let published = Published::saying(said).await;
+    for (what, publication) in [("nothing", nothing), ("garbage", garbage), ("for another", another)] {
+        let published = Published::publishing(publication).await;
         let issuer = published.issuer();
         Scope::here().attend(Arc::clone(&issuer).follow());
         let token = own.token("ES256", &claims(&published.at.url));
@@ -95,13 +94,13 @@ async fn keys_are_read_again_where_one_is_not_known_and_not_more_often_than_the_
         issuer.caller(&token, &jwt, SystemTime::now()).await.map(|caller| caller.user().to_owned())
     };
     assert_eq!(ask(&old).await.as_deref(), Ok("corp:ann"));
-    published.says().keys = Some(key_set(&[&old, &new]));
+    published.publishes().keys = Some(key_set(&[&old, &new]));
     let asked = published.at.seen().len();
     assert_eq!(asked, 2, "where the keys are, and the keys");
 
     assert_eq!(ask(&new).await, Err(OidcTokenError::UnknownKey.into()));
     assert_eq!(published.at.seen().len(), asked, "it was asked a moment ago");
-    // From here on time passes when everybody waits.
+    // The paused clock advances only here.
     tokio::time::pause();
     tokio::time::advance(REFRESH_PAUSE).await;
     tokio::time::resume();
@@ -116,28 +115,29 @@ fn debug_shows_which_issuer_it_is() {
             .unwrap()
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
-    let issuer = Issuer::new("corp", vec![Algorithm::ES256], demands("https://issuer.example"), tls).unwrap();
+    let issuer =
+        Issuer::new("corp", vec![Algorithm::ES256], requirements("https://issuer.example"), tls).unwrap();
     assert!(format!("{issuer:?}").contains("oidc:corp"), "{issuer:?}");
 }
 
 impl Published {
     async fn with(signers: &[&TokenSigner]) -> Self {
-        Self::saying(Publication { keys: Some(key_set(signers)), ..Publication::default() }).await
+        Self::publishing(Publication { keys: Some(key_set(signers)), ..Publication::default() }).await
     }
 
-    async fn saying(said: Publication) -> Self {
-        let said = Arc::new(Mutex::new(said));
-        let says = Arc::clone(&said);
+    async fn publishing(publication: Publication) -> Self {
+        let publication = Arc::new(Mutex::new(publication));
+        let publishes = Arc::clone(&publication);
         let at = TestServer::answering(move |asked| {
-            let says = says.lock().unwrap();
+            let publishes = publishes.lock().unwrap();
             let own = format!("https://{}", asked.header("host"));
             match asked.uri.path() {
                 "/.well-known/openid-configuration" => {
-                    let issuer = says.issuer.clone().unwrap_or_else(|| own.clone());
+                    let issuer = publishes.issuer.clone().unwrap_or_else(|| own.clone());
                     let document = json!({ "issuer": issuer, "jwks_uri": format!("{own}/keys") });
                     (StatusCode::OK, document.to_string())
                 }
-                "/keys" => match &says.keys {
+                "/keys" => match &publishes.keys {
                     Some(keys) => (StatusCode::OK, keys.clone()),
                     None => (StatusCode::NOT_FOUND, String::new()),
                 },
@@ -145,19 +145,19 @@ impl Published {
             }
         })
         .await;
-        Self { at, said }
+        Self { at, publication }
     }
 
-    fn says(&self) -> MutexGuard<'_, Publication> {
-        self.said.lock().unwrap()
+    fn publishes(&self) -> MutexGuard<'_, Publication> {
+        self.publication.lock().unwrap()
     }
 
     fn issuer(&self) -> Arc<Issuer> {
-        let demands = demands(&self.at.url);
-        Arc::new(Issuer::new("corp", vec![Algorithm::ES256], demands, self.at.tls()).unwrap())
+        let requirements = requirements(&self.at.url);
+        Arc::new(Issuer::new("corp", vec![Algorithm::ES256], requirements, self.at.tls()).unwrap())
     }
 
-    /// Who believes it alone.
+    /// An authenticator with only this issuer.
     fn authenticator(&self) -> Authenticator {
         let issuer = self.issuer();
         Scope::here().attend(Arc::clone(&issuer).follow());
@@ -168,7 +168,7 @@ impl Published {
     }
 }
 
-fn demands(issuer: &str) -> ClaimRequirements {
+fn requirements(issuer: &str) -> ClaimRequirements {
     let prefix = "corp:".to_owned();
     ClaimRequirements {
         issuer: issuer.to_owned(),

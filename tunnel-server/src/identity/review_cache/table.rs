@@ -1,4 +1,4 @@
-//! What was found out a moment ago, so that whoever knows is asked seldom. Bounded, and pure but for name it holds.
+//! The cached results of reviews, and the running reviews. Bounded, and pure except for the futures in it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,42 +7,43 @@ use tokio::time::Instant;
 
 use super::{CachedReview, ReviewKey};
 
-/// Answers that are remembered, as many that let somebody in as others; beyond, the oldest is forgotten.
+/// Most cached results that allow something, and as many others. Beyond it the oldest is forgotten.
 pub(super) const REMEMBERED_MAX: usize = 10_000;
 
-/// ReviewCache that are under way or wait for their turn; beyond, who is asked counts as unreachable.
+/// Most reviews that run or wait for a slot. Beyond it the API server counts as unreachable.
 pub(super) const WAITING_MAX: usize = 1_000;
 
-/// A question that is under way; whoever waits for its answer has one.
+/// A running review, shared by all that wait for it.
 pub(super) type PendingReview<A> = Shared<BoxFuture<'static, A>>;
 
-/// Two tables, so that guesses push nobody out who came in; and name is under way.
+/// The results that allow something and the others, apart from each other so that guesses displace no client
+/// that was allowed; and the running reviews.
 pub(super) struct ReviewTable<A> {
     accepted: ReviewLog<A>,
     refused: ReviewLog<A>,
     pending: HashMap<ReviewKey, PendingReview<A>>,
 }
 
-/// What is known.
+/// The result of a look-up.
 pub(super) enum Lookup<A> {
-    /// This.
+    /// The review has this cached result.
     Known(A),
-    /// It is being found out.
+    /// The review is running already.
     Pending(PendingReview<A>),
-    /// It is being found out from now on; who began it sees to it that it is settled, whoever still waits.
+    /// The review begins now. The one who looked it up must settle it, even if nobody waits any more.
     Begun(PendingReview<A>),
-    /// Nothing, and as much as may be is being found out.
+    /// There is no result, and too many reviews are running.
     Crowded,
 }
 
 struct ReviewLog<A> {
     answers: HashMap<ReviewKey, A>,
-    /// In the order in which they were found.
+    /// The order in which they were found.
     order: VecDeque<(Instant, ReviewKey)>,
 }
 
 impl<A: CachedReview> ReviewTable<A> {
-    /// What is known at `now`; where that is nothing, it is asked.
+    /// Looks up a result that counts at `now`, and begins the review if there is none.
     pub(super) fn find(
         &mut self,
         key: &ReviewKey,
@@ -65,14 +66,14 @@ impl<A: CachedReview> ReviewTable<A> {
         Lookup::Begun(asked)
     }
 
-    /// Remembers an answer, and that nothing is under way any more.
+    /// Caches a result, and removes the running review.
     pub(super) fn settle(&mut self, key: &ReviewKey, answer: &A) {
         self.pending.remove(key);
         let (table, other) = match answer.is_yes() {
             true => (&mut self.accepted, &mut self.refused),
             false => (&mut self.refused, &mut self.accepted),
         };
-        // What counted before does no more, however long it would have.
+        // An earlier result no longer counts, even if its time is not over.
         other.answers.remove(key);
         table.insert(*key, answer.clone());
     }
@@ -177,7 +178,7 @@ mod tests {
 
     const COUNTS_FOR: Duration = Duration::from_secs(10);
 
-    /// An answer of some moment.
+    /// A result of some moment.
     #[derive(Clone)]
     struct TestReview(Instant, bool);
 

@@ -1,4 +1,4 @@
-//! Tokens of the file: whose they are, for how long, and what the file must be.
+//! Tokens of the file: their holders, their validity, and errors in the file.
 
 use super::*;
 
@@ -27,8 +27,8 @@ fn a_token_names_user_and_groups() {
 fn who_came_by_a_token_is_known_until_that_token_is_gone_or_anothers() {
     let parsed = |file: &str| StaticTokens::parse(file.as_bytes(), token_prefixes()).unwrap();
     let book = SharedTokens::new(parsed(&tokens()));
-    let ways = AuthMethods { tokens: Some(book.clone()), ..AuthMethods::default() };
-    let authenticator = Authenticator::new("tombolo".to_owned(), ways);
+    let methods = AuthMethods { tokens: Some(book.clone()), ..AuthMethods::default() };
+    let authenticator = Authenticator::new("tombolo".to_owned(), methods);
     let sent = headers(&["Bearer sesame"]);
     let asked = authenticator.authenticate(None, &sent, SystemTime::now());
     let alice = at_once(asked).unwrap().require_single_credential().unwrap().clone();

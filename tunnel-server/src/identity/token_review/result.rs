@@ -1,4 +1,4 @@
-//! What a reviewer's answer says, read with distrust.
+//! Parses the answer of a reviewer, without trusting its form.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,19 +15,19 @@ use crate::identity::review_cache::{CachedReview, UNREACHABLE_FOR};
 use crate::identity::reviewed::Reviewed;
 use crate::identity::{Caller, Method, NotAuthenticated};
 
-/// Where an API server names the token itself.
+/// The key under which an API server returns the token's ID.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// Longest such name, in bytes.
+/// Longest ID of a token, in bytes.
 const CREDENTIAL_ID_BYTES_MAX: usize = 72;
 
-/// How long a token that was accepted is not reviewed again: whoever takes it back waits for so long.
+/// The time for which an accepted token is not reviewed again. A withdrawn token is refused after that time.
 pub const ACCEPTED_FOR: Duration = Duration::from_secs(60);
 
-/// How long a token that was refused is not reviewed again.
+/// The time for which a refused token is not reviewed again.
 pub const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// What was found out about a token, and when.
+/// The result of a token's review, and its time.
 #[derive(Debug, Clone)]
 pub(super) struct TokenReviewResult {
     at: Instant,
@@ -36,15 +36,15 @@ pub(super) struct TokenReviewResult {
 
 #[derive(Debug, Clone)]
 enum ReviewOutcome {
-    /// Whose it is.
+    /// The token belongs to this bearer.
     Yes(Arc<ReviewedBearer>),
-    /// It is nobody's, or nobody's here.
+    /// The reviewer does not know the token, or it is not acceptable here.
     No(TokenReviewError),
-    /// It could not be found out.
+    /// The reviewer could not be reached.
     Unreachable,
 }
 
-/// Whose a token is.
+/// The bearer of a reviewed token.
 #[derive(Debug)]
 pub(super) struct ReviewedBearer {
     user: String,
@@ -54,7 +54,7 @@ pub(super) struct ReviewedBearer {
 }
 
 impl TokenReviewResult {
-    /// What the `status` of a TokenReview says of `token`.
+    /// Parses the `status` of a TokenReview of `token`.
     pub(super) fn from_status(
         status: &Value,
         token: &str,
@@ -107,7 +107,8 @@ impl CachedReview for TokenReviewResult {
     }
 }
 
-/// `authenticated` alone is not enough: some say it of nobody, or of somebody else's token.
+/// The bearer in a status. `authenticated` alone is not enough: some reviewers set it without a user, or for
+/// another audience's token.
 fn bearer(
     status: &Value,
     token: &str,
@@ -135,7 +136,7 @@ fn bearer(
         Some(id) => id.into(),
         None => token_id(&TokenDigest::of(token.as_bytes())),
     };
-    // The reviewer has verified it; what it does not say of the token the token says itself.
+    // The reviewer has verified the token. Its times are only in the token itself.
     let (issued, expires) = match Jwt::parse(token) {
         Some(Ok(jwt)) => expiry(&jwt),
         Some(Err(_)) | None => (None, None),
@@ -145,7 +146,7 @@ fn bearer(
     Ok(ReviewedBearer { user, groups, credential: Credential { id, issued, expires }, reviewed })
 }
 
-/// An array of nothing but texts.
+/// An array that contains only texts.
 fn texts(value: Option<&Value>) -> Option<Vec<&str>> {
     value?.as_array()?.iter().map(Value::as_str).collect()
 }

@@ -1,4 +1,4 @@
-//! Whose a token is, as the cluster beside us says, and when that is asked again.
+//! The bearer of a token, as the host cluster reviews it, and repeated reviews.
 
 use std::fs;
 use std::sync::Arc;
@@ -55,16 +55,17 @@ async fn whoever_cannot_be_asked_is_away_and_says_neither_yes_nor_no() {
 #[tokio::test]
 async fn a_token_is_its_callers_only_while_its_reviewer_says_the_same() {
     let renamed = Arc::new(AtomicBool::new(false));
-    let says = Arc::clone(&renamed);
+    let is_renamed = Arc::clone(&renamed);
     let at = TestServer::answering(move |asked| {
-        let name = if says.load(Ordering::Relaxed) { "eve" } else { "ann" };
+        let name = if is_renamed.load(Ordering::Relaxed) { "eve" } else { "ann" };
         (StatusCode::CREATED, review(&asked.body, name).to_string())
     })
     .await;
     let home = tempfile::tempdir().unwrap();
     let authenticator = || {
-        let ways = AuthMethods { reviewer: Some(Arc::new(reviewer(&at, &home))), ..AuthMethods::default() };
-        Authenticator::new("tombolo".to_owned(), ways)
+        let methods =
+            AuthMethods { reviewer: Some(Arc::new(reviewer(&at, &home))), ..AuthMethods::default() };
+        Authenticator::new("tombolo".to_owned(), methods)
     };
     let now = SystemTime::now();
     let headers = HeaderMap::from_iter([(AUTHORIZATION, "Bearer t0ken".parse().unwrap())]);
@@ -81,15 +82,15 @@ async fn a_token_is_its_callers_only_while_its_reviewer_says_the_same() {
     assert_eq!(authenticator().review_again(&known, now).await, Err(NotAuthenticated::UnknownToken));
     assert!(authenticator().is_still_valid(&known), "that is its reviewer's to say");
     assert!(authenticator().changes().is_none());
-    // Tokens of the file come first, and nobody else is asked whose they are.
+    // Tokens of the file are checked first, and the reviewer is not asked about them.
     let line = format!("{},bob,1", trust::user_token::TokenDigest::of(b"t0ken"));
     let prefixes = Prefixes { username: "file:".to_owned(), groups: "file:".to_owned() };
     let tokens = Some(SharedTokens::new(StaticTokens::parse(line.as_bytes(), prefixes).unwrap()));
     let asked = at.seen().len();
-    let ways =
+    let methods =
         AuthMethods { reviewer: Some(Arc::new(reviewer(&at, &home))), tokens, ..AuthMethods::default() };
     let by_file =
-        Authenticator::new("tombolo".to_owned(), ways).authenticate(None, &headers, now).await.unwrap();
+        Authenticator::new("tombolo".to_owned(), methods).authenticate(None, &headers, now).await.unwrap();
     assert_eq!((by_file.require_single_credential().unwrap().user(), at.seen().len()), ("file:bob", asked));
 }
 

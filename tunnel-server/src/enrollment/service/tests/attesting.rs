@@ -17,10 +17,10 @@ async fn a_further_pod_proves_itself_once_for_each_nonce_by_its_own_clusters_key
 
     let unasked = key.attest(&service, &[7; 32], &token);
     assert_eq!(refused(ask(unasked).await).0, Code::PermissionDenied);
-    let refuse_unauthenticated = key.attest(&service, &nonce().await, &self::token(&other));
-    let (code, statement) = refused(ask(refuse_unauthenticated).await);
+    let unknown = key.attest(&service, &nonce().await, &self::token(&other));
+    let (code, message) = refused(ask(unknown).await);
     assert_eq!(code, Code::PermissionDenied);
-    assert!(statement.contains("did not prove"), "nothing is said of why: {statement}");
+    assert!(message.contains("did not prove"), "nothing is said of why: {message}");
     let elsewhere = key.attest(&server.service(), &nonce().await, &token);
     assert!(refused(ask(elsewhere).await).1.contains("its proof is not by the key"), "another connection's");
     let nameless =
@@ -56,10 +56,10 @@ async fn a_pod_for_which_the_issuer_has_signed_is_told_why_it_is_not_let_in() {
     let (service, key) = (server.service(), AgentKey::new());
     let other_account = own.token_of(POD, "tombolo", "default", "8e");
 
-    let (code, statement) = refused(attested(&service, &key, &other_account).await);
+    let (code, message) = refused(attested(&service, &key, &other_account).await);
 
     assert_eq!(code, Code::PermissionDenied);
-    assert!(statement.contains("tombolo/default (UID 8e)"), "{statement}");
+    assert!(message.contains("tombolo/default (UID 8e)"), "{message}");
     let lines = server.audited();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines[2].starts_with("attest  forbid 403: it is of the ServiceAccount"), "{lines:?}");
@@ -70,18 +70,18 @@ async fn no_pod_is_let_in_where_nothing_is_recorded_or_it_or_all_of_its_cluster_
     let server = Server::start().await;
     let (own, key) = (issuer("a"), AgentKey::new());
     let refusal = async |service: &EnrollmentService| refused(attested(service, &key, &token(&own)).await);
-    let (code, statement) = refusal(&server.service()).await;
+    let (code, message) = refusal(&server.service()).await;
     assert_eq!(code, Code::FailedPrecondition);
-    assert!(statement.contains("tombolo cluster attestation reopen"), "{statement}");
+    assert!(message.contains("tombolo cluster attestation reopen"), "{message}");
     server.enrolled(&AgentKey::new(), Some(own.sent(ACCOUNT.0, ACCOUNT.1))).await;
     answered(attested(&server.service(), &key, &token(&own)).await);
 
     let directory = &server.shared.directory;
     directory.revoke(Revoked::Agent(edge_a(), POD.to_owned()), SystemTime::now()).await.unwrap();
 
-    let (code, statement) = refusal(&server.service()).await;
+    let (code, message) = refusal(&server.service()).await;
     assert_eq!(code, Code::PermissionDenied);
-    assert!(statement.contains("pod pod may not be an agent"), "{statement}");
+    assert!(message.contains("pod pod may not be an agent"), "{message}");
     directory.revoke(Revoked::Agents(edge_a()), SystemTime::now()).await.unwrap();
     assert_eq!(refusal(&server.service()).await.0, Code::FailedPrecondition, "its cluster is closed");
 }
@@ -110,9 +110,9 @@ async fn a_pod_that_asks_again_and_again_is_let_in_so_often_and_then_held_up() {
         answered(attested(&server.service(), &key, &token(&own)).await);
     }
 
-    let (code, statement) = refused(attested(&server.service(), &key, &token(&own)).await);
+    let (code, message) = refused(attested(&server.service(), &key, &token(&own)).await);
 
-    assert_eq!(code, Code::ResourceExhausted, "{statement}");
+    assert_eq!(code, Code::ResourceExhausted, "{message}");
 }
 
 /// The answer to a pod that follows the protocol.

@@ -23,9 +23,9 @@ async fn a_token_enrolls_one_key_for_its_cluster_and_gives_the_same_key_the_same
     let record = server.shared.directory.agent(&agent).await.unwrap().unwrap();
     assert_eq!(record.serial, Certificate::of(&credential).serial.to_string());
     assert_eq!(record.expires.0, u64::try_from(certificate.validity().not_after.timestamp()).unwrap());
-    let (code, statement) = refused(ask(second.enroll(&token)).await);
+    let (code, message) = refused(ask(second.enroll(&token)).await);
     assert_eq!(code, Code::PermissionDenied);
-    assert!(statement.contains("tombolo token create"), "{statement}");
+    assert!(message.contains("tombolo token create"), "{message}");
     let (id, _) = token.split_once('.').unwrap();
     let whose = format!("enroll enrollment-token:{id} allow");
     let what = ": an agent of which no ServiceAccount is known";
@@ -58,9 +58,9 @@ async fn whoever_fails_too_often_is_not_listened_to_and_others_are() {
         assert_eq!(code, expected, "attempt {attempt}");
     }
 
-    let (code, statement) = refused(service.enroll(Request::new(key.enroll(&token))).await);
+    let (code, message) = refused(service.enroll(Request::new(key.enroll(&token))).await);
 
-    assert_eq!(code, Code::ResourceExhausted, "{statement}");
+    assert_eq!(code, Code::ResourceExhausted, "{message}");
     let elsewhere = server.service_for("198.51.100.1:1");
     answered(elsewhere.enroll(Request::new(key.enroll(&token))).await);
 }
@@ -71,22 +71,22 @@ async fn nobody_is_given_a_certificate_that_the_audit_log_does_not_know_of() {
     let (token, key) = (server.token().await, AgentKey::new());
     server.stop_auditing();
 
-    let (code, statement) = refused(server.service().enroll(Request::new(key.enroll(&token))).await);
+    let (code, message) = refused(server.service().enroll(Request::new(key.enroll(&token))).await);
 
-    assert_eq!(code, Code::Unavailable, "{statement}");
-    assert!(statement.contains("audit log"), "{statement}");
+    assert_eq!(code, Code::Unavailable, "{message}");
+    assert!(message.contains("audit log"), "{message}");
     assert!(server.shared.directory.agents(Some(edge_a())).await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn where_nothing_can_be_signed_a_token_stays_as_it_was_and_the_audit_log_tells() {
-    // Longer than the intermediate lasts.
+    // This is longer than the intermediate's validity.
     let server = Server::start_issuing_for(Duration::from_secs(100 * 365 * 24 * 60 * 60)).await;
     let (token, key) = (server.token().await, AgentKey::new());
 
-    let (code, statement) = refused(server.service().enroll(Request::new(key.enroll(&token))).await);
+    let (code, message) = refused(server.service().enroll(Request::new(key.enroll(&token))).await);
 
-    assert_eq!(code, Code::Unavailable, "{statement}");
+    assert_eq!(code, Code::Unavailable, "{message}");
     let tokens = server.shared.directory.tokens().await.unwrap();
     assert!(tokens.iter().all(|entry| entry.token.used.is_none()), "{tokens:?}");
     let lines = server.audited();
@@ -101,15 +101,15 @@ async fn a_token_with_what_no_issuer_has_signed_stays_as_it_was_and_its_holder_i
     let wrong = EnrollRequest { workload, ..key.enroll(&token) };
     let right = EnrollRequest { workload: Some(own.sent(ACCOUNT.0, ACCOUNT.1)), ..key.enroll(&token) };
 
-    let (code, statement) = refused(server.service().enroll(Request::new(wrong)).await);
+    let (code, message) = refused(server.service().enroll(Request::new(wrong)).await);
     let given = answered(server.service().enroll(Request::new(right)).await);
 
     assert_eq!(code, Code::InvalidArgument);
-    assert!(statement.contains("token that came along is not taken"), "{statement}");
+    assert!(message.contains("token that came along is not taken"), "{message}");
     assert!(given.workload_recorded);
     let lines = server.audited();
     let (id, _) = token.split_once('.').unwrap();
-    let refusal = format!("enroll enrollment-token:{id} forbid 403: {statement}");
+    let refusal = format!("enroll enrollment-token:{id} forbid 403: {message}");
     assert_eq!(lines[0], refusal);
     assert!(lines[1].contains("pod tombolo/pod of the ServiceAccount tunnel-agent (UID 7d)"), "{lines:?}");
 }

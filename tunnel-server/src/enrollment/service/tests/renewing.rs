@@ -33,11 +33,10 @@ async fn a_key_that_was_replaced_is_refused_and_the_audit_log_tells() {
     let service = server.service();
     answered(service.renew(Request::new(old.renew(&service, &enrolled, &new))).await);
 
-    let (code, statement) =
-        refused(service.renew(Request::new(old.renew(&service, &enrolled, &thief))).await);
+    let (code, message) = refused(service.renew(Request::new(old.renew(&service, &enrolled, &thief))).await);
 
     assert_eq!(code, Code::PermissionDenied);
-    assert!(statement.contains("enroll the agent again"), "{statement}");
+    assert!(message.contains("enroll the agent again"), "{message}");
     let lines = server.audited();
     let refusal = format!("renew agent:{} forbid 403: its key was replaced", enrolled.instance);
     assert_eq!(lines[4..], [refusal]);

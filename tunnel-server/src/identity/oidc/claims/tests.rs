@@ -1,4 +1,4 @@
-//! Whom claims name, at each limit, and what is asked of them before.
+//! The bearer of claims, at each limit, and the checks before.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,8 +12,8 @@ const TOKEN: &str = "header.claims.signature";
 #[test]
 fn each_claim_that_is_asked_for_must_be_there_with_its_text() {
     let required = BTreeMap::from([("tenant".to_owned(), "blue".to_owned())]);
-    let demands = ClaimRequirements { required, ..demands() };
-    let asked = |more: Value| bearer(&demands, more).map(|bearer| bearer.user);
+    let requirements = ClaimRequirements { required, ..requirements() };
+    let asked = |more: Value| bearer(&requirements, more).map(|bearer| bearer.user);
 
     assert_eq!(asked(json!({ "tenant": "blue" })), Ok("oidc:ann".to_owned()));
     assert_eq!(asked(json!({ "tenant": "red" })), Err(ClaimError::Required("tenant".to_owned())));
@@ -24,18 +24,23 @@ fn each_claim_that_is_asked_for_must_be_there_with_its_text() {
 
 #[test]
 fn an_address_is_a_user_unless_the_issuer_says_that_it_is_not_verified() {
-    let by_email = ClaimRequirements { username_claim: "email".to_owned(), ..demands() };
-    let said = |verified: Value| json!({ "email": "ann@example.org", "email_verified": verified });
-    let user = |demands: &ClaimRequirements, more: Value| bearer(demands, more).map(|bearer| bearer.user);
+    let by_email = ClaimRequirements { username_claim: "email".to_owned(), ..requirements() };
+    let claims_with = |verified: Value| json!({ "email": "ann@example.org", "email_verified": verified });
+    let user =
+        |requirements: &ClaimRequirements, more: Value| bearer(requirements, more).map(|bearer| bearer.user);
 
-    for taken in [json!({ "email": "ann@example.org" }), said(json!(true))] {
+    for taken in [json!({ "email": "ann@example.org" }), claims_with(json!(true))] {
         assert_eq!(user(&by_email, taken.clone()), Ok("oidc:ann@example.org".to_owned()), "{taken}");
     }
     for refused in [json!(false), json!("true"), json!(null), json!(1)] {
-        assert_eq!(user(&by_email, said(refused.clone())), Err(ClaimError::EmailNotVerified), "{refused}");
+        assert_eq!(
+            user(&by_email, claims_with(refused.clone())),
+            Err(ClaimError::EmailNotVerified),
+            "{refused}"
+        );
     }
     assert_eq!(
-        user(&demands(), said(json!(false))),
+        user(&requirements(), claims_with(json!(false))),
         Ok("oidc:ann".to_owned()),
         "the address is not the user"
     );
@@ -43,9 +48,11 @@ fn an_address_is_a_user_unless_the_issuer_says_that_it_is_not_verified() {
 
 #[test]
 fn groups_are_those_of_the_configured_claim_and_may_be_left_out() {
-    let by_role = ClaimRequirements { groups_claim: Some("roles".to_owned()), ..demands() };
-    let none = ClaimRequirements { groups_claim: None, ..demands() };
-    let groups = |demands: &ClaimRequirements, more: Value| bearer(demands, more).map(|bearer| bearer.groups);
+    let by_role = ClaimRequirements { groups_claim: Some("roles".to_owned()), ..requirements() };
+    let none = ClaimRequirements { groups_claim: None, ..requirements() };
+    let groups = |requirements: &ClaimRequirements, more: Value| {
+        bearer(requirements, more).map(|bearer| bearer.groups)
+    };
 
     assert_eq!(groups(&by_role, json!({ "roles": "ops" })), Ok(vec!["team:ops".to_owned()]));
     let both = groups(&by_role, json!({ "roles": ["ops", "dev"] }));
@@ -60,7 +67,7 @@ fn groups_are_those_of_the_configured_claim_and_may_be_left_out() {
 #[test]
 fn a_token_holds_as_much_longer_and_earlier_as_clocks_may_differ_and_not_a_second_more() {
     let leeway = LEEWAY.as_secs();
-    let credential = |more: Value| bearer(&demands(), more).map(|bearer| bearer.credential);
+    let credential = |more: Value| bearer(&requirements(), more).map(|bearer| bearer.credential);
 
     let last = credential(json!({ "exp": NOW - leeway + 1 })).unwrap();
     assert_eq!((last.issued, last.expires), (None, Some(at(NOW + 1))));
@@ -74,20 +81,20 @@ fn a_token_holds_as_much_longer_and_earlier_as_clocks_may_differ_and_not_a_secon
 
 #[test]
 fn a_token_that_somebody_else_verified_says_itself_from_when_and_until_when_it_holds() {
-    let said = |claims: Value| {
+    let claims_with = |claims: Value| {
         let [header, claims] = [json!({ "alg": "RS256" }), claims].map(|part| encoded(&part));
         expiry(&Jwt::parse(&format!("{header}.{claims}.AA")).unwrap().unwrap())
     };
 
-    let both = said(json!({ "iat": NOW, "exp": NOW + 600 }));
+    let both = claims_with(json!({ "iat": NOW, "exp": NOW + 600 }));
     assert_eq!(both, (Some(at(NOW)), Some(at(NOW + 600) + LEEWAY)));
-    assert_eq!(said(json!({ "exp": NOW })), (None, Some(at(NOW) + LEEWAY)));
-    assert_eq!(said(json!({ "iat": NOW.to_string(), "exp": -1 })), (None, None));
+    assert_eq!(claims_with(json!({ "exp": NOW })), (None, Some(at(NOW) + LEEWAY)));
+    assert_eq!(claims_with(json!({ "iat": NOW.to_string(), "exp": -1 })), (None, None));
 }
 
 #[test]
 fn a_token_has_the_name_that_its_issuer_gave_it_if_that_may_stand_in_a_log_and_else_one_of_ours() {
-    let named = |more: Value| bearer(&demands(), more).unwrap().credential.id;
+    let named = |more: Value| bearer(&requirements(), more).unwrap().credential.id;
     let ours = named(json!({}));
     let longest = "x".repeat(JWT_ID_BYTES_MAX);
 
@@ -101,17 +108,17 @@ fn a_token_has_the_name_that_its_issuer_gave_it_if_that_may_stand_in_a_log_and_e
     assert_eq!(named(json!({ "jti": 7 })), ours);
 }
 
-/// Whom the claims of a good token and `more` name.
-fn bearer(demands: &ClaimRequirements, more: Value) -> Result<TokenBearer, ClaimError> {
+/// The bearer of a good token's claims with `more`.
+fn bearer(requirements: &ClaimRequirements, more: Value) -> Result<TokenBearer, ClaimError> {
     let mut claims =
-        json!({ "iss": demands.issuer, "aud": demands.audience, "exp": NOW + 600, "sub": "ann" });
+        json!({ "iss": requirements.issuer, "aud": requirements.audience, "exp": NOW + 600, "sub": "ann" });
     for (name, value) in more.as_object().unwrap() {
         claims[name] = value.clone();
     }
-    demands.bearer(&JsonObject::parse(claims.to_string().as_bytes()).unwrap(), TOKEN, at(NOW))
+    requirements.bearer(&JsonObject::parse(claims.to_string().as_bytes()).unwrap(), TOKEN, at(NOW))
 }
 
-fn demands() -> ClaimRequirements {
+fn requirements() -> ClaimRequirements {
     ClaimRequirements {
         issuer: "https://issuer.example".to_owned(),
         audience: "tombolo".to_owned(),

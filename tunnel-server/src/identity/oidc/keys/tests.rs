@@ -1,4 +1,4 @@
-//! Which keys are of use, and what each of them verifies.
+//! Usable keys, and the algorithms that each verifies.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
@@ -13,15 +13,15 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::public_key::RSAPublicKey;
 
 use super::*;
-use crate::identity::oidc::verifies;
+use crate::identity::oidc::test_crypto;
 
-/// Every algorithm that a token may say, as RFC 7518, section 3.1, and RFC 8037 write them.
+/// All algorithms that a token can name, as RFC 7518, section 3.1, and RFC 8037 write them.
 const ALGORITHMS: [&str; 12] = [
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "HS256", "HS384",
     "HS512",
 ];
 
-/// A key as its issuer publishes it, and how it signs by each algorithm that it can.
+/// A key in its published form, with a signing function for each algorithm of its kind.
 struct KeySigner {
     jwk: Value,
     by: Vec<(&'static str, Sign)>,
@@ -31,7 +31,7 @@ type Sign = Box<dyn Fn(&[u8]) -> Vec<u8>>;
 
 #[test]
 fn an_issuer_has_as_many_keys_as_it_may_and_not_one_more() {
-    // The base point of P-256 (FIPS 186-4, section D.1.2.3), which is somebody's key.
+    // The base point of P-256 (FIPS 186-4, section D.1.2.3), a valid public key.
     let key = json!({
         "kty": "EC", "crv": "P-256", "use": "sig", "kid": "k",
         "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU",
@@ -44,7 +44,7 @@ fn an_issuer_has_as_many_keys_as_it_may_and_not_one_more() {
 
 #[test]
 fn a_key_verifies_what_it_signed_by_an_algorithm_of_its_kind_and_nothing_by_another() {
-    verifies().unwrap();
+    test_crypto().unwrap();
     for KeySigner { jwk, by } in [rsa(), p256(), p384(), ed25519()] {
         let keys = set(std::slice::from_ref(&jwk)).unwrap();
         for name in ALGORITHMS {
@@ -53,22 +53,22 @@ fn a_key_verifies_what_it_signed_by_an_algorithm_of_its_kind_and_nothing_by_anot
 
             let signature = |signed: &str| sign.map_or_else(|| vec![0; 64], |sign| sign(signed.as_bytes()));
 
-            assert_eq!(judged(&keys, name, signature), expected, "{name} by {jwk}");
+            assert_eq!(verified(&keys, name, signature), expected, "{name} by {jwk}");
         }
         let (name, _) = by[0];
-        assert_eq!(judged(&keys, name, |_| vec![0; 64]), Signed::No, "{name} by {jwk}");
+        assert_eq!(verified(&keys, name, |_| vec![0; 64]), Signed::No, "{name} by {jwk}");
     }
 }
 
 #[test]
 fn a_key_for_one_algorithm_or_another_purpose_is_kept_to_it() {
-    verifies().unwrap();
+    test_crypto().unwrap();
     let KeySigner { mut jwk, by } = rsa();
     jwk["alg"] = json!("PS384");
     let keys = set(std::slice::from_ref(&jwk)).unwrap();
     for (name, sign) in &by {
         let expected = if *name == "PS384" { Signed::Yes } else { Signed::UnknownKey };
-        assert_eq!(judged(&keys, name, |signed| sign(signed.as_bytes())), expected, "{name}");
+        assert_eq!(verified(&keys, name, |signed| sign(signed.as_bytes())), expected, "{name}");
     }
     jwk["use"] = json!("enc");
     assert_eq!(set(&[jwk]).err(), Some(KeySetError::Empty));
@@ -92,8 +92,8 @@ fn set(keys: &[Value]) -> Result<KeySet, KeySetError> {
     KeySet::parse(json!({ "keys": keys }).to_string().as_bytes())
 }
 
-/// What `keys` say of a token that says to be signed by this algorithm.
-fn judged(keys: &KeySet, algorithm: &str, sign: impl Fn(&str) -> Vec<u8>) -> Signed {
+/// The result of verifying a token with this algorithm by `keys`.
+fn verified(keys: &KeySet, algorithm: &str, sign: impl Fn(&str) -> Vec<u8>) -> Signed {
     let [header, claims] =
         [json!({ "alg": algorithm }), json!({})].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
     let signed = format!("{header}.{claims}");

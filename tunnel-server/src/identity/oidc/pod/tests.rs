@@ -1,4 +1,4 @@
-//! Which tokens are a pod's, at each limit, and which keys are recorded.
+//! Tokens of pods, at each limit, and the keys that are recorded.
 
 use proto::enrollment::ISSUER_KEYS_BYTES_MAX;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::*;
 use crate::identity::oidc::test_signer::{TokenSigner, encoded, key_set};
 use crate::identity::oidc::{ClaimError, KeySetError, LEEWAY};
 
-/// The same everywhere, as kubeadm has it.
+/// The issuer, which is the same at every cluster of kubeadm.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const AUDIENCE: &str = "tombolo:tombolo:edge-a";
 const NOW: u64 = 1_800_000_000;
@@ -17,7 +17,7 @@ const UID: &str = "0e1f9f5c-6a5a-4f0e-9d5f-0c9f0f0c8a11";
 fn a_pods_token_says_whose_it_is() {
     let signer = TokenSigner::new("one");
 
-    let pod = judged(&signer, &claims()).unwrap();
+    let pod = verified(&signer, &claims()).unwrap();
 
     let expected = Pod {
         namespace: "tombolo".to_owned(),
@@ -33,15 +33,15 @@ fn a_pods_token_says_whose_it_is() {
 fn a_token_is_a_pods_for_ten_minutes_and_not_a_second_longer() {
     let signer = TokenSigner::new("one");
     let age = TOKEN_AGE_MAX.as_secs();
-    let issued = |at: u64| judged(&signer, &with(&["iat"], json!(at)));
+    let issued = |at: u64| verified(&signer, &with(&["iat"], json!(at)));
 
     assert!(issued(NOW - age).is_ok());
     assert_eq!(issued(NOW - age - 1), Err(PodTokenError::Old));
     assert!(issued(NOW + LEEWAY.as_secs()).is_ok());
     assert_eq!(issued(NOW + LEEWAY.as_secs() + 1), Err(fault(ClaimError::NotYetValid)));
-    let undated = judged(&signer, &without(&["iat"]));
+    let undated = verified(&signer, &without(&["iat"]));
     assert_eq!(undated, Err(fault(ClaimError::Mistyped("iat".to_owned()))));
-    let expired = judged(&signer, &with(&["exp"], json!(NOW - LEEWAY.as_secs())));
+    let expired = verified(&signer, &with(&["exp"], json!(NOW - LEEWAY.as_secs())));
     assert_eq!(expired, Err(fault(ClaimError::Expired)));
 }
 
@@ -49,15 +49,15 @@ fn a_token_is_a_pods_for_ten_minutes_and_not_a_second_longer() {
 fn a_token_is_as_long_as_it_may_be_and_not_longer() {
     let signer = TokenSigner::new("one");
     let token = |padding: usize| signer.token("ES256", &with(&["jti"], json!("x".repeat(padding))));
-    // Three bytes are four letters.
+    // Base64 encodes three bytes as four letters.
     let least = (TOKEN_BYTES_MAX - token(0).len()) * 3 / 4 - 3;
     let padding = (least..).find(|padding| token(*padding).len() >= TOKEN_BYTES_MAX).unwrap();
     let (longest, longer) = (token(padding), token(padding + 1));
     assert_eq!(longest.len(), TOKEN_BYTES_MAX);
 
-    judge(&longest, &keys(&signer)).unwrap();
+    verify(&longest, &keys(&signer)).unwrap();
 
-    let refused = judge(&longer, &keys(&signer)).unwrap_err();
+    let refused = verify(&longer, &keys(&signer)).unwrap_err();
     assert_eq!(refused, PodTokenError::Token(OidcTokenError::Malformed(JwtError::Shape)));
 }
 
@@ -83,10 +83,10 @@ fn what_is_meant_for_others_or_not_bound_to_a_pod_is_refused_and_known_to_be_sig
         (of(&["kubernetes.io", "pod", "name"], ""), PodTokenError::NotKubernetes),
         (of(&["kubernetes.io", "pod", "name"], "a\nb"), PodTokenError::NotKubernetes),
         (of(&["kubernetes.io", "pod", "name"], &long), PodTokenError::NotKubernetes),
-        // It says that it is another's than it says elsewhere.
+        // The subject contradicts the other claims.
         (of(&["sub"], "system:serviceaccount:kube-system:tunnel-agent"), PodTokenError::NotKubernetes),
     ] {
-        let refused = judged(&signer, &claims).expect_err("it is refused");
+        let refused = verified(&signer, &claims).expect_err("it is refused");
         assert_eq!(refused, expected, "{claims}");
         assert!(refused.is_signed(), "{refused}");
     }
@@ -112,11 +112,11 @@ fn what_the_recorded_key_has_not_signed_is_a_strangers() {
         ("nonsense".to_owned(), OidcTokenError::Malformed(JwtError::Shape)),
         ("x".repeat(TOKEN_BYTES_MAX + 1), OidcTokenError::Malformed(JwtError::Shape)),
     ] {
-        let refused = judge(&token, &keys).expect_err("it is refused");
+        let refused = verify(&token, &keys).expect_err("it is refused");
         assert_eq!(refused, PodTokenError::Token(expected), "{token}");
         assert!(!refused.is_signed());
     }
-    assert!(judge(&good, &keys).is_ok());
+    assert!(verify(&good, &keys).is_ok());
 }
 
 #[test]
@@ -130,13 +130,13 @@ fn keys_are_added_only_where_one_is_known_and_none_is_renamed() {
 
     assert!(known.with(&set(&[0])).unwrap().is_none());
     assert_eq!(known.with(&set(&[1])).unwrap_err(), AddKeysError::NoneKnown);
-    // The third bears the first one's name.
+    // The last key has the ID of the first one.
     assert_eq!(set(&[0, 1]).with(&set(&[1, 3])).unwrap_err(), AddKeysError::Renamed);
     let both = known.with(&set(&[0, 1])).unwrap().expect("one is new");
     let all = both.with(&set(&[1, 2])).unwrap().expect("one is new");
     assert_eq!(all.names().collect::<Vec<_>>(), ["one", "two", "three"]);
     for signer in &signers[..3] {
-        judge(&signer.token("ES256", &claims()), &all).unwrap();
+        verify(&signer.token("ES256", &claims()), &all).unwrap();
     }
 }
 
@@ -188,11 +188,11 @@ fn keys(of: &TokenSigner) -> IssuerKeys {
     IssuerKeys::parse(key_set(&[of]).as_bytes()).unwrap()
 }
 
-fn judged(by: &TokenSigner, claims: &Value) -> Result<Pod, PodTokenError> {
-    judge(&by.token("ES256", claims), &keys(by))
+fn verified(by: &TokenSigner, claims: &Value) -> Result<Pod, PodTokenError> {
+    verify(&by.token("ES256", claims), &keys(by))
 }
 
-fn judge(token: &str, keys: &IssuerKeys) -> Result<Pod, PodTokenError> {
+fn verify(token: &str, keys: &IssuerKeys) -> Result<Pod, PodTokenError> {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
     verifier().pod(token, (ISSUER, keys), AUDIENCE, now)
 }
@@ -201,7 +201,7 @@ fn verifier() -> Verifier {
     Verifier::new().unwrap()
 }
 
-/// As kube-apiserver writes them.
+/// The claims as kube-apiserver writes them.
 fn claims() -> Value {
     json!({
         "aud": [AUDIENCE], "exp": NOW + 599, "iat": NOW - 1, "nbf": NOW - 1, "iss": ISSUER, "jti": "1",

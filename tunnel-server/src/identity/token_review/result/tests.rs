@@ -1,4 +1,4 @@
-//! Which answers name a bearer, and what of them is taken.
+//! Answers of reviewers that name a bearer, and the parts that are used.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ fn of_a_bearer_as_much_is_taken_as_may_be_and_not_one_byte_more() {
     let around = read(0).0.unwrap();
     let (known, reviewed) = read(REVIEWED_BYTES_MAX - around);
     assert_eq!(known, Some(REVIEWED_BYTES_MAX));
-    // With the names that its cluster gave it, and what else a decision there may need.
+    // It has the names of its own cluster, and all else that a decision there can need.
     let subject = reviewed.unwrap().subject().clone();
     assert_eq!((&subject["user"], &subject["groups"]), (&json!("ann"), &json!(["ops"])));
     assert_eq!(subject["uid"], "7");

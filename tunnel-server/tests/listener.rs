@@ -1,4 +1,4 @@
-//! The TCP door, from outside: who gets through it, and whom nobody holds up.
+//! The TCP listener, from outside: accepted connections, limits and deadlines.
 
 #![expect(
     clippy::unwrap_used,
@@ -30,11 +30,11 @@ const WAITS: Limits =
     Limits { connections_max: 16, handshakes_max: 16, handshake: Duration::from_secs(600), source: None };
 
 #[tokio::test]
-async fn a_caller_without_a_certificate_gets_through_without_one() {
-    let mut door = Door::open(WAITS);
+async fn a_caller_without_a_certificate_is_accepted_without_one() {
+    let mut server = TestListener::open(WAITS);
 
-    let mut stream = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
-    let seen = door.next().await;
+    let mut stream = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
+    let seen = server.next().await;
 
     assert_eq!(seen.certificates, None);
     assert_eq!(seen.peer, stream.get_ref().0.local_addr().unwrap());
@@ -43,41 +43,41 @@ async fn a_caller_without_a_certificate_gets_through_without_one() {
 
 #[tokio::test]
 async fn a_callers_certificate_is_handed_over_in_both_versions_of_tls() {
-    let mut door = Door::open(WAITS);
-    let alice = door.callers.issue("alice");
+    let mut server = TestListener::open(WAITS);
+    let alice = server.callers.issue("alice");
     for version in [&version::TLS12, &version::TLS13] {
-        let mut stream = door.connect(door.caller(Some(&alice), version)).await.unwrap();
+        let mut stream = server.connect(server.caller(Some(&alice), version)).await.unwrap();
         assert!(is_served(&mut stream).await);
-        assert_eq!(door.next().await.certificates, Some(vec![alice.certificate.clone()]));
+        assert_eq!(server.next().await.certificates, Some(vec![alice.certificate.clone()]));
     }
 }
 
 #[tokio::test]
 async fn a_certificate_of_another_authority_is_refused() {
-    let door = Door::open(WAITS);
+    let server = TestListener::open(WAITS);
     let mallory = Authority::new().issue("alice");
     for version in [&version::TLS12, &version::TLS13] {
         // In TLS 1.3 the caller learns of it only when it reads.
-        let refused = match door.connect(door.caller(Some(&mallory), version)).await {
+        let refused = match server.connect(server.caller(Some(&mallory), version)).await {
             Ok(mut stream) => !is_served(&mut stream).await,
             Err(_) => true,
         };
         assert!(refused, "{version:?}");
     }
-    wait_for(&door.counts, |tally| tally.handshake_failed == 2 && tally.accepted == 0).await;
+    wait_for(&server.counts, |tally| tally.handshake_failed == 2 && tally.accepted == 0).await;
 }
 
 #[tokio::test]
 async fn no_session_is_ever_resumed() {
-    let mut door = Door::open(WAITS);
-    let alice = door.callers.issue("alice");
+    let mut server = TestListener::open(WAITS);
+    let alice = server.callers.issue("alice");
     for version in [&version::TLS12, &version::TLS13] {
-        let mut config = door.caller(Some(&alice), version);
+        let mut config = server.caller(Some(&alice), version);
         config.resumption = Resumption::in_memory_sessions(8);
         let config = Arc::new(config);
         for _ in 0..3 {
-            let mut stream = door.connect(Arc::clone(&config)).await.unwrap();
-            // What is served comes behind the tickets, if there were any.
+            let mut stream = server.connect(Arc::clone(&config)).await.unwrap();
+            // The answer comes behind the session tickets, if there were any.
             assert!(is_served(&mut stream).await);
             let connection = stream.get_ref().1;
             assert_eq!(connection.tls13_tickets_received(), 0);
@@ -85,30 +85,30 @@ async fn no_session_is_ever_resumed() {
                 !matches!(connection.handshake_kind(), None | Some(HandshakeKind::Resumed)),
                 "{version:?}"
             );
-            assert!(door.next().await.certificates.is_some());
+            assert!(server.next().await.certificates.is_some());
         }
     }
 }
 
 #[tokio::test]
 async fn http2_is_preferred_and_http1_is_spoken_otherwise() {
-    let mut door = Door::open(WAITS);
+    let mut server = TestListener::open(WAITS);
     for (offered, spoken) in
         [(&["http/1.1", "h2"][..], Spoken::Http2), (&["http/1.1"], Spoken::Http1), (&[], Spoken::Http1)]
     {
-        let mut config = door.caller(None, &version::TLS13);
+        let mut config = server.caller(None, &version::TLS13);
         config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
-        let _stream = door.connect(config).await.unwrap();
-        assert_eq!(door.next().await.spoken, spoken, "{offered:?}");
+        let _stream = server.connect(config).await.unwrap();
+        assert_eq!(server.next().await.spoken, spoken, "{offered:?}");
     }
 }
 
 #[tokio::test]
-async fn who_offers_the_tunnels_protocol_comes_to_the_agents_door_and_to_its_ca() {
-    let mut door = Door::open(WAITS);
-    let (agent, alice) = (door.agents.issue("agent"), door.callers.issue("alice"));
+async fn a_client_with_the_tunnels_alpn_is_verified_by_the_agents_ca() {
+    let mut server = TestListener::open(WAITS);
+    let (agent, alice) = (server.agents.issue("agent"), server.callers.issue("alice"));
     let offering = |issued: Option<&Issued>, offered: &[&str]| {
-        let mut config = door.caller(issued, &version::TLS13);
+        let mut config = server.caller(issued, &version::TLS13);
         config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
         config
     };
@@ -117,7 +117,7 @@ async fn who_offers_the_tunnels_protocol_comes_to_the_agents_door_and_to_its_ca(
     let turned_away = [
         offering(Some(&alice), &[tunnel]),
         offering(None, &[tunnel]),
-        // Who could speak for two doors is let in at none.
+        // A client that offers the protocols of two listeners is refused by both.
         offering(Some(&agent), &["h2", tunnel]),
         offering(Some(&agent), &[tunnel, "h2"]),
         // An agent is no caller either.
@@ -125,113 +125,114 @@ async fn who_offers_the_tunnels_protocol_comes_to_the_agents_door_and_to_its_ca(
     ];
 
     for config in turned_away {
-        let refused = match door.connect(config).await {
+        let refused = match server.connect(config).await {
             Ok(mut stream) => !is_served(&mut stream).await,
             Err(_) => true,
         };
         assert!(refused);
     }
-    let mut stream = door.connect(let_in).await.unwrap();
+    let mut stream = server.connect(let_in).await.unwrap();
 
     assert!(is_served(&mut stream).await);
-    let seen = door.next().await;
+    let seen = server.next().await;
     assert_eq!((seen.spoken, seen.certificates), (Spoken::Tunnel, Some(vec![agent.certificate])));
 }
 
 #[tokio::test]
-async fn callers_who_stall_in_the_handshake_hold_nobody_up() {
-    let mut door = Door::open(WAITS);
-    let mut stalled = Vec::new();
+async fn silent_handshakes_delay_no_other_connection() {
+    let mut server = TestListener::open(WAITS);
+    let mut silent = Vec::new();
     for bytes in [&[][..], &[0x16], &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]] {
-        let mut stream = TcpStream::connect(door.address).await.unwrap();
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
-        stalled.push(stream);
+        silent.push(stream);
     }
 
-    let mut stream = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
+    let mut stream = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
 
     assert!(is_served(&mut stream).await);
-    assert_eq!(door.next().await.peer, stream.get_ref().0.local_addr().unwrap());
+    assert_eq!(server.next().await.peer, stream.get_ref().0.local_addr().unwrap());
 }
 
 #[tokio::test]
-async fn a_stalled_handshake_ends_at_its_deadline() {
-    let door = Door::open(Limits { handshake: Duration::from_millis(50), ..WAITS });
-    let mut silent = TcpStream::connect(door.address).await.unwrap();
+async fn a_silent_handshake_ends_at_its_deadline() {
+    let server = TestListener::open(Limits { handshake: Duration::from_millis(50), ..WAITS });
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
 
     let ended = timeout(SOON, silent.read(&mut [0; 1])).await.expect("the deadline ends it");
 
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
-    assert_eq!(door.counts.now().handshake_failed, 1);
+    assert_eq!(server.counts.now().handshake_failed, 1);
 }
 
 #[tokio::test]
 async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
-    let door = Door::open(Limits { handshakes_max: 1, ..WAITS });
-    let stalled = TcpStream::connect(door.address).await.unwrap();
+    let server = TestListener::open(Limits { handshakes_max: 1, ..WAITS });
+    let silent = TcpStream::connect(server.address).await.unwrap();
 
-    assert!(door.connect(door.caller(None, &version::TLS13)).await.is_err());
-    assert_eq!(door.counts.now().turned_away, 1);
+    assert!(server.connect(server.caller(None, &version::TLS13)).await.is_err());
+    assert_eq!(server.counts.now().turned_away, 1);
 
-    // The place is free when the handshake is over, whatever came of it.
-    drop(stalled);
-    wait_for(&door.counts, |tally| tally.handshake_failed == 1).await;
+    // The slot is free when the handshake is over, in any case.
+    drop(silent);
+    wait_for(&server.counts, |tally| tally.handshake_failed == 1).await;
     let mut inside = Vec::new();
     for _ in 0..2 {
-        let mut stream = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
+        let mut stream = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
         // Only then has the listener too seen the end of the handshake.
         assert!(is_served(&mut stream).await);
         inside.push(stream);
     }
 }
 
+/// The next one is accepted when an open one has ended.
 #[tokio::test]
-async fn beyond_the_limit_of_connections_the_newest_is_closed_until_one_has_ended() {
-    let mut door = Door::open(Limits { connections_max: 1, ..WAITS });
-    let first = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
-    let seen = door.next().await;
+async fn beyond_the_limit_of_connections_the_newest_is_closed() {
+    let mut server = TestListener::open(Limits { connections_max: 1, ..WAITS });
+    let first = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
+    let seen = server.next().await;
 
-    assert!(door.connect(door.caller(None, &version::TLS13)).await.is_err());
+    assert!(server.connect(server.caller(None, &version::TLS13)).await.is_err());
 
     drop(first);
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
-    assert!(door.connect(door.caller(None, &version::TLS13)).await.is_ok());
-    assert_eq!(door.counts.now().turned_away, 1);
+    assert!(server.connect(server.caller(None, &version::TLS13)).await.is_ok());
+    assert_eq!(server.counts.now().turned_away, 1);
 }
 
 #[tokio::test]
-async fn beyond_its_sources_connections_only_who_shows_a_certificate_is_let_in() {
+async fn beyond_the_limit_of_a_source_only_certificates_are_accepted() {
     let source = Some(SourceLimits { connections: 1, rate: Rate { per_second: 1_000, burst: 1_000 } });
-    let mut door = Door::open(Limits { source, ..WAITS });
-    let alice = door.callers.issue("alice");
-    let nameless = || door.caller(None, &version::TLS13);
-    let mut first = door.connect(nameless()).await.unwrap();
-    let beyond = match door.connect(nameless()).await {
+    let mut server = TestListener::open(Limits { source, ..WAITS });
+    let alice = server.callers.issue("alice");
+    let nameless = || server.caller(None, &version::TLS13);
+    let mut first = server.connect(nameless()).await.unwrap();
+    let beyond = match server.connect(nameless()).await {
         Ok(mut stream) => is_served(&mut stream).await,
         Err(_) => false,
     };
-    let mut certified = door.connect(door.caller(Some(&alice), &version::TLS13)).await.unwrap();
+    let mut certified = server.connect(server.caller(Some(&alice), &version::TLS13)).await.unwrap();
 
     assert!(!beyond);
     assert!(is_served(&mut certified).await && is_served(&mut first).await);
-    assert_eq!((door.counts.now().source_limited, door.counts.now().source_most), (1, 1));
-    let seen = door.next().await;
+    assert_eq!((server.counts.now().source_limited, server.counts.now().source_most), (1, 1));
+    let seen = server.next().await;
     drop(first);
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
-    let mut again = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
-    assert!(is_served(&mut again).await, "its place is free again");
+    let mut again = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
+    assert!(is_served(&mut again).await, "its slot is free again");
 }
 
 #[tokio::test]
-async fn a_drain_closes_the_door_and_leaves_who_is_inside() {
-    let mut door = Door::open(WAITS);
-    let mut inside = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
-    let _seen = door.next().await;
+async fn a_drain_closes_the_listener_and_keeps_open_connections() {
+    let mut server = TestListener::open(WAITS);
+    let mut inside = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
+    let _seen = server.next().await;
 
-    door.scope.begin_drain();
+    server.scope.begin_drain();
 
     let closed = async {
-        while TcpStream::connect(door.address).await.is_ok() {
+        while TcpStream::connect(server.address).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
@@ -241,27 +242,27 @@ async fn a_drain_closes_the_door_and_leaves_who_is_inside() {
 
 #[tokio::test]
 async fn a_new_tls_configuration_counts_from_the_next_handshake() {
-    let door = Door::open(WAITS);
+    let server = TestListener::open(WAITS);
     let renewed = Authority::new();
-    assert!(door.connect(door.caller(None, &version::TLS13)).await.is_ok());
+    assert!(server.connect(server.caller(None, &version::TLS13)).await.is_ok());
 
-    door.tls.send_replace(Arc::new(renewed.server_config(&door.callers)));
+    server.tls.send_replace(Arc::new(renewed.server_config(&server.callers)));
 
-    assert!(door.connect(door.caller(None, &version::TLS13)).await.is_err());
-    assert!(door.connect(caller(&renewed, None, &version::TLS13)).await.is_ok());
+    assert!(server.connect(server.caller(None, &version::TLS13)).await.is_err());
+    assert!(server.connect(caller(&renewed, None, &version::TLS13)).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_port_in_use_is_named_with_its_key() {
-    let door = Door::open(WAITS);
+    let server = TestListener::open(WAITS);
 
-    let error = Listener::bind("gateway.listen", door.address, Doors::default(), WAITS).unwrap_err();
+    let error = Listener::bind("gateway.listen", server.address, Doors::default(), WAITS).unwrap_err();
 
-    assert!(error.to_string().starts_with(&format!("gateway.listen: {} is already in use", door.address)));
+    assert!(error.to_string().starts_with(&format!("gateway.listen: {} is already in use", server.address)));
 }
 
 /// A listener that answers each byte with the same byte.
-struct Door {
+struct TestListener {
     address: SocketAddr,
     scope: Scope,
     servers: Authority,
@@ -272,12 +273,12 @@ struct Door {
     seen: mpsc::Receiver<Seen>,
 }
 
-/// What the listener handed over.
+/// A connection that the listener has handed over.
 struct Seen {
     peer: SocketAddr,
     certificates: Option<Vec<CertificateDer<'static>>>,
     spoken: Spoken,
-    /// Its receiver lives as long as the connection's place.
+    /// Its receiver lives as long as the connection's slot.
     ended: mpsc::Sender<()>,
 }
 
@@ -291,17 +292,17 @@ struct Issued {
     key: PrivateKeyDer<'static>,
 }
 
-impl Door {
+impl TestListener {
     fn open(limits: Limits) -> Self {
         let (servers, callers) = (Authority::new(), Authority::new());
         let tls = watch::Sender::new(Arc::new(servers.server_config(&callers)));
         let any = "127.0.0.1:0".parse().unwrap();
         let agents = Authority::new();
-        let doors = Doors { callers: Some(tls.subscribe()), agents: Some(agents.agents_door(&servers)) };
+        let doors = Doors { callers: Some(tls.subscribe()), agents: Some(agents.agents_config(&servers)) };
         let listener = Listener::bind("gateway.listen", any, doors, limits).unwrap();
         let (scope, address, counts) = (Scope::here(), listener.address(), listener.counts());
-        let (tell, seen) = mpsc::channel(64);
-        scope.spawn(listener.run(scope.clone(), move |accepted| echo(accepted, tell.clone())));
+        let (handed_over, seen) = mpsc::channel(64);
+        scope.spawn(listener.run(scope.clone(), move |accepted| echo(accepted, handed_over.clone())));
         Self { address, scope, servers, callers, agents, tls, counts, seen }
     }
 
@@ -323,7 +324,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for TestListener {
     fn drop(&mut self) {
         self.scope.abort();
     }
@@ -347,8 +348,8 @@ impl Authority {
         Issued { certificate, key: PrivateKeyDer::try_from(key.serialize_der()).unwrap() }
     }
 
-    /// The door of these agents, with a certificate of `servers`.
-    fn agents_door(&self, servers: &Self) -> Arc<rustls::ServerConfig> {
+    /// The TLS configuration for these agents, with a certificate of `servers`.
+    fn agents_config(&self, servers: &Self) -> Arc<rustls::ServerConfig> {
         let Issued { certificate, key } = servers.issue("gateway.example");
         let material = Material { chain: vec![certificate], key, peer_roots: vec![self.root.clone()] };
         transport::tls::over_tcp(material).unwrap()
@@ -379,10 +380,10 @@ fn caller(
     }
 }
 
-async fn echo(accepted: Accepted, tell: mpsc::Sender<Seen>) {
+async fn echo(accepted: Accepted, handed_over: mpsc::Sender<Seen>) {
     let Accepted { mut stream, peer, peer_certificates, spoken, home: _, place } = accepted;
     let (ended, lives) = mpsc::channel(1);
-    tell.send(Seen { peer, certificates: peer_certificates, spoken, ended }).await.unwrap_or(());
+    handed_over.send(Seen { peer, certificates: peer_certificates, spoken, ended }).await.unwrap_or(());
     let mut byte = [0];
     while stream.read_exact(&mut byte).await.is_ok() && stream.write_all(&byte).await.is_ok() {
         stream.flush().await.unwrap_or(());

@@ -1,4 +1,4 @@
-//! The TCP door when the process has no file descriptor left. Alone in its process, whose limit it lowers.
+//! The TCP listener in a process without free file descriptors. The test is alone in its process, whose limit it lowers.
 
 #![expect(
     clippy::unwrap_used,
@@ -22,8 +22,9 @@ const SOON: Duration = Duration::from_secs(20);
 /// Descriptors that are left to fill.
 const LEFT: u64 = 24;
 
+/// It accepts connections again when there are free descriptors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_listener_without_descriptors_counts_it_and_goes_on_when_there_are_some() {
+async fn a_listener_without_file_descriptors_counts_it_and_recovers() {
     let any = "127.0.0.1:0".parse().unwrap();
     let (_, tls) = watch::channel(Arc::new(server_config()));
     let doors = Doors { callers: Some(tls), agents: None };

@@ -229,7 +229,7 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
     #[test]
-    fn the_last_key_renews_its_predecessor_repeats_and_nobody_else_does_anything() {
+    fn the_last_key_renews_the_previous_one_repeats_and_others_do_nothing() {
         let (now, grace) = (UnixSeconds(0) + DAY, DAY * 90);
         let agent = agent();
         let claim = |serial: &str, next: &str, now| agent.claims(serial, next, now, grace);

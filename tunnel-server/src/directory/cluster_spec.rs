@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_labels_text_and_its_domain_are_as_long_as_they_may_be_and_not_a_byte_longer() {
+    fn the_length_of_a_labels_text_and_of_its_domain_is_limited() {
         let label = "x".repeat(LABEL_BYTES_MAX);
         let domain = [label.as_str(), &label, &label, &label[2..]].join(".");
         assert_eq!(domain.len(), DNS_NAME_BYTES_MAX);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_kind_as_much_is_said_as_may_be_and_not_one_more() {
+    fn the_numbers_of_labels_networks_and_addresses_are_limited() {
         let of = |labels, networks, addresses| Cluster {
             labels: (0..labels).map(|n| (format!("l{n}"), String::new())).collect(),
             networks: (0..networks).map(|n| format!("net-{n}")).collect(),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_quoted_as_far_as_a_name_may_be_long() {
+    fn an_invalid_text_is_quoted_up_to_the_length_of_a_label() {
         let long = "ä".repeat(LABEL_BYTES_MAX + 1);
         let short = "ä".repeat(LABEL_BYTES_MAX);
         let labelled = |name: &str, value: &str| {
@@ -174,8 +174,9 @@ mod tests {
         assert_eq!(validate(&Cluster { advertise, ..nothing() }), Err(ClusterSpecError::Address(short)));
     }
 
+    /// A network covers its addresses on any port and no name. Every other entry covers exactly the target that it names.
     #[test]
-    fn a_network_has_its_addresses_on_any_port_and_no_name_and_all_else_is_as_it_is_written() {
+    fn an_advertised_network_covers_any_port_and_a_target_itself_only() {
         let advertised = ["192.168.1.10:6443", "10.0.0.0/8", "api.site.example:6443"];
         let may =
             |target: &str| advertised.iter().any(|entry| may_advertise(entry, &target.parse().unwrap()));

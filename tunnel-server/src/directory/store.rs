@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_copied_to_look_at_it_as_long_as_it_may_be_and_not_one_byte_longer() {
+    fn the_size_of_a_store_that_is_copied_is_limited() {
         let state = tempfile::tempdir().unwrap();
         let state_dir = StateDir::open(&state.path().join("state")).unwrap();
         let _held = RecordStore::open(&state_dir).unwrap();

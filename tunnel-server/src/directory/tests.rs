@@ -18,7 +18,7 @@ mod networking;
 mod revoking;
 
 #[tokio::test]
-async fn a_cluster_once_met_is_known_after_a_restart() {
+async fn a_cluster_that_was_seen_is_known_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     let (edge, other) = (id("edge-a"), id("edge-b"));
@@ -36,7 +36,7 @@ async fn a_cluster_once_met_is_known_after_a_restart() {
 }
 
 #[test]
-fn what_was_heard_earlier_changes_nothing_unless_the_clock_was_set_back() {
+fn an_earlier_time_changes_nothing_unless_the_clock_was_set_back() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let edge = id("edge-a");
     let _ = directory.mark_seen(&edge, at(50));

@@ -86,8 +86,9 @@ mod tests {
         AgentId::new(cluster.parse().unwrap(), instance).unwrap()
     }
 
+    /// Other agents of its cluster and of other clusters are not affected.
     #[test]
-    fn an_agent_asks_for_as_many_certificates_as_it_may_and_takes_none_from_its_neighbours() {
+    fn the_certificates_of_one_agent_are_limited_apart_from_others() {
         let (limits, now) = (RateLimits::default(), Instant::now());
         let (one, two) = (agent("edge-a", "one"), agent("edge-a", "two"));
         for _ in 0..CERTIFICATES_MAX {
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clusters_agents_ask_for_as_many_as_they_may_together_and_not_one_more() {
+    fn the_certificates_of_a_clusters_agents_together_are_limited() {
         let (limits, now) = (RateLimits::default(), Instant::now());
         for n in 0..CERTIFICATES_PER_CLUSTER_MAX {
             limits.agent(&agent("edge-a", &n.to_string()), now).unwrap();
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_a_replaced_key_takes_nothing_from_the_agent_that_replaced_it() {
+    fn requests_with_a_replaced_key_do_not_count_against_its_agent() {
         let (limits, now) = (RateLimits::default(), Instant::now());
         let one = agent("edge-a", "one");
         for _ in 0..CERTIFICATES_MAX {

@@ -69,8 +69,9 @@ mod tests {
 
     const MARK: &str = "base64url.bearer.authorization.k8s.io.";
 
+    /// In requests of other protocols the header has no token.
     #[test]
-    fn a_request_for_a_websocket_may_bring_its_token_as_a_subprotocol_beside_the_one_to_speak() {
+    fn a_websocket_request_can_have_its_token_beside_its_subprotocol() {
         let token = URL_SAFE_NO_PAD.encode("sesame");
         for offered in [
             &[format!("{MARK}{token}, v5.channel.k8s.io")][..],
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subprotocol_that_is_not_one_token_in_base64url_beside_another_is_refused() {
+    fn only_one_base64url_token_beside_a_subprotocol_is_accepted() {
         use SubprotocolError::{Alone, Encoding, Two};
 
         let one = format!("{MARK}{}", URL_SAFE_NO_PAD.encode("sesame"));
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_in_a_subprotocol_beside_an_authorization_is_one_credential_too_many() {
+    fn a_subprotocol_token_beside_an_authorization_is_refused() {
         let mut headers = offering("websocket", &[format!("{MARK}c2VzYW1l, v5.channel.k8s.io")]);
         headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer sesame"));
         assert_eq!(SentCredential::from_headers(&headers).err(), Some(NotAuthenticated::TwoCredentials));

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_in_is_one_principal_for_the_one_name_that_may_come_by_it() {
+    fn an_entry_point_is_one_principal_for_its_one_certificate_name() {
         let shown = [certificate(&["kube-apiserver"])];
 
         let known = by_certificate("host-a", &shown, "kube-apiserver").unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_from_a_place_is_the_way_in_and_nobody_more() {
+    fn a_client_admitted_by_its_source_is_only_the_entry_point() {
         let caller = by_source("sni", "10.0.0.7".parse().unwrap(), "10.0.0.0/8".parse().unwrap());
 
         assert_eq!((caller.user(), caller.method().as_str()), ("entry-point:sni", "entry-point:sni"));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn by_a_socket_only_those_come_who_are_listed() {
+    fn only_listed_users_are_admitted_at_a_socket() {
         assert_eq!(
             by_socket("host-a", 0, &[0, 7]).unwrap().require_single_credential().unwrap().user(),
             "entry-point:host-a"

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sends_nothing_is_told_what_is_accepted_and_nothing_else() {
+    fn an_error_without_credentials_names_only_accepted_methods() {
         for (certificates, tokens, expected) in [
             (true, true, "a client certificate or a bearer token"),
             (true, false, "a client certificate"),

@@ -123,7 +123,7 @@ mod tests {
     const ACCOUNT: &str = "system:serviceaccount:shop:cart";
 
     #[test]
-    fn of_what_is_another_clusters_own_only_its_service_accounts_are_taken() {
+    fn of_another_clusters_own_users_only_service_accounts_are_accepted() {
         let prefixes = Prefixes { username: "edge-a:".to_owned(), groups: "of-edge-a:".to_owned() };
 
         let account =
@@ -144,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_prefix_another_clusters_service_account_would_be_ones_own_and_is_refused() {
+    fn a_reviewed_service_account_without_a_prefix_is_refused() {
         let prefixes = Prefixes { username: String::new(), groups: "of-edge-a:".to_owned() };
         assert_eq!(prefixes.apply_reviewed(ACCOUNT, &[]), Err(NameError::System));
     }
 
     #[test]
-    fn a_whole_name_is_judged_as_one_without_a_prefix() {
+    fn a_full_name_follows_the_same_rules_as_one_without_a_prefix() {
         assert_eq!(is_name("token:ann"), Ok(()));
         let too_long = "x".repeat(NAME_BYTES_MAX + 1);
         for (name, fault) in [

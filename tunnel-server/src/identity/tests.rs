@@ -53,7 +53,7 @@ fn prefixes_stand_in_front_of_every_name() {
 }
 
 #[test]
-fn names_that_cannot_be_asserted_are_refused() {
+fn names_that_cannot_be_impersonated_are_refused() {
     use NameError::{Empty, Invisible, OthersPrefix, System, TooLong};
 
     let long = "x".repeat(NAME_BYTES_MAX + 1);
@@ -134,7 +134,7 @@ fn a_certificate_ends_while_its_connection_lives() {
 }
 
 #[test]
-fn a_certificate_is_named_by_its_serial_number_and_ends_with_its_last_second() {
+fn a_certificates_id_is_its_serial_number_and_it_ends_exactly() {
     let mut params = with_subject(&subject("alice", "ops"));
     params.serial_number = Some(0x4fa2_u64.into());
     let leaf = issue(params);
@@ -152,7 +152,7 @@ fn a_certificate_is_named_by_its_serial_number_and_ends_with_its_last_second() {
 }
 
 #[test]
-fn whatever_is_not_one_known_token_is_refused() {
+fn only_one_known_token_is_accepted() {
     let accepted = AcceptedMethods { certificates: true, tokens: true };
     for (headers, refused) in [
         (&["Bearer sesame", "Bearer sesame"][..], NotAuthenticated::TwoAuthorizations),
@@ -190,8 +190,9 @@ fn a_certificate_and_a_token_together_are_refused_whatever_they_are() {
     }
 }
 
+/// Without a certificate the header is the caller's own credential for this server.
 #[test]
-fn beside_a_certificate_an_authorization_may_be_for_somebody_else_and_a_callers_own_never_is() {
+fn only_beside_a_certificate_an_authorization_can_be_for_the_cluster() {
     let leaf = issue(with_subject(&subject("alice", "ops")));
     let certified = both().read_certificate(std::slice::from_ref(&leaf));
     for values in [[].as_slice(), &["Bearer of-the-clusters-own"], &["Bearer sesame"], &["Basic x"], &[""]] {
@@ -246,7 +247,7 @@ fn an_agents_certificate_names_cluster_and_instance() {
 }
 
 #[test]
-fn whatever_is_not_exactly_an_agents_certificate_is_refused() {
+fn only_an_exact_agents_certificate_is_accepted() {
     let names = with_names;
     let usage = |purposes: &[ExtendedKeyUsagePurpose]| {
         let mut params = with_uri("spiffe://tombolo/cluster/edge-a/agent/one");

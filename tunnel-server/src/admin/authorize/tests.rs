@@ -39,8 +39,9 @@ const READ: &[AdminRole] = &[AdminRole::Viewer, AdminRole::Operator];
 const ENROLL: &[AdminRole] = &[AdminRole::Enroller, AdminRole::Operator];
 const CHANGE: &[AdminRole] = &[AdminRole::Operator];
 
+/// No other path is an action.
 #[test]
-fn every_method_that_reflection_shows_is_in_the_table_and_no_other_path_is_an_action() {
+fn the_table_has_every_method_of_reflection_and_no_other_path() {
     let sets = [
         FILE_DESCRIPTOR_SET,
         tonic_health::pb::FILE_DESCRIPTOR_SET,
@@ -65,7 +66,7 @@ fn every_method_that_reflection_shows_is_in_the_table_and_no_other_path_is_an_ac
 }
 
 #[test]
-fn a_role_may_what_the_table_says_and_nothing_else() {
+fn a_role_can_do_what_the_table_says_and_nothing_else() {
     for (action, roles) in actions() {
         for role in ROLES {
             let decided = authorize_admin(&remote(Some(role)), action, action.object());
@@ -76,7 +77,7 @@ fn a_role_may_what_the_table_says_and_nothing_else() {
 }
 
 #[test]
-fn root_and_the_servers_own_user_may_everything_and_nobody_else_anything() {
+fn root_and_the_servers_user_can_do_everything_and_others_nothing() {
     for (action, _) in actions() {
         for (uid, may) in
             [(ROOT, true), (OWNER, true), (OWNER + 1, false), (65_534, false), (u32::MAX, false)]
@@ -94,7 +95,7 @@ fn a_server_of_root_is_for_root_alone() {
 }
 
 #[test]
-fn who_may_nothing_is_a_stranger_and_nobody_else_is() {
+fn an_actor_has_no_rights_exactly_if_every_action_is_forbidden() {
     let actors = [
         Actor::Local { uid: OWNER, owner: OWNER },
         Actor::Local { uid: 7, owner: OWNER },

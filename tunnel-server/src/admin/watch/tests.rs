@@ -10,7 +10,7 @@ use tonic::Code;
 use super::*;
 
 #[test]
-fn only_clusters_that_differ_are_said_again() {
+fn only_clusters_that_differ_are_sent_again() {
     let mut sent = BTreeMap::new();
     let before = vec![cluster("a", &["x"], 0), cluster("b", &[], 0)];
     assert_eq!(differences(&mut sent, before.clone(), true), events_for(&before));
@@ -22,7 +22,7 @@ fn only_clusters_that_differ_are_said_again() {
 }
 
 #[test]
-fn a_cluster_that_is_gone_is_told_once_and_told_anew_when_it_is_back() {
+fn a_deleted_cluster_is_reported_once_and_again_when_it_is_back() {
     let mut sent = BTreeMap::new();
     let there = vec![cluster("a", &[], 0)];
     let _ = differences(&mut sent, there.clone(), false);
@@ -53,7 +53,7 @@ fn a_change_brings_the_measurements_of_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_says_everything_then_changes_and_ends_with_the_drain() {
+async fn a_watch_lists_everything_then_changes_and_ends_with_the_drain() {
     let seen = Arc::new(Mutex::new(vec![cluster("a", &[], 0)]));
     let changes = watch::Sender::new(());
     let scope = Scope::here();

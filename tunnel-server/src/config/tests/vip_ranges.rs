@@ -130,6 +130,7 @@ fn an_error_in_a_range_or_its_host_cluster_names_key_and_value() {
     assert_eq!(key_error(&files, &with_section(none)).key, "vip.publish");
 }
 
+/// The number of all addresses together is limited too.
 #[test]
 fn a_range_has_no_more_clusters_than_its_network_has_hosts() {
     let files = files();

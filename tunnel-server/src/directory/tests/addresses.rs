@@ -24,8 +24,9 @@ fn expected(all: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.iter().map(|(cluster, address)| ((*cluster).to_owned(), (*address).to_owned())).collect()
 }
 
+/// The address stays the same whichever other clusters are listed.
 #[tokio::test]
-async fn each_cluster_has_an_address_of_its_own_and_the_same_after_a_restart_whoever_else_is_listed() {
+async fn each_cluster_keeps_an_address_of_its_own_over_restarts() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     let first = given(&directory, vec![range(RANGE, &["edge-b", "edge-c"])], 5).await;
@@ -45,8 +46,9 @@ async fn each_cluster_has_an_address_of_its_own_and_the_same_after_a_restart_who
     );
 }
 
+/// Until then it belongs to the deleted cluster. An address of a cluster that nobody created is free at once.
 #[tokio::test]
-async fn what_a_cluster_had_is_nobody_elses_until_it_is_deleted_and_its_name_reserved_no_more() {
+async fn an_address_is_free_once_its_clusters_name_is_no_longer_reserved() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     directory.create_cluster(id("edge-a"), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     given(&directory, vec![range(RANGE, &["edge-a"])], 5).await;
@@ -62,8 +64,9 @@ async fn what_a_cluster_had_is_nobody_elses_until_it_is_deleted_and_its_name_res
     assert_eq!(next("edge-c", DAY * 91).await, expected(&[("edge-c", "100.100.0.1")]));
 }
 
+/// A cluster that is moved to another range gets its old address again when the old range is back.
 #[tokio::test]
-async fn another_range_means_other_addresses_and_the_old_ones_come_back_with_the_old_range() {
+async fn another_range_has_other_addresses_and_the_old_range_the_old_ones() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     for name in ["edge-a", "edge-b"] {
         directory.create_cluster(id(name), ClusterSpecUpdate::default(), at(5)).await.unwrap();
@@ -81,7 +84,7 @@ async fn another_range_means_other_addresses_and_the_old_ones_come_back_with_the
 }
 
 #[tokio::test]
-async fn what_means_everybody_in_a_smaller_range_is_nobodys_address_there() {
+async fn the_broadcast_address_of_a_smaller_range_is_not_assigned_there() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let three = ["edge-a", "edge-b", "edge-c"];
     let before = given(&directory, vec![range(RANGE, &three)], 5).await;
@@ -93,7 +96,7 @@ async fn what_means_everybody_in_a_smaller_range_is_nobodys_address_there() {
 }
 
 #[tokio::test]
-async fn a_range_without_an_address_left_gives_nobody_one_and_says_what_holds_them() {
+async fn a_full_range_assigns_no_address_and_reports_who_keeps_them() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     directory.create_cluster(id("edge-a"), ClusterSpecUpdate::default(), at(5)).await.unwrap();
@@ -114,7 +117,7 @@ async fn a_range_without_an_address_left_gives_nobody_one_and_says_what_holds_th
 }
 
 #[test]
-fn as_many_addresses_are_kept_as_may_be_and_not_one_more() {
+fn the_number_of_kept_addresses_is_limited() {
     let directory = Directory::copy(tempfile::tempdir().unwrap().path()).unwrap();
     let clusters = |count: usize| (0..count).map(|number| id(&format!("edge-{number}"))).collect();
     let range = |count| AddressRange { network: "10.0.0.0/16".parse().unwrap(), clusters: clusters(count) };
@@ -125,8 +128,9 @@ fn as_many_addresses_are_kept_as_may_be_and_not_one_more() {
     assert_eq!(most.len(), ADDRESSES_KEPT_MAX);
 }
 
+/// A dry run shows the addresses that would be assigned while the server has the store open.
 #[tokio::test]
-async fn a_copy_says_what_would_be_given_while_another_has_the_store_and_writes_nothing() {
+async fn a_copy_of_an_open_store_assigns_addresses_and_writes_nothing() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     given(&directory, vec![range(RANGE, &["edge-a"])], 5).await;
@@ -182,8 +186,9 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
+    /// Clusters are created, deleted and listed at random, and the server restarts at random.
     #[test]
-    fn no_two_clusters_ever_share_an_address_and_none_gets_what_another_that_is_known_has_had(
+    fn no_cluster_gets_an_address_that_another_known_one_has_or_had(
         events in prop::collection::vec(event(), 1..24),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

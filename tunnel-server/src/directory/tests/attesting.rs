@@ -6,7 +6,7 @@ use super::enrolling::{agent, site};
 use super::*;
 
 #[tokio::test]
-async fn the_first_account_of_a_cluster_is_recorded_and_no_later_one_takes_its_place() {
+async fn the_first_account_of_a_cluster_is_recorded_and_never_replaced() {
     let (state, (directory, bearer)) = site().await;
     enroll(&directory, bearer, "one", Some(workload("a"))).await;
     let (second, _) = directory.create_token(id("edge-a"), Duration::from_secs(60), at(11)).await.unwrap();
@@ -21,7 +21,7 @@ async fn the_first_account_of_a_cluster_is_recorded_and_no_later_one_takes_its_p
 }
 
 #[tokio::test]
-async fn whoever_revokes_a_clusters_agents_closes_it_to_pods_until_it_is_reopened() {
+async fn revoking_a_clusters_agents_closes_it_to_pods_until_it_is_reopened() {
     let (_state, (directory, _)) = site().await;
     // A cluster without a record is closed too, and the next enrollment does not open it.
     directory.revoke(Revoked::Agents(id("edge-a")), at(8)).await.unwrap();
@@ -46,7 +46,7 @@ async fn whoever_revokes_a_clusters_agents_closes_it_to_pods_until_it_is_reopene
 }
 
 #[tokio::test]
-async fn a_pod_is_one_agent_and_the_key_that_it_had_before_is_a_copys() {
+async fn a_pod_is_one_agent_and_its_previous_key_counts_as_copied() {
     let (_state, (directory, bearer)) = site().await;
     enroll(&directory, bearer, "one", Some(workload("a"))).await;
     let seen = directory.attestation(&id("edge-a")).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_pod_is_one_agent_and_the_key_that_it_had_before_is_a_copys() {
 }
 
 #[tokio::test]
-async fn where_a_cluster_is_full_of_agents_a_pod_whose_certificate_ended_makes_room() {
+async fn in_a_full_cluster_a_pod_whose_certificate_ended_makes_room() {
     let (_state, (directory, bearer)) = site().await;
     enroll(&directory, bearer, "one", Some(workload("a"))).await;
     let seen = directory.attestation(&id("edge-a")).await.unwrap();
@@ -92,7 +92,7 @@ async fn where_a_cluster_is_full_of_agents_a_pod_whose_certificate_ended_makes_r
 }
 
 #[tokio::test]
-async fn what_is_recorded_goes_with_its_cluster() {
+async fn an_attestation_record_is_deleted_with_its_cluster() {
     let (_state, (directory, bearer)) = site().await;
     enroll(&directory, bearer, "one", Some(workload("a"))).await;
     let seen = directory.attestation(&id("edge-a")).await.unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn what_is_said_of_a_cluster_is_there_after_a_restart() {
+async fn the_description_of_a_cluster_is_kept_over_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     let update = ClusterSpecUpdate {
@@ -30,7 +30,7 @@ async fn what_is_said_of_a_cluster_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_was_only_met_can_be_described_at_once() {
+async fn a_cluster_that_was_only_seen_can_be_updated_at_once() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let _ = directory.mark_seen(&id("edge-a"), at(5));
 
@@ -43,7 +43,7 @@ async fn a_cluster_that_was_only_met_can_be_described_at_once() {
 }
 
 #[tokio::test]
-async fn a_deleted_cluster_is_gone_and_its_name_is_reserved_for_as_long_as_was_said() {
+async fn a_deleted_cluster_is_gone_and_its_name_is_reserved_for_a_time() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     let _ = directory.mark_seen(&id("edge-a"), at(5));
@@ -60,7 +60,7 @@ async fn a_deleted_cluster_is_gone_and_its_name_is_reserved_for_as_long_as_was_s
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_and_changes_nothing() {
+async fn an_invalid_description_is_refused_and_changes_nothing() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let make = |name: &str, update: ClusterSpecUpdate| directory.create_cluster(id(name), update, at(5));
     assert!(matches!(make("www", ClusterSpecUpdate::default()).await, Err(ClusterError::Refused(_))));

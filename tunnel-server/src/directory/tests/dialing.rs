@@ -42,7 +42,7 @@ async fn a_dial_token_is_good_for_its_owner_until_it_ends_and_is_kept_as_a_hash(
 }
 
 #[tokio::test]
-async fn a_revoked_dial_token_is_gone_and_whoever_judges_what_runs_is_told() {
+async fn a_revoked_dial_token_is_gone_and_running_exchanges_are_notified() {
     let (_state, directory) = site().await;
     let (bearer, made) = create(&directory, "alice", &["edge-a"], DAY_LONG).await.unwrap();
     let mut changes = directory.changes();
@@ -58,8 +58,9 @@ async fn a_revoked_dial_token_is_gone_and_whoever_judges_what_runs_is_told() {
     assert!(!directory.revoke_dial_token(made.id).await.unwrap(), "once");
 }
 
+/// A token for an unknown cluster, for none or for too many is refused, and so is one that holds too long.
 #[tokio::test]
-async fn a_dial_token_is_made_for_clusters_that_are_there_and_for_no_longer_than_it_may_hold() {
+async fn a_dial_token_is_for_existing_clusters_and_its_lifetime_is_limited() {
     let (_state, directory) = site().await;
     let second = Duration::from_secs(1);
     let refused =
@@ -75,8 +76,9 @@ async fn a_dial_token_is_made_for_clusters_that_are_there_and_for_no_longer_than
     assert!(create(&directory, "alice", &["edge-a"], DIAL_TTL_MAX).await.is_ok());
 }
 
+/// Tokens of an older server have no networks, and an older server reads tokens without networks.
 #[tokio::test]
-async fn a_dial_token_for_a_network_says_so_after_a_restart_and_one_of_before_has_none() {
+async fn a_dial_token_keeps_its_networks_and_an_older_one_has_none() {
     let (state, directory) = site().await;
     let networks = BTreeSet::from([network("lab"), network("plant-7")]);
     let scope = DialScope { networks: networks.clone(), ..DialScope::default() };
@@ -102,7 +104,7 @@ async fn a_dial_token_for_a_network_says_so_after_a_restart_and_one_of_before_ha
 }
 
 #[tokio::test]
-async fn what_expired_long_ago_is_cleared_away_by_the_next_one() {
+async fn a_token_that_expired_long_ago_is_removed_by_the_next_one() {
     let (_state, directory) = site().await;
     let (_, old) = create(&directory, "alice", &["edge-a"], DAY_LONG).await.unwrap();
     let clusters = || DialScope { clusters: BTreeSet::from([id("edge-a")]), ..DialScope::default() };

@@ -52,7 +52,7 @@ async fn only_the_secret_counts_and_only_its_hash_is_kept() {
 }
 
 #[tokio::test]
-async fn a_token_is_for_a_cluster_that_is_there_and_goes_with_it() {
+async fn a_token_is_for_an_existing_cluster_and_is_deleted_with_it() {
     let (_state, (directory, bearer)) = site().await;
     let nowhere = directory.create_token(id("edge-b"), TTL, at(5)).await;
     assert!(matches!(nowhere, Err(TokenError::Unknown(_))), "{nowhere:?}");
@@ -68,7 +68,7 @@ async fn a_token_is_for_a_cluster_that_is_there_and_goes_with_it() {
 }
 
 #[tokio::test]
-async fn whoever_revokes_a_clusters_agents_revokes_its_tokens_too() {
+async fn revoking_a_clusters_agents_revokes_its_tokens_too() {
     let (_state, (directory, bearer)) = site().await;
     let (other, _) = directory.create_token(id("edge-a"), TTL, at(5)).await.unwrap();
     assert!(directory.revoke_token(other.id()).await.unwrap());
@@ -96,7 +96,7 @@ async fn every_token_that_is_kept_is_listed_by_its_id_and_none_that_was_revoked(
 }
 
 #[tokio::test]
-async fn a_renewal_whose_answer_was_lost_is_answered_alike_and_an_older_key_is_not() {
+async fn a_repeated_renewal_gets_the_same_answer_and_an_older_key_none() {
     let (_state, (directory, bearer)) = site().await;
     let id = proto::spiffe::AgentId::new(id("edge-a"), "i").unwrap();
     let of = |key: &str, serial: &str, chain: &str| Agent {

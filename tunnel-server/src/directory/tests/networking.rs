@@ -9,8 +9,9 @@ use proptest::sample::{select, subsequence};
 use super::super::networks::NetworkIndex;
 use super::*;
 
+/// A cluster is in the networks of its description until it is described otherwise or deleted.
 #[tokio::test]
-async fn a_network_has_the_clusters_that_are_said_to_be_in_it_and_were_not_deleted_after_a_restart_too() {
+async fn a_network_has_its_described_clusters_also_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     for (cluster, networks) in
@@ -34,7 +35,7 @@ async fn a_network_has_the_clusters_that_are_said_to_be_in_it_and_were_not_delet
 }
 
 #[tokio::test]
-async fn a_network_has_as_many_clusters_as_are_searched_and_not_one_more() {
+async fn the_number_of_clusters_in_a_network_is_limited() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     // In one transaction, because a transaction for each is slow.
     let filled = directory.change(|transaction| {
@@ -61,8 +62,9 @@ async fn a_network_has_as_many_clusters_as_are_searched_and_not_one_more() {
     update("other").await.expect("there is room again");
 }
 
+/// An older version could store more clusters in a network. They can still be updated and taken out of it.
 #[tokio::test]
-async fn of_a_network_that_a_store_of_before_has_filled_beyond_the_limit_no_part_is_searched() {
+async fn no_part_of_a_network_beyond_the_limit_is_searched() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let filled = directory.change(|transaction| {
         for number in 0..=NETWORK_CLUSTERS_MAX {
@@ -82,7 +84,7 @@ async fn of_a_network_that_a_store_of_before_has_filled_beyond_the_limit_no_part
 
 proptest! {
     #[test]
-    fn the_index_of_networks_is_what_the_clusters_say(
+    fn the_index_of_networks_follows_the_clusters_descriptions(
         changes in vec((0..4_usize, prop::option::of(subsequence(vec!["a", "b", "c"], 0..4))), 0..20),
         asked in select(vec!["a", "b", "c", "d"]),
     ) {

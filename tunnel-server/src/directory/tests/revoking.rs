@@ -6,7 +6,7 @@ use super::*;
 use crate::directory::tombstones::NAMES_REFUSED;
 
 #[tokio::test]
-async fn whoever_was_revoked_is_refused_after_a_restart_too_and_nobody_else() {
+async fn revoked_agents_and_no_others_are_refused_also_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let mut directory = open(&state).unwrap();
     directory.revoke(Revoked::agent(&agent("edge-a", "one")), at(100)).await.unwrap();
@@ -86,7 +86,7 @@ async fn an_entry_point_stays_revoked_by_its_former_user_name() {
 }
 
 #[tokio::test]
-async fn who_was_refused_stays_so_whatever_is_revoked_later() {
+async fn a_later_revocation_never_weakens_an_earlier_one() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let revoke = async |before: Option<u64>| {
         let name = Callers::Named("ann".to_owned());
@@ -109,8 +109,9 @@ async fn who_was_refused_stays_so_whatever_is_revoked_later() {
     }
 }
 
+/// An agent with a certificate for a name of the server's own is refused.
 #[tokio::test]
-async fn a_name_of_the_servers_own_is_no_clusters_whoever_has_a_certificate_for_it() {
+async fn a_reserved_name_is_no_clusters_even_with_a_certificate_for_it() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     for name in NAMES_REFUSED {
         let credential = AgentCredential { serial: "1".to_owned(), issued: UnixSeconds(5) };
@@ -162,8 +163,9 @@ async fn revocations_of_every_kind_are_listed_in_order_and_count_alike() {
     assert!(matches!(full, Err(CallersError::Full)), "{full:?}");
 }
 
+/// A certificate of before the deletion is refused even when another cluster has the name.
 #[tokio::test]
-async fn agents_of_a_deleted_cluster_are_refused_even_when_its_name_is_another_ones() {
+async fn agents_of_a_deleted_cluster_are_refused_by_its_names_next_owner() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let _ = directory.mark_seen(&id("edge-a"), at(5));
     let credential = AgentCredential { serial: "1".to_owned(), issued: UnixSeconds(5) };

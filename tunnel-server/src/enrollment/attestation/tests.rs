@@ -9,8 +9,9 @@ use crate::identity::oidc::{ClaimError, OidcTokenError};
 
 const NOW: u64 = 1_800_000_000;
 
+/// Another namespace, account, UID or key is refused.
 #[test]
-fn only_pods_of_the_recorded_account_by_the_recorded_keys_are_a_clusters_agents() {
+fn only_pods_of_the_recorded_account_and_keys_are_a_clusters_agents() {
     let (edge_a, edge_b) = (cluster("a"), cluster("b"));
     let (workload, first) =
         with_verification(|verification| verification.first(&edge_a.sent("tunnel-agent", "7d"))).unwrap();
@@ -36,7 +37,7 @@ fn only_pods_of_the_recorded_account_by_the_recorded_keys_are_a_clusters_agents(
 }
 
 #[test]
-fn what_came_along_is_recorded_only_where_its_own_keys_have_signed() {
+fn a_sent_workload_is_recorded_only_if_its_own_keys_have_signed() {
     let (edge_a, edge_b) = (cluster("a"), cluster("a"));
     let mut sent = edge_a.sent("tunnel-agent", "7d");
     let first = |sent: &sent::Workload| {
@@ -63,7 +64,7 @@ fn what_came_along_is_recorded_only_where_its_own_keys_have_signed() {
 }
 
 #[test]
-fn new_keys_are_heard_of_where_one_is_known_and_the_cluster_is_open() {
+fn new_keys_are_added_if_one_is_known_and_the_cluster_is_open() {
     let [old, new] = ["old", "new"].map(cluster);
     let (workload, _) =
         with_verification(|verification| verification.first(&old.sent("tunnel-agent", "7d"))).unwrap();

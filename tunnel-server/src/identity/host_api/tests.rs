@@ -10,7 +10,7 @@ use crate::identity::test_server::{SeenRequest, TestServer};
 const PATH: &str = "/apis/example/v1/reviews";
 
 #[tokio::test]
-async fn the_status_of_what_comes_back_of_the_same_kind_is_the_answer() {
+async fn the_status_of_an_answer_of_the_same_kind_is_returned() {
     let (at, home) =
         (TestServer::answering(|asked| (StatusCode::CREATED, reviewed(asked).to_string())).await, home());
     let api = api(&at, &home);
@@ -31,7 +31,7 @@ async fn the_status_of_what_comes_back_of_the_same_kind_is_the_answer() {
 }
 
 #[tokio::test]
-async fn what_is_of_another_kind_or_no_success_is_no_answer() {
+async fn an_answer_of_another_kind_or_without_success_is_an_error() {
     let at = TestServer::answering(|asked| {
         let mut answer = reviewed(asked);
         match asked.uri.path() {
@@ -63,7 +63,7 @@ async fn what_is_of_another_kind_or_no_success_is_no_answer() {
 }
 
 #[tokio::test]
-async fn without_a_token_nothing_is_asked() {
+async fn without_a_token_no_request_is_sent() {
     let (at, home) =
         (TestServer::answering(|asked| (StatusCode::OK, reviewed(asked).to_string())).await, home());
     let (api, file) = (api(&at, &home), home.path().join("token"));

@@ -8,7 +8,7 @@ use crate::identity::test_server::TestServer;
 const BYTES_MAX: usize = 16;
 
 #[tokio::test]
-async fn an_answer_is_taken_whole_and_not_where_it_has_a_byte_too_many() {
+async fn a_complete_answer_is_returned_and_a_too_long_one_refused() {
     let at = TestServer::answering(|asked| {
         let length = asked.uri.path().trim_start_matches('/').parse().unwrap_or_default();
         (StatusCode::IM_A_TEAPOT, "x".repeat(length))
@@ -30,7 +30,7 @@ async fn an_answer_is_taken_whole_and_not_where_it_has_a_byte_too_many() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_but_by_https_and_who_is_vouched_for_under_that_name() {
+async fn only_https_servers_with_a_trusted_name_are_called() {
     let at = TestServer::answering(|_| (StatusCode::OK, String::new())).await;
     let other = TestServer::answering(|_| (StatusCode::OK, String::new())).await;
     let port = at.url.rsplit(':').next().unwrap();

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_look_like_a_token_of_an_issuer_may_be_somebody_elses() {
+    fn a_token_that_does_not_look_like_a_jwt_is_left_to_other_methods() {
         let whole = token(&json!({ "alg": "ES256" }), &json!({}));
         let (signed, signature) = whole.rsplit_once('.').unwrap();
         assert!(
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_named_by_a_text_of_no_more_bytes_than_it_may_have() {
+    fn the_length_of_a_key_id_is_limited() {
         let longest = "x".repeat(KEY_ID_BYTES_MAX);
         let named = |id: Value| {
             let token = token(&json!({ "alg": "ES256", "kid": id }), &json!({}));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tokens_issuer_is_the_text_that_its_claims_say() {
+    fn a_tokens_issuer_is_the_text_in_its_claims() {
         for (claims, issuer) in [
             (json!({ "iss": "https://issuer.example" }), Some("https://issuer.example")),
             (json!({ "sub": "https://issuer.example" }), None),

@@ -30,8 +30,9 @@ struct Publication {
     keys: Option<String>,
 }
 
+/// Tokens of other keys, algorithms, audiences and issuers are refused.
 #[tokio::test]
-async fn a_token_that_a_published_key_has_signed_names_its_bearer_and_nobody_else_comes_in() {
+async fn only_a_token_that_a_published_key_has_signed_authenticates() {
     let (own, other, unknown) = (TokenSigner::new("a"), TokenSigner::new("a"), TokenSigner::new("b"));
     let published = Published::with(&[&own]).await;
     let authenticator = published.authenticator();
@@ -63,7 +64,7 @@ async fn a_token_that_a_published_key_has_signed_names_its_bearer_and_nobody_els
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_away_or_answers_for_another_says_neither_yes_nor_no() {
+async fn an_unreachable_or_wrong_issuer_neither_accepts_nor_refuses() {
     let own = TokenSigner::new("a");
     let nothing = Publication { keys: None, ..Publication::default() };
     let garbage = Publication { keys: Some("no keys".to_owned()), ..Publication::default() };
@@ -82,8 +83,9 @@ async fn an_issuer_that_is_away_or_answers_for_another_says_neither_yes_nor_no()
     }
 }
 
+/// A token with an unknown key causes one fetch, and no further one within the pause.
 #[tokio::test]
-async fn keys_are_read_again_where_one_is_not_known_and_not_more_often_than_the_pause_allows() {
+async fn an_unknown_key_refreshes_the_keys_but_not_before_the_pause_is_over() {
     let (old, new) = (TokenSigner::new("old"), TokenSigner::new("new"));
     let published = Published::with(&[&old]).await;
     let issuer = published.issuer();

@@ -112,7 +112,7 @@ mod tests {
     use futures::FutureExt as _;
 
     #[test]
-    fn an_answer_counts_for_its_time_and_is_asked_for_once_meanwhile() {
+    fn a_result_counts_for_its_time_and_is_requested_once() {
         let (mut table, now, key) = (ReviewTable::<TestReview>::default(), Instant::now(), [1; 32]);
         settled(&mut table, &key, refused(now));
         assert!(matches!(table.find(&key, now + COUNTS_FOR - TICK, never), Lookup::Known(_)));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_answer_is_the_one_that_counts() {
+    fn the_last_result_is_the_one_that_counts() {
         let (mut table, now, key) = (ReviewTable::<TestReview>::default(), Instant::now(), [1; 32]);
         for (after, is_yes) in [(0, true), (1, false), (2, true)] {
             settled(&mut table, &key, TestReview(now + COUNTS_FOR * after, is_yes));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_remembered_and_wait_as_may_and_not_one_more() {
+    fn the_numbers_of_cached_and_of_waiting_reviews_are_limited() {
         let (mut table, now) = (ReviewTable::<TestReview>::default(), Instant::now());
         for number in 0..=REMEMBERED_MAX {
             settled(&mut table, &key(number), refused(now));

@@ -5,7 +5,7 @@ use trust::BACKDATED;
 use super::*;
 
 #[test]
-fn an_agents_and_an_administrators_certificate_say_when_they_were_issued_and_when_they_end() {
+fn agents_and_administrators_certificates_have_issue_and_end_times() {
     let leaf = issue(with_uri("spiffe://tombolo/cluster/edge-a/agent/one"));
     let AgentCertificate { agent: _, serial, issued, ends } =
         agent_identity(std::slice::from_ref(&leaf), "tombolo").unwrap().into_inner();
@@ -19,7 +19,7 @@ fn an_agents_and_an_administrators_certificate_say_when_they_were_issued_and_whe
 }
 
 #[test]
-fn whatever_is_not_exactly_an_administrators_certificate_is_refused() {
+fn only_an_exact_administrators_certificate_is_accepted() {
     let not_an_admin = || NotOfRole::Uri(SpiffeError::NotAnAdmin { domain: "tombolo".to_owned() });
     let mut a_server = with_uri("spiffe://tombolo/admin/olga");
     a_server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

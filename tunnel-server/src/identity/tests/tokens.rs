@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_token_has_a_name_of_its_own_that_is_no_part_of_its_digest() {
+fn a_token_has_an_id_of_its_own_that_is_no_part_of_its_digest() {
     let credentials = ["sesame", "mellon", "sesame"]
         .map(|token| by_header(&[&format!("Bearer {token}")]).unwrap().credential().clone());
     assert_eq!(credentials[0], credentials[2]);
@@ -24,7 +24,7 @@ fn a_token_names_user_and_groups() {
 }
 
 #[test]
-fn who_came_by_a_token_is_known_until_that_token_is_gone_or_anothers() {
+fn a_caller_is_known_until_its_token_is_removed_or_anothers() {
     let parsed = |file: &str| StaticTokens::parse(file.as_bytes(), token_prefixes()).unwrap();
     let book = SharedTokens::new(parsed(&tokens()));
     let methods = AuthMethods { tokens: Some(book.clone()), ..AuthMethods::default() };
@@ -51,7 +51,7 @@ fn who_came_by_a_token_is_known_until_that_token_is_gone_or_anothers() {
 }
 
 #[test]
-fn a_token_is_of_letters_that_every_header_carries_and_its_padding_stands_last() {
+fn a_token_has_only_letters_of_a_b64token_and_padding_at_its_end() {
     for text in ["a", "a=", "a==", "-._~+/aZ09"] {
         assert!(static_tokens::is_token(text.as_bytes()), "{text}");
     }
@@ -60,8 +60,9 @@ fn a_token_is_of_letters_that_every_header_carries_and_its_padding_stands_last()
     }
 }
 
+/// One wrong line makes the complete file invalid.
 #[test]
-fn a_wrong_line_makes_the_whole_token_file_wrong_and_is_named_without_its_token() {
+fn a_wrong_line_refuses_the_token_file_and_is_named_without_its_token() {
     use TokenLineError::{Columns, Digest, Duplicate, Name, None, Plain, Quote, Text};
 
     let good = digest("secret");

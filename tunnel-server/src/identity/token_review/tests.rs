@@ -43,7 +43,7 @@ async fn a_callers_token_is_reviewed_once_for_a_while_and_names_it() {
 }
 
 #[tokio::test]
-async fn whoever_cannot_be_asked_is_away_and_says_neither_yes_nor_no() {
+async fn an_unreachable_reviewer_neither_accepts_nor_refuses() {
     let at = TestServer::answering(|_| (StatusCode::INTERNAL_SERVER_ERROR, String::new())).await;
     let home = tempfile::tempdir().unwrap();
 
@@ -53,7 +53,7 @@ async fn whoever_cannot_be_asked_is_away_and_says_neither_yes_nor_no() {
 }
 
 #[tokio::test]
-async fn a_token_is_its_callers_only_while_its_reviewer_says_the_same() {
+async fn a_token_is_its_callers_only_while_reviews_have_the_same_result() {
     let renamed = Arc::new(AtomicBool::new(false));
     let is_renamed = Arc::clone(&renamed);
     let at = TestServer::answering(move |asked| {

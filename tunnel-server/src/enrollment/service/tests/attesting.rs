@@ -5,8 +5,9 @@ use super::*;
 /// The first agent's pod has another UID.
 const POD: &str = "1f";
 
+/// Another cluster's key, another connection's nonce and a used nonce are refused.
 #[tokio::test]
-async fn a_further_pod_proves_itself_once_for_each_nonce_by_its_own_clusters_key() {
+async fn a_pod_enrolls_once_for_each_nonce_by_its_own_clusters_key() {
     let server = Server::start().await;
     let (own, other) = (issuer("a"), issuer("a"));
     server.enrolled(&AgentKey::new(), Some(own.sent(ACCOUNT.0, ACCOUNT.1))).await;
@@ -49,7 +50,7 @@ async fn a_further_pod_proves_itself_once_for_each_nonce_by_its_own_clusters_key
 }
 
 #[tokio::test]
-async fn a_pod_for_which_the_issuer_has_signed_is_told_why_it_is_not_let_in() {
+async fn a_refused_pod_with_a_signed_token_gets_the_reason() {
     let server = Server::start().await;
     let own = issuer("a");
     server.enrolled(&AgentKey::new(), Some(own.sent(ACCOUNT.0, ACCOUNT.1))).await;
@@ -65,8 +66,9 @@ async fn a_pod_for_which_the_issuer_has_signed_is_told_why_it_is_not_let_in() {
     assert!(lines[2].starts_with("attest  forbid 403: it is of the ServiceAccount"), "{lines:?}");
 }
 
+/// It makes no difference whether the pod itself or all agents of its cluster were revoked.
 #[tokio::test]
-async fn no_pod_is_let_in_where_nothing_is_recorded_or_it_or_all_of_its_cluster_were_revoked() {
+async fn no_pod_enrolls_without_a_record_or_after_a_revocation() {
     let server = Server::start().await;
     let (own, key) = (issuer("a"), AgentKey::new());
     let refusal = async |service: &EnrollmentService| refused(attested(service, &key, &token(&own)).await);
@@ -86,8 +88,9 @@ async fn no_pod_is_let_in_where_nothing_is_recorded_or_it_or_all_of_its_cluster_
     assert_eq!(refusal(&server.service()).await.0, Code::FailedPrecondition, "its cluster is closed");
 }
 
+/// Pods at other addresses and holders of tokens at the same address still enroll.
 #[tokio::test]
-async fn pods_that_fail_too_often_hold_up_pods_of_their_address_and_no_holder_of_a_token() {
+async fn failures_of_pods_block_pods_of_their_address_and_no_token_holder() {
     let server = Server::start().await;
     let (own, other, key) = (issuer("a"), issuer("a"), AgentKey::new());
     server.enrolled(&AgentKey::new(), Some(own.sent(ACCOUNT.0, ACCOUNT.1))).await;
@@ -102,7 +105,7 @@ async fn pods_that_fail_too_often_hold_up_pods_of_their_address_and_no_holder_of
 }
 
 #[tokio::test]
-async fn a_pod_that_asks_again_and_again_is_let_in_so_often_and_then_held_up() {
+async fn a_pod_that_enrolls_again_and_again_is_rate_limited() {
     let server = Server::start().await;
     let (own, key) = (issuer("a"), AgentKey::new());
     server.enrolled(&AgentKey::new(), Some(own.sent(ACCOUNT.0, ACCOUNT.1))).await;

@@ -2,8 +2,9 @@
 
 use super::*;
 
+/// The token is good for its own cluster only, and refused with a second key.
 #[tokio::test]
-async fn a_token_enrolls_one_key_for_its_cluster_and_gives_the_same_key_the_same_again() {
+async fn a_token_enrolls_one_key_and_repeats_its_answer_to_the_same_key() {
     let server = Server::start().await;
     let (token, first, second) = (server.token().await, AgentKey::new(), AgentKey::new());
     let ask = async |request: EnrollRequest| server.service().enroll(Request::new(request)).await;
@@ -33,7 +34,7 @@ async fn a_token_enrolls_one_key_for_its_cluster_and_gives_the_same_key_the_same
 }
 
 #[tokio::test]
-async fn agents_of_which_no_pod_is_known_have_names_of_their_own() {
+async fn agents_that_are_no_pods_have_different_names() {
     let server = Server::start().await;
     let [one, other] =
         [server.enrolled(&AgentKey::new(), None).await, server.enrolled(&AgentKey::new(), None).await];
@@ -43,7 +44,7 @@ async fn agents_of_which_no_pod_is_known_have_names_of_their_own() {
 }
 
 #[tokio::test]
-async fn whoever_fails_too_often_is_not_listened_to_and_others_are() {
+async fn a_source_that_fails_too_often_is_refused_and_others_are_not() {
     let server = Server::start().await;
     let (token, key) = (server.token().await, AgentKey::new());
     let service = server.service();
@@ -66,7 +67,7 @@ async fn whoever_fails_too_often_is_not_listened_to_and_others_are() {
 }
 
 #[tokio::test]
-async fn nobody_is_given_a_certificate_that_the_audit_log_does_not_know_of() {
+async fn no_certificate_is_issued_without_an_audit_entry() {
     let mut server = Server::start().await;
     let (token, key) = (server.token().await, AgentKey::new());
     server.stop_auditing();
@@ -79,7 +80,7 @@ async fn nobody_is_given_a_certificate_that_the_audit_log_does_not_know_of() {
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_signed_a_token_stays_as_it_was_and_the_audit_log_tells() {
+async fn a_token_stays_unused_and_is_audited_if_signing_fails() {
     // This is longer than the intermediate's validity.
     let server = Server::start_issuing_for(Duration::from_secs(100 * 365 * 24 * 60 * 60)).await;
     let (token, key) = (server.token().await, AgentKey::new());
@@ -93,8 +94,9 @@ async fn where_nothing_can_be_signed_a_token_stays_as_it_was_and_the_audit_log_t
     assert!(lines[1].contains(" allow 503: "), "{lines:?}");
 }
 
+/// The holder can enroll afterwards with a workload that its issuer has signed.
 #[tokio::test]
-async fn a_token_with_what_no_issuer_has_signed_stays_as_it_was_and_its_holder_is_told_why() {
+async fn a_token_with_an_unsigned_workload_stays_unused_and_gets_the_reason() {
     let server = Server::start().await;
     let (token, key, own, other) = (server.token().await, AgentKey::new(), issuer("a"), issuer("a"));
     let workload = Some(Workload { issuer_keys: other.keys(), ..own.sent(ACCOUNT.0, ACCOUNT.1) });

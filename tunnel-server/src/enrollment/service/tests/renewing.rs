@@ -2,8 +2,9 @@
 
 use super::*;
 
+/// A repeat can come over another connection.
 #[tokio::test]
-async fn the_key_on_record_gets_the_next_certificate_and_an_exact_repeat_the_same_again() {
+async fn the_recorded_key_renews_and_an_exact_repeat_gets_the_same_answer() {
     let server = Server::start().await;
     let (old, new) = (AgentKey::new(), AgentKey::new());
     let enrolled = Certificate::of(&server.enrolled(&old, None).await);
@@ -26,7 +27,7 @@ async fn the_key_on_record_gets_the_next_certificate_and_an_exact_repeat_the_sam
 }
 
 #[tokio::test]
-async fn a_key_that_was_replaced_is_refused_and_the_audit_log_tells() {
+async fn a_replaced_key_is_refused_and_audited() {
     let server = Server::start().await;
     let (old, new, thief) = (AgentKey::new(), AgentKey::new(), AgentKey::new());
     let enrolled = Certificate::of(&server.enrolled(&old, None).await);
@@ -42,8 +43,9 @@ async fn a_key_that_was_replaced_is_refused_and_the_audit_log_tells() {
     assert_eq!(lines[4..], [refusal]);
 }
 
+/// The proof is also bound to the connection and to the key of the next certificate.
 #[tokio::test]
-async fn what_the_key_on_record_has_not_signed_for_this_connection_renews_nothing() {
+async fn a_proof_that_is_not_by_the_recorded_key_renews_nothing() {
     let server = Server::start().await;
     let (old, new, refuse_unauthenticated) = (AgentKey::new(), AgentKey::new(), AgentKey::new());
     let enrolled = Certificate::of(&server.enrolled(&old, None).await);
@@ -75,7 +77,7 @@ async fn what_the_key_on_record_has_not_signed_for_this_connection_renews_nothin
 }
 
 #[tokio::test]
-async fn failures_of_others_at_its_address_hold_up_no_agent_on_record() {
+async fn failures_of_others_at_its_address_block_no_recorded_agent() {
     let server = Server::start().await;
     let (old, new) = (AgentKey::new(), AgentKey::new());
     let enrolled = Certificate::of(&server.enrolled(&old, None).await);
@@ -93,7 +95,7 @@ async fn failures_of_others_at_its_address_hold_up_no_agent_on_record() {
 }
 
 #[tokio::test]
-async fn a_revoked_agent_renews_nothing_and_the_audit_log_tells() {
+async fn a_revoked_agent_renews_nothing_and_is_audited() {
     let server = Server::start().await;
     let (old, new) = (AgentKey::new(), AgentKey::new());
     let enrolled = Certificate::of(&server.enrolled(&old, None).await);
@@ -109,7 +111,7 @@ async fn a_revoked_agent_renews_nothing_and_the_audit_log_tells() {
 }
 
 #[tokio::test]
-async fn a_pod_brings_new_keys_of_its_issuer_where_one_is_known() {
+async fn a_pod_adds_new_keys_of_its_issuer_if_one_is_known() {
     let server = Server::start().await;
     let [first, second, third] = ["one", "two", "three"].map(issuer);
     let pod = AgentKey::new();
@@ -142,7 +144,7 @@ async fn a_pod_brings_new_keys_of_its_issuer_where_one_is_known() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_no_pod_brings_no_keys() {
+async fn an_agent_that_is_no_pod_adds_no_keys() {
     let server = Server::start().await;
     let [first, second] = ["one", "two"].map(issuer);
     server.enrolled(&AgentKey::new(), Some(first.sent(ACCOUNT.0, ACCOUNT.1))).await;

@@ -10,7 +10,7 @@ const NOW: u64 = 1_800_000_000;
 const TOKEN: &str = "header.claims.signature";
 
 #[test]
-fn each_claim_that_is_asked_for_must_be_there_with_its_text() {
+fn each_required_claim_must_be_there_with_its_text() {
     let required = BTreeMap::from([("tenant".to_owned(), "blue".to_owned())]);
     let requirements = ClaimRequirements { required, ..requirements() };
     let asked = |more: Value| bearer(&requirements, more).map(|bearer| bearer.user);
@@ -64,8 +64,9 @@ fn groups_are_those_of_the_configured_claim_and_may_be_left_out() {
     }
 }
 
+/// The leeway is added to the end and subtracted from the beginning, and not a second more.
 #[test]
-fn a_token_holds_as_much_longer_and_earlier_as_clocks_may_differ_and_not_a_second_more() {
+fn the_validity_of_a_token_is_extended_by_exactly_the_leeway() {
     let leeway = LEEWAY.as_secs();
     let credential = |more: Value| bearer(&requirements(), more).map(|bearer| bearer.credential);
 
@@ -80,7 +81,7 @@ fn a_token_holds_as_much_longer_and_earlier_as_clocks_may_differ_and_not_a_secon
 }
 
 #[test]
-fn a_token_that_somebody_else_verified_says_itself_from_when_and_until_when_it_holds() {
+fn the_times_of_a_reviewed_token_are_read_from_the_token() {
     let claims_with = |claims: Value| {
         let [header, claims] = [json!({ "alg": "RS256" }), claims].map(|part| encoded(&part));
         expiry(&Jwt::parse(&format!("{header}.{claims}.AA")).unwrap().unwrap())
@@ -92,8 +93,9 @@ fn a_token_that_somebody_else_verified_says_itself_from_when_and_until_when_it_h
     assert_eq!(claims_with(json!({ "iat": NOW.to_string(), "exp": -1 })), (None, None));
 }
 
+/// An ID that is too long or could change a log line is replaced by one of ours.
 #[test]
-fn a_token_has_the_name_that_its_issuer_gave_it_if_that_may_stand_in_a_log_and_else_one_of_ours() {
+fn a_token_has_its_issuers_id_if_that_is_printable_and_else_ours() {
     let named = |more: Value| bearer(&requirements(), more).unwrap().credential.id;
     let ours = named(json!({}));
     let longest = "x".repeat(JWT_ID_BYTES_MAX);

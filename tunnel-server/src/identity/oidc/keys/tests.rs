@@ -30,7 +30,7 @@ struct KeySigner {
 type Sign = Box<dyn Fn(&[u8]) -> Vec<u8>>;
 
 #[test]
-fn an_issuer_has_as_many_keys_as_it_may_and_not_one_more() {
+fn the_number_of_an_issuers_keys_is_limited() {
     // The base point of P-256 (FIPS 186-4, section D.1.2.3), a valid public key.
     let key = json!({
         "kty": "EC", "crv": "P-256", "use": "sig", "kid": "k",
@@ -42,8 +42,9 @@ fn an_issuer_has_as_many_keys_as_it_may_and_not_one_more() {
     assert_eq!(parsed(0).err(), Some(KeySetError::Empty));
 }
 
+/// A key verifies what it has signed by an algorithm of its kind, and nothing by another algorithm.
 #[test]
-fn a_key_verifies_what_it_signed_by_an_algorithm_of_its_kind_and_nothing_by_another() {
+fn a_key_verifies_only_algorithms_of_its_kind() {
     test_crypto().unwrap();
     for KeySigner { jwk, by } in [rsa(), p256(), p384(), ed25519()] {
         let keys = set(std::slice::from_ref(&jwk)).unwrap();
@@ -75,7 +76,7 @@ fn a_key_for_one_algorithm_or_another_purpose_is_kept_to_it() {
 }
 
 #[test]
-fn a_key_on_a_curve_or_of_a_kind_that_is_not_verified_by_is_left_out() {
+fn a_key_of_an_unsupported_curve_or_kind_is_left_out() {
     let half = URL_SAFE_NO_PAD.encode([1; 32]);
     for key in [
         json!({ "kty": "EC", "crv": "P-521", "x": half, "y": half }),

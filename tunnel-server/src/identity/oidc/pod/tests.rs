@@ -14,7 +14,7 @@ const NOW: u64 = 1_800_000_000;
 const UID: &str = "0e1f9f5c-6a5a-4f0e-9d5f-0c9f0f0c8a11";
 
 #[test]
-fn a_pods_token_says_whose_it_is() {
+fn a_pods_token_names_pod_and_account() {
     let signer = TokenSigner::new("one");
 
     let pod = verified(&signer, &claims()).unwrap();
@@ -30,7 +30,7 @@ fn a_pods_token_says_whose_it_is() {
 }
 
 #[test]
-fn a_token_is_a_pods_for_ten_minutes_and_not_a_second_longer() {
+fn a_pods_token_is_accepted_for_ten_minutes_and_no_longer() {
     let signer = TokenSigner::new("one");
     let age = TOKEN_AGE_MAX.as_secs();
     let issued = |at: u64| verified(&signer, &with(&["iat"], json!(at)));
@@ -46,7 +46,7 @@ fn a_token_is_a_pods_for_ten_minutes_and_not_a_second_longer() {
 }
 
 #[test]
-fn a_token_is_as_long_as_it_may_be_and_not_longer() {
+fn the_length_of_a_pods_token_is_limited() {
     let signer = TokenSigner::new("one");
     let token = |padding: usize| signer.token("ES256", &with(&["jti"], json!("x".repeat(padding))));
     // Base64 encodes three bytes as four letters.
@@ -61,8 +61,9 @@ fn a_token_is_as_long_as_it_may_be_and_not_longer() {
     assert_eq!(refused, PodTokenError::Token(OidcTokenError::Malformed(JwtError::Shape)));
 }
 
+/// The refusal reports that the issuer has signed the token.
 #[test]
-fn what_is_meant_for_others_or_not_bound_to_a_pod_is_refused_and_known_to_be_signed() {
+fn a_signed_token_for_others_or_without_a_pod_is_refused() {
     let signer = TokenSigner::new("one");
     let audience = |audience| with(&["aud"], audience);
     let of = |path: &[&str], value: &str| with(path, json!(value));
@@ -93,7 +94,7 @@ fn what_is_meant_for_others_or_not_bound_to_a_pod_is_refused_and_known_to_be_sig
 }
 
 #[test]
-fn what_the_recorded_key_has_not_signed_is_a_strangers() {
+fn a_token_that_the_recorded_key_has_not_signed_is_unauthenticated() {
     let (signer, other) = (TokenSigner::new("one"), TokenSigner::new("one"));
     let keys = keys(&signer);
     let good = signer.token("ES256", &claims());
@@ -120,7 +121,7 @@ fn what_the_recorded_key_has_not_signed_is_a_strangers() {
 }
 
 #[test]
-fn keys_are_added_only_where_one_is_known_and_none_is_renamed() {
+fn keys_are_added_only_if_one_is_known_and_none_is_renamed() {
     let signers = ["one", "two", "three", "one"].map(TokenSigner::new);
     let set = |which: &[usize]| {
         let keys: Vec<Value> = which.iter().map(|at| signers[*at].jwk()).collect();
@@ -141,7 +142,7 @@ fn keys_are_added_only_where_one_is_known_and_none_is_renamed() {
 }
 
 #[test]
-fn as_many_keys_are_recorded_as_may_be_and_not_one_more() {
+fn the_number_of_recorded_keys_is_limited() {
     let names: Vec<&'static str> = (0..=ISSUER_KEYS_MAX).map(|n| &*format!("key-{n}").leak()).collect();
     let jwks: Vec<Value> = names.iter().map(|name| TokenSigner::new(name).jwk()).collect();
     let parse = |keys: &[Value]| IssuerKeys::parse(json!({ "keys": keys }).to_string().as_bytes());
@@ -156,7 +157,7 @@ fn as_many_keys_are_recorded_as_may_be_and_not_one_more() {
 }
 
 #[test]
-fn of_what_was_sent_public_keys_that_verify_are_recorded_and_nothing_else() {
+fn only_public_keys_that_can_verify_are_recorded() {
     let signer = TokenSigner::new("one");
     let mut secret = signer.jwk();
     secret["d"] = json!("the private half");

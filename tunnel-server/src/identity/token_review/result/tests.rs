@@ -10,7 +10,7 @@ use crate::identity::oidc::test_signer::encoded;
 use crate::identity::reviewed::REVIEWED_BYTES_MAX;
 
 #[test]
-fn of_a_bearer_as_much_is_taken_as_may_be_and_not_one_byte_more() {
+fn the_description_of_a_bearer_is_limited() {
     let prefixes = prefixes();
     let read = |padding: usize| {
         let user = json!({ "username": "ann", "groups": ["ops"], "uid": "7", "extra": { "k": ["v".repeat(padding)] } });
@@ -29,7 +29,7 @@ fn of_a_bearer_as_much_is_taken_as_may_be_and_not_one_byte_more() {
 }
 
 #[test]
-fn who_is_named_by_an_answer_for_this_server_bears_the_token_and_nobody_else() {
+fn only_an_answer_for_this_server_names_the_bearer() {
     let user = json!({ "username": "ann", "groups": ["ops"] });
     let good = || json!({ "authenticated": true, "audiences": ["other", "tombolo"], "user": user });
     let with = |name: &str, value: Value| {
@@ -68,7 +68,7 @@ fn who_is_named_by_an_answer_for_this_server_bears_the_token_and_nobody_else() {
 }
 
 #[test]
-fn a_credential_is_called_as_the_api_server_does_or_else_by_a_digest_of_it() {
+fn a_credential_has_the_api_servers_id_or_else_a_digest() {
     let id = |named: Value| {
         let user = json!({ "username": "ann", "extra": { CREDENTIAL_ID: named } });
         let status = json!({ "authenticated": true, "audiences": ["tombolo"], "user": user });
@@ -87,7 +87,7 @@ fn a_credential_is_called_as_the_api_server_does_or_else_by_a_digest_of_it() {
 }
 
 #[test]
-fn a_token_ends_when_it_says_so_itself_and_answers_count_for_their_time() {
+fn a_token_ends_at_its_expiry_and_results_count_for_their_time() {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
     let parts = [r#"{"alg":"ES256"}"#, r#"{"exp":1800000000,"iat":1799999000,"iss":"x"}"#];
     let token = format!("{}.AA", parts.map(encoded).join("."));

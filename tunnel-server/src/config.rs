@@ -226,11 +226,10 @@ fn validate(raw: RawConfig, flags: &Flags, path: &Path, directory: &Path) -> Res
         tls::bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
     let enrollment = enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
     let server_id = tls::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
-    let audit = audit_log::audit(audit.unwrap_or_default(), &server_id, &every.state_dir, directory)?;
-    let vip = vip::vip(vip, &egress, passthrough.as_ref(), directory)?;
     let (policy_file, delegation) = policy_file::policy(policy.unwrap_or_default(), directory)?;
     Ok(Config {
         file: path.to_owned(),
+        audit: audit_log::audit(audit.unwrap_or_default(), &server_id, &every.state_dir, directory)?,
         server_id,
         trust_domain,
         certificate,
@@ -239,9 +238,9 @@ fn validate(raw: RawConfig, flags: &Flags, path: &Path, directory: &Path) -> Res
         gateway,
         tunnel,
         enrollment,
+        vip: vip::vip(vip, &egress, passthrough.as_ref(), directory)?,
         egress,
         passthrough,
-        vip,
         proxy: proxy::proxy(proxy, directory)?,
         socks: proxy::socks(socks)?,
         policy_file,
@@ -250,7 +249,6 @@ fn validate(raw: RawConfig, flags: &Flags, path: &Path, directory: &Path) -> Res
         parking: parking::parking(parking.unwrap_or_default())?,
         watches: watches::watches(watches.unwrap_or_default())?,
         limits: limits::limits(limits.unwrap_or_default())?,
-        audit,
         admin,
         state_dir: every.state_dir,
         probes_listen: every.probes_listen,

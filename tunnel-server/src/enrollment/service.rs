@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use audit::{NotRecorded, Why};
+use audit::{NotRecorded, User, Why};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use daemon::chain;
@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 use trust::proof::EXPORTER_BYTES;
 use trust::{Order, ProvenKey, SignError, Subject};
 
-use super::audit_log::{self, Attempt};
+use super::audit_log::{self, Attempt, EnrollmentAction};
 use super::nonce::Nonce;
 use super::rate_limits::RateLimits;
 use super::shared::{SharedEnrollment, source};
@@ -73,6 +73,11 @@ impl enrollment_server::Enrollment for EnrollmentService {
 }
 
 impl EnrollmentService {
+    /// An attempt of this connection's client, for the audit log.
+    fn attempt<'a>(&self, act: EnrollmentAction, cluster: &'a ClusterId, user: User) -> Attempt<'a> {
+        Attempt { act, cluster, from: self.peer, user }
+    }
+
     /// Issues a certificate, which is not recorded yet.
     async fn issue(&self, subject: CertificateSubject, now: SystemTime) -> Result<Agent, SignError> {
         let CertificateSubject { agent, pod, key } = subject;

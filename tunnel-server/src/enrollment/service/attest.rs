@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use trust::proof::Newcomer;
 
 use super::super::attestation::{self, PodVerification};
-use super::super::audit_log::{self, Attempt, EnrollmentAction};
+use super::super::audit_log::{self, EnrollmentAction};
 use super::super::shared::source;
 use super::{CertificateSubject, EnrollmentService, unavailable};
 use crate::directory::{AttestError, IssuedChain};
@@ -68,12 +68,7 @@ impl EnrollmentService {
             );
             return Err(self.refuse_signed_pod(&cluster, audit_log::pod(&pod), &reason).await);
         }
-        let attempt = Attempt {
-            act: EnrollmentAction::Attest,
-            cluster: &cluster,
-            from: self.peer,
-            user: audit_log::pod(&pod),
-        };
+        let attempt = self.attempt(EnrollmentAction::Attest, &cluster, audit_log::pod(&pod));
         let subject = CertificateSubject { agent: agent.clone(), pod: Some(pod.name.clone()), key };
         let detail = format!("pod {}/{}", pod.namespace, pod.name);
         let record = async |issued| {
@@ -115,7 +110,7 @@ impl EnrollmentService {
 
     /// Refuses a pod whose token the cluster's issuer has signed, and tells it why.
     async fn refuse_signed_pod(&self, cluster: &ClusterId, user: User, reason: &str) -> Status {
-        let attempt = Attempt { act: EnrollmentAction::Attest, cluster, from: self.peer, user };
+        let attempt = self.attempt(EnrollmentAction::Attest, cluster, user);
         self.refuse(&attempt, reason, &self.shared.pod_failures).await;
         Status::permission_denied(format!("this pod is not let in: {reason}"))
     }

@@ -11,7 +11,7 @@ use tracing::info;
 use trust::SignError;
 
 use super::super::attestation::{self, NotOurPod, PodVerification};
-use super::super::audit_log::{self, Attempt, EnrollmentAction};
+use super::super::audit_log::{self, EnrollmentAction};
 use super::{CertificateSubject, EnrollmentService, not_issued, unavailable};
 use crate::directory::{BearerToken, IssuedChain, NotAdmitted, TokenGrant, TokenRefused, Workload};
 use crate::identity::oidc::pod::Pod;
@@ -75,12 +75,7 @@ impl EnrollmentService {
         {
             return Err(self.refuse_workload(agent.cluster(), &id, &no.into()).await);
         }
-        let attempt = Attempt {
-            act: EnrollmentAction::Enroll,
-            cluster: agent.cluster(),
-            from: self.peer,
-            user: audit_log::holder(&id),
-        };
+        let attempt = self.attempt(EnrollmentAction::Enroll, agent.cluster(), audit_log::holder(&id));
         let (detail, named) = (detail(workload.as_ref(), pod.as_deref()), (pin, agent.instance().to_owned()));
         let subject = CertificateSubject { agent: agent.clone(), pod, key };
         let record =
@@ -116,12 +111,7 @@ impl EnrollmentService {
             return limited;
         }
         let reason = reason.to_string();
-        let attempt = Attempt {
-            act: EnrollmentAction::Enroll,
-            cluster,
-            from: self.peer,
-            user: audit_log::holder(token),
-        };
+        let attempt = self.attempt(EnrollmentAction::Enroll, cluster, audit_log::holder(token));
         self.refuse(&attempt, &reason, &self.shared.failures).await;
         Status::invalid_argument(reason)
     }

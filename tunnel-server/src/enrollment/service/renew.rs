@@ -13,7 +13,8 @@ use trust::Serial;
 use trust::proof::{Proof, Purpose};
 
 use super::super::attestation;
-use super::super::audit_log::{self, Attempt, EnrollmentAction};
+use super::super::audit_log::{self, EnrollmentAction};
+use super::super::shared::SharedEnrollment;
 use super::{CertificateSubject, EnrollmentService, unavailable};
 use crate::directory::{self, Agent, IssuedChain, RenewError, RenewalOutcome};
 use crate::metrics;
@@ -23,10 +24,10 @@ impl EnrollmentService {
     /// nobody can guess, is not refused for the failures of others at its address: many sites share one
     /// address.
     pub(super) async fn renewed(&self, request: RenewRequest) -> Result<IssuedChain, Status> {
-        let (failures, directory) = (&self.shared.failures, &self.shared.directory);
-        let (settings, now) = (&self.shared.settings, SystemTime::now());
-        let agent = request.cluster.parse::<ClusterId>().ok();
-        let agent = agent.and_then(|cluster| AgentId::new(cluster, &request.instance));
+        let SharedEnrollment { failures, directory, settings, .. } = &*self.shared;
+        let now = SystemTime::now();
+        let cluster = request.cluster.parse::<ClusterId>().ok();
+        let agent = cluster.and_then(|cluster| AgentId::new(cluster, &request.instance));
         let serial = <[u8; 16]>::try_from(request.serial.as_slice()).ok().map(Serial::from);
         let (Some(agent), Some(serial)) = (agent, serial) else {
             self.check_failures(failures)?;
@@ -55,18 +56,11 @@ impl EnrollmentService {
         let credential = directory::AgentCredential { serial: record.serial.clone(), issued: record.issued };
         let admitted = directory.admits(agent, &credential);
         let user = audit_log::agent(agent.instance());
-        let attempt =
-            Attempt { act: EnrollmentAction::Renew, cluster: agent.cluster(), from: self.peer, user };
+        let attempt = self.attempt(EnrollmentAction::Renew, agent.cluster(), user);
         match (admitted, claim.outcome) {
             (Ok(()), RenewalOutcome::Again(answer)) => return Ok(answer),
             (_, RenewalOutcome::Replaced) => {
-                warn!(
-                    %agent,
-                    from = %self.peer,
-                    "a client has a key that this agent has replaced: it was copied, or the agent's state was \
-                     restored from a copy; revoke the agent and enroll it again"
-                );
-                metrics::key_copied();
+                self.alarm_of_copied_key(agent);
                 self.count_request(|rate_limits, now| rate_limits.replaced(agent, now))?;
                 self.refuse(&attempt, "its key was replaced", failures).await;
                 return Err(not_renewed());
@@ -96,6 +90,17 @@ impl EnrollmentService {
         Ok(answer)
     }
 
+    /// Raises the alarm for a client with a key that the agent has replaced.
+    fn alarm_of_copied_key(&self, agent: &AgentId) {
+        warn!(
+            %agent,
+            from = %self.peer,
+            "a client has a key that this agent has replaced: it was copied, or the agent's state was \
+             restored from a copy; revoke the agent and enroll it again"
+        );
+        metrics::key_copied();
+    }
+
     /// Records new keys of the cluster's issuer. Only a pod with a valid certificate can add any, and the
     /// renewal does not depend on it.
     async fn learn(&self, agent: &AgentId, record: &Agent, shown: &[u8], now: SystemTime) {
@@ -106,7 +111,7 @@ impl EnrollmentService {
         let (directory, log, cluster) = (&self.shared.directory, &self.shared.log, agent.cluster());
         let Ok(seen) = directory.attestation(cluster).await else { return };
         let user = audit_log::agent(agent.instance());
-        let attempt = Attempt { act: EnrollmentAction::AddKeys, cluster, from: self.peer, user };
+        let attempt = self.attempt(EnrollmentAction::AddKeys, cluster, user);
         match attestation::add_keys(&seen, shown) {
             Ok(None) => {}
             Ok(Some((next, names))) => {

@@ -36,7 +36,11 @@ pub enum Actor {
 
 /// Makes the enum of actions and, from the same list, the facts of each.
 macro_rules! admin_actions {
-    ($($(#[$doc:meta])* $action:ident = $path:literal, $service:ident, $verb:literal, $object:ident, $role:ident, $audit:ident;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $action:ident =
+            $path:literal, $service:ident, $verb:literal, $object:ident, $role:ident, $audit:ident;
+    )*) => {
         /// A method of one of the API's services.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum AdminAction {

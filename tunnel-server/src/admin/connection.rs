@@ -123,7 +123,7 @@ impl<R: ServerReflection> ConnectionService<R> {
             Ok(Ok(())) => {}
             Ok(Err(error)) => debug!(%error, "a connection to the admin API failed"),
             Err(_) => {
-                debug!(actor = %who, "a connection to the admin API was closed: its actor may do nothing, or its certificate has ended")
+                debug!(actor = %who, "a connection to the admin API was closed at the end of its time")
             }
         }
     }

@@ -152,7 +152,7 @@ async fn a_copy_of_an_open_store_assigns_addresses_and_writes_nothing() {
 
 /// An event in the life of clusters, of the configuration or of the server.
 #[derive(Debug, Clone)]
-enum Event {
+enum LifeEvent {
     Create(&'static str),
     Delete(&'static str, u64),
     Pass(u64),
@@ -167,18 +167,18 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const NETWORKS: [[&str; 2]; 3] =
     [["10.0.0.0/29", "fd00::/125"], ["10.0.0.8/29", "10.0.0.0/29"], ["10.0.0.0/28", "10.0.1.0/29"]];
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = LifeEvent> {
     let name = || select(NAMES.to_vec());
     let start =
         (subsequence(NAMES.to_vec(), 0..=6), 0..=6_usize, 0..3_usize).prop_map(|(names, cut, ranges)| {
             let (one, other) = names.split_at(cut.min(names.len()));
-            Event::Start(vec![one.to_vec(), other.to_vec()], ranges)
+            LifeEvent::Start(vec![one.to_vec(), other.to_vec()], ranges)
         });
     prop_oneof![
-        2 => name().prop_map(Event::Create),
-        2 => (name(), 1..100_u64).prop_map(|(name, days)| Event::Delete(name, days)),
-        1 => (1..60_u64).prop_map(Event::Pass),
-        1 => Just(Event::Restart),
+        2 => name().prop_map(LifeEvent::Create),
+        2 => (name(), 1..100_u64).prop_map(|(name, days)| LifeEvent::Delete(name, days)),
+        1 => (1..60_u64).prop_map(LifeEvent::Pass),
+        1 => Just(LifeEvent::Restart),
         4 => start,
     ]
 }
@@ -197,7 +197,7 @@ proptest! {
 }
 
 /// Runs the events, and remembers the cluster of each address while its name is not free.
-async fn run(events: Vec<Event>) -> Result<(), TestCaseError> {
+async fn run(events: Vec<LifeEvent>) -> Result<(), TestCaseError> {
     let state = tempfile::tempdir().unwrap();
     let mut directory = Some(open(&state).unwrap());
     let mut days = 1;
@@ -208,7 +208,7 @@ async fn run(events: Vec<Event>) -> Result<(), TestCaseError> {
     for event in events {
         let open_one = directory.as_ref().unwrap();
         match event {
-            Event::Create(name) => {
+            LifeEvent::Create(name) => {
                 if open_one
                     .create_cluster(id(name), ClusterSpecUpdate::default(), at(days * DAY))
                     .await
@@ -218,19 +218,19 @@ async fn run(events: Vec<Event>) -> Result<(), TestCaseError> {
                     reserved.remove(&id(name));
                 }
             }
-            Event::Delete(name, for_days) => {
+            LifeEvent::Delete(name, for_days) => {
                 let for_long = Duration::from_secs(for_days * DAY);
                 if open_one.delete_cluster(id(name), at(days * DAY), for_long).await.is_ok() {
                     made.remove(&id(name));
                     reserved.insert(id(name), days + for_days);
                 }
             }
-            Event::Pass(more) => days += more,
-            Event::Restart => {
+            LifeEvent::Pass(more) => days += more,
+            LifeEvent::Restart => {
                 drop(directory.take());
                 directory = Some(open(&state).unwrap());
             }
-            Event::Start(lists, which) => {
+            LifeEvent::Start(lists, which) => {
                 let networks = NETWORKS[which];
                 let ranges: Vec<_> =
                     lists.iter().zip(networks).map(|(names, network)| range(network, names)).collect();

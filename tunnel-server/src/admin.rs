@@ -1,16 +1,16 @@
-//! The doors for those who run the server: gRPC on a Unix socket that only they can open, and by TLS for whom they name.
+//! The admin API: gRPC on a Unix socket that only root and the server's user can open, and by TLS for remote
+//! administrators.
 
+mod audit_log;
 mod authorize;
-mod changes;
-mod desk;
-mod door;
-mod hall;
-mod listed;
-mod recorded;
+mod connection;
+mod convert;
 mod remote;
+mod requests;
+mod service;
+mod unix_socket;
 mod watch;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -25,114 +25,86 @@ use tonic_health::pb::FILE_DESCRIPTOR_SET as HEALTH_DESCRIPTOR_SET;
 use tonic_health::server::{HealthReporter, HealthService};
 use tracing::info;
 
-pub use authorize::{Action, Actor, Forbidden, Object, authorize_admin};
+pub use authorize::{Actor, AdminAction, AdminForbidden, AdminObject, authorize_admin};
 pub use remote::Remote;
+pub use service::{CONNECTIONS_MAX, EnrollmentInfo, ServerInfo, WATCHES_MAX};
 
 use crate::directory::Directory;
 use crate::listener::unix_socket::{LocalSocket, SocketAccess, SocketError};
 use crate::registry::Registry;
-use desk::Desk;
-use hall::{Hall, Services};
-
-/// Most watches at once, of all connections.
-pub const WATCHES_MAX: usize = 16;
-
-/// Most connections at once; more wait in the listen queue.
-pub const CONNECTIONS_MAX: usize = 64;
+use connection::{ConnectionService, Services};
+use service::AdminService;
 
 /// The services to ask the health of: the server as a whole, and this API.
 const SERVICES: [&str; 2] = ["", SERVICE_NAME];
 
-/// Bound doors at which nobody is answered yet.
+/// The admin API with bound listeners, which accepts no connection yet.
 pub struct Admin {
-    doors: Bound,
-    subject: Subject,
+    listeners: BoundListeners,
+    dependencies: Dependencies,
     health: HealthReporter,
 }
 
-/// Where the API is to be asked.
+/// The addresses at which the API listens.
 #[derive(Debug)]
-pub struct Doors {
+pub struct AdminEndpoints {
     /// At a socket of this path, in a folder that is made if it is missing.
     pub socket: Option<PathBuf>,
-    /// From other machines.
+    /// The TCP listener for other machines, already bound.
     pub remote: Option<Remote>,
 }
 
-/// What the API tells of and changes.
-pub struct Subject {
-    /// The server itself.
-    pub about: About,
-    /// Who is connected.
+/// The state that the API reports and changes, and its audit log.
+pub struct Dependencies {
+    /// Facts about the server itself.
+    pub server: ServerInfo,
+    /// The registry of connected clusters.
     pub registry: Registry,
-    /// What is kept of clusters and agents.
+    /// The store of clusters, agents and tokens.
     pub directory: Directory,
-    /// Where it is written down who asked.
+    /// The audit log of the API's requests.
     pub log: Log,
 }
 
-struct Bound {
+struct BoundListeners {
     socket: Option<LocalSocket>,
     remote: Option<Remote>,
 }
 
-/// What the server says of itself.
-#[derive(Debug, Clone)]
-pub struct About {
-    /// Its name among its like.
-    pub server_id: String,
-    /// Where callers come, TCP.
-    pub gateway: SocketAddr,
-    /// Where agents come, UDP.
-    pub tunnel: SocketAddr,
-    /// Where the probes answer, TCP.
-    pub probes: SocketAddr,
-    /// How agents enroll, if they do.
-    pub site: Option<Site>,
-}
-
-/// What an agent has to know before it has a certificate.
-#[derive(Debug, Clone)]
-pub struct Site {
-    /// Where it enrolls: `HOST:PORT`.
-    pub address: String,
-    /// By what it knows the door.
-    pub pins: Vec<String>,
-}
-
 /// The way to say that the server has started.
-#[must_use = "health is NOT_SERVING until it is told otherwise"]
+#[must_use = "health stays NOT_SERVING until it is set"]
 pub struct Health {
     reporter: HealthReporter,
     scope: Scope,
 }
 
 impl Admin {
-    /// Takes the doors that are not yet bound.
+    /// Binds the Unix socket. The TCP listener is bound already.
     ///
     /// # Errors
     /// [`SocketError`], which says what is in the way.
-    pub async fn bind(doors: Doors, subject: Subject) -> Result<Self, SocketError> {
-        let Doors { socket, remote } = doors;
+    pub async fn bind(endpoints: AdminEndpoints, dependencies: Dependencies) -> Result<Self, SocketError> {
+        let AdminEndpoints { socket, remote } = endpoints;
         let socket = match socket {
             Some(path) => Some(LocalSocket::bind("admin.socket", &path, SocketAccess::Owner).await?),
             None => None,
         };
         let health = HealthReporter::new();
         report(&health, ServingStatus::NotServing).await;
-        Ok(Self { doors: Bound { socket, remote }, subject, health })
+        Ok(Self { listeners: BoundListeners { socket, remote }, dependencies, health })
     }
 
-    /// Answers until the scope has no work left: through the drain too, which ends watches and which health shows; from
-    /// other machines nobody new comes then. Listeners and connections are attendants of `scope`.
+    /// Answers until the scope has no work left. During the drain it ends watches and reports it as its
+    /// health; the TCP listener then accepts nobody new. Listeners and connections are background tasks of
+    /// `scope`.
     ///
     /// # Errors
-    /// Where the schemas that were compiled in cannot be read: a fault of the build.
+    /// The schemas that were compiled in cannot be read, which is a fault of the build.
     pub fn run(self, scope: &Scope) -> Result<Health, Failure> {
-        let Self { doors: Bound { socket, remote }, subject, health } = self;
-        let Subject { about, registry, directory, log } = subject;
-        let desk = Desk {
-            about,
+        let Self { listeners: BoundListeners { socket, remote }, dependencies, health } = self;
+        let Dependencies { server, registry, directory, log } = dependencies;
+        let service = AdminService {
+            server,
             since: SystemTime::now(),
             registry,
             directory,
@@ -145,18 +117,18 @@ impl Admin {
             .build_v1()
             .map_err(Failure::could_not_go_on)?;
         let services = Services::new(
-            AdminServer::new(desk),
+            AdminServer::new(service),
             HealthService::from_health_reporter(health.clone()),
             reflection,
         );
-        let hall = Hall::new(services, log.clone(), scope.clone());
+        let connections = ConnectionService::new(services, log.clone(), scope.clone());
         if let Some(socket) = socket {
             info!(socket = %socket.path().display(), "the admin API answers");
-            scope.attend(door::accept(socket, hall.clone()));
+            scope.attend(unix_socket::accept(socket, connections.clone()));
         }
         if let Some(remote) = remote {
-            info!(address = %remote.address(), "the admin API answers who has a certificate for it");
-            scope.attend(remote.accept(hall, log));
+            info!(address = %remote.address(), "the admin API answers remote administrators");
+            scope.attend(remote.accept(connections, log));
         }
         Ok(Health { reporter: health, scope: scope.clone() })
     }

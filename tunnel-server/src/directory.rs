@@ -1,19 +1,20 @@
-//! Which clusters there are, what people say of them, and whose credentials are refused: what outlives a restart.
+//! The store of clusters, agents, tokens and revocations, which survives a restart.
 
 mod addresses;
 mod agents;
 mod attestations;
-mod bearer;
+mod bearer_token;
+mod cache;
 mod callers;
+mod cluster_spec;
 mod clusters;
 mod dial_tokens;
-mod known;
 mod networks;
 mod records;
 mod revocations;
-mod said;
 mod store;
 mod tokens;
+mod tombstones;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,150 +27,155 @@ use policy::{Target, TargetEntry, may_advertise};
 use proto::ClusterId;
 use tokio::sync::watch;
 
-pub use addresses::{ADDRESSES_KEPT_MAX, AddressRange, HandedOut, NotHandedOut};
-pub use agents::{AGENTS_PER_CLUSTER_MAX, AgentEntry, Claim, GRACE_MAX, NoClaim, NotRenewed, Outcome};
-pub use attestations::{NotAmended, NotAttested};
-pub use bearer::{Bearer, NotAToken};
-pub use callers::{CALLER_REVOCATIONS_MAX, CallerRevoked, CallersError, Shown};
-pub use clusters::{Amendment, ClusterError, NAME_RESERVED};
+pub use addresses::{ADDRESSES_KEPT_MAX, AddressError, AddressRange, AssignedAddress};
+pub use agents::{
+    AGENTS_PER_CLUSTER_MAX, AgentEntry, GRACE_MAX, RenewError, RenewalClaim, RenewalOutcome, RenewalRefused,
+};
+pub use attestations::{AttestError, AttestationUpdateError};
+pub use bearer_token::{BearerToken, NotAToken};
+pub use callers::{CALLER_REVOCATIONS_MAX, CallerCredential, CallerRevoked, CallersError};
+pub use cluster_spec::{ADDRESSES_MAX, ClusterSpecError, LABELS_MAX, NETWORKS_MAX};
+pub use clusters::{ClusterSpecUpdate, NAME_RESERVED};
 pub use dial_tokens::{
-    DIAL_TOKEN_CLUSTERS_MAX, DIAL_TOKENS_MAX, DIAL_TTL_MAX, DialBearer, DialPlaces, DialTokenEntry,
+    DIAL_TOKEN_CLUSTERS_MAX, DIAL_TOKENS_MAX, DIAL_TTL_MAX, DialBearer, DialScope, DialTokenEntry,
     DialTokenError, DialTokenRefused,
 };
 pub use networks::{NETWORK_CLUSTERS_MAX, NetworkName, NotANetworkName};
 pub use records::{
-    Agent, Answer, Attestation, CallerRevocation, Callers, Cluster, DialToken, Previous, Revocation, Revoked,
-    Token, Tombstone, UnixSeconds, Use, Workload,
+    Agent, Attestation, CallerRevocation, Callers, Cluster, DialToken, IssuedChain, Previous, Revocation,
+    Revoked, Token, TokenUse, Tombstone, UnixSeconds, Workload,
 };
-pub use revocations::{Credential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
-pub use said::{ADDRESSES_MAX, LABELS_MAX, NETWORKS_MAX, NotSaid};
+pub use revocations::{AgentCredential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use store::StoreError;
-pub use tokens::{Entitled, TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenRefused};
+pub use tokens::{TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenGrant, TokenRefused};
+pub use tombstones::ClusterError;
 
-use known::{Known, Member};
+use cache::{CachedCluster, DirectoryCache};
 use records::Seen;
-use store::{Store, Transaction};
+use store::{RecordStore, Transaction};
 
-/// Most clusters that are remembered, deleted ones whose names are still reserved included.
+/// Most clusters that are remembered, including deleted ones whose names are still reserved.
 pub const CLUSTERS_MAX: usize = 10_000;
 
-/// The directory. Clones are the same one. What is not async does not block, but for [`Directory::open`]; what changes
-/// something is on disk when it returns.
+/// The directory. Clones share one state. Functions that are not async do not block, except
+/// [`Directory::open`] and [`Directory::copy`]. A change is on disk when its function returns.
 #[derive(Debug, Clone)]
-pub struct Directory(Arc<Inner>);
+pub struct Directory(Arc<SharedDirectory>);
 
 #[derive(Debug)]
-struct Inner {
-    store: Store,
-    known: Mutex<Known>,
-    /// Held from a change in the store to the same in memory, so that both see changes in one order. Taken on blocking
-    /// threads alone.
+struct SharedDirectory {
+    store: RecordStore,
+    cache: Mutex<DirectoryCache>,
+    /// Locked from a change in the store until the same change in the cache, so that both have changes in one
+    /// order. Only blocking threads take it.
     changing: Mutex<()>,
-    /// Is told behind each change of what [`Directory::changes`] is about.
+    /// Notifies the receivers of [`Directory::changes`].
     changes: watch::Sender<()>,
 }
 
-/// What a meeting was.
+/// The result of marking a cluster as seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "after a first meeting the directory must be saved"]
-pub enum Meeting {
-    /// With a new cluster: save.
+pub enum SeenOutcome {
+    /// A new cluster, which must be saved.
     First,
-    /// With a known one.
+    /// A cluster that is already known.
     Again,
-    /// With one that cannot be remembered, because [`CLUSTERS_MAX`] are known.
+    /// A cluster that cannot be remembered, because [`CLUSTERS_MAX`] are known.
     Full,
 }
 
-/// A cluster, as it is listed.
+/// A cluster in a listing.
 #[derive(Debug, Clone)]
 pub struct ClusterEntry {
-    /// Its name.
+    /// The name of the cluster.
     pub cluster: ClusterId,
-    /// When it was last seen, if ever.
+    /// The time at which it was last seen, if ever.
     pub last_seen: Option<SystemTime>,
-    /// What people say of it.
+    /// The description of the cluster.
     pub record: Arc<Cluster>,
-    /// The address that it was given from a range, if it is in one of those of this process.
+    /// The address that this process has assigned to it from a range, if any.
     pub given: Option<IpAddr>,
 }
 
 impl Directory {
-    /// The directory that is kept in `state_dir`; empty if there is none yet. Blocks.
+    /// Opens the directory in `state_dir`, which is empty if there is none yet. Blocks.
     ///
     /// # Errors
     /// It cannot be read, or is damaged; it is never emptied silently.
     pub fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
-        Self::of(Store::open(state_dir)?)
+        Self::of(RecordStore::open(state_dir)?)
     }
 
-    /// A copy of the directory in the folder `state_dir`, whoever has that open: what is changed here is written nowhere. Blocks.
+    /// Copies the directory in the folder `state_dir`, even if another process has it open. Changes of the
+    /// copy are written nowhere. Blocks.
     ///
     /// # Errors
-    /// As [`Directory::open`], and where it is in the midst of a change.
+    /// As [`Directory::open`], and if another process is in the middle of a change.
     pub fn copy(state_dir: &Path) -> Result<Self, StoreError> {
-        Self::of(Store::copy(state_dir)?)
+        Self::of(RecordStore::copy(state_dir)?)
     }
 
-    fn of(store: Store) -> Result<Self, StoreError> {
-        let mut known = Known::default();
+    fn of(store: RecordStore) -> Result<Self, StoreError> {
+        let mut cache = DirectoryCache::default();
         for record in store.load()? {
-            known.apply(&store, &record)?;
+            cache.apply(&store, &record)?;
         }
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(SharedDirectory {
             store,
-            known: Mutex::new(known),
+            cache: Mutex::new(cache),
             changing: Mutex::default(),
             changes: watch::Sender::new(()),
         })))
     }
 
-    /// Whether `cluster` was ever met, and was not deleted since.
+    /// Whether `cluster` was ever seen, and was not deleted since.
     #[must_use]
-    pub fn met(&self, cluster: &ClusterId) -> bool {
+    pub fn was_seen(&self, cluster: &ClusterId) -> bool {
         self.last_seen(cluster).is_some()
     }
 
-    /// When `cluster` was last seen, if it was ever met and was not deleted since.
+    /// The time at which `cluster` was last seen; `None` if never, or if it was deleted since.
     #[must_use]
     pub fn last_seen(&self, cluster: &ClusterId) -> Option<SystemTime> {
-        let known = self.known();
-        known.clusters.get(cluster).filter(|member| member.record.tombstone.is_none())?.last_seen
+        let cache = self.cache();
+        cache.clusters.get(cluster).filter(|member| member.record.tombstone.is_none())?.last_seen
     }
 
-    /// Every cluster, met or not but not deleted, that `wanted` picks, in the order of their names.
+    /// All clusters that `wanted` picks, seen or not, except deleted ones, ordered by name.
     #[must_use]
     pub fn entries(&self, wanted: impl Fn(&ClusterId, &Cluster) -> bool) -> Vec<ClusterEntry> {
-        let known = self.known();
-        let wanted = known.clusters.iter().filter(|(cluster, member)| wanted(cluster, &member.record));
-        wanted.filter_map(|(cluster, _)| known.entry(cluster)).collect()
+        let cache = self.cache();
+        let wanted = cache.clusters.iter().filter(|(cluster, member)| wanted(cluster, &member.record));
+        wanted.filter_map(|(cluster, _)| cache.entry(cluster)).collect()
     }
 
-    /// A cluster, met or not but not deleted.
+    /// A cluster, seen or not; `None` if it was deleted.
     #[must_use]
     pub fn entry(&self, cluster: &ClusterId) -> Option<ClusterEntry> {
-        self.known().entry(cluster)
+        self.cache().entry(cluster)
     }
 
-    /// Notes that `cluster` was here at `at`. What is known to be later stays, unless it is in the future: the clock was
-    /// set back. Whether the cluster may be here is [`Directory::admits`]'s to say.
-    pub fn meet(&self, cluster: &ClusterId, at: SystemTime) -> Meeting {
-        let mut known = self.known();
-        if !known.clusters.contains_key(cluster) && known.clusters.len() >= CLUSTERS_MAX {
-            return Meeting::Full;
+    /// Marks `cluster` as seen at `at`. A later time that is known stays, unless it is in the future because
+    /// the clock was set back. Whether the cluster is admitted is checked by [`Directory::admits`].
+    pub fn mark_seen(&self, cluster: &ClusterId, at: SystemTime) -> SeenOutcome {
+        let mut cache = self.cache();
+        if !cache.clusters.contains_key(cluster) && cache.clusters.len() >= CLUSTERS_MAX {
+            return SeenOutcome::Full;
         }
-        let member = known
+        let member = cache
             .clusters
             .entry(cluster.clone())
-            .or_insert_with(|| Member::new(Arc::new(Cluster::new(at.into()))));
+            .or_insert_with(|| CachedCluster::new(Arc::new(Cluster::new(at.into()))));
         let is_first = member.last_seen.is_none();
         if member.last_seen.is_none_or(|last_seen| last_seen < at || last_seen > SystemTime::now()) {
             member.last_seen = Some(at);
         }
-        if is_first { Meeting::First } else { Meeting::Again }
+        if is_first { SeenOutcome::First } else { SeenOutcome::Again }
     }
 
-    /// Writes down who was met, and when: after a first meeting, and at the end.
+    /// Writes the times at which clusters were last seen, and new clusters: after a first sighting, and at
+    /// the end.
     ///
     /// # Errors
     /// The system refused; the store is then as it was.
@@ -179,17 +185,17 @@ impl Directory {
     }
 
     fn write_meetings(&self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        let unkept: Vec<_> = {
-            let known = self.known();
-            let moved = known.clusters.iter().filter(|(_, member)| {
-                !member.is_kept || member.last_seen.map(UnixSeconds::from) != member.seen_kept
+        let unsaved: Vec<_> = {
+            let cache = self.cache();
+            let changed = cache.clusters.iter().filter(|(_, member)| {
+                !member.is_stored || member.last_seen.map(UnixSeconds::from) != member.stored_last_seen
             });
-            let what = |(cluster, member): (&ClusterId, &Member)| {
+            let entry = |(cluster, member): (&ClusterId, &CachedCluster)| {
                 (cluster.to_string(), Arc::clone(&member.record), member.last_seen)
             };
-            moved.map(what).collect()
+            changed.map(entry).collect()
         };
-        for (key, record, last_seen) in unkept {
+        for (key, record, last_seen) in unsaved {
             if transaction.get::<Cluster>(&key)?.is_none() {
                 transaction.put(&key, &*record)?;
             }
@@ -200,7 +206,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes changes in the store, on a thread that may block, and then in memory.
+    /// Makes changes in the store, on a thread that can block, and then in the cache.
     async fn change<T, E>(
         &self,
         act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
@@ -211,73 +217,78 @@ impl Directory {
     {
         let inner = Arc::clone(&self.0);
         let changed = tokio::task::spawn_blocking(move || inner.change(act)).await;
-        // Only a runtime that ends cuts such a task off.
+        // Such a task is cancelled only when its runtime ends.
         changed.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
     }
 
-    /// Looks into the store, on a thread that may block.
-    async fn look<T, E>(&self, act: impl FnOnce(&Store) -> Result<T, E> + Send + 'static) -> Result<T, E>
+    /// Reads from the store, on a thread that can block.
+    async fn read<T, E>(
+        &self,
+        act: impl FnOnce(&RecordStore) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
         let inner = Arc::clone(&self.0);
-        let looked = tokio::task::spawn_blocking(move || act(&inner.store)).await;
-        looked.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
+        let result = tokio::task::spawn_blocking(move || act(&inner.store)).await;
+        result.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
     }
 
-    /// What people say of a cluster, whether it is in the store already or not.
+    /// The description of a cluster, whether it is in the store already or not.
     #[must_use]
     pub fn record(&self, cluster: &ClusterId) -> Option<Arc<Cluster>> {
-        self.known().clusters.get(cluster).map(|member| Arc::clone(&member.record))
+        self.cache().clusters.get(cluster).map(|member| Arc::clone(&member.record))
     }
 
-    /// The labels of a cluster, by which policy may choose it; none, if nothing is said of it.
+    /// The labels of a cluster, by which policy can select it; empty if it has none.
     #[must_use]
     pub fn labels(&self, cluster: &ClusterId) -> BTreeMap<String, String> {
-        let known = self.known();
-        known.clusters.get(cluster).map(|member| member.record.labels.clone()).unwrap_or_default()
+        let cache = self.cache();
+        cache.clusters.get(cluster).map(|member| member.record.labels.clone()).unwrap_or_default()
     }
 
-    /// Whether people let a cluster advertise `target`: in full, or as an address of a network, whatever its port.
+    /// Whether an administrator lets a cluster advertise `target`: exactly, or as an address of a network
+    /// with any port.
     #[must_use]
     pub fn may_advertise(&self, cluster: &ClusterId, target: &Target) -> bool {
         let record = self.record(cluster).filter(|record| record.tombstone.is_none());
         let target = TargetEntry::Exactly(target.clone());
-        record.is_some_and(|record| record.advertise.iter().any(|said| may_advertise(said, &target)))
+        record.is_some_and(|record| record.advertise.iter().any(|entry| may_advertise(entry, &target)))
     }
 
-    /// Is told whenever somebody was revoked or restored, or something else is said of a cluster.
+    /// A receiver that is notified when somebody was revoked or restored, or a cluster's description has
+    /// changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.0.changes.subscribe()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known()
+    fn cache(&self) -> MutexGuard<'_, DirectoryCache> {
+        self.0.cache()
     }
 }
 
-impl Inner {
+impl SharedDirectory {
     fn change<T, E: From<StoreError>>(
         &self,
         act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (done, changes) = self.store.update(act)?;
-        let mut known = self.known();
+        let mut cache = self.cache();
         for change in &changes {
-            known.apply(&self.store, change)?;
+            cache.apply(&self.store, change)?;
         }
-        drop(known);
-        if changes.iter().any(|change| change.table.is_judged_by()) {
+        drop(cache);
+        if changes.iter().any(|change| change.table.affects_authorization()) {
             self.changes.send_replace(());
         }
         Ok(done)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, DirectoryCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,15 +1,16 @@
-//! The door for agents without a certificate that holds: TLS by which only the server proves who it is, and gRPC.
+//! The enrollment listener, for agents without a valid certificate: gRPC over TLS in which only the server
+//! has a certificate.
 
-mod allowance;
 mod attestation;
-mod desk;
-#[cfg(test)]
-mod issuer;
+mod audit_log;
 mod nonce;
-mod recorded;
+mod rate_limits;
+mod service;
+mod shared;
+#[cfg(test)]
+mod test_cluster;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::enrollment::enrollment_server::EnrollmentServer;
 use proto::enrollment::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use rustls_pki_types::CertificateDer;
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::codegen::Service as _;
@@ -35,96 +35,77 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::config::GRACE_DAYS_MAX;
 use crate::directory::{Directory, GRACE_MAX};
 use crate::identity::oidc::pod::Verifier;
-use crate::listener::failed_attempts::FailedAttempts;
-use crate::listener::{AcceptedConnection, ListenerLimits};
-use allowance::Allowance;
-use desk::Desk;
+use crate::listener::failures::Failures;
+use crate::listener::{Accepted, Limits};
 use nonce::Nonce;
+use rate_limits::RateLimits;
+use service::EnrollmentService;
+use shared::SharedEnrollment;
 
-/// How many may come at once, and how quickly. An agent comes once a day, and all of them once after an outage.
-pub const LIMITS: ListenerLimits = ListenerLimits {
-    connections_max: 1_000,
-    handshakes_max: 200,
-    handshake: Duration::from_secs(10),
-    source: None,
-};
+pub use shared::EnrollmentSettings;
 
-/// Most failures of one source in a minute; whoever has failed so often is not listened to until it ends.
+/// Limits of the listener. An agent comes once a day, and all agents come once after an outage.
+pub const LIMITS: Limits =
+    Limits { connections_max: 1_000, handshakes_max: 200, handshake: Duration::from_secs(10), source: None };
+
+/// Most failures of one source in a minute. A source with more is refused until the minute ends.
 const FAILURES_MAX: u32 = 20;
 
-/// Most streams of one connection: an agent asks for one thing at a time.
+/// Most streams of one connection: an agent sends one request at a time.
 const STREAMS_MAX: u32 = 4;
 
-/// Largest head of a request.
+/// Largest head of a request, in bytes.
 const HEAD_BYTES_MAX: u32 = 16 * 1024;
 
-/// How long a request may take to arrive and to be answered.
+/// Longest time for a request to arrive and to be answered.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// How long a connection stays.
+/// Longest lifetime of a connection to this listener.
 const CONNECTION_MAX: Duration = Duration::from_secs(30);
 
 // Nobody is forgotten who may still come.
 const _: () = assert!(GRACE_DAYS_MAX * 24 * 60 * 60 <= GRACE_MAX.as_secs());
 
-/// The door. Clones are the same one.
+/// The service behind the enrollment listener. Clones share one state.
 #[derive(Clone)]
-pub struct Enrollment(Arc<Inner>);
-
-/// What is issued at the door, and for how long.
-#[derive(Debug, Clone)]
-pub struct Terms {
-    /// Of all certificates; what pods' tokens must be meant for begins with it.
-    pub trust_domain: String,
-    /// How long a certificate holds.
-    pub lifetime: Duration,
-    /// How long after its end its key still gets the next one.
-    pub grace: Duration,
-    /// The trust bundle that agents are given, now and later.
-    pub trust_bundle: watch::Receiver<Arc<[u8]>>,
-}
-
-struct Inner {
-    directory: Directory,
-    signer: Arc<dyn Signer>,
-    terms: Terms,
-    /// Of tokens and proofs.
-    failures: FailedAttempts,
-    /// Of pods, apart from those: a hundred pods whose token was used already hold up nobody who proves itself otherwise.
-    pods_failures: FailedAttempts,
-    /// Of who is known.
-    allowance: Allowance,
-    verifier: Verifier,
-    log: Log,
-}
+pub struct Enrollment(Arc<SharedEnrollment>);
 
 impl Enrollment {
-    /// A door at which `signer` issues agents' certificates, and pods' tokens are verified by `verifier`.
+    /// A service in which `signer` issues agents' certificates and `verifier` verifies pods' tokens.
     #[must_use]
     pub fn new(
         directory: Directory,
         signer: Arc<dyn Signer>,
-        terms: Terms,
+        settings: EnrollmentSettings,
         verifier: Verifier,
         log: Log,
     ) -> Self {
-        let (failures, pods_failures) =
-            (FailedAttempts::new(FAILURES_MAX), FailedAttempts::new(FAILURES_MAX));
-        let allowance = Allowance::default();
-        Self(Arc::new(Inner { directory, signer, terms, failures, pods_failures, allowance, verifier, log }))
+        let (failures, pod_failures) = (Failures::new(FAILURES_MAX), Failures::new(FAILURES_MAX));
+        let rate_limits = RateLimits::default();
+        Self(Arc::new(SharedEnrollment {
+            directory,
+            signer,
+            settings,
+            failures,
+            pod_failures,
+            rate_limits,
+            verifier,
+            log,
+        }))
     }
 
     /// Serves one connection to its end.
-    pub async fn serve(self, accepted: AcceptedConnection, scope: Scope) {
-        let AcceptedConnection { stream, peer, permit: place, .. } = accepted;
-        // What binds a proof to this connection and no other.
+    pub async fn serve(self, accepted: Accepted, scope: Scope) {
+        let Accepted { stream, peer, place, .. } = accepted;
+        // The exporter binds a proof to this connection and no other.
         let exporter = stream.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
         let Ok(exporter) = exporter else {
             debug!(%peer, "a connection without an exporter");
             return;
         };
-        let desk = Desk { door: Arc::clone(&self.0), peer, exporter, nonce: Nonce::default() };
-        let services = EnrollmentServer::new(desk)
+        let service_of_connection =
+            EnrollmentService { shared: Arc::clone(&self.0), peer, exporter, nonce: Nonce::default() };
+        let services = EnrollmentServer::new(service_of_connection)
             .max_decoding_message_size(REQUEST_BYTES_MAX)
             .max_encoding_message_size(ANSWER_BYTES_MAX);
         let service = service_fn(move |request: Request<Incoming>| {
@@ -133,7 +114,7 @@ impl Enrollment {
                 Ok::<_, Infallible>(match timeout(ANSWER_MAX, services.call(request)).await {
                     Ok(Ok(response)) => response,
                     Err(_) => {
-                        Status::deadline_exceeded("the request did not arrive whole in time").into_http()
+                        Status::deadline_exceeded("the request did not arrive completely in time").into_http()
                     }
                 })
             }
@@ -144,7 +125,7 @@ impl Enrollment {
             .max_header_list_size(HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service);
         if let Ok(Err(error)) = timeout(CONNECTION_MAX, connection).await {
-            debug!(%peer, %error, "a connection to the enrollment door failed");
+            debug!(%peer, %error, "a connection to the enrollment listener failed");
         }
         drop(place);
     }
@@ -152,19 +133,14 @@ impl Enrollment {
 
 impl std::fmt::Debug for Enrollment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Enrollment").field("terms", &self.0.terms).finish_non_exhaustive()
+        f.debug_struct("Enrollment").field("settings", &self.0.settings).finish_non_exhaustive()
     }
 }
 
-/// How agents name a root before they know it.
+/// The pin by which agents name a root before they trust it; `None` if it is no certificate.
 #[must_use]
 pub fn pin(root: &CertificateDer<'_>) -> Option<Pin> {
     X509Certificate::from_der(root).ok().map(|(_, root)| Pin::of_certificate(&root))
-}
-
-/// Whose failures they are.
-fn source(peer: SocketAddr) -> std::net::IpAddr {
-    peer.ip().to_canonical()
 }
 
 #[cfg(test)]

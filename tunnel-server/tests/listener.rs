@@ -1,4 +1,4 @@
-//! Tests of the TCP listener from outside: which connections it accepts, and that none can block others.
+//! The TCP listener, from outside: accepted connections, limits and deadlines.
 
 #![expect(
     clippy::unwrap_used,
@@ -21,26 +21,20 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use transport::tls::Material;
-use tunnel_server::listener::{
-    AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, PerSourceLimits, tls,
-};
+use tunnel_server::listener::{Accepted, Counts, Doors, Limits, Listener, SourceLimits, Spoken, tls};
 
-/// A timeout that is longer than any step here takes.
+/// Longer than anything here takes; its end is a failure.
 const SOON: Duration = Duration::from_secs(20);
 
-const WAITS: ListenerLimits = ListenerLimits {
-    connections_max: 16,
-    handshakes_max: 16,
-    handshake: Duration::from_secs(600),
-    source: None,
-};
+const WAITS: Limits =
+    Limits { connections_max: 16, handshakes_max: 16, handshake: Duration::from_secs(600), source: None };
 
 #[tokio::test]
-async fn a_caller_without_a_certificate_gets_through_without_one() {
-    let mut listener = TestListener::open(WAITS);
+async fn a_caller_without_a_certificate_is_accepted_without_one() {
+    let mut server = TestListener::open(WAITS);
 
-    let mut stream = listener.connect(listener.caller(None, &version::TLS13)).await.unwrap();
-    let seen = listener.next().await;
+    let mut stream = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
+    let seen = server.next().await;
 
     assert_eq!(seen.certificates, None);
     assert_eq!(seen.peer, stream.get_ref().0.local_addr().unwrap());
@@ -49,41 +43,41 @@ async fn a_caller_without_a_certificate_gets_through_without_one() {
 
 #[tokio::test]
 async fn a_callers_certificate_is_handed_over_in_both_versions_of_tls() {
-    let mut listener = TestListener::open(WAITS);
-    let alice = listener.callers.issue("alice");
+    let mut server = TestListener::open(WAITS);
+    let alice = server.callers.issue("alice");
     for version in [&version::TLS12, &version::TLS13] {
-        let mut stream = listener.connect(listener.caller(Some(&alice), version)).await.unwrap();
+        let mut stream = server.connect(server.caller(Some(&alice), version)).await.unwrap();
         assert!(is_served(&mut stream).await);
-        assert_eq!(listener.next().await.certificates, Some(vec![alice.certificate.clone()]));
+        assert_eq!(server.next().await.certificates, Some(vec![alice.certificate.clone()]));
     }
 }
 
 #[tokio::test]
 async fn a_certificate_of_another_authority_is_refused() {
-    let listener = TestListener::open(WAITS);
+    let server = TestListener::open(WAITS);
     let mallory = Authority::new().issue("alice");
     for version in [&version::TLS12, &version::TLS13] {
-        // In TLS 1.3 the client notices the refusal only when it reads.
-        let refused = match listener.connect(listener.caller(Some(&mallory), version)).await {
+        // In TLS 1.3 the caller learns of it only when it reads.
+        let refused = match server.connect(server.caller(Some(&mallory), version)).await {
             Ok(mut stream) => !is_served(&mut stream).await,
             Err(_) => true,
         };
         assert!(refused, "{version:?}");
     }
-    wait_for(&listener.counters, |values| values.handshake_failed == 2 && values.accepted == 0).await;
+    wait_for(&server.counts, |tally| tally.handshake_failed == 2 && tally.accepted == 0).await;
 }
 
 #[tokio::test]
 async fn no_session_is_ever_resumed() {
-    let mut listener = TestListener::open(WAITS);
-    let alice = listener.callers.issue("alice");
+    let mut server = TestListener::open(WAITS);
+    let alice = server.callers.issue("alice");
     for version in [&version::TLS12, &version::TLS13] {
-        let mut config = listener.caller(Some(&alice), version);
+        let mut config = server.caller(Some(&alice), version);
         config.resumption = Resumption::in_memory_sessions(8);
         let config = Arc::new(config);
         for _ in 0..3 {
-            let mut stream = listener.connect(Arc::clone(&config)).await.unwrap();
-            // Tickets, if there were any, would arrive before the response.
+            let mut stream = server.connect(Arc::clone(&config)).await.unwrap();
+            // The answer comes behind the session tickets, if there were any.
             assert!(is_served(&mut stream).await);
             let connection = stream.get_ref().1;
             assert_eq!(connection.tls13_tickets_received(), 0);
@@ -91,32 +85,30 @@ async fn no_session_is_ever_resumed() {
                 !matches!(connection.handshake_kind(), None | Some(HandshakeKind::Resumed)),
                 "{version:?}"
             );
-            assert!(listener.next().await.certificates.is_some());
+            assert!(server.next().await.certificates.is_some());
         }
     }
 }
 
 #[tokio::test]
-async fn http2_is_preferred_to_http1() {
-    let mut listener = TestListener::open(WAITS);
-    for (offered, protocol) in [
-        (&["http/1.1", "h2"][..], AgreedProtocol::Http2),
-        (&["http/1.1"], AgreedProtocol::Http1),
-        (&[], AgreedProtocol::Http1),
-    ] {
-        let mut config = listener.caller(None, &version::TLS13);
+async fn http2_is_preferred_and_http1_is_spoken_otherwise() {
+    let mut server = TestListener::open(WAITS);
+    for (offered, spoken) in
+        [(&["http/1.1", "h2"][..], Spoken::Http2), (&["http/1.1"], Spoken::Http1), (&[], Spoken::Http1)]
+    {
+        let mut config = server.caller(None, &version::TLS13);
         config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
-        let _stream = listener.connect(config).await.unwrap();
-        assert_eq!(listener.next().await.protocol, protocol, "{offered:?}");
+        let _stream = server.connect(config).await.unwrap();
+        assert_eq!(server.next().await.spoken, spoken, "{offered:?}");
     }
 }
 
 #[tokio::test]
-async fn the_tunnels_alpn_selects_the_agents_configuration_and_ca() {
-    let mut listener = TestListener::open(WAITS);
-    let (agent, alice) = (listener.agents.issue("agent"), listener.callers.issue("alice"));
+async fn a_client_with_the_tunnels_alpn_is_verified_by_the_agents_ca() {
+    let mut server = TestListener::open(WAITS);
+    let (agent, alice) = (server.agents.issue("agent"), server.callers.issue("alice"));
     let offering = |issued: Option<&Issued>, offered: &[&str]| {
-        let mut config = listener.caller(issued, &version::TLS13);
+        let mut config = server.caller(issued, &version::TLS13);
         config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
         config
     };
@@ -125,124 +117,122 @@ async fn the_tunnels_alpn_selects_the_agents_configuration_and_ca() {
     let turned_away = [
         offering(Some(&alice), &[tunnel]),
         offering(None, &[tunnel]),
-        // A client that offers the protocols of both peers is refused.
+        // A client that offers the protocols of two listeners is refused by both.
         offering(Some(&agent), &["h2", tunnel]),
         offering(Some(&agent), &[tunnel, "h2"]),
-        // An agent is not accepted as a caller.
+        // An agent is no caller either.
         offering(Some(&agent), &["h2"]),
     ];
 
     for config in turned_away {
-        let refused = match listener.connect(config).await {
+        let refused = match server.connect(config).await {
             Ok(mut stream) => !is_served(&mut stream).await,
             Err(_) => true,
         };
         assert!(refused);
     }
-    let mut stream = listener.connect(let_in).await.unwrap();
+    let mut stream = server.connect(let_in).await.unwrap();
 
     assert!(is_served(&mut stream).await);
-    let seen = listener.next().await;
-    assert_eq!((seen.protocol, seen.certificates), (AgreedProtocol::Tunnel, Some(vec![agent.certificate])));
+    let seen = server.next().await;
+    assert_eq!((seen.spoken, seen.certificates), (Spoken::Tunnel, Some(vec![agent.certificate])));
 }
 
 #[tokio::test]
-async fn callers_who_are_silent_in_the_handshake_delay_nobody() {
-    let mut listener = TestListener::open(WAITS);
+async fn silent_handshakes_delay_no_other_connection() {
+    let mut server = TestListener::open(WAITS);
     let mut silent = Vec::new();
     for bytes in [&[][..], &[0x16], &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]] {
-        let mut stream = TcpStream::connect(listener.address).await.unwrap();
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         silent.push(stream);
     }
 
-    let mut stream = listener.connect(listener.caller(None, &version::TLS13)).await.unwrap();
+    let mut stream = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
 
     assert!(is_served(&mut stream).await);
-    assert_eq!(listener.next().await.peer, stream.get_ref().0.local_addr().unwrap());
+    assert_eq!(server.next().await.peer, stream.get_ref().0.local_addr().unwrap());
 }
 
 #[tokio::test]
 async fn a_silent_handshake_ends_at_its_deadline() {
-    let listener = TestListener::open(ListenerLimits { handshake: Duration::from_millis(50), ..WAITS });
-    let mut silent = TcpStream::connect(listener.address).await.unwrap();
+    let server = TestListener::open(Limits { handshake: Duration::from_millis(50), ..WAITS });
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
 
     let ended = timeout(SOON, silent.read(&mut [0; 1])).await.expect("the deadline ends it");
 
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
-    assert_eq!(listener.counters.values().handshake_failed, 1);
+    assert_eq!(server.counts.now().handshake_failed, 1);
 }
 
 #[tokio::test]
 async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
-    let listener = TestListener::open(ListenerLimits { handshakes_max: 1, ..WAITS });
-    let silent = TcpStream::connect(listener.address).await.unwrap();
+    let server = TestListener::open(Limits { handshakes_max: 1, ..WAITS });
+    let silent = TcpStream::connect(server.address).await.unwrap();
 
-    assert!(listener.connect(listener.caller(None, &version::TLS13)).await.is_err());
-    assert_eq!(listener.counters.values().turned_away, 1);
+    assert!(server.connect(server.caller(None, &version::TLS13)).await.is_err());
+    assert_eq!(server.counts.now().turned_away, 1);
 
-    // The slot is free after the handshake, whatever its result.
+    // The slot is free when the handshake is over, in any case.
     drop(silent);
-    wait_for(&listener.counters, |values| values.handshake_failed == 1).await;
+    wait_for(&server.counts, |tally| tally.handshake_failed == 1).await;
     let mut inside = Vec::new();
     for _ in 0..2 {
-        let mut stream = listener.connect(listener.caller(None, &version::TLS13)).await.unwrap();
-        // Only then has the listener also seen the end of the handshake.
+        let mut stream = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
+        // Only then has the listener too seen the end of the handshake.
         assert!(is_served(&mut stream).await);
         inside.push(stream);
     }
 }
 
+/// The next one is accepted when an open one has ended.
 #[tokio::test]
 async fn beyond_the_limit_of_connections_the_newest_is_closed() {
-    let mut listener = TestListener::open(ListenerLimits { connections_max: 1, ..WAITS });
-    let first = listener.connect(listener.caller(None, &version::TLS13)).await.unwrap();
-    let seen = listener.next().await;
+    let mut server = TestListener::open(Limits { connections_max: 1, ..WAITS });
+    let first = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
+    let seen = server.next().await;
 
-    assert!(listener.connect(listener.caller(None, &version::TLS13)).await.is_err());
+    assert!(server.connect(server.caller(None, &version::TLS13)).await.is_err());
 
     drop(first);
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
-    assert!(listener.connect(listener.caller(None, &version::TLS13)).await.is_ok());
-    assert_eq!(listener.counters.values().turned_away, 1);
+    assert!(server.connect(server.caller(None, &version::TLS13)).await.is_ok());
+    assert_eq!(server.counts.now().turned_away, 1);
 }
 
 #[tokio::test]
-async fn beyond_a_sources_connections_a_certificate_is_required() {
-    let source = Some(PerSourceLimits { connections: 1, rate: Rate { per_second: 1_000, burst: 1_000 } });
-    let mut listener = TestListener::open(ListenerLimits { source, ..WAITS });
-    let alice = listener.callers.issue("alice");
-    let nameless = || listener.caller(None, &version::TLS13);
-    let mut first = listener.connect(nameless()).await.unwrap();
-    let beyond = match listener.connect(nameless()).await {
+async fn beyond_the_limit_of_a_source_only_certificates_are_accepted() {
+    let source = Some(SourceLimits { connections: 1, rate: Rate { per_second: 1_000, burst: 1_000 } });
+    let mut server = TestListener::open(Limits { source, ..WAITS });
+    let alice = server.callers.issue("alice");
+    let nameless = || server.caller(None, &version::TLS13);
+    let mut first = server.connect(nameless()).await.unwrap();
+    let beyond = match server.connect(nameless()).await {
         Ok(mut stream) => is_served(&mut stream).await,
         Err(_) => false,
     };
-    let mut certified = listener.connect(listener.caller(Some(&alice), &version::TLS13)).await.unwrap();
+    let mut certified = server.connect(server.caller(Some(&alice), &version::TLS13)).await.unwrap();
 
     assert!(!beyond);
     assert!(is_served(&mut certified).await && is_served(&mut first).await);
-    assert_eq!(
-        (listener.counters.values().source_limited, listener.counters.values().busiest_source),
-        (1, 1)
-    );
-    let seen = listener.next().await;
+    assert_eq!((server.counts.now().source_limited, server.counts.now().source_most), (1, 1));
+    let seen = server.next().await;
     drop(first);
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
-    let mut again = listener.connect(listener.caller(None, &version::TLS13)).await.unwrap();
+    let mut again = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
     assert!(is_served(&mut again).await, "its slot is free again");
 }
 
 #[tokio::test]
 async fn a_drain_closes_the_listener_and_keeps_open_connections() {
-    let mut listener = TestListener::open(WAITS);
-    let mut inside = listener.connect(listener.caller(None, &version::TLS13)).await.unwrap();
-    let _seen = listener.next().await;
+    let mut server = TestListener::open(WAITS);
+    let mut inside = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
+    let _seen = server.next().await;
 
-    listener.scope.begin_drain();
+    server.scope.begin_drain();
 
     let closed = async {
-        while TcpStream::connect(listener.address).await.is_ok() {
+        while TcpStream::connect(server.address).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
@@ -251,27 +241,24 @@ async fn a_drain_closes_the_listener_and_keeps_open_connections() {
 }
 
 #[tokio::test]
-async fn a_new_tls_configuration_applies_from_the_next_handshake() {
-    let listener = TestListener::open(WAITS);
+async fn a_new_tls_configuration_counts_from_the_next_handshake() {
+    let server = TestListener::open(WAITS);
     let renewed = Authority::new();
-    assert!(listener.connect(listener.caller(None, &version::TLS13)).await.is_ok());
+    assert!(server.connect(server.caller(None, &version::TLS13)).await.is_ok());
 
-    listener.tls.send_replace(Arc::new(renewed.server_config(&listener.callers)));
+    server.tls.send_replace(Arc::new(renewed.server_config(&server.callers)));
 
-    assert!(listener.connect(listener.caller(None, &version::TLS13)).await.is_err());
-    assert!(listener.connect(caller(&renewed, None, &version::TLS13)).await.is_ok());
+    assert!(server.connect(server.caller(None, &version::TLS13)).await.is_err());
+    assert!(server.connect(caller(&renewed, None, &version::TLS13)).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_port_in_use_is_named_with_its_key() {
-    let listener = TestListener::open(WAITS);
+    let server = TestListener::open(WAITS);
 
-    let error =
-        Listener::bind("gateway.listen", listener.address, ListenerTls::default(), WAITS).unwrap_err();
+    let error = Listener::bind("gateway.listen", server.address, Doors::default(), WAITS).unwrap_err();
 
-    assert!(
-        error.to_string().starts_with(&format!("gateway.listen: {} is already in use", listener.address))
-    );
+    assert!(error.to_string().starts_with(&format!("gateway.listen: {} is already in use", server.address)));
 }
 
 /// A listener that answers each byte with the same byte.
@@ -282,15 +269,15 @@ struct TestListener {
     callers: Authority,
     agents: Authority,
     tls: watch::Sender<Arc<rustls::ServerConfig>>,
-    counters: Arc<Counters>,
+    counts: Arc<Counts>,
     seen: mpsc::Receiver<Seen>,
 }
 
-/// A connection as the listener handed it over.
+/// A connection that the listener has handed over.
 struct Seen {
     peer: SocketAddr,
     certificates: Option<Vec<CertificateDer<'static>>>,
-    protocol: AgreedProtocol,
+    spoken: Spoken,
     /// Its receiver lives as long as the connection's slot.
     ended: mpsc::Sender<()>,
 }
@@ -306,17 +293,17 @@ struct Issued {
 }
 
 impl TestListener {
-    fn open(limits: ListenerLimits) -> Self {
+    fn open(limits: Limits) -> Self {
         let (servers, callers) = (Authority::new(), Authority::new());
         let tls = watch::Sender::new(Arc::new(servers.server_config(&callers)));
         let any = "127.0.0.1:0".parse().unwrap();
         let agents = Authority::new();
-        let both = ListenerTls { callers: Some(tls.subscribe()), agents: Some(agents.agents_tls(&servers)) };
-        let listener = Listener::bind("gateway.listen", any, both, limits).unwrap();
-        let (scope, address, counters) = (Scope::here(), listener.address(), listener.counters());
-        let (report, seen) = mpsc::channel(64);
-        scope.spawn(listener.run(scope.clone(), move |accepted| echo(accepted, report.clone())));
-        Self { address, scope, servers, callers, agents, tls, counters, seen }
+        let doors = Doors { callers: Some(tls.subscribe()), agents: Some(agents.agents_config(&servers)) };
+        let listener = Listener::bind("gateway.listen", any, doors, limits).unwrap();
+        let (scope, address, counts) = (Scope::here(), listener.address(), listener.counts());
+        let (handed_over, seen) = mpsc::channel(64);
+        scope.spawn(listener.run(scope.clone(), move |accepted| echo(accepted, handed_over.clone())));
+        Self { address, scope, servers, callers, agents, tls, counts, seen }
     }
 
     fn caller(&self, issued: Option<&Issued>, version: &'static SupportedProtocolVersion) -> ClientConfig {
@@ -362,7 +349,7 @@ impl Authority {
     }
 
     /// The TLS configuration for these agents, with a certificate of `servers`.
-    fn agents_tls(&self, servers: &Self) -> Arc<rustls::ServerConfig> {
+    fn agents_config(&self, servers: &Self) -> Arc<rustls::ServerConfig> {
         let Issued { certificate, key } = servers.issue("gateway.example");
         let material = Material { chain: vec![certificate], key, peer_roots: vec![self.root.clone()] };
         transport::tls::over_tcp(material).unwrap()
@@ -393,18 +380,18 @@ fn caller(
     }
 }
 
-async fn echo(accepted: AcceptedConnection, report: mpsc::Sender<Seen>) {
-    let AcceptedConnection { mut stream, peer, peer_certificates, protocol, home: _, permit } = accepted;
+async fn echo(accepted: Accepted, handed_over: mpsc::Sender<Seen>) {
+    let Accepted { mut stream, peer, peer_certificates, spoken, home: _, place } = accepted;
     let (ended, lives) = mpsc::channel(1);
-    report.send(Seen { peer, certificates: peer_certificates, protocol, ended }).await.unwrap_or(());
+    handed_over.send(Seen { peer, certificates: peer_certificates, spoken, ended }).await.unwrap_or(());
     let mut byte = [0];
     while stream.read_exact(&mut byte).await.is_ok() && stream.write_all(&byte).await.is_ok() {
         stream.flush().await.unwrap_or(());
     }
-    drop((permit, lives));
+    drop((place, lives));
 }
 
-/// Whether the server returns a byte that was sent.
+/// Whether a byte comes back.
 async fn is_served(stream: &mut TlsStream<TcpStream>) -> bool {
     let mut answer = [0];
     let asked = async {
@@ -415,13 +402,13 @@ async fn is_served(stream: &mut TlsStream<TcpStream>) -> bool {
     timeout(SOON, asked).await.expect("an answer or an end")
 }
 
-async fn wait_for(counters: &Counters, reached: impl Fn(tunnel_server::listener::CounterValues) -> bool) {
+async fn wait_for(counts: &Counts, reached: impl Fn(tunnel_server::listener::Tally) -> bool) {
     let polled = async {
-        while !reached(counters.values()) {
+        while !reached(counts.now()) {
             tokio::task::yield_now().await;
         }
     };
     if timeout(SOON, polled).await.is_err() {
-        panic!("{:?}", counters.values());
+        panic!("{:?}", counts.now());
     }
 }

@@ -1,5 +1,4 @@
-//! Tests the TCP listener when the process has no file descriptor left. The test lowers its process's limit,
-//! so it runs alone.
+//! The TCP listener in a process without free file descriptors. The test is alone in its process, whose limit it lowers.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,22 +14,22 @@ use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls_pki_types::PrivateKeyDer;
 use tokio::sync::watch;
-use tunnel_server::listener::{Listener, ListenerLimits, ListenerTls, tls};
+use tunnel_server::listener::{Doors, Limits, Listener, tls};
 
-/// A timeout that is longer than any step here takes.
+/// Longer than anything here takes; its end is a failure.
 const SOON: Duration = Duration::from_secs(20);
 
-/// The file descriptors that the test leaves free.
+/// Descriptors that are left to fill.
 const LEFT: u64 = 24;
 
-/// It counts the failures, and accepts again once descriptors are free.
+/// It accepts connections again when there are free descriptors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_listener_survives_a_lack_of_file_descriptors() {
+async fn a_listener_without_file_descriptors_counts_it_and_recovers() {
     let any = "127.0.0.1:0".parse().unwrap();
     let (_, tls) = watch::channel(Arc::new(server_config()));
-    let tls = ListenerTls { callers: Some(tls), agents: None };
-    let listener = Listener::bind("gateway.listen", any, tls, ListenerLimits::default()).unwrap();
-    let (scope, address, counters) = (Scope::here(), listener.address(), listener.counters());
+    let doors = Doors { callers: Some(tls), agents: None };
+    let listener = Listener::bind("gateway.listen", any, doors, Limits::default()).unwrap();
+    let (scope, address, counts) = (Scope::here(), listener.address(), listener.counts());
     scope.spawn(listener.run(scope.clone(), |_| async {}));
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     setrlimit(Resource::Nofile, Rlimit { current: Some(open + LEFT), ..getrlimit(Resource::Nofile) })
@@ -40,16 +39,16 @@ async fn a_listener_survives_a_lack_of_file_descriptors() {
     let mut callers = Vec::new();
     until(|| {
         callers.extend(TcpStream::connect(address).ok());
-        counters.values().accept_failed > 0
+        counts.now().accept_failed > 0
     });
     callers.clear();
 
-    // A client that sends nothing and hangs up counters as a failed handshake, which proves that it was accepted.
-    // The first ones had waited until now, and are fewer than the descriptors were.
-    let failed = counters.values().handshake_failed;
+    // A caller who says nothing and hangs up is a handshake that failed: somebody accepted it. The first of them are
+    // those that waited until now, which are fewer than the descriptors were.
+    let failed = counts.now().handshake_failed;
     until(|| {
         drop(TcpStream::connect(address));
-        counters.values().handshake_failed > failed + LEFT
+        counts.now().handshake_failed > failed + LEFT
     });
     scope.abort();
 }

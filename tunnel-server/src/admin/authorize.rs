@@ -1,4 +1,4 @@
-//! Who may do what at the admin API: one decision, before any service sees a request.
+//! Authorization of the admin API: one decision for each request, before any service sees it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::config::AdminRole;
 /// The user who can do everything on this machine anyway.
 const ROOT: u32 = 0;
 
-/// Who asks.
+/// The one who sends a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Actor {
     /// A process on this machine, as the kernel says it.
@@ -23,127 +23,213 @@ pub enum Actor {
     },
     /// Somebody elsewhere, by a certificate of the administrators' CA.
     Remote {
-        /// Whom the certificate names.
+        /// The name in the certificate.
         name: Label,
-        /// What the configuration lets this name do.
+        /// The role of this name in the configuration; `None` if it has none.
         role: Option<AdminRole>,
-        /// The certificate's serial number.
+        /// The certificate's serial number in hexadecimal.
         serial: String,
-        /// The connection's other end.
+        /// The address of the other end of the connection.
         from: SocketAddr,
     },
 }
 
-/// What is asked for: a method of a service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// `Admin.ListClusters`.
-    ListClusters,
-    /// `Admin.WatchClusters`.
-    WatchClusters,
-    /// `Admin.GetServerInfo`.
-    GetServerInfo,
-    /// `Admin.CreateCluster`.
-    CreateCluster,
-    /// `Admin.UpdateCluster`.
-    UpdateCluster,
-    /// `Admin.DeleteCluster`.
-    DeleteCluster,
-    /// `Admin.RevokeAgent`.
-    RevokeAgent,
-    /// `Admin.GetAttestation`.
-    GetAttestation,
-    /// `Admin.ChangeAttestation`.
-    ChangeAttestation,
-    /// `Admin.ListAgents`.
-    ListAgents,
-    /// `Admin.CreateToken`.
-    CreateToken,
-    /// `Admin.ListTokens`.
-    ListTokens,
-    /// `Admin.RevokeToken`.
-    RevokeToken,
-    /// `Admin.RevokeUser`.
-    RevokeUser,
-    /// `Admin.RestoreUser`.
-    RestoreUser,
-    /// `Admin.ListRevokedUsers`.
-    ListRevokedUsers,
-    /// `Admin.CreateDialToken`.
-    CreateDialToken,
-    /// `Admin.ListDialTokens`.
-    ListDialTokens,
-    /// `Admin.RevokeDialToken`.
-    RevokeDialToken,
-    /// `Health.Check`.
-    CheckHealth,
-    /// `Health.Watch`.
-    WatchHealth,
-    /// `ServerReflection.ServerReflectionInfo`.
-    Reflect,
+/// Makes the enum of actions and, from the same list, the facts of each.
+macro_rules! admin_actions {
+    ($(
+        $(#[$doc:meta])*
+        $action:ident =
+            $path:literal, $service:ident, $verb:literal, $object:ident, $role:ident, $audit:ident;
+    )*) => {
+        /// A method of one of the API's services.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum AdminAction {
+            $($(#[$doc])* $action,)*
+        }
+
+        impl AdminAction {
+            /// The action with this path of a gRPC request.
+            ///
+            /// # Errors
+            /// The gRPC code for a method that does not exist.
+            pub fn from_path(path: &str) -> Result<Self, Code> {
+                match path {
+                    $($path => Ok(Self::$action),)*
+                    _ => Err(Code::Unimplemented),
+                }
+            }
+
+            /// The service that has the method.
+            pub(super) fn service(self) -> AdminServiceKind {
+                match self {
+                    $(Self::$action => AdminServiceKind::$service,)*
+                }
+            }
+
+            /// The kind of object that the action is about.
+            #[must_use]
+            pub fn object(self) -> AdminObject {
+                match self {
+                    $(Self::$action => AdminObject::$object,)*
+                }
+            }
+
+            /// The role that can do it, beside an operator, who can do everything.
+            fn role(self) -> AdminRole {
+                match self {
+                    $(Self::$action => AdminRole::$role,)*
+                }
+            }
+
+            /// The audit rule of the action where it is allowed.
+            pub(super) fn audit_rule(self) -> AuditRule {
+                match self {
+                    $(Self::$action => AuditRule::$audit,)*
+                }
+            }
+        }
+
+        impl fmt::Display for AdminAction {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$action => $verb,)*
+                })
+            }
+        }
+    };
 }
 
-/// What it is asked of.
+// Path, service, verb, object, least role, audit rule.
+admin_actions! {
+    /// The action of the gRPC method `Admin.ListClusters`.
+    ListClusters = "/tombolo.admin.v1.Admin/ListClusters", Admin, "list", Clusters, Viewer, Intent;
+    /// The action of the gRPC method `Admin.WatchClusters`.
+    WatchClusters = "/tombolo.admin.v1.Admin/WatchClusters", Admin, "watch", Clusters, Viewer, Intent;
+    /// The action of the gRPC method `Admin.GetServerInfo`.
+    GetServerInfo = "/tombolo.admin.v1.Admin/GetServerInfo", Admin, "describe", Server, Viewer, Intent;
+    /// The action of the gRPC method `Admin.CreateCluster`.
+    CreateCluster = "/tombolo.admin.v1.Admin/CreateCluster", Admin, "create", Clusters, Operator, Intent;
+    /// The action of the gRPC method `Admin.UpdateCluster`.
+    UpdateCluster = "/tombolo.admin.v1.Admin/UpdateCluster", Admin, "update", Clusters, Operator, Intent;
+    /// The action of the gRPC method `Admin.DeleteCluster`.
+    DeleteCluster = "/tombolo.admin.v1.Admin/DeleteCluster", Admin, "delete", Clusters, Operator, BestEffort;
+    /// The action of the gRPC method `Admin.RevokeAgent`.
+    RevokeAgent = "/tombolo.admin.v1.Admin/RevokeAgent", Admin, "revoke", Agents, Operator, BestEffort;
+    /// The action of the gRPC method `Admin.GetAttestation`.
+    GetAttestation = "/tombolo.admin.v1.Admin/GetAttestation", Admin, "describe", Agents, Viewer, Intent;
+    /// The action of the gRPC method `Admin.ChangeAttestation`.
+    ChangeAttestation = "/tombolo.admin.v1.Admin/ChangeAttestation", Admin, "update", Agents, Operator, Intent;
+    /// The action of the gRPC method `Admin.ListAgents`.
+    ListAgents = "/tombolo.admin.v1.Admin/ListAgents", Admin, "list", Agents, Viewer, Intent;
+    /// The action of the gRPC method `Admin.CreateToken`.
+    CreateToken = "/tombolo.admin.v1.Admin/CreateToken", Admin, "create", Tokens, Enroller, Intent;
+    /// The action of the gRPC method `Admin.ListTokens`.
+    ListTokens = "/tombolo.admin.v1.Admin/ListTokens", Admin, "list", Tokens, Viewer, Intent;
+    /// The action of the gRPC method `Admin.RevokeToken`.
+    RevokeToken = "/tombolo.admin.v1.Admin/RevokeToken", Admin, "revoke", Tokens, Operator, BestEffort;
+    /// The action of the gRPC method `Admin.RevokeUser`.
+    RevokeUser = "/tombolo.admin.v1.Admin/RevokeUser", Admin, "revoke", Users, Operator, BestEffort;
+    /// The action of the gRPC method `Admin.RestoreUser`.
+    RestoreUser = "/tombolo.admin.v1.Admin/RestoreUser", Admin, "restore", Users, Operator, Intent;
+    /// The action of the gRPC method `Admin.ListRevokedUsers`.
+    ListRevokedUsers = "/tombolo.admin.v1.Admin/ListRevokedUsers", Admin, "list", Users, Viewer, Intent;
+    /// The action of the gRPC method `Admin.CreateDialToken`.
+    CreateDialToken = "/tombolo.admin.v1.Admin/CreateDialToken", Admin, "create", DialTokens, Operator, Intent;
+    /// The action of the gRPC method `Admin.ListDialTokens`.
+    ListDialTokens = "/tombolo.admin.v1.Admin/ListDialTokens", Admin, "list", DialTokens, Viewer, Intent;
+    /// The action of the gRPC method `Admin.RevokeDialToken`.
+    RevokeDialToken = "/tombolo.admin.v1.Admin/RevokeDialToken", Admin, "revoke", DialTokens, Operator, BestEffort;
+    /// The action of the gRPC method `Health.Check`.
+    CheckHealth = "/grpc.health.v1.Health/Check", Health, "check", Server, Viewer, Unaudited;
+    /// The action of the gRPC method `Health.Watch`.
+    WatchHealth = "/grpc.health.v1.Health/Watch", Health, "watch", Server, Viewer, Unaudited;
+    /// The action of the gRPC method `ServerReflection.ServerReflectionInfo`.
+    Reflect = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Reflection, "read", Schema, Viewer, Intent;
+}
+
+/// The services behind the API's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Object {
+pub(super) enum AdminServiceKind {
+    /// The service `tombolo.admin.v1.Admin` of this API.
+    Admin,
+    /// The service `grpc.health.v1.Health` of every daemon.
+    Health,
+    /// The service `grpc.reflection.v1.ServerReflection` for the schema.
+    Reflection,
+}
+
+/// The audit rule of an allowed action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AuditRule {
+    /// Its intent must be written before it is done.
+    Intent,
+    /// It takes something away, so it is done even if its intent cannot be written.
+    BestEffort,
+    /// It is a health check, which probes repeat every few seconds, and is not audited.
+    Unaudited,
+}
+
+/// The kind of object that an action is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdminObject {
     /// The clusters, all of them.
     Clusters,
-    /// The agents of clusters.
+    /// The enrolled agents of clusters.
     Agents,
-    /// The tokens for agents.
+    /// The tokens by which agents enroll.
     Tokens,
     /// Callers, as far as they are refused.
     Users,
     /// The tokens by which callers are connected to targets.
     DialTokens,
-    /// The server itself.
+    /// The server itself, and its health.
     Server,
-    /// The API's schema.
+    /// The schema of the API.
     Schema,
 }
 
-/// The actor may not.
+/// The actor has no right to the action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Forbidden {
+pub enum AdminForbidden {
     /// Another user of this machine.
     #[error(
         "user id {uid} may not {action} {object}; ask as root or as user id {owner}, whose server this is"
     )]
     User {
-        /// Who asked.
+        /// The user ID of the client process.
         uid: u32,
         /// As whom the server runs.
         owner: u32,
-        /// For what.
-        action: Action,
-        /// Of what.
-        object: Object,
+        /// The action that was asked for.
+        action: AdminAction,
+        /// The object of the action.
+        object: AdminObject,
     },
     /// An administrator whose role does not let them.
     #[error(
         "{name} is {role} here and may not {action} {object}; ask for another role in admin.tcp.roles of the server's configuration"
     )]
     Role {
-        /// Who asked.
+        /// The name in the certificate.
         name: Label,
-        /// What they may do.
+        /// The role of this name in the configuration.
         role: AdminRole,
-        /// For what they asked.
-        action: Action,
-        /// Of what.
-        object: Object,
+        /// The action that was asked for.
+        action: AdminAction,
+        /// The object of the action.
+        object: AdminObject,
     },
     /// An administrator of whom the configuration does not speak.
     #[error(
         "{name} may not {action} {object}, nor anything here; ask for a role in admin.tcp.roles of the server's configuration"
     )]
     NoRole {
-        /// Who asked.
+        /// The name in the certificate.
         name: Label,
-        /// For what.
-        action: Action,
-        /// Of what.
-        object: Object,
+        /// The action that was asked for.
+        action: AdminAction,
+        /// The object of the action.
+        object: AdminObject,
     },
 }
 
@@ -151,55 +237,34 @@ pub enum Forbidden {
 /// from elsewhere a name may what its role may.
 ///
 /// # Errors
-/// [`Forbidden`], in words for the one who asked.
-pub fn authorize_admin(actor: &Actor, action: Action, object: Object) -> Result<(), Forbidden> {
+/// [`AdminForbidden`], in words for the one who asked.
+pub fn authorize_admin(
+    actor: &Actor,
+    action: AdminAction,
+    object: AdminObject,
+) -> Result<(), AdminForbidden> {
     match actor {
         Actor::Local { uid, owner } if uid == &ROOT || uid == owner => Ok(()),
-        &Actor::Local { uid, owner } => Err(Forbidden::User { uid, owner, action, object }),
+        &Actor::Local { uid, owner } => Err(AdminForbidden::User { uid, owner, action, object }),
         Actor::Remote { role: Some(role), .. } if may(*role, action) => Ok(()),
         Actor::Remote { name, role: Some(role), .. } => {
-            Err(Forbidden::Role { name: name.clone(), role: *role, action, object })
+            Err(AdminForbidden::Role { name: name.clone(), role: *role, action, object })
         }
         Actor::Remote { name, role: None, .. } => {
-            Err(Forbidden::NoRole { name: name.clone(), action, object })
+            Err(AdminForbidden::NoRole { name: name.clone(), action, object })
         }
     }
 }
 
-/// What roles may. A new action does not compile until somebody has said who may do it.
-fn may(role: AdminRole, action: Action) -> bool {
-    let fitting = match action {
-        Action::ListClusters
-        | Action::WatchClusters
-        | Action::GetServerInfo
-        | Action::GetAttestation
-        | Action::ListAgents
-        | Action::ListTokens
-        | Action::ListRevokedUsers
-        | Action::ListDialTokens
-        | Action::CheckHealth
-        | Action::WatchHealth
-        | Action::Reflect => AdminRole::Viewer,
-        // Beside an operator, who may everything, and nothing else than this.
-        Action::CreateToken => AdminRole::Enroller,
-        Action::CreateCluster
-        | Action::UpdateCluster
-        | Action::DeleteCluster
-        | Action::RevokeAgent
-        | Action::ChangeAttestation
-        | Action::RevokeToken
-        | Action::RevokeUser
-        | Action::RestoreUser
-        | Action::CreateDialToken
-        | Action::RevokeDialToken => AdminRole::Operator,
-    };
-    role == AdminRole::Operator || role == fitting
+/// Whether a role can do an action. Only [`admin_actions!`] says so, and a new action needs a row there.
+fn may(role: AdminRole, action: AdminAction) -> bool {
+    role == AdminRole::Operator || role == action.role()
 }
 
 impl Actor {
     /// Whether there is nothing that this actor may do.
     #[must_use]
-    pub fn is_stranger(&self) -> bool {
+    pub fn has_no_rights(&self) -> bool {
         match self {
             Self::Local { uid, owner } => uid != &ROOT && uid != owner,
             Self::Remote { role, .. } => role.is_none(),
@@ -216,82 +281,7 @@ impl fmt::Display for Actor {
     }
 }
 
-impl Action {
-    /// The action behind the path of a gRPC request.
-    ///
-    /// # Errors
-    /// The code for a method that is not here.
-    pub fn of_path(path: &str) -> Result<Self, Code> {
-        match path {
-            "/tombolo.admin.v1.Admin/ListClusters" => Ok(Self::ListClusters),
-            "/tombolo.admin.v1.Admin/WatchClusters" => Ok(Self::WatchClusters),
-            "/tombolo.admin.v1.Admin/GetServerInfo" => Ok(Self::GetServerInfo),
-            "/tombolo.admin.v1.Admin/CreateCluster" => Ok(Self::CreateCluster),
-            "/tombolo.admin.v1.Admin/UpdateCluster" => Ok(Self::UpdateCluster),
-            "/tombolo.admin.v1.Admin/DeleteCluster" => Ok(Self::DeleteCluster),
-            "/tombolo.admin.v1.Admin/RevokeAgent" => Ok(Self::RevokeAgent),
-            "/tombolo.admin.v1.Admin/GetAttestation" => Ok(Self::GetAttestation),
-            "/tombolo.admin.v1.Admin/ChangeAttestation" => Ok(Self::ChangeAttestation),
-            "/tombolo.admin.v1.Admin/ListAgents" => Ok(Self::ListAgents),
-            "/tombolo.admin.v1.Admin/CreateToken" => Ok(Self::CreateToken),
-            "/tombolo.admin.v1.Admin/ListTokens" => Ok(Self::ListTokens),
-            "/tombolo.admin.v1.Admin/RevokeToken" => Ok(Self::RevokeToken),
-            "/tombolo.admin.v1.Admin/RevokeUser" => Ok(Self::RevokeUser),
-            "/tombolo.admin.v1.Admin/RestoreUser" => Ok(Self::RestoreUser),
-            "/tombolo.admin.v1.Admin/ListRevokedUsers" => Ok(Self::ListRevokedUsers),
-            "/tombolo.admin.v1.Admin/CreateDialToken" => Ok(Self::CreateDialToken),
-            "/tombolo.admin.v1.Admin/ListDialTokens" => Ok(Self::ListDialTokens),
-            "/tombolo.admin.v1.Admin/RevokeDialToken" => Ok(Self::RevokeDialToken),
-            "/grpc.health.v1.Health/Check" => Ok(Self::CheckHealth),
-            "/grpc.health.v1.Health/Watch" => Ok(Self::WatchHealth),
-            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => Ok(Self::Reflect),
-            _ => Err(Code::Unimplemented),
-        }
-    }
-
-    /// What it is about.
-    #[must_use]
-    pub fn object(self) -> Object {
-        match self {
-            Self::ListClusters
-            | Self::WatchClusters
-            | Self::CreateCluster
-            | Self::UpdateCluster
-            | Self::DeleteCluster => Object::Clusters,
-            Self::RevokeAgent | Self::ListAgents | Self::GetAttestation | Self::ChangeAttestation => {
-                Object::Agents
-            }
-            Self::CreateToken | Self::ListTokens | Self::RevokeToken => Object::Tokens,
-            Self::RevokeUser | Self::RestoreUser | Self::ListRevokedUsers => Object::Users,
-            Self::CreateDialToken | Self::ListDialTokens | Self::RevokeDialToken => Object::DialTokens,
-            Self::GetServerInfo | Self::CheckHealth | Self::WatchHealth => Object::Server,
-            Self::Reflect => Object::Schema,
-        }
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ListClusters
-            | Self::ListAgents
-            | Self::ListTokens
-            | Self::ListRevokedUsers
-            | Self::ListDialTokens => "list",
-            Self::WatchClusters | Self::WatchHealth => "watch",
-            Self::GetServerInfo | Self::GetAttestation => "describe",
-            Self::CreateCluster | Self::CreateToken | Self::CreateDialToken => "create",
-            Self::UpdateCluster | Self::ChangeAttestation => "update",
-            Self::DeleteCluster => "delete",
-            Self::RevokeAgent | Self::RevokeToken | Self::RevokeUser | Self::RevokeDialToken => "revoke",
-            Self::RestoreUser => "restore",
-            Self::CheckHealth => "check",
-            Self::Reflect => "read",
-        })
-    }
-}
-
-impl fmt::Display for Object {
+impl fmt::Display for AdminObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Clusters => "the clusters",

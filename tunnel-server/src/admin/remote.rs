@@ -1,4 +1,5 @@
-//! The door to other machines: TLS with a certificate of the administrators' CA, whose name the configuration gives a role.
+//! The TCP listener for other machines: TLS with a certificate of the administrators' CA, whose name has a
+//! role in the configuration.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -12,38 +13,32 @@ use tonic_reflection::server::v1::ServerReflection;
 use tracing::debug;
 
 use super::authorize::Actor;
-use super::hall::Hall;
+use super::connection::ConnectionService;
 use crate::config::{AdminRevoked, AdminRole, AdminRules, AdminTcp, CertifiedPair};
 use crate::identity::{AdminCertificate, Verified, admin_identity};
-use crate::listener::{
-    AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, tls,
-};
+use crate::listener::{Accepted, Counts, Doors, Limits, Listener, Spoken, tls};
 
-/// How many may come at once, and how quickly: a few people and their programs.
-const LIMITS: ListenerLimits = ListenerLimits {
-    connections_max: 128,
-    handshakes_max: 64,
-    handshake: Duration::from_secs(5),
-    source: None,
-};
+/// Limits of the listener: enough for a few people and their programs.
+const LIMITS: Limits =
+    Limits { connections_max: 128, handshakes_max: 64, handshake: Duration::from_secs(5), source: None };
 
 /// A bound port at which nobody is answered yet.
 #[derive(Debug)]
 pub struct Remote {
     listener: Listener,
-    known: Known,
+    access: AdminAccess,
 }
 
-/// Who may come.
+/// The conditions by which a certificate gets a role.
 #[derive(Debug)]
-struct Known {
+struct AdminAccess {
     trust_domain: String,
     /// Now and later: a change holds for connections that are open.
     rules: watch::Receiver<Arc<AdminRules>>,
 }
 
-/// What a connection's certificate is worth by the rules of some time.
-type Standing = Result<Option<AdminRole>, AdminRevoked>;
+/// The role of a certificate by one version of the rules.
+type RoleDecision = Result<Option<AdminRole>, AdminRevoked>;
 
 impl Remote {
     /// Takes the port. The server shows `pair` there, and lets administrators do what `rules` say at that time.
@@ -59,32 +54,32 @@ impl Remote {
         let AdminTcp { listen, roots, rules: _ } = tcp;
         let tls = tls::for_admins(pair.chain.clone(), pair.key.clone_key(), roots)
             .map_err(Failure::misconfigured)?;
-        let listener = Listener::bind("admin.tcp.listen", listen, ListenerTls::callers_only(tls), LIMITS)?;
-        Ok(Self { listener, known: Known { trust_domain: trust_domain.to_owned(), rules } })
+        let listener = Listener::bind("admin.tcp.listen", listen, Doors::callers(tls), LIMITS)?;
+        Ok(Self { listener, access: AdminAccess { trust_domain: trust_domain.to_owned(), rules } })
     }
 
-    /// What it counts, also while it runs.
+    /// The counters of the listener, which also work while it runs.
     #[must_use]
-    pub fn counts(&self) -> Arc<Counters> {
-        self.listener.counters()
+    pub fn counts(&self) -> Arc<Counts> {
+        self.listener.counts()
     }
 
-    /// Where it is.
+    /// The address that is bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// Serves whoever comes, until the drain; who is here then is served as those at the socket are.
-    pub(super) async fn accept<R: ServerReflection>(self, hall: Hall<R>, log: Log) {
-        let Self { listener, known } = self;
-        let (scope, known) = (hall.scope().clone(), Arc::new(known));
+    /// Serves connections until the drain. Those that are open then are served like those at the socket.
+    pub(super) async fn accept<R: ServerReflection>(self, connections: ConnectionService<R>, log: Log) {
+        let Self { listener, access } = self;
+        let (scope, access) = (connections.scope().clone(), Arc::new(access));
         listener
             .run(scope, move |accepted| {
-                let (hall, log, known) = (hall.clone(), log.clone(), Arc::clone(&known));
+                let (connections, log, access) = (connections.clone(), log.clone(), Arc::clone(&access));
                 async move {
-                    // An attendant: no drain waits for it.
-                    hall.scope().clone().attend(serve(accepted, known, hall, log));
+                    // A background task, so that no drain waits for it.
+                    connections.scope().clone().attend(serve(accepted, access, connections, log));
                 }
             })
             .await;
@@ -92,29 +87,29 @@ impl Remote {
 }
 
 async fn serve<R: ServerReflection>(
-    accepted: AcceptedConnection,
-    known: Arc<Known>,
-    hall: Hall<R>,
+    accepted: Accepted,
+    access: Arc<AdminAccess>,
+    connections: ConnectionService<R>,
     log: Log,
 ) {
-    let AcceptedConnection { stream, peer, peer_certificates, protocol, home: _, permit: place } = accepted;
+    let Accepted { stream, peer, peer_certificates, spoken, home: _, place } = accepted;
     let chain = peer_certificates.unwrap_or_default();
-    let shown = match admin_identity(&chain, &known.trust_domain) {
-        Ok(shown) => shown,
+    let certificate = match admin_identity(&chain, &access.trust_domain) {
+        Ok(certificate) => certificate,
         Err(error) => {
             log.stranger(peer.ip(), Why::Refused);
             debug!(%peer, %error, "a certificate of the administrators' CA that is no administrator's");
             return;
         }
     };
-    // TLS lets those in who offer no protocol at all.
-    if protocol != AgreedProtocol::Http2 {
+    // TLS accepts clients that offer no ALPN protocol.
+    if spoken != Spoken::Http2 {
         debug!(%peer, "a connection to the admin API that does not speak HTTP/2");
         return;
     }
-    let mut rules = known.rules.clone();
-    let standing = standing(&shown, &rules.borrow_and_update());
-    let role = match standing {
+    let mut rules = access.rules.clone();
+    let decision = decision(&certificate, &rules.borrow_and_update());
+    let role = match decision {
         Ok(role) => role,
         Err(error) => {
             log.stranger(peer.ip(), Why::Refused);
@@ -122,35 +117,35 @@ async fn serve<R: ServerReflection>(
             return;
         }
     };
-    let life = shown.ends.duration_since(SystemTime::now()).unwrap_or_default();
-    let (name, serial) = (shown.name.clone(), shown.serial.clone());
-    let served = hall.serve(stream, Actor::Remote { name, role, serial, from: peer }, life);
+    let life = certificate.ends.duration_since(SystemTime::now()).unwrap_or_default();
+    let (name, serial) = (certificate.name.clone(), certificate.serial.clone());
+    let served = connections.serve(stream, Actor::Remote { name, role, serial, from: peer }, life);
     // Both arms are cancel-safe: a connection that is dropped ends with all that runs over it.
     tokio::select! {
         () = served => {}
-        () = changed(&shown, standing, &mut rules) => {
-            debug!(%peer, "a connection to the admin API was ended: its administrator's role is another now");
+        () = changed(&certificate, decision, &mut rules) => {
+            debug!(%peer, "a connection to the admin API was closed: its administrator's role has changed");
         }
     }
     drop(place);
 }
 
-fn standing(shown: &Verified<AdminCertificate>, rules: &AdminRules) -> Standing {
-    rules.role(&shown.name, &shown.serial, shown.issued)
+fn decision(certificate: &Verified<AdminCertificate>, rules: &AdminRules) -> RoleDecision {
+    rules.role(&certificate.name, &certificate.serial, certificate.issued)
 }
 
 /// Resolves when other rules make something else of a certificate. Cancel-safe.
 async fn changed(
-    shown: &Verified<AdminCertificate>,
-    before: Standing,
+    certificate: &Verified<AdminCertificate>,
+    before: RoleDecision,
     rules: &mut watch::Receiver<Arc<AdminRules>>,
 ) {
     loop {
         if rules.changed().await.is_err() {
-            // Nobody reads the file any more: the process ends.
+            // The task that reads the file has ended, and so does the process.
             return pending().await;
         }
-        if standing(shown, &rules.borrow_and_update()) != before {
+        if decision(certificate, &rules.borrow_and_update()) != before {
             return;
         }
     }

@@ -1,58 +1,154 @@
-//! The doors of the admin API, as they were written and as they are valid.
+//! The section `admin`: the Unix socket and the TCP listener of the admin API, and what remote administrators may do.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use daemon::config::{KeyError, bounded};
 use prost_types::Timestamp;
 use proto::admin::SOCKET_DEFAULT;
+use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 use trust::names::Label;
 use trust::serial_from;
 
-use super::value::{NOTHING, file, said_listen};
-use super::{
-    ADMINS_MAX, Admin, AdminRevocation, AdminRevoked, AdminRole, AdminRules, AdminTcp, ConfigError, Flags,
-    KIND, pem,
-};
+use super::flags::Flags;
+use super::pem;
+use super::value::{NOTHING, file, required_listen_address};
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Written {
-    enabled: Option<bool>,
-    socket: Option<PathBuf>,
-    tcp: Option<WrittenTcp>,
+/// Most administrators who can have a role on other machines, and most revocations of them.
+pub const ADMINS_MAX: usize = 1_000;
+
+const TCP: &str = "admin.tcp";
+
+/// The listeners of the admin API.
+#[derive(Debug)]
+pub struct AdminConfig {
+    /// The Unix socket, if there is one.
+    pub socket: Option<PathBuf>,
+    /// The TCP listener for other machines, if there is one.
+    pub tcp: Option<AdminTcp>,
+}
+
+/// The admin API's listener for other machines.
+#[derive(Debug)]
+pub struct AdminTcp {
+    /// The TCP address to bind.
+    pub listen: SocketAddr,
+    /// The roots that administrators' certificates must chain to; at least one, and none that agents or callers chain to.
+    pub roots: Vec<CertificateDer<'static>>,
+    /// The rights of administrators, as of the start of the process.
+    pub rules: AdminRules,
+}
+
+/// The rights of administrators on other machines.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AdminRules {
+    /// The role of each name, 1 to [`ADMINS_MAX`]. A name that is not here may do nothing.
+    pub roles: BTreeMap<Label, AdminRole>,
+    /// The certificates that are refused, at most [`ADMINS_MAX`] entries.
+    pub revoked: Vec<AdminRevocation>,
+}
+
+/// The certificates of administrators that one entry refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminRevocation {
+    /// One certificate, by its serial number in lower-case hexadecimal.
+    Serial(String),
+    /// All certificates that were issued before a time.
+    IssuedBefore {
+        /// Only certificates of this name, if there is one.
+        name: Option<Label>,
+        /// The time before which they were issued.
+        time: SystemTime,
+    },
+}
+
+/// An administrator's certificate is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this administrator's certificate was revoked")]
+pub struct AdminRevoked;
+
+/// Makes an enum of roles and, from the same list, the words by which the configuration names them.
+macro_rules! roles {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal;)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// The role with this name in the configuration.
+            fn parse(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// The role's name in the configuration.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+    };
+}
+
+roles! {
+    /// The role of an administrator on another machine.
+    AdminRole {
+        /// Reads everything, and changes nothing.
+        Viewer = "viewer";
+        /// Makes tokens by which agents enroll, and does nothing else.
+        Enroller = "enroller";
+        /// Can do everything that root can.
+        Operator = "operator";
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct WrittenTcp {
+pub(super) struct RawAdmin {
+    enabled: Option<bool>,
+    socket: Option<PathBuf>,
+    tcp: Option<RawAdminTcp>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawAdminTcp {
     listen: Option<String>,
     #[serde(rename = "adminCAFile")]
     admin_ca_file: Option<PathBuf>,
-    roles: Option<Vec<WrittenRole>>,
-    revoked: Option<Vec<WrittenRevocation>>,
+    roles: Option<Vec<RawAdminRole>>,
+    revoked: Option<Vec<RawAdminRevocation>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct WrittenRole {
+struct RawAdminRole {
     name: Option<String>,
     role: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct WrittenRevocation {
+struct RawAdminRevocation {
     name: Option<String>,
     serial: Option<String>,
     issued_before: Option<String>,
 }
 
-/// Where the admin API is; a relative path starts at the configuration file. A flag is how its socket is asked for, too.
-pub(super) fn valid(written: Written, flags: &Flags, directory: &Path) -> Result<Admin, KeyError> {
-    let Written { enabled, socket, tcp } = written;
+/// The listeners of the admin API. A relative path starts at the configuration file. The flag
+/// `--admin-socket` also switches the socket on.
+pub(super) fn admin(raw: RawAdmin, flags: &Flags, directory: &Path) -> Result<AdminConfig, KeyError> {
+    let RawAdmin { enabled, socket, tcp } = raw;
     if enabled == Some(false) && tcp.is_some() {
         let allowed = "left out where admin.tcp is there, and admin.tcp where the admin API is switched off";
         return Err(KeyError::new("admin.enabled", false, allowed));
@@ -61,32 +157,32 @@ pub(super) fn valid(written: Written, flags: &Flags, directory: &Path) -> Result
         let path = socket.unwrap_or_else(|| SOCKET_DEFAULT.into());
         enabled.unwrap_or(true).then(|| directory.join(path))
     });
-    Ok(Admin {
+    Ok(AdminConfig {
         socket: path.filter(|path| !path.as_os_str().is_empty()),
         tcp: tcp.map(|tcp| self::tcp(tcp, directory)).transpose()?,
     })
 }
 
-fn tcp(written: WrittenTcp, directory: &Path) -> Result<AdminTcp, KeyError> {
-    let WrittenTcp { listen, admin_ca_file, roles, revoked } = written;
-    let listen = said_listen("admin.tcp.listen", listen)?;
+fn tcp(raw: RawAdminTcp, directory: &Path) -> Result<AdminTcp, KeyError> {
+    let RawAdminTcp { listen, admin_ca_file, roles, revoked } = raw;
+    let listen = required_listen_address("admin.tcp.listen", listen)?;
     let admin_ca_file = file("admin.tcp.adminCAFile", admin_ca_file, directory)?;
     let rules = rules(roles.unwrap_or_default(), revoked.unwrap_or_default())?;
     Ok(AdminTcp { listen, roots: pem::roots("admin.tcp.adminCAFile", &admin_ca_file)?, rules })
 }
 
-fn rules(roles: Vec<WrittenRole>, revoked: Vec<WrittenRevocation>) -> Result<AdminRules, KeyError> {
+fn rules(roles: Vec<RawAdminRole>, revoked: Vec<RawAdminRevocation>) -> Result<AdminRules, KeyError> {
     bounded("admin.tcp.roles", roles.len(), 1..=ADMINS_MAX)?;
     bounded("admin.tcp.revoked", revoked.len(), 0..=ADMINS_MAX)?;
     let mut rules = AdminRules::default();
-    for (index, WrittenRole { name, role }) in roles.into_iter().enumerate() {
+    for (index, RawAdminRole { name, role }) in roles.into_iter().enumerate() {
         let at = |key: &str| format!("admin.tcp.roles[{index}].{key}");
         let label = self::name(&at("name"), name.as_deref().unwrap_or_default())?;
         let role = role.unwrap_or_default();
-        let role = AdminRole::named(&role).ok_or_else(|| {
+        let role = AdminRole::parse(&role).ok_or_else(|| {
             KeyError::new(at("role"), format_args!("{role:?}"), "viewer, enroller or operator")
         })?;
-        // The second would widen the first unseen.
+        // A second entry could extend the first one unnoticed.
         if rules.roles.insert(label, role).is_some() {
             let name = name.unwrap_or_default();
             return Err(KeyError::new(at("name"), format_args!("{name:?}"), NAME_ALLOWED));
@@ -96,9 +192,10 @@ fn rules(roles: Vec<WrittenRole>, revoked: Vec<WrittenRevocation>) -> Result<Adm
     Ok(rules)
 }
 
-/// Whom an entry refuses: one certificate, or those that were issued before a time, of one name or of all.
-fn revocation((index, written): (usize, WrittenRevocation)) -> Result<AdminRevocation, KeyError> {
-    let WrittenRevocation { name, serial, issued_before } = written;
+/// The certificates that an entry refuses: one, or those of one name or of all that were issued before a
+/// time.
+fn revocation((index, raw): (usize, RawAdminRevocation)) -> Result<AdminRevocation, KeyError> {
+    let RawAdminRevocation { name, serial, issued_before } = raw;
     let at = |key: &str| format!("admin.tcp.revoked[{index}].{key}");
     match (serial, issued_before) {
         (Some(serial), None) if name.is_none() => {
@@ -128,22 +225,16 @@ fn name(key: &str, name: &str) -> Result<Label, KeyError> {
     name.parse().map_err(|_| KeyError::new(key, format_args!("{name:?}"), NAME_ALLOWED))
 }
 
-/// What a configuration file, whose text this is, says of administrators now. The rest of it takes a restart.
-///
-/// # Errors
-///
-/// [`ConfigError`]: it is no configuration, or has no `admin.tcp` any more.
-pub fn admin_rules(text: &str, path: &Path) -> Result<AdminRules, ConfigError> {
-    let written: super::written::Written = daemon::config::parse(text, path, KIND)?;
-    let tcp = written
-        .admin
+/// The rules for remote administrators in a configuration that was read again.
+pub(super) fn reread_rules(raw: Option<RawAdmin>) -> Result<AdminRules, KeyError> {
+    let tcp = raw
         .and_then(|admin| admin.tcp)
-        .ok_or_else(|| KeyError::new("admin.tcp", NOTHING, "there as before; a restart takes it away"))?;
-    Ok(rules(tcp.roles.unwrap_or_default(), tcp.revoked.unwrap_or_default())?)
+        .ok_or_else(|| KeyError::new(TCP, NOTHING, "there as before; a restart takes it away"))?;
+    rules(tcp.roles.unwrap_or_default(), tcp.revoked.unwrap_or_default())
 }
 
 impl AdminRules {
-    /// What the bearer of this certificate may; `None` where that is nothing, because the name is not in the list.
+    /// The role of a certificate with this name, serial number and time of issue; `None` where the name has no role.
     ///
     /// # Errors
     ///
@@ -161,24 +252,6 @@ impl AdminRules {
             }
         };
         if self.revoked.iter().any(concerns) { Err(AdminRevoked) } else { Ok(self.roles.get(name).copied()) }
-    }
-}
-
-impl AdminRole {
-    const ALL: [Self; 3] = [Self::Viewer, Self::Enroller, Self::Operator];
-
-    fn named(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| role.as_str() == word)
-    }
-
-    /// Its word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Enroller => "enroller",
-            Self::Operator => "operator",
-        }
     }
 }
 

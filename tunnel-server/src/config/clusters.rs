@@ -1,23 +1,55 @@
-//! What holds for some clusters.
+//! The list `clusters`: how the API servers of some clusters are asked, as the agent or with the caller's own credential.
 
 use daemon::config::{KeyError, bounded};
 use proto::{AllowList, ClusterId};
 
-use super::written;
-use super::{AskedAs, ClusterRules, NAMES_MAX};
+use serde::Deserialize;
 
-/// Each entry, in the order in which they were written.
-pub(super) fn clusters(written: Vec<written::Cluster>) -> Result<Vec<ClusterRules>, KeyError> {
-    bounded("clusters", written.len(), 0..=NAMES_MAX)?;
-    written
-        .into_iter()
-        .enumerate()
-        .map(|(index, entry)| rules(&format!("clusters[{index}]"), entry))
-        .collect()
+use super::value::NAMES_MAX;
+
+/// The identity of requests at the API servers of the clusters that match a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterRules {
+    /// The name of one cluster, or a pattern in which `*` stands for any text.
+    pub pattern: String,
+    /// The identity that a request has at the API server.
+    pub asked_as: AskedAs,
 }
 
-fn rules(at: &str, written: written::Cluster) -> Result<ClusterRules, KeyError> {
-    let written::Cluster { name, pattern, impersonation, pass_through } = written;
+/// The identity that a request has at a cluster's API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AskedAs {
+    /// The agent's, which impersonates the caller if this list has it.
+    Asserted(AllowList),
+    /// The one that the caller's own credential for that cluster proves.
+    PassedThrough,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawCluster {
+    name: Option<String>,
+    pattern: Option<String>,
+    impersonation: Option<RawImpersonation>,
+    pass_through: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawImpersonation {
+    users: Option<Vec<String>>,
+    groups: Option<Vec<String>>,
+    system_names: Option<Vec<String>>,
+}
+
+/// The valid entries, in the order of the file.
+pub(super) fn clusters(raw: Vec<RawCluster>) -> Result<Vec<ClusterRules>, KeyError> {
+    bounded("clusters", raw.len(), 0..=NAMES_MAX)?;
+    raw.into_iter().enumerate().map(|(index, entry)| rules(&format!("clusters[{index}]"), entry)).collect()
+}
+
+fn rules(at: &str, raw: RawCluster) -> Result<ClusterRules, KeyError> {
+    let RawCluster { name, pattern, impersonation, pass_through } = raw;
     let pattern = match (name, pattern) {
         (Some(name), None) => {
             let refused = |_| {
@@ -42,9 +74,9 @@ fn rules(at: &str, written: written::Cluster) -> Result<ClusterRules, KeyError> 
         }
         return Ok(ClusterRules { pattern, asked_as: AskedAs::PassedThrough });
     }
-    let written::Impersonation { users, groups, system_names } = impersonation.unwrap_or_default();
-    let impersonation = AllowList::new(users, groups, system_names).map_err(|fault| {
-        KeyError::new(format!("{at}.impersonation.{}", fault.list), fault.entry, fault.allowed)
+    let RawImpersonation { users, groups, system_names } = impersonation.unwrap_or_default();
+    let impersonation = AllowList::new(users, groups, system_names).map_err(|error| {
+        KeyError::new(format!("{at}.impersonation.{}", error.list), error.entry, error.allowed)
     })?;
     Ok(ClusterRules { pattern, asked_as: AskedAs::Asserted(impersonation) })
 }

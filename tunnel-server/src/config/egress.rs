@@ -1,4 +1,4 @@
-//! Ways in for the egress of API servers, as they were written and as they are valid.
+//! The list `egress`: entry points for the egress traffic of API servers, each for one API server and one cluster.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,69 +9,76 @@ use proto::cluster::is_dns_label;
 use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
-use super::value::{NOTHING, file, said_listen};
-use super::{CertifiedPair, EGRESS_CONNECTIONS_MAX, EGRESS_MAX, NAMES_MAX, pem};
+use super::pem::{self, CertifiedPair};
+use super::value::{NAMES_MAX, NOTHING, file, required_listen_address};
 
-/// How many connections one has unless something else is said: a busy API server's webhooks, aggregated APIs and shells.
+/// Most entry points for the egress of API servers.
+pub const EGRESS_MAX: usize = 64;
+
+/// Most connections that one of them can be given.
+pub const EGRESS_CONNECTIONS_MAX: usize = 2_000;
+
+/// Default number of connections: enough for a busy API server's webhooks, aggregated APIs and shells.
 const CONNECTIONS_DEFAULT: usize = 1_000;
 
-/// A way in for the egress of one API server, to one cluster.
+/// An entry point for the egress of one API server, to one cluster.
 #[derive(Debug)]
-pub struct Egress {
-    /// A DNS label: who comes by it is `way-in:NAME`.
+pub struct EgressConfig {
+    /// A DNS label. Its client is the principal `entry-point:NAME`.
     pub name: String,
-    /// Where its targets are.
+    /// The cluster in which its targets are.
     pub cluster: ClusterId,
     /// Connections at once; 1 to [`EGRESS_CONNECTIONS_MAX`].
     pub connections: usize,
-    /// Where one comes.
-    pub door: EgressDoor,
+    /// The listener at which the API server connects.
+    pub listener: EgressListener,
 }
 
-/// Where an API server comes.
+/// The listener at which an API server connects.
 #[derive(Debug)]
-pub enum EgressDoor {
-    /// By TLS, with a certificate.
+pub enum EgressListener {
+    /// By TLS, with a client certificate.
     Tcp(EgressTcp),
-    /// On this machine.
+    /// By a Unix socket on this machine.
     Unix(EgressUnix),
 }
 
-/// By TLS.
+/// A TLS listener with client certificates.
 #[derive(Debug)]
 pub struct EgressTcp {
-    /// A TCP address.
+    /// The TCP address to bind.
     pub listen: SocketAddr,
-    /// What is shown there; the server's own certificate, if it is none.
+    /// The certificate that the listener shows; the server's own, if it is `None`.
     pub certificate: Option<CertifiedPair>,
-    /// What the other side's certificate must chain to; at least one, and none that agents, callers or administrators chain to.
+    /// The roots that the client's certificate must chain to; at least one, and none that agents, callers or administrators
+    /// chain to.
     pub roots: Vec<CertificateDer<'static>>,
-    /// Its common name.
+    /// The common name of the client's certificate.
     pub client_name: String,
 }
 
-/// By a Unix socket.
+/// A Unix socket with a list of users.
 #[derive(Debug)]
 pub struct EgressUnix {
-    /// Its path.
+    /// The path of the socket.
     pub path: PathBuf,
-    /// Whose processes may come, by the kernel's word; at least one.
+    /// The user IDs whose processes may connect, as the kernel reports them; at least one.
     pub uids: Vec<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Written {
+pub(super) struct RawEgress {
     name: Option<String>,
     cluster: Option<String>,
     connections: Option<usize>,
-    tcp: Option<WrittenTcp>,
-    uds: Option<WrittenUnix>,
+    tcp: Option<RawEgressTcp>,
+    uds: Option<RawEgressUnix>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct WrittenTcp {
+struct RawEgressTcp {
     listen: Option<String>,
     certificate_file: Option<PathBuf>,
     key_file: Option<PathBuf>,
@@ -82,19 +89,19 @@ struct WrittenTcp {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct WrittenUnix {
+struct RawEgressUnix {
     path: Option<PathBuf>,
     uids: Option<Vec<u32>>,
 }
 
-pub(super) fn valid(written: Vec<Written>, directory: &Path) -> Result<Vec<Egress>, KeyError> {
-    bounded("egress", written.len(), 0..=EGRESS_MAX)?;
-    let mut all: Vec<Egress> = Vec::new();
-    for (index, written) in written.into_iter().enumerate() {
-        let egress = egress(index, written, directory)?;
-        // Policy could not tell the two apart.
+pub(super) fn egress(raw: Vec<RawEgress>, directory: &Path) -> Result<Vec<EgressConfig>, KeyError> {
+    bounded("egress", raw.len(), 0..=EGRESS_MAX)?;
+    let mut all: Vec<EgressConfig> = Vec::new();
+    for (index, raw) in raw.into_iter().enumerate() {
+        let egress = entry(index, raw, directory)?;
+        // Policy could not distinguish two of one name.
         if all.iter().any(|other| other.name == egress.name) {
-            let allowed = "a name that no other way in has";
+            let allowed = "a name that no other entry point has";
             return Err(KeyError::new(at(index, "name"), egress.name, allowed));
         }
         all.push(egress);
@@ -102,20 +109,20 @@ pub(super) fn valid(written: Vec<Written>, directory: &Path) -> Result<Vec<Egres
     Ok(all)
 }
 
-fn egress(index: usize, written: Written, directory: &Path) -> Result<Egress, KeyError> {
-    let Written { name, cluster, connections, tcp, uds } = written;
+fn entry(index: usize, raw: RawEgress, directory: &Path) -> Result<EgressConfig, KeyError> {
+    let RawEgress { name, cluster, connections, tcp, uds } = raw;
     let name = name.unwrap_or_default();
     if !is_dns_label(&name) {
-        let allowed = "1 to 63 lower-case letters, digits and '-', which policy has behind way-in:";
+        let allowed = "1 to 63 lower-case letters, digits and '-', which policy has behind entry-point:";
         return Err(KeyError::new(at(index, "name"), format_args!("{name:?}"), allowed));
     }
     let cluster = cluster.unwrap_or_default();
     let cluster = cluster.parse().map_err(|_| {
         KeyError::new(at(index, "cluster"), format_args!("{cluster:?}"), "the name of one cluster")
     })?;
-    let door = match (tcp, uds) {
-        (Some(tcp), None) => EgressDoor::Tcp(self::tcp(index, tcp, directory)?),
-        (None, Some(uds)) => EgressDoor::Unix(unix(index, uds, directory)?),
+    let listener = match (tcp, uds) {
+        (Some(tcp), None) => EgressListener::Tcp(self::tcp(index, tcp, directory)?),
+        (None, Some(uds)) => EgressListener::Unix(unix(index, uds, directory)?),
         (Some(_), Some(_)) | (None, None) => {
             let allowed =
                 "one of tcp and uds, as the transport of kube-apiserver's EgressSelectorConfiguration";
@@ -124,15 +131,15 @@ fn egress(index: usize, written: Written, directory: &Path) -> Result<Egress, Ke
     };
     let connections = connections.unwrap_or(CONNECTIONS_DEFAULT);
     let connections = bounded(&at(index, "connections"), connections, 1..=EGRESS_CONNECTIONS_MAX)?;
-    Ok(Egress { name, cluster, connections, door })
+    Ok(EgressConfig { name, cluster, connections, listener })
 }
 
-fn tcp(index: usize, written: WrittenTcp, directory: &Path) -> Result<EgressTcp, KeyError> {
-    let WrittenTcp { listen, certificate_file, key_file, client_ca_file, client_name } = written;
+fn tcp(index: usize, raw: RawEgressTcp, directory: &Path) -> Result<EgressTcp, KeyError> {
+    let RawEgressTcp { listen, certificate_file, key_file, client_ca_file, client_name } = raw;
     let [listen_at, certificate_at, key_at, ca_at, name_at] =
         ["listen", "certificateFile", "keyFile", "clientCAFile", "clientName"]
             .map(|key| at(index, &format!("tcp.{key}")));
-    let listen = said_listen(&listen_at, listen)?;
+    let listen = required_listen_address(&listen_at, listen)?;
     let certificate = match (certificate_file, key_file) {
         (None, None) => None,
         (certificate, key) => {
@@ -142,7 +149,7 @@ fn tcp(index: usize, written: WrittenTcp, directory: &Path) -> Result<EgressTcp,
         }
     };
     let client_ca_file = file(&ca_at, client_ca_file, directory)?;
-    // Whoever has a certificate of that authority must not do.
+    // The authority may issue certificates to others too, so the name is required.
     let client_name = client_name.filter(|name| !name.is_empty()).ok_or_else(|| {
         let allowed = "the common name of the one client certificate that may come, such as kube-apiserver";
         KeyError::new(&name_at, NOTHING, allowed)
@@ -150,8 +157,8 @@ fn tcp(index: usize, written: WrittenTcp, directory: &Path) -> Result<EgressTcp,
     Ok(EgressTcp { listen, certificate, roots: pem::roots(&ca_at, &client_ca_file)?, client_name })
 }
 
-fn unix(index: usize, written: WrittenUnix, directory: &Path) -> Result<EgressUnix, KeyError> {
-    let WrittenUnix { path, uids } = written;
+fn unix(index: usize, raw: RawEgressUnix, directory: &Path) -> Result<EgressUnix, KeyError> {
+    let RawEgressUnix { path, uids } = raw;
     let uids = uids.unwrap_or_else(|| vec![0]);
     bounded(&at(index, "uds.uids"), uids.len(), 1..=NAMES_MAX)?;
     Ok(EgressUnix { path: file(&at(index, "uds.path"), path, directory)?, uids })
@@ -161,13 +168,13 @@ fn at(index: usize, key: &str) -> String {
     format!("egress[{index}].{key}")
 }
 
-impl Egress {
-    /// What it is by TLS, if it is that.
+impl EgressConfig {
+    /// The TLS listener, if it is one.
     #[must_use]
     pub fn tcp(&self) -> Option<&EgressTcp> {
-        match &self.door {
-            EgressDoor::Tcp(tcp) => Some(tcp),
-            EgressDoor::Unix(_) => None,
+        match &self.listener {
+            EgressListener::Tcp(tcp) => Some(tcp),
+            EgressListener::Unix(_) => None,
         }
     }
 }

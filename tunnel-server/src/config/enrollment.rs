@@ -1,46 +1,76 @@
-//! The door at which agents enroll, as it is configured.
+//! The section `enrollment`: the listener at which agents enroll, and the certificates that they get.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::config::{KeyError, bounded, seconds};
-use trust::{Role, Signer as _, TrustBundle, sealed};
+use rustls_pki_types::CertificateDer;
+use serde::Deserialize;
+use trust::{Role, Signer, TrustBundle, sealed};
 
-use super::value::{NOTHING, file, said_listen};
-use super::{Enrollment, written};
+use super::value::{NOTHING, file, required_listen_address};
 
-/// How long an agent's certificate holds: a stolen one is of no use the day after.
+/// Default lifetime of an agent's certificate: a stolen one is useless on the next day.
 const LIFETIME_DEFAULT_SECONDS: u64 = 24 * 60 * 60;
 
-/// The bounds of it: renewals need room for outages, and revocations need not be remembered for ever.
+/// The bounds of the lifetime: renewals need time for outages, and revocations are not kept for ever.
 const LIFETIME_SECONDS_MIN: u64 = 60 * 60;
 const LIFETIME_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
 
-/// How long a site may be dark or switched off, and come back untouched.
+/// Default renewal grace: how long a site can be offline or switched off and still renew by itself.
 const GRACE_DEFAULT_DAYS: u64 = 90;
 
-/// The longest that may be configured.
+/// The longest renewal grace that can be configured, in days.
 pub const GRACE_DAYS_MAX: u64 = 365;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
+/// The listener at which agents enroll.
+#[derive(Debug)]
+pub struct EnrollmentConfig {
+    /// The TCP address to bind.
+    pub listen: SocketAddr,
+    /// The address by which agents reach it: `HOST:PORT`.
+    pub address: String,
+    /// The signer that issues their certificates.
+    pub signer: Arc<dyn Signer>,
+    /// The servers' roots of the trust bundle; at least one.
+    pub server_roots: Vec<CertificateDer<'static>>,
+    /// The lifetime of a certificate; 1 h to 7 d.
+    pub lifetime: Duration,
+    /// The time after a certificate's end in which its key can still renew it; 1 to 365 d.
+    pub grace: Duration,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawEnrollment {
+    listen: Option<String>,
+    address: Option<String>,
+    signer_file: Option<PathBuf>,
+    sealing_key_file: Option<PathBuf>,
+    certificate_lifetime_seconds: Option<u64>,
+    renewal_grace_days: Option<u64>,
+}
+
 pub(super) fn enrollment(
-    written: Option<written::Enrollment>,
+    raw: Option<RawEnrollment>,
     trust_domain: &str,
     trust_bundle: &[u8],
     directory: &Path,
-) -> Result<Option<Enrollment>, KeyError> {
-    let Some(written) = written else { return Ok(None) };
-    let written::Enrollment {
+) -> Result<Option<EnrollmentConfig>, KeyError> {
+    let Some(raw) = raw else { return Ok(None) };
+    let RawEnrollment {
         listen,
         address,
         signer_file,
         sealing_key_file,
         certificate_lifetime_seconds,
         renewal_grace_days,
-    } = written;
-    let listen = said_listen("enrollment.listen", listen)?;
+    } = raw;
+    let listen = required_listen_address("enrollment.listen", listen)?;
     let allowed = "HOST:PORT, by which agents reach enrollment.listen";
     let address = address.ok_or_else(|| KeyError::new("enrollment.address", NOTHING, allowed))?;
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
@@ -64,7 +94,7 @@ pub(super) fn enrollment(
     let lifetime = certificate_lifetime_seconds.unwrap_or(LIFETIME_DEFAULT_SECONDS);
     let grace = renewal_grace_days.unwrap_or(GRACE_DEFAULT_DAYS);
     let grace = bounded("enrollment.renewalGraceDays", grace, 1..=GRACE_DAYS_MAX)?;
-    Ok(Some(Enrollment {
+    Ok(Some(EnrollmentConfig {
         listen,
         address,
         signer: Arc::new(signer),

@@ -1,4 +1,4 @@
-//! What a server is told on its command line.
+//! The command-line flags of the program `tunnel-server`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ pub struct Flags {
     #[arg(long, value_name = "NAME")]
     pub server_id: Option<String>,
 
-    /// Address for callers (TCP)
+    /// Address of the listener for callers (TCP)
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub gateway_listen: Option<SocketAddr>,
 
-    /// Address for agents (UDP)
+    /// Address of the listener for agents (UDP)
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub tunnel_listen: Option<SocketAddr>,
 

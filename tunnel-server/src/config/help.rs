@@ -1,4 +1,4 @@
-//! What `--help` says behind the flags.
+//! The text that `--help` prints after the flags.
 
 pub(super) const AFTER: &str = "\
 Examples:
@@ -42,7 +42,7 @@ requestsPerSecond: 200, burst: 400, watchesPerCluster: 250, upgrades: 20 }, clus
 
 One address without certificates has 200 connections, 50 new ones a second, and 20
 failed logins a minute: `limits: { source: { connections: 200, newPerSecond: 50,
-failedLoginsPerMinute: 20 } }`; whoever shows a client certificate comes in anyway.
+failedLoginsPerMinute: 20 } }`; they do not apply to client certificates.
 
 What is asked and how it ended is written to audit/ in the state directory, or
 nothing is served: `audit: { sink: file, directory: DIR, maxFileBytes: 67108864,
@@ -58,20 +58,20 @@ that are `revoked`, are read again when the file changes.
 The egress of API servers elsewhere goes through here to a cluster, by HTTP CONNECT:
 `egress: [{ name: host-a, cluster: edge-a, tcp: { listen: 0.0.0.0:8131,
 clientCAFile: egress-ca.crt, clientName: kube-apiserver-egress } }]`, or on this
-machine with `uds: { path: PATH, uids: [0] }`. Policy has to name `way-in:host-a`.
+machine with `uds: { path: PATH, uids: [0] }`. Policy has to name `entry-point:host-a`.
 
 TLS passes through untouched to the API server that its server name says, for
 programs that know nothing of this gateway, from these networks alone:
 `passthrough: { name: sni, listen: 0.0.0.0:6443, sources: [10.0.0.0/8], servers:
 [{ name: api.edge-a.example, cluster: edge-a, target: 192.168.1.10:6443 }] }`.
-Nobody proves anything here. Policy has to name `way-in:sni`.
+Clients do not authenticate here. Policy has to name `entry-point:sni`.
 
 Clusters' own addresses may be this host's (Linux, CAP_NET_ADMIN), so that an
 admin.conf works as it is from these networks; --dry-run prints what is changed:
-`vip: { ways: [{ name: office-a, sources: [10.8.1.0/24], addresses: [{ listen:
-192.168.1.10:6443, cluster: edge-a }] }] }`. Policy has to name `way-in:office-a`.
+`vip: { entryPoints: [{ name: office-a, sources: [10.8.1.0/24], addresses: [{ listen:
+192.168.1.10:6443, cluster: edge-a }] }] }`. Policy has to name `entry-point:office-a`.
 With `range: { network: 100.100.0.0/24, clusters: [edge-a] }` in place of `addresses`
-each cluster is given one that it keeps; `publish` beside `ways` makes it a Service of
+each cluster is given one that it keeps; `publish` beside `entryPoints` makes it a Service of
 the cluster at `server`, by `caFile` and `tokenFile`.
 
 `tombolo ca init` and `tombolo ca issue server` make the files. A flag wins over

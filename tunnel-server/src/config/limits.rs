@@ -1,6 +1,6 @@
-//! How much one source, one caller and one cluster may take at once, as it was written and as it is valid.
+//! The section `limits`: how much one source, one caller and one cluster can use at once, and how much all together.
 
-mod doors;
+mod listeners;
 
 use std::time::Duration;
 
@@ -8,82 +8,82 @@ use daemon::Rate;
 use daemon::config::{KeyError, bounded, seconds};
 use serde::Deserialize;
 
-pub use doors::{AgentLimits, DoorLimits, GatewayLimits};
+use super::value::REQUESTS_PER_SECOND_MAX;
 
-/// The most of anything that may be configured: as many exchanges as are served at all.
+pub use listeners::{AgentLimits, GatewayLimits, ListenerTotals};
+use listeners::{RawAgentLimits, RawGatewayLimits};
+
+/// The largest limit that can be configured: the number of exchanges that are served at once.
 pub const LIMIT_MAX: usize = 10_000;
 
-/// The fastest that one caller may be allowed to ask.
-pub const REQUESTS_PER_SECOND_MAX: u32 = 100_000;
-
-/// The longest that a request may be made to wait for a seat at its cluster: beyond it people have given up.
+/// The longest configurable wait for a seat at a cluster, in seconds: people give up before that.
 pub const QUEUE_SECONDS_MAX: u64 = 60;
 
-/// How much may be taken at once. The defaults: docs/decisions/0031-limits-and-fair-queues.md.
+/// All limits. The defaults: docs/decisions/0031-limits-and-fair-queues.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Limits {
-    /// By one address, or one /64, before it is known who asks.
-    pub source: SourceLimits,
-    /// By one caller, over all its connections.
+pub struct LimitsConfig {
+    /// Of one address, or one /64, for clients that are not authenticated yet.
+    pub source: SourceLimitsConfig,
+    /// Of one caller, over all its connections.
     pub caller: CallerLimits,
-    /// Of one cluster.
+    /// Of all callers at one cluster.
     pub cluster: ClusterLimits,
-    /// By everybody together, at the doors.
-    pub doors: DoorLimits,
+    /// Of all clients together, at the listeners.
+    pub listeners: ListenerTotals,
 }
 
-/// What one source may take of a door. Who shows a certificate takes nothing of it.
+/// The limits of one source at a listener. Connections with a client certificate do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceLimits {
-    /// Connections; 1 to [`LIMIT_MAX`].
+pub struct SourceLimitsConfig {
+    /// Connections at once; 1 to [`LIMIT_MAX`].
     pub connections: usize,
-    /// New ones, in a second and twice as many at once; at most [`REQUESTS_PER_SECOND_MAX`].
+    /// New connections per second, and twice as many at once; at most [`REQUESTS_PER_SECOND_MAX`].
     pub new: Rate,
-    /// Failed logins in a minute; at least 1.
+    /// Failed logins per minute; at least 1.
     pub failed_logins: u32,
 }
 
-/// What one caller may take; each 1 to [`LIMIT_MAX`].
+/// The limits of one caller; each 1 to [`LIMIT_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallerLimits {
-    /// Requests at once that end by themselves, of all clusters.
+    /// Short requests at once, of all clusters: those that end by themselves.
     pub requests: usize,
-    /// Requests of any kind, in a second and at once; at most [`REQUESTS_PER_SECOND_MAX`].
+    /// Requests of any kind, per second and as a burst; at most [`REQUESTS_PER_SECOND_MAX`].
     pub rate: Rate,
-    /// What runs as long as it likes, of one cluster: watches, logs that are followed, what is behind `proxy`.
+    /// Long-running requests to one cluster: watches, followed logs, and everything behind `proxy`.
     pub watches_per_cluster: usize,
     /// Upgraded connections, of all clusters: exec, attach and port-forward.
     pub upgrades: usize,
 }
 
-/// What of one cluster may be taken.
+/// The limits of all callers together at one cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterLimits {
-    /// Requests at once that end by themselves, and what runs long until it has begun; 1 to [`LIMIT_MAX`].
+    /// Short requests at once, and long-running ones until their answer has begun; 1 to [`LIMIT_MAX`].
     pub requests: usize,
-    /// What runs as long as it likes; 1 to [`LIMIT_MAX`].
+    /// Long-running requests; 1 to [`LIMIT_MAX`].
     pub watches: usize,
     /// Upgraded connections; 1 to [`LIMIT_MAX`].
     pub upgrades: usize,
     /// Requests that wait for another to end; 0 to [`LIMIT_MAX`].
     pub queue: usize,
-    /// For how long they do; 0 to [`QUEUE_SECONDS_MAX`].
+    /// The longest wait of a queued request; 0 to [`QUEUE_SECONDS_MAX`].
     pub queue_wait: Duration,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Written {
-    source: Option<WrittenSource>,
-    caller: Option<WrittenCaller>,
-    cluster: Option<WrittenCluster>,
-    gateway: Option<doors::WrittenGateway>,
-    agents: Option<doors::WrittenAgents>,
+pub(super) struct RawLimits {
+    source: Option<RawSourceLimits>,
+    caller: Option<RawCallerLimits>,
+    cluster: Option<RawClusterLimits>,
+    gateway: Option<RawGatewayLimits>,
+    agents: Option<RawAgentLimits>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct WrittenSource {
+struct RawSourceLimits {
     connections: Option<usize>,
     new_per_second: Option<u32>,
     failed_logins_per_minute: Option<u32>,
@@ -91,7 +91,7 @@ struct WrittenSource {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct WrittenCaller {
+struct RawCallerLimits {
     requests: Option<usize>,
     requests_per_second: Option<u32>,
     burst: Option<u32>,
@@ -101,7 +101,7 @@ struct WrittenCaller {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct WrittenCluster {
+struct RawClusterLimits {
     requests: Option<usize>,
     watches: Option<usize>,
     upgrades: Option<usize>,
@@ -109,7 +109,7 @@ struct WrittenCluster {
     queue_seconds: Option<u64>,
 }
 
-impl Default for SourceLimits {
+impl Default for SourceLimitsConfig {
     fn default() -> Self {
         Self { connections: 200, new: Rate { per_second: 50, burst: 100 }, failed_logins: 20 }
     }
@@ -129,35 +129,35 @@ impl Default for ClusterLimits {
     }
 }
 
-pub(super) fn valid(written: Written) -> Result<Limits, KeyError> {
-    let Written { source, caller, cluster, gateway, agents } = written;
-    Ok(Limits {
-        doors: doors::valid(gateway.unwrap_or_default(), agents.unwrap_or_default())?,
+pub(super) fn limits(raw: RawLimits) -> Result<LimitsConfig, KeyError> {
+    let RawLimits { source, caller, cluster, gateway, agents } = raw;
+    Ok(LimitsConfig {
+        listeners: listeners::listeners(gateway.unwrap_or_default(), agents.unwrap_or_default())?,
         source: self::source(source.unwrap_or_default())?,
         caller: self::caller(caller.unwrap_or_default())?,
         cluster: self::cluster(cluster.unwrap_or_default())?,
     })
 }
 
-fn source(written: WrittenSource) -> Result<SourceLimits, KeyError> {
-    let WrittenSource { connections, new_per_second, failed_logins_per_minute } = written;
-    let default = SourceLimits::default();
+fn source(raw: RawSourceLimits) -> Result<SourceLimitsConfig, KeyError> {
+    let RawSourceLimits { connections, new_per_second, failed_logins_per_minute } = raw;
+    let default = SourceLimitsConfig::default();
     let rates = 1..=REQUESTS_PER_SECOND_MAX;
     let per_second = new_per_second.unwrap_or(default.new.per_second);
     let per_second = bounded("limits.source.newPerSecond", per_second, rates.clone())?;
     let failed_logins = failed_logins_per_minute.unwrap_or(default.failed_logins);
-    Ok(SourceLimits {
+    Ok(SourceLimitsConfig {
         connections: count("limits.source.connections", connections, default.connections)?,
         new: Rate { per_second, burst: 2 * per_second },
         failed_logins: bounded("limits.source.failedLoginsPerMinute", failed_logins, rates)?,
     })
 }
 
-fn caller(written: WrittenCaller) -> Result<CallerLimits, KeyError> {
-    let WrittenCaller { requests, requests_per_second, burst, watches_per_cluster, upgrades } = written;
+fn caller(raw: RawCallerLimits) -> Result<CallerLimits, KeyError> {
+    let RawCallerLimits { requests, requests_per_second, burst, watches_per_cluster, upgrades } = raw;
     let default = CallerLimits::default();
     let per_second = requests_per_second.unwrap_or(default.rate.per_second);
-    // A burst that was not named is never less than a second's.
+    // The default burst is at least one second's requests.
     let burst = burst.unwrap_or_else(|| default.rate.burst.max(per_second));
     let rates = 1..=REQUESTS_PER_SECOND_MAX;
     Ok(CallerLimits {
@@ -175,8 +175,8 @@ fn caller(written: WrittenCaller) -> Result<CallerLimits, KeyError> {
     })
 }
 
-fn cluster(written: WrittenCluster) -> Result<ClusterLimits, KeyError> {
-    let WrittenCluster { requests, watches, upgrades, queue, queue_seconds } = written;
+fn cluster(raw: RawClusterLimits) -> Result<ClusterLimits, KeyError> {
+    let RawClusterLimits { requests, watches, upgrades, queue, queue_seconds } = raw;
     let default = ClusterLimits::default();
     let queue_seconds = queue_seconds.unwrap_or(default.queue_wait.as_secs());
     Ok(ClusterLimits {
@@ -188,6 +188,6 @@ fn cluster(written: WrittenCluster) -> Result<ClusterLimits, KeyError> {
     })
 }
 
-fn count(key: &str, written: Option<usize>, default: usize) -> Result<usize, KeyError> {
-    bounded(key, written.unwrap_or(default), 1..=LIMIT_MAX)
+fn count(key: &str, raw: Option<usize>, default: usize) -> Result<usize, KeyError> {
+    bounded(key, raw.unwrap_or(default), 1..=LIMIT_MAX)
 }

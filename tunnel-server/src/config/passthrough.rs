@@ -1,4 +1,4 @@
-//! The door at which TLS passes through, as it was written and as it is valid.
+//! The section `passthrough`: the listener that forwards TLS unterminated, by server name.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -6,73 +6,76 @@ use std::net::{IpAddr, SocketAddr};
 use daemon::config::{KeyError, bounded};
 use serde::Deserialize;
 
-use super::by_place::{self, ByPlace, Site};
-use super::value::{is_dns_name, said_listen};
-use super::{CertifiedPair, Egress, Gateway, NAMES_MAX, pem};
+use super::by_source::{self, ClusterTarget, RawSourceEntryPoint, SourceEntryPoint};
+use super::egress::EgressConfig;
+use super::gateway::GatewayConfig;
+use super::pem::{self, CertifiedPair};
+use super::value::{NAMES_MAX, is_dns_name, required_listen_address};
 
-/// The door at which TLS passes through to the cluster that its server name says.
+/// The listener that forwards TLS to the cluster that its server name (SNI) selects.
 #[derive(Debug)]
-pub struct Passthrough {
-    /// Who may come.
-    pub way: ByPlace,
-    /// A TCP address.
+pub struct PassthroughConfig {
+    /// Its name, sources and connection limits.
+    pub entry_point: SourceEntryPoint,
+    /// The TCP address to bind.
     pub listen: SocketAddr,
-    /// Where each name leads, in lower case: none is the gateway's own. 1 to [`NAMES_MAX`].
-    pub servers: BTreeMap<String, Site>,
+    /// The target of each server name, in lower case; none is the gateway's own name. 1 to [`NAMES_MAX`].
+    pub servers: BTreeMap<String, ClusterTarget>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Written {
+pub(super) struct RawPassthrough {
     name: Option<String>,
     listen: Option<String>,
     sources: Option<Vec<String>>,
     connections: Option<usize>,
     connections_per_source: Option<usize>,
-    servers: Option<Vec<WrittenServer>>,
+    servers: Option<Vec<RawServer>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct WrittenServer {
+struct RawServer {
     name: Option<String>,
     cluster: Option<String>,
     target: Option<String>,
 }
 
-pub(super) fn valid(
-    written: Option<Written>,
-    gateway: &Gateway,
+pub(super) fn passthrough(
+    raw: Option<RawPassthrough>,
+    gateway: &GatewayConfig,
     certificate: &CertifiedPair,
-    egress: &[Egress],
-) -> Result<Option<Passthrough>, KeyError> {
-    let Some(written) = written else { return Ok(None) };
-    let Written { name, listen, sources, connections, connections_per_source, servers } = written;
-    let way = by_place::Written { name, sources, connections, connections_per_source };
-    let way = by_place::valid("passthrough", way, egress.iter().map(|egress| egress.name.as_str()))?;
-    let listen = said_listen("passthrough.listen", listen)?;
+    egress: &[EgressConfig],
+) -> Result<Option<PassthroughConfig>, KeyError> {
+    let Some(raw) = raw else { return Ok(None) };
+    let RawPassthrough { name, listen, sources, connections, connections_per_source, servers } = raw;
+    let raw = RawSourceEntryPoint { name, sources, connections, connections_per_source };
+    let others = egress.iter().map(|egress| egress.name.as_str());
+    let entry_point = by_source::source_entry_point("passthrough", raw, others)?;
+    let listen = required_listen_address("passthrough.listen", listen)?;
     let servers = servers.unwrap_or_default();
     bounded("passthrough.servers", servers.len(), 1..=NAMES_MAX)?;
-    let own = Own { gateway, certified: pem::dns_names(certificate) };
-    let mut sites = BTreeMap::new();
+    let own = OwnNames { gateway, certified: pem::dns_names(certificate) };
+    let mut targets = BTreeMap::new();
     for (index, server) in servers.into_iter().enumerate() {
-        let (name, site) = self::server(index, server, &own)?;
-        if sites.insert(name.clone(), site).is_some() {
-            let allowed = "each name once: nothing else says which cluster is meant";
+        let (name, target) = self::server(index, server, &own)?;
+        if targets.insert(name.clone(), target).is_some() {
+            let allowed = "each name once: nothing else selects the cluster";
             return Err(KeyError::new(at(index, "name"), name, allowed));
         }
     }
-    Ok(Some(Passthrough { way, listen, servers: sites }))
+    Ok(Some(PassthroughConfig { entry_point, listen, servers: targets }))
 }
 
 /// The names by which the gateway itself is reached.
-struct Own<'a> {
-    gateway: &'a Gateway,
-    /// By its certificate; with a star for a first label.
+struct OwnNames<'a> {
+    gateway: &'a GatewayConfig,
+    /// The DNS names of its certificate; the first label of one can be a `*`.
     certified: Vec<String>,
 }
 
-impl Own<'_> {
+impl OwnNames<'_> {
     fn has(&self, name: &str) -> bool {
         let below = |suffix: &str| name.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'));
         let certified = |own: &String| match own.strip_prefix("*.") {
@@ -85,8 +88,8 @@ impl Own<'_> {
     }
 }
 
-fn server(index: usize, written: WrittenServer, own: &Own<'_>) -> Result<(String, Site), KeyError> {
-    let WrittenServer { name, cluster, target } = written;
+fn server(index: usize, raw: RawServer, own: &OwnNames<'_>) -> Result<(String, ClusterTarget), KeyError> {
+    let RawServer { name, cluster, target } = raw;
     let name = name.unwrap_or_default().to_ascii_lowercase();
     if !is_dns_name(&name) || name.parse::<IpAddr>().is_ok() {
         let allowed = "a DNS name without a dot at an end, which stands in the API server's certificate";
@@ -97,9 +100,9 @@ fn server(index: usize, written: WrittenServer, own: &Own<'_>) -> Result<(String
             "a name that is not the gateway's own, by its certificate, gateway.hosts or gateway.hostSuffix";
         return Err(KeyError::new(at(index, "name"), name, allowed));
     }
-    let cluster = by_place::cluster(at(index, "cluster"), cluster)?;
-    let target = by_place::target(at(index, "target"), target)?;
-    Ok((name, Site { cluster, target }))
+    let cluster = by_source::cluster(at(index, "cluster"), cluster)?;
+    let target = by_source::target(at(index, "target"), target)?;
+    Ok((name, ClusterTarget { cluster, target }))
 }
 
 fn at(index: usize, key: &str) -> String {

@@ -1,4 +1,4 @@
-//! Certificates and keys out of PEM files; what is wrong with a file is said with its key in the configuration.
+//! Reads certificates and keys from PEM files. Each error names the configuration key of the file.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -12,9 +12,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-use super::CertifiedPair;
-
-/// Largest PEM file.
+/// Largest PEM file, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Most certificates in a file; more is a mistake, such as a system's whole trust store.
@@ -23,7 +21,16 @@ const CERTIFICATES_MAX: usize = 64;
 /// Most certificates in a system's trust store.
 const AUTHORITIES_MAX: usize = 1_000;
 
-/// A certificate file and its key, which must fit.
+/// A certificate chain, leaf first, and the key that fits the leaf.
+#[derive(Debug)]
+pub struct CertifiedPair {
+    /// The chain; at least one certificate.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The private key of the leaf.
+    pub key: PrivateKeyDer<'static>,
+}
+
+/// Reads a certificate file and its key, which must fit. Each file comes with its configuration key.
 pub(super) fn pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<CertifiedPair, KeyError> {
     let chain = certificates(certificate.0, certificate.1, CERTIFICATES_MAX)?;
     let bytes = readable_file(key.0, key.1, FILE_BYTES_MAX)?;
@@ -40,16 +47,15 @@ pub(super) fn pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<Cer
     Ok(CertifiedPair { chain, key: private })
 }
 
-/// Whether the leaf of `chain`, which was read at `path`, is valid at `now`. Nobody would accept it otherwise, and each
-/// caller and agent would say so in words of its own.
-pub(super) fn in_time(
+/// Checks that the leaf of `pair`, which was read at `path`, is valid at `now`. Without this check every caller and agent
+/// would report the expired certificate in its own words.
+pub(super) fn check_validity(
     key: &str,
     path: &Path,
-    chain: &[CertificateDer<'_>],
+    pair: &CertifiedPair,
     now: SystemTime,
 ) -> Result<(), KeyError> {
-    let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
-    let Some((_, leaf)) = leaf else {
+    let Some(leaf) = leaf(pair) else {
         return Err(KeyError::new(key, path.display(), "a certificate that can be read"));
     };
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -67,10 +73,10 @@ pub(super) fn in_time(
     Ok(())
 }
 
-/// The DNS names that the leaf of `pair` is for; none where it cannot be read.
+/// The DNS names of the leaf of `pair`; none if it cannot be read.
 pub(super) fn dns_names(pair: &CertifiedPair) -> Vec<String> {
-    let leaf = pair.chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
-    let names = leaf.as_ref().and_then(|(_, leaf)| leaf.subject_alternative_name().ok().flatten());
+    let leaf = leaf(pair);
+    let names = leaf.as_ref().and_then(|leaf| leaf.subject_alternative_name().ok().flatten());
     let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
     let dns = names
         .iter()
@@ -78,17 +84,22 @@ pub(super) fn dns_names(pair: &CertifiedPair) -> Vec<String> {
     dns.map(str::to_owned).collect()
 }
 
-/// The roots in a file, each fit to verify with.
+/// The fields of the leaf, if it can be read.
+fn leaf(pair: &CertifiedPair) -> Option<X509Certificate<'_>> {
+    X509Certificate::from_der(pair.chain.first()?).ok().map(|(_, leaf)| leaf)
+}
+
+/// The roots in a file, each usable as a trust anchor.
 pub(super) fn roots(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyError> {
-    usable(key, path, certificates(key, path, CERTIFICATES_MAX)?)
+    anchors(key, path, certificates(key, path, CERTIFICATES_MAX)?)
 }
 
-/// The same for those who are asked by HTTPS, who may be of any public authority: a system's whole trust store is no mistake.
+/// The roots for servers that are called by HTTPS. They can have any public authority, so a system's trust store is accepted.
 pub(super) fn authorities(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyError> {
-    usable(key, path, certificates(key, path, AUTHORITIES_MAX)?)
+    anchors(key, path, certificates(key, path, AUTHORITIES_MAX)?)
 }
 
-fn usable(
+fn anchors(
     key: &str,
     path: &Path,
     roots: Vec<CertificateDer<'static>>,

@@ -1,35 +1,60 @@
-//! The doors for callers with dial tokens, as they are configured.
+//! The sections `proxy` and `socks`: the listeners for callers with dial tokens.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use daemon::config::KeyError;
+use serde::Deserialize;
 
-use super::value::{file, said_listen};
-use super::{Proxy, pem, written};
+use super::pem::{self, CertifiedPair};
+use super::value::{file, required_listen_address};
 
 const CERTIFICATE: &str = "proxy.certificateFile";
 const KEY: &str = "proxy.keyFile";
 
-pub(super) fn proxy(written: Option<written::Proxy>, directory: &Path) -> Result<Option<Proxy>, KeyError> {
-    let Some(written::Proxy { listen, certificate_file, key_file }) = written else { return Ok(None) };
-    let listen = said_listen("proxy.listen", listen)?;
+/// The TLS listener for callers with dial tokens.
+#[derive(Debug)]
+pub struct ProxyConfig {
+    /// The TCP address to bind.
+    pub listen: SocketAddr,
+    /// The certificate that this listener alone shows.
+    pub certificate: CertifiedPair,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawProxy {
+    listen: Option<String>,
+    certificate_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawSocks {
+    listen: Option<String>,
+    insecure_non_loopback: Option<bool>,
+}
+
+pub(super) fn proxy(raw: Option<RawProxy>, directory: &Path) -> Result<Option<ProxyConfig>, KeyError> {
+    let Some(RawProxy { listen, certificate_file, key_file }) = raw else { return Ok(None) };
+    let listen = required_listen_address("proxy.listen", listen)?;
     let certificate = file(CERTIFICATE, certificate_file, directory)?;
     let key = file(KEY, key_file, directory)?;
     let pair = pem::pair((CERTIFICATE, &certificate), (KEY, &key))?;
-    pem::in_time(CERTIFICATE, &certificate, &pair.chain, SystemTime::now())?;
-    Ok(Some(Proxy { listen, certificate: pair }))
+    pem::check_validity(CERTIFICATE, &certificate, &pair, SystemTime::now())?;
+    Ok(Some(ProxyConfig { listen, certificate: pair }))
 }
 
-/// SOCKS5 has no TLS: whoever hears what passes has the token.
-pub(super) fn socks(written: Option<written::Socks>) -> Result<Option<SocketAddr>, KeyError> {
-    let Some(written::Socks { listen, insecure_non_loopback }) = written else { return Ok(None) };
-    let address = said_listen("socks.listen", listen)?;
+/// The SOCKS5 listener. SOCKS5 has no TLS, so that anyone who reads the traffic has the token.
+pub(super) fn socks(raw: Option<RawSocks>) -> Result<Option<SocketAddr>, KeyError> {
+    let Some(RawSocks { listen, insecure_non_loopback }) = raw else { return Ok(None) };
+    let address = required_listen_address("socks.listen", listen)?;
     if address.ip().to_canonical().is_loopback() || insecure_non_loopback == Some(true) {
         return Ok(Some(address));
     }
-    let allowed = "an address of loopback, because SOCKS5 has no TLS and tokens pass in the clear; proxy.listen is the door with TLS, \
-                   and socks.insecureNonLoopback: true says that the network between is trusted";
+    let allowed = "a loopback address, because SOCKS5 has no TLS and tokens pass in the clear; proxy.listen is the listener with TLS, \
+                   and socks.insecureNonLoopback: true declares the network between to be trusted";
     Err(KeyError::new("socks.listen", address, allowed))
 }

@@ -1,29 +1,32 @@
-//! Configurations that are taken, and the words for those that are not.
+//! Valid configurations, and the error messages for invalid ones.
 
 use audit::{Sync, Target};
 use std::fs;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::CommandFactory;
 use daemon::Rate;
 use daemon::args::SharedFlags;
+use jsonwebtoken::Algorithm;
+use proto::AllowList;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use rcgen::string::Ia5String;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
 use tempfile::TempDir;
+use trust::names::Label;
 
 use super::*;
 
 mod admin;
-mod asked;
+mod authentication;
 mod egress;
+mod invalid;
 mod passthrough;
 mod proxy;
-mod ranges;
 mod vip;
-mod wrong;
+mod vip_ranges;
 
-const WHOLE: &str = "
+const EVERY_KEY: &str = "
 serverId: gateway-7
 trustDomain: edge.example
 tls: { certificateFile: server.crt, keyFile: server.key }
@@ -65,7 +68,7 @@ log: { format: text, level: debug }
 runtime: { layout: shared, threads: 2 }
 ";
 
-const LEAST: &str = "
+const SMALLEST: &str = "
 tls: { certificateFile: server.crt, keyFile: server.key }
 gateway: { authentication: { tokenFile: { path: tokens.csv, usernamePrefix: '', groupsPrefix: 'g:' } } }
 tunnel: { agentCAFile: agent-ca.crt }
@@ -75,7 +78,7 @@ policy: { file: policy.yaml }
 #[test]
 fn every_key_is_read_and_relative_paths_start_at_the_file() {
     let files = files();
-    let config = load(&files, WHOLE, &Flags::default()).unwrap();
+    let config = load(&files, EVERY_KEY, &Flags::default()).unwrap();
 
     assert_eq!((config.server_id.as_str(), config.trust_domain.as_str()), ("gateway-7", "edge.example"));
     assert_eq!(config.gateway.listen.to_string(), "127.0.0.1:1");
@@ -110,7 +113,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     let watches = config.watches;
     assert_eq!((watches.resume, watches.limit, watches.per_cluster), (false, Duration::from_secs(70), 9));
     assert_eq!(watches.event_bytes_max, 5000);
-    let SourceLimits { connections, new, failed_logins } = config.limits.source;
+    let SourceLimitsConfig { connections, new, failed_logins } = config.limits.source;
     assert_eq!((connections, new.per_second, new.burst, failed_logins), (21, 22, 44, 23));
     let CallerLimits { requests, rate, watches_per_cluster, upgrades } = config.limits.caller;
     assert_eq!(
@@ -120,7 +123,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     let ClusterLimits { requests, watches, upgrades, queue, queue_wait } = config.limits.cluster;
     assert_eq!((requests, watches, upgrades, queue, queue_wait.as_secs()), (16, 17, 18, 19, 20));
     let rate = |per_second| Rate { per_second, burst: 2 * per_second };
-    let DoorLimits { gateway, agents } = config.limits.doors;
+    let ListenerTotals { gateway, agents } = config.limits.listeners;
     assert_eq!((gateway.connections, gateway.handshakes), (24, 25));
     assert_eq!((agents.handshakes, agents.unproved), (27, 26));
     assert_eq!((agents.unproved_rate, agents.unproved_rate_of_network), (rate(29), rate(28)));
@@ -128,9 +131,9 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!((audit.server, audit.directory), (config.server_id, files.path().join("log")));
     assert_eq!((audit.target, audit.sync), (Target::Files { bytes_max: 1_048_576, kept: 3 }, Sync::Always));
     assert_eq!(config.admin.socket, Some(files.path().join("run/admin.sock")));
-    let door = config.admin.tcp.unwrap();
-    assert_eq!((door.listen.to_string().as_str(), door.roots.len()), ("[::1]:4", 1));
-    let roles: Vec<_> = door.rules.roles.iter().map(|(name, role)| (name.as_str(), *role)).collect();
+    let tcp = config.admin.tcp.unwrap();
+    assert_eq!((tcp.listen.to_string().as_str(), tcp.roots.len()), ("[::1]:4", 1));
+    let roles: Vec<_> = tcp.rules.roles.iter().map(|(name, role)| (name.as_str(), *role)).collect();
     let (ci, olga) = (("ci", AdminRole::Enroller), ("olga", AdminRole::Operator));
     assert_eq!(roles, [ci, olga, ("wall-screen", AdminRole::Viewer)]);
     assert_eq!(config.state_dir, files.path().join("state"));
@@ -140,11 +143,11 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
 }
 
 #[test]
-fn a_trust_bundle_is_read_and_one_that_agents_would_refuse_is_named() {
+fn a_trust_bundle_that_agents_would_refuse_is_refused_with_a_reason() {
     let files = files();
-    let config = load(&files, WHOLE, &Flags::default()).unwrap();
+    let config = load(&files, EVERY_KEY, &Flags::default()).unwrap();
     assert_eq!(config.trust_bundle, fs::read(files.path().join("trust.bundle")).unwrap());
-    assert!(load(&files, LEAST, &Flags::default()).unwrap().trust_bundle.is_empty());
+    assert!(load(&files, SMALLEST, &Flags::default()).unwrap().trust_bundle.is_empty());
 
     fs::write(files.path().join("noise.bundle"), "noise").unwrap();
     for (name, reason) in [
@@ -152,7 +155,7 @@ fn a_trust_bundle_is_read_and_one_that_agents_would_refuse_is_named() {
         ("noise.bundle", "it is not a trust bundle"),
         ("other.bundle", "of the trust domain tombolo, not of edge.example"),
     ] {
-        let error = key_error(&files, &WHOLE.replace("trust.bundle", name)).to_string();
+        let error = key_error(&files, &EVERY_KEY.replace("trust.bundle", name)).to_string();
         assert!(error.starts_with("trust.bundleFile") && error.contains(reason), "{error}");
     }
 }
@@ -160,14 +163,14 @@ fn a_trust_bundle_is_read_and_one_that_agents_would_refuse_is_named() {
 #[test]
 fn the_audit_log_can_go_to_standard_output_or_be_switched_off() {
     let with =
-        |sink| load(&files(), &format!("{LEAST}audit: {{ sink: {sink} }}\n"), &Flags::default()).unwrap();
+        |sink| load(&files(), &format!("{SMALLEST}audit: {{ sink: {sink} }}\n"), &Flags::default()).unwrap();
     assert_eq!(with("stdout").audit.unwrap().target, Target::Stdout);
     assert!(with("off").audit.is_none());
 }
 
 #[test]
-fn what_is_not_said_has_its_default() {
-    let config = load(&files(), LEAST, &Flags::default()).unwrap();
+fn keys_that_are_left_out_have_their_defaults() {
+    let config = load(&files(), SMALLEST, &Flags::default()).unwrap();
 
     assert_eq!(
         (config.server_id.as_str(), config.trust_domain.as_str()),
@@ -191,7 +194,7 @@ fn what_is_not_said_has_its_default() {
     let watches = config.watches;
     assert_eq!((watches.resume, watches.limit, watches.per_cluster), (true, Duration::from_secs(600), 1000));
     assert_eq!(watches.event_bytes_max, 2 * 1024 * 1024);
-    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.limits, LimitsConfig::default());
     assert_eq!(config.clusters, Vec::new());
     assert!(matches!(config.layout, Layout::PerCore { .. }));
 }
@@ -211,7 +214,7 @@ fn a_flag_wins_over_the_file() {
         dry_run: false,
     };
 
-    let config = load(&files(), WHOLE, &flags).unwrap();
+    let config = load(&files(), EVERY_KEY, &flags).unwrap();
 
     assert_eq!(config.server_id, "flag");
     assert_eq!((config.gateway.listen.port(), config.tunnel.listen.port()), (7, 8));
@@ -226,7 +229,7 @@ fn agents_callers_and_administrators_have_roots_of_their_own() {
         ("admin-ca.crt", "caller-ca.crt", "admin.tcp.adminCAFile", caller),
         ("admin-ca.crt", "agent-ca.crt", "admin.tcp.adminCAFile", "tunnel.agentCAFile"),
     ] {
-        let error = key_error(&files(), &WHOLE.replace(from, to));
+        let error = key_error(&files(), &EVERY_KEY.replace(from, to));
         assert_eq!(error.key, key);
         assert!(error.to_string().contains(other), "{error}");
     }
@@ -235,9 +238,10 @@ fn agents_callers_and_administrators_have_roots_of_their_own() {
 #[test]
 fn debug_shows_no_token_and_no_key() {
     let files = files();
-    let shown = format!("{:?}", load(&files, WHOLE, &Flags::default()).unwrap());
+    let shown = format!("{:?}", load(&files, EVERY_KEY, &Flags::default()).unwrap());
     assert!(!shown.contains("sesame") && !shown.contains("115, 101, 115"), "{shown}");
-    let refused = load(&files, WHOLE, &Flags::default()).unwrap().gateway.authentication.token_file.unwrap();
+    let refused =
+        load(&files, EVERY_KEY, &Flags::default()).unwrap().gateway.authentication.token_file.unwrap();
     assert!(!refused.refused("line 1: wrong").to_string().contains("sesame"));
 }
 
@@ -255,39 +259,39 @@ fn flags_have_variables() {
 }
 
 #[test]
-fn the_help_teaches_with_examples_and_exit_codes() {
+fn the_help_has_examples_and_exit_codes() {
     let help = <Flags as CommandFactory>::command().render_long_help().to_string();
 
-    for words in ["Examples:", "tunnel-server --config", "Exit codes:", "  3  the grace period passed"] {
-        assert!(help.contains(words), "{words}: {help}");
+    for text in ["Examples:", "tunnel-server --config", "Exit codes:", "  3  the grace period passed"] {
+        assert!(help.contains(text), "{text}: {help}");
     }
 }
 
 #[test]
-fn what_help_and_examples_show_is_a_configuration() {
-    let (_, least) = help::AFTER.split_once("has to say:\n").unwrap();
-    let (least, _) = least.split_once("\n\n").unwrap();
-    let least: Vec<&str> = least.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
+fn the_configurations_in_the_help_and_the_examples_parse() {
+    let (_, smallest) = help::AFTER.split_once("has to say:\n").unwrap();
+    let (smallest, _) = smallest.split_once("\n\n").unwrap();
+    let smallest: Vec<&str> = smallest.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
     let examples = [
         include_str!("../../../deploy/examples/server.yaml"),
         include_str!("../../../deploy/examples/cloud/server.yaml"),
     ];
-    for text in examples.map(str::to_owned).into_iter().chain([least.join("\n")]) {
-        let written = daemon::config::parse::<written::Written>(&text, Path::new("server.yaml"), KIND);
-        assert!(written.is_ok(), "{}: {text}", written.unwrap_err());
+    for text in examples.map(str::to_owned).into_iter().chain([smallest.join("\n")]) {
+        let parsed = daemon::config::parse::<RawConfig>(&text, Path::new("server.yaml"), KIND);
+        assert!(parsed.is_ok(), "{}: {text}", parsed.unwrap_err());
     }
 }
 
-fn prefixes(username: &str, groups: &str) -> Prefixes {
-    Prefixes { username: username.to_owned(), groups: groups.to_owned() }
+fn prefixes(username: &str, groups: &str) -> NamePrefixes {
+    NamePrefixes { username: username.to_owned(), groups: groups.to_owned() }
 }
 
 fn load(files: &TempDir, rest: &str, flags: &Flags) -> Result<Config, ConfigError> {
-    let shared = SharedFlags { config: Some(written(files, rest)), ..flags.shared.clone() };
+    let shared = SharedFlags { config: Some(write_config(files, rest)), ..flags.shared.clone() };
     Config::load(&Flags { shared, ..flags.clone() })
 }
 
-fn written(files: &TempDir, rest: &str) -> PathBuf {
+fn write_config(files: &TempDir, rest: &str) -> PathBuf {
     let path = files.path().join("server.yaml");
     fs::write(
         &path,
@@ -308,7 +312,7 @@ fn key_error(files: &TempDir, rest: &str) -> KeyError {
     }
 }
 
-/// A directory with every file that [`WHOLE`] and [`LEAST`] name, and a key that fits nothing.
+/// A directory with each file that [`EVERY_KEY`] and [`SMALLEST`] name, and a key that fits nothing.
 fn files() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: String| fs::write(directory.path().join(name), text).unwrap();

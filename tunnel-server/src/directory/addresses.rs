@@ -1,4 +1,5 @@
-//! Addresses that are handed out to clusters from ranges, each to one cluster for as long as that, or its name, is known.
+//! Assigns addresses of ranges to clusters. Each address belongs to one cluster until that cluster is deleted
+//! and its name is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,119 +9,120 @@ use policy::Network;
 use proto::ClusterId;
 
 use super::Directory;
-use super::records::{AddressOf, Cluster, UnixSeconds};
-use super::store::{StoreError, Table, Transaction};
+use super::records::{AddressRecord, Cluster, UnixSeconds};
+use super::store::{StoreError, StoreTable, Transaction};
 
-/// Most addresses that are kept, those that clusters have had from other ranges included.
+/// Most addresses that are kept, including those that clusters had from other ranges.
 pub const ADDRESSES_KEPT_MAX: usize = 20_000;
 
-/// A network from which clusters are given addresses.
+/// A network that gives clusters addresses.
 #[derive(Debug, Clone)]
 pub struct AddressRange {
-    /// The network.
+    /// The network of the range.
     pub network: Network,
-    /// Who is given one. No cluster is in two ranges, and no two ranges have an address in common.
+    /// The clusters that get an address. No cluster is in two ranges, and no two ranges overlap.
     pub clusters: BTreeSet<ClusterId>,
 }
 
-/// The address of a cluster.
+/// The address that a cluster has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandedOut {
-    /// No other cluster's.
+pub struct AssignedAddress {
+    /// The address, which no other cluster has.
     pub address: IpAddr,
-    /// The cluster did not have it before.
+    /// Whether the cluster did not have it before.
     pub is_new: bool,
 }
 
-/// Why no address was handed out.
+/// The reason why no addresses were assigned.
 #[derive(Debug, thiserror::Error)]
-pub enum NotHandedOut {
-    /// There is none left.
+pub enum AddressError {
+    /// A range has no address left.
     #[error(
         "the range {range} has no address for {cluster}: {kept} of its {all} are kept for clusters that it does not list, and for \
          deleted ones whose names are reserved. Delete what is gone (`tombolo cluster delete`), or take a larger range"
     )]
     Full {
-        /// The range.
+        /// The range without an address.
         range: Network,
-        /// Who gets none.
+        /// The cluster that gets none.
         cluster: ClusterId,
-        /// Addresses of clusters that are not listed.
+        /// Addresses that clusters outside of the list keep.
         kept: usize,
-        /// All that a host may have.
+        /// All addresses that hosts can have.
         all: u128,
     },
-    /// Too many.
+    /// The limit of kept addresses is reached.
     #[error(
         "{max} addresses of ranges are kept, which is the most: delete clusters that are gone (`tombolo cluster delete`)",
         max = ADDRESSES_KEPT_MAX
     )]
     TooMany,
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Directory {
-    /// The address of each cluster in these ranges: the one that it has there already, or the lowest that nobody has. An address
-    /// goes with the cluster until that was deleted and its name is reserved no more; then somebody else may get it.
+    /// The address of each cluster in these ranges: the one that it already has there, or the lowest free
+    /// one. A cluster keeps its address until it is deleted and its name is no longer reserved.
     ///
     /// # Errors
-    /// [`NotHandedOut`]; then nothing was changed.
-    pub async fn hand_out(
+    /// [`AddressError`]; then nothing was changed.
+    pub async fn assign_addresses(
         &self,
         ranges: Vec<AddressRange>,
         now: SystemTime,
-    ) -> Result<BTreeMap<ClusterId, HandedOut>, NotHandedOut> {
-        let handed_out = self.change(move |transaction| hand_out(transaction, &ranges, now.into())).await?;
-        self.known().given =
-            handed_out.iter().map(|(cluster, given)| (cluster.clone(), given.address)).collect();
-        Ok(handed_out)
+    ) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
+        let assigned =
+            self.change(move |transaction| assign_addresses(transaction, &ranges, now.into())).await?;
+        self.cache().given =
+            assigned.iter().map(|(cluster, given)| (cluster.clone(), given.address)).collect();
+        Ok(assigned)
     }
 
-    /// The same on a thread that may block.
+    /// Does the same as [`Directory::assign_addresses`] on a thread that can block.
     ///
     /// # Errors
-    /// The same.
-    pub fn hand_out_blocking(
+    /// [`AddressError`]; then nothing was changed.
+    pub fn assign_addresses_blocking(
         &self,
         ranges: &[AddressRange],
         now: SystemTime,
-    ) -> Result<BTreeMap<ClusterId, HandedOut>, NotHandedOut> {
-        self.0.change(|transaction| hand_out(transaction, ranges, now.into()))
+    ) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
+        self.0.change(|transaction| assign_addresses(transaction, ranges, now.into()))
     }
 }
 
-fn hand_out(
+fn assign_addresses(
     transaction: &mut Transaction<'_>,
     ranges: &[AddressRange],
     now: UnixSeconds,
-) -> Result<BTreeMap<ClusterId, HandedOut>, NotHandedOut> {
+) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
     let listed: BTreeSet<&ClusterId> = ranges.iter().flat_map(|range| &range.clusters).collect();
     let mut kept = kept(transaction, &listed, now)?;
-    let mut handed_out = BTreeMap::new();
+    let mut assigned = BTreeMap::new();
     for AddressRange { network, clusters } in ranges {
         for (address, cluster) in &kept {
             if network.has_host(*address) && clusters.contains(cluster) {
-                // The lowest, where it has several because a range has become larger.
-                let found = HandedOut { address: *address, is_new: false };
-                handed_out.entry(cluster.clone()).or_insert(found);
+                // The lowest one, if it has several because the range was enlarged.
+                let found = AssignedAddress { address: *address, is_new: false };
+                assigned.entry(cluster.clone()).or_insert(found);
             }
         }
     }
     for AddressRange { network, clusters } in ranges {
         let mut hosts = network.hosts();
         for cluster in clusters {
-            if handed_out.contains_key(cluster) {
+            if assigned.contains_key(cluster) {
                 continue;
             }
             let Some(address) = hosts.find(|address| !kept.contains_key(address)) else {
                 let others = kept.iter().filter(|(address, other)| {
                     network.has_host(**address)
-                        && handed_out.get(*other).is_none_or(|given| given.address != **address)
+                        && assigned.get(*other).is_none_or(|given| given.address != **address)
                 });
                 let (range, cluster) = (*network, cluster.clone());
-                return Err(NotHandedOut::Full {
+                return Err(AddressError::Full {
                     range,
                     cluster,
                     kept: others.count(),
@@ -128,26 +130,27 @@ fn hand_out(
                 });
             };
             if kept.len() >= ADDRESSES_KEPT_MAX {
-                return Err(NotHandedOut::TooMany);
+                return Err(AddressError::TooMany);
             }
-            transaction.put(&address.to_string(), &AddressOf { cluster: cluster.to_string(), given: now })?;
+            transaction
+                .put(&address.to_string(), &AddressRecord { cluster: cluster.to_string(), given: now })?;
             kept.insert(address, cluster.clone());
-            handed_out.insert(cluster.clone(), HandedOut { address, is_new: true });
+            assigned.insert(cluster.clone(), AssignedAddress { address, is_new: true });
         }
     }
-    Ok(handed_out)
+    Ok(assigned)
 }
 
-/// Whose each address is. Those of whom nothing is known any more are given up.
+/// The cluster of each kept address. Addresses of unknown clusters are freed.
 fn kept(
     transaction: &mut Transaction<'_>,
     listed: &BTreeSet<&ClusterId>,
     now: UnixSeconds,
 ) -> Result<BTreeMap<IpAddr, ClusterId>, StoreError> {
     let mut kept = BTreeMap::new();
-    for (key, AddressOf { cluster, .. }) in transaction.list::<AddressOf>("")? {
+    for (key, AddressRecord { cluster, .. }) in transaction.list::<AddressRecord>("")? {
         let (Ok(address), Ok(cluster)) = (key.parse::<IpAddr>(), cluster.parse::<ClusterId>()) else {
-            return Err(transaction.damaged_at(Table::Addresses, &key, "no address of a cluster"));
+            return Err(transaction.damaged_at(StoreTable::Addresses, &key, "no address of a cluster"));
         };
         let is_named = transaction
             .get::<Cluster>(cluster.as_str())?
@@ -155,7 +158,7 @@ fn kept(
         if is_named || listed.contains(&cluster) {
             kept.insert(address, cluster);
         } else {
-            transaction.remove::<AddressOf>(&key)?;
+            transaction.remove::<AddressRecord>(&key)?;
         }
     }
     Ok(kept)

@@ -1,4 +1,4 @@
-//! Agents that were enrolled: which key each has, and which certificate it was given for it.
+//! Enrolled agents: the key of each, and the certificate that was issued for it.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,80 +6,80 @@ use proto::ClusterId;
 use proto::spiffe::AgentId;
 
 use super::Directory;
-use super::clusters::living;
-use super::records::{Agent, Answer, Previous, UnixSeconds};
+use super::records::{Agent, IssuedChain, Previous, UnixSeconds};
 use super::store::{StoreError, Transaction};
+use super::tombstones::existing_cluster;
 
 /// Most agents of a cluster that are remembered: the pods of a few years of node replacements.
 pub const AGENTS_PER_CLUSTER_MAX: usize = 256;
 
-/// How long an expired agent is remembered at least, when room is needed.
+/// Least time for which an expired agent is remembered when room is needed.
 pub const GRACE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// An agent as it is listed.
+/// An agent in a listing.
 #[derive(Debug, Clone)]
 pub struct AgentEntry {
-    /// Its cluster.
+    /// The cluster of the agent.
     pub cluster: ClusterId,
-    /// Which of the cluster's.
+    /// The name of the agent within its cluster.
     pub instance: String,
-    /// What is kept of it.
+    /// The record of the agent.
     pub agent: Agent,
 }
 
-/// Whose proof a request for the next certificate needs, and what it may then have.
+/// The key that must sign a renewal, and the result if it did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    /// The key that has to sign, as a `SubjectPublicKeyInfo` in base64.
+pub struct RenewalClaim {
+    /// The key that must sign, as a `SubjectPublicKeyInfo` in base64.
     pub signer: String,
-    /// What follows, if it did.
-    pub outcome: Outcome,
+    /// The result of the renewal if that key has signed it.
+    pub outcome: RenewalOutcome,
 }
 
-/// What a proven request for the next certificate leads to.
+/// The result of a renewal whose proof is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The next certificate.
+pub enum RenewalOutcome {
+    /// The next certificate can be issued.
     Next,
-    /// The last renewal's answer: it was lost.
-    Again(Answer),
-    /// Nothing, and an alarm: two hold a key that only one agent had.
+    /// The last renewal is repeated: its answer was lost.
+    Again(IssuedChain),
+    /// Nothing, and an alarm: two processes have a key that only one agent had.
     Replaced,
 }
 
-/// Why an agent gets no next certificate. Outside all are one and the same answer.
+/// The reason why an agent gets no next certificate. Agents get one answer for every reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoClaim {
-    /// It never had one, or not this.
+pub enum RenewalRefused {
+    /// It never had a certificate, or not this one.
     #[error("its certificate is not on record")]
     Unknown,
     /// It expired longer ago than the grace lasts.
     #[error("its certificate expired too long ago")]
     TooLate,
-    /// Every certificate has a key of its own.
+    /// It must have a new key for each certificate.
     #[error("it asks for a certificate of its old key")]
     SameKey,
 }
 
-/// Why the next certificate was not recorded.
+/// The reason why the next certificate was not recorded.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRenewed {
-    /// The record is not what it was when the certificate was made.
+pub enum RenewError {
+    /// The record has changed since the certificate was issued.
     #[error("its record has changed meanwhile")]
     Changed,
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Directory {
-    /// The agents of a cluster, or of all.
+    /// The agents of a cluster, or of all clusters.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn agents(&self, cluster: Option<ClusterId>) -> Result<Vec<AgentEntry>, StoreError> {
         let prefix = cluster.as_ref().map_or_else(String::new, |cluster| format!("{cluster}/"));
-        self.look(move |store| {
+        self.read(move |store| {
             let found = store.list::<Agent>(&prefix)?.into_iter();
             let entry = |(key, agent): (String, Agent)| {
                 let (cluster, instance) = key.split_once('/')?;
@@ -90,38 +90,40 @@ impl Directory {
         .await
     }
 
-    /// What is kept of an agent.
+    /// The record of an agent.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn agent(&self, agent: &AgentId) -> Result<Option<Agent>, StoreError> {
         let key = key(agent.cluster(), agent.instance());
-        self.look(move |store| store.get::<Agent>(&key)).await
+        self.read(move |store| store.get::<Agent>(&key)).await
     }
 
-    /// Records an agent's next certificate in place of the one with the serial number `old`. Where the same renewal was
-    /// recorded meanwhile, its answer is the answer.
+    /// Records an agent's next certificate in place of the one with the serial number `old`. If the same
+    /// renewal was recorded meanwhile, its certificate is returned.
     ///
     /// # Errors
-    /// [`NotRenewed`].
-    pub async fn renew(&self, id: &AgentId, old: String, next: Agent) -> Result<Answer, NotRenewed> {
+    /// [`RenewError`].
+    pub async fn renew(&self, id: &AgentId, old: String, next: Agent) -> Result<IssuedChain, RenewError> {
         let id = id.clone();
         self.change(move |transaction| {
             let key = key(id.cluster(), id.instance());
-            let found = transaction.get::<Agent>(&key)?.ok_or(NotRenewed::Changed)?;
-            if living(transaction, id.cluster(), None).is_err() {
-                return Err(NotRenewed::Changed);
+            let found = transaction.get::<Agent>(&key)?.ok_or(RenewError::Changed)?;
+            if existing_cluster(transaction, id.cluster(), None).is_err() {
+                return Err(RenewError::Changed);
             }
             match found.claim(&old, &next.public_key) {
-                Some(Claim { outcome: Outcome::Next, .. }) => {
+                Some(RenewalClaim { outcome: RenewalOutcome::Next, .. }) => {
                     let previous = Previous { public_key: found.public_key, serial: found.serial };
                     let answer = next.answer.clone();
                     let next = Agent { previous: Some(previous), pod: found.pod, ..next };
                     transaction.put(&key, &next)?;
                     Ok(answer)
                 }
-                Some(Claim { outcome: Outcome::Again(answer), .. }) => Ok(answer),
-                Some(Claim { outcome: Outcome::Replaced, .. }) | None => Err(NotRenewed::Changed),
+                Some(RenewalClaim { outcome: RenewalOutcome::Again(answer), .. }) => Ok(answer),
+                Some(RenewalClaim { outcome: RenewalOutcome::Replaced, .. }) | None => {
+                    Err(RenewError::Changed)
+                }
             }
         })
         .await
@@ -129,42 +131,43 @@ impl Directory {
 }
 
 impl Agent {
-    /// What follows from a request for a certificate of the key `next`, if whoever held the certificate with the serial
-    /// number `serial` has signed it.
+    /// The result of a request for a certificate of the key `next`, if the holder of the certificate with
+    /// this serial number has signed it.
     ///
     /// # Errors
-    /// [`NoClaim`], for the log.
+    /// [`RenewalRefused`], for the log.
     pub fn claims(
         &self,
         serial: &str,
         next: &str,
         now: UnixSeconds,
         grace: Duration,
-    ) -> Result<Claim, NoClaim> {
-        let claim = self.claim(serial, next).ok_or(NoClaim::Unknown)?;
+    ) -> Result<RenewalClaim, RenewalRefused> {
+        let claim = self.claim(serial, next).ok_or(RenewalRefused::Unknown)?;
         if now > self.expires + grace {
-            return Err(NoClaim::TooLate);
+            return Err(RenewalRefused::TooLate);
         }
-        if claim.outcome == Outcome::Next && next == self.public_key {
-            return Err(NoClaim::SameKey);
+        if claim.outcome == RenewalOutcome::Next && next == self.public_key {
+            return Err(RenewalRefused::SameKey);
         }
         Ok(claim)
     }
 
-    /// Whether this is the serial number of its certificate, or of the one before: nobody guesses one.
+    /// Whether this is the serial number of its certificate, or of the previous one. Nobody can guess one.
     #[must_use]
     pub fn has_serial(&self, serial: &str) -> bool {
         serial == self.serial || self.previous.as_ref().is_some_and(|previous| previous.serial == serial)
     }
 
-    fn claim(&self, serial: &str, next: &str) -> Option<Claim> {
+    fn claim(&self, serial: &str, next: &str) -> Option<RenewalClaim> {
         if serial == self.serial {
-            return Some(Claim { signer: self.public_key.clone(), outcome: Outcome::Next });
+            return Some(RenewalClaim { signer: self.public_key.clone(), outcome: RenewalOutcome::Next });
         }
         let previous = self.previous.as_ref().filter(|previous| previous.serial == serial)?;
         let is_repeat = next == self.public_key;
-        let outcome = if is_repeat { Outcome::Again(self.answer.clone()) } else { Outcome::Replaced };
-        Some(Claim { signer: previous.public_key.clone(), outcome })
+        let outcome =
+            if is_repeat { RenewalOutcome::Again(self.answer.clone()) } else { RenewalOutcome::Replaced };
+        Some(RenewalClaim { signer: previous.public_key.clone(), outcome })
     }
 }
 
@@ -172,14 +175,14 @@ fn key(cluster: &ClusterId, instance: &str) -> String {
     format!("{cluster}/{instance}")
 }
 
-/// Records an agent with a certificate that was not asked for by the key of its last one: whoever comes with that is somebody
-/// with a copy.
+/// Records an agent with a certificate that did not need the key of its last one. A later use of that key is
+/// by a copy.
 pub(super) fn put(
     transaction: &mut Transaction<'_>,
     (cluster, instance): (&ClusterId, &str),
     agent: Agent,
     now: SystemTime,
-) -> Result<Option<Answer>, StoreError> {
+) -> Result<Option<IssuedChain>, StoreError> {
     let key = key(cluster, instance);
     let before = transaction.get::<Agent>(&key)?;
     if before.is_none() && !make_room(transaction, cluster, now)? {
@@ -191,8 +194,8 @@ pub(super) fn put(
     Ok(Some(answer))
 }
 
-/// Forgets the agents of a cluster that cannot come back, and says whether there is room for one more. Where there is none, the
-/// pod whose certificate ended first makes room: if it is still there, it proves itself again.
+/// Forgets agents of a cluster that cannot return, and reports whether there is room for one more. If there
+/// is none, the pod whose certificate ended first is forgotten: if it still exists, it proves itself again.
 fn make_room(
     transaction: &mut Transaction<'_>,
     cluster: &ClusterId,
@@ -226,21 +229,21 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
     #[test]
-    fn the_last_key_renews_its_predecessor_repeats_and_nobody_else_does_anything() {
+    fn the_last_key_renews_the_previous_one_repeats_and_others_do_nothing() {
         let (now, grace) = (UnixSeconds(0) + DAY, DAY * 90);
         let agent = agent();
         let claim = |serial: &str, next: &str, now| agent.claims(serial, next, now, grace);
-        let signed = |signer: &str, outcome| Ok(Claim { signer: signer.to_owned(), outcome });
+        let signed = |signer: &str, outcome| Ok(RenewalClaim { signer: signer.to_owned(), outcome });
 
-        assert_eq!(claim("2", "three", now), signed("two", Outcome::Next));
-        assert_eq!(claim("1", "two", now), signed("one", Outcome::Again(agent.answer.clone())));
-        assert_eq!(claim("1", "three", now), signed("one", Outcome::Replaced));
-        assert_eq!(claim("0", "three", now), Err(NoClaim::Unknown));
-        assert_eq!(claim("2", "two", now), Err(NoClaim::SameKey));
-        // Dark or switched off for as long as the grace lasts, and a second longer.
-        assert_eq!(claim("2", "three", agent.expires + grace), signed("two", Outcome::Next));
+        assert_eq!(claim("2", "three", now), signed("two", RenewalOutcome::Next));
+        assert_eq!(claim("1", "two", now), signed("one", RenewalOutcome::Again(agent.answer.clone())));
+        assert_eq!(claim("1", "three", now), signed("one", RenewalOutcome::Replaced));
+        assert_eq!(claim("0", "three", now), Err(RenewalRefused::Unknown));
+        assert_eq!(claim("2", "two", now), Err(RenewalRefused::SameKey));
+        // Offline for as long as the grace lasts, and a second longer.
+        assert_eq!(claim("2", "three", agent.expires + grace), signed("two", RenewalOutcome::Next));
         let late = agent.expires + grace + Duration::from_secs(1);
-        assert_eq!(claim("2", "three", late), Err(NoClaim::TooLate));
+        assert_eq!(claim("2", "three", late), Err(RenewalRefused::TooLate));
     }
 
     fn agent() -> Agent {
@@ -249,7 +252,7 @@ mod tests {
             serial: "2".to_owned(),
             issued: UnixSeconds(0),
             expires: UnixSeconds(0) + DAY,
-            answer: Answer(vec!["chain".to_owned()]),
+            answer: IssuedChain(vec!["chain".to_owned()]),
             previous: Some(Previous { public_key: "one".to_owned(), serial: "1".to_owned() }),
             pod: None,
         }

@@ -1,93 +1,97 @@
-//! By what further pods of a cluster prove themselves, and which of them have.
+//! The accounts by which further pods of clusters enroll, and the pods that have enrolled so.
 
 use std::time::SystemTime;
 
 use proto::ClusterId;
 use proto::spiffe::AgentId;
 
-use super::clusters::living;
-use super::records::{Agent, Answer, Attestation, UnixSeconds, Workload};
+use super::records::{Agent, Attestation, IssuedChain, UnixSeconds, Workload};
 use super::store::{StoreError, Transaction};
+use super::tombstones::existing_cluster;
 use super::{Directory, agents};
 
-/// Why a pod that has proved itself was not recorded.
+/// The reason why a pod that has proved itself was not recorded.
 #[derive(Debug, thiserror::Error)]
-pub enum NotAttested {
-    /// What it was judged by is not what is recorded any more.
+pub enum AttestError {
+    /// The records against which it was verified have changed.
     #[error("what is recorded of its cluster has changed meanwhile")]
     Changed,
-    /// As many agents as a cluster may have.
+    /// The cluster has as many agents as it can have.
     #[error("its cluster has as many agents as it may")]
     Full,
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Why what is recorded was not changed.
+/// The reason why an attestation record was not changed.
 #[derive(Debug, thiserror::Error)]
-pub enum NotAmended {
-    /// It is not what it was looked at as.
+pub enum AttestationUpdateError {
+    /// The record has changed since it was read.
     #[error("what is recorded of cluster {0} was changed meanwhile; look at it again")]
     Changed(ClusterId),
     /// There is no such cluster.
     #[error("there is no cluster {0}; `tombolo cluster list` shows those that there are")]
     Unknown(ClusterId),
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Directory {
-    /// By what further pods of `cluster` may prove themselves.
+    /// The account by which further pods of `cluster` can enroll.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn attestation(&self, cluster: &ClusterId) -> Result<Attestation, StoreError> {
         let key = cluster.to_string();
-        self.look(move |store| Ok(store.get::<Attestation>(&key)?.unwrap_or_default())).await
+        self.read(move |store| Ok(store.get::<Attestation>(&key)?.unwrap_or_default())).await
     }
 
-    /// Records a pod that has proved itself by what was `seen` of its cluster's records. There is one agent for a pod's UID:
-    /// whoever comes with the key that it had before is somebody with a copy.
+    /// Records a pod that was verified against the record `seen`. There is one agent for each pod's UID, and
+    /// a later use of its previous key is by a copy.
     ///
     /// # Errors
-    /// [`NotAttested`].
+    /// [`AttestError`].
     pub async fn attest(
         &self,
         id: &AgentId,
         seen: Attestation,
         agent: Agent,
         now: SystemTime,
-    ) -> Result<Answer, NotAttested> {
+    ) -> Result<IssuedChain, AttestError> {
         let id = id.clone();
         self.change(move |transaction| {
             let cluster = id.cluster();
             let found = transaction.get::<Attestation>(cluster.as_str())?.unwrap_or_default();
-            if found != seen || found.closed.is_some() || living(transaction, cluster, None).is_err() {
-                return Err(NotAttested::Changed);
+            if found != seen
+                || found.closed.is_some()
+                || existing_cluster(transaction, cluster, None).is_err()
+            {
+                return Err(AttestError::Changed);
             }
             let answer = agents::put(transaction, (cluster, id.instance()), agent, now)?;
-            answer.ok_or(NotAttested::Full)
+            answer.ok_or(AttestError::Full)
         })
         .await
     }
 
-    /// Puts `next` in the place of what was `seen` of a cluster.
+    /// Replaces the attestation record `seen` of a cluster with `next`.
     ///
     /// # Errors
-    /// [`NotAmended`].
-    pub async fn amend_attestation(
+    /// [`AttestationUpdateError`].
+    pub async fn update_attestation(
         &self,
         cluster: &ClusterId,
         seen: Attestation,
         next: Attestation,
-    ) -> Result<(), NotAmended> {
-        let (cluster, met) = (cluster.clone(), self.record(cluster));
+    ) -> Result<(), AttestationUpdateError> {
+        let (cluster, cached) = (cluster.clone(), self.record(cluster));
         self.change(move |transaction| {
-            living(transaction, &cluster, met).map_err(|_| NotAmended::Unknown(cluster.clone()))?;
+            existing_cluster(transaction, &cluster, cached)
+                .map_err(|_| AttestationUpdateError::Unknown(cluster.clone()))?;
             if transaction.get::<Attestation>(cluster.as_str())?.unwrap_or_default() != seen {
-                return Err(NotAmended::Changed(cluster));
+                return Err(AttestationUpdateError::Changed(cluster));
             }
             Ok(transaction.put(cluster.as_str(), &next)?)
         })
@@ -95,7 +99,7 @@ impl Directory {
     }
 }
 
-/// Records whose pods a cluster's agents are, if nothing is recorded.
+/// Records the account of a cluster's agents, if none is recorded.
 pub(super) fn record(
     transaction: &mut Transaction<'_>,
     cluster: &ClusterId,
@@ -108,7 +112,8 @@ pub(super) fn record(
     transaction.put(cluster.as_str(), &Attestation { workload: Some(workload), ..found })
 }
 
-/// Lets no further pod in until an administrator reopens it, whether any could come in by now or not.
+/// Closes a cluster to further pods until an administrator reopens it, whether pods could enroll before or
+/// not.
 pub(super) fn close(
     transaction: &mut Transaction<'_>,
     cluster: &ClusterId,

@@ -1,4 +1,4 @@
-//! Which callers are refused, at each request and while what they asked for goes on.
+//! Revocations of callers, which are checked at each request and while it runs.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -10,40 +10,45 @@ use super::store::StoreError;
 /// Most revocations of callers that are kept.
 pub const CALLER_REVOCATIONS_MAX: usize = 10_000;
 
-/// What a caller has shown, as far as revocation is concerned.
+/// The beginnings of entry points' user names, at present and formerly. A revocation that was stored by the
+/// former name still counts.
+const ENTRY_POINT: &str = "entry-point:";
+const ENTRY_POINT_FORMER: &str = "way-in:";
+
+/// The credential of a caller, as far as revocations need it.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
-    /// Its name, with the prefix of the method that proved it.
+pub struct CallerCredential<'a> {
+    /// The user name, with the prefix of its method.
     pub user: &'a str,
-    /// The serial number of the certificate that it came with, if it was one, in lower-case hexadecimal.
+    /// The serial number of its certificate in lower-case hexadecimal, if it has one.
     pub serial: Option<&'a str>,
-    /// When its credential was issued, if that says so.
+    /// The time at which its credential was issued, if known.
     pub issued: Option<SystemTime>,
 }
 
-/// The caller's credential is not taken any more.
+/// The caller's credential is revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this credential was revoked: ask whoever runs this server for another")]
 pub struct CallerRevoked;
 
-/// Why no callers were revoked.
+/// The reason why no callers were revoked.
 #[derive(Debug, thiserror::Error)]
 pub enum CallersError {
-    /// It would lock everybody out for ever.
+    /// A revocation of all callers without a time would lock everybody out for ever.
     #[error("for all callers say before which time their credentials were issued")]
     Everybody,
-    /// There is but one of it.
+    /// A revocation of one certificate needs no time.
     #[error("one certificate is revoked whenever it was issued: leave the time out")]
     OneCertificate,
-    /// Too many.
+    /// The limit of revocations is reached.
     #[error("{max} revocations of callers are kept, which is the most: restore some", max = CALLER_REVOCATIONS_MAX)]
     Full,
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// All revocations of callers, as every request asks for them.
+/// All revocations of callers, indexed for each request.
 #[derive(Debug, Default)]
 pub(super) struct RevokedCallers {
     named: HashMap<String, CallerRevocation>,
@@ -52,16 +57,16 @@ pub(super) struct RevokedCallers {
 }
 
 impl Directory {
-    /// Whether a caller may go on.
+    /// Checks that a caller is not revoked.
     ///
     /// # Errors
     /// [`CallerRevoked`].
-    pub fn admits_caller(&self, shown: Shown<'_>) -> Result<(), CallerRevoked> {
-        if self.known().callers.refuse(shown) { Err(CallerRevoked) } else { Ok(()) }
+    pub fn admits_caller(&self, credential: CallerCredential<'_>) -> Result<(), CallerRevoked> {
+        if self.cache().callers.refuses(credential) { Err(CallerRevoked) } else { Ok(()) }
     }
 
-    /// Refuses these callers from now on; only those whose credentials were issued before `issued_before`, if that is said.
-    /// What was refused before stays so. Requests that are under way are not ended by this.
+    /// Revokes these callers, or only their credentials that were issued before `issued_before`. Earlier
+    /// revocations stay in force. Running requests are not ended by this function.
     ///
     /// # Errors
     /// [`CallersError`].
@@ -76,14 +81,14 @@ impl Directory {
             (Callers::Certificate(_), Some(_)) => return Err(CallersError::OneCertificate),
             (Callers::All, Some(_)) | (Callers::Named(_), _) | (Callers::Certificate(_), None) => {}
         }
-        let is_full = self.known().callers.count() >= CALLER_REVOCATIONS_MAX;
+        let is_full = self.cache().callers.count() >= CALLER_REVOCATIONS_MAX;
         self.change(move |transaction| {
             let key = callers.key();
             let before = transaction.get::<CallerRevocation>(&key)?;
             if is_full && before.is_none() {
                 return Err(CallersError::Full);
             }
-            // Of two times the later one refuses more, and none at all the most.
+            // The later of two times refuses more, and no time refuses all.
             let issued_before = match before {
                 Some(before) => before.issued_before.zip(issued_before).map(|(one, other)| one.max(other)),
                 None => issued_before,
@@ -93,7 +98,7 @@ impl Directory {
         .await
     }
 
-    /// Takes a revocation back; whether there was one.
+    /// Removes a revocation. Returns whether there was one.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -107,15 +112,15 @@ impl Directory {
         .await
     }
 
-    /// Every revocation of callers: those of all first, then by name, then by serial number, each in order.
+    /// All revocations of callers: first of all callers, then by name, then by serial number, each in order.
     #[must_use]
     pub fn revoked_callers(&self) -> Vec<(Callers, CallerRevocation)> {
-        self.known().callers.list()
+        self.cache().callers.list()
     }
 }
 
 impl RevokedCallers {
-    /// Takes over what the store has.
+    /// Applies a change of the store.
     pub(super) fn apply(&mut self, callers: Callers, revocation: Option<CallerRevocation>) {
         match (callers, revocation) {
             (Callers::All, revocation) => self.all = revocation,
@@ -134,14 +139,18 @@ impl RevokedCallers {
         }
     }
 
-    fn refuse(&self, shown: Shown<'_>) -> bool {
-        let issued = shown.issued.map(UnixSeconds::from);
-        // Who does not say when it was issued counts as issued before.
+    fn refuses(&self, credential: CallerCredential<'_>) -> bool {
+        let issued = credential.issued.map(UnixSeconds::from);
+        // A credential without a time of issue counts as issued before.
         let concerns = |revocation: &CallerRevocation| {
             revocation.issued_before.is_none_or(|before| issued.is_none_or(|issued| issued < before))
         };
-        self.named.get(shown.user).is_some_and(concerns)
-            || shown
+        let is_named = |user: &str| self.named.get(user).is_some_and(concerns);
+        let former =
+            credential.user.strip_prefix(ENTRY_POINT).map(|name| format!("{ENTRY_POINT_FORMER}{name}"));
+        is_named(credential.user)
+            || former.as_deref().is_some_and(is_named)
+            || credential
                 .serial
                 .is_some_and(|serial| self.certificates.contains_key(serial.trim_start_matches('0')))
             || self.all.as_ref().is_some_and(concerns)

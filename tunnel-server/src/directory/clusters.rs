@@ -1,94 +1,47 @@
-//! Clusters as people make, describe and delete them.
+//! Creates, updates and deletes clusters.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use proto::ClusterId;
 
+use super::cluster_spec::{self, ClusterSpecError};
 use super::records::{Agent, Attestation, Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
-use super::said::{self, NotSaid};
 use super::store::{StoreError, Transaction};
-use super::{CLUSTERS_MAX, Directory, NETWORK_CLUSTERS_MAX, tokens};
+use super::tombstones::{ClusterError, NAMES_REFUSED, existing_cluster};
+use super::{CLUSTERS_MAX, Directory, tokens};
 
-/// Where nothing else was said: for so long nobody else gets a deleted cluster's name. As long as the longest certificate of
-/// its agents might still be somewhere.
+/// Default time for which a deleted cluster's name is reserved. It is as long as the longest certificate of
+/// its agents can still be in use.
 pub const NAME_RESERVED: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// Names that are not clusters': the gateway's own host names would be theirs, or a browser's user would take them for such.
-pub(super) const NAMES_REFUSED: [&str; 14] = [
-    "admin", "api", "apis", "clusters", "console", "gateway", "healthz", "livez", "metrics", "openapi",
-    "readyz", "tombolo", "version", "www",
-];
-
-/// Why a cluster was not made, changed or deleted.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    /// It is there.
-    #[error(
-        "cluster {0} is there already; change it with `tombolo cluster label` or `tombolo cluster update`"
-    )]
-    Exists(ClusterId),
-    /// It is not.
-    #[error("there is no cluster {0}; `tombolo cluster list` shows those that there are")]
-    Unknown(ClusterId),
-    /// A name that no cluster may have.
-    #[error("no cluster may be called {0}, which is reserved for the server itself; choose another name")]
-    Refused(ClusterId),
-    /// Its name was another cluster's.
-    #[error(
-        "a cluster {cluster} was deleted, and its name is reserved for {days} more days; choose another name"
-    )]
-    Reserved {
-        /// The name.
-        cluster: ClusterId,
-        /// Rounded up.
-        days: u64,
-    },
-    /// Too many.
-    #[error("{max} clusters are known, which is the most; delete one", max = CLUSTERS_MAX)]
-    Full,
-    /// Too many of one network.
-    #[error(
-        "{max} clusters are in the network {0:?}, which is the most; use another, or take some out of it",
-        max = NETWORK_CLUSTERS_MAX
-    )]
-    NetworkFull(String),
-    /// What was said of it.
-    #[error(transparent)]
-    NotSaid(#[from] NotSaid),
-    /// The store.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// What is changed in a cluster's record.
+/// Changes to a cluster's description.
 #[derive(Debug, Clone, Default)]
-pub struct Amendment {
-    /// Labels to set.
+pub struct ClusterSpecUpdate {
+    /// Labels to set, by name and value.
     pub set_labels: Vec<(String, String)>,
-    /// Labels to take away.
+    /// Names of labels to remove.
     pub remove_labels: Vec<String>,
     /// All networks, in place of the old ones.
     pub networks: Option<Vec<String>>,
-    /// Everything that may be advertised, in place of the old.
+    /// All addresses that can be advertised, in place of the old ones.
     pub advertise: Option<Vec<String>>,
 }
 
 impl Directory {
-    /// Makes a cluster.
+    /// Creates a cluster with a description.
     ///
     /// # Errors
     /// [`ClusterError`].
     pub async fn create_cluster(
         &self,
         cluster: ClusterId,
-        said: Amendment,
+        update: ClusterSpecUpdate,
         now: SystemTime,
     ) -> Result<(), ClusterError> {
         if NAMES_REFUSED.contains(&cluster.as_str()) {
             return Err(ClusterError::Refused(cluster));
         }
-        let is_full = self.known().clusters.len() >= CLUSTERS_MAX;
+        let is_full = self.cache().clusters.len() >= CLUSTERS_MAX;
         let this = self.clone();
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
@@ -102,30 +55,37 @@ impl Directory {
                 Some(Some(_)) | None => {}
             }
             let mut record = Cluster::new(now);
-            said.amend(&mut record)?;
-            this.room_in(&record.networks, &cluster)?;
+            update.amend(&mut record)?;
+            this.full_network(&record.networks, &cluster)
+                .map_or(Ok(()), |full| Err(ClusterError::NetworkFull(full)))?;
             transaction.remove::<Seen>(cluster.as_str())?;
             Ok(transaction.put(cluster.as_str(), &record)?)
         })
         .await
     }
 
-    /// Changes what is said of a cluster.
+    /// Changes the description of a cluster.
     ///
     /// # Errors
     /// [`ClusterError`].
-    pub async fn update_cluster(&self, cluster: ClusterId, said: Amendment) -> Result<(), ClusterError> {
-        let (this, met) = (self.clone(), self.record(&cluster));
+    pub async fn update_cluster(
+        &self,
+        cluster: ClusterId,
+        update: ClusterSpecUpdate,
+    ) -> Result<(), ClusterError> {
+        let (this, cached) = (self.clone(), self.record(&cluster));
         self.change(move |transaction| {
-            let mut record = living(transaction, &cluster, met)?;
-            said.amend(&mut record)?;
-            this.room_in(&record.networks, &cluster)?;
+            let mut record = existing_cluster(transaction, &cluster, cached)?;
+            update.amend(&mut record)?;
+            this.full_network(&record.networks, &cluster)
+                .map_or(Ok(()), |full| Err(ClusterError::NetworkFull(full)))?;
             Ok(transaction.put(cluster.as_str(), &record)?)
         })
         .await
     }
 
-    /// Deletes a cluster: its agents are refused from now on, and for `reserved` nobody else gets its name.
+    /// Deletes a cluster: its agents are refused from now on, and its name is reserved for the time
+    /// `reserved`.
     ///
     /// # Errors
     /// [`ClusterError`].
@@ -135,16 +95,16 @@ impl Directory {
         now: SystemTime,
         reserved: Duration,
     ) -> Result<Tombstone, ClusterError> {
-        let met = self.record(&cluster);
+        let cached = self.record(&cluster);
         self.change(move |transaction| {
-            let found = living(transaction, &cluster, met)?;
+            let found = existing_cluster(transaction, &cluster, cached)?;
             let now = UnixSeconds::from(now);
             let tombstone = Tombstone { deleted: now, reserved_until: now + reserved };
             let record = Cluster { tombstone: Some(tombstone), ..Cluster::new(found.created) };
             transaction.put(cluster.as_str(), &record)?;
             transaction.remove::<Seen>(cluster.as_str())?;
             forget_agents(transaction, &cluster)?;
-            // Certificates may outlive the reservation; none of them is the next cluster's of this name.
+            // Certificates can outlive the reservation. The next cluster of this name must not accept them.
             transaction.put(&Revoked::Agents(cluster).key(), &Revocation { at: now })?;
             Ok(tombstone)
         })
@@ -152,8 +112,8 @@ impl Directory {
     }
 }
 
-impl Amendment {
-    fn amend(self, record: &mut Cluster) -> Result<(), NotSaid> {
+impl ClusterSpecUpdate {
+    fn amend(self, record: &mut Cluster) -> Result<(), ClusterSpecError> {
         let Self { set_labels, remove_labels, networks, advertise } = self;
         record.labels.retain(|key, _| !remove_labels.contains(key));
         record.labels.extend(set_labels);
@@ -163,22 +123,11 @@ impl Amendment {
         if let Some(advertise) = advertise {
             record.advertise = advertise;
         }
-        said::check(record)
+        cluster_spec::validate(record)
     }
 }
 
-/// The cluster in the store, or the one that was `met` and is not written down yet; not a deleted one.
-pub(super) fn living(
-    transaction: &Transaction<'_>,
-    cluster: &ClusterId,
-    met: Option<Arc<Cluster>>,
-) -> Result<Cluster, ClusterError> {
-    let met = met.map(|met| Cluster::clone(&met));
-    let found = transaction.get::<Cluster>(cluster.as_str())?.or(met);
-    found.filter(|found| found.tombstone.is_none()).ok_or_else(|| ClusterError::Unknown(cluster.clone()))
-}
-
-/// Takes away the agents of a cluster, and the tokens and records that would make more.
+/// Removes the agents of a cluster, and the tokens and records by which more could enroll.
 fn forget_agents(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> Result<(), StoreError> {
     for (key, _) in transaction.list::<Agent>(&format!("{cluster}/"))? {
         transaction.remove::<Agent>(&key)?;

@@ -1,4 +1,4 @@
-//! Tokens by which callers without a certificate are connected to targets, and by which nothing else is done.
+//! Dial tokens, by which callers without a certificate are connected to targets and do nothing else.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,107 +9,108 @@ use policy::DIAL_TOKEN_PREFIX;
 use proto::ClusterId;
 
 use super::Directory;
-use super::bearer::{Bearer, NotAToken};
-use super::clusters::{NAME_RESERVED, living};
+use super::bearer_token::{BearerToken, NotAToken};
+use super::clusters::NAME_RESERVED;
 use super::networks::NetworkName;
 use super::records::{DialToken, UnixSeconds};
 use super::store::StoreError;
-use super::tokens::{Expiring, clear_away};
+use super::tokens::{Expiring, remove_expired};
+use super::tombstones::existing_cluster;
 
-/// Most tokens that are kept, expired ones included until they are cleared away.
+/// Most tokens that are kept, including expired ones until they are removed.
 pub const DIAL_TOKENS_MAX: usize = 10_000;
 
 /// Most clusters and networks of one token.
 pub const DIAL_TOKEN_CLUSTERS_MAX: usize = 100;
 
-/// How long a token may hold.
+/// Longest lifetime of a token.
 pub const DIAL_TTL_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The least.
+/// Shortest lifetime of a token.
 const DIAL_TTL_MIN: Duration = Duration::from_secs(60);
 
 // A token never means another cluster that got the name of a deleted one.
 const _: () = assert!(DIAL_TTL_MAX.as_secs() < NAME_RESERVED.as_secs());
 
-/// A token in its bearer's hands: `tombolo-dial-ID.SECRET`. `Debug` shows the id alone.
+/// A dial token as its holder has it: `tombolo-dial-ID.SECRET`. `Debug` shows only the ID.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DialBearer(Bearer);
+pub struct DialBearer(BearerToken);
 
-/// Where a token is good for.
+/// The clusters and networks of a token.
 #[derive(Debug, Clone, Default)]
-pub struct DialPlaces {
-    /// These clusters.
+pub struct DialScope {
+    /// Clusters that are named one by one.
     pub clusters: BTreeSet<ClusterId>,
-    /// Whatever clusters are in these networks when it is used.
+    /// Networks, with the clusters that are in them when the token is used.
     pub networks: BTreeSet<NetworkName>,
 }
 
-/// A token as it is listed.
+/// A token in a listing.
 #[derive(Debug, Clone)]
 pub struct DialTokenEntry {
     /// The part between prefix and dot.
     pub id: String,
-    /// What is kept of it.
+    /// The record of the token.
     pub token: Arc<DialToken>,
 }
 
-/// Why no token was made.
+/// The reason why no token was created.
 #[derive(Debug, thiserror::Error)]
 pub enum DialTokenError {
-    /// It is for a cluster that is not there.
+    /// It is for a cluster that does not exist.
     #[error("there is no cluster {0}; make it first: tombolo cluster create {0}")]
     Unknown(ClusterId),
-    /// Too short or too long.
+    /// The lifetime is too short or too long.
     #[error(
         "a dial token holds for {} minute to {} days",
         DIAL_TTL_MIN.as_secs() / 60,
         DIAL_TTL_MAX.as_secs() / (24 * 60 * 60)
     )]
     Ttl,
-    /// For none, or for too many.
+    /// It is for no cluster, or for too many.
     #[error(
         "a dial token is for 1 to {max} clusters and networks; name each by --cluster or --network",
         max = DIAL_TOKEN_CLUSTERS_MAX
     )]
     Clusters,
-    /// Too many.
+    /// The limit of tokens is reached.
     #[error(
         "{max} dial tokens are kept, which is the most; revoke some, or wait until they expire",
         max = DIAL_TOKENS_MAX
     )]
     Full,
-    /// None from the system.
+    /// The system has no random bytes.
     #[error("the system has no random bytes for a token")]
     Randomness,
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Why nobody is let in by a token. Outside all are one and the same answer.
+/// The reason why a token admits nobody. Clients get one answer for every reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DialTokenRefused {
-    /// There is no such token, or none any more, or its secret is wrong.
+    /// There is no such token, or its secret is wrong.
     #[error("it is not known")]
     Unknown,
-    /// It is somebody else's.
+    /// It belongs to another user.
     #[error("it is another user's")]
     Owner,
-    /// Too late.
+    /// The token has expired by now.
     #[error("it has expired")]
     Expired,
 }
 
 impl Directory {
-    /// Makes a token by which `user` is connected to targets of these clusters, and of those that these networks have whenever it is
-    /// used. Nobody can be told it a second time.
+    /// Creates a token by which `user` is connected to targets of these clusters, and of the clusters that
+    /// are in these networks when it is used. The token cannot be shown a second time.
     ///
     /// # Errors
     /// [`DialTokenError`].
     pub async fn create_dial_token(
         &self,
         user: String,
-        DialPlaces { clusters, networks }: DialPlaces,
+        DialScope { clusters, networks }: DialScope,
         ttl: Duration,
         now: SystemTime,
     ) -> Result<(DialBearer, DialTokenEntry), DialTokenError> {
@@ -119,14 +120,15 @@ impl Directory {
         if !(1..=DIAL_TOKEN_CLUSTERS_MAX).contains(&(clusters.len() + networks.len())) {
             return Err(DialTokenError::Clusters);
         }
-        let bearer = Bearer::random().ok_or(DialTokenError::Randomness)?;
-        let met: Vec<_> = clusters.iter().map(|cluster| self.record(cluster)).collect();
+        let bearer = BearerToken::random().ok_or(DialTokenError::Randomness)?;
+        let cached: Vec<_> = clusters.iter().map(|cluster| self.record(cluster)).collect();
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
-            for (cluster, met) in clusters.iter().zip(met) {
-                living(transaction, cluster, met).map_err(|_| DialTokenError::Unknown(cluster.clone()))?;
+            for (cluster, cached) in clusters.iter().zip(cached) {
+                existing_cluster(transaction, cluster, cached)
+                    .map_err(|_| DialTokenError::Unknown(cluster.clone()))?;
             }
-            if clear_away::<DialToken>(transaction, now)? >= DIAL_TOKENS_MAX {
+            if remove_expired::<DialToken>(transaction, now)? >= DIAL_TOKENS_MAX {
                 return Err(DialTokenError::Full);
             }
             let token = DialToken {
@@ -144,22 +146,22 @@ impl Directory {
         .await
     }
 
-    /// Every dial token that is kept, in the order of their ids.
+    /// All dial tokens that are kept, ordered by ID.
     #[must_use]
     pub fn dial_tokens(&self) -> Vec<DialTokenEntry> {
-        let known = self.known();
-        let tokens = known.dial_tokens.iter();
+        let cache = self.cache();
+        let tokens = cache.dial_tokens.iter();
         let entry = |(id, token): (&String, &Arc<DialToken>)| DialTokenEntry {
             id: id.clone(),
             token: Arc::clone(token),
         };
         let mut entries: Vec<_> = tokens.map(entry).collect();
-        drop(known);
+        drop(cache);
         entries.sort_by(|one, other| one.id.cmp(&other.id));
         entries
     }
 
-    /// Takes a dial token away, by its id; whether there was one.
+    /// Removes a dial token by its ID. Returns whether there was one.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -167,13 +169,13 @@ impl Directory {
         self.change(move |transaction| transaction.remove::<DialToken>(&id)).await
     }
 
-    /// Whether there is a dial token with this id, expired or not.
+    /// Whether there is a dial token with this ID, expired or not.
     #[must_use]
     pub fn has_dial_token(&self, id: &str) -> bool {
-        self.known().dial_tokens.contains_key(id)
+        self.cache().dial_tokens.contains_key(id)
     }
 
-    /// The token that `bearer` has, if it is `user`'s.
+    /// The token of `bearer`, if it belongs to `user`.
     ///
     /// # Errors
     /// [`DialTokenRefused`], for the log.
@@ -185,8 +187,8 @@ impl Directory {
     ) -> Result<DialTokenEntry, DialTokenRefused> {
         let DialBearer(bearer) = bearer;
         let id = bearer.id();
-        let token = self.known().dial_tokens.get(&id).cloned().ok_or(DialTokenRefused::Unknown)?;
-        // First of all: who does not know the secret learns nothing, not even by how long the answer takes.
+        let token = self.cache().dial_tokens.get(&id).cloned().ok_or(DialTokenRefused::Unknown)?;
+        // The secret is checked first: a client without it learns nothing, not even by the time of the answer.
         verify_slices_are_equal(bearer.hash().as_bytes(), token.secret_hash.as_bytes())
             .map_err(|_| DialTokenRefused::Unknown)?;
         if token.user != user {
@@ -200,7 +202,7 @@ impl Directory {
 }
 
 impl DialBearer {
-    /// The whole token, for the one who asked for it.
+    /// The complete token, for the client that asked for it.
     #[must_use]
     pub fn reveal(&self) -> String {
         format!("{DIAL_TOKEN_PREFIX}{}", self.0.reveal())
@@ -216,13 +218,13 @@ impl std::str::FromStr for DialBearer {
 }
 
 impl DialToken {
-    /// For targets of which clusters.
+    /// The clusters that are named one by one.
     #[must_use]
     pub fn cluster_ids(&self) -> Vec<ClusterId> {
         self.clusters.iter().filter_map(|cluster| cluster.parse().ok()).collect()
     }
 
-    /// For targets of the clusters of which networks.
+    /// The networks whose clusters the token is for.
     #[must_use]
     pub fn network_names(&self) -> Vec<NetworkName> {
         self.networks.iter().filter_map(|network| network.parse().ok()).collect()

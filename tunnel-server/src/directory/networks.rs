@@ -1,4 +1,4 @@
-//! Networks, by whose names clusters are told apart that have the same addresses.
+//! Networks: names that distinguish clusters with the same addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,26 +9,26 @@ use proto::ClusterId;
 use proto::cluster::is_dns_label;
 
 use super::records::Cluster;
-use super::{ClusterEntry, ClusterError, Directory};
+use super::{ClusterEntry, Directory};
 
-/// Most clusters of one network: each is looked at by every dial that names the network.
+/// Most clusters of one network: each dial that names the network searches them all.
 pub const NETWORK_CLUSTERS_MAX: usize = 1_000;
 
 /// A network's name: a DNS label, made only by parsing. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NetworkName(Arc<str>);
 
-/// Not the name of a network.
+/// The text is not the name of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is not the name of a network: use 1 to 63 lower-case letters, digits and '-'")]
 pub struct NotANetworkName;
 
-/// Which clusters are in which networks.
+/// The clusters of each network.
 #[derive(Debug, Default)]
-pub(super) struct Networks(BTreeMap<NetworkName, BTreeSet<ClusterId>>);
+pub(super) struct NetworkIndex(BTreeMap<NetworkName, BTreeSet<ClusterId>>);
 
 impl NetworkName {
-    /// The name as text.
+    /// The name as a text slice.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -49,8 +49,8 @@ impl fmt::Display for NetworkName {
     }
 }
 
-impl Networks {
-    /// Takes over what is said of a cluster now, in place of what was said before.
+impl NetworkIndex {
+    /// Applies a change of a cluster's description.
     pub(super) fn apply(&mut self, cluster: &ClusterId, before: Option<&Cluster>, now: Option<&Cluster>) {
         for name in names(before) {
             if let Some(clusters) = self.0.get_mut(&name) {
@@ -65,13 +65,13 @@ impl Networks {
         }
     }
 
-    /// Those of a network, in the order of their names.
+    /// The clusters of a network, ordered by name.
     pub(super) fn of(&self, network: &NetworkName) -> impl Iterator<Item = &ClusterId> {
         self.0.get(network).into_iter().flatten()
     }
 
-    /// The first of these networks that has no room for `cluster`, if one has none.
-    fn without_room(&self, wanted: &[String], cluster: &ClusterId) -> Option<String> {
+    /// The first of these networks that has no room for `cluster`, if any.
+    fn full_network(&self, wanted: &[String], cluster: &ClusterId) -> Option<String> {
         let is_full = |name: &&String| {
             let clusters = name.parse().ok().and_then(|name: NetworkName| self.0.get(&name));
             clusters
@@ -82,30 +82,26 @@ impl Networks {
 }
 
 impl Directory {
-    /// The clusters of a network, in the order of their names. None, where there are more than [`NETWORK_CLUSTERS_MAX`], as a store
-    /// of before may have it: nobody searches a part of them.
+    /// The clusters of a network, ordered by name. Empty if there are more than [`NETWORK_CLUSTERS_MAX`], as
+    /// an older version could store: a part of them is never searched.
     #[must_use]
     pub fn clusters_of(&self, network: &NetworkName) -> Vec<ClusterEntry> {
-        let known = self.known();
-        let clusters: Vec<&ClusterId> = known.networks.of(network).collect();
+        let cache = self.cache();
+        let clusters: Vec<&ClusterId> = cache.networks.of(network).collect();
         if clusters.len() > NETWORK_CLUSTERS_MAX {
             tracing::warn!(%network, clusters = clusters.len(), "a network has too many clusters to be searched");
             return Vec::new();
         }
-        clusters.into_iter().filter_map(|cluster| known.entry(cluster)).collect()
+        clusters.into_iter().filter_map(|cluster| cache.entry(cluster)).collect()
     }
 
-    /// Whether there is room for `cluster` in these networks. To be asked while nothing else changes.
-    ///
-    /// # Errors
-    /// [`ClusterError::NetworkFull`].
-    pub(super) fn room_in(&self, networks: &[String], cluster: &ClusterId) -> Result<(), ClusterError> {
-        let full = self.known().networks.without_room(networks, cluster);
-        full.map_or(Ok(()), |network| Err(ClusterError::NetworkFull(network)))
+    /// The first of these networks that has no room for `cluster`, if any. The result holds while nothing else changes.
+    pub(super) fn full_network(&self, networks: &[String], cluster: &ClusterId) -> Option<String> {
+        self.cache().networks.full_network(networks, cluster)
     }
 }
 
 fn names(record: Option<&Cluster>) -> impl Iterator<Item = NetworkName> {
-    // What the store has was checked when it was said.
+    // Stored names were validated when they were set.
     record.into_iter().flat_map(|record| &record.networks).filter_map(|name| name.parse().ok())
 }

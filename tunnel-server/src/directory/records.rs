@@ -1,4 +1,4 @@
-//! What the directory keeps, as it stands in the store.
+//! The records of the store, in their serialized form.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -10,45 +10,45 @@ use proto::spiffe::AgentId;
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-use super::store::{Record, Table};
+use super::store::{StoreTable, StoredRecord};
 
 /// A point in time, in whole seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnixSeconds(pub u64);
 
-/// What people say of a cluster.
+/// A cluster and its description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Cluster {
-    /// When it was first known.
+    /// The time at which it was first known.
     pub created: UnixSeconds,
-    /// As Kubernetes labels things.
+    /// Labels, by the rules of Kubernetes.
     pub labels: BTreeMap<String, String>,
-    /// The networks in which its addresses mean something; DNS labels.
+    /// The networks in which its addresses are valid; DNS labels.
     pub networks: Vec<String>,
-    /// What its agents may advertise: `host:port`, or addresses as CIDR.
+    /// The addresses that its agents can advertise: `host:port`, or addresses as CIDR.
     pub advertise: Vec<String>,
-    /// It was deleted, and only its name is kept.
+    /// Set if the cluster was deleted and only its name is kept.
     pub tombstone: Option<Tombstone>,
 }
 
-/// What is left of a deleted cluster.
+/// The remains of a deleted cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Tombstone {
-    /// When.
+    /// The time of the deletion.
     pub deleted: UnixSeconds,
-    /// Until then nobody else gets the name.
+    /// The end of the reservation of its name.
     pub reserved_until: UnixSeconds,
 }
 
-/// When a cluster was last seen.
+/// The time at which a cluster was last seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Seen(pub(super) UnixSeconds);
 
-/// Whose credentials are refused.
+/// The target of a revocation of agents.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Revoked {
     /// One agent of a cluster, for ever.
@@ -59,196 +59,196 @@ pub enum Revoked {
     Serial(String),
 }
 
-/// What is kept of a revocation.
+/// A revocation of agents' credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Revocation {
-    /// When.
+    /// The time of the revocation.
     pub at: UnixSeconds,
 }
 
-/// Callers whose credentials are refused.
+/// The target of a revocation of callers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Callers {
-    /// Everybody.
+    /// All callers of the server.
     All,
-    /// Whoever has this name, with the prefix of the method that proves it.
+    /// Callers with this user name, which includes the prefix of their method.
     Named(String),
-    /// Whoever shows the certificate with this serial number, in lower-case hexadecimal without leading zeros.
+    /// Callers with this certificate, by its serial number in lower-case hexadecimal without leading zeros.
     Certificate(String),
 }
 
-/// What is kept of a revocation of callers.
+/// A revocation of callers' credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct CallerRevocation {
-    /// When.
+    /// The time of the revocation.
     pub at: UnixSeconds,
-    /// Only credentials that were issued before; all, if nothing is said.
+    /// Only credentials that were issued before this time; all, if it is `None`.
     pub issued_before: Option<UnixSeconds>,
 }
 
-/// What is kept of a token.
+/// An enrollment token in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Token {
-    /// For which cluster.
+    /// The cluster that the token is for.
     pub(super) cluster: String,
     /// The SHA-256 of its secret.
     pub(super) secret_hash: String,
-    /// When it was made.
+    /// The time of its creation.
     pub created: UnixSeconds,
-    /// From then on it is of no use.
+    /// The time from which it is invalid.
     pub expires: UnixSeconds,
-    /// By whom it was used.
-    pub used: Option<Use>,
+    /// The use of the token, if it was used.
+    pub used: Option<TokenUse>,
 }
 
-/// What is kept of a token by which a caller is connected to targets.
+/// A token by which a caller is connected to targets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct DialToken {
-    /// Whose it is, as policies name them.
+    /// Its owner's user name, as policies name it.
     pub user: String,
-    /// For targets of which clusters.
+    /// The clusters whose targets it is for.
     pub(super) clusters: Vec<String>,
-    /// For targets of the clusters of which networks, as long as they are in these; at least one cluster or network.
+    /// The networks whose clusters' targets it is for; at least one cluster or network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) networks: Vec<String>,
     /// The SHA-256 of its secret.
     pub(super) secret_hash: String,
-    /// When it was made.
+    /// The time of its creation.
     pub created: UnixSeconds,
-    /// From then on it is of no use.
+    /// The time from which it is invalid.
     pub expires: UnixSeconds,
 }
 
-/// What is kept of an address that was handed out.
+/// An address that is assigned to a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct AddressOf {
-    /// To which cluster.
+pub(super) struct AddressRecord {
+    /// The cluster that has the address.
     pub(super) cluster: String,
-    /// When.
+    /// The time at which it was assigned.
     pub(super) given: UnixSeconds,
 }
 
-/// How a token was used.
+/// The use of an enrollment token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Use {
-    /// Names the key that was enrolled.
+pub struct TokenUse {
+    /// The pin of the key that was enrolled.
     pub(super) pin: String,
-    /// The agent that it became.
+    /// The agent that was enrolled.
     pub instance: String,
-    /// When.
+    /// The time of the use.
     pub at: UnixSeconds,
-    /// What it was given.
-    pub(super) answer: Answer,
+    /// The certificate that was issued.
+    pub(super) answer: IssuedChain,
 }
 
-/// What is kept of an agent.
+/// An enrolled agent and its certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Agent {
     /// Its key: a `SubjectPublicKeyInfo` in base64.
     pub public_key: String,
-    /// Its certificate's serial number.
+    /// The serial number of its certificate.
     pub serial: String,
-    /// When the certificate was issued.
+    /// The time at which the certificate was issued.
     pub issued: UnixSeconds,
-    /// When it ends.
+    /// The time at which the certificate ends.
     pub expires: UnixSeconds,
-    /// The certificate.
-    pub answer: Answer,
-    /// What these replaced.
+    /// The certificate and its intermediates.
+    pub answer: IssuedChain,
+    /// The key and serial number before the last renewal.
     pub previous: Option<Previous>,
-    /// The pod's name, where a pod has proved to be this agent; its UID is then the instance.
+    /// The pod's name, if a pod has proved to be this agent; the pod's UID is then the instance.
     #[serde(default)]
     pub pod: Option<String>,
 }
 
-/// What an agent had before its last renewal.
+/// The key and serial number of an agent before its last renewal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Previous {
-    /// The key.
+    /// The public key in base64.
     pub public_key: String,
-    /// The certificate's serial number.
+    /// The serial number of the certificate.
     pub serial: String,
 }
 
-/// Whether, and by what, further pods of a cluster may prove themselves.
+/// The account by which further pods of a cluster can enroll, and whether they can.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Attestation {
-    /// Whose pods they are; nothing where no agent has said so.
+    /// The account of the cluster's agents; `None` if no agent has shown one.
     pub workload: Option<Workload>,
-    /// Since when nobody may, until an administrator reopens it.
+    /// The time since which no pod can enroll, until an administrator reopens the cluster.
     pub closed: Option<UnixSeconds>,
 }
 
-/// The ServiceAccount of a cluster's agents, and who vouches for it.
+/// The ServiceAccount of a cluster's agents, and the issuer of its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Workload {
-    /// The account's namespace.
+    /// The namespace of the account.
     pub namespace: String,
-    /// The account's name.
+    /// The name of the account.
     pub account: String,
-    /// The account's UID.
+    /// The UID of the account.
     pub account_uid: String,
-    /// Whom its tokens name as their issuer; the same at many clusters.
+    /// The issuer that its tokens name; many clusters have the same.
     pub issuer: String,
     /// The issuer's keys, a JSON Web Key Set.
     pub issuer_keys: String,
-    /// When the account was recorded.
+    /// The time at which the account was recorded.
     pub recorded: UnixSeconds,
 }
 
 /// A certificate and the intermediates behind it, DER in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Answer(pub(super) Vec<String>);
+pub struct IssuedChain(pub(super) Vec<String>);
 
-impl Record for Cluster {
-    const TABLE: Table = Table::Clusters;
+impl StoredRecord for Cluster {
+    const TABLE: StoreTable = StoreTable::Clusters;
 }
 
-impl Record for Seen {
-    const TABLE: Table = Table::Seen;
+impl StoredRecord for Seen {
+    const TABLE: StoreTable = StoreTable::Seen;
 }
 
-impl Record for Revocation {
-    const TABLE: Table = Table::Revocations;
+impl StoredRecord for Revocation {
+    const TABLE: StoreTable = StoreTable::Revocations;
 }
 
-impl Record for CallerRevocation {
-    const TABLE: Table = Table::Callers;
+impl StoredRecord for CallerRevocation {
+    const TABLE: StoreTable = StoreTable::Callers;
 }
 
-impl Record for Token {
-    const TABLE: Table = Table::Tokens;
+impl StoredRecord for Token {
+    const TABLE: StoreTable = StoreTable::Tokens;
 }
 
-impl Record for DialToken {
-    const TABLE: Table = Table::DialTokens;
+impl StoredRecord for DialToken {
+    const TABLE: StoreTable = StoreTable::DialTokens;
 }
 
-impl Record for AddressOf {
-    const TABLE: Table = Table::Addresses;
+impl StoredRecord for AddressRecord {
+    const TABLE: StoreTable = StoreTable::Addresses;
 }
 
-impl Record for Agent {
-    const TABLE: Table = Table::Agents;
+impl StoredRecord for Agent {
+    const TABLE: StoreTable = StoreTable::Agents;
 }
 
-impl Record for Attestation {
-    const TABLE: Table = Table::Attestations;
+impl StoredRecord for Attestation {
+    const TABLE: StoreTable = StoreTable::Attestations;
 }
 
 impl Cluster {
-    /// One of which nothing is said.
+    /// A cluster without a description.
     pub(super) fn new(created: UnixSeconds) -> Self {
         let (labels, networks, advertise) = (BTreeMap::new(), Vec::new(), Vec::new());
         Self { created, labels, networks, advertise, tombstone: None }
@@ -256,13 +256,13 @@ impl Cluster {
 }
 
 impl Revoked {
-    /// One agent.
+    /// The revocation target for one agent.
     #[must_use]
     pub fn agent(agent: &AgentId) -> Self {
         Self::Agent(agent.cluster().clone(), agent.instance().to_owned())
     }
 
-    /// Its key in the store.
+    /// The key of its record in the store.
     pub(super) fn key(&self) -> String {
         match self {
             Self::Agent(cluster, instance) => format!("agent/{cluster}/{instance}"),
@@ -271,8 +271,8 @@ impl Revoked {
         }
     }
 
-    /// The other way round.
-    pub(super) fn of_key(key: &str) -> Option<Self> {
+    /// Parses a key of the store.
+    pub(super) fn from_key(key: &str) -> Option<Self> {
         let (kind, rest) = key.split_once('/')?;
         match kind {
             "agent" => {
@@ -287,7 +287,7 @@ impl Revoked {
 }
 
 impl Callers {
-    /// Their key in the store.
+    /// The key of its record in the store.
     pub(super) fn key(&self) -> String {
         match self {
             Self::All => "all".to_owned(),
@@ -296,8 +296,8 @@ impl Callers {
         }
     }
 
-    /// The other way round.
-    pub(super) fn of_key(key: &str) -> Option<Self> {
+    /// Parses a key of the store.
+    pub(super) fn from_key(key: &str) -> Option<Self> {
         match key.split_once('/') {
             None if key == "all" => Some(Self::All),
             Some(("name", name)) => Some(Self::Named(name.to_owned())),
@@ -315,7 +315,7 @@ impl From<SystemTime> for UnixSeconds {
 }
 
 impl UnixSeconds {
-    /// The time, if this platform has it.
+    /// The time; `None` if this platform cannot represent it.
     #[must_use]
     pub fn time(self) -> Option<SystemTime> {
         SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.0))
@@ -330,14 +330,14 @@ impl std::ops::Add<Duration> for UnixSeconds {
     }
 }
 
-impl Answer {
-    /// Of a chain that was issued.
+impl IssuedChain {
+    /// Encodes a chain that was issued.
     #[must_use]
     pub fn of(chain: &[CertificateDer<'_>]) -> Self {
         Self(chain.iter().map(|certificate| BASE64.encode(certificate)).collect())
     }
 
-    /// The chain, DER.
+    /// The certificates of the chain, DER.
     #[must_use]
     pub fn chain(&self) -> Vec<Vec<u8>> {
         self.0.iter().filter_map(|certificate| BASE64.decode(certificate).ok()).collect()

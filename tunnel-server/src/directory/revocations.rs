@@ -1,70 +1,70 @@
-//! Whose credentials are refused, at each handshake and on live tunnels.
+//! Revocations of agents, which are checked at each handshake and on live tunnels.
 
 use std::time::SystemTime;
 
 use proto::ClusterId;
 use proto::spiffe::AgentId;
 
-use super::clusters::NAMES_REFUSED;
 use super::records::{Revocation, Revoked, UnixSeconds};
 use super::store::StoreError;
+use super::tombstones::NAMES_REFUSED;
 use super::{Directory, attestations, tokens};
 
-/// Most revocations that are kept.
+/// Most revocations of agents that are kept.
 pub const REVOCATIONS_MAX: usize = 100_000;
 
-/// What an agent has shown, as far as revocation is concerned.
+/// The credential of an agent, as far as revocations need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credential {
+pub struct AgentCredential {
     /// The certificate's serial number in lower-case hexadecimal.
     pub serial: String,
-    /// When it was issued.
+    /// The time at which it was issued.
     pub issued: UnixSeconds,
 }
 
-/// Why an agent is refused.
+/// The reason why an agent is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
-    /// Its cluster is not there any more.
+    /// Its cluster was deleted by an administrator.
     #[error("cluster {0} was deleted; create a cluster of another name for it")]
     Deleted(ClusterId),
-    /// No cluster may be called so.
+    /// Its cluster has a reserved name.
     #[error("no cluster may be called {0}, which is reserved for the server itself; choose another name")]
     Refused(ClusterId),
-    /// It, all agents of its cluster, or its certificate.
+    /// It, all agents of its cluster, or its certificate are revoked.
     #[error("this agent's certificate was revoked; enroll it again")]
     Revoked,
 }
 
-/// Why nothing was revoked.
+/// The reason why no agents were revoked.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokeError {
-    /// Too many.
+    /// The limit of revocations is reached.
     #[error("{max} revocations are kept, which is the most", max = REVOCATIONS_MAX)]
     Full,
-    /// The store.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Directory {
-    /// Whether an agent may come in, and stay.
+    /// Checks that an agent is admitted and can stay.
     ///
     /// # Errors
     /// [`NotAdmitted`], in words for the agent's log.
-    pub fn admits(&self, agent: &AgentId, credential: &Credential) -> Result<(), NotAdmitted> {
+    pub fn admits(&self, agent: &AgentId, credential: &AgentCredential) -> Result<(), NotAdmitted> {
         if NAMES_REFUSED.contains(&agent.cluster().as_str()) {
             return Err(NotAdmitted::Refused(agent.cluster().clone()));
         }
-        let known = self.known();
+        let cache = self.cache();
         let is_deleted = |cluster| {
-            let member = known.clusters.get(cluster)?;
+            let member = cache.clusters.get(cluster)?;
             member.record.tombstone
         };
         if is_deleted(agent.cluster()).is_some() {
             return Err(NotAdmitted::Deleted(agent.cluster().clone()));
         }
-        let revocation = |revoked| known.revocations.get(&revoked);
+        let revocation = |revoked| cache.revocations.get(&revoked);
         let issued_before = |revocation: &Revocation| credential.issued <= revocation.at;
         let is_revoked = revocation(Revoked::agent(agent)).is_some()
             || revocation(Revoked::Serial(credential.serial.clone())).is_some()
@@ -72,19 +72,19 @@ impl Directory {
         if is_revoked { Err(NotAdmitted::Revoked) } else { Ok(()) }
     }
 
-    /// Refuses credentials from now on. Whoever is inside with one is not put out by this.
+    /// Revokes credentials. Live tunnels are not disconnected by this function.
     ///
     /// # Errors
     /// [`RevokeError`].
     pub async fn revoke(&self, revoked: Revoked, now: SystemTime) -> Result<(), RevokeError> {
-        let is_full = self.known().revocations.len() >= REVOCATIONS_MAX;
+        let is_full = self.cache().revocations.len() >= REVOCATIONS_MAX;
         self.change(move |transaction| {
             let key = revoked.key();
             if is_full && transaction.get::<Revocation>(&key)?.is_none() {
                 return Err(RevokeError::Full);
             }
             if let Revoked::Agents(cluster) = &revoked {
-                // A token that is still about would bring another one in.
+                // An unused token would enroll another agent.
                 tokens::forget(transaction, cluster)?;
                 attestations::close(transaction, cluster, now.into())?;
             }

@@ -1,7 +1,7 @@
-//! Records on disk, in transactions that survive a crash: the one place that knows the engine.
+//! Records on disk, in transactions that survive a crash. No other file uses the database engine.
 //!
-//! Another engine (etcd) joins here: whatever has these verbs within a transaction can hold the directory, and what it
-//! tells of a change made elsewhere is a [`Change`] too.
+//! Another engine (etcd) would be added here: it needs these operations within a transaction, and a
+//! [`RecordChange`] for each change that was made elsewhere.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -17,161 +17,155 @@ use redb::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The form of the records; a server refuses a newer one than its own.
+/// The version of the records' form. A server refuses a newer one than its own.
 const SCHEMA: u64 = 1;
 
 /// The file in the state directory.
 const FILE: &str = "directory.redb";
 
-/// Under this name a new file is made, so that a half-made one is never taken for an empty one.
+/// The name of a new file until it is complete, so that a partial file is never taken for an empty one.
 const FILE_NEW: &str = ".directory.redb.new";
 
-/// Mode of the file.
+/// Access mode of the file.
 const FILE_MODE: u32 = 0o600;
 
-/// What of the file is kept in memory: the records of 10,000 clusters, and to spare.
+/// Memory for cached parts of the file: the records of 10,000 clusters, with reserve.
 const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Largest file that is copied to look at it: 100,000 revocations are 15 MB.
+/// Largest file that is copied into memory, in bytes: 100,000 revocations are 15 MB.
 const COPIED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Largest record: a cluster with all the labels and addresses that it may have.
+/// Largest record, in bytes: a cluster with all labels and addresses that it can have.
 const RECORD_BYTES_MAX: usize = 64 * 1024;
 
 const SCHEMA_TABLE: TableDefinition<'static, &str, u64> = TableDefinition::new("schema");
 const SCHEMA_KEY: &str = "version";
 
-/// One kind of record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Table {
-    Clusters,
-    /// When clusters were last seen, apart from what people say of them.
-    Seen,
-    Revocations,
-    /// Revocations of callers.
-    Callers,
-    Tokens,
-    Agents,
-    /// What lets further pods of clusters prove themselves.
-    Attestations,
-    /// Tokens of callers who are connected to targets.
-    DialTokens,
-    /// Addresses of ranges that clusters were given.
-    Addresses,
+/// Makes the enum of tables and, from the same list, all of them, their names on disk, and whether decisions use them.
+macro_rules! store_tables {
+    ($($(#[$doc:meta])* $table:ident = $name:literal, affects_authorization: $affects:literal;)*) => {
+        /// A table of the store, with one kind of record.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum StoreTable {
+            $($(#[$doc])* $table,)*
+        }
+
+        impl StoreTable {
+            const ALL: &[Self] = &[$(Self::$table,)*];
+
+            /// Whether requests and handshakes are authorized by its records.
+            pub(super) fn affects_authorization(self) -> bool {
+                match self {
+                    $(Self::$table => $affects,)*
+                }
+            }
+
+            fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
+                TableDefinition::new(match self {
+                    $(Self::$table => $name,)*
+                })
+            }
+        }
+    };
 }
 
-/// What stands in a table, as JSON.
-pub(super) trait Record: Serialize + DeserializeOwned {
-    const TABLE: Table;
+store_tables! {
+    /// The clusters and their descriptions.
+    Clusters = "clusters", affects_authorization: true;
+    /// The times at which clusters were last seen, apart from their descriptions.
+    Seen = "seen", affects_authorization: false;
+    /// Revocations of agents, by target.
+    Revocations = "revocations", affects_authorization: true;
+    /// Revocations of callers, by target.
+    Callers = "callers", affects_authorization: true;
+    /// Tokens by which agents enroll.
+    Tokens = "tokens", affects_authorization: false;
+    /// Enrolled agents, by cluster and instance.
+    Agents = "agents", affects_authorization: false;
+    /// The accounts by which further pods of clusters enroll.
+    Attestations = "attestations", affects_authorization: false;
+    /// Tokens by which callers are connected to targets.
+    DialTokens = "dial-tokens", affects_authorization: true;
+    /// Addresses of ranges that are assigned to clusters.
+    Addresses = "addresses", affects_authorization: false;
 }
 
-/// A record that was written, or is gone.
-pub(super) struct Change {
-    pub(super) table: Table,
+/// A record of a table, serialized as JSON.
+pub(super) trait StoredRecord: Serialize + DeserializeOwned {
+    const TABLE: StoreTable;
+}
+
+/// A record that was written, or removed.
+pub(super) struct RecordChange {
+    pub(super) table: StoreTable,
     pub(super) key: String,
     pub(super) record: Option<Vec<u8>>,
 }
 
-/// The open file. Its calls block.
+/// The open database file. Its functions block.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct RecordStore {
     database: Database,
     path: PathBuf,
 }
 
 /// Changes that are made together or not at all.
 pub(super) struct Transaction<'s> {
-    store: &'s Store,
+    store: &'s RecordStore,
     inner: WriteTransaction,
-    changes: Vec<Change>,
+    changes: Vec<RecordChange>,
 }
 
-/// Why the store cannot be opened, read or written.
+/// The reason why the store cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// What is there is not what we wrote.
+    /// The file or a record is not in our form.
     #[error(
         "{} is damaged: restore it from a copy, or move it away, after which no cluster, token or revocation is known",
         path.display()
     )]
     Damaged {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage that was found.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A later version wrote it.
     #[error("{} was written by a newer tunnel-server (schema {found}, this one knows {SCHEMA}): start that one", path.display())]
     Newer {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its schema.
+        /// The version of the records' form.
         found: u64,
     },
-    /// Another process has it.
+    /// Another process has it open.
     #[error("{} is in use by another process: give each tunnel-server a state directory of its own", .0.display())]
     InUse(PathBuf),
-    /// A record that is too large. A fault of ours, not of a person: what people say has limits of its own.
+    /// A record is too large. This is a fault of the program, because descriptions have limits of their own.
     #[error("a record of {0} bytes is too large")]
     TooLarge(usize),
-    /// The system refused.
+    /// The system refused an operation.
     #[error("cannot use {}", path.display())]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The server is stopping.
+    /// The server is stopping now.
     #[error("the server is stopping")]
     Stopping,
 }
 
-impl Table {
-    const ALL: [Self; 9] = [
-        Self::Clusters,
-        Self::Seen,
-        Self::Revocations,
-        Self::Callers,
-        Self::Tokens,
-        Self::Agents,
-        Self::Attestations,
-        Self::DialTokens,
-        Self::Addresses,
-    ];
-
-    /// Whether requests and handshakes are judged by what stands in it.
-    pub(super) fn is_judged_by(self) -> bool {
-        match self {
-            Self::Clusters | Self::Revocations | Self::Callers | Self::DialTokens => true,
-            Self::Seen | Self::Tokens | Self::Agents | Self::Attestations | Self::Addresses => false,
-        }
-    }
-
-    fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
-        TableDefinition::new(match self {
-            Self::Clusters => "clusters",
-            Self::Seen => "seen",
-            Self::Revocations => "revocations",
-            Self::Callers => "callers",
-            Self::Tokens => "tokens",
-            Self::Agents => "agents",
-            Self::Attestations => "attestations",
-            Self::DialTokens => "dial-tokens",
-            Self::Addresses => "addresses",
-        })
-    }
-}
-
-impl Store {
-    /// The store in `state_dir`; a new one, if there is none.
+impl RecordStore {
+    /// Opens the store in `state_dir`, and creates it if there is none.
     pub(super) fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
         let path = state_dir.path().join(FILE);
         let io = |source| StoreError::Io { path: path.clone(), source };
         if !path.try_exists().map_err(io)? {
             create(state_dir.path(), &path)?;
         }
-        // The engine would make an empty file a store without records.
+        // The engine would turn an empty file into an empty store.
         if fs::metadata(&path).map_err(io)?.len() == 0 {
             return Err(damaged(&path, "it is empty"));
         }
@@ -179,8 +173,8 @@ impl Store {
         Self::opened(database, path)
     }
 
-    /// A copy in memory of the store in the folder `state_dir`, whoever has that open; an empty one, if there is none. What is
-    /// changed here is gone with it.
+    /// Copies the store in the folder `state_dir` into memory, even if another process has it open; an empty
+    /// one if there is none. Changes of the copy are lost with it.
     pub(super) fn copy(state_dir: &Path) -> Result<Self, StoreError> {
         Self::copy_at_most(state_dir, COPIED_BYTES_MAX)
     }
@@ -232,32 +226,32 @@ impl Store {
 
     fn make_tables(&self) -> Result<(), StoreError> {
         let write = self.failing(self.database.begin_write())?;
-        for table in Table::ALL {
+        for &table in StoreTable::ALL {
             self.failing(write.open_table(table.definition()))?;
         }
         self.failing(write.commit())
     }
 
-    /// Every record of every table, as if each had just been written.
-    pub(super) fn load(&self) -> Result<Vec<Change>, StoreError> {
+    /// All records of all tables, as if each had just been written.
+    pub(super) fn load(&self) -> Result<Vec<RecordChange>, StoreError> {
         let read = self.failing(self.database.begin_read())?;
         let mut found = Vec::new();
-        for table in Table::ALL {
+        for &table in StoreTable::ALL {
             let rows = self.failing(read.open_table(table.definition()))?;
             for row in self.failing(rows.iter())? {
                 let (key, record) = self.failing(row)?;
                 let (key, record) = (key.value().to_owned(), Some(record.value().to_owned()));
-                found.push(Change { table, key, record });
+                found.push(RecordChange { table, key, record });
             }
         }
         Ok(found)
     }
 
-    /// Makes changes; where `act` fails, none. What was changed is on disk when this returns.
+    /// Makes changes, or none if `act` fails. They are on disk when this returns.
     pub(super) fn update<T, E: From<StoreError>>(
         &self,
         act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<(T, Vec<Change>), E> {
+    ) -> Result<(T, Vec<RecordChange>), E> {
         let inner = self.failing(self.database.begin_write())?;
         let mut transaction = Transaction { store: self, inner, changes: Vec::new() };
         let done = act(&mut transaction)?;
@@ -268,8 +262,8 @@ impl Store {
         Ok((done, changes))
     }
 
-    /// One record, as it stands.
-    pub(super) fn get<R: Record>(&self, key: &str) -> Result<Option<R>, StoreError> {
+    /// Reads one record by its key.
+    pub(super) fn get<R: StoredRecord>(&self, key: &str) -> Result<Option<R>, StoreError> {
         let read = self.failing(self.database.begin_read())?;
         let rows = self.failing(read.open_table(R::TABLE.definition()))?;
         let found = self.failing(rows.get(key))?;
@@ -277,13 +271,13 @@ impl Store {
     }
 
     /// The records whose keys begin with `prefix`, in the order of their keys.
-    pub(super) fn list<R: Record>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
+    pub(super) fn list<R: StoredRecord>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
         let read = self.failing(self.database.begin_read())?;
         let rows = self.failing(read.open_table(R::TABLE.definition()))?;
         self.rows(&rows, prefix)
     }
 
-    fn rows<R: Record>(
+    fn rows<R: StoredRecord>(
         &self,
         rows: &impl ReadableTable<&'static str, &'static [u8]>,
         prefix: &str,
@@ -299,13 +293,18 @@ impl Store {
         Ok(found)
     }
 
-    /// A record's bytes as what they are.
-    pub(super) fn parse<R: Record>(&self, key: &str, bytes: &[u8]) -> Result<R, StoreError> {
+    /// Parses the bytes of a record.
+    pub(super) fn parse<R: StoredRecord>(&self, key: &str, bytes: &[u8]) -> Result<R, StoreError> {
         serde_json::from_slice(bytes).map_err(|error| self.damaged_at(R::TABLE, key, error))
     }
 
-    /// The error for a record that is not one of ours.
-    pub(super) fn damaged_at(&self, table: Table, key: &str, reason: impl std::fmt::Display) -> StoreError {
+    /// The error for a record that is not in our form.
+    pub(super) fn damaged_at(
+        &self,
+        table: StoreTable,
+        key: &str,
+        reason: impl std::fmt::Display,
+    ) -> StoreError {
         damaged(&self.path, format!("{table:?} {key:?}: {reason}"))
     }
 
@@ -319,13 +318,13 @@ impl Store {
 }
 
 impl Transaction<'_> {
-    pub(super) fn get<R: Record>(&self, key: &str) -> Result<Option<R>, StoreError> {
+    pub(super) fn get<R: StoredRecord>(&self, key: &str) -> Result<Option<R>, StoreError> {
         let rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
         let found = self.store.failing(rows.get(key))?;
         found.map(|record| self.store.parse(key, record.value())).transpose()
     }
 
-    pub(super) fn put<R: Record>(&mut self, key: &str, record: &R) -> Result<(), StoreError> {
+    pub(super) fn put<R: StoredRecord>(&mut self, key: &str, record: &R) -> Result<(), StoreError> {
         let bytes = serde_json::to_vec(record)
             .map_err(|error| StoreError::Io { path: self.store.path.clone(), source: error.into() })?;
         if bytes.len() > RECORD_BYTES_MAX {
@@ -334,28 +333,28 @@ impl Transaction<'_> {
         let mut rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
         self.store.failing(rows.insert(key, bytes.as_slice()))?;
         drop(rows);
-        self.changes.push(Change { table: R::TABLE, key: key.to_owned(), record: Some(bytes) });
+        self.changes.push(RecordChange { table: R::TABLE, key: key.to_owned(), record: Some(bytes) });
         Ok(())
     }
 
-    /// Takes a record away; whether there was one.
-    pub(super) fn remove<R: Record>(&mut self, key: &str) -> Result<bool, StoreError> {
+    /// Removes a record. Returns whether there was one.
+    pub(super) fn remove<R: StoredRecord>(&mut self, key: &str) -> Result<bool, StoreError> {
         let mut rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
         let was_there = self.store.failing(rows.remove(key))?.is_some();
         drop(rows);
         if was_there {
-            self.changes.push(Change { table: R::TABLE, key: key.to_owned(), record: None });
+            self.changes.push(RecordChange { table: R::TABLE, key: key.to_owned(), record: None });
         }
         Ok(was_there)
     }
 
-    /// The error for a record that is not one of ours.
-    pub(super) fn damaged_at(&self, table: Table, key: &str, reason: &str) -> StoreError {
+    /// The error for a record that is not in our form.
+    pub(super) fn damaged_at(&self, table: StoreTable, key: &str, reason: &str) -> StoreError {
         self.store.damaged_at(table, key, reason)
     }
 
     /// The records whose keys begin with `prefix`, in the order of their keys.
-    pub(super) fn list<R: Record>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
+    pub(super) fn list<R: StoredRecord>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
         let rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
         self.store.rows(&rows, prefix)
     }
@@ -367,7 +366,8 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Makes a store without records beside its place, and then puts it there: a crash leaves all of it or nothing.
+/// Creates an empty store under another name and then renames it: after a crash there is all of it or
+/// nothing.
 fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: path.to_owned(), source };
     let new = directory.join(FILE_NEW);
@@ -380,7 +380,7 @@ fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
     let backend = FileBackend::new(file).map_err(|error| not_opened(path, error))?;
     let database =
         Database::builder().create_with_backend(backend).map_err(|error| not_opened(path, error))?;
-    let store = Store { database, path: path.to_owned() };
+    let store = RecordStore { database, path: path.to_owned() };
     store.write_schema()?;
     store.database.close().map_err(|error| not_opened(path, error))?;
     fs::rename(&new, path).map_err(io)?;
@@ -413,13 +413,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_copied_to_look_at_it_as_long_as_it_may_be_and_not_one_byte_longer() {
+    fn the_size_of_a_store_that_is_copied_is_limited() {
         let state = tempfile::tempdir().unwrap();
         let state_dir = StateDir::open(&state.path().join("state")).unwrap();
-        let _held = Store::open(&state_dir).unwrap();
+        let _held = RecordStore::open(&state_dir).unwrap();
         let length = fs::metadata(state_dir.path().join(FILE)).unwrap().len();
 
-        let copy = |bytes_max| Store::copy_at_most(state_dir.path(), bytes_max);
+        let copy = |bytes_max| RecordStore::copy_at_most(state_dir.path(), bytes_max);
 
         assert!(copy(length).is_ok());
         assert!(matches!(copy(length - 1), Err(StoreError::Io { .. })));

@@ -1,4 +1,4 @@
-//! What outlives a restart or a crash, and what is never forgotten silently.
+//! Restarts, crashes and damage of the store.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,33 +18,33 @@ mod networking;
 mod revoking;
 
 #[tokio::test]
-async fn a_cluster_once_met_is_known_after_a_restart() {
+async fn a_cluster_that_was_seen_is_known_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     let (edge, other) = (id("edge-a"), id("edge-b"));
 
-    assert!(!directory.met(&edge));
-    assert_eq!(directory.meet(&edge, at(5)), Meeting::First);
-    assert_eq!(directory.meet(&edge, at(6)), Meeting::Again);
+    assert!(!directory.was_seen(&edge));
+    assert_eq!(directory.mark_seen(&edge, at(5)), SeenOutcome::First);
+    assert_eq!(directory.mark_seen(&edge, at(6)), SeenOutcome::Again);
     directory.save().await.unwrap();
     drop(directory);
 
     let directory = open(&state).unwrap();
-    assert!(directory.met(&edge) && !directory.met(&other));
+    assert!(directory.was_seen(&edge) && !directory.was_seen(&other));
     assert_eq!(directory.last_seen(&edge), Some(at(6)));
-    assert_eq!(directory.meet(&edge, at(7)), Meeting::Again);
+    assert_eq!(directory.mark_seen(&edge, at(7)), SeenOutcome::Again);
 }
 
 #[test]
-fn what_was_heard_earlier_changes_nothing_unless_the_clock_was_set_back() {
+fn an_earlier_time_changes_nothing_unless_the_clock_was_set_back() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let edge = id("edge-a");
-    let _ = directory.meet(&edge, at(50));
-    let _ = directory.meet(&edge, at(40));
+    let _ = directory.mark_seen(&edge, at(50));
+    let _ = directory.mark_seen(&edge, at(40));
     assert_eq!(directory.last_seen(&edge), Some(at(50)));
 
-    let _ = directory.meet(&edge, at(u64::MAX >> 10));
-    let _ = directory.meet(&edge, at(60));
+    let _ = directory.mark_seen(&edge, at(u64::MAX >> 10));
+    let _ = directory.mark_seen(&edge, at(60));
     assert_eq!(directory.last_seen(&edge), Some(at(60)));
 }
 
@@ -53,29 +53,29 @@ async fn no_more_than_the_limit_is_remembered() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     for n in 0..CLUSTERS_MAX {
-        assert_eq!(directory.meet(&id(&format!("{n:0>63}")), at(u64::MAX >> 10)), Meeting::First);
+        assert_eq!(directory.mark_seen(&id(&format!("{n:0>63}")), at(u64::MAX >> 10)), SeenOutcome::First);
     }
 
-    assert_eq!(directory.meet(&id("one-more"), at(0)), Meeting::Full);
-    assert!(!directory.met(&id("one-more")));
-    let made = directory.create_cluster(id("one-more"), Amendment::default(), at(0)).await;
+    assert_eq!(directory.mark_seen(&id("one-more"), at(0)), SeenOutcome::Full);
+    assert!(!directory.was_seen(&id("one-more")));
+    let made = directory.create_cluster(id("one-more"), ClusterSpecUpdate::default(), at(0)).await;
     assert!(matches!(made, Err(ClusterError::Full)), "{made:?}");
     directory.save().await.unwrap();
     drop(directory);
-    assert!(open(&state).unwrap().met(&id(&format!("{:0>63}", 0))));
+    assert!(open(&state).unwrap().was_seen(&id(&format!("{:0>63}", 0))));
 }
 
 #[tokio::test]
 async fn what_is_damaged_is_refused_and_left_alone() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
-    let _ = directory.meet(&id("edge-a"), at(5));
+    let _ = directory.mark_seen(&id("edge-a"), at(5));
     directory.save().await.unwrap();
     drop(directory);
-    let whole = std::fs::read(file(&state)).unwrap();
-    let record = whole.windows(9).rposition(|bytes| bytes == b"\"created\"").expect("the record");
-    let flipped = whole.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == record + 4)).collect();
-    for damaged in [Vec::new(), b"nonsense".to_vec(), whole[..whole.len() / 2].to_vec(), flipped] {
+    let complete = std::fs::read(file(&state)).unwrap();
+    let record = complete.windows(9).rposition(|bytes| bytes == b"\"created\"").expect("the record");
+    let flipped = complete.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == record + 4)).collect();
+    for damaged in [Vec::new(), b"nonsense".to_vec(), complete[..complete.len() / 2].to_vec(), flipped] {
         std::fs::write(file(&state), &damaged).unwrap();
 
         let error = open(&state).unwrap_err();
@@ -84,8 +84,8 @@ async fn what_is_damaged_is_refused_and_left_alone() {
         assert!(error.to_string().contains("move it away"), "{error}");
         assert!(std::fs::read(file(&state)).unwrap() == damaged, "it was touched");
     }
-    std::fs::write(file(&state), &whole).unwrap();
-    assert!(open(&state).unwrap().met(&id("edge-a")));
+    std::fs::write(file(&state), &complete).unwrap();
+    assert!(open(&state).unwrap().was_seen(&id("edge-a")));
 }
 
 #[test]

@@ -1,17 +1,17 @@
-//! What a newcomer has to sign, so that nothing that was signed before counts.
+//! The nonce that a pod signs, so that an older signature proves nothing.
 
 use std::sync::{Mutex, PoisonError};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use trust::proof::NONCE_BYTES;
 
-/// The nonce of one connection: there is one at a time, it is good for one request, and it ends with its connection. So nobody
-/// can fill a table of them.
+/// The nonce of one connection. There is one at a time, it is good for one request, and it ends with its
+/// connection, so that nobody can fill a table of them.
 #[derive(Debug, Default)]
 pub(super) struct Nonce(Mutex<Option<[u8; NONCE_BYTES]>>);
 
 impl Nonce {
-    /// A new one, in place of the last; `None` where the system has no random bytes.
+    /// A new nonce in place of the last one; `None` if the system has no random bytes.
     pub(super) fn fresh(&self) -> Option<[u8; NONCE_BYTES]> {
         let mut nonce = [0; NONCE_BYTES];
         aws_lc_rs::rand::fill(&mut nonce).ok()?;
@@ -19,7 +19,7 @@ impl Nonce {
         Some(nonce)
     }
 
-    /// The one that was given out, if it is what is `shown`; whatever is shown, it is used up.
+    /// The current nonce, if it equals `shown`. The nonce is used up in either case.
     pub(super) fn take(&self, shown: &[u8]) -> Option<[u8; NONCE_BYTES]> {
         let given = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         verify_slices_are_equal(&given, shown).ok().map(|()| given)

@@ -1,54 +1,48 @@
-//! An administrator by its certificate: one URI names who this is.
+//! An administrator's certificate: one URI contains the administrator's name.
 
 use std::time::SystemTime;
 
 use rustls_pki_types::CertificateDer;
-use trust::BACKDATED;
 use trust::names::Label;
 use trust::peer::{self, NotOfRole};
 
-use super::certificate::{credential, read};
-use super::credential::Credential;
+use super::leaf::{LeafTimes, leaf_times};
 use super::verified::Verified;
 
 /// An administrator's certificate, verified and read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminCertificate {
-    /// Whom it names.
+    /// The name in its URI.
     pub name: Label,
-    /// Its serial number in lower-case hexadecimal.
+    /// The serial number in lower-case hexadecimal.
     pub serial: String,
-    /// When it was issued.
+    /// The time at which it was issued.
     pub issued: SystemTime,
-    /// The first moment at which it holds no more.
+    /// The first moment at which it is no longer valid.
     pub ends: SystemTime,
 }
 
-/// Why a certificate, which the administrators' CA signed, is not an administrator's.
+/// The reason why a certificate of the administrators' CA is not an administrator's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnAdmin {
-    /// None was shown.
+    /// The client showed no certificate.
     #[error("no certificate was shown")]
     NoCertificate,
-    /// It is not exactly as an administrator's is issued.
+    /// It is not exactly as administrators' certificates are issued.
     #[error(transparent)]
     Role(#[from] NotOfRole),
 }
 
-/// The administrator's certificate at the head of a verified `chain`.
+/// Reads the administrator's certificate at the head of a verified `chain`.
 ///
 /// # Errors
-/// [`NotAnAdmin`]: whatever is not exactly as `tombolo ca issue admin` makes it is refused.
+/// [`NotAnAdmin`]: it is not exactly as `tombolo ca issue admin` makes it.
 pub fn admin_identity(
     chain: &[CertificateDer<'_>],
     trust_domain: &str,
 ) -> Result<Verified<AdminCertificate>, NotAnAdmin> {
     let leaf = chain.first().ok_or(NotAnAdmin::NoCertificate)?;
     let name = peer::admin(leaf, trust_domain)?;
-    let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
-    let Credential { id, issued, expires } = credential(&leaf);
-    let (Some(begins), Some(ends)) = (issued, expires) else { return Err(NotOfRole::Unreadable.into()) };
-    // Certificates are dated back by those who issue them.
-    let issued = begins + BACKDATED;
-    Ok(Verified::role(AdminCertificate { name, serial: id.to_string(), issued, ends }))
+    let LeafTimes { serial, issued, ends } = leaf_times(leaf)?;
+    Ok(Verified::role(AdminCertificate { name, serial, issued, ends }))
 }

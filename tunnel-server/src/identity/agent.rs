@@ -1,55 +1,49 @@
-//! An agent by its certificate: one URI names the cluster and which of its agents this is.
+//! An agent's certificate: one URI contains the cluster and the instance.
 
 use std::time::SystemTime;
 
 use proto::spiffe::AgentId;
 use rustls_pki_types::CertificateDer;
-use trust::BACKDATED;
 use trust::peer::{self, NotOfRole};
 
-use super::certificate::{credential, read};
-use super::credential::Credential;
+use super::leaf::{LeafTimes, leaf_times};
 use super::verified::Verified;
 
 /// An agent's certificate, verified and read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentCertificate {
-    /// Whom it names.
+    /// The agent in its URI.
     pub agent: AgentId,
-    /// Its serial number in lower-case hexadecimal.
+    /// The serial number in lower-case hexadecimal.
     pub serial: String,
-    /// When it was issued.
+    /// The time at which it was issued.
     pub issued: SystemTime,
-    /// From when on it does not hold.
+    /// The first moment at which it is no longer valid.
     pub ends: SystemTime,
 }
 
-/// Why a certificate, which the agents' CA signed, is not an agent's.
+/// The reason why a certificate of the agents' CA is not an agent's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnAgent {
-    /// None was shown.
+    /// The client showed no certificate.
     #[error("no certificate was shown")]
     NoCertificate,
-    /// It is not exactly as an agent's is issued.
+    /// It is not exactly as agents' certificates are issued.
     #[error(transparent)]
     Role(#[from] NotOfRole),
 }
 
-/// The agent's certificate at the head of a verified `chain`.
+/// Reads the agent's certificate at the head of a verified `chain`.
 ///
 /// # Errors
 ///
-/// [`NotAnAgent`]: whatever is not exactly as enrolled is refused.
+/// [`NotAnAgent`]: it is not exactly as enrollment issues it.
 pub fn agent_identity(
     chain: &[CertificateDer<'_>],
     trust_domain: &str,
 ) -> Result<Verified<AgentCertificate>, NotAnAgent> {
     let leaf = chain.first().ok_or(NotAnAgent::NoCertificate)?;
     let agent = peer::agent(leaf, trust_domain)?;
-    let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
-    let Credential { id, issued, expires } = credential(&leaf);
-    let (Some(begins), Some(ends)) = (issued, expires) else { return Err(NotOfRole::Unreadable.into()) };
-    // Certificates are dated back by those who issue them.
-    let issued = begins + BACKDATED;
-    Ok(Verified::role(AgentCertificate { agent, serial: id.to_string(), issued, ends }))
+    let LeafTimes { serial, issued, ends } = leaf_times(leaf)?;
+    Ok(Verified::role(AgentCertificate { agent, serial, issued, ends }))
 }

@@ -1,4 +1,4 @@
-//! The bearer token of a request: where it may stand, and that there is one alone.
+//! Finds the bearer token of a request, and refuses more than one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,10 +6,10 @@ use http::HeaderMap;
 use http::header::{AUTHORIZATION, UPGRADE};
 use proto::headers::{bearer_subprotocols, offers_subprotocol};
 
-use super::NotAuthenticated;
+use super::error::{NotAuthenticated, SubprotocolError};
 
-/// What a request brings along as a token.
-pub(super) enum Sent<'a> {
+/// The credential in the headers of a request.
+pub(super) enum SentCredential<'a> {
     /// The value of its Authorization header.
     Authorization(&'a [u8]),
     /// A token out of the WebSocket subprotocols, which is where a browser can put one.
@@ -17,23 +17,9 @@ pub(super) enum Sent<'a> {
     Subprotocol(Vec<u8>),
 }
 
-/// What is wrong with a token in the WebSocket subprotocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SubprotocolFault {
-    /// 400.
-    #[error("the request offers more than one bearer token as a WebSocket subprotocol")]
-    Two,
-    /// 401.
-    #[error("the bearer token in the WebSocket subprotocol is not in base64url without padding")]
-    Encoding,
-    /// 401. The answer would have to choose the token for the protocol, and so repeat it.
-    #[error("the bearer token is the only WebSocket subprotocol: offer the one to speak, too")]
-    Alone,
-}
-
-impl<'a> Sent<'a> {
-    /// What a request with these headers brings along, if that is at most one thing.
-    pub(super) fn of(headers: &'a HeaderMap) -> Result<Option<Self>, NotAuthenticated> {
+impl<'a> SentCredential<'a> {
+    /// The credential in these headers, if there is at most one.
+    pub(super) fn from_headers(headers: &'a HeaderMap) -> Result<Option<Self>, NotAuthenticated> {
         let mut authorizations = headers.get_all(AUTHORIZATION).iter();
         let (authorization, None) = (authorizations.next(), authorizations.next()) else {
             return Err(NotAuthenticated::TwoAuthorizations);
@@ -46,7 +32,7 @@ impl<'a> Sent<'a> {
         }
     }
 
-    /// The token; `None` where it is another kind of credential.
+    /// The token; `None` if the credential is of another kind.
     pub(super) fn token(&self) -> Option<&[u8]> {
         match self {
             Self::Authorization(value) => {
@@ -58,18 +44,18 @@ impl<'a> Sent<'a> {
     }
 }
 
-/// The token that a request for a WebSocket offers as a subprotocol. Elsewhere the header means nothing.
-fn subprotocol(headers: &HeaderMap) -> Result<Option<Vec<u8>>, SubprotocolFault> {
+/// The token that a WebSocket request offers as a subprotocol. In other requests the header has no meaning.
+fn subprotocol(headers: &HeaderMap) -> Result<Option<Vec<u8>>, SubprotocolError> {
     if !headers.get(UPGRADE).is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {
         return Ok(None);
     }
     let mut tokens = bearer_subprotocols(headers);
     match (tokens.next(), tokens.next()) {
         (None, _) => Ok(None),
-        (Some(_), Some(_)) => Err(SubprotocolFault::Two),
-        (Some(_), None) if !offers_subprotocol(headers) => Err(SubprotocolFault::Alone),
+        (Some(_), Some(_)) => Err(SubprotocolError::Two),
+        (Some(_), None) if !offers_subprotocol(headers) => Err(SubprotocolError::Alone),
         (Some(token), None) => {
-            URL_SAFE_NO_PAD.decode(token).map(Some).map_err(|_| SubprotocolFault::Encoding)
+            URL_SAFE_NO_PAD.decode(token).map(Some).map_err(|_| SubprotocolError::Encoding)
         }
     }
 }
@@ -83,8 +69,9 @@ mod tests {
 
     const MARK: &str = "base64url.bearer.authorization.k8s.io.";
 
+    /// In requests of other protocols the header has no token.
     #[test]
-    fn a_request_for_a_websocket_may_bring_its_token_as_a_subprotocol_beside_the_one_to_speak() {
+    fn a_websocket_request_can_have_its_token_beside_its_subprotocol() {
         let token = URL_SAFE_NO_PAD.encode("sesame");
         for offered in [
             &[format!("{MARK}{token}, v5.channel.k8s.io")][..],
@@ -98,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn a_subprotocol_that_is_not_one_token_in_base64url_beside_another_is_refused() {
-        use SubprotocolFault::{Alone, Encoding, Two};
+    fn only_one_base64url_token_beside_a_subprotocol_is_accepted() {
+        use SubprotocolError::{Alone, Encoding, Two};
 
         let one = format!("{MARK}{}", URL_SAFE_NO_PAD.encode("sesame"));
         for (offered, fault) in [
@@ -115,15 +102,15 @@ mod tests {
     }
 
     #[test]
-    fn a_token_in_a_subprotocol_beside_an_authorization_is_one_credential_too_many() {
+    fn a_subprotocol_token_beside_an_authorization_is_refused() {
         let mut headers = offering("websocket", &[format!("{MARK}c2VzYW1l, v5.channel.k8s.io")]);
         headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer sesame"));
-        assert_eq!(Sent::of(&headers).err(), Some(NotAuthenticated::TwoCredentials));
+        assert_eq!(SentCredential::from_headers(&headers).err(), Some(NotAuthenticated::TwoCredentials));
     }
 
     fn sent(upgrade: &str, offered: &[String]) -> Result<Option<Vec<u8>>, NotAuthenticated> {
         let headers = offering(upgrade, offered);
-        Ok(Sent::of(&headers)?.and_then(|sent| sent.token().map(<[u8]>::to_vec)))
+        Ok(SentCredential::from_headers(&headers)?.and_then(|sent| sent.token().map(<[u8]>::to_vec)))
     }
 
     fn offering(upgrade: &str, offered: &[String]) -> HeaderMap {

@@ -1,55 +1,58 @@
-//! A caller who is known: its name, and how it proved that it is its own.
+//! An authenticated caller: its name, its groups, and the method that proved them.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::credential::{Credential, KeptToken};
-use super::review::Reviewed;
+use super::credential::{Credential, RetainedToken};
+use super::reviewed::Reviewed;
 
-/// Who asks. Only [`Authenticator::authenticate`](super::Authenticator::authenticate), [`Caller::by_dial_token`] and the ways in
-/// ([`by_certificate`](super::by_certificate), [`by_socket`](super::by_socket), [`by_place`](super::by_place)) make one.
+/// The principal of a request. Only [`Authenticator::authenticate`](super::Authenticator::authenticate),
+/// [`Caller::by_dial_token`] and the entry points ([`by_certificate`](super::by_certificate),
+/// [`by_socket`](super::by_socket), [`by_source`](super::by_source)) make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub(super) method: Method,
     pub(super) user: String,
     pub(super) groups: Vec<String>,
     pub(super) credential: Credential,
-    /// How the cluster that reviewed its token knows it.
+    /// The identity that the reviewing cluster has for it.
     pub(super) reviewed: Option<Arc<Reviewed>>,
-    /// The token that is to be reviewed again.
-    pub(super) token: Option<KeptToken>,
-    /// Where it came from, if that is all that is known of it.
-    pub(super) place: Option<IpAddr>,
+    /// The token that is reviewed again while requests run.
+    pub(super) token: Option<RetainedToken>,
+    /// The source address, if it is all that is known of the caller.
+    pub(super) source: Option<IpAddr>,
 }
 
-/// How a caller proved who it is.
+/// The method by which a caller authenticated.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Method {
     /// A client certificate of the callers' CA.
     ClientCertificate,
     /// A bearer token of the token file.
     StaticToken,
-    /// A token of an OpenID Connect issuer; `oidc:` and the name that the configuration gives it.
+    /// A token of an OpenID Connect issuer; `oidc:` and the issuer's name in the configuration.
     Oidc(Arc<str>),
-    /// A token that the API server beside us knows; `token-review:` and the name that the configuration gives it.
+    /// A token that the host cluster's API server reviews; `token-review:` and the reviewer's name in the
+    /// configuration.
     TokenReview(Arc<str>),
-    /// It came by a way in, which is one principal, whoever that is; `way-in:` and the name that the configuration gives it.
-    WayIn(Arc<str>),
-    /// A token of our own store that is good for being connected to targets.
+    /// An entry point, which is one principal for all its clients; `entry-point:` and its name in the
+    /// configuration.
+    EntryPoint(Arc<str>),
+    /// A dial token of our own store.
     DialToken,
 }
 
 impl Caller {
-    /// The owner of a dial token that the directory has found good, under the name that it was made for. Without groups: what
-    /// others may by theirs is not lent to a token.
+    /// The owner of a valid dial token. It has no groups: a dial token does not give the rights that others
+    /// have by theirs.
     #[must_use]
     pub fn by_dial_token(user: String, credential: Credential) -> Self {
         let method = Method::DialToken;
-        Self { method, user, groups: Vec::new(), credential, reviewed: None, token: None, place: None }
+        Self { method, user, groups: Vec::new(), credential, reviewed: None, token: None, source: None }
     }
 
-    /// How it proved who it is.
+    /// The method by which it authenticated.
     #[must_use]
     pub fn method(&self) -> &Method {
         &self.method
@@ -67,34 +70,35 @@ impl Caller {
         &self.groups
     }
 
-    /// The token that is to be reviewed again while something runs by it, if it came by one.
-    pub(crate) fn token(&self) -> Option<&KeptToken> {
+    /// The token that is reviewed again while requests run, if there is one.
+    pub(crate) fn token(&self) -> Option<&RetainedToken> {
         self.token.as_ref()
     }
 
-    /// How the cluster that reviewed its token knows it.
+    /// The identity that the reviewing cluster has for it.
     #[must_use]
     pub fn reviewed(&self) -> Option<&Reviewed> {
         self.reviewed.as_deref()
     }
 
-    /// Where it came from, where nobody has proved anything: an address of IPv4, or the first of a /64.
+    /// The source address of a client that did not authenticate: an IPv4 address, or the first address of a
+    /// /64.
     #[must_use]
-    pub fn place(&self) -> Option<IpAddr> {
-        self.place
+    pub fn source_address(&self) -> Option<IpAddr> {
+        self.source
     }
 
-    /// With what it proved that.
+    /// The credential by which it authenticated.
     #[must_use]
     pub fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// A caller whom nobody authenticated.
+    /// A caller that no method has authenticated, for tests.
     #[cfg(test)]
-    pub(crate) fn pretended(user: &str, groups: &[&str]) -> Self {
+    pub(crate) fn for_test(user: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
-        let credential = Credential { id: "pretended".into(), issued: None, expires: None };
+        let credential = Credential { id: "for-test".into(), issued: None, expires: None };
         Self {
             method: Method::StaticToken,
             user: user.to_owned(),
@@ -102,25 +106,25 @@ impl Caller {
             credential,
             reviewed: None,
             token: None,
-            place: None,
+            source: None,
         }
     }
 
-    /// The same name, proved in another way.
+    /// The same caller, authenticated by a client certificate.
     #[cfg(test)]
-    pub(crate) fn pretending_a_certificate(self) -> Self {
+    pub(crate) fn with_certificate_method(self) -> Self {
         Self { method: Method::ClientCertificate, ..self }
     }
 }
 
 impl Method {
-    /// A name for the policy, logs and labels, which [`policy::method()`] takes.
+    /// The method's name in policies, logs and labels, which [`policy::method()`] parses.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
             Self::ClientCertificate => "client-certificate",
             Self::StaticToken => "token",
-            Self::Oidc(word) | Self::TokenReview(word) | Self::WayIn(word) => word,
+            Self::Oidc(word) | Self::TokenReview(word) | Self::EntryPoint(word) => word,
             Self::DialToken => policy::DIAL_TOKEN,
         }
     }

@@ -1,27 +1,31 @@
-//! With what a caller has proved who it is: enough to find it again, and when it ends.
+//! The credential by which a caller authenticated: its ID and its validity.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// One certificate or one token. Says nothing by which somebody could come in.
+use trust::user_token::TokenDigest;
+
+/// One certificate or one token. It contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// Which of its method's: of a certificate the serial number in hexadecimal, as `tombolo ca show` prints it; of a token a
-    /// digest of it, or the name that its issuer gave it. Two methods may have the same.
+    /// Its ID within its method. A certificate has its serial number in hexadecimal, as `tombolo ca show`
+    /// prints it. A token has a digest of it, or the ID that its issuer gave it. Two methods can have the
+    /// same ID.
     pub id: Arc<str>,
-    /// The first moment at which it held, where it says so.
+    /// The first moment at which it was valid, if known.
     pub issued: Option<SystemTime>,
-    /// The first moment at which it holds no more; `None` where it has no end.
+    /// The first moment at which it is no longer valid; `None` if it has no end.
     pub expires: Option<SystemTime>,
 }
 
-/// A token that is kept as long as what runs by it, to be shown to its reviewer again. Its `Debug` shows nothing of it.
+/// A token that is kept while requests run, so that it can be reviewed again. Its `Debug` shows nothing of
+/// it.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct KeptToken(Arc<str>);
+pub(crate) struct RetainedToken(Arc<str>);
 
-impl KeptToken {
-    pub(super) fn of(token: &str) -> Self {
+impl RetainedToken {
+    pub(super) fn new(token: &str) -> Self {
         Self(token.into())
     }
 
@@ -30,14 +34,22 @@ impl KeptToken {
     }
 }
 
-impl fmt::Debug for KeptToken {
+impl fmt::Debug for RetainedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeptToken")
+        f.write_str("RetainedToken")
     }
 }
 
-/// An id of these bytes, in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> Arc<str> {
+/// Bytes of a digest that name a token in logs and revocations.
+pub(super) const ID_BYTES: usize = 8;
+
+/// The ID of a token: the start of a digest of its digest, so that logs do not help to find the token.
+pub(super) fn token_id(digest: &TokenDigest) -> Arc<str> {
+    hex(&digest.digest()[..ID_BYTES])
+}
+
+/// The bytes in lower-case hexadecimal.
+fn hex(bytes: &[u8]) -> Arc<str> {
     let mut digits = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         // Writing to a string cannot fail.

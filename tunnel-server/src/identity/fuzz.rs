@@ -1,15 +1,16 @@
-//! Fuzz targets: what callers show for themselves.
+//! Fuzz targets for the credentials of callers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::bearer::Sent;
+use super::bearer::SentCredential;
 
-/// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
+/// Random inputs that `make test` tries, beside the corpus. `make fuzz` sets another number by the
+/// environment.
 const ITERATIONS: usize = 2_000;
 
-/// A request shows at most one token, and only where it stands in full.
+/// A request has at most one token, and only where it stands completely.
 #[test]
 fn bearers() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
@@ -21,13 +22,13 @@ fn bearers() {
                 headers.append(HeaderName::from_static(name), value);
             }
         }
-        let Ok(sent) = Sent::of(&headers) else { return };
+        let Ok(sent) = SentCredential::from_headers(&headers) else { return };
         let authorizations = headers.get_all("authorization").iter().count();
         match sent {
-            Some(Sent::Authorization(value)) => {
+            Some(SentCredential::Authorization(value)) => {
                 assert_eq!((authorizations, value), (1, headers["authorization"].as_bytes()));
             }
-            Some(Sent::Subprotocol(token)) => {
+            Some(SentCredential::Subprotocol(token)) => {
                 assert_eq!(authorizations, 0);
                 let offered =
                     format!("base64url.bearer.authorization.k8s.io.{}", URL_SAFE_NO_PAD.encode(token));

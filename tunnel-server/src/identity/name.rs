@@ -1,4 +1,4 @@
-//! Names of users and groups, fit to be asserted at an API server.
+//! Names of users and groups that can be impersonated at an API server.
 
 /// Longest name, with its prefix, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
@@ -6,61 +6,61 @@ pub const NAME_BYTES_MAX: usize = 256;
 /// Most groups of one caller.
 pub const GROUPS_MAX: usize = 64;
 
-/// What every name that begins with it means to Kubernetes itself.
+/// The beginning of names that have a meaning to Kubernetes itself.
 const SYSTEM: &str = "system:";
 
-/// How Kubernetes names the ServiceAccounts among its own users.
+/// The beginning of the user names of ServiceAccounts.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// What a method of authentication puts in front of its names, so that no two methods speak of the same person.
+/// The prefixes of a method's names, so that names of two methods never collide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefixes {
-    /// In front of user names.
+    /// The prefix of user names.
     pub username: String,
-    /// In front of group names.
+    /// The prefix of group names.
     pub groups: String,
 }
 
-/// Why a name is not taken.
+/// The reason why a name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NameFault {
-    /// Nobody.
+pub enum NameError {
+    /// The name has no character.
     #[error("a name is empty")]
     Empty,
-    /// Longer than [`NAME_BYTES_MAX`].
+    /// It is longer than [`NAME_BYTES_MAX`].
     #[error("a name is longer than {max} bytes", max = NAME_BYTES_MAX)]
     TooLong,
-    /// It would be another name, or two lines, in a header.
+    /// In a header it would be another name, or two lines.
     #[error("a name has a control character, or white space at an end")]
     Invisible,
-    /// Kubernetes' own.
+    /// It is reserved for Kubernetes itself.
     #[error("a name begins with system:, which belongs to Kubernetes itself; choose another name")]
     System,
-    /// It would look like a name of the other method of authentication.
+    /// It has the prefix of another method of authentication.
     #[error("a name begins with the prefix of another method of authentication; choose another name")]
     OthersPrefix,
-    /// More than [`GROUPS_MAX`].
+    /// There are more than [`GROUPS_MAX`].
     #[error("there are more than {max} groups", max = GROUPS_MAX)]
     TooManyGroups,
 }
 
 impl Prefixes {
     /// The user and the groups with their prefixes.
-    pub(super) fn apply(&self, user: &str, groups: &[&str]) -> Result<(String, Vec<String>), NameFault> {
+    pub(super) fn apply(&self, user: &str, groups: &[&str]) -> Result<(String, Vec<String>), NameError> {
         if groups.len() > GROUPS_MAX {
-            return Err(NameFault::TooManyGroups);
+            return Err(NameError::TooManyGroups);
         }
         let user = named(&self.username, user)?;
         Ok((user, groups.iter().map(|group| named(&self.groups, group)).collect::<Result<_, _>>()?))
     }
 
-    /// The same for what another cluster's API server says: its own groups mean nothing here and are left out, and of its own
-    /// users only ServiceAccounts are taken.
+    /// Applies the prefixes to a user of another cluster. That cluster's own groups mean nothing here and are
+    /// left out, and of its own users only ServiceAccounts are accepted.
     pub(super) fn apply_reviewed(
         &self,
         user: &str,
         groups: &[&str],
-    ) -> Result<(String, Vec<String>), NameFault> {
+    ) -> Result<(String, Vec<String>), NameError> {
         let groups: Vec<&str> = groups.iter().copied().filter(|group| !group.starts_with(SYSTEM)).collect();
         match user.strip_prefix(SERVICE_ACCOUNT).filter(|_| !self.username.is_empty()) {
             Some(account) => {
@@ -71,49 +71,49 @@ impl Prefixes {
         }
     }
 
-    /// Refuses names, to which `self` was applied, that look like those of the method with the prefixes `others`: the
-    /// longest prefix that fits says whose a name is.
-    pub(super) fn do_not_trespass(
+    /// Refuses names, to which `self` was applied, that have the prefixes `others` of another method. The
+    /// longest prefix that fits decides to which method a name belongs.
+    pub(super) fn check_no_overlap(
         &self,
         others: &Self,
         user: &str,
         groups: &[String],
-    ) -> Result<(), NameFault> {
-        let trespasses =
+    ) -> Result<(), NameError> {
+        let overlaps =
             |own: &str, other: &str, name: &str| other.len() > own.len() && name.starts_with(other);
-        let by_group = |group: &String| trespasses(&self.groups, &others.groups, group);
-        if trespasses(&self.username, &others.username, user) || groups.iter().any(by_group) {
-            return Err(NameFault::OthersPrefix);
+        let by_group = |group: &String| overlaps(&self.groups, &others.groups, group);
+        if overlaps(&self.username, &others.username, user) || groups.iter().any(by_group) {
+            return Err(NameError::OthersPrefix);
         }
         Ok(())
     }
 }
 
-/// Whether a user could have this whole name.
+/// Checks that a user can have this complete name.
 ///
 /// # Errors
 ///
-/// [`NameFault`].
-pub fn is_name(name: &str) -> Result<(), NameFault> {
+/// [`NameError`].
+pub fn is_name(name: &str) -> Result<(), NameError> {
     named("", name).map(drop)
 }
 
-/// `name` behind `prefix`; neither the one nor both together may be a name of Kubernetes' own.
-fn named(prefix: &str, name: &str) -> Result<String, NameFault> {
+/// The prefix with the name. Neither the name nor both together may be reserved for Kubernetes.
+fn named(prefix: &str, name: &str) -> Result<String, NameError> {
     if name.is_empty() {
-        return Err(NameFault::Empty);
+        return Err(NameError::Empty);
     }
-    let whole = format!("{prefix}{name}");
-    if whole.len() > NAME_BYTES_MAX {
-        return Err(NameFault::TooLong);
+    let full = format!("{prefix}{name}");
+    if full.len() > NAME_BYTES_MAX {
+        return Err(NameError::TooLong);
     }
-    if whole.chars().any(char::is_control) || whole.trim() != whole || name.trim() != name {
-        return Err(NameFault::Invisible);
+    if full.chars().any(char::is_control) || full.trim() != full || name.trim() != name {
+        return Err(NameError::Invisible);
     }
-    if name.starts_with(SYSTEM) || whole.starts_with(SYSTEM) {
-        return Err(NameFault::System);
+    if name.starts_with(SYSTEM) || full.starts_with(SYSTEM) {
+        return Err(NameError::System);
     }
-    Ok(whole)
+    Ok(full)
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
     const ACCOUNT: &str = "system:serviceaccount:shop:cart";
 
     #[test]
-    fn of_what_is_another_clusters_own_only_its_service_accounts_are_taken() {
+    fn of_another_clusters_own_users_only_service_accounts_are_accepted() {
         let prefixes = Prefixes { username: "edge-a:".to_owned(), groups: "of-edge-a:".to_owned() };
 
         let account =
@@ -132,32 +132,32 @@ mod tests {
         let person = prefixes.apply_reviewed("ann", &["system:masters"]);
         assert_eq!(person, Ok(("edge-a:ann".to_owned(), vec![])));
         for (user, fault) in [
-            ("system:admin", NameFault::System),
-            ("system:node:n1", NameFault::System),
-            ("system:serviceaccount", NameFault::System),
-            ("system:serviceaccount:system:masters", NameFault::System),
-            (SERVICE_ACCOUNT, NameFault::Empty),
-            ("", NameFault::Empty),
+            ("system:admin", NameError::System),
+            ("system:node:n1", NameError::System),
+            ("system:serviceaccount", NameError::System),
+            ("system:serviceaccount:system:masters", NameError::System),
+            (SERVICE_ACCOUNT, NameError::Empty),
+            ("", NameError::Empty),
         ] {
             assert_eq!(prefixes.apply_reviewed(user, &[]), Err(fault), "{user}");
         }
     }
 
     #[test]
-    fn without_a_prefix_another_clusters_service_account_would_be_ones_own_and_is_refused() {
+    fn a_reviewed_service_account_without_a_prefix_is_refused() {
         let prefixes = Prefixes { username: String::new(), groups: "of-edge-a:".to_owned() };
-        assert_eq!(prefixes.apply_reviewed(ACCOUNT, &[]), Err(NameFault::System));
+        assert_eq!(prefixes.apply_reviewed(ACCOUNT, &[]), Err(NameError::System));
     }
 
     #[test]
-    fn a_whole_name_is_judged_as_one_without_a_prefix() {
+    fn a_full_name_follows_the_same_rules_as_one_without_a_prefix() {
         assert_eq!(is_name("token:ann"), Ok(()));
         let too_long = "x".repeat(NAME_BYTES_MAX + 1);
         for (name, fault) in [
-            ("", NameFault::Empty),
-            (ACCOUNT, NameFault::System),
-            ("ann\n", NameFault::Invisible),
-            (too_long.as_str(), NameFault::TooLong),
+            ("", NameError::Empty),
+            (ACCOUNT, NameError::System),
+            ("ann\n", NameError::Invisible),
+            (too_long.as_str(), NameError::TooLong),
         ] {
             assert_eq!(is_name(name), Err(fault), "{name:?}");
         }

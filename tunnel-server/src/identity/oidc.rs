@@ -1,6 +1,8 @@
-//! Tokens of OpenID Connect issuers, verified here by the keys that these publish: callers', and those of clusters' own pods.
+//! Tokens of OpenID Connect issuers, verified by the keys that the issuers publish: tokens of callers, and of
+//! clusters' own pods.
 
 mod claims;
+mod error;
 #[cfg(test)]
 mod fuzz;
 mod jwt;
@@ -8,7 +10,7 @@ mod keys;
 pub mod pod;
 mod refresh;
 #[cfg(test)]
-pub(crate) mod signing;
+pub(crate) mod test_signer;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,82 +23,63 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, DecodingKey};
 
 pub(super) use claims::expiry;
-pub use claims::{ClaimFault, Demands, LEEWAY};
+pub use claims::{ClaimError, ClaimRequirements, LEEWAY};
+pub use error::OidcTokenError;
 pub(super) use jwt::Jwt;
-pub use jwt::Malformed;
-pub use keys::{KEYS_MAX, NoKeys};
+pub use jwt::JwtError;
+pub use keys::{KEYS_MAX, KeySetError};
 pub use refresh::{ANSWER_BYTES_MAX, REFRESH_EVERY, REFRESH_PAUSE};
 
 use super::{Caller, Method, NotAuthenticated};
 use keys::Signed;
-use refresh::{Keys, Looked};
+use refresh::{KeyLookup, Keys};
 
-/// An issuer of tokens, and what a token must be to be taken.
+/// An issuer of tokens, and the requirements for its tokens.
 pub struct Issuer {
     method: Method,
     algorithms: Vec<Algorithm>,
-    demands: Demands,
+    requirements: ClaimRequirements,
     keys: Keys,
 }
 
-/// Signatures cannot be verified, so that nobody could come in, or anybody.
+/// The cryptography library cannot verify signatures, or accepts any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this program cannot verify signatures of tokens")]
-pub struct NoCrypto;
-
-/// Why a token that names this issuer is not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TokenFault {
-    /// It is no token that could be.
-    #[error(transparent)]
-    Malformed(#[from] Malformed),
-    /// Not by an algorithm of the list.
-    #[error("the token is signed by an algorithm that is not accepted from its issuer")]
-    Algorithm,
-    /// The issuer has no such key.
-    #[error("the token names no key of its issuer")]
-    UnknownKey,
-    /// Changed, or never signed by the issuer.
-    #[error("the token's signature does not hold")]
-    Signature,
-    /// What it says does not do.
-    #[error(transparent)]
-    Claims(#[from] ClaimFault),
-}
+pub struct CryptoError;
 
 impl Issuer {
-    /// The issuer that the configuration calls `name`, of whom these `algorithms` are accepted and who is asked for its keys
-    /// over `tls`.
+    /// The issuer with this `name` in the configuration. Its tokens must have one of these `algorithms`; its
+    /// keys are fetched over `tls`.
     ///
     /// # Errors
     ///
-    /// [`NoCrypto`]: the cryptography was tried, and fails.
+    /// [`CryptoError`]: the cryptography was tried, and fails.
     pub fn new(
         name: &str,
         algorithms: Vec<Algorithm>,
-        demands: Demands,
+        requirements: ClaimRequirements,
         tls: rustls::ClientConfig,
-    ) -> Result<Self, NoCrypto> {
-        verifies()?;
-        let keys = Keys::new(name, &demands.issuer, tls);
-        Ok(Self { method: Method::Oidc(format!("oidc:{name}").into()), algorithms, demands, keys })
+    ) -> Result<Self, CryptoError> {
+        test_crypto()?;
+        let keys = Keys::new(name, &requirements.issuer, tls);
+        Ok(Self { method: Method::Oidc(format!("oidc:{name}").into()), algorithms, requirements, keys })
     }
 
-    /// Keeps the keys fresh, for as long as it is polled.
+    /// Keeps the keys fresh while it is polled.
     pub async fn follow(self: Arc<Self>) {
         self.keys.follow().await;
     }
 
     pub(super) fn prefixes(&self) -> &super::Prefixes {
-        &self.demands.prefixes
+        &self.requirements.prefixes
     }
 
-    /// Whether a token says to be of this issuer.
+    /// Whether a token names this issuer.
     pub(super) fn is_issuer_of(&self, jwt: &Jwt<'_>) -> bool {
-        jwt.issuer() == Some(self.demands.issuer.as_str())
+        jwt.issuer() == Some(self.requirements.issuer.as_str())
     }
 
-    /// Who bears `token`, which was taken apart as `jwt`.
+    /// The caller that `token`, parsed as `jwt`, belongs to.
     pub(super) async fn caller(
         &self,
         token: &str,
@@ -104,20 +87,22 @@ impl Issuer {
         now: SystemTime,
     ) -> Result<Caller, NotAuthenticated> {
         if !self.algorithms.contains(&jwt.algorithm) {
-            return Err(TokenFault::Algorithm.into());
+            return Err(OidcTokenError::Algorithm.into());
         }
-        let looked = self
+        let lookup = self
             .keys
-            .look(|keys| Some(keys.signed(jwt)).filter(|signed| *signed != Signed::UnknownKey))
+            .find(|keys| Some(keys.signed(jwt)).filter(|signed| *signed != Signed::UnknownKey))
             .await;
-        match looked {
-            Looked::Found(Signed::Yes) => {}
-            Looked::Found(Signed::No) => return Err(TokenFault::Signature.into()),
-            Looked::Found(Signed::UnknownKey) | Looked::Nothing => return Err(TokenFault::UnknownKey.into()),
-            Looked::Away => return Err(NotAuthenticated::Away(self.method.clone())),
+        match lookup {
+            KeyLookup::Found(Signed::Yes) => {}
+            KeyLookup::Found(Signed::No) => return Err(OidcTokenError::Signature.into()),
+            KeyLookup::Found(Signed::UnknownKey) | KeyLookup::Nothing => {
+                return Err(OidcTokenError::UnknownKey.into());
+            }
+            KeyLookup::Unreachable => return Err(NotAuthenticated::Unreachable(self.method.clone())),
         }
-        let bearer = self.demands.bearer(&jwt.claims, token, now).map_err(TokenFault::from)?;
-        let claims::Bearer { user, groups, credential } = bearer;
+        let bearer = self.requirements.bearer(&jwt.claims, token, now).map_err(OidcTokenError::from)?;
+        let claims::TokenBearer { user, groups, credential } = bearer;
         Ok(Caller {
             method: self.method.clone(),
             user,
@@ -125,7 +110,7 @@ impl Issuer {
             credential,
             reviewed: None,
             token: None,
-            place: None,
+            source: None,
         })
     }
 }
@@ -136,18 +121,18 @@ impl fmt::Debug for Issuer {
     }
 }
 
-/// Tries what everything here stands on: the library panics, or says yes to everything, if it was built wrongly.
-fn verifies() -> Result<(), NoCrypto> {
-    // An error says that one is installed already, which is then tried.
+/// Tests the signature verification: a wrongly built library panics, or accepts every signature.
+fn test_crypto() -> Result<(), CryptoError> {
+    // An error means that a provider is installed already, which is then tested.
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-    let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| NoCrypto)?;
-    let signature = key.sign(&SystemRandom::new(), b"signed").map_err(|_| NoCrypto)?;
+    let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| CryptoError)?;
+    let signature = key.sign(&SystemRandom::new(), b"signed").map_err(|_| CryptoError)?;
     let signature = URL_SAFE_NO_PAD.encode(signature.as_ref());
     let public = DecodingKey::from_ec_der(key.public_key().as_ref());
     let holds = |message: &[u8]| {
         jsonwebtoken::crypto::verify(&signature, message, &public, Algorithm::ES256).unwrap_or(false)
     };
-    if holds(b"signed") && !holds(b"changed") { Ok(()) } else { Err(NoCrypto) }
+    if holds(b"signed") && !holds(b"changed") { Ok(()) } else { Err(CryptoError) }
 }
 
 #[cfg(test)]

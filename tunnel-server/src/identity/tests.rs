@@ -1,4 +1,4 @@
-//! Credentials, one by one and together.
+//! Credentials of callers, one by one and together.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::*;
 mod roles;
 mod tokens;
 
-/// A token file: who is there, behind the digest of a token.
+/// A token file with three holders, each behind the digest of a token.
 fn tokens() -> String {
     format!(
         "{},alice,1,\"ops,dev\"\r\n{},bob,2\n\n{},\"the \"\"cook\"\"\",3,\"cooks\"\n",
@@ -53,8 +53,8 @@ fn prefixes_stand_in_front_of_every_name() {
 }
 
 #[test]
-fn names_that_cannot_be_asserted_are_refused() {
-    use NameFault::{Empty, Invisible, OthersPrefix, System, TooLong};
+fn names_that_cannot_be_impersonated_are_refused() {
+    use NameError::{Empty, Invisible, OthersPrefix, System, TooLong};
 
     let long = "x".repeat(NAME_BYTES_MAX + 1);
     for (name, fault) in [
@@ -71,7 +71,7 @@ fn names_that_cannot_be_asserted_are_refused() {
     ] {
         for subject in [subject(name, "ops"), subject("alice", name)] {
             let refused = by_certificate(&subject);
-            assert_eq!(refused, Err(CertificateFault::Name(fault).into()), "{name:?}");
+            assert_eq!(refused, Err(CertificateError::Name(fault).into()), "{name:?}");
         }
     }
     assert!(by_certificate(&subject(&long[1..], "ops")).is_ok());
@@ -81,7 +81,7 @@ fn names_that_cannot_be_asserted_are_refused() {
 fn a_prefix_does_not_make_a_name_of_kubernetes() {
     for (prefix, name) in [("sys", "tem:masters"), ("x:", "system:masters")] {
         let prefixes = Prefixes { username: prefix.to_owned(), groups: String::new() };
-        assert_eq!(prefixes.apply(name, &[]), Err(NameFault::System), "{prefix}{name}");
+        assert_eq!(prefixes.apply(name, &[]), Err(NameError::System), "{prefix}{name}");
     }
 }
 
@@ -89,7 +89,7 @@ fn a_prefix_does_not_make_a_name_of_kubernetes() {
 fn at_most_64_groups_are_taken() {
     let prefixes = Prefixes { username: String::new(), groups: String::new() };
     assert!(prefixes.apply("alice", &["g"; GROUPS_MAX]).is_ok());
-    assert_eq!(prefixes.apply("alice", &["g"; GROUPS_MAX + 1]), Err(NameFault::TooManyGroups));
+    assert_eq!(prefixes.apply("alice", &["g"; GROUPS_MAX + 1]), Err(NameError::TooManyGroups));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_subject_without_exactly_one_common_name_is_nobody() {
     two.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "bob");
 
     for subject in [no_name, two] {
-        assert_eq!(by_certificate(&subject), Err(CertificateFault::CommonName.into()));
+        assert_eq!(by_certificate(&subject), Err(CertificateError::CommonName.into()));
     }
 }
 
@@ -110,7 +110,7 @@ fn a_name_that_is_not_utf8_is_refused() {
     let bytes = rcgen::string::BmpString::try_from("alice").unwrap();
     subject.push(DnType::CommonName, DnValue::BmpString(bytes));
 
-    assert_eq!(by_certificate(&subject), Err(CertificateFault::Text.into()));
+    assert_eq!(by_certificate(&subject), Err(CertificateError::Text.into()));
 }
 
 #[test]
@@ -120,21 +120,21 @@ fn a_certificate_ends_while_its_connection_lives() {
     let at = |seconds: i64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.try_into().unwrap());
     let (begin, end) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
     let (both, once) = (both(), std::slice::from_ref(&leaf));
-    let certified = both.read(once);
+    let certified = both.read_certificate(once);
     let asked = |now| at_once(both.authenticate(certified.as_ref(), &HeaderMap::new(), now)).map(drop);
 
-    assert_eq!(asked(at(begin - 1)), Err(CertificateFault::NotYetValid.into()));
+    assert_eq!(asked(at(begin - 1)), Err(CertificateError::NotYetValid.into()));
     assert_eq!(asked(at(begin)), Ok(()));
     assert_eq!(asked(at(end)), Ok(()));
-    assert_eq!(asked(at(end + 1)), Err(CertificateFault::Expired.into()));
+    assert_eq!(asked(at(end + 1)), Err(CertificateError::Expired.into()));
     assert_eq!(
         asked(SystemTime::UNIX_EPOCH - Duration::from_secs(1)),
-        Err(CertificateFault::NotYetValid.into())
+        Err(CertificateError::NotYetValid.into())
     );
 }
 
 #[test]
-fn a_certificate_is_named_by_its_serial_number_and_ends_with_its_last_second() {
+fn a_certificates_id_is_its_serial_number_and_it_ends_exactly() {
     let mut params = with_subject(&subject("alice", "ops"));
     params.serial_number = Some(0x4fa2_u64.into());
     let leaf = issue(params);
@@ -152,8 +152,8 @@ fn a_certificate_is_named_by_its_serial_number_and_ends_with_its_last_second() {
 }
 
 #[test]
-fn whatever_is_not_one_known_token_is_refused() {
-    let accepted = Accepted { certificates: true, tokens: true };
+fn only_one_known_token_is_accepted() {
+    let accepted = AcceptedMethods { certificates: true, tokens: true };
     for (headers, refused) in [
         (&["Bearer sesame", "Bearer sesame"][..], NotAuthenticated::TwoAuthorizations),
         (&["Bearer open"], NotAuthenticated::UnknownToken),
@@ -180,24 +180,29 @@ fn whatever_is_not_one_known_token_is_refused() {
 fn a_certificate_and_a_token_together_are_refused_whatever_they_are() {
     let leaf = issue(with_subject(&subject("alice", "ops")));
     for value in ["Bearer sesame", "Bearer wrong", "Basic x", ""] {
-        let certified = both().read(std::slice::from_ref(&leaf));
+        let certified = both().read_certificate(std::slice::from_ref(&leaf));
         let known = at_once(both().authenticate(certified.as_ref(), &headers(&[value]), SystemTime::now()));
-        assert_eq!(known.unwrap().alone(), Err(NotAuthenticated::TwoCredentials), "{value}");
+        assert_eq!(
+            known.unwrap().require_single_credential(),
+            Err(NotAuthenticated::TwoCredentials),
+            "{value}"
+        );
     }
 }
 
+/// Without a certificate the header is the caller's own credential for this server.
 #[test]
-fn beside_a_certificate_an_authorization_may_be_for_somebody_else_and_a_callers_own_never_is() {
+fn only_beside_a_certificate_an_authorization_can_be_for_the_cluster() {
     let leaf = issue(with_subject(&subject("alice", "ops")));
-    let certified = both().read(std::slice::from_ref(&leaf));
+    let certified = both().read_certificate(std::slice::from_ref(&leaf));
     for values in [[].as_slice(), &["Bearer of-the-clusters-own"], &["Bearer sesame"], &["Basic x"], &[""]] {
         let known = at_once(both().authenticate(certified.as_ref(), &headers(values), SystemTime::now()));
         let known = known.unwrap();
-        let caller = known.by_certificate().unwrap();
+        let caller = known.require_certificate().unwrap();
         assert_eq!((caller.method(), caller.user()), (&Method::ClientCertificate, "alice"), "{values:?}");
     }
     let by_token = at_once(both().authenticate(None, &headers(&["Bearer sesame"]), SystemTime::now()));
-    assert_eq!(by_token.unwrap().by_certificate(), Err(NotAuthenticated::NoCertificate));
+    assert_eq!(by_token.unwrap().require_certificate(), Err(NotAuthenticated::NoCertificate));
     let twice = at_once(both().authenticate(
         certified.as_ref(),
         &headers(&["Bearer a", "Bearer b"]),
@@ -242,7 +247,7 @@ fn an_agents_certificate_names_cluster_and_instance() {
 }
 
 #[test]
-fn whatever_is_not_exactly_an_agents_certificate_is_refused() {
+fn only_an_exact_agents_certificate_is_accepted() {
     let names = with_names;
     let usage = |purposes: &[ExtendedKeyUsagePurpose]| {
         let mut params = with_uri("spiffe://tombolo/cluster/edge-a/agent/one");
@@ -310,7 +315,7 @@ fn a_certificate_of_another_role_is_no_callers_whoever_signed_it() {
             Ok(caller) => assert!(is_taken && caller.user() == "alice", "{names:?}"),
             Err(error) => {
                 assert!(!is_taken, "{names:?}: {error}");
-                assert_eq!(error, CertificateFault::Role.into());
+                assert_eq!(error, CertificateError::Role.into());
             }
         }
     }
@@ -325,11 +330,11 @@ fn both() -> Authenticator {
 }
 
 fn authenticator(certificates: Option<Prefixes>, tokens: Option<StaticTokens>) -> Authenticator {
-    let tokens = tokens.map(TokenBook::new);
-    Authenticator::new("tombolo".to_owned(), Ways { certificates, tokens, ..Ways::default() })
+    let tokens = tokens.map(SharedTokens::new);
+    Authenticator::new("tombolo".to_owned(), AuthMethods { certificates, tokens, ..AuthMethods::default() })
 }
 
-/// Certificates and static tokens are never waited for.
+/// The result of authenticating by certificate or static token, which never waits.
 fn at_once<T>(asked: impl Future<Output = T>) -> T {
     asked.now_or_never().expect("it is known at once")
 }
@@ -346,14 +351,16 @@ fn of_leaf(
     authenticator: &Authenticator,
     leaf: &CertificateDer<'static>,
 ) -> Result<Caller, NotAuthenticated> {
-    let certified = authenticator.read(std::slice::from_ref(leaf));
+    let certified = authenticator.read_certificate(std::slice::from_ref(leaf));
     let none = HeaderMap::new();
     let asked = authenticator.authenticate(certified.as_ref(), &none, SystemTime::now());
-    at_once(asked)?.alone().cloned()
+    at_once(asked)?.require_single_credential().cloned()
 }
 
 fn by_header(values: &[&str]) -> Result<Caller, NotAuthenticated> {
-    at_once(both().authenticate(None, &headers(values), SystemTime::now()))?.alone().cloned()
+    at_once(both().authenticate(None, &headers(values), SystemTime::now()))?
+        .require_single_credential()
+        .cloned()
 }
 
 fn headers(values: &[&str]) -> HeaderMap {

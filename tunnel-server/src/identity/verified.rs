@@ -1,11 +1,11 @@
-//! Proof that a certificate, verified against its door's CA, is of the role that the door is for.
+//! Proof that a verified certificate has the role that its listener is for.
 
 use std::ops::Deref;
 
 /// A certificate of the role `R`. Only [`agent_identity`](super::agent_identity) and
-/// [`admin_identity`](super::admin_identity) make one, so that what was not looked at opens no door.
+/// [`admin_identity`](super::admin_identity) make one, so that no unchecked certificate is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "whoever was verified is to be let in, or told why not"]
+#[must_use = "a verified certificate must be admitted, or refused with a reason"]
 pub struct Verified<R>(R);
 
 impl<R> Verified<R> {
@@ -13,7 +13,7 @@ impl<R> Verified<R> {
         Self(certificate)
     }
 
-    /// What the certificate says.
+    /// The contents of the certificate.
     pub fn into_inner(self) -> R {
         self.0
     }

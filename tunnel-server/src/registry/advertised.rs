@@ -24,7 +24,7 @@ impl LastAdvertised {
             return;
         }
         if self.0.len() >= CLUSTERS_MAX {
-            self.0.retain(|cluster, _| directory.met(cluster));
+            self.0.retain(|cluster, _| directory.was_seen(cluster));
         }
         self.0.insert(cluster.clone(), endpoints);
     }

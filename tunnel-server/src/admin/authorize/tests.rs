@@ -1,4 +1,4 @@
-//! Every method of the API, and who may ask for it.
+//! Each method of the API, and the roles that can call it.
 
 use prost_types::FileDescriptorSet;
 use proto::admin::FILE_DESCRIPTOR_SET;
@@ -39,8 +39,9 @@ const READ: &[AdminRole] = &[AdminRole::Viewer, AdminRole::Operator];
 const ENROLL: &[AdminRole] = &[AdminRole::Enroller, AdminRole::Operator];
 const CHANGE: &[AdminRole] = &[AdminRole::Operator];
 
+/// No other path is an action.
 #[test]
-fn every_method_that_reflection_shows_is_in_the_table_and_no_other_path_is_an_action() {
+fn the_table_has_every_method_of_reflection_and_no_other_path() {
     let sets = [
         FILE_DESCRIPTOR_SET,
         tonic_health::pb::FILE_DESCRIPTOR_SET,
@@ -60,12 +61,12 @@ fn every_method_that_reflection_shows_is_in_the_table_and_no_other_path_is_an_ac
         "/tombolo.admin.v1.Admin/",
         "/tombolo.admin.v1.Admin/listclusters",
     ] {
-        assert_eq!(Action::of_path(path), Err(Code::Unimplemented), "{path}");
+        assert_eq!(AdminAction::from_path(path), Err(Code::Unimplemented), "{path}");
     }
 }
 
 #[test]
-fn a_role_may_what_the_table_says_and_nothing_else() {
+fn a_role_can_do_what_the_table_says_and_nothing_else() {
     for (action, roles) in actions() {
         for role in ROLES {
             let decided = authorize_admin(&remote(Some(role)), action, action.object());
@@ -76,7 +77,7 @@ fn a_role_may_what_the_table_says_and_nothing_else() {
 }
 
 #[test]
-fn root_and_the_servers_own_user_may_everything_and_nobody_else_anything() {
+fn root_and_the_servers_user_can_do_everything_and_others_nothing() {
     for (action, _) in actions() {
         for (uid, may) in
             [(ROOT, true), (OWNER, true), (OWNER + 1, false), (65_534, false), (u32::MAX, false)]
@@ -90,11 +91,11 @@ fn root_and_the_servers_own_user_may_everything_and_nobody_else_anything() {
 #[test]
 fn a_server_of_root_is_for_root_alone() {
     let other = Actor::Local { uid: OWNER, owner: ROOT };
-    assert!(authorize_admin(&other, Action::ListClusters, Object::Clusters).is_err());
+    assert!(authorize_admin(&other, AdminAction::ListClusters, AdminObject::Clusters).is_err());
 }
 
 #[test]
-fn who_may_nothing_is_a_stranger_and_nobody_else_is() {
+fn an_actor_has_no_rights_exactly_if_every_action_is_forbidden() {
     let actors = [
         Actor::Local { uid: OWNER, owner: OWNER },
         Actor::Local { uid: 7, owner: OWNER },
@@ -105,14 +106,15 @@ fn who_may_nothing_is_a_stranger_and_nobody_else_is() {
     ];
     for actor in actors {
         let may = actions().any(|(action, _)| authorize_admin(&actor, action, action.object()).is_ok());
-        assert_eq!(actor.is_stranger(), !may, "{actor:?}");
+        assert_eq!(actor.has_no_rights(), !may, "{actor:?}");
     }
 }
 
 #[test]
 fn a_refusal_says_who_may() {
-    let refused =
-        |actor: &Actor| authorize_admin(actor, Action::RevokeAgent, Object::Agents).unwrap_err().to_string();
+    let refused = |actor: &Actor| {
+        authorize_admin(actor, AdminAction::RevokeAgent, AdminObject::Agents).unwrap_err().to_string()
+    };
     assert_eq!(
         refused(&Actor::Local { uid: 7, owner: OWNER }),
         "user id 7 may not revoke the agents; ask as root or as user id 1000, whose server this is"
@@ -133,8 +135,8 @@ fn remote(role: Option<AdminRole>) -> Actor {
     Actor::Remote { name: "olga".parse().unwrap(), role, serial: "0f".to_owned(), from }
 }
 
-fn actions() -> impl Iterator<Item = (Action, &'static [AdminRole])> {
-    TABLE.iter().map(|(path, roles)| (Action::of_path(path).unwrap(), *roles))
+fn actions() -> impl Iterator<Item = (AdminAction, &'static [AdminRole])> {
+    TABLE.iter().map(|(path, roles)| (AdminAction::from_path(path).unwrap(), *roles))
 }
 
 fn methods(set: &[u8]) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What counts as a change, and how a watch begins and ends.
+//! The differences that are changes, and the beginning and end of a watch.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,62 +10,62 @@ use tonic::Code;
 use super::*;
 
 #[test]
-fn only_clusters_that_differ_are_said_again() {
-    let mut said = BTreeMap::new();
+fn only_clusters_that_differ_are_sent_again() {
+    let mut sent = BTreeMap::new();
     let before = vec![cluster("a", &["x"], 0), cluster("b", &[], 0)];
-    assert_eq!(differences(&mut said, before.clone(), true), told(&before));
-    assert_eq!(differences(&mut said, before, true), []);
+    assert_eq!(differences(&mut sent, before.clone(), true), events_for(&before));
+    assert_eq!(differences(&mut sent, before, true), []);
 
     let now = vec![cluster("a", &["x"], 0), cluster("b", &["y"], 0), cluster("c", &[], 0)];
-    assert_eq!(differences(&mut said, now.clone(), false), told(&now[1..]));
-    assert_eq!(differences(&mut said, now, false), []);
+    assert_eq!(differences(&mut sent, now.clone(), false), events_for(&now[1..]));
+    assert_eq!(differences(&mut sent, now, false), []);
 }
 
 #[test]
-fn a_cluster_that_is_gone_is_told_once_and_told_anew_when_it_is_back() {
-    let mut said = BTreeMap::new();
+fn a_deleted_cluster_is_reported_once_and_again_when_it_is_back() {
+    let mut sent = BTreeMap::new();
     let there = vec![cluster("a", &[], 0)];
-    let _ = differences(&mut said, there.clone(), false);
+    let _ = differences(&mut sent, there.clone(), false);
 
-    assert_eq!(differences(&mut said, Vec::new(), false), [Event::Deleted("a".to_owned())]);
-    assert_eq!(differences(&mut said, Vec::new(), false), []);
-    assert_eq!(differences(&mut said, there.clone(), false), told(&there));
+    assert_eq!(differences(&mut sent, Vec::new(), false), [Event::Deleted("a".to_owned())]);
+    assert_eq!(differences(&mut sent, Vec::new(), false), []);
+    assert_eq!(differences(&mut sent, there.clone(), false), events_for(&there));
 }
 
 #[test]
 fn measurements_alone_are_a_change_only_where_they_are_asked_for() {
-    let mut said = BTreeMap::new();
-    let _ = differences(&mut said, vec![cluster("a", &["x"], 1)], true);
+    let mut sent = BTreeMap::new();
+    let _ = differences(&mut sent, vec![cluster("a", &["x"], 1)], true);
     let measured = vec![cluster("a", &["x"], 2)];
 
-    assert_eq!(differences(&mut said, measured.clone(), false), []);
-    assert_eq!(differences(&mut said, measured.clone(), true), told(&measured));
+    assert_eq!(differences(&mut sent, measured.clone(), false), []);
+    assert_eq!(differences(&mut sent, measured.clone(), true), events_for(&measured));
 }
 
 #[test]
 fn a_change_brings_the_measurements_of_its_time() {
-    let mut said = BTreeMap::new();
-    let _ = differences(&mut said, vec![cluster("a", &["x"], 1)], false);
+    let mut sent = BTreeMap::new();
+    let _ = differences(&mut sent, vec![cluster("a", &["x"], 1)], false);
     let changed = vec![cluster("a", &["x", "y"], 2)];
 
-    assert_eq!(differences(&mut said, changed.clone(), false), told(&changed));
-    assert_eq!(differences(&mut said, changed, true), []);
+    assert_eq!(differences(&mut sent, changed.clone(), false), events_for(&changed));
+    assert_eq!(differences(&mut sent, changed, true), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_says_everything_then_changes_and_ends_with_the_drain() {
+async fn a_watch_lists_everything_then_changes_and_ends_with_the_drain() {
     let seen = Arc::new(Mutex::new(vec![cluster("a", &[], 0)]));
     let changes = watch::Sender::new(());
     let scope = Scope::here();
-    let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    let look = Arc::clone(&seen);
-    let look = move || look.lock().unwrap().clone();
-    let watch = Watch {
-        look,
+    let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    let list = Arc::clone(&seen);
+    let list = move || list.lock().unwrap().clone();
+    let watch = ClusterWatch {
+        list,
         changes: changes.subscribe(),
         measurements: false,
         scope: scope.clone(),
-        _place: place,
+        _permit: permit,
     };
     let mut events = watch.events();
 
@@ -76,7 +76,7 @@ async fn a_watch_says_everything_then_changes_and_ends_with_the_drain() {
     changes.send_replace(());
     assert_eq!(next(&mut events).await, Ok(Event::Cluster(cluster("a", &["x"], 0))));
 
-    // What nobody announces is found by the next look.
+    // A change that is not announced is found by the next listing.
     *seen.lock().unwrap() = vec![cluster("a", &["y"], 0)];
     assert_eq!(next(&mut events).await, Ok(Event::Cluster(cluster("a", &["y"], 0))));
 
@@ -85,14 +85,14 @@ async fn a_watch_says_everything_then_changes_and_ends_with_the_drain() {
     assert!(events.next().await.is_none());
 }
 
-fn told(clusters: &[Cluster]) -> Vec<Event> {
+fn events_for(clusters: &[Cluster]) -> Vec<Event> {
     clusters.iter().cloned().map(Event::Cluster).collect()
 }
 
 async fn next(events: &mut Events) -> Result<Event, Code> {
-    // The clock is paused: an hour passes at once where nothing else is to happen.
+    // The clock is paused, so that an hour passes at once if nothing else happens.
     let event = tokio::time::timeout(Duration::from_secs(3600), events.next()).await;
-    let event = event.expect("something is said").unwrap();
+    let event = event.expect("something is sent").unwrap();
     event.map(|response| response.event.unwrap()).map_err(|status| status.code())
 }
 

@@ -1,10 +1,10 @@
-//! The admin API and who may ask it.
+//! The section `admin`: the socket, the TCP listener, and roles.
 
 use super::*;
 
 #[test]
 fn the_admin_api_can_be_switched_off_and_a_flag_names_its_socket() {
-    let off = format!("{LEAST}admin: {{ enabled: false }}\n");
+    let off = format!("{SMALLEST}admin: {{ enabled: false }}\n");
     assert_eq!(load(&files(), &off, &Flags::default()).unwrap().admin.socket, None);
 
     let flags = Flags { admin_socket: Some("/x/admin.sock".into()), ..Flags::default() };
@@ -12,7 +12,7 @@ fn the_admin_api_can_be_switched_off_and_a_flag_names_its_socket() {
 }
 
 #[test]
-fn what_is_wrong_of_the_admin_api_is_named_with_its_key_and_value() {
+fn an_error_in_the_admin_section_names_key_and_value() {
     let files = files();
     for (from, to, key, value) in [
         ("  socket: run/admin.sock", "  enabled: false", "admin.enabled", "false"),
@@ -47,16 +47,16 @@ fn what_is_wrong_of_the_admin_api_is_named_with_its_key_and_value() {
         ("2026-01-31T12:00:00Z", "yesterday", "admin.tcp.revoked[1].issuedBefore", "\"yesterday\""),
         ("name: olga, issued", "name: Olga, issued", "admin.tcp.revoked[1].name", "\"Olga\""),
     ] {
-        assert!(WHOLE.contains(from), "{from}");
-        let error = key_error(&files, &WHOLE.replace(from, to));
+        assert!(EVERY_KEY.contains(from), "{from}");
+        let error = key_error(&files, &EVERY_KEY.replace(from, to));
         assert_eq!((error.key.as_str(), error.value.as_str()), (key, value), "{to}");
     }
 }
 
 #[test]
-fn an_administrators_role_is_its_names_and_a_revoked_certificate_has_none() {
+fn a_role_belongs_to_a_name_and_a_revoked_certificate_has_none() {
     let files = files();
-    let rules = load(&files, WHOLE, &Flags::default()).unwrap().admin.tcp.unwrap().rules;
+    let rules = load(&files, EVERY_KEY, &Flags::default()).unwrap().admin.tcp.unwrap().rules;
     let day = |day: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(day * 24 * 3_600);
     let (olga, screen, nemo): (Label, Label, Label) =
         ("olga".parse().unwrap(), "wall-screen".parse().unwrap(), "nemo".parse().unwrap());
@@ -72,7 +72,7 @@ fn an_administrators_role_is_its_names_and_a_revoked_certificate_has_none() {
     ] {
         assert_eq!(rules.role(name, serial, issued), role, "{name} {serial} {issued:?}");
     }
-    let text = fs::read_to_string(written(&files, WHOLE)).unwrap();
+    let text = fs::read_to_string(write_config(&files, EVERY_KEY)).unwrap();
     let path = Path::new("server.yaml");
     assert_eq!(admin_rules(&text, path).unwrap(), rules);
     let fewer =
@@ -80,17 +80,17 @@ fn an_administrators_role_is_its_names_and_a_revoked_certificate_has_none() {
     assert_eq!(fewer.roles.values().filter(|role| **role == AdminRole::Viewer).count(), 2);
     let gone = text.replace("  tcp:\n", "  tcpp:\n");
     assert!(matches!(admin_rules(&gone, path), Err(ConfigError::Load(_))));
-    let without = format!("apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n{LEAST}");
+    let without = format!("apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n{SMALLEST}");
     assert!(matches!(admin_rules(&without, path), Err(ConfigError::Key(_))));
 }
 
 #[test]
-fn as_many_administrators_as_may_be_have_a_role_and_not_one_more() {
+fn the_number_of_administrators_is_limited() {
     let files = files();
     let with = |count: usize| {
         let roles: String = (0..count).map(|n| format!("{{ name: a{n}, role: viewer }},")).collect();
         let tcp = format!("listen: '127.0.0.1:4', adminCAFile: admin-ca.crt, roles: [{roles}]");
-        format!("{LEAST}admin: {{ tcp: {{ {tcp} }} }}\n")
+        format!("{SMALLEST}admin: {{ tcp: {{ {tcp} }} }}\n")
     };
     let config = load(&files, &with(ADMINS_MAX), &Flags::default()).unwrap();
     assert_eq!(config.admin.tcp.unwrap().rules.roles.len(), ADMINS_MAX);

@@ -1,4 +1,4 @@
-//! Ways in for the egress of API servers.
+//! Entry points for the egress of API servers.
 
 use super::*;
 
@@ -14,22 +14,25 @@ egress:
 ";
 
 #[test]
-fn a_way_in_is_for_one_name_or_some_users_and_for_one_cluster() {
+fn an_egress_is_for_one_client_name_or_some_user_ids_and_one_cluster() {
     let files = files();
     let config = load(&files, EGRESS, &Flags::default()).unwrap();
 
-    let [tcp, local] = config.egress.as_slice() else { panic!("two ways in") };
+    let [tcp, local] = config.egress.as_slice() else { panic!("two entry points") };
     assert_eq!((tcp.name.as_str(), tcp.cluster.as_str(), tcp.connections), ("host-a", "edge-a", 7));
     let by_tls = tcp.tcp().unwrap();
     assert_eq!((by_tls.listen.port(), by_tls.client_name.as_str()), (8131, "kube-apiserver"));
     assert_eq!((by_tls.roots.len(), by_tls.certificate.is_some()), (1, true));
-    let EgressDoor::Unix(unix) = &local.door else { panic!("{local:?}") };
+    let EgressListener::Unix(unix) = &local.listener else { panic!("{local:?}") };
     assert_eq!((&unix.path, unix.uids.as_slice()), (&files.path().join("run/b.sock"), [0, 7].as_slice()));
-    assert!(load(&files, LEAST, &Flags::default()).unwrap().egress.is_empty(), "off unless it is asked for");
+    assert!(
+        load(&files, SMALLEST, &Flags::default()).unwrap().egress.is_empty(),
+        "off unless it is asked for"
+    );
 }
 
 #[test]
-fn what_is_wrong_of_a_way_in_is_named_with_its_key_and_value() {
+fn an_error_in_an_egress_names_key_and_value() {
     let files = files();
     let tcp = |key: &str| format!("egress[0].tcp.{key}");
     for (from, to, key, value) in [
@@ -53,14 +56,14 @@ fn what_is_wrong_of_a_way_in_is_named_with_its_key_and_value() {
         let error = key_error(&files, &format!("{before}egress:{}", egress.replacen(from, to, 1)));
         assert_eq!((&error.key, error.value.as_str()), (&key, value), "{to}");
     }
-    // A certificate for an agent, a caller or an administrator opens none.
+    // A certificate for an agent, a caller or an administrator is accepted by none.
     let error =
         key_error(&files, &EGRESS.replace("clientCAFile: caller-ca.crt", "clientCAFile: agent-ca.crt"));
     assert_eq!(error.key, "egress.tcp.clientCAFile");
 }
 
 #[test]
-fn there_are_as_many_ways_in_and_connections_as_may_be_and_not_one_more() {
+fn the_number_of_egresses_and_of_their_connections_is_limited() {
     let files = files();
     let with = |count: usize, connections: usize| {
         let all: String = (0..count)
@@ -68,7 +71,7 @@ fn there_are_as_many_ways_in_and_connections_as_may_be_and_not_one_more() {
                 format!("{{ name: h{n}, cluster: c, connections: {connections}, uds: {{ path: {n} }} }},")
             })
             .collect();
-        format!("{LEAST}egress: [{all}]\n")
+        format!("{SMALLEST}egress: [{all}]\n")
     };
     let config = load(&files, &with(EGRESS_MAX, EGRESS_CONNECTIONS_MAX), &Flags::default()).unwrap();
     assert_eq!(config.egress.len(), EGRESS_MAX);

@@ -1,10 +1,10 @@
-//! The door at which TLS passes through.
+//! The listener that forwards TLS unterminated.
 
 use super::*;
 
 const PASSTHROUGH: &str = "
 tls: { certificateFile: server.crt, keyFile: server.key }
-gateway: { hosts: [door.example], hostSuffix: clusters.example,
+gateway: { hosts: [own.example], hostSuffix: clusters.example,
   authentication: { tokenFile: { path: tokens.csv, usernamePrefix: '', groupsPrefix: 'g:' } } }
 tunnel: { agentCAFile: agent-ca.crt }
 policy: { file: policy.yaml }
@@ -25,24 +25,27 @@ fn each_server_name_leads_to_one_target_of_one_cluster() {
     let files = files();
     let config = load(&files, PASSTHROUGH, &Flags::default()).unwrap().passthrough.unwrap();
 
-    assert_eq!((config.way.name.as_str(), config.listen.port()), ("sni", 6443));
-    assert_eq!((config.way.connections, config.way.connections_per_source), (7, 3));
+    assert_eq!((config.entry_point.name.as_str(), config.listen.port()), ("sni", 6443));
+    assert_eq!((config.entry_point.connections, config.entry_point.connections_per_source), (7, 3));
     let names: Vec<&str> = config.servers.keys().map(String::as_str).collect();
     assert_eq!(names, ["api.edge-a.example", "api.edge-b.example"]);
-    let site = &config.servers["api.edge-a.example"];
-    assert_eq!((site.cluster.as_str(), site.target.to_string().as_str()), ("edge-a", "192.168.1.10:6443"));
+    let server = &config.servers["api.edge-a.example"];
+    assert_eq!(
+        (server.cluster.as_str(), server.target.to_string().as_str()),
+        ("edge-a", "192.168.1.10:6443")
+    );
     assert!(
-        load(&files, LEAST, &Flags::default()).unwrap().passthrough.is_none(),
+        load(&files, SMALLEST, &Flags::default()).unwrap().passthrough.is_none(),
         "off unless it is asked for"
     );
 }
 
 #[test]
-fn only_networks_that_are_named_are_let_in_or_everybody_by_a_word() {
+fn only_listed_networks_are_admitted_unless_any_admits_all() {
     let files = files();
     let sources = |text: &str| {
         let text = PASSTHROUGH.replace("[10.0.0.0/8, '2001:db8::/32']", text);
-        load(&files, &text, &Flags::default()).map(|config| config.passthrough.unwrap().way.sources)
+        load(&files, &text, &Flags::default()).map(|config| config.passthrough.unwrap().entry_point.sources)
     };
     let some = sources("[10.0.0.0/8, '2001:db8::/32']").unwrap();
     for (address, by) in [
@@ -53,11 +56,14 @@ fn only_networks_that_are_named_are_let_in_or_everybody_by_a_word() {
         ("2001:db9::1", None),
         ("::ffff:11.0.0.1", None),
     ] {
-        let found = some.of(address.parse().unwrap()).map(|network| network.to_string());
+        let found = some.network_of(address.parse().unwrap()).map(|network| network.to_string());
         assert_eq!(found.as_deref(), by, "{address}");
     }
     let any = sources("[any]").unwrap();
-    assert!(any.of("192.0.2.1".parse().unwrap()).is_some() && any.of("::1".parse().unwrap()).is_some());
+    assert!(
+        any.network_of("192.0.2.1".parse().unwrap()).is_some()
+            && any.network_of("::1".parse().unwrap()).is_some()
+    );
 
     for text in [
         "[]",
@@ -79,13 +85,13 @@ fn only_networks_that_are_named_are_let_in_or_everybody_by_a_word() {
 }
 
 #[test]
-fn what_is_wrong_of_the_passthrough_is_named_with_its_key_and_value() {
+fn an_error_in_the_passthrough_names_key_and_value() {
     let files = files();
     let first = |key: &str| format!("passthrough.servers[0].{key}");
     for (from, to, key, value) in [
         ("name: sni", "name: Sni", "passthrough.name".to_owned(), "\"Sni\""),
         ("  name: sni\n", "", "passthrough.name".into(), "\"\""),
-        // Policy could not tell the two apart.
+        // Policy could not distinguish the two.
         ("name: sni", "name: host-a", "passthrough.name".into(), "\"host-a\""),
         ("  listen: '127.0.0.1:6443'\n", "", "passthrough.listen".into(), "nothing"),
         ("'127.0.0.1:6443'", "nowhere", "passthrough.listen".into(), "nowhere"),
@@ -102,8 +108,8 @@ fn what_is_wrong_of_the_passthrough_is_named_with_its_key_and_value() {
             "passthrough.servers[1].name".into(),
             "api.edge-b.example",
         ),
-        // By hosts, by the suffix and by the certificate the gateway's own.
-        ("API.edge-a.example", "Door.example", first("name"), "door.example"),
+        // The gateway's own names, by hosts, by the suffix and by the certificate.
+        ("API.edge-a.example", "Own.example", first("name"), "own.example"),
         ("API.edge-a.example", "clusters.example", first("name"), "clusters.example"),
         ("API.edge-a.example", "edge-a.clusters.example", first("name"), "edge-a.clusters.example"),
         ("API.edge-a.example", "gateway.example", first("name"), "gateway.example"),
@@ -124,20 +130,20 @@ fn what_is_wrong_of_the_passthrough_is_named_with_its_key_and_value() {
 }
 
 #[test]
-fn there_are_as_many_server_names_and_connections_as_may_be_and_not_one_more() {
+fn the_number_of_server_names_and_connections_is_limited() {
     let files = files();
     let with = |names: usize, connections: usize| {
         let servers: String =
             (0..names).map(|n| format!("{{ name: n{n}.example, cluster: c, target: 'a:1' }},")).collect();
         format!(
-            "{LEAST}passthrough: {{ name: sni, listen: '127.0.0.1:1', sources: [any], connections: {connections}, \
+            "{SMALLEST}passthrough: {{ name: sni, listen: '127.0.0.1:1', sources: [any], connections: {connections}, \
              servers: [{servers}] }}\n"
         )
     };
-    let config = load(&files, &with(NAMES_MAX, WAY_IN_CONNECTIONS_MAX), &Flags::default()).unwrap();
+    let config = load(&files, &with(NAMES_MAX, ENTRY_POINT_CONNECTIONS_MAX), &Flags::default()).unwrap();
     assert_eq!(config.passthrough.unwrap().servers.len(), NAMES_MAX);
     assert_eq!(key_error(&files, &with(NAMES_MAX + 1, 1)).key, "passthrough.servers");
     assert_eq!(key_error(&files, &with(0, 1)).key, "passthrough.servers");
-    let beyond = key_error(&files, &with(1, WAY_IN_CONNECTIONS_MAX + 1));
+    let beyond = key_error(&files, &with(1, ENTRY_POINT_CONNECTIONS_MAX + 1));
     assert_eq!(beyond.key, "passthrough.connections");
 }

@@ -1,15 +1,15 @@
-//! The doors for callers with dial tokens.
+//! The listeners for callers with dial tokens.
 
 use super::*;
 
 #[test]
-fn socks5_is_off_unless_it_is_asked_for_and_of_loopback_unless_that_is_forced() {
+fn socks5_is_off_by_default_and_on_loopback_unless_that_is_forced() {
     let files = files();
     let socks = |listen: &str, more: &str| {
-        load(&files, &format!("{LEAST}socks: {{ listen: '{listen}'{more} }}\n"), &Flags::default())
+        load(&files, &format!("{SMALLEST}socks: {{ listen: '{listen}'{more} }}\n"), &Flags::default())
             .map(|config| config.socks.map(|address| address.to_string()))
     };
-    assert_eq!(load(&files, LEAST, &Flags::default()).unwrap().socks, None);
+    assert_eq!(load(&files, SMALLEST, &Flags::default()).unwrap().socks, None);
     for listen in ["127.0.0.1:1080", "127.8.0.1:1080", "[::1]:1080"] {
         assert_eq!(socks(listen, "").unwrap().as_deref(), Some(listen));
     }

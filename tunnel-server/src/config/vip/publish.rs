@@ -1,4 +1,4 @@
-//! The host cluster in which clusters' addresses become Services, as it was written and as it is valid.
+//! The section `vip.publish`: the host cluster in which clusters' addresses become Services.
 
 use std::path::{Path, PathBuf};
 
@@ -6,50 +6,54 @@ use daemon::config::KeyError;
 use proto::cluster::is_dns_label;
 use serde::Deserialize;
 
-use super::VipWay;
-use crate::config::issuers::host_cluster;
+use super::entry_point::VipEntryPoint;
+use crate::config::host_cluster::{HostCluster, RawHostCluster, host_cluster};
 use crate::config::value::NOTHING;
-use crate::config::{HostCluster, written};
 
-/// Where Services are unless something else is said: `NAME.tombolo.svc`.
+/// Default namespace of the Services, which are then `NAME.tombolo.svc`.
 const NAMESPACE_DEFAULT: &str = "tombolo";
 
-/// Where clusters that were given an address become Services.
+/// The host cluster in which clusters with an address of a range become Services.
 #[derive(Debug)]
 pub struct VipPublish {
-    /// Whose API server is asked.
+    /// The host cluster's API server.
     pub host: HostCluster,
-    /// A DNS label.
+    /// The namespace of the Services, a DNS label.
     pub namespace: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Written {
+pub(super) struct RawPublish {
     server: Option<String>,
     ca_file: Option<PathBuf>,
     token_file: Option<PathBuf>,
     namespace: Option<String>,
 }
 
-pub(super) fn valid(written: Written, ways: &[VipWay], directory: &Path) -> Result<VipPublish, KeyError> {
-    let Written { server, ca_file, token_file, namespace } = written;
-    let host = written::HostCluster { server, ca_file, token_file };
+pub(super) fn publish(
+    raw: RawPublish,
+    entry_points: &[VipEntryPoint],
+    directory: &Path,
+) -> Result<VipPublish, KeyError> {
+    let RawPublish { server, ca_file, token_file, namespace } = raw;
+    let host = RawHostCluster { server, ca_file, token_file };
     let host = host_cluster("vip.publish", host, directory)?;
     let namespace = namespace.unwrap_or_else(|| NAMESPACE_DEFAULT.to_owned());
     if !is_dns_label(&namespace) {
         let allowed = "the name of a namespace: 1 to 63 lower-case letters, digits and '-'";
         return Err(KeyError::new("vip.publish.namespace", format_args!("{namespace:?}"), allowed));
     }
-    let mut named =
-        ways.iter().filter_map(|way| way.range.as_ref()).flat_map(|range| range.clusters.keys()).peekable();
-    if named.peek().is_none() {
-        let allowed = "a range in one of vip.ways: addresses that are written out do not become Services";
+    let ranges = entry_points.iter().filter_map(|entry_point| entry_point.range.as_ref());
+    let mut published = ranges.flat_map(|range| range.clusters.keys()).peekable();
+    if published.peek().is_none() {
+        let allowed =
+            "a range in one of vip.entryPoints: addresses that are written out do not become Services";
         return Err(KeyError::new("vip.publish", NOTHING, allowed));
     }
-    // RFC 1035, which Kubernetes holds the names of Services to, and not those of clusters.
+    // Kubernetes requires names of Services to follow RFC 1035; names of clusters need not.
     if let Some(cluster) =
-        named.find(|cluster| !cluster.as_str().starts_with(|first: char| first.is_ascii_lowercase()))
+        published.find(|cluster| !cluster.as_str().starts_with(|first: char| first.is_ascii_lowercase()))
     {
         let allowed = "clusters whose names begin with a letter in every range, as names of Services do";
         return Err(KeyError::new("vip.publish", cluster, allowed));

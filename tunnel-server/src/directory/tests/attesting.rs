@@ -1,4 +1,4 @@
-//! By what further pods prove themselves, until when, and how many are remembered.
+//! The accounts by which further pods enroll, and the limit of agents.
 
 use proto::spiffe::AgentId;
 
@@ -6,7 +6,7 @@ use super::enrolling::{agent, site};
 use super::*;
 
 #[tokio::test]
-async fn the_first_account_of_a_cluster_is_recorded_and_no_later_one_takes_its_place() {
+async fn the_first_account_of_a_cluster_is_recorded_and_never_replaced() {
     let (state, (directory, bearer)) = site().await;
     enroll(&directory, bearer, "one", Some(workload("a"))).await;
     let (second, _) = directory.create_token(id("edge-a"), Duration::from_secs(60), at(11)).await.unwrap();
@@ -21,9 +21,9 @@ async fn the_first_account_of_a_cluster_is_recorded_and_no_later_one_takes_its_p
 }
 
 #[tokio::test]
-async fn whoever_revokes_a_clusters_agents_closes_it_to_pods_until_it_is_reopened() {
+async fn revoking_a_clusters_agents_closes_it_to_pods_until_it_is_reopened() {
     let (_state, (directory, _)) = site().await;
-    // Before anything is recorded, too: the next enrollment does not open it.
+    // A cluster without a record is closed too, and the next enrollment does not open it.
     directory.revoke(Revoked::Agents(id("edge-a")), at(8)).await.unwrap();
     let (bearer, _) = directory.create_token(id("edge-a"), Duration::from_secs(60), at(9)).await.unwrap();
     enroll(&directory, bearer, "one", Some(workload("a"))).await;
@@ -31,22 +31,22 @@ async fn whoever_revokes_a_clusters_agents_closes_it_to_pods_until_it_is_reopene
     assert_eq!(closed, Attestation { workload: Some(workload("a")), closed: Some(UnixSeconds(8)) });
     let attest =
         async |seen: &Attestation| directory.attest(&pod("two"), seen.clone(), agent("chain"), at(20)).await;
-    assert!(matches!(attest(&closed).await, Err(NotAttested::Changed)));
+    assert!(matches!(attest(&closed).await, Err(AttestError::Changed)));
 
     let open = Attestation { closed: None, ..closed.clone() };
-    directory.amend_attestation(&id("edge-a"), closed.clone(), open.clone()).await.unwrap();
+    directory.update_attestation(&id("edge-a"), closed.clone(), open.clone()).await.unwrap();
     attest(&open).await.unwrap();
     let other = Attestation { workload: Some(workload("b")), closed: None };
-    assert!(matches!(attest(&other).await, Err(NotAttested::Changed)), "it was judged by another account");
+    assert!(matches!(attest(&other).await, Err(AttestError::Changed)), "it was judged by another account");
 
-    let late = directory.amend_attestation(&id("edge-a"), closed, Attestation::default()).await;
-    assert!(matches!(late, Err(NotAmended::Changed(_))), "{late:?}");
+    let late = directory.update_attestation(&id("edge-a"), closed, Attestation::default()).await;
+    assert!(matches!(late, Err(AttestationUpdateError::Changed(_))), "{late:?}");
     directory.revoke(Revoked::Agents(id("edge-a")), at(30)).await.unwrap();
-    assert!(matches!(attest(&open).await, Err(NotAttested::Changed)), "it was judged before");
+    assert!(matches!(attest(&open).await, Err(AttestError::Changed)), "it was judged before");
 }
 
 #[tokio::test]
-async fn a_pod_is_one_agent_and_the_key_that_it_had_before_is_a_copys() {
+async fn a_pod_is_one_agent_and_its_previous_key_counts_as_copied() {
     let (_state, (directory, bearer)) = site().await;
     enroll(&directory, bearer, "one", Some(workload("a"))).await;
     let seen = directory.attestation(&id("edge-a")).await.unwrap();
@@ -62,14 +62,14 @@ async fn a_pod_is_one_agent_and_the_key_that_it_had_before_is_a_copys() {
     assert_eq!(directory.agents(Some(id("edge-a"))).await.unwrap().len(), 2);
     let kept = directory.agent(&pod("two")).await.unwrap().unwrap();
     let claim = kept.claims("1", "k3", UnixSeconds(30), Duration::ZERO).unwrap();
-    assert_eq!((claim.signer.as_str(), claim.outcome), ("k1", Outcome::Replaced));
+    assert_eq!((claim.signer.as_str(), claim.outcome), ("k1", RenewalOutcome::Replaced));
     directory.renew(&pod("two"), "2".to_owned(), of("k3", "3")).await.unwrap();
     let renewed = directory.agent(&pod("two")).await.unwrap().unwrap();
     assert_eq!(renewed.pod.as_deref(), Some("tunnel-agent-x2"));
 }
 
 #[tokio::test]
-async fn where_a_cluster_is_full_of_agents_a_pod_whose_certificate_ended_makes_room() {
+async fn in_a_full_cluster_a_pod_whose_certificate_ended_makes_room() {
     let (_state, (directory, bearer)) = site().await;
     enroll(&directory, bearer, "one", Some(workload("a"))).await;
     let seen = directory.attestation(&id("edge-a")).await.unwrap();
@@ -77,13 +77,13 @@ async fn where_a_cluster_is_full_of_agents_a_pod_whose_certificate_ended_makes_r
         let agent = Agent { pod: Some(name.to_owned()), expires: UnixSeconds(DAY), ..agent("chain") };
         directory.attest(&pod(name), seen.clone(), agent, at).await
     };
-    // Beside the one that a token has enrolled, which has no other way back.
+    // The agent that a token has enrolled keeps its place, because it cannot return by itself.
     for n in 1..AGENTS_PER_CLUSTER_MAX {
         attest(&format!("pod-{n}"), at(20)).await.unwrap();
     }
 
     let full = attest("one-more", at(DAY)).await;
-    assert!(matches!(full, Err(NotAttested::Full)), "{full:?}");
+    assert!(matches!(full, Err(AttestError::Full)), "{full:?}");
     attest("pod-1", at(DAY)).await.expect("it is there already");
     attest("one-more", at(DAY + 1)).await.expect("others' certificates have ended");
 
@@ -92,7 +92,7 @@ async fn where_a_cluster_is_full_of_agents_a_pod_whose_certificate_ended_makes_r
 }
 
 #[tokio::test]
-async fn what_is_recorded_goes_with_its_cluster() {
+async fn an_attestation_record_is_deleted_with_its_cluster() {
     let (_state, (directory, bearer)) = site().await;
     enroll(&directory, bearer, "one", Some(workload("a"))).await;
     let seen = directory.attestation(&id("edge-a")).await.unwrap();
@@ -101,12 +101,12 @@ async fn what_is_recorded_goes_with_its_cluster() {
 
     assert_eq!(directory.attestation(&id("edge-a")).await.unwrap(), Attestation::default());
     let gone = directory.attest(&pod("two"), Attestation::default(), agent("chain"), at(21)).await;
-    assert!(matches!(gone, Err(NotAttested::Changed)), "{gone:?}");
-    let gone = directory.amend_attestation(&id("edge-a"), Attestation::default(), seen).await;
-    assert!(matches!(gone, Err(NotAmended::Unknown(_))), "{gone:?}");
+    assert!(matches!(gone, Err(AttestError::Changed)), "{gone:?}");
+    let gone = directory.update_attestation(&id("edge-a"), Attestation::default(), seen).await;
+    assert!(matches!(gone, Err(AttestationUpdateError::Unknown(_))), "{gone:?}");
 }
 
-async fn enroll(directory: &Directory, bearer: Bearer, instance: &str, workload: Option<Workload>) {
+async fn enroll(directory: &Directory, bearer: BearerToken, instance: &str, workload: Option<Workload>) {
     let named = (format!("pin-{instance}"), instance.to_owned());
     directory.enroll(bearer, named, agent("chain"), workload, at(12)).await.unwrap();
 }

@@ -1,13 +1,14 @@
-//! A process that is killed in the middle of writing, again and again: this test starts itself anew as that process.
+//! A process that is killed in the middle of writing, again and again. This test starts itself as that
+//! process.
 
 use std::io::{BufRead as _, BufReader};
 
 use super::*;
 
-/// In the environment of the process that writes: where.
+/// The environment variable with the state directory of the writing process.
 const STATE: &str = "TOMBOLO_TEST_DIRECTORY";
 
-/// How often the writer is killed.
+/// The number of times that the writer is killed.
 const KILLS: usize = 12;
 
 #[tokio::test]
@@ -31,7 +32,7 @@ async fn what_was_acknowledged_outlives_kills_in_the_middle_of_writes() {
             .unwrap();
         let written = BufReader::new(writer.stdout.take().unwrap()).lines().map_while(Result::ok);
         let written = written.filter_map(|line| line.strip_prefix("wrote ")?.parse::<u64>().ok());
-        // Each time at another point of the writer's work; what it writes meanwhile may be there or not.
+        // The writer is killed at another point each time. Its unacknowledged writes can be there or not.
         acknowledged = written.take(5 + round * 3).last().expect("the writer writes");
         writer.kill().unwrap();
         writer.wait().unwrap();
@@ -42,28 +43,30 @@ async fn what_was_acknowledged_outlives_kills_in_the_middle_of_writes() {
         let found: u64 = entry.record.labels["count"].parse().unwrap();
         assert!(found >= acknowledged, "{found} is there, {acknowledged} was acknowledged");
         // In order: each revocation was acknowledged before the label that counts it was written.
-        let serial = |count: u64| Credential { serial: format!("{count:x}"), issued: UnixSeconds(0) };
+        let serial = |count: u64| AgentCredential { serial: format!("{count:x}"), issued: UnixSeconds(0) };
         let agent = proto::spiffe::AgentId::parse("spiffe://tombolo/cluster/c/agent/x", "tombolo").unwrap();
         assert!((1..=found).all(|count| directory.admits(&agent, &serial(count)).is_err()));
     }
     assert!(acknowledged > 0);
 }
 
-/// Counts, and says each number once it is written.
+/// Counts, and prints each number once it is written.
 #[expect(clippy::print_stdout, reason = "its parent reads")]
 async fn write_for_ever(state: &Path) {
     let directory = Directory::open(&state_dir(state)).unwrap();
     let edge = id("edge-a");
     let now = at(5);
-    let made = directory.create_cluster(edge.clone(), Amendment::default(), now).await;
+    let made = directory.create_cluster(edge.clone(), ClusterSpecUpdate::default(), now).await;
     assert!(matches!(made, Ok(()) | Err(ClusterError::Exists(_))), "{made:?}");
     let count =
         directory.entries(|_, _| true)[0].record.labels.get("count").map(|count| count.parse().unwrap());
     for count in count.unwrap_or(0u64) + 1.. {
-        let said =
-            Amendment { set_labels: vec![("count".to_owned(), count.to_string())], ..Amendment::default() };
+        let update = ClusterSpecUpdate {
+            set_labels: vec![("count".to_owned(), count.to_string())],
+            ..ClusterSpecUpdate::default()
+        };
         directory.revoke(Revoked::Serial(format!("{count:x}")), now).await.unwrap();
-        directory.update_cluster(edge.clone(), said).await.unwrap();
+        directory.update_cluster(edge.clone(), update).await.unwrap();
         println!("wrote {count}");
     }
 }

@@ -1,24 +1,24 @@
-//! Clusters as people make, describe and delete them.
+//! Clusters that are created, described and deleted.
 
 use super::*;
 
 #[tokio::test]
-async fn what_is_said_of_a_cluster_is_there_after_a_restart() {
+async fn the_description_of_a_cluster_is_kept_over_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
-    let said = Amendment {
+    let update = ClusterSpecUpdate {
         set_labels: vec![label("region", "north"), label("tier", "gold")],
         networks: Some(vec!["plant-7".to_owned()]),
         advertise: Some(vec!["192.168.1.10:6443".to_owned()]),
-        ..Amendment::default()
+        ..ClusterSpecUpdate::default()
     };
-    directory.create_cluster(id("edge-a"), said, at(5)).await.unwrap();
-    let said = Amendment {
+    directory.create_cluster(id("edge-a"), update, at(5)).await.unwrap();
+    let update = ClusterSpecUpdate {
         set_labels: vec![label("region", "south")],
         remove_labels: vec!["tier".to_owned()],
-        ..Amendment::default()
+        ..ClusterSpecUpdate::default()
     };
-    directory.update_cluster(id("edge-a"), said).await.unwrap();
+    directory.update_cluster(id("edge-a"), update).await.unwrap();
     let before = directory.entries(|_, _| true)[0].record.clone();
     drop(directory);
 
@@ -30,58 +30,59 @@ async fn what_is_said_of_a_cluster_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_was_only_met_can_be_described_at_once() {
+async fn a_cluster_that_was_only_seen_can_be_updated_at_once() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
-    let _ = directory.meet(&id("edge-a"), at(5));
+    let _ = directory.mark_seen(&id("edge-a"), at(5));
 
-    let said = Amendment { set_labels: vec![label("region", "north")], ..Amendment::default() };
-    directory.update_cluster(id("edge-a"), said).await.unwrap();
+    let update =
+        ClusterSpecUpdate { set_labels: vec![label("region", "north")], ..ClusterSpecUpdate::default() };
+    directory.update_cluster(id("edge-a"), update).await.unwrap();
 
     assert_eq!(directory.last_seen(&id("edge-a")), Some(at(5)));
     assert_eq!(directory.entries(|_, _| true)[0].record.labels["region"], "north");
 }
 
 #[tokio::test]
-async fn a_deleted_cluster_is_gone_and_its_name_is_reserved_for_as_long_as_was_said() {
+async fn a_deleted_cluster_is_gone_and_its_name_is_reserved_for_a_time() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
-    let _ = directory.meet(&id("edge-a"), at(5));
+    let _ = directory.mark_seen(&id("edge-a"), at(5));
     directory.delete_cluster(id("edge-a"), at(DAY), NAME_RESERVED).await.unwrap();
     drop(directory);
 
     let directory = open(&state).unwrap();
-    assert!(!directory.met(&id("edge-a")) && directory.entries(|_, _| true).is_empty());
-    let again = |now| directory.create_cluster(id("edge-a"), Amendment::default(), now);
+    assert!(!directory.was_seen(&id("edge-a")) && directory.entries(|_, _| true).is_empty());
+    let again = |now| directory.create_cluster(id("edge-a"), ClusterSpecUpdate::default(), now);
     let early = again(at(DAY * 91 - 1)).await.unwrap_err();
     assert!(early.to_string().contains("reserved for 1 more days"), "{early}");
     again(at(DAY * 91)).await.unwrap();
-    assert!(!directory.met(&id("edge-a")) && directory.entries(|_, _| true).len() == 1);
+    assert!(!directory.was_seen(&id("edge-a")) && directory.entries(|_, _| true).len() == 1);
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_and_changes_nothing() {
+async fn an_invalid_description_is_refused_and_changes_nothing() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
-    let make = |name: &str, said: Amendment| directory.create_cluster(id(name), said, at(5));
-    assert!(matches!(make("www", Amendment::default()).await, Err(ClusterError::Refused(_))));
+    let make = |name: &str, update: ClusterSpecUpdate| directory.create_cluster(id(name), update, at(5));
+    assert!(matches!(make("www", ClusterSpecUpdate::default()).await, Err(ClusterError::Refused(_))));
     let wrong = [
-        Amendment { set_labels: vec![label("a b", "")], ..Amendment::default() },
-        Amendment { set_labels: vec![label("a", "ä")], ..Amendment::default() },
-        Amendment { networks: Some(vec!["Plant".to_owned()]), ..Amendment::default() },
-        Amendment { advertise: Some(vec!["nowhere".to_owned()]), ..Amendment::default() },
-        Amendment {
+        ClusterSpecUpdate { set_labels: vec![label("a b", "")], ..ClusterSpecUpdate::default() },
+        ClusterSpecUpdate { set_labels: vec![label("a", "ä")], ..ClusterSpecUpdate::default() },
+        ClusterSpecUpdate { networks: Some(vec!["Plant".to_owned()]), ..ClusterSpecUpdate::default() },
+        ClusterSpecUpdate { advertise: Some(vec!["nowhere".to_owned()]), ..ClusterSpecUpdate::default() },
+        ClusterSpecUpdate {
             set_labels: (0..=LABELS_MAX).map(|n| label(&format!("l{n}"), "")).collect(),
-            ..Amendment::default()
+            ..ClusterSpecUpdate::default()
         },
     ];
-    for said in wrong {
-        let made = make("edge-a", said).await;
-        assert!(matches!(made, Err(ClusterError::NotSaid(_))), "{made:?}");
+    for update in wrong {
+        let made = make("edge-a", update).await;
+        assert!(matches!(made, Err(ClusterError::InvalidSpec(_))), "{made:?}");
     }
     assert!(directory.entries(|_, _| true).is_empty());
 
-    make("edge-a", Amendment::default()).await.unwrap();
-    assert!(matches!(make("edge-a", Amendment::default()).await, Err(ClusterError::Exists(_))));
-    let unknown = directory.update_cluster(id("edge-b"), Amendment::default()).await;
+    make("edge-a", ClusterSpecUpdate::default()).await.unwrap();
+    assert!(matches!(make("edge-a", ClusterSpecUpdate::default()).await, Err(ClusterError::Exists(_))));
+    let unknown = directory.update_cluster(id("edge-b"), ClusterSpecUpdate::default()).await;
     assert!(matches!(unknown, Err(ClusterError::Unknown(_))), "{unknown:?}");
 }
 

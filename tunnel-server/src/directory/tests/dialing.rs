@@ -1,4 +1,4 @@
-//! Tokens of callers who are connected to targets: whose they are, for how long, and that they are gone once they are revoked.
+//! Dial tokens: owner, lifetime, and revocation.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ async fn a_dial_token_is_good_for_its_owner_until_it_ends_and_is_kept_as_a_hash(
 }
 
 #[tokio::test]
-async fn a_revoked_dial_token_is_gone_and_whoever_judges_what_runs_is_told() {
+async fn a_revoked_dial_token_is_gone_and_running_exchanges_are_notified() {
     let (_state, directory) = site().await;
     let (bearer, made) = create(&directory, "alice", &["edge-a"], DAY_LONG).await.unwrap();
     let mut changes = directory.changes();
@@ -58,8 +58,9 @@ async fn a_revoked_dial_token_is_gone_and_whoever_judges_what_runs_is_told() {
     assert!(!directory.revoke_dial_token(made.id).await.unwrap(), "once");
 }
 
+/// A token for an unknown cluster, for none or for too many is refused, and so is one that holds too long.
 #[tokio::test]
-async fn a_dial_token_is_made_for_clusters_that_are_there_and_for_no_longer_than_it_may_hold() {
+async fn a_dial_token_is_for_existing_clusters_and_its_lifetime_is_limited() {
     let (_state, directory) = site().await;
     let second = Duration::from_secs(1);
     let refused =
@@ -75,15 +76,16 @@ async fn a_dial_token_is_made_for_clusters_that_are_there_and_for_no_longer_than
     assert!(create(&directory, "alice", &["edge-a"], DIAL_TTL_MAX).await.is_ok());
 }
 
+/// Tokens of an older server have no networks, and an older server reads tokens without networks.
 #[tokio::test]
-async fn a_dial_token_for_a_network_says_so_after_a_restart_and_one_of_before_has_none() {
+async fn a_dial_token_keeps_its_networks_and_an_older_one_has_none() {
     let (state, directory) = site().await;
     let networks = BTreeSet::from([network("lab"), network("plant-7")]);
-    let places = DialPlaces { networks: networks.clone(), ..DialPlaces::default() };
-    let made = directory.create_dial_token("ci".to_owned(), places, DAY_LONG, at(5)).await.unwrap();
+    let scope = DialScope { networks: networks.clone(), ..DialScope::default() };
+    let made = directory.create_dial_token("ci".to_owned(), scope, DAY_LONG, at(5)).await.unwrap();
     let before = create(&directory, "alice", &["edge-a"], DAY_LONG).await.unwrap();
-    let written = serde_json::to_value(&*before.1.token).unwrap();
-    assert!(written.get("networks").is_none(), "a server of before reads it, too: {written}");
+    let json = serde_json::to_value(&*before.1.token).unwrap();
+    assert!(json.get("networks").is_none(), "a server of before reads it, too: {json}");
     drop(directory);
 
     let directory = open(&state).unwrap();
@@ -95,17 +97,17 @@ async fn a_dial_token_for_a_network_says_so_after_a_restart_and_one_of_before_ha
     let many: BTreeSet<_> = (0..DIAL_TOKEN_CLUSTERS_MAX).map(|n| network(&format!("n-{n}"))).collect();
     let one = BTreeSet::from([id("edge-a")]);
     for (clusters, fits) in [(BTreeSet::new(), true), (one, false)] {
-        let places = DialPlaces { clusters, networks: many.clone() };
-        let made = directory.create_dial_token("ci".to_owned(), places, DAY_LONG, at(6));
+        let scope = DialScope { clusters, networks: many.clone() };
+        let made = directory.create_dial_token("ci".to_owned(), scope, DAY_LONG, at(6));
         assert_eq!(made.await.is_ok(), fits);
     }
 }
 
 #[tokio::test]
-async fn what_expired_long_ago_is_cleared_away_by_the_next_one() {
+async fn a_token_that_expired_long_ago_is_removed_by_the_next_one() {
     let (_state, directory) = site().await;
     let (_, old) = create(&directory, "alice", &["edge-a"], DAY_LONG).await.unwrap();
-    let clusters = || DialPlaces { clusters: BTreeSet::from([id("edge-a")]), ..DialPlaces::default() };
+    let clusters = || DialScope { clusters: BTreeSet::from([id("edge-a")]), ..DialScope::default() };
 
     for (now, stays) in [(5 + 2 * DAY, true), (6 + 2 * DAY, false)] {
         directory.create_dial_token("bob".to_owned(), clusters(), DAY_LONG, at(now)).await.unwrap();
@@ -116,7 +118,7 @@ async fn what_expired_long_ago_is_cleared_away_by_the_next_one() {
 #[tokio::test]
 async fn no_more_dial_tokens_are_kept_than_the_limit() {
     let (_state, directory) = site().await;
-    // In one transaction: each would be one of its own.
+    // In one transaction, because a transaction for each is slow.
     let filled = directory.change(|transaction| {
         for n in 1..DIAL_TOKENS_MAX {
             let token = DialToken {
@@ -140,14 +142,14 @@ async fn no_more_dial_tokens_are_kept_than_the_limit() {
     assert_eq!(directory.dial_tokens().len(), DIAL_TOKENS_MAX);
 }
 
-/// One second less than a token holds at least.
+/// One second less than the shortest lifetime of a token.
 const DIAL_TTL_MIN_LESS: Duration = Duration::from_secs(59);
 
 async fn site() -> (tempfile::TempDir, Directory) {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     for cluster in ["edge-a", "edge-b"] {
-        directory.create_cluster(id(cluster), Amendment::default(), at(5)).await.unwrap();
+        directory.create_cluster(id(cluster), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     }
     (state, directory)
 }
@@ -163,6 +165,6 @@ async fn create(
     ttl: Duration,
 ) -> Result<(DialBearer, DialTokenEntry), DialTokenError> {
     let clusters = clusters.iter().map(|cluster| id(cluster)).collect();
-    let places = DialPlaces { clusters, ..DialPlaces::default() };
-    directory.create_dial_token(user.to_owned(), places, ttl, at(5)).await
+    let scope = DialScope { clusters, ..DialScope::default() };
+    directory.create_dial_token(user.to_owned(), scope, ttl, at(5)).await
 }

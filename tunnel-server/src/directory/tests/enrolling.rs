@@ -1,17 +1,17 @@
-//! Tokens and agents: who is enrolled by what, and for how long.
+//! Enrollment tokens and agents: which token enrolls which key, and for how long.
 
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::directory::records::{Agent, Answer};
+use crate::directory::records::{Agent, IssuedChain};
 
 const TTL: Duration = Duration::from_secs(15 * 60);
 
 #[tokio::test]
 async fn a_token_enrolls_one_key_until_it_expires_and_gives_it_the_same_again() {
     let (state, (directory, bearer)) = site().await;
-    let entitled = |pin: &str, now| directory.entitled(bearer.clone(), pin.to_owned(), at(now));
-    assert_eq!(entitled("one", 900).await.unwrap(), Entitled::ToOne(id("edge-a")));
+    let token_grant = |pin: &str, now| directory.token_grant(bearer.clone(), pin.to_owned(), at(now));
+    assert_eq!(token_grant("one", 900).await.unwrap(), TokenGrant::NewAgent(id("edge-a")));
     let enroll = |pin: &str, chain: &str, now| {
         let (pin, instance) = (pin.to_owned(), format!("i-{pin}"));
         directory.enroll(bearer.clone(), (pin, instance), agent(chain), None, at(now))
@@ -21,12 +21,12 @@ async fn a_token_enrolls_one_key_until_it_expires_and_gives_it_the_same_again() 
 
     assert_eq!(first.unwrap(), quicker.unwrap(), "one of both was recorded, and is the answer to both");
     assert!(matches!(enroll("two", "c", 899).await, Err(TokenRefused::Used)));
-    assert!(matches!(entitled("two", 899).await, Err(TokenRefused::Used)));
+    assert!(matches!(token_grant("two", 899).await, Err(TokenRefused::Used)));
     drop(directory);
     let directory = open(&state).unwrap();
-    let again = directory.entitled(bearer.clone(), "one".to_owned(), at(899)).await.unwrap();
-    assert!(matches!(again, Entitled::ToTheSame(_)), "{again:?}");
-    let late = directory.entitled(bearer, "one".to_owned(), at(5 + 900)).await;
+    let again = directory.token_grant(bearer.clone(), "one".to_owned(), at(899)).await.unwrap();
+    assert!(matches!(again, TokenGrant::Repeat(_)), "{again:?}");
+    let late = directory.token_grant(bearer, "one".to_owned(), at(5 + 900)).await;
     assert!(matches!(late, Err(TokenRefused::Expired)), "{late:?}");
     assert_eq!(directory.agents(Some(id("edge-a"))).await.unwrap().len(), 1);
 }
@@ -36,9 +36,9 @@ async fn only_the_secret_counts_and_only_its_hash_is_kept() {
     let (state, (directory, bearer)) = site().await;
     let text = bearer.reveal();
     let (id, secret) = text.split_once('.').unwrap();
-    let wrong: Bearer = format!("{id}.{}", "0".repeat(secret.len())).parse().unwrap();
+    let wrong: BearerToken = format!("{id}.{}", "0".repeat(secret.len())).parse().unwrap();
 
-    let refused = directory.entitled(wrong, "one".to_owned(), at(10)).await;
+    let refused = directory.token_grant(wrong, "one".to_owned(), at(10)).await;
 
     assert!(matches!(refused, Err(TokenRefused::Secret)), "{refused:?}");
     let shown = format!("{bearer:?}");
@@ -47,12 +47,12 @@ async fn only_the_secret_counts_and_only_its_hash_is_kept() {
     let stands = |text: &str| bytes.windows(text.len()).any(|found| found == text.as_bytes());
     assert!(stands(id) && !stands(secret));
     for text in ["", ".", id, &text[1..], &format!("{text}0"), &text.replace('.', ":")] {
-        assert!(text.parse::<Bearer>().is_err(), "{text}");
+        assert!(text.parse::<BearerToken>().is_err(), "{text}");
     }
 }
 
 #[tokio::test]
-async fn a_token_is_for_a_cluster_that_is_there_and_goes_with_it() {
+async fn a_token_is_for_an_existing_cluster_and_is_deleted_with_it() {
     let (_state, (directory, bearer)) = site().await;
     let nowhere = directory.create_token(id("edge-b"), TTL, at(5)).await;
     assert!(matches!(nowhere, Err(TokenError::Unknown(_))), "{nowhere:?}");
@@ -63,12 +63,12 @@ async fn a_token_is_for_a_cluster_that_is_there_and_goes_with_it() {
 
     directory.delete_cluster(id("edge-a"), at(10), NAME_RESERVED).await.unwrap();
 
-    let gone = directory.entitled(bearer, "one".to_owned(), at(11)).await;
+    let gone = directory.token_grant(bearer, "one".to_owned(), at(11)).await;
     assert!(matches!(gone, Err(TokenRefused::Unknown)), "{gone:?}");
 }
 
 #[tokio::test]
-async fn whoever_revokes_a_clusters_agents_revokes_its_tokens_too() {
+async fn revoking_a_clusters_agents_revokes_its_tokens_too() {
     let (_state, (directory, bearer)) = site().await;
     let (other, _) = directory.create_token(id("edge-a"), TTL, at(5)).await.unwrap();
     assert!(directory.revoke_token(other.id()).await.unwrap());
@@ -76,7 +76,7 @@ async fn whoever_revokes_a_clusters_agents_revokes_its_tokens_too() {
 
     directory.revoke(Revoked::Agents(id("edge-a")), at(10)).await.unwrap();
 
-    let gone = directory.entitled(bearer, "one".to_owned(), at(11)).await;
+    let gone = directory.token_grant(bearer, "one".to_owned(), at(11)).await;
     assert!(matches!(gone, Err(TokenRefused::Unknown)), "{gone:?}");
     assert!(directory.tokens().await.unwrap().is_empty());
 }
@@ -96,7 +96,7 @@ async fn every_token_that_is_kept_is_listed_by_its_id_and_none_that_was_revoked(
 }
 
 #[tokio::test]
-async fn a_renewal_whose_answer_was_lost_is_answered_alike_and_an_older_key_is_not() {
+async fn a_repeated_renewal_gets_the_same_answer_and_an_older_key_none() {
     let (_state, (directory, bearer)) = site().await;
     let id = proto::spiffe::AgentId::new(id("edge-a"), "i").unwrap();
     let of = |key: &str, serial: &str, chain: &str| Agent {
@@ -111,16 +111,16 @@ async fn a_renewal_whose_answer_was_lost_is_answered_alike_and_an_older_key_is_n
     let repeated = directory.renew(&id, "1".to_owned(), of("k2", "3", "c")).await.unwrap();
     assert_eq!(renewed, repeated);
     let thief = directory.renew(&id, "1".to_owned(), of("k3", "4", "d")).await;
-    assert!(matches!(thief, Err(NotRenewed::Changed)), "{thief:?}");
+    assert!(matches!(thief, Err(RenewError::Changed)), "{thief:?}");
 
     let kept = directory.agent(&id).await.unwrap().unwrap();
     assert_eq!((kept.public_key.as_str(), kept.serial.as_str()), ("k2", "2"));
 }
 
-pub(super) async fn site() -> (tempfile::TempDir, (Directory, Bearer)) {
+pub(super) async fn site() -> (tempfile::TempDir, (Directory, BearerToken)) {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
-    directory.create_cluster(id("edge-a"), Amendment::default(), at(5)).await.unwrap();
+    directory.create_cluster(id("edge-a"), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     let (bearer, _) = directory.create_token(id("edge-a"), TTL, at(5)).await.unwrap();
     (state, (directory, bearer))
 }
@@ -131,7 +131,7 @@ pub(super) fn agent(chain: &str) -> Agent {
         serial: "1".to_owned(),
         issued: UnixSeconds(5),
         expires: UnixSeconds(5 + DAY),
-        answer: Answer(vec![chain.to_owned()]),
+        answer: IssuedChain(vec![chain.to_owned()]),
         previous: None,
         pod: None,
     }

@@ -1,4 +1,4 @@
-//! Which clusters are in a network, and how many may be.
+//! The clusters of a network, and their limit.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-use super::super::networks::Networks;
+use super::super::networks::NetworkIndex;
 use super::*;
 
+/// A cluster is in the networks of its description until it is described otherwise or deleted.
 #[tokio::test]
-async fn a_network_has_the_clusters_that_are_said_to_be_in_it_and_were_not_deleted_after_a_restart_too() {
+async fn a_network_has_its_described_clusters_also_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     for (cluster, networks) in
@@ -18,7 +19,7 @@ async fn a_network_has_the_clusters_that_are_said_to_be_in_it_and_were_not_delet
     {
         directory.create_cluster(id(cluster), within(networks), at(5)).await.unwrap();
     }
-    directory.create_cluster(id("edge-d"), Amendment::default(), at(5)).await.unwrap();
+    directory.create_cluster(id("edge-d"), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     assert_eq!(clusters_of(&directory, "plant-7"), ["edge-a", "edge-b", "edge-c"]);
 
     directory.update_cluster(id("edge-b"), within(&["lab"])).await.unwrap();
@@ -34,9 +35,9 @@ async fn a_network_has_the_clusters_that_are_said_to_be_in_it_and_were_not_delet
 }
 
 #[tokio::test]
-async fn a_network_has_as_many_clusters_as_are_searched_and_not_one_more() {
+async fn the_number_of_clusters_in_a_network_is_limited() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
-    // In one transaction: each would be one of its own.
+    // In one transaction, because a transaction for each is slow.
     let filled = directory.change(|transaction| {
         for number in 1..NETWORK_CLUSTERS_MAX {
             let record = Cluster { networks: vec!["plant-7".to_owned()], ..Cluster::new(UnixSeconds(5)) };
@@ -52,7 +53,7 @@ async fn a_network_has_as_many_clusters_as_are_searched_and_not_one_more() {
     let refused = create("one-more").await.unwrap_err();
 
     assert!(refused.to_string().contains("1000 clusters are in the network \"plant-7\""), "{refused}");
-    directory.create_cluster(id("other"), Amendment::default(), at(5)).await.unwrap();
+    directory.create_cluster(id("other"), ClusterSpecUpdate::default(), at(5)).await.unwrap();
     let update = async |name: &str| directory.update_cluster(id(name), within(&["plant-7"])).await;
     assert!(matches!(update("other").await, Err(ClusterError::NetworkFull(_))));
     update("last").await.expect("it is in it already");
@@ -61,8 +62,9 @@ async fn a_network_has_as_many_clusters_as_are_searched_and_not_one_more() {
     update("other").await.expect("there is room again");
 }
 
+/// An older version could store more clusters in a network. They can still be updated and taken out of it.
 #[tokio::test]
-async fn of_a_network_that_a_store_of_before_has_filled_beyond_the_limit_no_part_is_searched() {
+async fn no_part_of_a_network_beyond_the_limit_is_searched() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let filled = directory.change(|transaction| {
         for number in 0..=NETWORK_CLUSTERS_MAX {
@@ -74,43 +76,43 @@ async fn of_a_network_that_a_store_of_before_has_filled_beyond_the_limit_no_part
     filled.await.unwrap();
 
     assert!(clusters_of(&directory, "plant-7").is_empty());
-    // Whoever is in it may be described, and leave.
-    directory.update_cluster(id("edge-0"), Amendment::default()).await.unwrap();
+    // Its clusters can still be updated, and leave it.
+    directory.update_cluster(id("edge-0"), ClusterSpecUpdate::default()).await.unwrap();
     directory.update_cluster(id("edge-0"), within(&[])).await.unwrap();
     assert_eq!(clusters_of(&directory, "plant-7").len(), NETWORK_CLUSTERS_MAX);
 }
 
 proptest! {
     #[test]
-    fn the_index_of_networks_is_what_the_clusters_say(
+    fn the_index_of_networks_follows_the_clusters_descriptions(
         changes in vec((0..4_usize, prop::option::of(subsequence(vec!["a", "b", "c"], 0..4))), 0..20),
         asked in select(vec!["a", "b", "c", "d"]),
     ) {
-        let mut networks = Networks::default();
-        let mut said: BTreeMap<ClusterId, Cluster> = BTreeMap::new();
+        let mut networks = NetworkIndex::default();
+        let mut records: BTreeMap<ClusterId, Cluster> = BTreeMap::new();
         for (number, names) in changes {
             let cluster = id(&format!("edge-{number}"));
             let now = names.map(|names| Cluster {
                 networks: names.iter().map(|name| (*name).to_owned()).collect(),
                 ..Cluster::new(UnixSeconds(5))
             });
-            networks.apply(&cluster, said.get(&cluster), now.as_ref());
+            networks.apply(&cluster, records.get(&cluster), now.as_ref());
             match now {
-                Some(now) => said.insert(cluster, now),
-                None => said.remove(&cluster),
+                Some(now) => records.insert(cluster, now),
+                None => records.remove(&cluster),
             };
         }
 
         let found: BTreeSet<ClusterId> = networks.of(&asked.parse().unwrap()).cloned().collect();
 
         let has = |(_, record): &(&ClusterId, &Cluster)| record.networks.iter().any(|name| name == asked);
-        prop_assert_eq!(found, said.iter().filter(has).map(|(cluster, _)| cluster.clone()).collect());
+        prop_assert_eq!(found, records.iter().filter(has).map(|(cluster, _)| cluster.clone()).collect());
     }
 }
 
-fn within(networks: &[&str]) -> Amendment {
+fn within(networks: &[&str]) -> ClusterSpecUpdate {
     let networks = networks.iter().map(|name| (*name).to_owned()).collect();
-    Amendment { networks: Some(networks), ..Amendment::default() }
+    ClusterSpecUpdate { networks: Some(networks), ..ClusterSpecUpdate::default() }
 }
 
 fn clusters_of(directory: &Directory, network: &str) -> Vec<String> {

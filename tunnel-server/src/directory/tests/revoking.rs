@@ -1,12 +1,12 @@
-//! Whose credentials are refused.
+//! Revocations of agents and callers, and reserved names.
 
 use proto::spiffe::AgentId;
 
 use super::*;
-use crate::directory::clusters::{ClusterError, NAMES_REFUSED};
+use crate::directory::tombstones::NAMES_REFUSED;
 
 #[tokio::test]
-async fn whoever_was_revoked_is_refused_after_a_restart_too_and_nobody_else() {
+async fn revoked_agents_and_no_others_are_refused_also_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let mut directory = open(&state).unwrap();
     directory.revoke(Revoked::agent(&agent("edge-a", "one")), at(100)).await.unwrap();
@@ -19,16 +19,16 @@ async fn whoever_was_revoked_is_refused_after_a_restart_too_and_nobody_else() {
         }
         for (cluster, instance, serial, issued, is_admitted) in [
             ("edge-a", "one", "1", 50, false),
-            // One agent for ever.
+            // A revocation of one agent has no end.
             ("edge-a", "one", "1", 150, false),
             ("edge-a", "two", "1", 50, true),
-            // All that a cluster has had up to now.
+            // A revocation of a cluster's agents concerns those of before.
             ("edge-b", "one", "1", 100, false),
             ("edge-b", "one", "1", 101, true),
             ("edge-c", "one", "abc", 150, false),
             ("edge-c", "one", "abcd", 50, true),
         ] {
-            let credential = Credential { serial: serial.to_owned(), issued: UnixSeconds(issued) };
+            let credential = AgentCredential { serial: serial.to_owned(), issued: UnixSeconds(issued) };
             let admitted = directory.admits(&agent(cluster, instance), &credential);
             assert_eq!(admitted.is_ok(), is_admitted, "{cluster}/{instance} {serial} {issued}");
         }
@@ -51,7 +51,7 @@ async fn a_revoked_caller_is_refused_after_a_restart_too_until_it_is_restored() 
         for (user, serial, issued, is_admitted) in [
             ("ann", Some("2"), Some(99), false),
             ("ann", Some("2"), Some(100), true),
-            // Who does not say when.
+            // A credential without a time of issue.
             ("ann", None, None, false),
             ("ben", None, None, false),
             ("ben", Some("1f"), Some(500), false),
@@ -59,8 +59,8 @@ async fn a_revoked_caller_is_refused_after_a_restart_too_until_it_is_restored() 
             ("ben", Some("1"), Some(500), true),
             ("ben", Some("1"), Some(9), false),
         ] {
-            let shown = Shown { user, serial, issued: issued.map(at) };
-            assert_eq!(directory.admits_caller(shown).is_ok(), is_admitted, "{shown:?}");
+            let credential = CallerCredential { user, serial, issued: issued.map(at) };
+            assert_eq!(directory.admits_caller(credential).is_ok(), is_admitted, "{credential:?}");
         }
     }
 
@@ -68,20 +68,33 @@ async fn a_revoked_caller_is_refused_after_a_restart_too_until_it_is_restored() 
         assert!(directory.restore_callers(callers.clone()).await.unwrap());
         assert!(!directory.restore_callers(callers).await.unwrap(), "once");
     }
-    let shown = Shown { user: "ann", serial: Some("1f"), issued: None };
-    assert_eq!(directory.admits_caller(shown), Ok(()));
+    let credential = CallerCredential { user: "ann", serial: Some("1f"), issued: None };
+    assert_eq!(directory.admits_caller(credential), Ok(()));
 }
 
 #[tokio::test]
-async fn who_was_refused_stays_so_whatever_is_revoked_later() {
+async fn an_entry_point_stays_revoked_by_its_former_user_name() {
+    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    directory.revoke_callers(Callers::Named("way-in:sni".to_owned()), None, at(1000)).await.unwrap();
+
+    let is_refused = |user| {
+        let credential = CallerCredential { user, serial: None, issued: None };
+        directory.admits_caller(credential).is_err()
+    };
+    assert!(is_refused("entry-point:sni") && is_refused("way-in:sni"));
+    assert!(!is_refused("entry-point:office") && !is_refused("sni"));
+}
+
+#[tokio::test]
+async fn a_later_revocation_never_weakens_an_earlier_one() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let revoke = async |before: Option<u64>| {
         let name = Callers::Named("ann".to_owned());
         directory.revoke_callers(name, before.map(UnixSeconds), at(1000)).await.unwrap();
     };
     let is_refused = |issued| {
-        let shown = Shown { user: "ann", serial: None, issued: Some(at(issued)) };
-        directory.admits_caller(shown).is_err()
+        let credential = CallerCredential { user: "ann", serial: None, issued: Some(at(issued)) };
+        directory.admits_caller(credential).is_err()
     };
     revoke(Some(100)).await;
     revoke(Some(50)).await;
@@ -96,14 +109,15 @@ async fn who_was_refused_stays_so_whatever_is_revoked_later() {
     }
 }
 
+/// An agent with a certificate for a name of the server's own is refused.
 #[tokio::test]
-async fn a_name_of_the_servers_own_is_no_clusters_whoever_has_a_certificate_for_it() {
+async fn a_reserved_name_is_no_clusters_even_with_a_certificate_for_it() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     for name in NAMES_REFUSED {
-        let credential = Credential { serial: "1".to_owned(), issued: UnixSeconds(5) };
+        let credential = AgentCredential { serial: "1".to_owned(), issued: UnixSeconds(5) };
         let refused = directory.admits(&agent(name, "one"), &credential);
         assert_eq!(refused, Err(NotAdmitted::Refused(id(name))));
-        let made = directory.create_cluster(id(name), Amendment::default(), at(5)).await;
+        let made = directory.create_cluster(id(name), ClusterSpecUpdate::default(), at(5)).await;
         assert!(matches!(made, Err(ClusterError::Refused(_))), "{made:?}");
     }
 }
@@ -114,10 +128,10 @@ async fn no_more_callers_are_revoked_than_the_limit() {
     let named = |n: usize| Callers::Named(format!("user-{n}"));
     let revoke = async |n| directory.revoke_callers(named(n), None, at(1)).await;
     revoke(0).await.unwrap();
-    // As if the store had had them: each would be a transaction of its own.
+    // Only in the cache, because a transaction for each is slow.
     for n in 1..CALLER_REVOCATIONS_MAX {
         let revocation = CallerRevocation { at: UnixSeconds(1), issued_before: None };
-        directory.known().callers.apply(named(n), Some(revocation));
+        directory.cache().callers.apply(named(n), Some(revocation));
     }
 
     assert!(matches!(revoke(CALLER_REVOCATIONS_MAX).await, Err(CallersError::Full)));
@@ -139,30 +153,31 @@ async fn revocations_of_every_kind_are_listed_in_order_and_count_alike() {
     let listed: Vec<_> = directory.revoked_callers().into_iter().map(|(callers, _)| callers).collect();
 
     assert_eq!(listed, order);
-    // As if the store had had them: each would be a transaction of its own.
+    // Only in the cache, because a transaction for each is slow.
     for n in order.len() + 1..CALLER_REVOCATIONS_MAX {
         let revocation = CallerRevocation { at: UnixSeconds(1), issued_before: None };
-        directory.known().callers.apply(named(&format!("user-{n}")), Some(revocation));
+        directory.cache().callers.apply(named(&format!("user-{n}")), Some(revocation));
     }
     directory.revoke_callers(named("the-last"), None, at(1000)).await.unwrap();
     let full = directory.revoke_callers(certificate("3"), None, at(1000)).await;
     assert!(matches!(full, Err(CallersError::Full)), "{full:?}");
 }
 
+/// A certificate of before the deletion is refused even when another cluster has the name.
 #[tokio::test]
-async fn agents_of_a_deleted_cluster_are_refused_even_when_its_name_is_another_ones() {
+async fn agents_of_a_deleted_cluster_are_refused_by_its_names_next_owner() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
-    let _ = directory.meet(&id("edge-a"), at(5));
-    let credential = Credential { serial: "1".to_owned(), issued: UnixSeconds(5) };
+    let _ = directory.mark_seen(&id("edge-a"), at(5));
+    let credential = AgentCredential { serial: "1".to_owned(), issued: UnixSeconds(5) };
     assert_eq!(directory.admits(&agent("edge-a", "one"), &credential), Ok(()));
 
     directory.delete_cluster(id("edge-a"), at(10), NAME_RESERVED).await.unwrap();
 
     let refused = directory.admits(&agent("edge-a", "one"), &credential);
     assert_eq!(refused, Err(NotAdmitted::Deleted(id("edge-a"))));
-    directory.create_cluster(id("edge-a"), Amendment::default(), at(100 * DAY)).await.unwrap();
+    directory.create_cluster(id("edge-a"), ClusterSpecUpdate::default(), at(100 * DAY)).await.unwrap();
     assert_eq!(directory.admits(&agent("edge-a", "one"), &credential), Err(NotAdmitted::Revoked));
-    let issued_since = Credential { issued: UnixSeconds(100 * DAY), ..credential };
+    let issued_since = AgentCredential { issued: UnixSeconds(100 * DAY), ..credential };
     assert_eq!(directory.admits(&agent("edge-a", "one"), &issued_since), Ok(()));
 }
 

@@ -72,6 +72,6 @@ pub(in crate::gateway) fn why(error: &NotAuthenticated) -> Why {
         | NotAuthenticated::Subprotocol(_)
         | NotAuthenticated::Token(_)
         | NotAuthenticated::Review(_) => Why::Refused,
-        NotAuthenticated::Away(_) => Why::Unavailable,
+        NotAuthenticated::Unreachable(_) => Why::Unavailable,
     }
 }

@@ -1,4 +1,4 @@
-//! What a token whose signature holds says of its bearer, and whether that holds here and now.
+//! Checks the claims of a token whose signature is valid, and reads its bearer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,88 +7,92 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use trust::user_token::TokenDigest;
 
-use super::jwt::{Jwt, Object};
-use crate::identity::credential::{Credential, hex};
-use crate::identity::name::{NameFault, Prefixes};
-use crate::identity::token::ID_BYTES;
+use super::jwt::{JsonObject, Jwt};
+use crate::identity::credential::{Credential, token_id};
+use crate::identity::name::{NameError, Prefixes};
 
-/// By how much an issuer's clock may differ from ours.
+/// Largest difference between an issuer's clock and ours.
 pub const LEEWAY: Duration = Duration::from_secs(30);
 
-/// Longest name that an issuer gives a token, in bytes; where it is longer, the token gets one of ours.
+/// Longest `jti` that is used as a token's ID, in bytes. Other tokens get an ID of ours.
 const JWT_ID_BYTES_MAX: usize = 64;
 
-/// What the tokens of an issuer must say.
+/// The required claims of an issuer's tokens.
 #[derive(Debug, Clone)]
-pub struct Demands {
-    /// `iss`, to the byte.
+pub struct ClaimRequirements {
+    /// The value of `iss`, byte by byte.
     pub issuer: String,
-    /// One of `aud`.
+    /// A value that `aud` must contain.
     pub audience: String,
-    /// Whose value is the user.
+    /// The claim whose value is the user.
     pub username_claim: String,
-    /// Whose values are the groups, if there is one.
+    /// The claim whose values are the groups, if any.
     pub groups_claim: Option<String>,
     /// Claims with the text that each must have.
     pub required: BTreeMap<String, String>,
-    /// In front of the names.
+    /// The prefixes of the bearer's names.
     pub prefixes: Prefixes,
 }
 
-/// Who bears a token.
+/// The bearer of a token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Bearer {
+pub(super) struct TokenBearer {
     pub(super) user: String,
     pub(super) groups: Vec<String>,
     pub(super) credential: Credential,
 }
 
-/// Why a token that its issuer has signed is not taken.
+/// The reason why a signed token is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ClaimFault {
-    /// Missing where it is needed, or not of the type that it must have.
+pub enum ClaimError {
+    /// A required claim is missing or has another type.
     #[error("the token has no {0} of the right type")]
     Mistyped(String),
-    /// For somebody else.
+    /// The token is for another audience.
     #[error("the token is not meant for this server")]
     Audience,
-    /// Its time has passed.
+    /// The token has expired by now.
     #[error("the token has expired: log in again")]
     Expired,
-    /// Its time has not come.
+    /// The token is not valid yet.
     #[error("the token is not valid yet: check the clocks")]
     NotYetValid,
-    /// A claim that must have another value.
+    /// A claim has another value than the required one.
     #[error("the token's {0} is not what this server asks for")]
     Required(String),
-    /// An address that is not the bearer's as far as the issuer knows.
+    /// The issuer has not verified the email address.
     #[error("the token's email is not verified")]
     EmailNotVerified,
-    /// A user or a group that cannot be.
+    /// A user or group name is invalid.
     #[error(transparent)]
-    Name(#[from] NameFault),
+    Name(#[from] NameError),
 }
 
-impl Demands {
-    /// The bearer of `token`, whose signature holds and whose claims these are, at `now`.
-    pub(super) fn bearer(&self, claims: &Object, token: &str, now: SystemTime) -> Result<Bearer, ClaimFault> {
-        let Span { issued, expires } = holds(claims, &self.issuer, &self.audience, now)?;
+impl ClaimRequirements {
+    /// The bearer of `token`, whose signature is valid and which has these claims, at `now`.
+    pub(super) fn bearer(
+        &self,
+        claims: &JsonObject,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<TokenBearer, ClaimError> {
+        let TokenValidity { issued, expires } = verify(claims, &self.issuer, &self.audience, now)?;
         for (name, value) in &self.required {
             if text(claims, name)? != value {
-                return Err(ClaimFault::Required(name.clone()));
+                return Err(ClaimError::Required(name.clone()));
             }
         }
         let (user, groups) = self.names(claims)?;
         let credential = Credential { id: id(claims, token), issued, expires: Some(expires) };
-        Ok(Bearer { user, groups, credential })
+        Ok(TokenBearer { user, groups, credential })
     }
 
-    fn names(&self, claims: &Object) -> Result<(String, Vec<String>), ClaimFault> {
+    fn names(&self, claims: &JsonObject) -> Result<(String, Vec<String>), ClaimError> {
         let user = text(claims, &self.username_claim)?;
-        // As in Kubernetes: absent is the issuer's way to say that every address is verified.
+        // As in Kubernetes, an absent claim means that the issuer verifies every address.
         let is_verified = claims.get("email_verified").is_none_or(|verified| *verified == Value::Bool(true));
         if self.username_claim == "email" && !is_verified {
-            return Err(ClaimFault::EmailNotVerified);
+            return Err(ClaimError::EmailNotVerified);
         }
         let groups = match &self.groups_claim {
             Some(claim) if claims.get(claim).is_some() => texts(claims, claim)?,
@@ -98,60 +102,60 @@ impl Demands {
     }
 }
 
-/// From when and until when a token holds.
-pub(super) struct Span {
+/// The time in which a token is valid.
+pub(super) struct TokenValidity {
     pub(super) issued: Option<SystemTime>,
-    /// With the leeway.
+    /// The end, with the leeway added.
     pub(super) expires: SystemTime,
 }
 
-/// Whether claims are of this issuer, for this audience, and hold at `now`.
-pub(super) fn holds(
-    claims: &Object,
+/// Checks that claims are of this issuer, for this audience, and valid at `now`.
+pub(super) fn verify(
+    claims: &JsonObject,
     issuer: &str,
     audience: &str,
     now: SystemTime,
-) -> Result<Span, ClaimFault> {
+) -> Result<TokenValidity, ClaimError> {
     if text(claims, "iss")? != issuer {
-        return Err(ClaimFault::Required("iss".to_owned()));
+        return Err(ClaimError::Required("iss".to_owned()));
     }
     if !texts(claims, "aud")?.contains(&audience) {
-        return Err(ClaimFault::Audience);
+        return Err(ClaimError::Audience);
     }
     let expires = time(claims, "exp")?.ok_or_else(|| mistyped("exp"))? + LEEWAY;
     if now >= expires {
-        return Err(ClaimFault::Expired);
+        return Err(ClaimError::Expired);
     }
     let (not_before, issued) = (time(claims, "nbf")?, time(claims, "iat")?);
     if [not_before, issued].into_iter().flatten().any(|begin| now + LEEWAY < begin) {
-        return Err(ClaimFault::NotYetValid);
+        return Err(ClaimError::NotYetValid);
     }
-    Ok(Span { issued, expires })
+    Ok(TokenValidity { issued, expires })
 }
 
-/// From when and until when a token says to hold, where somebody else has verified it.
+/// The times of issue and expiry in a token that another server has verified.
 pub(in crate::identity) fn expiry(jwt: &Jwt<'_>) -> (Option<SystemTime>, Option<SystemTime>) {
     let at = |name| time(&jwt.claims, name).ok().flatten();
     (at("iat"), at("exp").map(|end| end + LEEWAY))
 }
 
-/// The name that the issuer gave the token, or one of ours.
-fn id(claims: &Object, token: &str) -> Arc<str> {
+/// The ID that the issuer gave the token, or one of ours.
+fn id(claims: &JsonObject, token: &str) -> Arc<str> {
     let is_name = |id: &&str| {
         (1..=JWT_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
     };
     match claims.get("jti").and_then(Value::as_str).filter(is_name) {
         Some(id) => id.into(),
-        None => hex(&TokenDigest::of(token.as_bytes()).digest()[..ID_BYTES]),
+        None => token_id(&TokenDigest::of(token.as_bytes())),
     }
 }
 
-pub(super) fn text<'a>(claims: &'a Object, name: &str) -> Result<&'a str, ClaimFault> {
+pub(super) fn text<'a>(claims: &'a JsonObject, name: &str) -> Result<&'a str, ClaimError> {
     claims.get(name).and_then(Value::as_str).ok_or_else(|| mistyped(name))
 }
 
-/// One text, or an array of nothing else.
-fn texts<'a>(claims: &'a Object, name: &str) -> Result<Vec<&'a str>, ClaimFault> {
+/// A claim with one text, or an array of texts.
+fn texts<'a>(claims: &'a JsonObject, name: &str) -> Result<Vec<&'a str>, ClaimError> {
     match claims.get(name) {
         Some(Value::String(one)) => Ok(vec![one]),
         Some(Value::Array(all)) => {
@@ -164,7 +168,7 @@ fn texts<'a>(claims: &'a Object, name: &str) -> Result<Vec<&'a str>, ClaimFault>
 }
 
 /// Whole seconds since 1970 (RFC 7519, section 2, which allows fractions that nobody sends); `None` where there is none.
-fn time(claims: &Object, name: &str) -> Result<Option<SystemTime>, ClaimFault> {
+fn time(claims: &JsonObject, name: &str) -> Result<Option<SystemTime>, ClaimError> {
     /// Later than any clock, so that adding to it is safe.
     const SECONDS_MAX: u64 = 1 << 40;
     let Some(value) = claims.get(name) else { return Ok(None) };
@@ -172,8 +176,8 @@ fn time(claims: &Object, name: &str) -> Result<Option<SystemTime>, ClaimFault> {
     Ok(Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)))
 }
 
-pub(super) fn mistyped(name: &str) -> ClaimFault {
-    ClaimFault::Mistyped(name.to_owned())
+pub(super) fn mistyped(name: &str) -> ClaimError {
+    ClaimError::Mistyped(name.to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A JSON Web Token as it comes (RFC 7515, compact), split and read, and of which nothing is believed yet.
+//! A JSON Web Token (RFC 7515, compact), parsed but not verified.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,121 +9,122 @@ use jsonwebtoken::Algorithm;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
-/// Longest name of a key, in bytes.
+/// Longest ID of a key, in bytes.
 const KEY_ID_BYTES_MAX: usize = 256;
 
-/// What a header must not have: keys and places of keys that the sender of the token chose, extensions that must be
-/// understood, and what makes it another kind of token.
+/// Parameters that a header must not have: keys or locations of keys that the sender chose, extensions that
+/// must be understood, and parameters of other kinds of tokens.
 const REFUSED: [&str; 9] = ["jku", "jwk", "x5u", "x5c", "crit", "b64", "enc", "zip", "cty"];
 
-/// The types that a header may say (RFC 7519, section 5.1; RFC 9068, section 2.1).
+/// The values that `typ` can have (RFC 7519, section 5.1; RFC 9068, section 2.1).
 const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
 
-/// A token, taken apart.
+/// A parsed token, which is not verified.
 pub(in crate::identity) struct Jwt<'a> {
     pub(super) algorithm: Algorithm,
     pub(super) key_id: Option<String>,
-    /// What was signed.
+    /// The part of the token that is signed.
     pub(super) signed: &'a str,
-    /// In base64url.
+    /// The signature, encoded as base64url.
     pub(super) signature: &'a str,
-    pub(super) claims: Object,
+    pub(super) claims: JsonObject,
 }
 
-/// A JSON object in which no name stands twice.
+/// A JSON object without duplicate names.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Object(BTreeMap<String, Value>);
+pub(super) struct JsonObject(BTreeMap<String, Value>);
 
-/// Why a token is no JSON Web Token that is taken here.
+/// The reason why a text is not an acceptable JSON Web Token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// Not three parts in base64url, the first two of them JSON objects without a name that stands twice.
+pub enum JwtError {
+    /// It does not have three parts in base64url, of which the first two are JSON objects without duplicate
+    /// names.
     #[error("the token is not a well-formed JWT")]
     Shape,
-    /// A header that tries to choose its key, must be understood in a way that we do not, or is of another type.
+    /// The header tries to choose its key, needs an extension, or has another type.
     #[error("the token's header has something that is not accepted")]
     Header,
-    /// None that anybody may configure: `none`, a MAC, or unknown.
+    /// The algorithm can never be configured: `none`, a MAC, or an unknown one.
     #[error("the token is signed by an algorithm that is not accepted")]
     Algorithm,
 }
 
 impl<'a> Jwt<'a> {
-    /// Takes a token apart; `None` where it does not even look like one, and may be somebody else's.
-    pub(in crate::identity) fn parse(token: &'a str) -> Option<Result<Self, Malformed>> {
+    /// Parses a token; `None` if it does not even look like a JWT, so that another method can have it.
+    pub(in crate::identity) fn parse(token: &'a str) -> Option<Result<Self, JwtError>> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
-        // A JSON object begins so in base64url.
+        // In base64url a JSON object begins with these letters.
         if claims.contains('.') || !header.starts_with("ey") {
             return None;
         }
         Some(Self::read(header, claims, signed, signature))
     }
 
-    fn read(header: &str, claims: &str, signed: &'a str, signature: &'a str) -> Result<Self, Malformed> {
-        let (header, claims) = (Object::decode(header)?, Object::decode(claims)?);
+    fn read(header: &str, claims: &str, signed: &'a str, signature: &'a str) -> Result<Self, JwtError> {
+        let (header, claims) = (JsonObject::decode(header)?, JsonObject::decode(claims)?);
         if REFUSED.iter().any(|name| header.get(name).is_some()) {
-            return Err(Malformed::Header);
+            return Err(JwtError::Header);
         }
         let is_type = |kind: &Value| {
             kind.as_str().is_some_and(|kind| TYPES.contains(&kind.to_ascii_lowercase().as_str()))
         };
         if !header.get("typ").is_none_or(is_type) {
-            return Err(Malformed::Header);
+            return Err(JwtError::Header);
         }
         let key_id = match header.get("kid") {
             None => None,
             Some(Value::String(id)) if id.len() <= KEY_ID_BYTES_MAX => Some(id.clone()),
-            Some(_) => return Err(Malformed::Header),
+            Some(_) => return Err(JwtError::Header),
         };
         let algorithm = header.get("alg").and_then(Value::as_str).and_then(|name| name.parse().ok());
-        let algorithm: Algorithm = algorithm.ok_or(Malformed::Algorithm)?;
+        let algorithm: Algorithm = algorithm.ok_or(JwtError::Algorithm)?;
         if signature.is_empty() {
-            return Err(Malformed::Shape);
+            return Err(JwtError::Shape);
         }
         Ok(Self { algorithm, key_id, signed, signature, claims })
     }
 
-    /// Who says to have issued it.
+    /// The issuer that the token names.
     pub(in crate::identity) fn issuer(&self) -> Option<&str> {
         self.claims.get("iss").and_then(Value::as_str)
     }
 }
 
-impl Object {
+impl JsonObject {
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 
-    /// Reads JSON; serde_json bounds its depth.
+    /// Parses JSON, whose depth serde_json bounds.
     pub(super) fn parse(json: &[u8]) -> Option<Self> {
         serde_json::from_slice(json).ok()
     }
 
-    fn decode(part: &str) -> Result<Self, Malformed> {
-        let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| Malformed::Shape)?;
-        Self::parse(&json).ok_or(Malformed::Shape)
+    fn decode(part: &str) -> Result<Self, JwtError> {
+        let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| JwtError::Shape)?;
+        Self::parse(&json).ok_or(JwtError::Shape)
     }
 }
 
-impl<'de> Deserialize<'de> for Object {
+impl<'de> Deserialize<'de> for JsonObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Names;
         impl<'de> Visitor<'de> for Names {
-            type Value = Object;
+            type Value = JsonObject;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonObject, A::Error> {
                 let mut object = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     if object.insert(name, value).is_some() {
                         return Err(A::Error::custom("a name stands twice"));
                     }
                 }
-                Ok(Object(object))
+                Ok(JsonObject(object))
             }
         }
         deserializer.deserialize_map(Names)
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_look_like_a_token_of_an_issuer_may_be_somebody_elses() {
+    fn a_token_that_does_not_look_like_a_jwt_is_left_to_other_methods() {
         let whole = token(&json!({ "alg": "ES256" }), &json!({}));
         let (signed, signature) = whole.rsplit_once('.').unwrap();
         assert!(
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_named_by_a_text_of_no_more_bytes_than_it_may_have() {
+    fn the_length_of_a_key_id_is_limited() {
         let longest = "x".repeat(KEY_ID_BYTES_MAX);
         let named = |id: Value| {
             let token = token(&json!({ "alg": "ES256", "kid": id }), &json!({}));
@@ -160,12 +161,12 @@ mod tests {
 
         assert_eq!(named(json!(longest)), Ok(Some(longest.clone())));
         for wrong in [json!(format!("{longest}x")), json!(7), json!(null), json!(["k"])] {
-            assert_eq!(named(wrong.clone()), Err(Malformed::Header), "{wrong}");
+            assert_eq!(named(wrong.clone()), Err(JwtError::Header), "{wrong}");
         }
     }
 
     #[test]
-    fn a_tokens_issuer_is_the_text_that_its_claims_say() {
+    fn a_tokens_issuer_is_the_text_in_its_claims() {
         for (claims, issuer) in [
             (json!({ "iss": "https://issuer.example" }), Some("https://issuer.example")),
             (json!({ "sub": "https://issuer.example" }), None),

@@ -1,4 +1,4 @@
-//! The keys of an issuer (RFC 7517), as far as they can verify what we accept.
+//! The keys of an issuer (RFC 7517) that can verify accepted algorithms.
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
@@ -7,64 +7,64 @@ use serde_json::Value;
 
 use super::jwt::Jwt;
 
-/// Most keys of an issuer.
+/// Most keys of one issuer.
 pub const KEYS_MAX: usize = 100;
 
-/// Keys, of which at least one can be used.
+/// Usable keys, at least one.
 #[derive(Clone)]
-pub(super) struct KeySet(Vec<Key>);
+pub(super) struct KeySet(Vec<VerificationKey>);
 
 #[derive(Clone)]
-struct Key {
+struct VerificationKey {
     id: Option<String>,
-    /// What it may verify: one algorithm, if the issuer says which.
+    /// The algorithms it can verify: only one, if the issuer says which.
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
 }
 
-/// Why what an issuer sent are no keys.
+/// The reason why the document of an issuer is no key set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoKeys {
-    /// Not `{"keys": […]}`.
+pub enum KeySetError {
+    /// It is not `{"keys": […]}`.
     #[error("what the issuer sent is no set of keys")]
     Shape,
-    /// More than [`KEYS_MAX`].
+    /// It has more than [`KEYS_MAX`].
     #[error("the issuer has more than {KEYS_MAX} keys")]
     TooMany,
-    /// None that verifies what is accepted.
+    /// No key verifies an accepted algorithm.
     #[error("the issuer has no key that could be used")]
     Empty,
 }
 
-/// Whether one of the keys has signed a token.
+/// The result of verifying a token's signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signed {
-    /// It has.
+    /// The key has signed the token.
     Yes,
-    /// It has not.
+    /// The key has not signed the token.
     No,
-    /// There is no such key.
+    /// There is no key with that ID.
     UnknownKey,
 }
 
 impl KeySet {
-    /// Reads the keys; those that are of no use here are left out, as issuers have them for other purposes.
-    pub(super) fn parse(json: &[u8]) -> Result<Self, NoKeys> {
+    /// Parses the keys. Unusable ones are left out, because issuers have keys for other purposes too.
+    pub(super) fn parse(json: &[u8]) -> Result<Self, KeySetError> {
         #[derive(Deserialize)]
-        struct Written {
+        struct RawKeySet {
             keys: Vec<Value>,
         }
-        let Written { keys } = serde_json::from_slice(json).map_err(|_| NoKeys::Shape)?;
+        let RawKeySet { keys } = serde_json::from_slice(json).map_err(|_| KeySetError::Shape)?;
         if keys.len() > KEYS_MAX {
-            return Err(NoKeys::TooMany);
+            return Err(KeySetError::TooMany);
         }
-        let keys: Vec<Key> = keys.into_iter().filter_map(Key::of).collect();
-        if keys.is_empty() { Err(NoKeys::Empty) } else { Ok(Self(keys)) }
+        let keys: Vec<VerificationKey> = keys.into_iter().filter_map(VerificationKey::from_jwk).collect();
+        if keys.is_empty() { Err(KeySetError::Empty) } else { Ok(Self(keys)) }
     }
 
-    /// Whether the key that the token names has signed it; where it names none, the only one that fits.
+    /// Verifies a token by the key that it names, or by the only fitting key if it names none.
     pub(super) fn signed(&self, jwt: &Jwt<'_>) -> Signed {
-        let fits = |key: &&Key| key.algorithms.contains(&jwt.algorithm);
+        let fits = |key: &&VerificationKey| key.algorithms.contains(&jwt.algorithm);
         let key = match &jwt.key_id {
             Some(id) => self.0.iter().filter(fits).find(|key| key.id.as_ref() == Some(id)),
             None => {
@@ -72,7 +72,7 @@ impl KeySet {
                 fitting.next().filter(|_| fitting.next().is_none())
             }
         };
-        let Some(Key { key, .. }) = key else { return Signed::UnknownKey };
+        let Some(VerificationKey { key, .. }) = key else { return Signed::UnknownKey };
         match jsonwebtoken::crypto::verify(jwt.signature, jwt.signed.as_bytes(), key, jwt.algorithm) {
             Ok(true) => Signed::Yes,
             Ok(false) | Err(_) => Signed::No,
@@ -80,11 +80,11 @@ impl KeySet {
     }
 }
 
-impl Key {
-    /// Never a symmetric one: whoever may verify by it may sign by it.
+impl VerificationKey {
+    /// Parses a key, which is never symmetric: a key that verifies a MAC can also sign it.
     #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is another crate's, which may add to it")]
-    fn of(written: Value) -> Option<Self> {
-        let jwk: Jwk = serde_json::from_value(written).ok()?;
+    fn from_jwk(json: Value) -> Option<Self> {
+        let jwk: Jwk = serde_json::from_value(json).ok()?;
         if jwk.common.public_key_use.as_ref().is_some_and(|purpose| *purpose != PublicKeyUse::Signature) {
             return None;
         }

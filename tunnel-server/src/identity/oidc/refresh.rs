@@ -1,4 +1,4 @@
-//! The keys of an issuer as they are now: asked for by one task, however many tokens name a key that is not known.
+//! Keeps the keys of an issuer fresh. One task fetches them, however many tokens name an unknown key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,56 +11,56 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
-use super::jwt::Object;
-use super::keys::{KeySet, NoKeys};
-use crate::identity::fetch::{FETCH_MAX, Fetch, FetchError};
+use super::jwt::JsonObject;
+use super::keys::{KeySet, KeySetError};
+use crate::identity::https::{HTTPS_TIMEOUT, HttpsClient, HttpsError};
 
-/// How old keys may be before they are asked for again: an issuer that takes one back wants it gone.
+/// Largest age of the keys: an issuer that withdraws a key wants it refused soon.
 pub const REFRESH_EVERY: Duration = Duration::from_secs(300);
 
-/// Least pause between two questions to an issuer, whoever names whichever key.
+/// Shortest pause between two fetches from an issuer, whatever keys tokens name.
 pub const REFRESH_PAUSE: Duration = Duration::from_secs(10);
 
 /// Largest answer of an issuer, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 512 * 1024;
 
-/// How long a request waits for a question that is under way: both answers of it.
-const LOOK_MAX: Duration = Duration::from_secs(2 * FETCH_MAX.as_secs());
+/// Longest wait of a request for a running fetch, which has two answers.
+const FIND_MAX: Duration = Duration::from_secs(2 * HTTPS_TIMEOUT.as_secs());
 
-/// The keys of an issuer.
+/// The keys of an issuer, and their fetching.
 pub(super) struct Keys {
-    /// In the configuration, for the log.
+    /// The issuer's name in the configuration, for the log.
     name: String,
     issuer: String,
-    fetch: Fetch,
-    known: watch::Sender<Known>,
-    wanted: Notify,
+    fetch: HttpsClient,
+    state: watch::Sender<KeyState>,
+    refresh_wanted: Notify,
 }
 
 #[derive(Clone, Default)]
-struct Known {
-    /// The last that were good.
+struct KeyState {
+    /// The keys of the last successful fetch.
     keys: Option<Arc<KeySet>>,
-    /// When the last question ended, and whether in vain.
-    asked: Option<(Instant, bool)>,
+    /// The end of the last fetch, and whether it failed.
+    fetched: Option<(Instant, bool)>,
 }
 
-/// What was found among the keys.
+/// The result of a search among the keys.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Looked<T> {
-    /// This.
+pub(super) enum KeyLookup<T> {
+    /// The search has this result.
     Found(T),
-    /// Nothing, and the keys are those that the issuer has.
+    /// There is no such key, and the keys are current.
     Nothing,
-    /// Nothing, and the issuer could not be asked.
-    Away,
+    /// There is no such key, but the issuer could not be reached.
+    Unreachable,
 }
 
-/// Why there are no new keys.
+/// The reason why there are no new keys.
 #[derive(Debug, thiserror::Error)]
-enum NotRefreshed {
+enum RefreshError {
     #[error(transparent)]
-    Fetch(#[from] FetchError),
+    HttpsClient(#[from] HttpsError),
     #[error("{0} answered {1}")]
     Status(Uri, StatusCode),
     #[error("the issuer {0:?} is no URL")]
@@ -68,7 +68,7 @@ enum NotRefreshed {
     #[error("the issuer's discovery document is not one, or another issuer's")]
     Discovery,
     #[error(transparent)]
-    Keys(#[from] NoKeys),
+    Keys(#[from] KeySetError),
 }
 
 impl Keys {
@@ -76,85 +76,86 @@ impl Keys {
         Self {
             name: name.to_owned(),
             issuer: issuer.to_owned(),
-            fetch: Fetch::new(tls, None),
-            known: watch::Sender::new(Known::default()),
-            wanted: Notify::new(),
+            fetch: HttpsClient::new(tls, None),
+            state: watch::Sender::new(KeyState::default()),
+            refresh_wanted: Notify::new(),
         }
     }
 
-    /// What `pick` finds among the keys; where it finds nothing, among those that the issuer has now, unless it was asked a
-    /// moment ago.
-    pub(super) async fn look<T>(&self, pick: impl Fn(&KeySet) -> Option<T>) -> Looked<T> {
-        let mut changes = self.known.subscribe();
-        let known = changes.borrow_and_update().clone();
-        if let Some(found) = known.keys.as_deref().and_then(&pick) {
-            return Looked::Found(found);
+    /// The result of `pick` among the keys. If there is none, the keys are fetched first, unless that was
+    /// done a moment ago.
+    pub(super) async fn find<T>(&self, pick: impl Fn(&KeySet) -> Option<T>) -> KeyLookup<T> {
+        let mut changes = self.state.subscribe();
+        let state = changes.borrow_and_update().clone();
+        if let Some(found) = state.keys.as_deref().and_then(&pick) {
+            return KeyLookup::Found(found);
         }
-        if known.asked.is_none_or(|(when, _)| when.elapsed() >= REFRESH_PAUSE) {
-            self.wanted.notify_one();
-            // In vain only where the task is gone or slow: then what was known counts.
-            let _ = timeout(LOOK_MAX, changes.changed()).await;
+        if state.fetched.is_none_or(|(when, _)| when.elapsed() >= REFRESH_PAUSE) {
+            self.refresh_wanted.notify_one();
+            // It fails only if the task is gone or slow. The known keys count then.
+            let _ = timeout(FIND_MAX, changes.changed()).await;
         }
-        let known = changes.borrow().clone();
-        match (known.keys.as_deref().and_then(pick), known.asked) {
-            (Some(found), _) => Looked::Found(found),
-            (None, Some((_, false))) => Looked::Nothing,
-            (None, Some((_, true)) | None) => Looked::Away,
+        let state = changes.borrow().clone();
+        match (state.keys.as_deref().and_then(pick), state.fetched) {
+            (Some(found), _) => KeyLookup::Found(found),
+            (None, Some((_, false))) => KeyLookup::Nothing,
+            (None, Some((_, true)) | None) => KeyLookup::Unreachable,
         }
     }
 
-    /// Asks now, then whenever a key is wanted that is not known or the keys are old; never more often than the pause allows.
+    /// Fetches the keys now, and again when they are old or an unknown key is named; never more often than
+    /// [`REFRESH_PAUSE`].
     pub(super) async fn follow(&self) {
         loop {
-            let asked = self.ask().await;
-            let in_vain = asked.is_err();
-            match asked {
+            let fetched = self.fetch_keys().await;
+            let has_failed = fetched.is_err();
+            match fetched {
                 Ok(keys) => {
                     debug!(issuer = self.name, "the issuer's keys were read");
-                    self.learn(Some(keys), in_vain);
+                    self.store(Some(keys), has_failed);
                 }
                 Err(error) => {
-                    warn!(issuer = self.name, error = %chain(&error), "the issuer's keys cannot be read; those that are known hold");
-                    self.learn(None, in_vain);
+                    warn!(issuer = self.name, error = %chain(&error), "the issuer's keys cannot be read; the known ones stay in force");
+                    self.store(None, has_failed);
                 }
             }
             let now = Instant::now();
-            let again = now + if in_vain { REFRESH_PAUSE } else { REFRESH_EVERY };
-            // Both arms are cancel-safe: a wish that is lost is made again by the next request.
+            let again = now + if has_failed { REFRESH_PAUSE } else { REFRESH_EVERY };
+            // Both arms are cancel-safe: the next request repeats a lost notification.
             tokio::select! {
                 () = sleep_until(again) => {}
-                () = self.wanted.notified() => sleep_until(now + REFRESH_PAUSE).await,
+                () = self.refresh_wanted.notified() => sleep_until(now + REFRESH_PAUSE).await,
             }
         }
     }
 
-    fn learn(&self, keys: Option<KeySet>, in_vain: bool) {
-        self.known.send_modify(|known| {
+    fn store(&self, keys: Option<KeySet>, has_failed: bool) {
+        self.state.send_modify(|state| {
             if let Some(keys) = keys {
-                known.keys = Some(Arc::new(keys));
+                state.keys = Some(Arc::new(keys));
             }
-            known.asked = Some((Instant::now(), in_vain));
+            state.fetched = Some((Instant::now(), has_failed));
         });
     }
 
-    async fn ask(&self) -> Result<KeySet, NotRefreshed> {
-        let place = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
-        let place = place.parse().map_err(|_| NotRefreshed::Issuer(self.issuer.clone()))?;
-        let document = Object::parse(&self.get(place).await?).ok_or(NotRefreshed::Discovery)?;
-        // OpenID Connect Discovery, section 4.3: or somebody could answer for somebody else.
+    async fn fetch_keys(&self) -> Result<KeySet, RefreshError> {
+        let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
+        let url = url.parse().map_err(|_| RefreshError::Issuer(self.issuer.clone()))?;
+        let document = JsonObject::parse(&self.get(url).await?).ok_or(RefreshError::Discovery)?;
+        // OpenID Connect Discovery, section 4.3: otherwise one issuer could answer for another.
         let text = |name: &str| document.get(name).and_then(Value::as_str);
-        let place = text("jwks_uri").filter(|_| text("issuer") == Some(self.issuer.as_str()));
-        let place = place.and_then(|place| place.parse().ok()).ok_or(NotRefreshed::Discovery)?;
-        Ok(KeySet::parse(&self.get(place).await?)?)
+        let url = text("jwks_uri").filter(|_| text("issuer") == Some(self.issuer.as_str()));
+        let url = url.and_then(|url| url.parse().ok()).ok_or(RefreshError::Discovery)?;
+        Ok(KeySet::parse(&self.get(url).await?)?)
     }
 
-    async fn get(&self, place: Uri) -> Result<Bytes, NotRefreshed> {
+    async fn get(&self, url: Uri) -> Result<Bytes, RefreshError> {
         let mut request = Request::new(Bytes::new());
-        (*request.method_mut(), *request.uri_mut()) = (Method::GET, place.clone());
-        let answer = self.fetch.ask(request, ANSWER_BYTES_MAX).await?;
+        (*request.method_mut(), *request.uri_mut()) = (Method::GET, url.clone());
+        let answer = self.fetch.send(request, ANSWER_BYTES_MAX).await?;
         match answer.status() {
             StatusCode::OK => Ok(answer.into_body()),
-            status => Err(NotRefreshed::Status(place, status)),
+            status => Err(RefreshError::Status(url, status)),
         }
     }
 }

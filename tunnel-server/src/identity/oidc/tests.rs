@@ -1,4 +1,4 @@
-//! Whose a token of an issuer is, by the keys that it publishes.
+//! Tokens of an issuer, verified by the keys that it publishes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -10,49 +10,50 @@ use http::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::identity::neighbour::Neighbour;
-use crate::identity::{Authenticator, Prefixes, Ways};
-use signing::{Signer, key_set};
+use crate::identity::test_server::TestServer;
+use crate::identity::{AuthMethods, Authenticator, Prefixes};
+use test_signer::{TokenSigner, key_set};
 
 const AUDIENCE: &str = "tombolo";
 
-/// An issuer, and what it publishes.
+/// A test double of an issuer, and its documents.
 struct Published {
-    at: Neighbour,
-    said: Arc<Mutex<Said>>,
+    at: TestServer,
+    publication: Arc<Mutex<Publication>>,
 }
 
-/// What it says.
+/// The documents that it publishes.
 #[derive(Default)]
-struct Said {
-    /// Who it says to be, if not who it is.
+struct Publication {
+    /// The issuer that it names, if not itself.
     issuer: Option<String>,
     keys: Option<String>,
 }
 
+/// Tokens of other keys, algorithms, audiences and issuers are refused.
 #[tokio::test]
-async fn a_token_that_a_published_key_has_signed_names_its_bearer_and_nobody_else_comes_in() {
-    let (own, other, unknown) = (Signer::new("a"), Signer::new("a"), Signer::new("b"));
+async fn only_a_token_that_a_published_key_has_signed_authenticates() {
+    let (own, other, unknown) = (TokenSigner::new("a"), TokenSigner::new("a"), TokenSigner::new("b"));
     let published = Published::with(&[&own]).await;
     let authenticator = published.authenticator();
     let claims = claims(&published.at.url);
     let ask = async |token: String| {
         let headers = HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())]);
         let known = authenticator.authenticate(None, &headers, SystemTime::now()).await;
-        known.map(|known| known.alone().unwrap().clone())
+        known.map(|known| known.require_single_credential().unwrap().clone())
     };
 
     let caller = ask(own.token("ES256", &claims)).await.unwrap();
 
     assert_eq!((caller.user(), caller.method().to_string().as_str()), ("corp:ann", "oidc:corp"));
-    assert!(authenticator.still_knows(&caller) && authenticator.changes().is_none());
+    assert!(authenticator.is_still_valid(&caller) && authenticator.changes().is_none());
     assert_eq!(authenticator.review_again(&caller, SystemTime::now()).await, Ok(()), "nobody reviews it");
-    let audience = ClaimFault::Audience;
+    let audience = ClaimError::Audience;
     let elsewhere = with(&claims, "aud", "elsewhere");
     for (token, fault) in [
-        (other.token("ES256", &claims), TokenFault::Signature),
-        (unknown.token("ES256", &claims), TokenFault::UnknownKey),
-        (own.token("RS256", &claims), TokenFault::Algorithm),
+        (other.token("ES256", &claims), OidcTokenError::Signature),
+        (unknown.token("ES256", &claims), OidcTokenError::UnknownKey),
+        (own.token("RS256", &claims), OidcTokenError::Algorithm),
         (own.token("ES256", &elsewhere), audience.into()),
     ] {
         assert_eq!(ask(token).await, Err(NotAuthenticated::Token(fault.clone())), "{fault}");
@@ -63,13 +64,14 @@ async fn a_token_that_a_published_key_has_signed_names_its_bearer_and_nobody_els
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_away_or_answers_for_another_says_neither_yes_nor_no() {
-    let own = Signer::new("a");
-    let nothing = Said { keys: None, ..Said::default() };
-    let garbage = Said { keys: Some("no keys".to_owned()), ..Said::default() };
-    let another = Said { issuer: Some("https://elsewhere.example".to_owned()), keys: Some(key_set(&[&own])) };
-    for (what, said) in [("nothing", nothing), ("garbage", garbage), ("for another", another)] {
-        let published = Published::saying(said).await;
+async fn an_unreachable_or_wrong_issuer_neither_accepts_nor_refuses() {
+    let own = TokenSigner::new("a");
+    let nothing = Publication { keys: None, ..Publication::default() };
+    let garbage = Publication { keys: Some("no keys".to_owned()), ..Publication::default() };
+    let another =
+        Publication { issuer: Some("https://elsewhere.example".to_owned()), keys: Some(key_set(&[&own])) };
+    for (what, publication) in [("nothing", nothing), ("garbage", garbage), ("for another", another)] {
+        let published = Published::publishing(publication).await;
         let issuer = published.issuer();
         Scope::here().attend(Arc::clone(&issuer).follow());
         let token = own.token("ES256", &claims(&published.at.url));
@@ -77,29 +79,30 @@ async fn an_issuer_that_is_away_or_answers_for_another_says_neither_yes_nor_no()
 
         let refused = issuer.caller(&token, &jwt, SystemTime::now()).await;
 
-        assert_eq!(refused, Err(NotAuthenticated::Away(Method::Oidc("oidc:corp".into()))), "{what}");
+        assert_eq!(refused, Err(NotAuthenticated::Unreachable(Method::Oidc("oidc:corp".into()))), "{what}");
     }
 }
 
+/// A token with an unknown key causes one fetch, and no further one within the pause.
 #[tokio::test]
-async fn keys_are_read_again_where_one_is_not_known_and_not_more_often_than_the_pause_allows() {
-    let (old, new) = (Signer::new("old"), Signer::new("new"));
+async fn an_unknown_key_refreshes_the_keys_but_not_before_the_pause_is_over() {
+    let (old, new) = (TokenSigner::new("old"), TokenSigner::new("new"));
     let published = Published::with(&[&old]).await;
     let issuer = published.issuer();
     Scope::here().attend(Arc::clone(&issuer).follow());
-    let ask = async |by: &Signer| {
+    let ask = async |by: &TokenSigner| {
         let token = by.token("ES256", &claims(&published.at.url));
         let jwt = Jwt::parse(&token).unwrap().unwrap();
         issuer.caller(&token, &jwt, SystemTime::now()).await.map(|caller| caller.user().to_owned())
     };
     assert_eq!(ask(&old).await.as_deref(), Ok("corp:ann"));
-    published.says().keys = Some(key_set(&[&old, &new]));
-    let asked = published.at.asked().len();
+    published.publishes().keys = Some(key_set(&[&old, &new]));
+    let asked = published.at.seen().len();
     assert_eq!(asked, 2, "where the keys are, and the keys");
 
-    assert_eq!(ask(&new).await, Err(TokenFault::UnknownKey.into()));
-    assert_eq!(published.at.asked().len(), asked, "it was asked a moment ago");
-    // From here on time passes when everybody waits.
+    assert_eq!(ask(&new).await, Err(OidcTokenError::UnknownKey.into()));
+    assert_eq!(published.at.seen().len(), asked, "it was asked a moment ago");
+    // The paused clock advances only here.
     tokio::time::pause();
     tokio::time::advance(REFRESH_PAUSE).await;
     tokio::time::resume();
@@ -114,28 +117,29 @@ fn debug_shows_which_issuer_it_is() {
             .unwrap()
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
-    let issuer = Issuer::new("corp", vec![Algorithm::ES256], demands("https://issuer.example"), tls).unwrap();
+    let issuer =
+        Issuer::new("corp", vec![Algorithm::ES256], requirements("https://issuer.example"), tls).unwrap();
     assert!(format!("{issuer:?}").contains("oidc:corp"), "{issuer:?}");
 }
 
 impl Published {
-    async fn with(signers: &[&Signer]) -> Self {
-        Self::saying(Said { keys: Some(key_set(signers)), ..Said::default() }).await
+    async fn with(signers: &[&TokenSigner]) -> Self {
+        Self::publishing(Publication { keys: Some(key_set(signers)), ..Publication::default() }).await
     }
 
-    async fn saying(said: Said) -> Self {
-        let said = Arc::new(Mutex::new(said));
-        let says = Arc::clone(&said);
-        let at = Neighbour::answering(move |asked| {
-            let says = says.lock().unwrap();
+    async fn publishing(publication: Publication) -> Self {
+        let publication = Arc::new(Mutex::new(publication));
+        let publishes = Arc::clone(&publication);
+        let at = TestServer::answering(move |asked| {
+            let publishes = publishes.lock().unwrap();
             let own = format!("https://{}", asked.header("host"));
             match asked.uri.path() {
                 "/.well-known/openid-configuration" => {
-                    let issuer = says.issuer.clone().unwrap_or_else(|| own.clone());
+                    let issuer = publishes.issuer.clone().unwrap_or_else(|| own.clone());
                     let document = json!({ "issuer": issuer, "jwks_uri": format!("{own}/keys") });
                     (StatusCode::OK, document.to_string())
                 }
-                "/keys" => match &says.keys {
+                "/keys" => match &publishes.keys {
                     Some(keys) => (StatusCode::OK, keys.clone()),
                     None => (StatusCode::NOT_FOUND, String::new()),
                 },
@@ -143,29 +147,32 @@ impl Published {
             }
         })
         .await;
-        Self { at, said }
+        Self { at, publication }
     }
 
-    fn says(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap()
+    fn publishes(&self) -> MutexGuard<'_, Publication> {
+        self.publication.lock().unwrap()
     }
 
     fn issuer(&self) -> Arc<Issuer> {
-        let demands = demands(&self.at.url);
-        Arc::new(Issuer::new("corp", vec![Algorithm::ES256], demands, self.at.tls()).unwrap())
+        let requirements = requirements(&self.at.url);
+        Arc::new(Issuer::new("corp", vec![Algorithm::ES256], requirements, self.at.tls()).unwrap())
     }
 
-    /// Who believes it alone.
+    /// An authenticator with only this issuer.
     fn authenticator(&self) -> Authenticator {
         let issuer = self.issuer();
         Scope::here().attend(Arc::clone(&issuer).follow());
-        Authenticator::new("tombolo".to_owned(), Ways { issuers: vec![issuer], ..Ways::default() })
+        Authenticator::new(
+            "tombolo".to_owned(),
+            AuthMethods { issuers: vec![issuer], ..AuthMethods::default() },
+        )
     }
 }
 
-fn demands(issuer: &str) -> Demands {
+fn requirements(issuer: &str) -> ClaimRequirements {
     let prefix = "corp:".to_owned();
-    Demands {
+    ClaimRequirements {
         issuer: issuer.to_owned(),
         audience: AUDIENCE.to_owned(),
         username_claim: "sub".to_owned(),

@@ -1,25 +1,25 @@
-//! Agents and administrators by their certificates.
+//! Certificates of agents and administrators.
 
 use trust::BACKDATED;
 
 use super::*;
 
 #[test]
-fn an_agents_and_an_administrators_certificate_say_when_they_were_issued_and_when_they_end() {
+fn agents_and_administrators_certificates_have_issue_and_end_times() {
     let leaf = issue(with_uri("spiffe://tombolo/cluster/edge-a/agent/one"));
     let AgentCertificate { agent: _, serial, issued, ends } =
         agent_identity(std::slice::from_ref(&leaf), "tombolo").unwrap().into_inner();
-    assert_eq!((serial, issued, ends), written(&leaf));
+    assert_eq!((serial, issued, ends), facts(&leaf));
 
     let leaf = issue(with_uri("spiffe://tombolo/admin/olga"));
     let AdminCertificate { name, serial, issued, ends } =
         admin_identity(std::slice::from_ref(&leaf), "tombolo").unwrap().into_inner();
     assert_eq!(name.as_str(), "olga");
-    assert_eq!((serial, issued, ends), written(&leaf));
+    assert_eq!((serial, issued, ends), facts(&leaf));
 }
 
 #[test]
-fn whatever_is_not_exactly_an_administrators_certificate_is_refused() {
+fn only_an_exact_administrators_certificate_is_accepted() {
     let not_an_admin = || NotOfRole::Uri(SpiffeError::NotAnAdmin { domain: "tombolo".to_owned() });
     let mut a_server = with_uri("spiffe://tombolo/admin/olga");
     a_server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -39,8 +39,9 @@ fn whatever_is_not_exactly_an_administrators_certificate_is_refused() {
     );
 }
 
-/// The serial number of a certificate, when it was issued, and the first moment at which it holds no more.
-fn written(leaf: &CertificateDer<'_>) -> (String, SystemTime, SystemTime) {
+/// The serial number of a certificate, the time of its issue, and the first moment at which it is no longer
+/// valid.
+fn facts(leaf: &CertificateDer<'_>) -> (String, SystemTime, SystemTime) {
     let (_, parsed) = x509_parser::parse_x509_certificate(leaf).unwrap();
     let [begins, last] = [parsed.validity().not_before, parsed.validity().not_after]
         .map(|time| SystemTime::from(time.to_datetime()));

@@ -1,9 +1,9 @@
-//! Tokens of the file: whose they are, for how long, and what the file must be.
+//! Tokens of the file: their holders, their validity, and errors in the file.
 
 use super::*;
 
 #[test]
-fn a_token_has_a_name_of_its_own_that_is_no_part_of_its_digest() {
+fn a_token_has_an_id_of_its_own_that_is_no_part_of_its_digest() {
     let credentials = ["sesame", "mellon", "sesame"]
         .map(|token| by_header(&[&format!("Bearer {token}")]).unwrap().credential().clone());
     assert_eq!(credentials[0], credentials[2]);
@@ -24,14 +24,14 @@ fn a_token_names_user_and_groups() {
 }
 
 #[test]
-fn who_came_by_a_token_is_known_until_that_token_is_gone_or_anothers() {
+fn a_caller_is_known_until_its_token_is_removed_or_anothers() {
     let parsed = |file: &str| StaticTokens::parse(file.as_bytes(), token_prefixes()).unwrap();
-    let book = TokenBook::new(parsed(&tokens()));
-    let ways = Ways { tokens: Some(book.clone()), ..Ways::default() };
-    let authenticator = Authenticator::new("tombolo".to_owned(), ways);
+    let book = SharedTokens::new(parsed(&tokens()));
+    let methods = AuthMethods { tokens: Some(book.clone()), ..AuthMethods::default() };
+    let authenticator = Authenticator::new("tombolo".to_owned(), methods);
     let sent = headers(&["Bearer sesame"]);
     let asked = authenticator.authenticate(None, &sent, SystemTime::now());
-    let alice = at_once(asked).unwrap().alone().unwrap().clone();
+    let alice = at_once(asked).unwrap().require_single_credential().unwrap().clone();
     let (sesame, other) = (digest("sesame"), digest("other"));
     for (file, is_known) in [
         (format!("{sesame},alice,1,\"ops,dev\""), true),
@@ -43,26 +43,27 @@ fn who_came_by_a_token_is_known_until_that_token_is_gone_or_anothers() {
         assert!(Authenticator::changed(&mut changes).now_or_never().is_none(), "nothing has changed");
         book.replace(parsed(&file));
         at_once(Authenticator::changed(&mut changes));
-        assert_eq!(authenticator.still_knows(&alice), is_known, "{file}");
+        assert_eq!(authenticator.is_still_valid(&alice), is_known, "{file}");
     }
     let by_certificate = authenticator_of_certificates();
-    assert!(by_certificate.changes().is_none() && by_certificate.still_knows(&alice));
+    assert!(by_certificate.changes().is_none() && by_certificate.is_still_valid(&alice));
     assert!(Authenticator::changed(&mut None).now_or_never().is_none());
 }
 
 #[test]
-fn a_token_is_of_letters_that_every_header_carries_and_its_padding_stands_last() {
+fn a_token_has_only_letters_of_a_b64token_and_padding_at_its_end() {
     for text in ["a", "a=", "a==", "-._~+/aZ09"] {
-        assert!(token::is_token(text.as_bytes()), "{text}");
+        assert!(static_tokens::is_token(text.as_bytes()), "{text}");
     }
     for text in ["", "=", "==", "a=b", "=a", "a b", "a,b", "a:b", "\u{e4}"] {
-        assert!(!token::is_token(text.as_bytes()), "{text}");
+        assert!(!static_tokens::is_token(text.as_bytes()), "{text}");
     }
 }
 
+/// One wrong line makes the complete file invalid.
 #[test]
-fn a_wrong_line_makes_the_whole_token_file_wrong_and_is_named_without_its_token() {
-    use TokenFileFault::{Columns, Digest, Duplicate, Name, None, Plain, Quote, Text};
+fn a_wrong_line_refuses_the_token_file_and_is_named_without_its_token() {
+    use TokenLineError::{Columns, Digest, Duplicate, Name, None, Plain, Quote, Text};
 
     let good = digest("secret");
     for (line, fault) in [
@@ -78,11 +79,11 @@ fn a_wrong_line_makes_the_whole_token_file_wrong_and_is_named_without_its_token(
         (&format!("{}0,alice,1", good), Digest),
         (&format!("{},alice,1", &good[..70]), Digest),
         (&format!("sha512:{},alice,1", &good[7..]), Digest),
-        ("SECRET,,1", Name(NameFault::Empty)),
-        ("SECRET,system:admin,1", Name(NameFault::System)),
-        ("SECRET,alice,1,system:masters", Name(NameFault::System)),
-        ("SECRET,alice,1,\"ops,\"", Name(NameFault::Empty)),
-        ("SECRET,alice,1,\"ops, dev\"", Name(NameFault::Invisible)),
+        ("SECRET,,1", Name(NameError::Empty)),
+        ("SECRET,system:admin,1", Name(NameError::System)),
+        ("SECRET,alice,1,system:masters", Name(NameError::System)),
+        ("SECRET,alice,1,\"ops,\"", Name(NameError::Empty)),
+        ("SECRET,alice,1,\"ops, dev\"", Name(NameError::Invisible)),
         ("SECRET,\"alice,1", Quote),
         ("SECRET,\"alice\"x,1", Quote),
         ("SECRET,al\"ice\",1", Quote),

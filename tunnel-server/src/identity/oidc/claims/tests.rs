@@ -1,4 +1,4 @@
-//! Whom claims name, at each limit, and what is asked of them before.
+//! The bearer of claims, at each limit, and the checks before.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,13 +10,13 @@ const NOW: u64 = 1_800_000_000;
 const TOKEN: &str = "header.claims.signature";
 
 #[test]
-fn each_claim_that_is_asked_for_must_be_there_with_its_text() {
+fn each_required_claim_must_be_there_with_its_text() {
     let required = BTreeMap::from([("tenant".to_owned(), "blue".to_owned())]);
-    let demands = Demands { required, ..demands() };
-    let asked = |more: Value| bearer(&demands, more).map(|bearer| bearer.user);
+    let requirements = ClaimRequirements { required, ..requirements() };
+    let asked = |more: Value| bearer(&requirements, more).map(|bearer| bearer.user);
 
     assert_eq!(asked(json!({ "tenant": "blue" })), Ok("oidc:ann".to_owned()));
-    assert_eq!(asked(json!({ "tenant": "red" })), Err(ClaimFault::Required("tenant".to_owned())));
+    assert_eq!(asked(json!({ "tenant": "red" })), Err(ClaimError::Required("tenant".to_owned())));
     for other in [json!({}), json!({ "tenant": ["blue"] }), json!({ "tenant": null })] {
         assert_eq!(asked(other.clone()), Err(mistyped("tenant")), "{other}");
     }
@@ -24,18 +24,23 @@ fn each_claim_that_is_asked_for_must_be_there_with_its_text() {
 
 #[test]
 fn an_address_is_a_user_unless_the_issuer_says_that_it_is_not_verified() {
-    let by_email = Demands { username_claim: "email".to_owned(), ..demands() };
-    let said = |verified: Value| json!({ "email": "ann@example.org", "email_verified": verified });
-    let user = |demands: &Demands, more: Value| bearer(demands, more).map(|bearer| bearer.user);
+    let by_email = ClaimRequirements { username_claim: "email".to_owned(), ..requirements() };
+    let claims_with = |verified: Value| json!({ "email": "ann@example.org", "email_verified": verified });
+    let user =
+        |requirements: &ClaimRequirements, more: Value| bearer(requirements, more).map(|bearer| bearer.user);
 
-    for taken in [json!({ "email": "ann@example.org" }), said(json!(true))] {
+    for taken in [json!({ "email": "ann@example.org" }), claims_with(json!(true))] {
         assert_eq!(user(&by_email, taken.clone()), Ok("oidc:ann@example.org".to_owned()), "{taken}");
     }
     for refused in [json!(false), json!("true"), json!(null), json!(1)] {
-        assert_eq!(user(&by_email, said(refused.clone())), Err(ClaimFault::EmailNotVerified), "{refused}");
+        assert_eq!(
+            user(&by_email, claims_with(refused.clone())),
+            Err(ClaimError::EmailNotVerified),
+            "{refused}"
+        );
     }
     assert_eq!(
-        user(&demands(), said(json!(false))),
+        user(&requirements(), claims_with(json!(false))),
         Ok("oidc:ann".to_owned()),
         "the address is not the user"
     );
@@ -43,9 +48,11 @@ fn an_address_is_a_user_unless_the_issuer_says_that_it_is_not_verified() {
 
 #[test]
 fn groups_are_those_of_the_configured_claim_and_may_be_left_out() {
-    let by_role = Demands { groups_claim: Some("roles".to_owned()), ..demands() };
-    let none = Demands { groups_claim: None, ..demands() };
-    let groups = |demands: &Demands, more: Value| bearer(demands, more).map(|bearer| bearer.groups);
+    let by_role = ClaimRequirements { groups_claim: Some("roles".to_owned()), ..requirements() };
+    let none = ClaimRequirements { groups_claim: None, ..requirements() };
+    let groups = |requirements: &ClaimRequirements, more: Value| {
+        bearer(requirements, more).map(|bearer| bearer.groups)
+    };
 
     assert_eq!(groups(&by_role, json!({ "roles": "ops" })), Ok(vec!["team:ops".to_owned()]));
     let both = groups(&by_role, json!({ "roles": ["ops", "dev"] }));
@@ -57,37 +64,39 @@ fn groups_are_those_of_the_configured_claim_and_may_be_left_out() {
     }
 }
 
+/// The leeway is added to the end and subtracted from the beginning, and not a second more.
 #[test]
-fn a_token_holds_as_much_longer_and_earlier_as_clocks_may_differ_and_not_a_second_more() {
+fn the_validity_of_a_token_is_extended_by_exactly_the_leeway() {
     let leeway = LEEWAY.as_secs();
-    let credential = |more: Value| bearer(&demands(), more).map(|bearer| bearer.credential);
+    let credential = |more: Value| bearer(&requirements(), more).map(|bearer| bearer.credential);
 
     let last = credential(json!({ "exp": NOW - leeway + 1 })).unwrap();
     assert_eq!((last.issued, last.expires), (None, Some(at(NOW + 1))));
-    assert_eq!(credential(json!({ "exp": NOW - leeway })), Err(ClaimFault::Expired));
+    assert_eq!(credential(json!({ "exp": NOW - leeway })), Err(ClaimError::Expired));
     for name in ["iat", "nbf"] {
         assert!(credential(json!({ name: NOW + leeway })).is_ok(), "{name}");
-        assert_eq!(credential(json!({ name: NOW + leeway + 1 })), Err(ClaimFault::NotYetValid), "{name}");
+        assert_eq!(credential(json!({ name: NOW + leeway + 1 })), Err(ClaimError::NotYetValid), "{name}");
     }
     assert_eq!(credential(json!({ "iat": NOW - 5 })).unwrap().issued, Some(at(NOW - 5)));
 }
 
 #[test]
-fn a_token_that_somebody_else_verified_says_itself_from_when_and_until_when_it_holds() {
-    let said = |claims: Value| {
+fn the_times_of_a_reviewed_token_are_read_from_the_token() {
+    let claims_with = |claims: Value| {
         let [header, claims] = [json!({ "alg": "RS256" }), claims].map(|part| encoded(&part));
         expiry(&Jwt::parse(&format!("{header}.{claims}.AA")).unwrap().unwrap())
     };
 
-    let both = said(json!({ "iat": NOW, "exp": NOW + 600 }));
+    let both = claims_with(json!({ "iat": NOW, "exp": NOW + 600 }));
     assert_eq!(both, (Some(at(NOW)), Some(at(NOW + 600) + LEEWAY)));
-    assert_eq!(said(json!({ "exp": NOW })), (None, Some(at(NOW) + LEEWAY)));
-    assert_eq!(said(json!({ "iat": NOW.to_string(), "exp": -1 })), (None, None));
+    assert_eq!(claims_with(json!({ "exp": NOW })), (None, Some(at(NOW) + LEEWAY)));
+    assert_eq!(claims_with(json!({ "iat": NOW.to_string(), "exp": -1 })), (None, None));
 }
 
+/// An ID that is too long or could change a log line is replaced by one of ours.
 #[test]
-fn a_token_has_the_name_that_its_issuer_gave_it_if_that_may_stand_in_a_log_and_else_one_of_ours() {
-    let named = |more: Value| bearer(&demands(), more).unwrap().credential.id;
+fn a_token_has_its_issuers_id_if_that_is_printable_and_else_ours() {
+    let named = |more: Value| bearer(&requirements(), more).unwrap().credential.id;
     let ours = named(json!({}));
     let longest = "x".repeat(JWT_ID_BYTES_MAX);
 
@@ -101,18 +110,18 @@ fn a_token_has_the_name_that_its_issuer_gave_it_if_that_may_stand_in_a_log_and_e
     assert_eq!(named(json!({ "jti": 7 })), ours);
 }
 
-/// Whom the claims of a good token and `more` name.
-fn bearer(demands: &Demands, more: Value) -> Result<Bearer, ClaimFault> {
+/// The bearer of a good token's claims with `more`.
+fn bearer(requirements: &ClaimRequirements, more: Value) -> Result<TokenBearer, ClaimError> {
     let mut claims =
-        json!({ "iss": demands.issuer, "aud": demands.audience, "exp": NOW + 600, "sub": "ann" });
+        json!({ "iss": requirements.issuer, "aud": requirements.audience, "exp": NOW + 600, "sub": "ann" });
     for (name, value) in more.as_object().unwrap() {
         claims[name] = value.clone();
     }
-    demands.bearer(&Object::parse(claims.to_string().as_bytes()).unwrap(), TOKEN, at(NOW))
+    requirements.bearer(&JsonObject::parse(claims.to_string().as_bytes()).unwrap(), TOKEN, at(NOW))
 }
 
-fn demands() -> Demands {
-    Demands {
+fn requirements() -> ClaimRequirements {
+    ClaimRequirements {
         issuer: "https://issuer.example".to_owned(),
         audience: "tombolo".to_owned(),
         username_claim: "sub".to_owned(),

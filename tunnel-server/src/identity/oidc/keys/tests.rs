@@ -1,4 +1,4 @@
-//! Which keys are of use, and what each of them verifies.
+//! Usable keys, and the algorithms that each verifies.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
@@ -13,16 +13,16 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::public_key::RSAPublicKey;
 
 use super::*;
-use crate::identity::oidc::verifies;
+use crate::identity::oidc::test_crypto;
 
-/// Every algorithm that a token may say, as RFC 7518, section 3.1, and RFC 8037 write them.
+/// All algorithms that a token can name, as RFC 7518, section 3.1, and RFC 8037 write them.
 const ALGORITHMS: [&str; 12] = [
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "HS256", "HS384",
     "HS512",
 ];
 
-/// A key as its issuer publishes it, and how it signs by each algorithm that it can.
-struct Signer {
+/// A key in its published form, with a signing function for each algorithm of its kind.
+struct KeySigner {
     jwk: Value,
     by: Vec<(&'static str, Sign)>,
 }
@@ -30,22 +30,23 @@ struct Signer {
 type Sign = Box<dyn Fn(&[u8]) -> Vec<u8>>;
 
 #[test]
-fn an_issuer_has_as_many_keys_as_it_may_and_not_one_more() {
-    // The base point of P-256 (FIPS 186-4, section D.1.2.3), which is somebody's key.
+fn the_number_of_an_issuers_keys_is_limited() {
+    // The base point of P-256 (FIPS 186-4, section D.1.2.3), a valid public key.
     let key = json!({
         "kty": "EC", "crv": "P-256", "use": "sig", "kid": "k",
         "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU",
     });
     let parsed = |count: usize| set(&vec![key.clone(); count]);
     assert_eq!(parsed(KEYS_MAX).ok().map(|keys| keys.0.len()), Some(KEYS_MAX));
-    assert_eq!(parsed(KEYS_MAX + 1).err(), Some(NoKeys::TooMany));
-    assert_eq!(parsed(0).err(), Some(NoKeys::Empty));
+    assert_eq!(parsed(KEYS_MAX + 1).err(), Some(KeySetError::TooMany));
+    assert_eq!(parsed(0).err(), Some(KeySetError::Empty));
 }
 
+/// A key verifies what it has signed by an algorithm of its kind, and nothing by another algorithm.
 #[test]
-fn a_key_verifies_what_it_signed_by_an_algorithm_of_its_kind_and_nothing_by_another() {
-    verifies().unwrap();
-    for Signer { jwk, by } in [rsa(), p256(), p384(), ed25519()] {
+fn a_key_verifies_only_algorithms_of_its_kind() {
+    test_crypto().unwrap();
+    for KeySigner { jwk, by } in [rsa(), p256(), p384(), ed25519()] {
         let keys = set(std::slice::from_ref(&jwk)).unwrap();
         for name in ALGORITHMS {
             let sign = by.iter().find(|(known, _)| *known == name).map(|(_, sign)| sign);
@@ -53,29 +54,29 @@ fn a_key_verifies_what_it_signed_by_an_algorithm_of_its_kind_and_nothing_by_anot
 
             let signature = |signed: &str| sign.map_or_else(|| vec![0; 64], |sign| sign(signed.as_bytes()));
 
-            assert_eq!(judged(&keys, name, signature), expected, "{name} by {jwk}");
+            assert_eq!(verified(&keys, name, signature), expected, "{name} by {jwk}");
         }
         let (name, _) = by[0];
-        assert_eq!(judged(&keys, name, |_| vec![0; 64]), Signed::No, "{name} by {jwk}");
+        assert_eq!(verified(&keys, name, |_| vec![0; 64]), Signed::No, "{name} by {jwk}");
     }
 }
 
 #[test]
 fn a_key_for_one_algorithm_or_another_purpose_is_kept_to_it() {
-    verifies().unwrap();
-    let Signer { mut jwk, by } = rsa();
+    test_crypto().unwrap();
+    let KeySigner { mut jwk, by } = rsa();
     jwk["alg"] = json!("PS384");
     let keys = set(std::slice::from_ref(&jwk)).unwrap();
     for (name, sign) in &by {
         let expected = if *name == "PS384" { Signed::Yes } else { Signed::UnknownKey };
-        assert_eq!(judged(&keys, name, |signed| sign(signed.as_bytes())), expected, "{name}");
+        assert_eq!(verified(&keys, name, |signed| sign(signed.as_bytes())), expected, "{name}");
     }
     jwk["use"] = json!("enc");
-    assert_eq!(set(&[jwk]).err(), Some(NoKeys::Empty));
+    assert_eq!(set(&[jwk]).err(), Some(KeySetError::Empty));
 }
 
 #[test]
-fn a_key_on_a_curve_or_of_a_kind_that_is_not_verified_by_is_left_out() {
+fn a_key_of_an_unsupported_curve_or_kind_is_left_out() {
     let half = URL_SAFE_NO_PAD.encode([1; 32]);
     for key in [
         json!({ "kty": "EC", "crv": "P-521", "x": half, "y": half }),
@@ -84,16 +85,16 @@ fn a_key_on_a_curve_or_of_a_kind_that_is_not_verified_by_is_left_out() {
         json!({ "kty": "oct", "k": half }),
         json!({ "kty": "AKP", "alg": "ML-DSA-44", "pub": half }),
     ] {
-        assert_eq!(set(std::slice::from_ref(&key)).err(), Some(NoKeys::Empty), "{key}");
+        assert_eq!(set(std::slice::from_ref(&key)).err(), Some(KeySetError::Empty), "{key}");
     }
 }
 
-fn set(keys: &[Value]) -> Result<KeySet, NoKeys> {
+fn set(keys: &[Value]) -> Result<KeySet, KeySetError> {
     KeySet::parse(json!({ "keys": keys }).to_string().as_bytes())
 }
 
-/// What `keys` say of a token that says to be signed by this algorithm.
-fn judged(keys: &KeySet, algorithm: &str, sign: impl Fn(&str) -> Vec<u8>) -> Signed {
+/// The result of verifying a token with this algorithm by `keys`.
+fn verified(keys: &KeySet, algorithm: &str, sign: impl Fn(&str) -> Vec<u8>) -> Signed {
     let [header, claims] =
         [json!({ "alg": algorithm }), json!({})].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
     let signed = format!("{header}.{claims}");
@@ -101,7 +102,7 @@ fn judged(keys: &KeySet, algorithm: &str, sign: impl Fn(&str) -> Vec<u8>) -> Sig
     keys.signed(&Jwt::parse(&token).unwrap().unwrap())
 }
 
-fn rsa() -> Signer {
+fn rsa() -> KeySigner {
     let key = std::rc::Rc::new(RsaKeyPair::generate(KeySize::Rsa2048).unwrap());
     let der = key.public_key().as_ref().to_vec();
     let (_, public) = RSAPublicKey::from_der(&der).unwrap();
@@ -118,7 +119,7 @@ fn rsa() -> Signer {
         };
         (name, Box::new(sign) as Sign)
     };
-    Signer {
+    KeySigner {
         jwk: json!({ "kty": "RSA", "n": n, "e": e }),
         by: vec![
             by("RS256", &signature::RSA_PKCS1_SHA256),
@@ -131,27 +132,27 @@ fn rsa() -> Signer {
     }
 }
 
-fn p256() -> Signer {
+fn p256() -> KeySigner {
     ecdsa("P-256", "ES256", &ECDSA_P256_SHA256_FIXED_SIGNING)
 }
 
-fn p384() -> Signer {
+fn p384() -> KeySigner {
     ecdsa("P-384", "ES384", &ECDSA_P384_SHA384_FIXED_SIGNING)
 }
 
-fn ecdsa(curve: &str, name: &'static str, algorithm: &'static EcdsaSigningAlgorithm) -> Signer {
+fn ecdsa(curve: &str, name: &'static str, algorithm: &'static EcdsaSigningAlgorithm) -> KeySigner {
     let key = EcdsaKeyPair::generate(algorithm).unwrap();
     let point = &key.public_key().as_ref()[1..];
     let (x, y) = point.split_at(point.len() / 2);
     let [x, y] = [x, y].map(|half| URL_SAFE_NO_PAD.encode(half));
     let jwk = json!({ "kty": "EC", "crv": curve, "x": x, "y": y });
     let sign = move |signed: &[u8]| key.sign(&SystemRandom::new(), signed).unwrap().as_ref().to_vec();
-    Signer { jwk, by: vec![(name, Box::new(sign))] }
+    KeySigner { jwk, by: vec![(name, Box::new(sign))] }
 }
 
-fn ed25519() -> Signer {
+fn ed25519() -> KeySigner {
     let key = Ed25519KeyPair::generate().unwrap();
     let x = URL_SAFE_NO_PAD.encode(key.public_key().as_ref());
     let jwk = json!({ "kty": "OKP", "crv": "Ed25519", "x": x });
-    Signer { jwk, by: vec![("EdDSA", Box::new(move |signed: &[u8]| key.sign(signed).as_ref().to_vec()))] }
+    KeySigner { jwk, by: vec![("EdDSA", Box::new(move |signed: &[u8]| key.sign(signed).as_ref().to_vec()))] }
 }

@@ -1,4 +1,5 @@
-//! The keys that are recorded of a cluster's issuer: public ones that verify, and nothing else of what was sent.
+//! The recorded keys of a cluster's issuer: public keys that can verify, and nothing else of the sent
+//! document.
 
 use std::fmt;
 
@@ -7,22 +8,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::jwt::Jwt;
-use super::super::keys::{KeySet, NoKeys, Signed};
+use super::super::keys::{KeySet, KeySetError, Signed};
 
-/// Most keys of an issuer that are recorded. An API server has one, and two while they are replaced.
+/// Most recorded keys of an issuer. An API server has one, and two while they are replaced.
 pub const ISSUER_KEYS_MAX: usize = 16;
 
-/// Longest name of a key, in bytes. They are shown to people.
+/// Longest ID of a key, in bytes. Administrators see it.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Keys of one issuer, none of which stands twice, by its name or by itself.
+/// Keys of one issuer, without duplicate IDs or keys.
 #[derive(Clone)]
 pub struct IssuerKeys {
-    written: Vec<PublicKey>,
+    recorded: Vec<PublicKey>,
     set: KeySet,
 }
 
-/// What is recorded of a key (RFC 7517 and 7518).
+/// The recorded form of a key (RFC 7517 and 7518).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PublicKey {
     kty: String,
@@ -36,7 +37,7 @@ struct PublicKey {
     material: Material,
 }
 
-/// The key itself.
+/// The numbers of the key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Material {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,109 +53,111 @@ struct Material {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written<K> {
+struct PublicKeySet<K> {
     keys: Vec<K>,
 }
 
-/// Why what was sent are no keys that can be recorded.
+/// The reason why keys cannot be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotIssuerKeys {
-    /// More than [`ISSUER_KEYS_BYTES_MAX`].
+pub enum IssuerKeysError {
+    /// The document has more than [`ISSUER_KEYS_BYTES_MAX`].
     #[error("the issuer's keys have more than {ISSUER_KEYS_BYTES_MAX} bytes")]
     TooLarge,
-    /// More than [`ISSUER_KEYS_MAX`].
+    /// It has more than [`ISSUER_KEYS_MAX`].
     #[error("the issuer has more than {ISSUER_KEYS_MAX} keys")]
     TooMany,
-    /// A name that nobody would give a key.
+    /// The ID of a key has unusual characters or is too long.
     #[error("the name of a key has more than {NAME_BYTES_MAX} bytes, or others than printable ASCII")]
     Name,
-    /// Two of one name, or one twice.
+    /// Two keys have the same ID, or are the same.
     #[error("of the issuer's keys two have one name, or are one")]
     Twice,
-    /// No set, or no key of use.
+    /// It is no key set, or has no usable key.
     #[error(transparent)]
-    NoKeys(#[from] NoKeys),
+    KeySet(#[from] KeySetError),
 }
 
-/// Why keys are not added to those that are recorded.
+/// The reason why keys are not added to the recorded ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotAdded {
-    /// Whoever sends them may be anybody.
+pub enum AddKeysError {
+    /// None of the keys is recorded, so anyone could have sent them.
     #[error("none of them is recorded already")]
     NoneKnown,
-    /// A recorded key's name is another's now.
+    /// A recorded key's ID belongs to another key now.
     #[error("one bears the name of another key that is recorded")]
     Renamed,
-    /// There is no room.
+    /// There is no room for them.
     #[error("with them there would be more than {ISSUER_KEYS_MAX}")]
     Full,
 }
 
 impl IssuerKeys {
-    /// Reads a JSON Web Key Set. Keys that verify nothing are left out, and of the others all that is not the public key.
+    /// Parses a JSON Web Key Set. Keys that cannot verify are left out, and so is every part that is not the
+    /// public key.
     ///
     /// # Errors
     ///
-    /// [`NotIssuerKeys`].
-    pub fn parse(json: &[u8]) -> Result<Self, NotIssuerKeys> {
+    /// [`IssuerKeysError`].
+    pub fn parse(json: &[u8]) -> Result<Self, IssuerKeysError> {
         if json.len() > ISSUER_KEYS_BYTES_MAX {
-            return Err(NotIssuerKeys::TooLarge);
+            return Err(IssuerKeysError::TooLarge);
         }
-        let Written { keys } = serde_json::from_slice::<Written<Value>>(json).map_err(|_| NoKeys::Shape)?;
+        let PublicKeySet { keys } =
+            serde_json::from_slice::<PublicKeySet<Value>>(json).map_err(|_| KeySetError::Shape)?;
         if keys.len() > ISSUER_KEYS_MAX {
-            return Err(NotIssuerKeys::TooMany);
+            return Err(IssuerKeysError::TooMany);
         }
         let public = |key| serde_json::from_value::<PublicKey>(key).ok().filter(PublicKey::verifies);
         Self::of(keys.into_iter().filter_map(public).collect())
     }
 
-    fn of(written: Vec<PublicKey>) -> Result<Self, NotIssuerKeys> {
+    fn of(recorded: Vec<PublicKey>) -> Result<Self, IssuerKeysError> {
         let is_name =
             |name: &String| name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_graphic());
-        if !written.iter().filter_map(|key| key.kid.as_ref()).all(is_name) {
-            return Err(NotIssuerKeys::Name);
+        if !recorded.iter().filter_map(|key| key.kid.as_ref()).all(is_name) {
+            return Err(IssuerKeysError::Name);
         }
         let is_twice = |(at, key): (usize, &PublicKey)| {
-            written[..at].iter().any(|other| other.kid == key.kid || other.material == key.material)
+            recorded[..at].iter().any(|other| other.kid == key.kid || other.material == key.material)
         };
-        if written.iter().enumerate().any(is_twice) {
-            return Err(NotIssuerKeys::Twice);
+        if recorded.iter().enumerate().any(is_twice) {
+            return Err(IssuerKeysError::Twice);
         }
-        let set = KeySet::parse(document(&written).as_bytes())?;
-        Ok(Self { written, set })
+        let set = KeySet::parse(document(&recorded).as_bytes())?;
+        Ok(Self { recorded, set })
     }
 
-    /// As they are recorded: a JSON Web Key Set.
+    /// The recorded form: a JSON Web Key Set.
     #[must_use]
     pub fn to_json(&self) -> String {
-        document(&self.written)
+        document(&self.recorded)
     }
 
-    /// The names of the keys; `<none>` of one that has none.
+    /// The IDs of the keys; `<none>` for one without an ID.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.written.iter().map(|key| key.kid.as_deref().unwrap_or("<none>"))
+        self.recorded.iter().map(|key| key.kid.as_deref().unwrap_or("<none>"))
     }
 
-    /// These and those of `shown` that are new, if one of `shown` is among these; `None` where nothing is new.
+    /// These keys and the new ones of `shown`, if one of `shown` is among these; `None` if none is new.
     ///
     /// # Errors
     ///
-    /// [`NotAdded`].
-    pub fn with(&self, shown: &Self) -> Result<Option<Self>, NotAdded> {
-        let is_known = |key: &PublicKey| self.written.iter().any(|known| known.material == key.material);
-        let (known, new): (Vec<_>, Vec<_>) = shown.written.iter().cloned().partition(is_known);
+    /// [`AddKeysError`].
+    pub fn with(&self, shown: &Self) -> Result<Option<Self>, AddKeysError> {
+        let is_known = |key: &PublicKey| self.recorded.iter().any(|known| known.material == key.material);
+        let (known, new): (Vec<_>, Vec<_>) = shown.recorded.iter().cloned().partition(is_known);
         if new.is_empty() {
             return Ok(None);
         }
         if known.is_empty() {
-            return Err(NotAdded::NoneKnown);
+            return Err(AddKeysError::NoneKnown);
         }
-        if self.written.len() + new.len() > ISSUER_KEYS_MAX {
-            return Err(NotAdded::Full);
+        if self.recorded.len() + new.len() > ISSUER_KEYS_MAX {
+            return Err(AddKeysError::Full);
         }
-        let all = self.written.iter().cloned().chain(new).collect();
-        // Each of them verifies, so that a name is all that can stand twice.
-        Self::of(all).map(Some).map_err(|_| NotAdded::Renamed)
+        let all = self.recorded.iter().cloned().chain(new).collect();
+        // Each key is valid, so that only an ID can be a duplicate.
+        Self::of(all).map(Some).map_err(|_| AddKeysError::Renamed)
     }
 
     pub(super) fn signed(&self, jwt: &Jwt<'_>) -> Signed {
@@ -163,7 +166,7 @@ impl IssuerKeys {
 }
 
 impl PublicKey {
-    /// Whether it is one that signatures can be verified by.
+    /// Whether the key can verify signatures.
     fn verifies(&self) -> bool {
         KeySet::parse(document(std::slice::from_ref(self)).as_bytes()).is_ok()
     }

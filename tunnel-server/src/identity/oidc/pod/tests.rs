@@ -1,23 +1,23 @@
-//! Which tokens are a pod's, at each limit, and which keys are recorded.
+//! Tokens of pods, at each limit, and the keys that are recorded.
 
 use proto::enrollment::ISSUER_KEYS_BYTES_MAX;
 use serde_json::json;
 
 use super::*;
-use crate::identity::oidc::signing::{Signer, encoded, key_set};
-use crate::identity::oidc::{ClaimFault, LEEWAY, NoKeys};
+use crate::identity::oidc::test_signer::{TokenSigner, encoded, key_set};
+use crate::identity::oidc::{ClaimError, KeySetError, LEEWAY};
 
-/// The same everywhere, as kubeadm has it.
+/// The issuer, which is the same at every cluster of kubeadm.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const AUDIENCE: &str = "tombolo:tombolo:edge-a";
 const NOW: u64 = 1_800_000_000;
 const UID: &str = "0e1f9f5c-6a5a-4f0e-9d5f-0c9f0f0c8a11";
 
 #[test]
-fn a_pods_token_says_whose_it_is() {
-    let signer = Signer::new("one");
+fn a_pods_token_names_pod_and_account() {
+    let signer = TokenSigner::new("one");
 
-    let pod = judged(&signer, &claims()).unwrap();
+    let pod = verified(&signer, &claims()).unwrap();
 
     let expected = Pod {
         namespace: "tombolo".to_owned(),
@@ -30,98 +30,99 @@ fn a_pods_token_says_whose_it_is() {
 }
 
 #[test]
-fn a_token_is_a_pods_for_ten_minutes_and_not_a_second_longer() {
-    let signer = Signer::new("one");
+fn a_pods_token_is_accepted_for_ten_minutes_and_no_longer() {
+    let signer = TokenSigner::new("one");
     let age = TOKEN_AGE_MAX.as_secs();
-    let issued = |at: u64| judged(&signer, &with(&["iat"], json!(at)));
+    let issued = |at: u64| verified(&signer, &with(&["iat"], json!(at)));
 
     assert!(issued(NOW - age).is_ok());
-    assert_eq!(issued(NOW - age - 1), Err(PodFault::Old));
+    assert_eq!(issued(NOW - age - 1), Err(PodTokenError::Old));
     assert!(issued(NOW + LEEWAY.as_secs()).is_ok());
-    assert_eq!(issued(NOW + LEEWAY.as_secs() + 1), Err(fault(ClaimFault::NotYetValid)));
-    let undated = judged(&signer, &without(&["iat"]));
-    assert_eq!(undated, Err(fault(ClaimFault::Mistyped("iat".to_owned()))));
-    let expired = judged(&signer, &with(&["exp"], json!(NOW - LEEWAY.as_secs())));
-    assert_eq!(expired, Err(fault(ClaimFault::Expired)));
+    assert_eq!(issued(NOW + LEEWAY.as_secs() + 1), Err(fault(ClaimError::NotYetValid)));
+    let undated = verified(&signer, &without(&["iat"]));
+    assert_eq!(undated, Err(fault(ClaimError::Mistyped("iat".to_owned()))));
+    let expired = verified(&signer, &with(&["exp"], json!(NOW - LEEWAY.as_secs())));
+    assert_eq!(expired, Err(fault(ClaimError::Expired)));
 }
 
 #[test]
-fn a_token_is_as_long_as_it_may_be_and_not_longer() {
-    let signer = Signer::new("one");
+fn the_length_of_a_pods_token_is_limited() {
+    let signer = TokenSigner::new("one");
     let token = |padding: usize| signer.token("ES256", &with(&["jti"], json!("x".repeat(padding))));
-    // Three bytes are four letters.
+    // Base64 encodes three bytes as four letters.
     let least = (TOKEN_BYTES_MAX - token(0).len()) * 3 / 4 - 3;
     let padding = (least..).find(|padding| token(*padding).len() >= TOKEN_BYTES_MAX).unwrap();
     let (longest, longer) = (token(padding), token(padding + 1));
     assert_eq!(longest.len(), TOKEN_BYTES_MAX);
 
-    judge(&longest, &keys(&signer)).unwrap();
+    verify(&longest, &keys(&signer)).unwrap();
 
-    let refused = judge(&longer, &keys(&signer)).unwrap_err();
-    assert_eq!(refused, PodFault::Token(TokenFault::Malformed(Malformed::Shape)));
+    let refused = verify(&longer, &keys(&signer)).unwrap_err();
+    assert_eq!(refused, PodTokenError::Token(OidcTokenError::Malformed(JwtError::Shape)));
 }
 
+/// The refusal reports that the issuer has signed the token.
 #[test]
-fn what_is_meant_for_others_or_not_bound_to_a_pod_is_refused_and_known_to_be_signed() {
-    let signer = Signer::new("one");
+fn a_signed_token_for_others_or_without_a_pod_is_refused() {
+    let signer = TokenSigner::new("one");
     let audience = |audience| with(&["aud"], audience);
     let of = |path: &[&str], value: &str| with(path, json!(value));
     let long = "x".repeat(NAME_BYTES_MAX + 1);
     for (claims, expected) in [
-        (audience(json!("tombolo:tombolo:edge-b")), fault(ClaimFault::Audience)),
-        (audience(json!(["https://kubernetes.default.svc"])), fault(ClaimFault::Audience)),
-        (audience(json!([AUDIENCE, 1])), fault(ClaimFault::Mistyped("aud".to_owned()))),
-        (of(&["iss"], "https://elsewhere"), fault(ClaimFault::Required("iss".to_owned()))),
-        (with(&["exp"], json!("9999999999")), fault(ClaimFault::Mistyped("exp".to_owned()))),
-        (without(&["kubernetes.io", "pod"]), PodFault::NoPod),
-        (without(&["kubernetes.io", "pod", "uid"]), PodFault::NotKubernetes),
-        (without(&["kubernetes.io", "serviceaccount"]), PodFault::NotKubernetes),
-        (without(&["kubernetes.io"]), PodFault::NotKubernetes),
-        (with(&["kubernetes.io", "pod", "uid"], json!(7)), PodFault::NotKubernetes),
-        (of(&["kubernetes.io", "pod", "uid"], "../edge-b"), PodFault::NotKubernetes),
-        (of(&["kubernetes.io", "pod", "uid"], "a.b"), PodFault::NotKubernetes),
-        (of(&["kubernetes.io", "pod", "name"], ""), PodFault::NotKubernetes),
-        (of(&["kubernetes.io", "pod", "name"], "a\nb"), PodFault::NotKubernetes),
-        (of(&["kubernetes.io", "pod", "name"], &long), PodFault::NotKubernetes),
-        // It says that it is another's than it says elsewhere.
-        (of(&["sub"], "system:serviceaccount:kube-system:tunnel-agent"), PodFault::NotKubernetes),
+        (audience(json!("tombolo:tombolo:edge-b")), fault(ClaimError::Audience)),
+        (audience(json!(["https://kubernetes.default.svc"])), fault(ClaimError::Audience)),
+        (audience(json!([AUDIENCE, 1])), fault(ClaimError::Mistyped("aud".to_owned()))),
+        (of(&["iss"], "https://elsewhere"), fault(ClaimError::Required("iss".to_owned()))),
+        (with(&["exp"], json!("9999999999")), fault(ClaimError::Mistyped("exp".to_owned()))),
+        (without(&["kubernetes.io", "pod"]), PodTokenError::NoPod),
+        (without(&["kubernetes.io", "pod", "uid"]), PodTokenError::NotKubernetes),
+        (without(&["kubernetes.io", "serviceaccount"]), PodTokenError::NotKubernetes),
+        (without(&["kubernetes.io"]), PodTokenError::NotKubernetes),
+        (with(&["kubernetes.io", "pod", "uid"], json!(7)), PodTokenError::NotKubernetes),
+        (of(&["kubernetes.io", "pod", "uid"], "../edge-b"), PodTokenError::NotKubernetes),
+        (of(&["kubernetes.io", "pod", "uid"], "a.b"), PodTokenError::NotKubernetes),
+        (of(&["kubernetes.io", "pod", "name"], ""), PodTokenError::NotKubernetes),
+        (of(&["kubernetes.io", "pod", "name"], "a\nb"), PodTokenError::NotKubernetes),
+        (of(&["kubernetes.io", "pod", "name"], &long), PodTokenError::NotKubernetes),
+        // The subject contradicts the other claims.
+        (of(&["sub"], "system:serviceaccount:kube-system:tunnel-agent"), PodTokenError::NotKubernetes),
     ] {
-        let refused = judged(&signer, &claims).expect_err("it is refused");
+        let refused = verified(&signer, &claims).expect_err("it is refused");
         assert_eq!(refused, expected, "{claims}");
         assert!(refused.is_signed(), "{refused}");
     }
 }
 
 #[test]
-fn what_the_recorded_key_has_not_signed_is_a_strangers() {
-    let (signer, other) = (Signer::new("one"), Signer::new("one"));
+fn a_token_that_the_recorded_key_has_not_signed_is_unauthenticated() {
+    let (signer, other) = (TokenSigner::new("one"), TokenSigner::new("one"));
     let keys = keys(&signer);
     let good = signer.token("ES256", &claims());
     let (signed, _) = good.rsplit_once('.').unwrap();
     let another = claims().to_string().replace(UID, "0e1f9f5c-6a5a-4f0e-9d5f-0c9f0f0c8a12");
     let altered = good.replacen(good.split('.').nth(1).unwrap(), &encoded(&another), 1);
-    let unnamed = Signer::new("two");
+    let unnamed = TokenSigner::new("two");
     for (token, expected) in [
-        (other.token("ES256", &claims()), TokenFault::Signature),
-        (altered, TokenFault::Signature),
-        (unnamed.token("ES256", &claims()), TokenFault::UnknownKey),
-        (signer.token("HS256", &claims()), TokenFault::Algorithm),
-        (signer.token("PS256", &claims()), TokenFault::Algorithm),
-        (signer.token("none", &claims()), TokenFault::Malformed(Malformed::Algorithm)),
-        (format!("{signed}."), TokenFault::Malformed(Malformed::Shape)),
-        ("nonsense".to_owned(), TokenFault::Malformed(Malformed::Shape)),
-        ("x".repeat(TOKEN_BYTES_MAX + 1), TokenFault::Malformed(Malformed::Shape)),
+        (other.token("ES256", &claims()), OidcTokenError::Signature),
+        (altered, OidcTokenError::Signature),
+        (unnamed.token("ES256", &claims()), OidcTokenError::UnknownKey),
+        (signer.token("HS256", &claims()), OidcTokenError::Algorithm),
+        (signer.token("PS256", &claims()), OidcTokenError::Algorithm),
+        (signer.token("none", &claims()), OidcTokenError::Malformed(JwtError::Algorithm)),
+        (format!("{signed}."), OidcTokenError::Malformed(JwtError::Shape)),
+        ("nonsense".to_owned(), OidcTokenError::Malformed(JwtError::Shape)),
+        ("x".repeat(TOKEN_BYTES_MAX + 1), OidcTokenError::Malformed(JwtError::Shape)),
     ] {
-        let refused = judge(&token, &keys).expect_err("it is refused");
-        assert_eq!(refused, PodFault::Token(expected), "{token}");
+        let refused = verify(&token, &keys).expect_err("it is refused");
+        assert_eq!(refused, PodTokenError::Token(expected), "{token}");
         assert!(!refused.is_signed());
     }
-    assert!(judge(&good, &keys).is_ok());
+    assert!(verify(&good, &keys).is_ok());
 }
 
 #[test]
-fn keys_are_added_only_where_one_is_known_and_none_is_renamed() {
-    let signers = ["one", "two", "three", "one"].map(Signer::new);
+fn keys_are_added_only_if_one_is_known_and_none_is_renamed() {
+    let signers = ["one", "two", "three", "one"].map(TokenSigner::new);
     let set = |which: &[usize]| {
         let keys: Vec<Value> = which.iter().map(|at| signers[*at].jwk()).collect();
         IssuerKeys::parse(json!({ "keys": keys }).to_string().as_bytes()).unwrap()
@@ -129,35 +130,35 @@ fn keys_are_added_only_where_one_is_known_and_none_is_renamed() {
     let known = set(&[0]);
 
     assert!(known.with(&set(&[0])).unwrap().is_none());
-    assert_eq!(known.with(&set(&[1])).unwrap_err(), NotAdded::NoneKnown);
-    // The third bears the first one's name.
-    assert_eq!(set(&[0, 1]).with(&set(&[1, 3])).unwrap_err(), NotAdded::Renamed);
+    assert_eq!(known.with(&set(&[1])).unwrap_err(), AddKeysError::NoneKnown);
+    // The last key has the ID of the first one.
+    assert_eq!(set(&[0, 1]).with(&set(&[1, 3])).unwrap_err(), AddKeysError::Renamed);
     let both = known.with(&set(&[0, 1])).unwrap().expect("one is new");
     let all = both.with(&set(&[1, 2])).unwrap().expect("one is new");
     assert_eq!(all.names().collect::<Vec<_>>(), ["one", "two", "three"]);
     for signer in &signers[..3] {
-        judge(&signer.token("ES256", &claims()), &all).unwrap();
+        verify(&signer.token("ES256", &claims()), &all).unwrap();
     }
 }
 
 #[test]
-fn as_many_keys_are_recorded_as_may_be_and_not_one_more() {
+fn the_number_of_recorded_keys_is_limited() {
     let names: Vec<&'static str> = (0..=ISSUER_KEYS_MAX).map(|n| &*format!("key-{n}").leak()).collect();
-    let jwks: Vec<Value> = names.iter().map(|name| Signer::new(name).jwk()).collect();
+    let jwks: Vec<Value> = names.iter().map(|name| TokenSigner::new(name).jwk()).collect();
     let parse = |keys: &[Value]| IssuerKeys::parse(json!({ "keys": keys }).to_string().as_bytes());
 
     let full = parse(&jwks[..ISSUER_KEYS_MAX]).unwrap();
-    assert_eq!(parse(&jwks).unwrap_err(), NotIssuerKeys::TooMany);
+    assert_eq!(parse(&jwks).unwrap_err(), IssuerKeysError::TooMany);
     let almost = parse(&jwks[..ISSUER_KEYS_MAX - 1]).unwrap();
     let last = parse(&jwks[ISSUER_KEYS_MAX - 2..ISSUER_KEYS_MAX]).unwrap();
     assert_eq!(almost.with(&last).unwrap().map(|all| all.names().count()), Some(ISSUER_KEYS_MAX));
     let shown = parse(&jwks[ISSUER_KEYS_MAX - 1..]).unwrap();
-    assert_eq!(full.with(&shown).unwrap_err(), NotAdded::Full);
+    assert_eq!(full.with(&shown).unwrap_err(), AddKeysError::Full);
 }
 
 #[test]
-fn of_what_was_sent_public_keys_that_verify_are_recorded_and_nothing_else() {
-    let signer = Signer::new("one");
+fn only_public_keys_that_can_verify_are_recorded() {
+    let signer = TokenSigner::new("one");
     let mut secret = signer.jwk();
     secret["d"] = json!("the private half");
     secret["x5c"] = json!(["a certificate"]);
@@ -168,31 +169,31 @@ fn of_what_was_sent_public_keys_that_verify_are_recorded_and_nothing_else() {
 
     assert_eq!(kept.to_json(), json!({ "keys": [signer.jwk()] }).to_string());
     assert_eq!(IssuerKeys::parse(kept.to_json().as_bytes()).unwrap().to_json(), kept.to_json());
-    let twice = json!([signer.jwk(), Signer::new("one").jwk()]);
-    assert_eq!(sent(twice).unwrap_err(), NotIssuerKeys::Twice);
-    assert_eq!(sent(json!([signer.jwk(), signer.jwk()])).unwrap_err(), NotIssuerKeys::Twice);
-    assert_eq!(sent(json!([mac])).unwrap_err(), NotIssuerKeys::NoKeys(NoKeys::Empty));
-    assert_eq!(sent(json!("none")).unwrap_err(), NotIssuerKeys::NoKeys(NoKeys::Shape));
+    let twice = json!([signer.jwk(), TokenSigner::new("one").jwk()]);
+    assert_eq!(sent(twice).unwrap_err(), IssuerKeysError::Twice);
+    assert_eq!(sent(json!([signer.jwk(), signer.jwk()])).unwrap_err(), IssuerKeysError::Twice);
+    assert_eq!(sent(json!([mac])).unwrap_err(), IssuerKeysError::KeySet(KeySetError::Empty));
+    assert_eq!(sent(json!("none")).unwrap_err(), IssuerKeysError::KeySet(KeySetError::Shape));
     let mut colored = signer.jwk();
     colored["kid"] = json!("\u{1b}[31mone");
-    assert_eq!(sent(json!([colored])).unwrap_err(), NotIssuerKeys::Name);
+    assert_eq!(sent(json!([colored])).unwrap_err(), IssuerKeysError::Name);
     let padded = |bytes: usize| {
         let set = json!({ "keys": [signer.jwk()] }).to_string();
         IssuerKeys::parse(format!("{set:<bytes$}").as_bytes()).map(drop)
     };
     assert_eq!(padded(ISSUER_KEYS_BYTES_MAX), Ok(()));
-    assert_eq!(padded(ISSUER_KEYS_BYTES_MAX + 1), Err(NotIssuerKeys::TooLarge));
+    assert_eq!(padded(ISSUER_KEYS_BYTES_MAX + 1), Err(IssuerKeysError::TooLarge));
 }
 
-fn keys(of: &Signer) -> IssuerKeys {
+fn keys(of: &TokenSigner) -> IssuerKeys {
     IssuerKeys::parse(key_set(&[of]).as_bytes()).unwrap()
 }
 
-fn judged(by: &Signer, claims: &Value) -> Result<Pod, PodFault> {
-    judge(&by.token("ES256", claims), &keys(by))
+fn verified(by: &TokenSigner, claims: &Value) -> Result<Pod, PodTokenError> {
+    verify(&by.token("ES256", claims), &keys(by))
 }
 
-fn judge(token: &str, keys: &IssuerKeys) -> Result<Pod, PodFault> {
+fn verify(token: &str, keys: &IssuerKeys) -> Result<Pod, PodTokenError> {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
     verifier().pod(token, (ISSUER, keys), AUDIENCE, now)
 }
@@ -201,7 +202,7 @@ fn verifier() -> Verifier {
     Verifier::new().unwrap()
 }
 
-/// As kube-apiserver writes them.
+/// The claims as kube-apiserver writes them.
 fn claims() -> Value {
     json!({
         "aud": [AUDIENCE], "exp": NOW + 599, "iat": NOW - 1, "nbf": NOW - 1, "iss": ISSUER, "jti": "1",
@@ -229,6 +230,6 @@ fn without(path: &[&str]) -> Value {
     claims
 }
 
-fn fault(fault: ClaimFault) -> PodFault {
-    PodFault::Token(TokenFault::Claims(fault))
+fn fault(fault: ClaimError) -> PodTokenError {
+    PodTokenError::Token(OidcTokenError::Claims(fault))
 }

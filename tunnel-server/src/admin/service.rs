@@ -1,0 +1,402 @@
+//! The service `tombolo.admin.v1.Admin`. Each request that arrives here is already authorized.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use daemon::Scope;
+use proto::admin::admin_server;
+use proto::admin::{
+    Addresses, ChangeAttestationRequest, ChangeAttestationResponse, Cluster, Counts, CreateClusterRequest,
+    CreateClusterResponse, CreateDialTokenRequest, CreateDialTokenResponse, CreateTokenRequest,
+    CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, GetAttestationRequest,
+    GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, Limits, ListAgentsRequest,
+    ListAgentsResponse, ListClustersRequest, ListClustersResponse, ListDialTokensRequest,
+    ListDialTokensResponse, ListRevokedUsersRequest, ListRevokedUsersResponse, ListTokensRequest,
+    ListTokensResponse, NAMES_MAX, RestoreUserRequest, RestoreUserResponse, RevokeAgentRequest,
+    RevokeAgentResponse, RevokeDialTokenRequest, RevokeDialTokenResponse, RevokeTokenRequest,
+    RevokeTokenResponse, RevokeUserRequest, RevokeUserResponse, UpdateClusterRequest, UpdateClusterResponse,
+    WatchClustersRequest,
+};
+use proto::{ClusterId, NotAClusterId};
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status, async_trait};
+use tracing::info;
+
+use super::audit_log::RequestDetail;
+use super::watch::{ClusterWatch, Events};
+use super::{convert, requests};
+use crate::directory::{CLUSTERS_MAX, DialTokenEntry, Directory, NAME_RESERVED};
+use crate::registry::{Registry, TUNNELS_MAX, TUNNELS_PER_CLUSTER_MAX};
+
+const SOFTWARE: &str = concat!("tunnel-server/", env!("CARGO_PKG_VERSION"));
+
+/// Most watches at once, of all connections.
+pub const WATCHES_MAX: usize = 16;
+
+/// Most connections at once; more wait in the listen queue.
+pub const CONNECTIONS_MAX: usize = 64;
+
+/// Facts about the server that the API reports.
+#[derive(Debug, Clone)]
+pub struct ServerInfo {
+    /// Its name among its like.
+    pub server_id: String,
+    /// The TCP address for callers.
+    pub gateway: SocketAddr,
+    /// The UDP address for agents.
+    pub tunnel: SocketAddr,
+    /// The TCP address of the probes.
+    pub probes: SocketAddr,
+    /// The data for enrolling agents, if this server enrolls any.
+    pub enrollment: Option<EnrollmentInfo>,
+}
+
+/// The data that an agent needs before it has a certificate.
+#[derive(Debug, Clone)]
+pub struct EnrollmentInfo {
+    /// The address of the enrollment listener, `HOST:PORT`.
+    pub address: String,
+    /// The pins of the server roots, by which agents verify the listener.
+    pub pins: Vec<String>,
+}
+
+/// The state of the service.
+pub(super) struct AdminService {
+    pub(super) server: ServerInfo,
+    pub(super) since: SystemTime,
+    pub(super) registry: Registry,
+    pub(super) directory: Directory,
+    /// The slots for watches, [`WATCHES_MAX`] in all.
+    pub(super) watches: Arc<Semaphore>,
+    pub(super) scope: Scope,
+}
+
+/// The clusters that a request names.
+enum ClusterFilter {
+    All,
+    Named(BTreeSet<ClusterId>),
+}
+
+#[async_trait]
+impl admin_server::Admin for AdminService {
+    type WatchClustersStream = Events;
+
+    async fn list_clusters(
+        &self,
+        request: Request<ListClustersRequest>,
+    ) -> Result<Response<ListClustersResponse>, Status> {
+        let wanted = ClusterFilter::parse(&request.into_inner().names)?;
+        Ok(Response::new(ListClustersResponse { clusters: list(&self.registry, &wanted) }))
+    }
+
+    async fn watch_clusters(
+        &self,
+        request: Request<WatchClustersRequest>,
+    ) -> Result<Response<Events>, Status> {
+        let WatchClustersRequest { names, measurements } = request.into_inner();
+        let wanted = ClusterFilter::parse(&names)?;
+        let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else {
+            let full = format!("{WATCHES_MAX} watches are open, which is the most; end one, or list instead");
+            return Err(Status::resource_exhausted(full));
+        };
+        let registry = self.registry.clone();
+        // Subscribed before the first listing, so that no change is missed.
+        let changes = registry.changes();
+        let list = move || list(&registry, &wanted);
+        let watch = ClusterWatch { list, changes, measurements, scope: self.scope.clone(), _permit: permit };
+        Ok(Response::new(watch.events()))
+    }
+
+    async fn get_server_info(
+        &self,
+        _: Request<GetServerInfoRequest>,
+    ) -> Result<Response<GetServerInfoResponse>, Status> {
+        let ServerInfo { server_id, gateway, tunnel, probes, enrollment: _ } = &self.server;
+        Ok(Response::new(GetServerInfoResponse {
+            software: SOFTWARE.to_owned(),
+            server_id: server_id.clone(),
+            since: Some(convert::whole_seconds(self.since)),
+            draining: self.scope.is_draining(),
+            addresses: Some(Addresses {
+                gateway: gateway.to_string(),
+                tunnel: tunnel.to_string(),
+                probes: probes.to_string(),
+            }),
+            counts: Some(self.counts()),
+            limits: Some(Limits {
+                clusters: count(CLUSTERS_MAX),
+                tunnels: count(TUNNELS_MAX),
+                tunnels_per_cluster: count(TUNNELS_PER_CLUSTER_MAX),
+                streams_per_tunnel: transport::STREAMS_MAX,
+                watches: count(WATCHES_MAX),
+                connections: count(CONNECTIONS_MAX),
+            }),
+        }))
+    }
+
+    async fn create_cluster(
+        &self,
+        request: Request<CreateClusterRequest>,
+    ) -> Result<Response<CreateClusterResponse>, Status> {
+        let detail = detail(&request);
+        let (cluster, update) = requests::created(request.into_inner())?;
+        detail.set(format!("cluster {cluster}"));
+        let created = self.directory.create_cluster(cluster.clone(), update, SystemTime::now()).await;
+        created.map_err(requests::cluster_status)?;
+        self.registry.directory_changed(&cluster);
+        Ok(Response::new(CreateClusterResponse {}))
+    }
+
+    async fn update_cluster(
+        &self,
+        request: Request<UpdateClusterRequest>,
+    ) -> Result<Response<UpdateClusterResponse>, Status> {
+        let detail = detail(&request);
+        let (cluster, update) = requests::updated(request.into_inner())?;
+        detail.set(format!("cluster {cluster}"));
+        let updated = self.directory.update_cluster(cluster.clone(), update).await;
+        updated.map_err(requests::cluster_status)?;
+        self.registry.directory_changed(&cluster);
+        Ok(Response::new(UpdateClusterResponse {}))
+    }
+
+    async fn delete_cluster(
+        &self,
+        request: Request<DeleteClusterRequest>,
+    ) -> Result<Response<DeleteClusterResponse>, Status> {
+        let detail = detail(&request);
+        let cluster = requests::cluster(&request.into_inner().name)?;
+        detail.set(format!("cluster {cluster}"));
+        let deleted = self.directory.delete_cluster(cluster.clone(), SystemTime::now(), NAME_RESERVED).await;
+        let tombstone = deleted.map_err(requests::cluster_status)?;
+        self.registry.put_out();
+        self.registry.directory_changed(&cluster);
+        let reserved_until = tombstone.reserved_until.time().map(convert::whole_seconds);
+        Ok(Response::new(DeleteClusterResponse { reserved_until }))
+    }
+
+    async fn revoke_agent(
+        &self,
+        request: Request<RevokeAgentRequest>,
+    ) -> Result<Response<RevokeAgentResponse>, Status> {
+        let detail = detail(&request);
+        let revoked = requests::revoked(request.into_inner())?;
+        detail.set(requests::describe_revoked(&revoked));
+        self.directory.revoke(revoked, SystemTime::now()).await.map_err(requests::revoke_status)?;
+        self.registry.put_out();
+        Ok(Response::new(RevokeAgentResponse {}))
+    }
+
+    async fn get_attestation(
+        &self,
+        request: Request<GetAttestationRequest>,
+    ) -> Result<Response<GetAttestationResponse>, Status> {
+        let cluster = requests::cluster(&request.into_inner().cluster)?;
+        let found = self.directory.attestation(&cluster).await;
+        Ok(Response::new(convert::attestation(found.map_err(|error| requests::store_status(&error))?)))
+    }
+
+    async fn change_attestation(
+        &self,
+        request: Request<ChangeAttestationRequest>,
+    ) -> Result<Response<ChangeAttestationResponse>, Status> {
+        let detail = detail(&request);
+        let ChangeAttestationRequest { cluster: name, change } = request.into_inner();
+        let cluster = requests::cluster(&name)?;
+        let seen = self.directory.attestation(&cluster).await;
+        let seen = seen.map_err(|error| requests::store_status(&error))?;
+        let (next, what) = requests::attestation(change, &seen)?;
+        detail.set(format!("attestation of cluster {cluster}: {what}"));
+        let updated = self.directory.update_attestation(&cluster, seen, next).await;
+        updated.map_err(requests::attestation_status)?;
+        info!(%cluster, what, "an administrator has changed the attestation of pods");
+        Ok(Response::new(ChangeAttestationResponse {}))
+    }
+
+    async fn list_agents(
+        &self,
+        request: Request<ListAgentsRequest>,
+    ) -> Result<Response<ListAgentsResponse>, Status> {
+        let name = request.into_inner().cluster;
+        let cluster = if name.is_empty() { None } else { Some(requests::cluster(&name)?) };
+        let agents = self.directory.agents(cluster).await.map_err(|error| requests::store_status(&error))?;
+        let agents = agents.iter().map(|entry| convert::agent(entry, &self.directory)).collect();
+        Ok(Response::new(ListAgentsResponse { agents }))
+    }
+
+    async fn create_token(
+        &self,
+        request: Request<CreateTokenRequest>,
+    ) -> Result<Response<CreateTokenResponse>, Status> {
+        let EnrollmentInfo { address, pins } =
+            self.server.enrollment.clone().ok_or_else(requests::no_enrollment)?;
+        let detail = detail(&request);
+        let (cluster, ttl) = requests::token(request.into_inner())?;
+        detail.set(format!("token for cluster {cluster}"));
+        let made = self.directory.create_token(cluster, ttl, SystemTime::now()).await;
+        let (bearer, token) = made.map_err(requests::token_status)?;
+        Ok(Response::new(CreateTokenResponse {
+            token: bearer.reveal(),
+            expires: token.expires.time().map(convert::whole_seconds),
+            enrollment_address: address,
+            pins,
+        }))
+    }
+
+    async fn list_tokens(
+        &self,
+        _: Request<ListTokensRequest>,
+    ) -> Result<Response<ListTokensResponse>, Status> {
+        let tokens = self.directory.tokens().await.map_err(|error| requests::store_status(&error))?;
+        Ok(Response::new(ListTokensResponse { tokens: tokens.iter().map(convert::token).collect() }))
+    }
+
+    async fn revoke_token(
+        &self,
+        request: Request<RevokeTokenRequest>,
+    ) -> Result<Response<RevokeTokenResponse>, Status> {
+        let detail = detail(&request);
+        let id = request.into_inner().id;
+        // The text behind a dot is the secret, if somebody has sent the complete token.
+        detail.set(format!("token {}", id.split('.').next().unwrap_or_default()));
+        match self.directory.revoke_token(id).await {
+            Ok(true) => Ok(Response::new(RevokeTokenResponse {})),
+            Ok(false) => {
+                Err(Status::not_found("there is no such token; `tombolo token list` shows their ids"))
+            }
+            Err(error) => Err(requests::store_status(&error)),
+        }
+    }
+
+    async fn revoke_user(
+        &self,
+        request: Request<RevokeUserRequest>,
+    ) -> Result<Response<RevokeUserResponse>, Status> {
+        let detail = detail(&request);
+        let RevokeUserRequest { users, issued_before } = request.into_inner();
+        let callers = requests::callers(users)?;
+        let issued_before = issued_before.map(requests::issued_before).transpose()?;
+        detail.set(requests::describe_callers(&callers, issued_before));
+        let revoked = self.directory.revoke_callers(callers, issued_before, SystemTime::now()).await;
+        revoked.map_err(requests::callers_status)?;
+        Ok(Response::new(RevokeUserResponse {}))
+    }
+
+    async fn restore_user(
+        &self,
+        request: Request<RestoreUserRequest>,
+    ) -> Result<Response<RestoreUserResponse>, Status> {
+        let detail = detail(&request);
+        let callers = requests::callers(request.into_inner().users)?;
+        detail.set(requests::describe_callers(&callers, None));
+        match self.directory.restore_callers(callers).await {
+            Ok(true) => Ok(Response::new(RestoreUserResponse {})),
+            Ok(false) => {
+                Err(Status::not_found("nothing of that is revoked; `tombolo user list` shows what is"))
+            }
+            Err(error) => Err(requests::store_status(&error)),
+        }
+    }
+
+    async fn list_revoked_users(
+        &self,
+        _: Request<ListRevokedUsersRequest>,
+    ) -> Result<Response<ListRevokedUsersResponse>, Status> {
+        let revoked = self.directory.revoked_callers().into_iter();
+        let revoked = revoked.map(|(callers, revocation)| convert::revoked(callers, revocation)).collect();
+        Ok(Response::new(ListRevokedUsersResponse { revoked }))
+    }
+
+    async fn create_dial_token(
+        &self,
+        request: Request<CreateDialTokenRequest>,
+    ) -> Result<Response<CreateDialTokenResponse>, Status> {
+        let detail = detail(&request);
+        let (user, scope, ttl) = requests::dial_token(request.into_inner())?;
+        let clusters = scope.clusters.iter().map(|cluster| format!("cluster {cluster}"));
+        let named: Vec<_> =
+            clusters.chain(scope.networks.iter().map(|network| format!("network {network}"))).collect();
+        let what = format!("dial token of user {user} for {}", named.join(", "));
+        let made = self.directory.create_dial_token(user, scope, ttl, SystemTime::now()).await;
+        let (bearer, DialTokenEntry { id, token }) = made.map_err(requests::dial_token_status)?;
+        detail.set(format!("{what}: {id}"));
+        let expires = token.expires.time().map(convert::whole_seconds);
+        Ok(Response::new(CreateDialTokenResponse { token: bearer.reveal(), id, expires }))
+    }
+
+    async fn list_dial_tokens(
+        &self,
+        _: Request<ListDialTokensRequest>,
+    ) -> Result<Response<ListDialTokensResponse>, Status> {
+        let tokens = self.directory.dial_tokens().iter().map(convert::dial_token).collect();
+        Ok(Response::new(ListDialTokensResponse { tokens }))
+    }
+
+    async fn revoke_dial_token(
+        &self,
+        request: Request<RevokeDialTokenRequest>,
+    ) -> Result<Response<RevokeDialTokenResponse>, Status> {
+        let detail = detail(&request);
+        let id = request.into_inner().id;
+        // The text behind a dot is the secret, if somebody has sent the complete token.
+        detail.set(format!("dial token {}", id.split('.').next().unwrap_or_default()));
+        match self.directory.revoke_dial_token(id).await {
+            Ok(true) => Ok(Response::new(RevokeDialTokenResponse {})),
+            Ok(false) => {
+                let advice = "there is no such dial token; `tombolo user dial-token list` shows their ids";
+                Err(Status::not_found(advice))
+            }
+            Err(error) => Err(requests::store_status(&error)),
+        }
+    }
+}
+
+impl AdminService {
+    fn counts(&self) -> Counts {
+        let all = self.registry.list(|_, _| true);
+        let tunnels = || all.iter().flat_map(|cluster| &cluster.tunnels);
+        Counts {
+            clusters: count(all.len()),
+            clusters_connected: count(all.iter().filter(|cluster| cluster.is_reachable()).count()),
+            tunnels: count(tunnels().count()),
+            streams_open: tunnels().map(|tunnel| u64::from(tunnel.streams_open)).sum(),
+            watches: count(WATCHES_MAX - self.watches.available_permits()),
+        }
+    }
+}
+
+impl ClusterFilter {
+    fn parse(names: &[String]) -> Result<Self, Status> {
+        if names.is_empty() {
+            return Ok(Self::All);
+        }
+        if names.len() > NAMES_MAX {
+            return Err(Status::invalid_argument(format!("at most {NAMES_MAX} names, not {}", names.len())));
+        }
+        let parsed: Result<_, NotAClusterId> = names.iter().map(|name| name.parse::<ClusterId>()).collect();
+        parsed.map(Self::Named).map_err(|error| Status::invalid_argument(error.to_string()))
+    }
+
+    fn has(&self, cluster: &ClusterId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(cluster),
+        }
+    }
+}
+
+/// The place where a request's detail for the audit log is noted.
+fn detail<T>(request: &Request<T>) -> RequestDetail {
+    // It is always there, because the connection adds it to each request.
+    request.extensions().get::<RequestDetail>().cloned().unwrap_or_default()
+}
+
+fn list(registry: &Registry, wanted: &ClusterFilter) -> Vec<Cluster> {
+    registry.list(|cluster, _| wanted.has(cluster)).iter().map(convert::cluster).collect()
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

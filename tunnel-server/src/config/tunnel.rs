@@ -1,0 +1,75 @@
+//! The section `tunnel`: the listener for agents, and what it does with a copied key.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use daemon::config::{KeyError, seconds};
+use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
+use rustls_pki_types::CertificateDer;
+use serde::Deserialize;
+
+use super::flags::Flags;
+use super::pem;
+use super::value::{file, listen_address};
+
+const COPIED_KEY: &str = "tunnel.copiedKey";
+
+/// The listener for agents, and its roots.
+#[derive(Debug)]
+pub struct TunnelConfig {
+    /// A UDP address; agents come by TCP to the same port.
+    pub listen: SocketAddr,
+    /// The roots that agents' certificates must chain to; at least one.
+    pub agent_roots: Vec<CertificateDer<'static>>,
+    /// The time for which a silent tunnel and its exchanges are kept; 9 to 600 s.
+    pub outage_limit: Duration,
+    /// The choice between two processes that use one agent's certificate at the same time.
+    pub copied_key: CopiedKey,
+}
+
+/// The choice between two processes that use one certificate at the same time, and both answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CopiedKey {
+    /// The earlier one: copying a key then gains nothing.
+    #[default]
+    RefuseNew,
+    /// The later one, for sites that move a machine while the old one still runs.
+    PreferNew,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawTunnel {
+    listen: Option<String>,
+    #[serde(rename = "agentCAFile")]
+    agent_ca_file: Option<PathBuf>,
+    outage_limit_seconds: Option<u64>,
+    copied_key: Option<String>,
+}
+
+pub(super) fn tunnel(raw: RawTunnel, flags: &Flags, directory: &Path) -> Result<TunnelConfig, KeyError> {
+    let RawTunnel { listen, agent_ca_file, outage_limit_seconds, copied_key } = raw;
+    let agent_ca_file = file("tunnel.agentCAFile", agent_ca_file, directory)?;
+    Ok(TunnelConfig {
+        listen: listen_address("tunnel.listen", flags.tunnel_listen, listen)?,
+        agent_roots: pem::roots("tunnel.agentCAFile", &agent_ca_file)?,
+        outage_limit: seconds(
+            "tunnel.outageLimitSeconds",
+            outage_limit_seconds.unwrap_or(SILENCE_MAX.as_secs()),
+            SILENCE_LEAST.as_secs()..=SILENCE_MOST.as_secs(),
+        )?,
+        copied_key: self::copied_key(copied_key)?,
+    })
+}
+
+fn copied_key(raw: Option<String>) -> Result<CopiedKey, KeyError> {
+    match raw.as_deref() {
+        None => Ok(CopiedKey::default()),
+        Some("refuse-new") => Ok(CopiedKey::RefuseNew),
+        Some("prefer-new") => Ok(CopiedKey::PreferNew),
+        Some(old @ "refuse-newcomer") => Err(KeyError::new(COPIED_KEY, old, "refuse-new, its present name")),
+        Some(old @ "prefer-newcomer") => Err(KeyError::new(COPIED_KEY, old, "prefer-new, its present name")),
+        Some(other) => Err(KeyError::new(COPIED_KEY, other, "refuse-new or prefer-new")),
+    }
+}

@@ -1,0 +1,121 @@
+//! The part of the store that requests and handshakes need at once, in memory: clusters, revocations and dial
+//! tokens.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use proto::ClusterId;
+
+use super::ClusterEntry;
+use super::callers::RevokedCallers;
+use super::networks::NetworkIndex;
+use super::records::{Callers, Cluster, DialToken, Revocation, Revoked, Seen, UnixSeconds};
+use super::store::{RecordChange, RecordStore, StoreError, StoreTable};
+
+/// The cached records, as of the last change.
+#[derive(Debug, Default)]
+pub(super) struct DirectoryCache {
+    pub(super) clusters: BTreeMap<ClusterId, CachedCluster>,
+    pub(super) networks: NetworkIndex,
+    pub(super) revocations: BTreeMap<Revoked, Revocation>,
+    pub(super) callers: RevokedCallers,
+    /// The dial tokens by their IDs.
+    pub(super) dial_tokens: HashMap<String, Arc<DialToken>>,
+    /// The addresses of ranges that this process has assigned.
+    pub(super) given: BTreeMap<ClusterId, IpAddr>,
+}
+
+/// A cluster in the cache.
+#[derive(Debug)]
+pub(super) struct CachedCluster {
+    pub(super) record: Arc<Cluster>,
+    /// Whether the record is in the store.
+    pub(super) is_stored: bool,
+    pub(super) last_seen: Option<SystemTime>,
+    /// The time in the store, which can be older than `last_seen`.
+    pub(super) stored_last_seen: Option<UnixSeconds>,
+}
+
+impl DirectoryCache {
+    /// Applies a change of the store.
+    pub(super) fn apply(&mut self, store: &RecordStore, change: &RecordChange) -> Result<(), StoreError> {
+        let RecordChange { table, key, record } = change;
+        let cluster = || key.parse::<ClusterId>().map_err(|error| store.damaged_at(*table, key, error));
+        match (table, record) {
+            (StoreTable::Clusters, Some(bytes)) => {
+                let record = Arc::new(store.parse::<Cluster>(key, bytes)?);
+                let cluster = cluster()?;
+                let before = self.clusters.get(&cluster).map(|member| &*member.record);
+                self.networks.apply(&cluster, before, Some(&record));
+                let member =
+                    self.clusters.entry(cluster).or_insert_with(|| CachedCluster::new(Arc::clone(&record)));
+                (member.record, member.is_stored) = (record, true);
+            }
+            (StoreTable::Clusters, None) => {
+                let cluster = cluster()?;
+                let before = self.clusters.remove(&cluster);
+                self.networks.apply(&cluster, before.as_ref().map(|member| &*member.record), None);
+            }
+            (StoreTable::Seen, Some(bytes)) => {
+                let Seen(at) = store.parse(key, bytes)?;
+                let time = at.time().ok_or_else(|| store.damaged_at(*table, key, "no time"))?;
+                if let Some(member) = self.clusters.get_mut(&cluster()?) {
+                    member.last_seen.get_or_insert(time);
+                    member.stored_last_seen = Some(at);
+                }
+            }
+            (StoreTable::Seen, None) => {
+                if let Some(member) = self.clusters.get_mut(&cluster()?) {
+                    (member.last_seen, member.stored_last_seen) = (None, None);
+                }
+            }
+            (StoreTable::Callers, record) => {
+                let callers = Callers::from_key(key);
+                let callers = callers.ok_or_else(|| store.damaged_at(*table, key, "of no known kind"))?;
+                let revocation = record.as_ref().map(|bytes| store.parse(key, bytes)).transpose()?;
+                self.callers.apply(callers, revocation);
+            }
+            // These are read from the store when they are needed.
+            (
+                StoreTable::Tokens | StoreTable::Agents | StoreTable::Attestations | StoreTable::Addresses,
+                _,
+            ) => {}
+            (StoreTable::DialTokens, Some(bytes)) => {
+                let token = Arc::new(store.parse::<DialToken>(key, bytes)?);
+                self.dial_tokens.insert(key.clone(), token);
+            }
+            (StoreTable::DialTokens, None) => {
+                self.dial_tokens.remove(key);
+            }
+            (StoreTable::Revocations, record) => {
+                let revoked = Revoked::from_key(key);
+                let revoked = revoked.ok_or_else(|| store.damaged_at(*table, key, "of no known kind"))?;
+                match record {
+                    Some(bytes) => self.revocations.insert(revoked, store.parse(key, bytes)?),
+                    None => self.revocations.remove(&revoked),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// A cluster as it is listed; `None` if it was deleted.
+    pub(super) fn entry(&self, cluster: &ClusterId) -> Option<ClusterEntry> {
+        let (cluster, member) = self.clusters.get_key_value(cluster)?;
+        let entry = || ClusterEntry {
+            cluster: cluster.clone(),
+            last_seen: member.last_seen,
+            record: Arc::clone(&member.record),
+            given: self.given.get(cluster).copied(),
+        };
+        member.record.tombstone.is_none().then(entry)
+    }
+}
+
+impl CachedCluster {
+    pub(super) fn new(record: Arc<Cluster>) -> Self {
+        Self { record, is_stored: false, last_seen: None, stored_last_seen: None }
+    }
+}

@@ -1,0 +1,210 @@
+//! The service `tombolo.enrollment.v1.Enrollment` for one connection: tokens and proofs in, certificates out.
+
+mod attest;
+mod enroll;
+mod renew;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use audit::{NotRecorded, User, Why};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use daemon::chain;
+use proto::ClusterId;
+use proto::enrollment::{
+    AttestRequest, AttestResponse, ChallengeRequest, ChallengeResponse, Credential, EnrollRequest,
+    EnrollResponse, RenewRequest, RenewResponse, enrollment_server,
+};
+use proto::spiffe::AgentId;
+use tonic::{Request, Response, Status, async_trait};
+use tracing::{error, info, warn};
+use trust::proof::EXPORTER_BYTES;
+use trust::{Order, ProvenKey, SignError, Subject};
+
+use super::audit_log::{self, Attempt, EnrollmentAction};
+use super::nonce::Nonce;
+use super::rate_limits::RateLimits;
+use super::shared::{SharedEnrollment, source};
+use crate::directory::{self, Agent, IssuedChain, UnixSeconds};
+use crate::listener::failures::Failures;
+use crate::metrics;
+
+/// The service's state for one connection.
+pub(super) struct EnrollmentService {
+    pub(super) shared: Arc<SharedEnrollment>,
+    pub(super) peer: SocketAddr,
+    pub(super) exporter: [u8; EXPORTER_BYTES],
+    pub(super) nonce: Nonce,
+}
+
+/// The agent, the pod and the key of a certificate to issue.
+struct CertificateSubject {
+    agent: AgentId,
+    /// The pod's name, if a pod has proved to be this agent.
+    pod: Option<String>,
+    key: ProvenKey,
+}
+
+#[async_trait]
+impl enrollment_server::Enrollment for EnrollmentService {
+    async fn enroll(&self, request: Request<EnrollRequest>) -> Result<Response<EnrollResponse>, Status> {
+        self.check_failures(&self.shared.failures)?;
+        let (answer, workload_recorded) = self.enrolled(request.into_inner()).await?;
+        let credential = Some(self.credential(&answer));
+        Ok(Response::new(EnrollResponse { credential, workload_recorded }))
+    }
+
+    async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<RenewResponse>, Status> {
+        let answer = self.renewed(request.into_inner()).await?;
+        Ok(Response::new(RenewResponse { credential: Some(self.credential(&answer)) }))
+    }
+
+    async fn challenge(&self, _: Request<ChallengeRequest>) -> Result<Response<ChallengeResponse>, Status> {
+        let nonce = self.nonce.fresh().ok_or_else(|| not_issued(&SignError::Randomness))?;
+        Ok(Response::new(ChallengeResponse { nonce: nonce.to_vec() }))
+    }
+
+    async fn attest(&self, request: Request<AttestRequest>) -> Result<Response<AttestResponse>, Status> {
+        let answer = self.attested(request.into_inner()).await?;
+        Ok(Response::new(AttestResponse { credential: Some(self.credential(&answer)) }))
+    }
+}
+
+impl EnrollmentService {
+    /// An attempt of this connection's client, for the audit log.
+    fn attempt<'a>(&self, act: EnrollmentAction, cluster: &'a ClusterId, user: User) -> Attempt<'a> {
+        Attempt { act, cluster, from: self.peer, user }
+    }
+
+    /// Issues a certificate, which is not recorded yet.
+    async fn issue(&self, subject: CertificateSubject, now: SystemTime) -> Result<Agent, SignError> {
+        let CertificateSubject { agent, pod, key } = subject;
+        let public_key = BASE64.encode(key.spki());
+        let (subject, lasting) = (Subject::Agent(agent), self.shared.settings.lifetime);
+        let issued = self.shared.signer.issue(Order { subject, key, now, lasting }).await?;
+        Ok(Agent {
+            public_key,
+            serial: issued.serial.to_string(),
+            issued: now.into(),
+            expires: UnixSeconds(u64::try_from(issued.not_after.unix_timestamp()).unwrap_or_default()),
+            answer: IssuedChain::of(&issued.chain),
+            previous: None,
+            pod,
+        })
+    }
+
+    /// Issues a certificate and has `record` store it, between its two lines of the audit log.
+    async fn certify(
+        &self,
+        attempt: &Attempt<'_>,
+        detail: String,
+        subject: CertificateSubject,
+        now: SystemTime,
+        record: impl AsyncFnOnce(Agent) -> Result<IssuedChain, Status>,
+    ) -> Result<IssuedChain, Status> {
+        let receipt = attempt.intent(&self.shared.log, detail).await.map_err(|error| not_recorded(&error))?;
+        let agent = subject.agent.clone();
+        let answer = match self.issue(subject, now).await {
+            Ok(issued) => {
+                let serial = issued.serial.clone();
+                record(issued).await.map(|answer| (answer, serial))
+            }
+            Err(error) => Err(not_issued(&error)),
+        };
+        receipt.complete(audit_log::outcome(&agent, &answer));
+        answer.map(|(answer, _)| answer)
+    }
+
+    /// Whether an agent can get a certificate that is issued now.
+    fn admits(&self, agent: &AgentId, now: SystemTime) -> Result<(), directory::NotAdmitted> {
+        let credential = directory::AgentCredential { serial: String::new(), issued: now.into() };
+        self.shared.directory.admits(agent, &credential)
+    }
+
+    fn credential(&self, answer: &IssuedChain) -> Credential {
+        Credential {
+            chain: answer.chain(),
+            trust_bundle: self.shared.settings.trust_bundle.borrow().to_vec(),
+        }
+    }
+
+    /// The audience that pods' tokens of a cluster must have.
+    fn audience(&self, cluster: &ClusterId) -> String {
+        proto::enrollment::audience(&self.shared.settings.trust_domain, cluster)
+    }
+
+    fn check_failures(&self, failures: &Failures) -> Result<(), Status> {
+        if failures.may_try(source(self.peer), Instant::now()) {
+            return Ok(());
+        }
+        metrics::enrolled("limited");
+        Err(Status::resource_exhausted(
+            "too many attempts from this address have failed; try again in a minute",
+        ))
+    }
+
+    fn key(&self, request: &[u8], failures: &Failures) -> Result<ProvenKey, Status> {
+        ProvenKey::of_csr(request).map_err(|error| {
+            failures.failed(source(self.peer), Instant::now());
+            Status::invalid_argument(error.to_string())
+        })
+    }
+
+    /// Logs the refusal of an unauthenticated client, which the audit log counts in a summary. Clients get
+    /// one answer for every reason.
+    fn refuse_unauthenticated(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
+        self.refused(act, reason, whom, failures);
+        self.shared.log.stranger(source(self.peer), Why::Refused);
+    }
+
+    /// Logs the refusal of an authenticated client, and writes it to the audit log.
+    async fn refuse(&self, attempt: &Attempt<'_>, reason: &str, failures: &Failures) {
+        self.refused(attempt.verb(), reason, &attempt.whom(), failures);
+        self.record_refusal(attempt, reason).await;
+    }
+
+    /// Writes a refusal to the audit log.
+    async fn record_refusal(&self, attempt: &Attempt<'_>, reason: &str) {
+        if let Err(error) = attempt.forbidden(&self.shared.log, reason).await {
+            warn!(%error, "a refusal is not in the audit log");
+        }
+    }
+
+    /// Counts a request for a certificate against the rate limits.
+    fn count_request(
+        &self,
+        count: impl FnOnce(&RateLimits, Instant) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        count(&self.shared.rate_limits, Instant::now()).inspect_err(|limited| {
+            info!(from = %self.peer, reason = limited.message(), "a client requests certificates too often");
+            metrics::enrolled("limited");
+        })
+    }
+
+    /// Counts a failure of the source, and logs it in the server's own log.
+    fn refused(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
+        failures.failed(source(self.peer), Instant::now());
+        metrics::enrolled("refused");
+        info!(from = %self.peer, act, whom, reason, "a client was refused a certificate");
+    }
+}
+
+fn not_issued(error: &SignError) -> Status {
+    error!(error = %chain(error), "no certificate can be issued");
+    Status::unavailable("no certificate can be issued now; try again later")
+}
+
+fn unavailable(error: &directory::StoreError) -> Status {
+    error!(error = %chain(error), "the directory cannot be read");
+    Status::unavailable("the server cannot read its records now; try again later")
+}
+
+fn not_recorded(error: &NotRecorded) -> Status {
+    error!(error = %chain(error), "no certificate is issued while the audit log cannot be written");
+    Status::unavailable("the server cannot write its audit log now; try again later")
+}
+
+#[cfg(test)]
+mod tests;

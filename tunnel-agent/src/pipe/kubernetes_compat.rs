@@ -12,19 +12,19 @@
 //! `spdy/connection.go`).
 //!
 //! **The remedy, in three parts.**
-//! * [`pings`]: the agent itself answers the caller's ping to an edge that sent something within the last 10
+//! * `pings`: the agent itself answers the caller's ping to an edge that sent something within the last 10
 //!   s.
-//! * [`drain_read`]: before other bytes of a caller that was silent for 1 s are forwarded, the agent reads
+//! * `drain_read`: before other bytes of a caller that was silent for 1 s are forwarded, the agent reads
 //!   what the edge may still have to send. After an end of file nothing is forwarded, so no RST comes and
 //!   nothing is lost.
-//! * [`read_ahead`]: around each ping of a translator the agent reads more of the edge's bytes than the
+//! * `read_ahead`: around each ping of a translator the agent reads more of the edge's bytes than the
 //!   caller takes.
 //!
 //! **Known Kubernetes versions.** All of it was measured with Kubernetes 1.36 (API server, kubelet and
 //! kubectl), where the kubelet speaks WebSocket itself and the translator is the kubelet's. In releases
 //! before that the translator is the API server's. Both ping alike.
 //!
-//! **When it is no longer needed.** Let [`KubernetesCompat::new`] ignore its protocol and set [`DRAINS_MAX`]
+//! **When it is no longer needed.** Let `KubernetesCompat::new` ignore its protocol and set [`DRAINS_MAX`]
 //! to 0. Then run `make test-node`, of which `tests/tests/node/whole.rs` reads 50 MB from a pod by four
 //! kubectls at once, and `make soak`, which repeats that 800 times through a link that loses 5 % of its
 //! packets (`tests/tests/node/alone/dark.rs`) and copies 1 GiB by `kubectl cp`

@@ -21,7 +21,7 @@ use crate::spread::Spread;
 use crate::table::Table;
 use crate::target::{SMALL, Target};
 
-use greedy_caller::{GreedyCaller, GreedyFigures, GreedyFlags};
+use greedy_caller::{GreedyCaller, GreedyFigures, GreedyFlags, RunningGreedyCaller};
 
 mod greedy_caller;
 
@@ -176,24 +176,16 @@ async fn measure(
     for round in 0..flags.rounds {
         let mut of_round = [histogram(), histogram(), histogram()];
         for turn in order.draw(BACKGROUNDS.len()) {
+            let background = BACKGROUNDS[turn];
             progress.show(&format!(
-                "{limited_by:?}: round {} of {}, {:?}",
+                "{limited_by:?}: round {} of {}, {background:?}",
                 round + 1,
-                flags.rounds,
-                BACKGROUNDS[turn]
+                flags.rounds
             ));
-            let greed = match BACKGROUNDS[turn] {
-                Background::Nothing => None,
-                Background::Noise => Some(at_peer.clone()),
-                Background::Greedy => Some(at_gateway.clone()),
-            };
-            let running = match greed {
-                None => None,
-                Some(greed) => Some(greed.start().await?),
-            };
+            let running = start_background(background, &at_peer, &at_gateway).await?;
             let asked = ask(&route, flags.per_second, each, seed + u64::from(round)).await;
             let greedy_figures = running.map(|running| running.end()).transpose()?;
-            if BACKGROUNDS[turn] == Background::Greedy {
+            if background == Background::Greedy {
                 figures.extend(greedy_figures);
             }
             match asked {
@@ -220,6 +212,20 @@ async fn measure(
         greed: GreedyFigures::mean(&figures),
         refused,
     })
+}
+
+/// Starts the load beside the modest caller, if this turn has one.
+async fn start_background(
+    background: Background,
+    at_peer: &GreedyCaller,
+    at_gateway: &GreedyCaller,
+) -> Result<Option<RunningGreedyCaller>, CallError> {
+    let greedy = match background {
+        Background::Nothing => return Ok(None),
+        Background::Noise => at_peer,
+        Background::Greedy => at_gateway,
+    };
+    Ok(Some(greedy.clone().start().await?))
 }
 
 /// One turn of the modest caller. Its request times are the same beside every load.

@@ -42,7 +42,7 @@ async fn in_lab(
 ) -> Vec<KeystrokeTurn> {
     let rig = lab.rig_logging("info", "").await;
     let seed = impairments.seed.to_string();
-    let uplink = Uplink::simulated(&impairments.to_linksim()).with(&["--seed", &seed]);
+    let uplink = Uplink::simulated(&impairments.linksim_words()).with(&["--seed", &seed]);
     let site = lab.site("edge", uplink).await;
     let api = site.fake_api(FakeApiOptions::default()).await;
     api.on(SHELL, Behaviour::Upgrade { pause: Duration::ZERO, first: Bytes::new() });

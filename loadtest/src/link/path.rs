@@ -81,7 +81,7 @@ impl Path {
         let log = scratch.path().join("linksim.log");
         // The output of an earlier link must not be taken for that of this one.
         let _ = std::fs::remove_file(&log);
-        let words = impairments.to_linksim();
+        let words = impairments.linksim_words();
         let arguments = [
             ["--a".to_owned(), sender.path().display().to_string()],
             ["--a-address".to_owned(), format!("{SENDER}/30")],
@@ -138,7 +138,7 @@ impl LinkFlags {
 
 impl Impairments {
     /// The properties in the syntax of linksim.
-    pub fn to_linksim(&self) -> String {
+    pub fn linksim_words(&self) -> String {
         let queue_bytes = u64::from(self.rate_mbit) * 125 * u64::from(self.queue_ms);
         let delay_us = self.round_trip_ms * 500;
         format!(
@@ -181,7 +181,7 @@ mod tests {
     fn linksim_parses_the_impairments() {
         let impairments =
             Impairments { rate_mbit: 100, round_trip_ms: 41, queue_ms: 80, loss_percent: 1.5, seed: 1 };
-        let read: linksim::impairment::Impairment = impairments.to_linksim().parse().expect("words");
+        let read: linksim::impairment::Impairment = impairments.linksim_words().parse().expect("words");
         assert_eq!((read.delay, read.rate), (Duration::from_micros(20_500), Some(100_000_000)));
         assert!(read.queue_bytes >= 1_000_000 && (read.loss - 0.015).abs() < 1e-9, "{read:?}");
     }

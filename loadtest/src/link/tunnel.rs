@@ -48,7 +48,7 @@ async fn in_lab(
 ) -> LinkTurn {
     let rig = lab.rig_logging("info", "").await;
     let seed = impairments.seed.to_string();
-    let uplink = Uplink::simulated(&impairments.to_linksim()).with(&["--seed", &seed]);
+    let uplink = Uplink::simulated(&impairments.linksim_words()).with(&["--seed", &seed]);
     let site = lab.site("edge", uplink).await;
     let api = site.fake_api(FakeApiOptions::default()).await;
     api.on(SMALL, Behaviour::Answer(Answer::json(200, " ".repeat(SMALL_BYTES))));

@@ -1,11 +1,14 @@
 //! The other end of a caller's connection.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::entry_point::EntryPoint;
 use super::low_priority::LowPrioritySwitch;
 use super::park_timeout::ConnectionWaits;
 use crate::identity::Certified;
+
+/// The address of a peer without one.
+const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// The other end of a connection, with the state that its requests share.
 pub struct Peer {
@@ -44,7 +47,7 @@ impl Peer {
 
     /// The peer of a connection by `entry_point`. `address` is `None` at a Unix socket.
     pub(super) fn of_entry_point(entry_point: EntryPoint, address: Option<SocketAddr>) -> Self {
-        let caller = Self::caller(address.unwrap_or((Ipv4Addr::LOCALHOST, 0).into()), None, None);
+        let caller = Self::caller(address.unwrap_or(NO_ADDRESS), None, None);
         Self { is_local: address.is_none(), entry_point: Some(entry_point), ..caller }
     }
 

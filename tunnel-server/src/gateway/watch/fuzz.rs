@@ -49,7 +49,7 @@ fn queries() {
         }
         let Some(query) = Query::parse(Some(text)) else { return };
         let version = Version::parse("7").unwrap();
-        let resumed = Query::parse(Some(&query.from_version(&version, None)));
+        let resumed = Query::parse(Some(&query.resume_after(&version, None)));
         assert!(resumed.is_some_and(|query| query.start == Start::At(version)));
     });
 }

@@ -68,7 +68,7 @@ impl Query {
     }
 
     /// The query that resumes the watch after `version`, for the time that is `left`.
-    pub(super) fn from_version(&self, version: &Version, left: Option<Duration>) -> String {
+    pub(super) fn resume_after(&self, version: &Version, left: Option<Duration>) -> String {
         let mut own = format!("{ALLOW_BOOKMARKS}=true&{RESOURCE_VERSION}={}", version.as_str());
         if let Some(left) = left {
             // Zero would mean no timeout.
@@ -187,10 +187,10 @@ mod tests {
 
         assert_eq!(query.timeout, Some(Duration::from_secs(300)));
         assert_eq!(
-            query.from_version(&version, Some(Duration::from_millis(12_900))),
+            query.resume_after(&version, Some(Duration::from_millis(12_900))),
             "watch=1&labelSelector=a%3Db&allowWatchBookmarks=true&resourceVersion=42&timeoutSeconds=12"
         );
-        assert!(query.from_version(&version, Some(Duration::from_millis(1))).ends_with("&timeoutSeconds=1"));
-        assert!(query.from_version(&version, None).ends_with("&resourceVersion=42"));
+        assert!(query.resume_after(&version, Some(Duration::from_millis(1))).ends_with("&timeoutSeconds=1"));
+        assert!(query.resume_after(&version, None).ends_with("&resourceVersion=42"));
     }
 }

@@ -87,7 +87,7 @@ impl ResumableWatch {
     pub(super) fn path_from(&self, version: &Version) -> PathAndQuery {
         let left = self.ends().map(|ends| ends.saturating_duration_since(Instant::now()));
         let path = self.action.path();
-        with_query(path, &self.query.from_version(version, left)).unwrap_or_else(|| path.clone())
+        with_query(path, &self.query.resume_after(version, left)).unwrap_or_else(|| path.clone())
     }
 }
 

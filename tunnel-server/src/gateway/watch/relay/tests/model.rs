@@ -177,7 +177,7 @@ impl CallerWatch {
             self.ended = Some(WatchEnd::Broken);
             return;
         };
-        match store.watch(self.form, &self.query.from_version(&version, None)) {
+        match store.watch(self.form, &self.query.resume_after(&version, None)) {
             Ok(sent) => {
                 self.received.extend_from_slice(&self.relay.resume());
                 self.sent = sent;

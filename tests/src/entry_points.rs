@@ -12,7 +12,7 @@ use crate::process::{Invocation, Process, run};
 use crate::rig::policy::{allow_all, may_dial, user_may_dial};
 use crate::rig::{GROUP, Rig, free_port};
 
-/// The ways, in the order of `docs/clients.md`: the gateway's URL, `tombolo proxy` by CONNECT and by SOCKS5,
+/// The entry points, in the order of `docs/clients.md`: the gateway's URL, `tombolo proxy` by CONNECT and by SOCKS5,
 /// a dial token at the server's proxy listener, and TLS that passes through.
 pub const ENTRY_POINTS: [&str; 5] = ["url", "http", "socks5", "https", "sni"];
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::net::SocketAddr;
 
-/// The state of a connection that is open both ways, in `/proc/net/tcp`.
+/// The state of a connection that is open in both directions, in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
 
 /// Number of connections from a process of this network namespace to an IPv4 address.

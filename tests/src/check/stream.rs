@@ -36,7 +36,7 @@ pub enum StreamFault {
         /// Number of bytes that are missing.
         bytes: u64,
     },
-    /// Earlier bytes come again.
+    /// Earlier bytes of the stream come again.
     #[error("at {at} the stream goes back by {bytes} bytes")]
     Repeated {
         /// Position at which the repetition begins.

@@ -31,7 +31,7 @@ impl Planted {
         self.know(place, format!("canary-{place}-5ecre7"))
     }
 
-    /// Registers an existing secret.
+    /// Registers a secret that exists already.
     pub(super) fn know(&mut self, place: &str, secret: impl Into<String>) -> String {
         let secret = secret.into();
         assert!(secret.len() >= 16, "{place}: {secret} may stand anywhere");

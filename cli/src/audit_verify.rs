@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use audit::verify::{Fault, NotVerified, Report, Sources, Trust, verify};
+use audit::verify::{Fault, Report, Sources, VerifyError, VerifyKeys, verify};
 use audit::{ChainKey, NotAKey, PublicKey};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ enum AuditVerifyError {
     #[error("{}", .0.display())]
     Key(PathBuf, #[source] NotAKey),
     #[error(transparent)]
-    NotVerified(#[from] NotVerified),
+    VerifyError(#[from] VerifyError),
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
@@ -38,7 +38,7 @@ pub(crate) fn verify_and_print(args: AuditVerify) -> ExitCode {
         Ok(report) => {
             print_report(&report, output).map(|()| ExitCode::SUCCESS).map_err(AuditVerifyError::from)
         }
-        Err(AuditVerifyError::NotVerified(NotVerified::Fault(fault))) => {
+        Err(AuditVerifyError::VerifyError(VerifyError::Fault(fault))) => {
             print_fault(&fault, output).map(|()| CHANGED.into()).map_err(AuditVerifyError::from)
         }
         Err(error) => Err(error),
@@ -59,27 +59,27 @@ fn verify_log(args: AuditVerify) -> Result<Report, AuditVerifyError> {
         let text = files::read(&path)?;
         PublicKey::from_pem(&text).map_err(|error| AuditVerifyError::Key(path, error))
     });
-    let trust = Trust { chain: chain.transpose()?, public: public.transpose()? };
-    Ok(verify(&Sources::of(&paths, checkpoints)?, &trust)?)
+    let trust = VerifyKeys { chain: chain.transpose()?, public: public.transpose()? };
+    Ok(verify(&Sources::from_paths(&paths, checkpoints)?, &trust)?)
 }
 
 fn print_report(report: &Report, output: Option<AuditOutput>) -> io::Result<()> {
     if output == Some(AuditOutput::Json) {
         return print::lines(&[report_json(report).to_string()]);
     }
-    let Report { files, lines, first, last, checkpoints, signed, is_chained, open } = report;
+    let Report { files, lines, first, last, checkpoints, signed_up_to, is_chain_verified, open } = report;
     let mut printed =
         vec![format!("{lines} lines in {files} files, from {first} to {last}: as they were written")];
-    if *is_chained {
+    if *is_chain_verified {
         printed.push("every line fits the code of the line before it".to_owned());
     }
     if *checkpoints > 0 {
-        printed.push(format!("{checkpoints} checkpoints vouch for them up to line {signed}"));
+        printed.push(format!("{checkpoints} checkpoints vouch for them up to line {signed_up_to}"));
     }
-    if *signed < *last && !is_chained {
+    if *signed_up_to < *last && !is_chain_verified {
         printed.push(format!(
             "nothing vouches for the {} lines after it: name the chain's key with --key",
-            last - signed
+            last - signed_up_to
         ));
     }
     if *open > 0 {
@@ -97,16 +97,16 @@ fn print_fault(fault: &Fault, output: Option<AuditOutput>) -> io::Result<()> {
             Ok(())
         }
         Some(AuditOutput::Json) => {
-            let object = json!({ "verified": false, "file": fault.file, "line": fault.line, "reason": fault.what.to_string() });
+            let object = json!({ "verified": false, "file": fault.file, "line": fault.line, "reason": fault.kind.to_string() });
             print::lines(&[object.to_string()])
         }
     }
 }
 
 fn report_json(report: &Report) -> Value {
-    let Report { files, lines, first, last, checkpoints, signed, is_chained, open } = report;
+    let Report { files, lines, first, last, checkpoints, signed_up_to, is_chain_verified, open } = report;
     json!({
         "verified": true, "files": files, "lines": lines, "first": first, "last": last,
-        "checkpoints": checkpoints, "signed": signed, "chained": is_chained, "open": open,
+        "checkpoints": checkpoints, "signed": signed_up_to, "chained": is_chain_verified, "open": open,
     })
 }

@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use daemon::config::shown;
-use daemon::whole_file;
+use daemon::config::redact;
+use daemon::read_bounded;
 use tempfile::{Builder, NamedTempFile};
 
 /// Largest file that is read. Certificates, tokens and configurations are smaller.
@@ -36,7 +36,7 @@ struct StagedFile {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     // The path may be a secret that somebody passed instead of the file that holds it.
-    #[error("cannot read {}", shown(&.0.display().to_string()))]
+    #[error("cannot read {}", redact(&.0.display().to_string()))]
     Io(PathBuf, #[source] io::Error),
     #[error("{0} is larger than {max} bytes, which is too large for a file of this kind", max = FILE_BYTES_MAX)]
     TooLarge(PathBuf),
@@ -69,7 +69,7 @@ pub(crate) fn read(path: &Path) -> Result<String, ReadError> {
 
 /// Reads a file of at most `FILE_BYTES_MAX`.
 pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
-    let bytes = whole_file(path, FILE_BYTES_MAX).map_err(|error| ReadError::Io(path.to_owned(), error))?;
+    let bytes = read_bounded(path, FILE_BYTES_MAX).map_err(|error| ReadError::Io(path.to_owned(), error))?;
     bytes.ok_or_else(|| ReadError::TooLarge(path.to_owned()))
 }
 

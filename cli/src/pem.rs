@@ -60,7 +60,7 @@ pub(crate) enum PemError {
 impl PemError {
     /// Describes the damage without quoting the file, which may hold a key.
     pub(crate) fn damaged(path: &Path, error: &rustls_pki_types::pem::Error) -> Self {
-        Self::Damaged(path.to_owned(), daemon::config::pem_damage(error))
+        Self::Damaged(path.to_owned(), daemon::config::describe_pem_error(error))
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use daemon::config::{self, LoadError};
-use policy::{Document, KIND, PolicyFault, Rules, Verdict};
+use policy::{Document, DocumentError, KIND, Rules, Verdict};
 use serde_json::json;
 
 use crate::args::{PolicyCheck, PolicyExplain, PolicyOutput};
@@ -34,7 +34,7 @@ pub(crate) enum PolicyError {
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error("{0}:{1}")]
-    Fault(String, PolicyFault),
+    Fault(String, DocumentError),
     #[error(transparent)]
     Question(#[from] QuestionError),
     #[error("cannot print")]
@@ -85,7 +85,7 @@ fn print_decision(args: PolicyExplain) -> Result<bool, PolicyError> {
 /// Reads the rules of a policy file. Refuses every file that a server would refuse.
 pub(crate) fn read(path: &Path) -> Result<Rules, PolicyError> {
     let document: Document = config::parse(&files::read(path)?, path, KIND)?;
-    Rules::of(&document).map_err(|fault| PolicyError::Fault(path.display().to_string(), fault))
+    Rules::from_document(&document).map_err(|fault| PolicyError::Fault(path.display().to_string(), fault))
 }
 
 fn reason(verdict: Verdict<'_>) -> impl fmt::Display {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use aws_lc_rs::error::Unspecified;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use daemon::{Scope, chain};
+use daemon::{Scope, error_chain};
 use http::uri::Authority;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -140,7 +140,7 @@ async fn serve_in(args: args::ProxyArgs, scope: &Scope) -> Result<(), ProxyError
 async fn report_unreachable(gateway: Arc<GatewayClient>, target: Authority, scope: Scope) {
     if let Err(error) = gateway.connect(&target, &scope).await {
         // A closed standard error is no reason to stop.
-        let _ = print::note(&format!("{target} cannot be reached now: {}", chain(&error)));
+        let _ = print::note(&format!("{target} cannot be reached now: {}", error_chain(&error)));
     }
 }
 

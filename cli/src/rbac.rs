@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use daemon::config::LoadError;
 use policy::ServiceName;
 use proto::AllowList;
-use proto::allow_list::AllowListFault;
+use proto::allow_list::AllowListError;
 use serde::Deserialize;
 
 use crate::args::{Profile, RbacArgs};
@@ -66,7 +66,7 @@ pub(crate) enum RbacError {
     #[error(transparent)]
     Config(#[from] LoadError),
     #[error("{0}: impersonation.{1}")]
-    AllowList(PathBuf, AllowListFault),
+    AllowList(PathBuf, AllowListError),
     #[error(
         "{path}: impersonation.{list} has the pattern {pattern:?}, and RBAC knows no patterns: list the names in full, or \
          choose --profile open, by which the agent's token is worth as much as cluster-admin"

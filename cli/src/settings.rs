@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use daemon::config::{LoadError, parse_headless, shown};
+use daemon::config::{LoadError, parse_without_head, redact};
 use serde::Deserialize;
 
 use crate::files::{self, ReadError};
@@ -181,7 +181,7 @@ impl Settings {
             }
             Err(error) => return Err(SettingsError::Read(error)),
         };
-        let raw: Option<RawSettings> = parse_headless(&text, &path)
+        let raw: Option<RawSettings> = parse_without_head(&text, &path)
             .map_err(|error| SettingsError::Syntax(path.clone(), Box::new(error)))?;
         let directory = path.parent().unwrap_or_else(|| Path::new(""));
         raw.unwrap_or_default().parse(&path.display().to_string(), &IN_FILE, directory)
@@ -200,7 +200,7 @@ impl RawSettings {
                 value.parse().map_err(|source| SettingsError::Gateway {
                     source_name: source_name(),
                     key: keys.gateway,
-                    value: shown(&value),
+                    value: redact(&value),
                     source,
                 })
             })
@@ -210,7 +210,7 @@ impl RawSettings {
                 value.parse().map_err(|source| SettingsError::HostSuffix {
                     source_name: source_name(),
                     key: keys.host_suffix,
-                    value: shown(&value),
+                    value: redact(&value),
                     source,
                 })
             })

@@ -1,6 +1,6 @@
 //! `tombolo user token`: bearer tokens of callers. The server's token file holds only their digests.
 
-use trust::user_token::{TokenDigest, draw};
+use trust::user_token::{TokenDigest, generate};
 
 use crate::args::{UserTokenCreate, UserTokenHash};
 use crate::files::{self, ReadError, WriteError};
@@ -35,7 +35,7 @@ pub(crate) fn create(args: &UserTokenCreate) -> Result<String, UserTokenError> {
     if let Some(group) = groups.iter().find(|group| group.as_str().contains(',')) {
         return Err(UserTokenError::Comma(group.as_str().to_owned()));
     }
-    let token = draw().ok_or(NoRandomness)?;
+    let token = generate().ok_or(NoRandomness)?;
     files::write_private(out, &format!("{token}\n"), *force)?;
     let groups: Vec<&str> = groups.iter().map(|group| group.as_str()).collect();
     let groups = if groups.is_empty() { String::new() } else { format!(",{}", quoted(&groups.join(","))) };

@@ -28,7 +28,7 @@ pub enum SandboxError {
 /// # Errors
 /// The kernel refuses; the process must not continue then.
 pub fn enter_sandbox() -> Result<(), SandboxError> {
-    sys::refuse_programs().map_err(SandboxError::Programs)?;
+    sys::forbid_exec().map_err(SandboxError::Programs)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| SandboxError::Memory(error.into()))
 }
 

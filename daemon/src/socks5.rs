@@ -3,7 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use proto::socks5::{self, CHOSEN, Fault, LOGGED_IN, Login, NOT_CHOSEN, NOT_LOGGED_IN, Parsed, Reply};
+use proto::socks5::{
+    self, LOGIN_ACCEPTED, LOGIN_REFUSED, Login, METHOD_ACCEPTED, NO_ACCEPTABLE_METHOD, Parsed, Reply,
+    Socks5Error,
+};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
@@ -16,7 +19,7 @@ pub enum RequestError {
     /// The bytes are no message, or one that is not served. It was answered as client as the protocol has an
     /// answer.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Socks5Error(#[from] Socks5Error),
     /// The client closed the connection, or it broke.
     #[error("the connection broke")]
     Broken(#[from] io::Error),
@@ -51,20 +54,20 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     if !message(stream, socks5::greeting).await? {
-        stream.write_all(&NOT_CHOSEN).await?;
+        stream.write_all(&NO_ACCEPTABLE_METHOD).await?;
         return Ok(None);
     }
-    stream.write_all(&CHOSEN).await?;
+    stream.write_all(&METHOD_ACCEPTED).await?;
     let login = message(stream, socks5::login).await?;
     if !is_valid(&login) {
-        stream.write_all(&NOT_LOGGED_IN).await?;
+        stream.write_all(&LOGIN_REFUSED).await?;
         return Ok(None);
     }
-    stream.write_all(&LOGGED_IN).await?;
+    stream.write_all(&LOGIN_ACCEPTED).await?;
     match message(stream, socks5::request).await {
         Ok(target) => Ok(Some((login, target))),
-        Err(RequestError::Fault(fault)) => {
-            if let Some(reply) = Reply::to_fault(fault) {
+        Err(RequestError::Socks5Error(fault)) => {
+            if let Some(reply) = Reply::from_error(fault) {
                 stream.write_all(&reply.bytes()).await?;
             }
             Err(fault.into())
@@ -76,13 +79,13 @@ where
 /// Reads one message, and not one byte after it.
 async fn message<T>(
     stream: &mut (impl AsyncRead + Unpin),
-    parse: impl Fn(&[u8]) -> Result<Parsed<T>, Fault>,
+    parse: impl Fn(&[u8]) -> Result<Parsed<T>, Socks5Error>,
 ) -> Result<T, RequestError> {
     let mut bytes = Vec::new();
     loop {
         match parse(&bytes)? {
-            Parsed::Whole(message) => return Ok(message),
-            Parsed::Lacks(lacking) => {
+            Parsed::Complete(message) => return Ok(message),
+            Parsed::Incomplete(lacking) => {
                 let had = bytes.len();
                 bytes.resize(had + lacking, 0);
                 stream.read_exact(&mut bytes[had..]).await?;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::tests::rig::Rig;
-use ::tests::rogue::spawner;
+use ::tests::rogue_server::spawner;
 use daemon::{StateDir, StateError};
 use futures::stream::{StreamExt, TryStreamExt, iter};
 use proto::CloseCode;
@@ -16,11 +16,11 @@ use rustls::time_provider::DefaultTimeProvider;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinHandle;
-use transport::tls::MeantServers;
+use transport::tls::ExpectedServers;
 use transport::{DialError, Dialed, Endpoint, EndpointError, EndpointKeys, HANDSHAKE_MAX, Tunnel};
-use tunnel_agent::servers::{Servers, ServersError};
+use tunnel_agent::server_trust::{ServerTrust, ServerTrustError};
 
-use linksim::dice::Dice;
+use linksim::rng::SeededRng;
 
 /// The name in the server's certificate in a rig.
 const SERVER_NAME: &str = "127.0.0.1";
@@ -31,7 +31,7 @@ const ISSUED_AT_ONCE: usize = 4;
 /// An agent that can dial any number of times.
 pub struct Agent {
     cluster: String,
-    servers: Servers,
+    servers: ServerTrust,
     keys: EndpointKeys,
     boot: [u8; 16],
     dialed: u64,
@@ -55,7 +55,7 @@ pub enum AgentError {
     State(#[from] StateError),
     /// The TLS configuration of the agent is invalid.
     #[error("TLS of an agent cannot be set up")]
-    Servers(#[from] ServersError),
+    ServerTrust(#[from] ServerTrustError),
     /// The agent got no socket. With many agents, the limit of open files is the likely cause.
     #[error("an agent has no UDP socket; is the limit of open files (ulimit -n) high enough?")]
     Socket(#[from] EndpointError),
@@ -70,14 +70,14 @@ pub enum AgentError {
 /// Every variant of [`AgentError`].
 pub async fn issue(rig: &Rig, prefix: &str, count: u32, seed: u64) -> Result<Vec<Agent>, AgentError> {
     let agents = (0..count).map(|number| {
-        let boot = Dice::new(seed ^ u64::from(number));
+        let boot = SeededRng::new(seed ^ u64::from(number));
         Agent::issue(rig, format!("{prefix}-{number}"), boot)
     });
     iter(agents).buffered(ISSUED_AT_ONCE).try_collect().await
 }
 
 impl Agent {
-    async fn issue(rig: &Rig, cluster: String, mut rng: Dice) -> Result<Self, AgentError> {
+    async fn issue(rig: &Rig, cluster: String, mut rng: SeededRng) -> Result<Self, AgentError> {
         rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", &cluster]).await;
         let file = |end: &str| rig.path().join(format!("pki/{cluster}-agent.{end}"));
         let pem = |error| AgentError::Pem(cluster.clone(), error);
@@ -87,9 +87,9 @@ impl Agent {
             CertificateDer::from_pem_slice(rig.server_ca().as_bytes())
                 .map_err(|error| AgentError::Pem("server-ca".to_owned(), error))?,
         ];
-        let meant = MeantServers { trust_domain: TRUST_DOMAIN_DEFAULT.to_owned(), ids: Vec::new() };
+        let meant = ExpectedServers { trust_domain: TRUST_DOMAIN_DEFAULT.to_owned(), ids: Vec::new() };
         let state = StateDir::open(&rig.path().join(format!("{cluster}.state")))?;
-        let servers = Servers::new(own, &roots, meant, state, Arc::new(DefaultTimeProvider))?;
+        let servers = ServerTrust::new(own, &roots, meant, state, Arc::new(DefaultTimeProvider))?;
         let keys = EndpointKeys::generate().expect("the system has chance");
         let mut agent = Self { cluster, servers, keys, boot: [0; 16], dialed: 0 };
         agent.restart(&mut rng);
@@ -97,15 +97,15 @@ impl Agent {
     }
 
     /// The identity, boot nonce, keys and trusted servers for a `Dialer` of the real agent.
-    pub fn parts(&self) -> (AgentId, BootNonce, EndpointKeys, Servers) {
+    pub fn parts(&self) -> (AgentId, BootNonce, EndpointKeys, ServerTrust) {
         let id = AgentId::parse(&format!("spiffe://tombolo/cluster/{}/agent/any", self.cluster), "tombolo");
         (id.expect("a cluster's name"), BootNonce(self.boot), self.keys.clone(), self.servers.clone())
     }
 
     /// Becomes another process of the same agent: its boot nonce changes.
-    pub fn restart(&mut self, rng: &mut Dice) {
-        self.boot[..8].copy_from_slice(&rng.number().to_be_bytes());
-        self.boot[8..].copy_from_slice(&rng.number().to_be_bytes());
+    pub fn restart(&mut self, rng: &mut SeededRng) {
+        self.boot[..8].copy_from_slice(&rng.next_u64().to_be_bytes());
+        self.boot[8..].copy_from_slice(&rng.next_u64().to_be_bytes());
         self.dialed = 0;
     }
 

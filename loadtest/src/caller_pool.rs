@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::caller::{CallError, Caller};
 use crate::route::Route;
-use linksim::dice::Dice;
+use linksim::rng::SeededRng;
 
 /// Longest latency that the histogram resolves.
 const LATENCY_MAX: Duration = Duration::from_secs(60);
@@ -151,9 +151,9 @@ async fn ask_until(end: Instant, mut caller: Caller, uri: Uri, latency: Shared) 
 /// The begin of each request, counted from the start, with exponential gaps as of independent callers (a
 /// Poisson process).
 fn times(per_second: f64, duration: Duration, seed: u64) -> Vec<Duration> {
-    let (mut rng, mut at, mut times) = (Dice::new(seed), 0.0, Vec::new());
+    let (mut rng, mut at, mut times) = (SeededRng::new(seed), 0.0, Vec::new());
     loop {
-        at += -(1.0 - rng.share()).ln() / per_second;
+        at += -(1.0 - rng.next_f64()).ln() / per_second;
         if at >= duration.as_secs_f64() {
             return times;
         }

@@ -14,7 +14,7 @@ use tokio::time::{error::Elapsed, timeout};
 use crate::caller::{CallError, Caller};
 use crate::repeated_body::RepeatedBody;
 use crate::route::{Destination, Http};
-use linksim::dice::Dice;
+use linksim::rng::SeededRng;
 
 /// Longest wait for a response. A request without one has failed.
 const RESPONSE_MAX: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ impl CancelingCallers {
         for number in 0..callers {
             let http = if number % 2 == 0 { Http::Two } else { Http::One };
             let destination = Destination { http, ..mix.destination.clone() };
-            let rng = Dice::new(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
+            let rng = SeededRng::new(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
             running.spawn(ask(RequestMix { destination, ..mix.clone() }, Arc::clone(&counts), rng));
         }
         Self { counts, callers: running }
@@ -106,7 +106,7 @@ impl CancelingCallers {
 }
 
 /// Sends requests as long as any are left. Returns a failure if there was one.
-async fn ask(mix: RequestMix, counts: Arc<SharedCounts>, mut rng: Dice) -> Option<String> {
+async fn ask(mix: RequestMix, counts: Arc<SharedCounts>, mut rng: SeededRng) -> Option<String> {
     let (mut caller, mut failure) = (None, None);
     let take = |left: u64| left.checked_sub(1);
     while counts.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
@@ -133,7 +133,7 @@ async fn ask(mix: RequestMix, counts: Arc<SharedCounts>, mut rng: Dice) -> Optio
 async fn send_one(
     mix: &RequestMix,
     open: &mut Option<Caller>,
-    rng: &mut Dice,
+    rng: &mut SeededRng,
 ) -> Result<RequestOutcome, CallError> {
     let mut caller = match open.take() {
         Some(caller) if !caller.is_over() => caller,

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::tests::rig::Rig;
-use ::tests::rogue::{host, material, spawner};
+use ::tests::rogue_server::{host, material, spawner};
 use proto::CloseCode;
-use proto::greeting::Host;
+use proto::greeting::ServerInfo;
 use proto::spiffe::AgentId;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
-use transport::{Arriving, Endpoint, EndpointError, EndpointKeys, ServerNumber, Tunnel};
+use transport::{Endpoint, EndpointError, EndpointKeys, Incoming, ServerNumber, Tunnel};
 
-use linksim::dice::Dice;
+use linksim::rng::SeededRng;
 
 /// Longest life of a tunnel before it is closed, in milliseconds.
 const TUNNEL_LIFE_MAX_MS: u64 = 200;
@@ -31,7 +31,7 @@ pub struct FlappingServers {
 
 /// One server. It takes every client for the same agent.
 struct FlappingServer {
-    host: Host,
+    host: ServerInfo,
     agent: AgentId,
     state: Arc<FlapState>,
 }
@@ -65,7 +65,7 @@ impl FlappingServers {
             addresses.push(endpoint.address().expect("a bound socket has an address"));
             let agent = AgentId::parse(&format!("spiffe://tombolo/cluster/{cluster}/agent/any"), "tombolo");
             let agent = agent.expect("a cluster's name");
-            let rng = Dice::new(seed.wrapping_add(u64::from(number)));
+            let rng = SeededRng::new(seed.wrapping_add(u64::from(number)));
             let host = host(&format!("flapper-{number}"), &keys);
             let server = Arc::new(FlappingServer { host, agent, state: Arc::clone(&state) });
             tasks.push(tokio::spawn(accept_all(endpoint, server, rng)).abort_handle());
@@ -96,7 +96,7 @@ impl Drop for FlappingServers {
     }
 }
 
-async fn accept_all(endpoint: Endpoint, server: Arc<FlappingServer>, mut rng: Dice) {
+async fn accept_all(endpoint: Endpoint, server: Arc<FlappingServer>, mut rng: SeededRng) {
     while let Some(incoming) = endpoint.accept().await {
         let life = Duration::from_millis(rng.below(TUNNEL_LIFE_MAX_MS));
         let code = [CloseCode::Stopping, CloseCode::Lost, CloseCode::Drained][rng.below(3) as usize];
@@ -104,9 +104,9 @@ async fn accept_all(endpoint: Endpoint, server: Arc<FlappingServer>, mut rng: Di
     }
 }
 
-async fn serve(incoming: Arriving, server: Arc<FlappingServer>, life: Duration, code: CloseCode) {
+async fn serve(incoming: Incoming, server: Arc<FlappingServer>, life: Duration, code: CloseCode) {
     // An agent whose handshake fails dials again.
-    let Ok(accepted) = incoming.shake_hands().await else { return };
+    let Ok(accepted) = incoming.handshake().await else { return };
     let greeted = accepted.greet(&server.agent, &server.host, |_| Ok(())).await;
     let Ok((tunnel, driver, _)) = greeted else { return };
     tokio::select! {

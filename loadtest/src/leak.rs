@@ -23,7 +23,7 @@ use crate::route::{Daemons, Http};
 use crate::svg::{Labels, Line, lines};
 use crate::table::{Table, megabytes};
 use crate::target::{BULK, SMALL, Target};
-use linksim::dice::Dice;
+use linksim::rng::SeededRng;
 
 /// Longest wait until everything is released. The agent keeps an idle connection to its API server for 60 s,
 /// and QUIC keeps a closed connection for three probe timeouts.
@@ -183,7 +183,7 @@ impl LeakTest {
         let share = reconnects.div_ceil(u64::from(RECONNECTING));
         let mut left = reconnects;
         for (number, agent) in std::mem::take(&mut self.agents).into_iter().enumerate() {
-            let (count, rng) = (share.min(left), Dice::new(seed.wrapping_add(number as u64)));
+            let (count, rng) = (share.min(left), SeededRng::new(seed.wrapping_add(number as u64)));
             left -= count;
             reconnecting.spawn(reconnect_often(agent, gateway, count, rng));
         }
@@ -269,7 +269,7 @@ async fn reconnect_often(
     mut agent: Agent,
     server: std::net::SocketAddr,
     count: u64,
-    mut rng: Dice,
+    mut rng: SeededRng,
 ) -> Result<Agent, AgentError> {
     for _ in 0..count {
         if rng.below(2) == 0 {

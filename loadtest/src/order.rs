@@ -1,15 +1,15 @@
 //! The random order in which routes take their turns.
 
-use linksim::dice::Dice;
+use linksim::rng::SeededRng;
 
 /// Draws random orders from a seed.
 #[derive(Debug)]
-pub struct Order(Dice);
+pub struct Order(SeededRng);
 
 impl Order {
     /// Begins with this seed. The same seed draws the same orders.
     pub fn new(seed: u64) -> Self {
-        Self(Dice::new(seed))
+        Self(SeededRng::new(seed))
     }
 
     /// The numbers below `count`, in a new random order.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ::tests::carrier::Carrier;
 use ::tests::lab::{self, Lab};
-use ::tests::outage::{LINK, Outcome, Plan, Stand, Tunnels};
+use ::tests::outage::{LINK, OutageOutcome, OutagePlan, OutageSite, Tunnels};
 use clap::Args;
 use serde::Serialize;
 use tokio::sync::Semaphore;
@@ -99,7 +99,7 @@ pub async fn run(flags: &OutageFlags, seed: u64) -> Result<Report, Box<dyn Error
 }
 
 // The longest outages begin first, so that all have begun before they end.
-fn plans(flags: &OutageFlags, seed: u64) -> Vec<Plan> {
+fn plans(flags: &OutageFlags, seed: u64) -> Vec<OutagePlan> {
     let mut lengths = flags.lengths.clone();
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     lengths.dedup();
@@ -107,7 +107,7 @@ fn plans(flags: &OutageFlags, seed: u64) -> Vec<Plan> {
         let trials = if length < flags.limit { flags.trials } else { flags.trials_beyond };
         (0..trials).map(move |trial| (length, trial))
     };
-    let number = |(at, (length, trial)): (u64, (u64, u32))| Plan {
+    let number = |(at, (length, trial)): (u64, (u64, u32))| OutagePlan {
         length: Duration::from_secs(length),
         new_port: trial % 2 == 1 && !flags.is_over_tcp(),
         seed: seed.wrapping_mul(100_000).wrapping_add(at),
@@ -115,7 +115,7 @@ fn plans(flags: &OutageFlags, seed: u64) -> Vec<Plan> {
     (0..).zip(lengths.into_iter().flat_map(of)).map(number).collect()
 }
 
-async fn trials(lab: &Lab, plans: Vec<Plan>, flags: &OutageFlags) -> Vec<Outcome> {
+async fn trials(lab: &Lab, plans: Vec<OutagePlan>, flags: &OutageFlags) -> Vec<OutageOutcome> {
     let (every, link) = (Duration::from_millis(flags.every), &flags.link);
     let more = format!("tunnel: {{ outageLimitSeconds: {} }}\ncarrier: {}", flags.limit, flags.carrier);
     let rig = lab.rig_logging("info", "").await;
@@ -127,7 +127,7 @@ async fn trials(lab: &Lab, plans: Vec<Plan>, flags: &OutageFlags) -> Vec<Outcome
         async move {
             let _slot = slots.acquire_owned().await.expect("nobody closes it");
             progress.show(&format!("building site {} of {count}", at + 1));
-            Stand::build(lab, rig, &format!("{at}"), link, plan.seed, more).await
+            OutageSite::build(lab, rig, &format!("{at}"), link, plan.seed, more).await
         }
     });
     let sites = futures::future::join_all(building).await;

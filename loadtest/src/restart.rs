@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, sleep};
 use transport::Carrier;
-use tunnel_agent::apiserver::{ApiServer, Limits};
+use tunnel_agent::apiserver::{ApiServer, Timeouts};
 use tunnel_agent::config::{self, ApiServerSource, Proxies, ServerAddress};
-use tunnel_agent::dialer::{ControlPlane, Dialer, Equipment, Named};
-use tunnel_agent::forward::{Forwarder, Turns};
+use tunnel_agent::dialer::{ConfiguredServer, ControlPlane, Dependencies, Dialer};
+use tunnel_agent::forward::{FairQueue, Forwarder};
 use tunnel_agent::guard::Guard;
 use tunnel_agent::guard::services::Services;
 use tunnel_agent::guard::targets::Targets;
@@ -214,25 +214,23 @@ fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn 
         return Err("a fake has a kubeconfig".into());
     };
     let source = ApiServerSource::Kubeconfig { path, context: None };
-    let api_server = ApiServer::new(source, Limits::default(), scope)?;
+    let api_server = ApiServer::new(source, Timeouts::default(), scope)?;
     let anybody = || Some(vec!["*".to_owned()]);
     let anybody = AllowList::new(anybody(), anybody(), None)?;
-    let turns = Turns::new(config::Limits::default());
+    let queue = FairQueue::new(config::Limits::default());
     let (endpoints, services) = (watch::channel(Vec::new()).1, watch::channel(Services::default()).1);
     let relay = Relay::new(Targets::default(), api_server.clone(), endpoints, services);
-    let forwarder = Forwarder::new(api_server, None, turns, scope.clone());
+    let forwarder = Forwarder::new(api_server, None, queue, scope.clone());
     Ok(Streams::new(Guard::new(anybody, false), forwarder, relay))
 }
 
 fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer {
     let address = ServerAddress { host: rig.gateway().ip().to_string(), port: rig.gateway().port() };
-    let server = Named { certificate_name: address.host.clone(), address };
-    let (id, boot, keys, trusted) = agent.parts();
-    let equipment = Equipment {
-        agent: id,
+    let server = ConfiguredServer { certificate_name: address.host.clone(), address };
+    let (id, boot, keys, trust) = agent.parts();
+    let dependencies = Dependencies {
         boot,
         keys,
-        trusted,
         carriers: vec![Carrier::Quic, Carrier::Http2],
         proxies: Proxies::default(),
         outage_limit: None,
@@ -241,7 +239,7 @@ fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer 
         readiness: Readiness::new(),
         links: Links::new("restart", "server"),
     };
-    Dialer::new(vec![server], equipment, scope.clone())
+    Dialer::new(vec![server], id, trust, dependencies, scope.clone())
 }
 
 fn report(heading: Heading, rounds: &[Round]) -> Result<Report, Box<dyn Error>> {

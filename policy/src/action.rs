@@ -7,7 +7,7 @@
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri, Version, header};
 use proto::ClusterId;
-use proto::upgrade::Protocol;
+use proto::upgrade_protocol::UpgradeProtocol;
 
 mod authority;
 mod error;
@@ -57,7 +57,7 @@ pub struct Head<'a> {
     /// The path with the query, raw.
     pub target: &'a [u8],
     /// The protocol of a requested upgrade.
-    pub upgrade: Option<Protocol>,
+    pub upgrade: Option<UpgradeProtocol>,
 }
 
 impl Action {
@@ -96,7 +96,7 @@ impl Action {
         cluster: ClusterId,
         method: &Method,
         target: &str,
-        upgrade: Option<Protocol>,
+        upgrade: Option<UpgradeProtocol>,
     ) -> Result<Self, ActionError> {
         if !verb::is_served(method) {
             return Err(ActionError::Method(method.clone()));
@@ -109,7 +109,7 @@ impl Action {
         cluster: ClusterId,
         method: &Method,
         rest: &str,
-        upgrade: Option<Protocol>,
+        upgrade: Option<UpgradeProtocol>,
     ) -> Result<Self, ActionError> {
         let path = path::of_cluster(rest)?;
         let segments = path::segments(path.path())?;
@@ -154,7 +154,7 @@ impl Action {
 }
 
 impl<'a> Head<'a> {
-    /// Extracts the head of a request on a connection to `server_name`. `upgrade` is the result of [`Protocol::asked`].
+    /// Extracts the head of a request on a connection to `server_name`. `upgrade` is the result of [`UpgradeProtocol::requested`].
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl<'a> Head<'a> {
         method: &'a Method,
         uri: &'a Uri,
         headers: &'a HeaderMap,
-        upgrade: Option<Protocol>,
+        upgrade: Option<UpgradeProtocol>,
     ) -> Result<Self, ActionError> {
         let authority = uri.authority().map(http::uri::Authority::as_str);
         // HTTP/1.1 puts an authority into the request line only for proxies; HTTP/2 has a pseudo-header for it.

@@ -1,7 +1,7 @@
 //! Fuzz targets for paths, policies and targets.
 
 use http::Method;
-use proto::allow_list::Sort;
+use proto::allow_list::NameKind;
 
 use crate::action::{Action, GatewayNames, Head, Object, ParsedRequest, Verb};
 use crate::{ClusterFacts, Document, Principal, Request, Rules, Target};
@@ -54,7 +54,7 @@ fn policies() {
             for request in [
                 Request::KubeApi(Verb::Get, &version),
                 Request::Dial(&target),
-                Request::Impersonate(Sort::User, "bob"),
+                Request::Impersonate(NameKind::User, "bob"),
             ] {
                 let verdict = rules.decide(who, &cluster, &facts, request);
                 assert!(verdict.rule().is_none_or(|rule| text.contains(&**rule)));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proto::ClusterId;
-use proto::allow_list::Sort;
+use proto::allow_list::NameKind;
 use proto::wire::Assert;
 
 use crate::document::Document;
@@ -88,8 +88,8 @@ impl Rules {
         identity: &Assert,
     ) -> Verdict<'_> {
         let part = |sort, name| self.decide(principal, cluster, facts, Request::Impersonate(sort, name));
-        let user = part(Sort::User, &identity.user);
-        let groups = identity.groups.iter().map(|group| part(Sort::Group, group));
+        let user = part(NameKind::User, &identity.user);
+        let groups = identity.groups.iter().map(|group| part(NameKind::Group, group));
         [user].into_iter().chain(groups).find(|verdict| !verdict.is_allowed()).unwrap_or(user)
     }
 

@@ -13,7 +13,7 @@ use proto::enrollment::{AttestRequest, ChallengeRequest, Credential, EnrollReque
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
 use tonic::Status;
 use trust::Serial;
-use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL, NONCE_BYTES, Newcomer, Proof, Purpose};
+use trust::proof::{Attestation, EXPORTER_BYTES, EXPORTER_LABEL, NONCE_BYTES, Proof, Purpose};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::admin::AdminWire;
@@ -172,7 +172,7 @@ impl AttestationClient {
     pub async fn attest(&mut self, claim: &AttestationClaim<'_>) -> Result<Credential, Status> {
         let AttestationClaim { cluster, token, nonce, key, signer } = claim;
         let spki = key.subject_public_key_info();
-        let statement = Newcomer { exporter: &self.exporter, nonce, token, spki: &spki };
+        let statement = Attestation { exporter: &self.exporter, nonce, token, spki: &spki };
         let request = CertificateParams::default().serialize_request(key).expect("a request");
         let asked = AttestRequest {
             cluster: (*cluster).to_owned(),

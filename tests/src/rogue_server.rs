@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use proto::greeting::{BootNonce, Host};
+use proto::greeting::{BootNonce, ServerInfo};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use transport::tls::Material;
@@ -33,10 +33,10 @@ pub fn material(rig: &Rig) -> Material {
 }
 
 /// The identity of a server with these keys.
-pub fn host(server_id: &str, keys: &EndpointKeys) -> Host {
+pub fn host(server_id: &str, keys: &EndpointKeys) -> ServerInfo {
     let mut boot = [0; 16];
     boot[..8].copy_from_slice(&keys.mark());
-    Host {
+    ServerInfo {
         server_id: server_id.to_owned(),
         software: "tests".to_owned(),
         boot: BootNonce(boot),

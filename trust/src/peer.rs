@@ -79,7 +79,8 @@ pub fn caller(leaf: &X509Certificate<'_>, domain: &str) -> Result<(), NotOfRole>
         return Ok(());
     };
     let expected = spiffe::caller_uri(domain);
-    let other = uris(&names.value.general_names).find(|uri| spiffe::is_of(uri, domain) && *uri != expected);
+    let other = uris(&names.value.general_names)
+        .find(|uri| spiffe::is_in_trust_domain(uri, domain) && *uri != expected);
     other.map_or(Ok(()), |uri| Err(NotOfRole::NotACaller(uri.to_owned())))
 }
 

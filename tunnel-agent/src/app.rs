@@ -7,7 +7,7 @@ use daemon::{BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness
 use proto::greeting::BootNonce;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use transport::EndpointKeys;
-use transport::tls::MeantServers;
+use transport::tls::ExpectedServers;
 
 use crate::apiserver::{ApiServer, Timeouts};
 use crate::config::{ApiServers, Config, CredentialSource};
@@ -39,7 +39,7 @@ pub struct Bound {
     discovery: Discovery,
     source: CertificateSource,
     servers: Vec<ConfiguredServer>,
-    expected: MeantServers,
+    expected: ExpectedServers,
     state: StateDir,
     dependencies: Dependencies,
 }
@@ -90,7 +90,7 @@ impl Bound {
         let forwarder = Forwarder::new(api_server, for_callers, queue, scope.clone());
         let streams = Streams::new(guard, forwarder, relay);
         let expected =
-            MeantServers { trust_domain: config.trust_domain.clone(), ids: config.server_ids.clone() };
+            ExpectedServers { trust_domain: config.trust_domain.clone(), ids: config.server_ids.clone() };
         let dependencies = Dependencies {
             boot: boot_nonce()?,
             keys,
@@ -119,7 +119,7 @@ impl Bound {
     pub async fn run(self, scope: Scope) -> Result<(), Failure> {
         let Self { probes, starting, discovery, source, servers, expected, state, dependencies } = self;
         probes.run(&scope);
-        scope.attend(discovery.run(scope.clone()));
+        scope.spawn_background(discovery.run(scope.clone()));
         // Both arms are cancel-safe: a certificate is written to disk before it is used.
         tokio::select! {
             dialing = dial(source, servers, expected, state, dependencies, &scope) => dialing?,
@@ -135,7 +135,7 @@ impl Bound {
 async fn dial(
     source: CertificateSource,
     servers: Vec<ConfiguredServer>,
-    expected: MeantServers,
+    expected: ExpectedServers,
     state: StateDir,
     dependencies: Dependencies,
     scope: &Scope,
@@ -155,7 +155,7 @@ async fn dial(
     metrics::certificates("server_ca", &trust.roots());
     if let Some(enrollment) = enrollment {
         enrollment.renew_expired(&trust, scope).await;
-        scope.attend(enrollment.keep_renewed(trust.clone(), scope.clone()));
+        scope.spawn_background(enrollment.keep_renewed(trust.clone(), scope.clone()));
     }
     Dialer::new(servers, agent, trust, dependencies, scope.clone()).run();
     Ok(())

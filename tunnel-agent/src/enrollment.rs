@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use daemon::{Scope, StateDir, chain};
+use daemon::{Scope, StateDir, error_chain};
 use proto::ClusterId;
 use proto::backoff::Backoff;
 use proto::enrollment::{
@@ -26,10 +26,10 @@ use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio::net::lookup_host;
 use tokio::time::sleep;
 use tracing::{info, warn};
-use transport::Way;
+use transport::DialPath;
 use transport::tls::TlsError;
 use trust::bundle::{Anchors, BundleError};
-use trust::proof::{NONCE_BYTES, Newcomer, Proof, Purpose};
+use trust::proof::{Attestation, NONCE_BYTES, Proof, Purpose};
 use trust::{Role, Serial};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
@@ -212,7 +212,7 @@ impl Enrollment {
 
 async fn wait_after_failure(error: &EnrollmentError, backoff: &mut Backoff) {
     let wait = backoff.next(random());
-    warn!(error = %chain(error), retry_in = ?wait, "this agent got no certificate");
+    warn!(error = %error_chain(error), retry_in = ?wait, "this agent got no certificate");
     sleep(wait).await;
 }
 
@@ -287,7 +287,7 @@ impl SharedEnrollment {
             let state = self.state();
             let key = state.requesting_key().ok_or(EnrollmentError::NoCertificate)?;
             let spki = spki(key);
-            let proof = Newcomer { exporter: &client.exporter, nonce: &nonce, token: &token, spki: &spki };
+            let proof = Attestation { exporter: &client.exporter, nonce: &nonce, token: &token, spki: &spki };
             AttestRequest {
                 cluster: self.cluster.to_string(),
                 certificate_request: signing_request(key)?,
@@ -333,7 +333,7 @@ impl SharedEnrollment {
             // The agent was down for too long, or its key was copied and replaced. Its pod can still prove
             // itself.
             (Err(error), Some(service_account)) if error.is_refusal() => {
-                warn!(error = %chain(&error), "this certificate cannot be renewed; the pod enrolls again by its ServiceAccount");
+                warn!(error = %error_chain(&error), "this certificate cannot be renewed; the pod enrolls again by its ServiceAccount");
                 self.attest(&mut client, service_account).await?
             }
             (Err(error), _) => return Err(error.into()),
@@ -342,7 +342,7 @@ impl SharedEnrollment {
         let roots = self.state().server_roots.clone();
         self.store(chain, roots)?;
         if let Err(error) = trust.accept_bundle(&trust_bundle) {
-            warn!(error = %daemon::chain(&error), "a trust bundle was not accepted");
+            warn!(error = %daemon::error_chain(&error), "a trust bundle was not accepted");
         }
         let Identity { chain, key, .. } = self.identity()?;
         metrics::certificates("agent", &chain[..chain.len().min(1)]);
@@ -355,7 +355,7 @@ impl SharedEnrollment {
     async fn issuer_keys(&self) -> Vec<u8> {
         let Some(service_account) = &self.service_account else { return Vec::new() };
         service_account.issuer_keys().await.unwrap_or_else(|error| {
-            warn!(error = %chain(&error), "the keys of this cluster's issuer cannot be read, and are not sent to the server");
+            warn!(error = %error_chain(&error), "the keys of this cluster's issuer cannot be read, and are not sent to the server");
             Vec::new()
         })
     }
@@ -437,9 +437,9 @@ impl SharedEnrollment {
         let server = &self.config.server;
         let way = match self.proxies.to(&server.host, server.port) {
             Some(proxy) => {
-                Way::Through { proxy: proxy.clone(), host: server.host.clone(), port: server.port }
+                DialPath::Proxied { proxy: proxy.clone(), host: server.host.clone(), port: server.port }
             }
-            None => Way::Direct(self.address().await?),
+            None => DialPath::Direct(self.address().await?),
         };
         let verifier = PinnedVerifier {
             pin: self.config.pin,

@@ -6,7 +6,7 @@ mod fair_queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::metrics::exchanges::Active;
+use daemon::metrics::requests::ActiveRequest;
 use daemon::{NoSeat, Scope};
 use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
@@ -16,9 +16,9 @@ use hyper_util::rt::TokioIo;
 use proto::AbortCode;
 use proto::allow_list::Assertable;
 use proto::headers::{
-    self, AUDIT_ID_BYTES_MAX, HeaderFault, clean_request, clean_response, is_audit_id, secret,
+    self, AUDIT_ID_BYTES_MAX, HeaderError, clean_request, clean_response, is_audit_id, secret,
 };
-use proto::upgrade::{Protocol, UpgradeFault};
+use proto::upgrade_protocol::{UpgradeError, UpgradeProtocol};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tracing::debug;
@@ -59,10 +59,10 @@ pub enum ForwardError {
     Target,
     /// A header breaks the rules for requests.
     #[error("the request's headers are refused")]
-    Headers(#[from] HeaderFault),
+    Headers(#[from] HeaderError),
     /// The upgrade breaks the rules for upgrades.
     #[error("the request's upgrade is refused")]
-    Upgrade(#[from] UpgradeFault),
+    Upgrade(#[from] UpgradeError),
     /// The identity in the headers is not the one to be asserted. This is a bug of the agent, and nothing was
     /// sent.
     #[error("the identity could not be rendered as it must be")]
@@ -116,11 +116,11 @@ impl Forwarder {
         audit_id: &str,
         long_running: bool,
         mut request: Request<Incoming>,
-        active: &Arc<Active>,
+        active: &Arc<ActiveRequest>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         check_target(request.method(), request.uri())?;
         // Before the headers are cleaned, which removes the request for an upgrade.
-        let protocol = Protocol::asked(request.method(), request.headers())?;
+        let protocol = UpgradeProtocol::requested(request.method(), request.headers())?;
         let bearer = one_bearer(request.headers());
         clean_request(request.headers_mut())?;
         let headers = request.headers_mut();
@@ -282,10 +282,10 @@ async fn finish_declined(caller: OnUpgrade) {
 
 /// Copies both ways until both directions have ended. If one breaks, both are dropped, which aborts them.
 async fn join_upgraded(
-    protocol: Protocol,
+    protocol: UpgradeProtocol,
     caller: OnUpgrade,
     connection: SwitchedConnection,
-    _active: Arc<Active>,
+    _active: Arc<ActiveRequest>,
 ) {
     // In this order: hyper hands the stream over only after the 101 was written.
     let caller = match caller.await {

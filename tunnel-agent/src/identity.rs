@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use daemon::config::shown;
-use daemon::whole_file;
+use daemon::config::redact;
+use daemon::read_bounded;
 use proto::ClusterId;
 use proto::spiffe::{AgentId, SpiffeError};
 use rustls::crypto::aws_lc_rs;
@@ -38,7 +38,7 @@ pub enum IdentityError {
     /// A file cannot be read.
     #[error(
         "{key}: cannot read {}, check that it is there and that this user may read it",
-        shown(&path.display().to_string())
+        redact(&path.display().to_string())
     )]
     Unreadable {
         /// The configuration key that names the file.
@@ -288,7 +288,7 @@ fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>,
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, IdentityError> {
-    let bytes = whole_file(path, FILE_BYTES_MAX).map_err(|source| IdentityError::Unreadable {
+    let bytes = read_bounded(path, FILE_BYTES_MAX).map_err(|source| IdentityError::Unreadable {
         key,
         path: path.to_owned(),
         source,

@@ -16,11 +16,11 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> Result<Outcome, Failure> {
-    daemon::confine()?;
+    daemon::enter_sandbox()?;
     let config = Config::load(flags).map_err(Failure::misconfigured)?;
     daemon::telemetry::install_logs(&config.logs)?;
     let metrics = Metrics::install(&PRODUCT)?;
-    let plan = Plan { layout: config.layout, grace: config.drain_grace, aside: false };
+    let plan = Plan { layout: config.layout, grace: config.drain_grace, low_priority: false };
     Ok(daemon::run(plan, |scope| async move {
         let bound = Bound::bind(config, metrics, &scope).await?;
         bound.run(scope).await

@@ -4,9 +4,9 @@ mod labels;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use daemon::metrics::exchanges::Exchanges;
 use daemon::metrics::expiry;
 use daemon::metrics::links::{Figures, Links};
+use daemon::metrics::requests::RequestMetrics;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use proto::AbortCode;
 use rustls_pki_types::CertificateDer;
@@ -80,8 +80,8 @@ pub fn target_dialed(outcome: TargetDialOutcome) {
 }
 
 /// The metrics of the streams that are served, by [`RequestKind`].
-pub fn exchanges() -> Exchanges {
-    Exchanges::new("tombolo_agent", "kind", RequestKind::VALUES)
+pub fn exchanges() -> RequestMetrics {
+    RequestMetrics::new("tombolo_agent", "kind", RequestKind::VALUES)
 }
 
 /// The metrics of tunnels, by server.
@@ -110,7 +110,7 @@ impl Drop for ConnectedTunnel {
 
 /// The round trip, packets and bytes of a tunnel.
 pub fn figures(tunnel: &Tunnel) -> Figures {
-    let link = tunnel.link();
+    let link = tunnel.link_stats();
     Figures {
         round_trip: link.round_trip,
         streams_open: tunnel.streams_open().into(),
@@ -131,7 +131,7 @@ pub fn buffers(buffers: Buffers) {
 
 /// Sets the earliest expiry of these certificates. One that cannot be parsed is left out.
 pub fn certificates(used_for: &'static str, certificates: &[CertificateDer<'_>]) {
-    expiry::note(EXPIRY, used_for, certificates);
+    expiry::set_gauge(EXPIRY, used_for, certificates);
 }
 
 /// Counts a stream that was aborted before an answer.

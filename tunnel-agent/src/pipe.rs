@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Buf as _;
-use proto::upgrade::Protocol;
+use proto::upgrade_protocol::UpgradeProtocol;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::coop::has_budget_remaining;
 
@@ -37,7 +37,7 @@ const ITERATIONS_MAX: usize = 64;
 /// One of the sides broke, and neither side may take that for an end of file. An edge that accepts no more
 /// bytes is not an error by itself: it may have closed after its last byte, and the caller still gets
 /// everything up to there.
-pub async fn join<C, E>(protocol: Option<Protocol>, caller: &mut C, edge: &mut E) -> io::Result<()>
+pub async fn join<C, E>(protocol: Option<UpgradeProtocol>, caller: &mut C, edge: &mut E) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     E: AsyncRead + AsyncWrite + Unpin,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use daemon::{chain, until};
+use daemon::{error_chain, run_until};
 use policy::{Target, TargetEntry};
 use proto::AbortCode;
 use proto::wire::not_connected::Reason;
@@ -200,10 +200,10 @@ impl ConnectedTarget {
     /// for an end.
     async fn join(self, mut stream: TunnelStream, audit_id: &str) {
         let Self { mut socket, address: _, _slot } = self;
-        let (gone, verdict) = (stream.gone(), stream.verdict());
+        let (gone, verdict) = (stream.gone(), stream.abort_codes());
         // A connection that is dropped here is to be cut.
-        let broke = match until(pipe::join(None, &mut stream, &mut socket), gone).await {
-            Ok(joined) => joined.err().map(|error| chain(&error).to_string()),
+        let broke = match run_until(pipe::join(None, &mut stream, &mut socket), gone).await {
+            Ok(joined) => joined.err().map(|error| error_chain(&error).to_string()),
             Err(()) => Some("the caller hung up".to_owned()),
         };
         if let Some(why) = broke {
@@ -260,7 +260,7 @@ async fn refuse(mut stream: TunnelStream, reason: Reason) -> io::Result<()> {
 fn log_refusal(error: &ConnectError, audit_id: &str) {
     let outcome = TargetDialOutcome::from(error.reason());
     metrics::target_dialed(outcome);
-    let error = chain(error).to_string();
+    let error = error_chain(error).to_string();
     match outcome {
         // The server asked for a target that the agent's own list does not have.
         TargetDialOutcome::Guard => warn!(audit_id, reason = error, "the guard refused a target"),

@@ -13,7 +13,7 @@ use rustls::time_provider::TimeProvider;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::watch;
 use transport::DialTls;
-use transport::tls::{Material, MeantServers, TlsError};
+use transport::tls::{ExpectedServers, Material, TlsError};
 use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, BundleError, TrustBundle};
 use trust::names::{NotATrustDomain, TrustDomain};
 use trust::proof::{EXPORTER_BYTES, Proof, Purpose};
@@ -31,7 +31,7 @@ const MARK_BYTES: usize = 32;
 pub struct ServerTrust(Arc<SharedTrust>);
 
 struct SharedTrust {
-    expected: MeantServers,
+    expected: ExpectedServers,
     /// The clock by which certificates are verified.
     clock: Arc<dyn TimeProvider>,
     /// The roots of the configuration.
@@ -89,7 +89,7 @@ impl ServerTrust {
     pub fn new(
         (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
         roots: &[CertificateDer<'static>],
-        expected: MeantServers,
+        expected: ExpectedServers,
         state: StateDir,
         clock: Arc<dyn TimeProvider>,
     ) -> Result<Self, ServerTrustError> {
@@ -191,7 +191,7 @@ fn stored_bundle(state: &StateDir, anchors: &Anchors) -> Result<Option<TrustBund
         return Ok(None);
     };
     // It was verified when it was accepted, and nobody else can write here.
-    let bundle = TrustBundle::look(bundle).ok();
+    let bundle = TrustBundle::decode_unverified(bundle).ok();
     Ok(bundle.filter(|_| Pin::from(*mark) == anchors.mark()))
 }
 
@@ -199,11 +199,11 @@ fn tls(
     chain: &[CertificateDer<'static>],
     key: &PrivateKeyDer<'static>,
     roots: Vec<CertificateDer<'static>>,
-    expected: &MeantServers,
+    expected: &ExpectedServers,
     clock: &Arc<dyn TimeProvider>,
 ) -> Result<DialTls, TlsError> {
     let material = Material { chain: chain.to_vec(), key: key.clone_key(), peer_roots: roots };
-    DialTls::by_clock(material, expected.clone(), Arc::clone(clock))
+    DialTls::with_clock(material, expected.clone(), Arc::clone(clock))
 }
 
 #[cfg(test)]

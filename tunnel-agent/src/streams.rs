@@ -5,8 +5,8 @@ mod body;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::metrics::exchanges::{Active, Exchanges};
-use daemon::{Scope, chain};
+use daemon::metrics::requests::{ActiveRequest, RequestMetrics};
+use daemon::{Scope, error_chain};
 use http::header::UPGRADE;
 use http::{Method, Request};
 use hyper::body::Incoming;
@@ -45,7 +45,7 @@ struct SharedStreams {
     guard: Guard,
     forwarder: Forwarder,
     relay: Relay,
-    exchanges: Exchanges,
+    exchanges: RequestMetrics,
 }
 
 /// The purpose of a stream, as its first frame has it.
@@ -88,7 +88,7 @@ impl Streams {
                 self.serve_exchange(stream, cleared_request, active).await
             }
             Ok(Opened::Dial(dial)) => {
-                active.set_sort(RequestKind::Dial.as_str());
+                active.set_kind(RequestKind::Dial.as_str());
                 self.0.relay.serve(stream, dial).await;
             }
             Err(code) => {
@@ -103,7 +103,7 @@ impl Streams {
         let open = match timeout(OPEN_FRAME_MAX, stream.read_open()).await {
             Ok(Ok(open)) => open,
             Ok(Err(error)) => {
-                debug!(error = %chain(&error), "a stream without a first frame");
+                debug!(error = %error_chain(&error), "a stream without a first frame");
                 return Err(AbortCode::BadOpen);
             }
             Err(_) => return Err(AbortCode::BadOpen),
@@ -141,9 +141,9 @@ impl Streams {
         &self,
         stream: TunnelStream,
         cleared_request: ClearedRequest,
-        active: Arc<Active>,
+        active: Arc<ActiveRequest>,
     ) {
-        let (verdict, gone) = (stream.verdict(), stream.gone());
+        let (verdict, gone) = (stream.abort_codes(), stream.gone());
         let cleared_request = Arc::new(cleared_request);
         let service = service_fn(|request: Request<Incoming>| {
             let (this, cleared_request, verdict) =
@@ -151,7 +151,7 @@ impl Streams {
             let active = Arc::clone(&active);
             async move {
                 let ClearedRequest { cleared, audit_id, long_running } = &*cleared_request;
-                active.set_sort(request_kind(&request, *long_running).as_str());
+                active.set_kind(request_kind(&request, *long_running).as_str());
                 let forwarder = &this.0.forwarder;
                 let answer = forwarder.serve(cleared, audit_id, *long_running, request, &active).await;
                 if let Ok(answer) = &answer {
@@ -178,7 +178,7 @@ impl Streams {
         // Both arms are cancel-safe: a connection that is dropped here is to be cut short.
         tokio::select! {
             served = connection => if let Err(error) = served {
-                debug!(audit_id = cleared_request.audit_id, error = %chain(&error), "an exchange broke");
+                debug!(audit_id = cleared_request.audit_id, error = %error_chain(&error), "an exchange broke");
             },
             () = gone => debug!(audit_id = cleared_request.audit_id, "the caller hung up"),
         }
@@ -201,5 +201,5 @@ fn request_kind(request: &Request<Incoming>, long_running: bool) -> RequestKind 
 fn count_failure(error: &ForwardError, audit_id: &str) {
     let code = error.code();
     metrics::refused(code);
-    debug!(audit_id, error = %chain(error), "the API server gave no answer");
+    debug!(audit_id, error = %error_chain(error), "the API server gave no answer");
 }

@@ -124,11 +124,11 @@ impl Admin {
         let connections = ConnectionService::new(services, log.clone(), scope.clone());
         if let Some(socket) = socket {
             info!(socket = %socket.path().display(), "the admin API answers");
-            scope.attend(unix_socket::accept(socket, connections.clone()));
+            scope.spawn_background(unix_socket::accept(socket, connections.clone()));
         }
         if let Some(remote) = remote {
             info!(address = %remote.address(), "the admin API answers remote administrators");
-            scope.attend(remote.accept(connections, log));
+            scope.spawn_background(remote.accept(connections, log));
         }
         Ok(Health { reporter: health, scope: scope.clone() })
     }
@@ -139,7 +139,7 @@ impl Health {
     pub fn serving(self) {
         let Self { reporter, scope } = self;
         let draining = scope.draining();
-        scope.attend(async move {
+        scope.spawn_background(async move {
             report(&reporter, ServingStatus::Serving).await;
             draining.await;
             report(&reporter, ServingStatus::NotServing).await;

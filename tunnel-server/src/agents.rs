@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use daemon::metrics::links::Links;
-use daemon::{Home, Scope, chain};
+use daemon::{Home, Scope, error_chain};
 use futures::FutureExt as _;
 use futures::future::Fuse;
 use proto::CloseCode;
-use proto::greeting::{Greeting, Host};
+use proto::greeting::{Greeting, ServerInfo};
 use proto::spiffe::AgentId;
 use proto::wire::Extension;
 use proto::wire::refused::Reason;
@@ -25,10 +25,12 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{debug, info, warn};
-use transport::{Arrived, Arriving, Driver, Endpoint, GreetError, Spawn, Tunnel, TunnelEnded, TunnelEvent};
+use transport::{
+    AcceptedConnection, Driver, Endpoint, GreetError, Incoming, Spawn, Tunnel, TunnelEnded, TunnelEvent,
+};
 
 use crate::config::AgentLimits;
-use crate::directory::{Credential, Directory};
+use crate::directory::{AgentCredential, Directory};
 use crate::identity::{self, AgentCertificate, Verified};
 use crate::listener::AgentStream;
 use crate::metrics;
@@ -44,7 +46,7 @@ struct SharedAgentListener {
     endpoint: Endpoint,
     registry: Registry,
     trust_domain: String,
-    host: Host,
+    host: ServerInfo,
     /// The trust bundle that is sent with each greeting, as it is at that time.
     trust_bundle: watch::Receiver<Arc<[u8]>>,
     links: Links,
@@ -59,7 +61,7 @@ struct SharedAgentListener {
 /// An agent that arrived over one of the two carriers.
 enum IncomingAgent {
     /// A QUIC connection whose handshake is in progress.
-    Quic(Box<Arriving>),
+    Quic(Box<Incoming>),
     /// A TCP connection after its TLS handshake, in which the carrier was chosen.
     Tcp(Box<TlsStream<TcpStream>>, SocketAddr),
 }
@@ -72,7 +74,7 @@ struct GreetedTunnel {
     tunnel: Tunnel,
     driver: Driver,
     greeting: Greeting,
-    credential: Credential,
+    credential: AgentCredential,
     /// The expiry of the agent's certificate.
     ends: SystemTime,
 }
@@ -87,7 +89,7 @@ impl AgentListener {
         registry: Registry,
         links: Links,
         trust_domain: String,
-        (host, trust_bundle): (Host, watch::Receiver<Arc<[u8]>>),
+        (host, trust_bundle): (ServerInfo, watch::Receiver<Arc<[u8]>>),
         limits: AgentLimits,
         spawn: Arc<dyn Spawn>,
     ) -> Self {
@@ -157,7 +159,7 @@ impl AgentListener {
     }
 
     /// Begins one more handshake, unless there are too many.
-    fn admit(&self, arriving: Arriving, scope: &Scope, turn: usize) {
+    fn admit(&self, arriving: Incoming, scope: &Scope, turn: usize) {
         let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
         let handshake = Handshake(Arc::clone(&self.0));
         let is_within_rate = {
@@ -187,11 +189,17 @@ impl IncomingAgent {
     }
 
     /// Completes the handshake and verifies the agent's certificate.
-    async fn accept(self, inner: &SharedAgentListener) -> Result<Arrived, GreetError> {
+    async fn accept(self, inner: &SharedAgentListener) -> Result<AcceptedConnection, GreetError> {
         match self {
-            Self::Quic(arriving) => arriving.shake_hands().await,
+            Self::Quic(arriving) => arriving.handshake().await,
             Self::Tcp(stream, peer) => {
-                Arrived::over_tcp(*stream, peer, inner.endpoint.silence_max(), &*inner.spawn).await
+                AcceptedConnection::from_tls_stream(
+                    *stream,
+                    peer,
+                    inner.endpoint.silence_max(),
+                    &*inner.spawn,
+                )
+                .await
             }
         }
     }
@@ -219,7 +227,7 @@ impl Handshake {
                     | GreetError::Handshake(_)
                     | GreetError::NotAHello
                     | GreetError::Broke(_)) => {
-                        debug!(%from, error = %chain(&error), "a connection of an agent did not become a tunnel");
+                        debug!(%from, error = %error_chain(&error), "a connection of an agent did not become a tunnel");
                     }
                 }
             }
@@ -232,7 +240,7 @@ impl Handshake {
         let verified = match identity::agent_identity(arrived.chain(), &inner.trust_domain) {
             Ok(verified) => verified,
             Err(error) => {
-                let reason = chain(&error).to_string();
+                let reason = error_chain(&error).to_string();
                 arrived.turn_away(&reason);
                 return Err(GreetError::Refused(reason));
             }
@@ -246,7 +254,7 @@ impl Handshake {
             allowed.map_err(|not| (reason(&not), not.to_string()))
         };
         let trust_bundle = inner.trust_bundle.borrow().to_vec();
-        let host = Host { trust_bundle, ..inner.host.clone() };
+        let host = ServerInfo { trust_bundle, ..inner.host.clone() };
         let (tunnel, driver, greeting) = arrived.greet(&verified.agent, &host, may_register).await?;
         Ok(GreetedTunnel { tunnel, driver, greeting, credential, ends: verified.ends })
     }
@@ -259,8 +267,8 @@ impl Drop for Handshake {
 }
 
 /// The part of the certificate by which a revocation finds this agent.
-fn credential(verified: &Verified<AgentCertificate>) -> Credential {
-    Credential { serial: verified.serial.clone(), issued: verified.issued.into() }
+fn credential(verified: &Verified<AgentCertificate>) -> AgentCredential {
+    AgentCredential { serial: verified.serial.clone(), issued: verified.issued.into() }
 }
 
 impl SharedAgentListener {
@@ -289,7 +297,7 @@ impl SharedAgentListener {
         if registration.is_first()
             && let Err(error) = self.registry.save().await
         {
-            warn!(error = %chain(&error), "could not save that a cluster was seen");
+            warn!(error = %error_chain(&error), "could not save that a cluster was seen");
         }
         let began = Instant::now();
         info!(
@@ -312,7 +320,7 @@ impl SharedAgentListener {
         drop(registration);
         drop(counted);
         metrics::tunnel_ended(&ended);
-        info!(%agent, lasted = ?began.elapsed(), reason = %chain(&ended), "tunnel closed");
+        info!(%agent, lasted = ?began.elapsed(), reason = %error_chain(&ended), "tunnel closed");
     }
 }
 

@@ -10,20 +10,20 @@ use aws_lc_rs::digest;
 use daemon::{
     BindError, BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir,
 };
-use policy::action::Names;
-use proto::greeting::{BootNonce, Host};
+use policy::action::GatewayNames;
+use proto::greeting::BootNonce;
 use tokio::sync::watch;
 use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
-use crate::admin::{self, About, Admin, Remote, Site, Subject};
+use crate::admin::{self, Admin, Dependencies, EnrollmentInfo, Remote, ServerInfo};
 use crate::agents::AgentListener;
 use crate::authz::{Policy, PolicyFile};
 use crate::config::{self, Config};
 use crate::directory::Directory;
-use crate::enrollment::{self, Enrollment, Terms};
+use crate::enrollment::{self, Enrollment, EnrollmentSettings};
 use crate::exchanges;
-use crate::gateway::{self, Admission, Gateway};
+use crate::gateway::{self, AccessControl, Gateway};
 use crate::identity::oidc::pod::Verifier;
 use crate::impersonation::ImpersonationRules;
 use crate::listener::{
@@ -116,7 +116,7 @@ impl BoundServer {
         let (listen, number) = (config.tunnel.listen, number(&config.server_id));
         let endpoint = Endpoint::serve(listen, config.tunnel_material(), &keys, number, Arc::clone(&spawn))
             .map_err(not_bound)?
-            .bearing(config.tunnel.outage_limit);
+            .with_silence_max(config.tunnel.outage_limit);
         let (listener, agents) = listeners(&config, &endpoint)?;
         let admission = admission(&mut config, &policy, &directory, scope)?;
         let admin = admin_listeners(&mut config, scope)?;
@@ -133,15 +133,15 @@ impl BoundServer {
             .transpose()?
             .unzip();
         let Config { parking, watches, limits, .. } = config;
-        let settings = gateway::Terms { parking, watches, limits };
+        let settings = gateway::GatewaySettings { parking, watches, limits };
         let gateway = Gateway::new(admission, registry.clone(), settings, log.clone(), scope.clone());
-        let dial_proxy = DialProxy::new(directory.clone(), gateway.dialer(), scope.clone());
+        let dial_proxy = DialProxy::new(directory.clone(), gateway.dials(), scope.clone());
         let socks = socks.map(|listener| (listener, dial_proxy.clone()));
         let proxy = proxy.map(|listener| (listener, dial_proxy));
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = (host(server_id.clone(), &keys)?, trust_bundle);
-        let totals = config.limits.doors;
+        let totals = config.limits.listeners;
         let limits = totals.agents;
         let agent_listener = AgentListener::new(
             endpoint.clone(),
@@ -180,15 +180,15 @@ impl BoundServer {
     /// Binds the admin API, after all other ports, because it reports their addresses.
     async fn admin(
         &self,
-        listeners: admin::Doors,
+        listeners: admin::AdminEndpoints,
         server_id: String,
         directory: Directory,
-        site: Option<Site>,
+        site: Option<EnrollmentInfo>,
     ) -> Result<Admin, Failure> {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
-        let about = About { server_id, gateway, tunnel, probes, site };
+        let about = ServerInfo { server_id, gateway, tunnel, probes, enrollment: site };
         let (registry, log) = (self.registry.clone(), self.log.clone());
-        Ok(Admin::bind(listeners, Subject { about, registry, directory, log }).await?)
+        Ok(Admin::bind(listeners, Dependencies { server: about, registry, directory, log }).await?)
     }
 
     /// The addresses that the server has bound.
@@ -214,7 +214,7 @@ impl BoundServer {
         self.probes.run(&scope);
         let (policy, file) = self.policy;
         // Until the end of a drain, because a new policy may forbid what is still running.
-        scope.attend(file.follow(policy));
+        scope.spawn_background(file.follow(policy));
         scope.spawn(self.agent_listener.clone().run(scope.clone()));
         let health = match self.admin {
             Some(admin) => Some(admin.run(&scope)?),
@@ -243,7 +243,7 @@ impl BoundServer {
             info!(agents = %listener.address(), "serving enrollment");
             let within = scope.clone();
             let serve = move |accepted| enrollment.clone().serve(accepted, within.clone());
-            scope.attend(listener.run(scope.clone(), serve));
+            scope.spawn_background(listener.run(scope.clone(), serve));
         }
         drop(self.starting);
         if let Some(health) = health {
@@ -284,14 +284,15 @@ impl ConnectionHandlers {
 /// Agents use the same port over TCP as over UDP.
 fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<Listener>), Failure> {
     let tunnel = endpoint.address().map_err(Failure::could_not_go_on)?;
-    let agents = transport::tls::over_tcp(config.tunnel_material()).map_err(Failure::misconfigured)?;
+    let agents =
+        transport::tls::tcp_server_config(config.tunnel_material()).map_err(Failure::misconfigured)?;
     let roots = config.gateway.authentication.client_certificate.as_ref().map(|method| method.roots.clone());
     let pair = &config.certificate;
     let tls = tls::server_config(pair.chain.clone(), pair.key.clone_key(), roots)
         .map_err(Failure::misconfigured)?;
-    let config::SourceLimits { connections, new: rate, .. } = config.limits.source;
+    let config::SourceLimitsConfig { connections, new: rate, .. } = config.limits.source;
     let source = Some(PerSourceLimits { connections, rate });
-    let config::GatewayLimits { connections, handshakes } = config.limits.doors.gateway;
+    let config::GatewayLimits { connections, handshakes } = config.limits.listeners.gateway;
     let limits = ListenerLimits {
         connections_max: connections,
         handshakes_max: handshakes,
@@ -309,39 +310,40 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
 }
 
 /// Prepares the listeners of the admin API. The port is bound here, the socket after everything else.
-fn admin_listeners(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failure> {
+fn admin_listeners(config: &mut Config, scope: &Scope) -> Result<admin::AdminEndpoints, Failure> {
     let remote = config.admin.tcp.take().map(|tcp| {
         let (given, rules) = watch::channel(Arc::new(tcp.rules.clone()));
-        scope.attend(reload::follow_admins(config.file.clone(), given));
+        scope.spawn_background(reload::follow_admins(config.file.clone(), given));
         Remote::bind(tcp, rules, &config.certificate, &config.trust_domain)
     });
-    Ok(admin::Doors { socket: config.admin.socket.take(), remote: remote.transpose()? })
+    Ok(admin::AdminEndpoints { socket: config.admin.socket.take(), remote: remote.transpose()? })
 }
 
 /// Binds the enrollment service. Its certificate chain includes the root, because a new agent knows only the
 /// root's pin.
 fn bind_enrollment(
-    enrollment: config::Enrollment,
+    enrollment: config::EnrollmentConfig,
     config: &Config,
     (directory, log): (&Directory, &Log),
     trust_bundle: watch::Receiver<Arc<[u8]>>,
-) -> Result<((Listener, Enrollment), Site), Failure> {
-    let config::Enrollment { listen, address, signer, server_roots, lifetime, grace } = enrollment;
+) -> Result<((Listener, Enrollment), EnrollmentInfo), Failure> {
+    let config::EnrollmentConfig { listen, address, signer, server_roots, lifetime, grace } = enrollment;
     let pair = &config.certificate;
     let chain = pair.chain.iter().chain(&server_roots).cloned().collect();
     let tls = tls::for_enrollment(chain, pair.key.clone_key()).map_err(Failure::misconfigured)?;
     let listener =
         Listener::bind("enrollment.listen", listen, ListenerTls::callers_only(tls), enrollment::LIMITS)?;
     let pins = server_roots.iter().filter_map(enrollment::pin).map(|pin| pin.to_string()).collect();
-    let settings = Terms { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
+    let settings =
+        EnrollmentSettings { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
-    let site = Site { address, pins };
+    let site = EnrollmentInfo { address, pins };
     Ok(((listener, Enrollment::new(directory.clone(), signer, settings, verifier, log.clone())), site))
 }
 
 /// Binds the TLS listener for callers with dial tokens.
-fn proxy_listener(proxy: config::Proxy) -> Result<Listener, Failure> {
-    let config::Proxy { listen, certificate } = proxy;
+fn proxy_listener(proxy: config::ProxyConfig) -> Result<Listener, Failure> {
+    let config::ProxyConfig { listen, certificate } = proxy;
     metrics::certificates("proxy", &certificate.chain[..certificate.chain.len().min(1)]);
     let tls = tls::for_proxy(certificate.chain, certificate.key).map_err(Failure::misconfigured)?;
     Ok(Listener::bind("proxy.listen", listen, ListenerTls::callers_only(tls), proxy::LIMITS)?)
@@ -361,21 +363,22 @@ fn admission(
     policy: &Policy,
     directory: &Directory,
     scope: &Scope,
-) -> Result<Admission, Failure> {
+) -> Result<AccessControl, Failure> {
     let delegation = authentication::delegation(config, scope)?;
-    let config::Gateway { host_suffix, hosts, authentication, session_age_max, browser_origins, .. } =
-        &config.gateway;
+    let config::GatewayConfig {
+        host_suffix, hosts, authentication, session_age_max, browser_origins, ..
+    } = &config.gateway;
     let authenticator = authentication::authenticator(config.trust_domain.clone(), authentication, scope)?;
-    let exchanges = exchanges::Table::new(
+    let exchanges = exchanges::ExchangeTable::new(
         directory.clone(),
         policy.clone(),
         delegation.clone(),
         authenticator.clone(),
         *session_age_max,
     );
-    Ok(Admission {
+    Ok(AccessControl {
         authenticator,
-        names: Names::new(host_suffix.as_deref(), hosts),
+        names: GatewayNames::new(host_suffix.as_deref(), hosts),
         policy: policy.clone(),
         delegation,
         assertions: ImpersonationRules::new(std::mem::take(&mut config.clusters)),
@@ -413,17 +416,23 @@ fn follow_bundle(config: &Config, scope: &Scope) -> watch::Receiver<Arc<[u8]>> {
     let (given, taken) = watch::channel(Arc::from(config.trust_bundle.as_slice()));
     if let Some(path) = config.trust_bundle_file.clone() {
         let (domain, contents) = (config.trust_domain.clone(), config.trust_bundle.clone());
-        scope.attend(reload::follow_bundle(path, domain, contents, given));
+        scope.spawn_background(reload::follow_bundle(path, domain, contents, given));
     }
     taken
 }
 
 /// This process as agents see it. Its trust bundle is left empty here, because it may change later.
-fn host(server_id: String, keys: &EndpointKeys) -> Result<Host, Failure> {
+fn host(server_id: String, keys: &EndpointKeys) -> Result<proto::greeting::ServerInfo, Failure> {
     let mut boot = [0; 16];
     aws_lc_rs::rand::fill(&mut boot).map_err(Failure::could_not_go_on)?;
     let software = concat!("tunnel-server/", env!("CARGO_PKG_VERSION")).to_owned();
-    Ok(Host { server_id, software, boot: BootNonce(boot), keys_mark: keys.mark(), trust_bundle: Vec::new() })
+    Ok(proto::greeting::ServerInfo {
+        server_id,
+        software,
+        boot: BootNonce(boot),
+        keys_mark: keys.mark(),
+        trust_bundle: Vec::new(),
+    })
 }
 
 /// A server's number in connection IDs. It is derived from the server's name, so that nobody has to assign
@@ -446,6 +455,6 @@ struct BackgroundSpawner(Scope);
 
 impl transport::Spawn for BackgroundSpawner {
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        self.0.attend(driver);
+        self.0.spawn_background(driver);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use policy::action::Action;
-use policy::{ClusterFacts, Request, Rules, Target, Verdict, Who};
+use policy::{ClusterFacts, Principal, Request, Rules, Target, Verdict};
 use proto::ClusterId;
 use proto::wire::Assert;
 use tokio::sync::watch;
@@ -367,8 +367,8 @@ fn forbidden(caller: &Caller, what: DeniedRequest, rule: Option<&Arc<str>>) -> F
     Forbidden { user: caller.user().to_owned(), what, rule: rule.cloned() }
 }
 
-fn who(caller: &Caller) -> Who<'_> {
-    Who { method: caller.method().as_str(), user: caller.user(), groups: caller.groups() }
+fn who(caller: &Caller) -> Principal<'_> {
+    Principal { method: caller.method().as_str(), user: caller.user(), groups: caller.groups() }
 }
 
 #[cfg(test)]

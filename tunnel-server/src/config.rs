@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, LoadError};
+use daemon::config::{CommonDefaults, KeyError, LoadError, RawCommon, RawLayout};
 use daemon::{Failure, Layout, LogOptions};
 use rustls_pki_types::CertificateDer;
 use transport::tls::Material;
@@ -73,10 +73,10 @@ pub const FILE_DEFAULT: &str = "/etc/tombolo/server.yaml";
 pub const KIND: &str = "ServerConfig";
 
 /// The defaults of the settings that every daemon has. The layout: docs/decisions/0001-runtime-layout.md.
-const EVERY_DEFAULT: EveryDefault = EveryDefault {
+const EVERY_DEFAULT: CommonDefaults = CommonDefaults {
     state_dir: "/var/lib/tombolo/server",
     probes_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090),
-    layout: LayoutKey::PerCore,
+    layout: RawLayout::PerCore,
     threads: None,
 };
 
@@ -212,8 +212,8 @@ fn validate(raw: RawConfig, flags: &Flags, path: &Path, directory: &Path) -> Res
         log,
         runtime,
     } = raw;
-    let every = EveryKeys { state_dir, probes, drain_grace_seconds, log, runtime };
-    let every = every.settle(&flags.shared, &EVERY_DEFAULT, directory)?;
+    let every = RawCommon { state_dir, probes, drain_grace_seconds, log, runtime };
+    let every = every.resolve(&flags.shared, &EVERY_DEFAULT, directory)?;
     let trust_domain = tls::trust_domain(trust_domain)?;
     let certificate = tls::certificate(tls.unwrap_or_default(), directory)?;
     let gateway = gateway::gateway(gateway.unwrap_or_default(), flags, directory)?;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audit::EndReason;
-use daemon::{Scope, chain, until};
+use daemon::{Scope, error_chain, run_until};
 use policy::{ClusterFacts, Target};
 use proto::wire::dial_reply::Outcome;
 use proto::wire::{DialReply, StreamOpen};
@@ -29,9 +29,10 @@ use tracing::debug;
 use transport::{OpenError, OpenFrameError};
 
 use crate::authz::{Delegation, Dial, Permit, Policy};
-use crate::exchanges::record::{Record, Recorded, Recorder, counted};
-use crate::exchanges::stalls::{About, Observed, Stalls};
-use crate::exchanges::{Live, Table};
+use crate::exchanges::audit::{AuditEntry, AuditLog, Audited};
+use crate::exchanges::byte_count::count_bytes;
+use crate::exchanges::slow_readers::{ExchangeInfo, ObservedStream, SlowReaders};
+use crate::exchanges::{ExchangeTable, RunningExchange};
 use crate::identity::Caller;
 use crate::limits::Limiter;
 use crate::registry::{Registry, Route, WaitQueue};
@@ -61,9 +62,9 @@ pub(crate) struct DialerParts {
     pub(crate) policy: Policy,
     pub(crate) delegation: Delegation,
     /// The table of running exchanges.
-    pub(crate) table: Table,
-    pub(crate) recorder: Recorder,
-    pub(crate) slow_readers: Stalls,
+    pub(crate) table: ExchangeTable,
+    pub(crate) recorder: AuditLog,
+    pub(crate) slow_readers: SlowReaders,
     /// The limits of each caller and each cluster.
     pub(crate) limiter: Limiter,
     /// The queue of dials that wait for clusters that are away.
@@ -76,8 +77,8 @@ pub(crate) struct DialerParts {
 /// A stream whose other end is connected to a target.
 pub(crate) struct TargetStream {
     route: Route,
-    stream: Observed,
-    audit_entry: Record,
+    stream: ObservedStream,
+    audit_entry: AuditEntry,
     scope: Scope,
 }
 
@@ -86,7 +87,7 @@ impl Dialer {
         Self(Arc::new(parts))
     }
 
-    pub(crate) fn recorder(&self) -> &Recorder {
+    pub(crate) fn recorder(&self) -> &AuditLog {
         &self.0.recorder
     }
 
@@ -106,9 +107,9 @@ impl Dialer {
         caller: &Caller,
         scope: TargetScope,
         target: Target,
-    ) -> Result<(Permit<Dial>, Live), DialError> {
+    ) -> Result<(Permit<Dial>, RunningExchange), DialError> {
         let DialerParts { registry, policy, delegation, table, .. } = &*self.0;
-        table.admits(caller)?;
+        table.check_revoked(caller)?;
         let permit = match scope {
             TargetScope::Cluster(cluster) => {
                 let facts = ClusterFacts { labels: registry.directory().labels(&cluster) };
@@ -134,17 +135,17 @@ impl Dialer {
     /// [`DialError`] if there is no tunnel, or the agent does not connect.
     pub(crate) async fn connect(
         &self,
-        proof: &Recorded<Dial>,
+        proof: &Audited<Dial>,
         audit_id: &str,
     ) -> Result<TargetStream, DialError> {
         // Both arms are cancel-safe: a stream that is dropped is aborted.
         tokio::select! {
             connected = self.dial(proof, audit_id) => connected,
-            why = proof.record().ended() => Err(why.into()),
+            why = proof.entry().terminated() => Err(why.into()),
         }
     }
 
-    async fn dial(&self, proof: &Recorded<Dial>, audit_id: &str) -> Result<TargetStream, DialError> {
+    async fn dial(&self, proof: &Audited<Dial>, audit_id: &str) -> Result<TargetStream, DialError> {
         let Dial { cluster, target } = proof.permit().what();
         let open = StreamOpen::dial(target.to_string(), audit_id.to_owned());
         let until = Instant::now() + self.0.park_timeout;
@@ -154,27 +155,27 @@ impl Dialer {
                 return Err(DialError::NotAdvertised(cluster.clone(), target.clone()));
             }
             // Checked after the wait, which may have been long.
-            proof.record().may_open()?;
+            proof.entry().check_log()?;
             match route.tunnel.open(&open).await {
                 Ok(mut stream) => {
-                    proof.record().carried(&route, stream.verdict());
+                    proof.entry().stream_opened(&route, stream.abort_codes());
                     let reply = timeout(REPLY_MAX, stream.read_reply()).await;
-                    let verdict = stream.verdict();
-                    let address = dial_outcome(cluster, target, reply.ok(), verdict.heard())?;
-                    proof.record().connected(address);
-                    let about = About {
+                    let verdict = stream.abort_codes();
+                    let address = dial_outcome(cluster, target, reply.ok(), verdict.peer_code())?;
+                    proof.entry().target_connected(address);
+                    let about = ExchangeInfo {
                         tunnel: route.number,
                         cluster: cluster.clone(),
                         verb: "dial",
                         audit_id: audit_id.to_owned(),
-                        record: proof.record().clone(),
+                        audit: proof.entry().clone(),
                     };
                     let stream = self.0.slow_readers.observe(stream, about);
-                    let (audit_entry, scope) = (proof.record().clone(), self.0.scope.clone());
+                    let (audit_entry, scope) = (proof.entry().clone(), self.0.scope.clone());
                     return Ok(TargetStream { route, stream, audit_entry, scope });
                 }
                 Err(error) => {
-                    debug!(%cluster, error = %chain(&error), "could not open a stream");
+                    debug!(%cluster, error = %error_chain(&error), "could not open a stream");
                     match error {
                         OpenError::Draining | OpenError::Ended(_) => {}
                         OpenError::Full | OpenError::Frame(_) => break,
@@ -220,23 +221,23 @@ impl TargetStream {
         let Self { route, mut stream, audit_entry, scope } = self;
         scope.spawn_on(route.home, async move {
             let _guards = guards;
-            let taking = stream.taking();
+            let taking = stream.read_progress();
             let mut caller = match caller.await {
                 Ok(caller) => caller,
                 Err(error) => {
-                    debug!(error = %chain(&error), "a caller hung up before its connection was ready");
+                    debug!(error = %error_chain(&error), "a caller hung up before its connection was ready");
                     return;
                 }
             };
             caller.move_to_current_runtime();
-            let mut caller = counted(caller, Some(audit_entry.clone()));
+            let mut caller = count_bytes(caller, Some(audit_entry.clone()));
             let joined = copy_bidirectional_with_sizes(&mut caller, &mut stream, BUFFER_BYTES, BUFFER_BYTES);
             // A terminated exchange is meant to be cut off here.
-            match until(joined, taking.ended()).await {
-                Ok(Ok(_)) => audit_entry.ends(EndReason::Clean),
+            match run_until(joined, taking.ended()).await {
+                Ok(Ok(_)) => audit_entry.set_end(EndReason::Clean),
                 Ok(Err(error)) => {
-                    debug!(error = %chain(&error), "a connection to a target broke");
-                    audit_entry.breaks(EndReason::ClientCancel);
+                    debug!(error = %error_chain(&error), "a connection to a target broke");
+                    audit_entry.set_broken(EndReason::ClientCancel);
                 }
                 Err(()) => {}
             }

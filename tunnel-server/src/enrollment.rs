@@ -35,8 +35,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::config::GRACE_DAYS_MAX;
 use crate::directory::{Directory, GRACE_MAX};
 use crate::identity::oidc::pod::Verifier;
-use crate::listener::failures::Failures;
-use crate::listener::{Accepted, Limits};
+use crate::listener::failed_attempts::FailedAttempts;
+use crate::listener::{AcceptedConnection, ListenerLimits};
 use nonce::Nonce;
 use rate_limits::RateLimits;
 use service::EnrollmentService;
@@ -44,9 +44,13 @@ use shared::SharedEnrollment;
 
 pub use shared::EnrollmentSettings;
 
-/// Limits of the listener. An agent comes once a day, and all agents come once after an outage.
-pub const LIMITS: Limits =
-    Limits { connections_max: 1_000, handshakes_max: 200, handshake: Duration::from_secs(10), source: None };
+/// ListenerLimits of the listener. An agent comes once a day, and all agents come once after an outage.
+pub const LIMITS: ListenerLimits = ListenerLimits {
+    connections_max: 1_000,
+    handshakes_max: 200,
+    handshake: Duration::from_secs(10),
+    source: None,
+};
 
 /// Most failures of one source in a minute. A source with more is refused until the minute ends.
 const FAILURES_MAX: u32 = 20;
@@ -80,7 +84,7 @@ impl Enrollment {
         verifier: Verifier,
         log: Log,
     ) -> Self {
-        let (failures, pod_failures) = (Failures::new(FAILURES_MAX), Failures::new(FAILURES_MAX));
+        let (failures, pod_failures) = (FailedAttempts::new(FAILURES_MAX), FailedAttempts::new(FAILURES_MAX));
         let rate_limits = RateLimits::default();
         Self(Arc::new(SharedEnrollment {
             directory,
@@ -95,8 +99,8 @@ impl Enrollment {
     }
 
     /// Serves one connection to its end.
-    pub async fn serve(self, accepted: Accepted, scope: Scope) {
-        let Accepted { stream, peer, place, .. } = accepted;
+    pub async fn serve(self, accepted: AcceptedConnection, scope: Scope) {
+        let AcceptedConnection { stream, peer, permit: place, .. } = accepted;
         // The exporter binds a proof to this connection and no other.
         let exporter = stream.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
         let Ok(exporter) = exporter else {
@@ -119,7 +123,7 @@ impl Enrollment {
                 })
             }
         });
-        let connection = http2::Builder::new(scope.attendants())
+        let connection = http2::Builder::new(scope.background())
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEAD_BYTES_MAX)

@@ -109,7 +109,7 @@ mod tests {
             ("edge-b", "ann", false),
             ("x", "ann", true),
         ] {
-            let of = rules.identity_for(&Caller::pretended(user, &[]), None, &cluster.parse().unwrap());
+            let of = rules.identity_for(&Caller::for_test(user, &[]), None, &cluster.parse().unwrap());
             assert_eq!(of.is_ok(), may, "{user} at {cluster}: {of:?}");
         }
     }
@@ -120,10 +120,10 @@ mod tests {
         let cluster: ClusterId = "edge-a".parse().unwrap();
 
         assert!(
-            rules.identity_for(&Caller::pretended("tombolo:ann", &["tombolo:dev"]), None, &cluster).is_ok()
+            rules.identity_for(&Caller::for_test("tombolo:ann", &["tombolo:dev"]), None, &cluster).is_ok()
         );
-        assert!(rules.identity_for(&Caller::pretended("ann", &["tombolo:dev"]), None, &cluster).is_err());
-        assert!(rules.identity_for(&Caller::pretended("tombolo:ann", &["dev"]), None, &cluster).is_err());
+        assert!(rules.identity_for(&Caller::for_test("ann", &["tombolo:dev"]), None, &cluster).is_err());
+        assert!(rules.identity_for(&Caller::for_test("tombolo:ann", &["dev"]), None, &cluster).is_err());
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         let groups =
             ["system:authenticated", "tombolo:dev", "system:masters", "system:monitoring", "system:nodes"];
 
-        let ann = Caller::pretended("ann", &groups);
+        let ann = Caller::for_test("ann", &groups);
         let asserted = rules.identity_for(&ann, None, &"edge-a".parse().unwrap()).unwrap();
 
         let groups = ["tombolo:dev", "system:monitoring"].map(str::to_owned).to_vec();
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_group_outside_the_list_refuses_the_whole_identity() {
         let rules = ImpersonationRules::new(vec![rule("*", &["ann"], &[])]);
-        let caller = Caller::pretended("ann", &["tombolo:dev", "kubeadm:cluster-admins"]);
+        let caller = Caller::for_test("ann", &["tombolo:dev", "kubeadm:cluster-admins"]);
 
         let refused = rules.identity_for(&caller, None, &"edge-a".parse().unwrap()).unwrap_err();
 
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn an_assumed_identity_replaces_the_callers_own_completely() {
         let rules = ImpersonationRules::new(vec![rule("*", &["bob"], &[])]);
-        let (ann, cluster) = (Caller::pretended("ann", &["tombolo:dev"]), "edge-a".parse().unwrap());
+        let (ann, cluster) = (Caller::for_test("ann", &["tombolo:dev"]), "edge-a".parse().unwrap());
         let assumed = |groups: &[&str]| Assert {
             user: "bob".to_owned(),
             groups: groups.iter().map(|&group| group.to_owned()).collect(),
@@ -171,7 +171,7 @@ mod tests {
     fn credentials_pass_through_or_an_identity_is_asserted_never_both() {
         let through = ClusterRules { pattern: "edge-p".to_owned(), asked_as: AskedAs::PassedThrough };
         let rules = ImpersonationRules::new(vec![through, rule("edge-*", &["ann"], &[])]);
-        let ann = Caller::pretended("ann", &[]);
+        let ann = Caller::for_test("ann", &[]);
         for (cluster, passes) in [("edge-p", true), ("edge-a", false), ("x", false)] {
             let cluster = cluster.parse().unwrap();
             let is_asserted = rules.identity_for(&ann, None, &cluster) != Ok(PassThrough {}.into());

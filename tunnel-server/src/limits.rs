@@ -1,4 +1,4 @@
-//! Limits the exchanges of each caller and each cluster, at whatever listener a caller arrives, and queues
+//! LimitsConfig the exchanges of each caller and each cluster, at whatever listener a caller arrives, and queues
 //! requests fairly.
 //!
 //! A request that exceeds a limit is refused before a byte of it is sent. The limits of a caller and of a
@@ -14,9 +14,9 @@ use std::time::Instant;
 use daemon::{NoSeat, Seat, SeatLimits, Seats};
 use policy::action::Action;
 use proto::ClusterId;
-use proto::upgrade::Protocol;
+use proto::upgrade_protocol::UpgradeProtocol;
 
-use crate::config::Limits;
+use crate::config::LimitsConfig;
 use crate::identity::{Caller, Method};
 use crate::metrics;
 use ledger::Ledger;
@@ -37,7 +37,7 @@ const QUEUED_PER_QUEUE_MAX: usize = 50;
 pub(crate) struct Limiter(Arc<SharedLimiter>);
 
 struct SharedLimiter {
-    limits: Limits,
+    limits: LimitsConfig,
     ledger: Mutex<Ledger>,
 }
 
@@ -166,7 +166,7 @@ pub struct LimitUsage {
 
 impl Limiter {
     /// Creates a limiter with these limits, which apply to each caller and each cluster.
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: LimitsConfig) -> Self {
         metrics::describe_limits(LimitExceeded::NAMES);
         Self(Arc::new(SharedLimiter { limits, ledger: Mutex::default() }))
     }
@@ -199,7 +199,7 @@ impl Limiter {
     }
 
     /// The configured limits of callers and clusters.
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &LimitsConfig {
         &self.0.limits
     }
 
@@ -210,7 +210,7 @@ impl Limiter {
 
     /// The current use of each limit.
     pub(crate) fn usage(&self) -> Vec<LimitUsage> {
-        let Limits { caller, cluster, .. } = self.0.limits;
+        let LimitsConfig { caller, cluster, .. } = self.0.limits;
         let most = self.lock().most();
         let used = |limit: LimitExceeded, max, most| LimitUsage { limit: limit.as_str(), max, most };
         vec![
@@ -244,8 +244,8 @@ impl LimitGuard {
             let seat = seats.take(key, limits.queue_wait).await;
             self.seat = Some(seat.map_err(|none| {
                 count_exceeded(match none {
-                    NoSeat::Crowded => LimitExceeded::ClusterQueue,
-                    NoSeat::TooLong => LimitExceeded::ClusterRequests(limits.requests),
+                    NoSeat::QueueFull => LimitExceeded::ClusterQueue,
+                    NoSeat::TimedOut => LimitExceeded::ClusterRequests(limits.requests),
                 })
             })?);
         }
@@ -269,7 +269,7 @@ impl Drop for LedgerEntry {
 
 impl ExchangeKind {
     /// The kind of an exchange with this action, which may ask for an upgrade.
-    pub(crate) fn from_action(action: &Action, upgrade: Option<Protocol>) -> Self {
+    pub(crate) fn from_action(action: &Action, upgrade: Option<UpgradeProtocol>) -> Self {
         match (upgrade, action.is_long_running()) {
             (Some(_), _) => Self::Upgrade,
             (None, true) => Self::Watch,
@@ -324,13 +324,13 @@ limit_facts! {
 }
 
 /// Creates the seats of one cluster, as configured.
-fn seats(limits: &Limits) -> Seats {
+fn seats(limits: &LimitsConfig) -> Seats {
     let (seats, waiting) = (limits.cluster.requests, limits.cluster.queue);
     Seats::new(SeatLimits { seats, per_queue: QUEUED_PER_QUEUE_MAX, waiting })
 }
 
 fn key(caller: &Caller) -> CallerKey {
-    (caller.method().clone(), caller.user().to_owned(), caller.place())
+    (caller.method().clone(), caller.user().to_owned(), caller.source_address())
 }
 
 /// Counts in metrics that `limit` was exceeded, and returns it.

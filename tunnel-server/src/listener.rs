@@ -340,7 +340,7 @@ impl Listener {
                 }
                 Err(error) => {
                     Counters::increment(&counters.handshake_failed);
-                    debug!(%peer, error = %daemon::chain(&error), "handshake failed");
+                    debug!(%peer, error = %daemon::error_chain(&error), "handshake failed");
                 }
             }
         });

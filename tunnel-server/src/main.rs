@@ -17,7 +17,7 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> Result<Outcome, Failure> {
-    daemon::confine()?;
+    daemon::enter_sandbox()?;
     let config = Config::load(flags).map_err(Failure::misconfigured)?;
     if flags.dry_run {
         write!(std::io::stdout(), "{}", changes(config)?).map_err(Failure::could_not_go_on)?;
@@ -25,7 +25,7 @@ fn run(flags: &Flags) -> Result<Outcome, Failure> {
     }
     daemon::telemetry::install_logs(&config.logs)?;
     let metrics = Metrics::install(&PRODUCT)?;
-    let plan = Plan { layout: config.layout, grace: config.drain_grace, aside: true };
+    let plan = Plan { layout: config.layout, grace: config.drain_grace, low_priority: true };
     Ok(daemon::run(plan, |scope| async move {
         let bound = BoundServer::bind(config, metrics, &scope).await?;
         bound.run(scope).await

@@ -6,9 +6,9 @@ mod vip_services;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use daemon::metrics::exchanges::Exchanges;
 use daemon::metrics::expiry;
 use daemon::metrics::links::{Figures, Links};
+use daemon::metrics::requests::RequestMetrics;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use policy::action::Verb;
 use rustls_pki_types::CertificateDer;
@@ -252,10 +252,10 @@ pub fn describe_limits(limits: &[&'static str]) {
 }
 
 /// The metrics of callers' requests, by verb.
-pub fn requests() -> Exchanges {
+pub fn requests() -> RequestMetrics {
     // Every value but `unknown`. The long-running verbs, `watch` and `connect`, have values of their own.
     let verbs: Vec<&str> = Verb::ALL.map(Verb::as_str).into_iter().chain(["dial"]).collect();
-    Exchanges::new("tombolo_server", "verb", &verbs)
+    RequestMetrics::new("tombolo_server", "verb", &verbs)
 }
 
 /// The metrics of tunnels, by cluster.
@@ -270,12 +270,12 @@ pub fn refused(reason: &'static str) {
 
 /// Records when the first of these certificates expires. A certificate that cannot be parsed is left out.
 pub fn certificates(used_for: &'static str, certificates: &[CertificateDer<'_>]) {
-    expiry::note(EXPIRY, used_for, certificates);
+    expiry::set_gauge(EXPIRY, used_for, certificates);
 }
 
 /// The traffic and loss figures of a tunnel.
 pub fn link_figures(tunnel: &Tunnel) -> Figures {
-    let link = tunnel.link();
+    let link = tunnel.link_stats();
     Figures {
         round_trip: link.round_trip,
         streams_open: tunnel.streams_open().into(),

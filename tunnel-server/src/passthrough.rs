@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use daemon::{Failure, Scope, gone, listen};
+use daemon::{Failure, Scope, listen, peer_closed};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::config::{self, Site};
+use crate::config::{self, ClusterTarget};
 use crate::dialing::Dialer;
 use crate::dialing::by_source::{self, AdmittedConnection, BoundEntryPoint};
 use crate::dialing::reset_on_drop::ResetOnDrop;
@@ -36,13 +36,13 @@ pub struct PassthroughListener {
     listener: TcpListener,
     address: SocketAddr,
     entry_point: BoundEntryPoint,
-    servers: BTreeMap<String, Site>,
+    servers: BTreeMap<String, ClusterTarget>,
 }
 
 /// The state that all connections share.
 struct PassthroughService {
     entry_point: BoundEntryPoint,
-    servers: BTreeMap<String, Site>,
+    servers: BTreeMap<String, ClusterTarget>,
     dialer: Dialer,
     scope: Scope,
 }
@@ -52,8 +52,8 @@ impl PassthroughListener {
     ///
     /// # Errors
     /// [`Failure`] if the port is taken.
-    pub async fn bind(config: config::Passthrough) -> Result<Self, Failure> {
-        let config::Passthrough { way: entry_point, listen, servers } = config;
+    pub async fn bind(config: config::PassthroughConfig) -> Result<Self, Failure> {
+        let config::PassthroughConfig { entry_point, listen, servers } = config;
         let listener = listen::tcp("passthrough.listen", listen).await?;
         let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
         metrics::describe_refusals(PassthroughRefusal::CAUSES);
@@ -114,7 +114,7 @@ impl PassthroughService {
             // Both arms are cancel-safe: if the client has gone, the dial is dropped.
             Ok((site, bytes)) => tokio::select! {
                 served = self.entry_point.connect(&self.dialer, site, (from, condition)) => served.map(|connected| (connected, bytes)).map_err(PassthroughRefusal::from),
-                () = gone(&stream) => return,
+                () = peer_closed(&stream) => return,
             },
             Err(refusal) => {
                 by_source::count_unauthenticated(&self.dialer, from, refusal.cause(), &refusal);
@@ -130,7 +130,7 @@ impl PassthroughService {
         }
     }
 
-    fn target_of(&self, hello: &BufferedHello) -> Result<&Site, PassthroughRefusal> {
+    fn target_of(&self, hello: &BufferedHello) -> Result<&ClusterTarget, PassthroughRefusal> {
         let name = hello.server_name.as_deref().ok_or(PassthroughRefusal::NoName)?;
         self.servers.get(name).ok_or(PassthroughRefusal::UnknownName)
     }

@@ -12,9 +12,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use audit::Why;
+use audit::FailureCause;
 use daemon::Scope;
-use daemon::metrics::exchanges::{Active, Exchanges};
+use daemon::metrics::requests::{ActiveRequest, RequestMetrics};
 use policy::Target;
 use tracing::debug;
 
@@ -22,7 +22,7 @@ use crate::authz::{Dial, Permit};
 use crate::dialing::admit::{self, DialRequest};
 use crate::dialing::{Dialer, TargetScope, TargetStream};
 use crate::directory::{DialBearer, DialToken, DialTokenEntry, Directory};
-use crate::exchanges::Live;
+use crate::exchanges::RunningExchange;
 use crate::identity::{Caller, Credential};
 use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard};
 use crate::listener::failed_attempts::FailedAttempts;
@@ -41,7 +41,7 @@ struct SharedProxy {
     dialer: Dialer,
     failures: FailedAttempts,
     failures_max: u32,
-    exchanges: Exchanges,
+    exchanges: RequestMetrics,
     scope: Scope,
 }
 
@@ -59,7 +59,7 @@ struct ProxyRequest<'a> {
 /// A connected target, and the guards of the limits that it uses.
 struct ServedConnection {
     connected: TargetStream,
-    guards: (LimitGuard, Active),
+    guards: (LimitGuard, ActiveRequest),
 }
 
 impl DialProxy {
@@ -100,20 +100,20 @@ impl DialProxy {
             }
             Err(error) => {
                 debug!(%error, "a dial token was refused");
-                Err(self.reject_unauthenticated(request.from.ip(), Why::Refused))
+                Err(self.reject_unauthenticated(request.from.ip(), FailureCause::Refused))
             }
             Ok(None) if request.token.is_empty() => {
-                Err(self.reject_unauthenticated(request.from.ip(), Why::NoCredential))
+                Err(self.reject_unauthenticated(request.from.ip(), FailureCause::NoCredential))
             }
-            Ok(None) => Err(self.reject_unauthenticated(request.from.ip(), Why::Refused)),
+            Ok(None) => Err(self.reject_unauthenticated(request.from.ip(), FailureCause::Refused)),
         }
     }
 
     /// Counts a failed login and makes its refusal.
-    fn reject_unauthenticated(&self, from: IpAddr, why: Why) -> ProxyRefusal {
+    fn reject_unauthenticated(&self, from: IpAddr, why: FailureCause) -> ProxyRefusal {
         let SharedProxy { dialer, failures, failures_max, .. } = &*self.0;
         let (source, now) = (from.to_canonical(), Instant::now());
-        dialer.recorder().stranger(source, why);
+        dialer.recorder().count_unauthenticated(source, why);
         if !failures.may_try(source, now) {
             return dialer.limiter().count_exceeded(LimitExceeded::SourceFailures(*failures_max)).into();
         }
@@ -127,7 +127,7 @@ impl DialProxy {
         caller: &Caller,
         scope: TargetScope,
         target: &str,
-    ) -> Result<(Permit<Dial>, Live), ProxyRefusal> {
+    ) -> Result<(Permit<Dial>, RunningExchange), ProxyRefusal> {
         let target: Target = target.parse().map_err(|_| ProxyRefusal::InvalidTarget)?;
         Ok(self.0.dialer.permit(caller, scope, target).await?)
     }

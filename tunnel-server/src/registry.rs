@@ -21,10 +21,10 @@ use proto::spiffe::AgentId;
 use proto::{CloseCode, ClusterId};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use transport::{Carrier, Link, Tunnel};
+use transport::{Carrier, LinkStats, Tunnel};
 
 use crate::config::CopiedKey;
-use crate::directory::{self, Credential, Directory, Meeting, NotAdmitted, StoreError};
+use crate::directory::{self, AgentCredential, Directory, NotAdmitted, SeenOutcome, StoreError};
 use advertised::LastAdvertised;
 use route::{LiveSince, last_heard};
 use tunnels::{Candidate, ClusterTunnels, TunnelEntry};
@@ -60,7 +60,7 @@ struct SharedRegistry {
 #[derive(Clone)]
 struct RegisteredTunnel {
     tunnel: Tunnel,
-    credential: Credential,
+    credential: AgentCredential,
     home: Home,
     advertised: Arc<Mutex<Advertised>>,
     live: Arc<LiveSince>,
@@ -165,7 +165,7 @@ impl Registry {
     ///
     /// # Errors
     /// `RegisterError` if the agent is not admitted or a limit is reached.
-    pub fn may_register(&self, agent: &AgentId, credential: &Credential) -> Result<(), RegisterError> {
+    pub fn may_register(&self, agent: &AgentId, credential: &AgentCredential) -> Result<(), RegisterError> {
         self.0.directory.admits(agent, credential)?;
         Ok(self.has_room(agent.cluster())?)
     }
@@ -187,7 +187,7 @@ impl Registry {
     pub fn register(
         &self,
         greeting: &Greeting,
-        credential: Credential,
+        credential: AgentCredential,
         tunnel: Tunnel,
         home: Home,
     ) -> Result<Registration, RegisterError> {
@@ -225,7 +225,7 @@ impl Registry {
             .map_err(|()| TooManyTunnels::Cluster)?;
         // After the insertion, so that `disconnect_refused` cannot miss a tunnel that was revoked meanwhile.
         self.0.directory.admits(&greeting.agent, &credential)?;
-        registration.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
+        registration.is_first = self.0.directory.mark_seen(&cluster, now) == SeenOutcome::First;
         self.changed(&cluster);
         Ok(registration)
     }
@@ -287,12 +287,12 @@ impl Registry {
         let struck = self.0.by_cluster.get_mut(cluster).and_then(|mut tunnels| tunnels.remove(ticket));
         let emptied = self.0.by_cluster.remove_if(cluster, |_, tunnels| tunnels.entries().is_empty());
         if let Some(entry) = struck
-            && self.0.directory.met(cluster)
+            && self.0.directory.was_seen(cluster)
         {
             if emptied.is_some() {
                 self.0.last_advertised.keep(cluster, &entry.tunnel, &self.0.directory);
             }
-            let _meeting = self.0.directory.meet(cluster, last_heard(&entry.tunnel.tunnel));
+            let _meeting = self.0.directory.mark_seen(cluster, last_heard(&entry.tunnel.tunnel));
         }
         self.changed(cluster);
     }
@@ -314,8 +314,8 @@ impl ClusterStatus {
 impl TunnelStatus {
     /// The traffic and the losses of this tunnel until now.
     #[must_use]
-    pub fn link(&self) -> Link {
-        self.tunnel.link()
+    pub fn link(&self) -> LinkStats {
+        self.tunnel.link_stats()
     }
 }
 
@@ -340,7 +340,7 @@ impl Registration {
 
     /// Stores the newer certificate of the agent. The caller checks afterwards whether it is admitted, so
     /// that no revocation falls in between.
-    pub fn set_credential(&self, credential: Credential) {
+    pub fn set_credential(&self, credential: AgentCredential) {
         if let Some(mut tunnels) = self.registry.0.by_cluster.get_mut(&self.cluster)
             && let Some(entry) = tunnels.entry_mut(self.ticket)
         {
@@ -388,7 +388,7 @@ fn candidate(entry: &RegisteredTunnel) -> Candidate {
         draining: entry.tunnel.is_draining(),
         carrier: entry.tunnel.carrier(),
         live_for: live_since.map_or(Duration::ZERO, |since| since.elapsed()),
-        min_rtt: entry.tunnel.distance(),
+        min_rtt: entry.tunnel.min_rtt(),
         streams: entry.tunnel.streams_open(),
     }
 }

@@ -14,11 +14,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use daemon::{Failure, Scope, listen, reset};
+use daemon::{Failure, Scope, listen, peer_reset};
 use tokio::net::TcpListener;
 use tracing::warn;
 
-use crate::config::{self, Site, VipWay};
+use crate::config::{self, ClusterTarget, VipEntryPoint};
 use crate::dialing::Dialer;
 use crate::dialing::by_source::{self, AdmittedConnection, BoundEntryPoint};
 use crate::dialing::reset_on_drop::ResetOnDrop;
@@ -49,7 +49,7 @@ struct VipSocket {
 /// The target of an address, for clients of one entry point.
 struct AddressRoute {
     entry_point: Arc<BoundEntryPoint>,
-    site: Site,
+    site: ClusterTarget,
 }
 
 /// The state that all connections share.
@@ -65,10 +65,10 @@ impl VipListener {
     /// `published` the addresses also become Services in that namespace.
     ///
     /// # Errors
-    /// [`Failure`] with [`crate::directory::NotHandedOut`] or [`InterfaceError`], or because a port is taken.
+    /// [`Failure`] with [`crate::directory::AddressError`] or [`InterfaceError`], or because a port is taken.
     /// No interface is left behind.
     pub async fn bind(
-        mut config: config::Vip,
+        mut config: config::VipConfig,
         directory: &Directory,
         published: Option<HostNamespace>,
     ) -> Result<Self, Failure> {
@@ -77,7 +77,7 @@ impl VipListener {
         let limits: [fn(usize) -> LimitExceeded; 2] =
             [LimitExceeded::VipConnections, LimitExceeded::VipSource];
         let (mut entry_points, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<AddressRoute>>>::new());
-        for VipWay { way: entry_point, addresses, .. } in config.ways {
+        for VipEntryPoint { entry_point: entry_point, addresses, .. } in config.entry_points {
             let entry_point = Arc::new(BoundEntryPoint::new(entry_point, "vip", limits));
             for (address, site) in addresses {
                 let route = AddressRoute { entry_point: Arc::clone(&entry_point), site };
@@ -115,15 +115,15 @@ impl VipListener {
             scope.spawn(Arc::clone(&service).accept(listener));
         }
         if let Some(publisher) = publisher {
-            scope.attend(publisher.run(scope.clone()));
+            scope.spawn_background(publisher.run(scope.clone()));
         }
     }
 }
 
-impl fmt::Display for config::Vip {
+impl fmt::Display for config::VipConfig {
     /// Writes the changes to this host as `ip` commands.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { interface, ways, .. } = self;
+        let Self { interface, entry_points: ways, .. } = self;
         writeln!(f, "# as long as the server runs:")?;
         writeln!(f, "ip tuntap add dev {interface} mode tun")?;
         writeln!(f, "ip link set {interface} up")?;
@@ -134,9 +134,9 @@ impl fmt::Display for config::Vip {
             writeln!(f, "ip address add {address} dev {interface}")?;
         }
         for entry_point in ways {
-            let name = &entry_point.way.name;
-            writeln!(f, "# for entry-point:{name}, from {}:", entry_point.way.sources)?;
-            for (address, Site { cluster, target }) in &entry_point.addresses {
+            let name = &entry_point.entry_point.name;
+            writeln!(f, "# for entry-point:{name}, from {}:", entry_point.entry_point.sources)?;
+            for (address, ClusterTarget { cluster, target }) in &entry_point.addresses {
                 writeln!(f, "#   {address} is {target} of {cluster}")?;
             }
         }
@@ -166,7 +166,7 @@ impl VipService {
         // down its sending side may still wait for the target to speak.
         let connected = tokio::select! {
             connected = entry_point.connect(&self.dialer, site, (from, condition)) => connected,
-            () = reset(&stream) => return,
+            () = peer_reset(&stream) => return,
         };
         // A refused client is reset, because the protocol of the port is not known.
         let stream = ResetOnDrop::new(stream);

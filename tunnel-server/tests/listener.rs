@@ -21,13 +21,19 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use transport::tls::Material;
-use tunnel_server::listener::{Accepted, Counts, Doors, Limits, Listener, SourceLimits, Spoken, tls};
+use tunnel_server::listener::{
+    AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, PerSourceLimits, tls,
+};
 
 /// Longer than anything here takes; its end is a failure.
 const SOON: Duration = Duration::from_secs(20);
 
-const WAITS: Limits =
-    Limits { connections_max: 16, handshakes_max: 16, handshake: Duration::from_secs(600), source: None };
+const WAITS: ListenerLimits = ListenerLimits {
+    connections_max: 16,
+    handshakes_max: 16,
+    handshake: Duration::from_secs(600),
+    source: None,
+};
 
 #[tokio::test]
 async fn a_caller_without_a_certificate_is_accepted_without_one() {
@@ -91,15 +97,17 @@ async fn no_session_is_ever_resumed() {
 }
 
 #[tokio::test]
-async fn http2_is_preferred_and_http1_is_spoken_otherwise() {
+async fn http2_is_preferred_to_http1() {
     let mut server = TestListener::open(WAITS);
-    for (offered, spoken) in
-        [(&["http/1.1", "h2"][..], Spoken::Http2), (&["http/1.1"], Spoken::Http1), (&[], Spoken::Http1)]
-    {
+    for (offered, protocol) in [
+        (&["http/1.1", "h2"][..], AgreedProtocol::Http2),
+        (&["http/1.1"], AgreedProtocol::Http1),
+        (&[], AgreedProtocol::Http1),
+    ] {
         let mut config = server.caller(None, &version::TLS13);
         config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
         let _stream = server.connect(config).await.unwrap();
-        assert_eq!(server.next().await.spoken, spoken, "{offered:?}");
+        assert_eq!(server.next().await.protocol, protocol, "{offered:?}");
     }
 }
 
@@ -135,7 +143,7 @@ async fn a_client_with_the_tunnels_alpn_is_verified_by_the_agents_ca() {
 
     assert!(is_served(&mut stream).await);
     let seen = server.next().await;
-    assert_eq!((seen.spoken, seen.certificates), (Spoken::Tunnel, Some(vec![agent.certificate])));
+    assert_eq!((seen.protocol, seen.certificates), (AgreedProtocol::Tunnel, Some(vec![agent.certificate])));
 }
 
 #[tokio::test]
@@ -156,22 +164,22 @@ async fn silent_handshakes_delay_no_other_connection() {
 
 #[tokio::test]
 async fn a_silent_handshake_ends_at_its_deadline() {
-    let server = TestListener::open(Limits { handshake: Duration::from_millis(50), ..WAITS });
+    let server = TestListener::open(ListenerLimits { handshake: Duration::from_millis(50), ..WAITS });
     let mut silent = TcpStream::connect(server.address).await.unwrap();
 
     let ended = timeout(SOON, silent.read(&mut [0; 1])).await.expect("the deadline ends it");
 
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
-    assert_eq!(server.counts.now().handshake_failed, 1);
+    assert_eq!(server.counts.values().handshake_failed, 1);
 }
 
 #[tokio::test]
 async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
-    let server = TestListener::open(Limits { handshakes_max: 1, ..WAITS });
+    let server = TestListener::open(ListenerLimits { handshakes_max: 1, ..WAITS });
     let silent = TcpStream::connect(server.address).await.unwrap();
 
     assert!(server.connect(server.caller(None, &version::TLS13)).await.is_err());
-    assert_eq!(server.counts.now().turned_away, 1);
+    assert_eq!(server.counts.values().turned_away, 1);
 
     // The slot is free when the handshake is over, in any case.
     drop(silent);
@@ -188,7 +196,7 @@ async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
 /// The next one is accepted when an open one has ended.
 #[tokio::test]
 async fn beyond_the_limit_of_connections_the_newest_is_closed() {
-    let mut server = TestListener::open(Limits { connections_max: 1, ..WAITS });
+    let mut server = TestListener::open(ListenerLimits { connections_max: 1, ..WAITS });
     let first = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
     let seen = server.next().await;
 
@@ -197,13 +205,13 @@ async fn beyond_the_limit_of_connections_the_newest_is_closed() {
     drop(first);
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
     assert!(server.connect(server.caller(None, &version::TLS13)).await.is_ok());
-    assert_eq!(server.counts.now().turned_away, 1);
+    assert_eq!(server.counts.values().turned_away, 1);
 }
 
 #[tokio::test]
 async fn beyond_the_limit_of_a_source_only_certificates_are_accepted() {
-    let source = Some(SourceLimits { connections: 1, rate: Rate { per_second: 1_000, burst: 1_000 } });
-    let mut server = TestListener::open(Limits { source, ..WAITS });
+    let source = Some(PerSourceLimits { connections: 1, rate: Rate { per_second: 1_000, burst: 1_000 } });
+    let mut server = TestListener::open(ListenerLimits { source, ..WAITS });
     let alice = server.callers.issue("alice");
     let nameless = || server.caller(None, &version::TLS13);
     let mut first = server.connect(nameless()).await.unwrap();
@@ -215,7 +223,7 @@ async fn beyond_the_limit_of_a_source_only_certificates_are_accepted() {
 
     assert!(!beyond);
     assert!(is_served(&mut certified).await && is_served(&mut first).await);
-    assert_eq!((server.counts.now().source_limited, server.counts.now().source_most), (1, 1));
+    assert_eq!((server.counts.values().source_limited, server.counts.values().busiest_source), (1, 1));
     let seen = server.next().await;
     drop(first);
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
@@ -241,7 +249,7 @@ async fn a_drain_closes_the_listener_and_keeps_open_connections() {
 }
 
 #[tokio::test]
-async fn a_new_tls_configuration_counts_from_the_next_handshake() {
+async fn a_new_tls_configuration_applies_from_the_next_handshake() {
     let server = TestListener::open(WAITS);
     let renewed = Authority::new();
     assert!(server.connect(server.caller(None, &version::TLS13)).await.is_ok());
@@ -256,7 +264,7 @@ async fn a_new_tls_configuration_counts_from_the_next_handshake() {
 async fn a_port_in_use_is_named_with_its_key() {
     let server = TestListener::open(WAITS);
 
-    let error = Listener::bind("gateway.listen", server.address, Doors::default(), WAITS).unwrap_err();
+    let error = Listener::bind("gateway.listen", server.address, ListenerTls::default(), WAITS).unwrap_err();
 
     assert!(error.to_string().starts_with(&format!("gateway.listen: {} is already in use", server.address)));
 }
@@ -269,7 +277,7 @@ struct TestListener {
     callers: Authority,
     agents: Authority,
     tls: watch::Sender<Arc<rustls::ServerConfig>>,
-    counts: Arc<Counts>,
+    counts: Arc<Counters>,
     seen: mpsc::Receiver<Seen>,
 }
 
@@ -277,7 +285,7 @@ struct TestListener {
 struct Seen {
     peer: SocketAddr,
     certificates: Option<Vec<CertificateDer<'static>>>,
-    spoken: Spoken,
+    protocol: AgreedProtocol,
     /// Its receiver lives as long as the connection's slot.
     ended: mpsc::Sender<()>,
 }
@@ -293,14 +301,15 @@ struct Issued {
 }
 
 impl TestListener {
-    fn open(limits: Limits) -> Self {
+    fn open(limits: ListenerLimits) -> Self {
         let (servers, callers) = (Authority::new(), Authority::new());
         let tls = watch::Sender::new(Arc::new(servers.server_config(&callers)));
         let any = "127.0.0.1:0".parse().unwrap();
         let agents = Authority::new();
-        let doors = Doors { callers: Some(tls.subscribe()), agents: Some(agents.agents_config(&servers)) };
+        let doors =
+            ListenerTls { callers: Some(tls.subscribe()), agents: Some(agents.agents_config(&servers)) };
         let listener = Listener::bind("gateway.listen", any, doors, limits).unwrap();
-        let (scope, address, counts) = (Scope::here(), listener.address(), listener.counts());
+        let (scope, address, counts) = (Scope::here(), listener.address(), listener.counters());
         let (handed_over, seen) = mpsc::channel(64);
         scope.spawn(listener.run(scope.clone(), move |accepted| echo(accepted, handed_over.clone())));
         Self { address, scope, servers, callers, agents, tls, counts, seen }
@@ -352,7 +361,7 @@ impl Authority {
     fn agents_config(&self, servers: &Self) -> Arc<rustls::ServerConfig> {
         let Issued { certificate, key } = servers.issue("gateway.example");
         let material = Material { chain: vec![certificate], key, peer_roots: vec![self.root.clone()] };
-        transport::tls::over_tcp(material).unwrap()
+        transport::tls::tcp_server_config(material).unwrap()
     }
 
     fn server_config(&self, callers: &Self) -> rustls::ServerConfig {
@@ -380,15 +389,15 @@ fn caller(
     }
 }
 
-async fn echo(accepted: Accepted, handed_over: mpsc::Sender<Seen>) {
-    let Accepted { mut stream, peer, peer_certificates, spoken, home: _, place } = accepted;
+async fn echo(accepted: AcceptedConnection, handed_over: mpsc::Sender<Seen>) {
+    let AcceptedConnection { mut stream, peer, peer_certificates, protocol, home: _, permit } = accepted;
     let (ended, lives) = mpsc::channel(1);
-    handed_over.send(Seen { peer, certificates: peer_certificates, spoken, ended }).await.unwrap_or(());
+    handed_over.send(Seen { peer, certificates: peer_certificates, protocol, ended }).await.unwrap_or(());
     let mut byte = [0];
     while stream.read_exact(&mut byte).await.is_ok() && stream.write_all(&byte).await.is_ok() {
         stream.flush().await.unwrap_or(());
     }
-    drop((place, lives));
+    drop((permit, lives));
 }
 
 /// Whether a byte comes back.
@@ -402,13 +411,13 @@ async fn is_served(stream: &mut TlsStream<TcpStream>) -> bool {
     timeout(SOON, asked).await.expect("an answer or an end")
 }
 
-async fn wait_for(counts: &Counts, reached: impl Fn(tunnel_server::listener::Tally) -> bool) {
+async fn wait_for(counts: &Counters, reached: impl Fn(tunnel_server::listener::CounterValues) -> bool) {
     let polled = async {
-        while !reached(counts.now()) {
+        while !reached(counts.values()) {
             tokio::task::yield_now().await;
         }
     };
     if timeout(SOON, polled).await.is_err() {
-        panic!("{:?}", counts.now());
+        panic!("{:?}", counts.values());
     }
 }

@@ -14,7 +14,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls_pki_types::PrivateKeyDer;
 use tokio::sync::watch;
-use tunnel_server::listener::{Doors, Limits, Listener, tls};
+use tunnel_server::listener::{Listener, ListenerLimits, ListenerTls, tls};
 
 /// Longer than anything here takes; its end is a failure.
 const SOON: Duration = Duration::from_secs(20);
@@ -27,9 +27,9 @@ const LEFT: u64 = 24;
 async fn a_listener_without_file_descriptors_counts_it_and_recovers() {
     let any = "127.0.0.1:0".parse().unwrap();
     let (_, tls) = watch::channel(Arc::new(server_config()));
-    let doors = Doors { callers: Some(tls), agents: None };
-    let listener = Listener::bind("gateway.listen", any, doors, Limits::default()).unwrap();
-    let (scope, address, counts) = (Scope::here(), listener.address(), listener.counts());
+    let doors = ListenerTls { callers: Some(tls), agents: None };
+    let listener = Listener::bind("gateway.listen", any, doors, ListenerLimits::default()).unwrap();
+    let (scope, address, counts) = (Scope::here(), listener.address(), listener.counters());
     scope.spawn(listener.run(scope.clone(), |_| async {}));
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     setrlimit(Resource::Nofile, Rlimit { current: Some(open + LEFT), ..getrlimit(Resource::Nofile) })
@@ -39,16 +39,16 @@ async fn a_listener_without_file_descriptors_counts_it_and_recovers() {
     let mut callers = Vec::new();
     until(|| {
         callers.extend(TcpStream::connect(address).ok());
-        counts.now().accept_failed > 0
+        counts.values().accept_failed > 0
     });
     callers.clear();
 
     // A caller who says nothing and hangs up is a handshake that failed: somebody accepted it. The first of them are
     // those that waited until now, which are fewer than the descriptors were.
-    let failed = counts.now().handshake_failed;
+    let failed = counts.values().handshake_failed;
     until(|| {
         drop(TcpStream::connect(address));
-        counts.now().handshake_failed > failed + LEFT
+        counts.values().handshake_failed > failed + LEFT
     });
     scope.abort();
 }

@@ -62,7 +62,7 @@ impl Channel {
         let handshake = http2::handshake(scope.clone(), TokioIo::new(stream)).await;
         let (requests, connection) =
             handshake.map_err(|error| AdminError::NotAdminApi(endpoint.clone(), error))?;
-        scope.attend(async move {
+        scope.spawn_background(async move {
             // A request that is waiting for its response gets the error.
             let _ = connection.await;
         });

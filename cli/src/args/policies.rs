@@ -38,7 +38,7 @@ pub(crate) struct PolicyExplain {
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
     /// The method by which the caller authenticated: client-certificate, token, dial-token, oidc:NAME, token-review:NAME or entry-point:NAME
-    #[arg(long, value_name = "METHOD", value_parser = policy::method)]
+    #[arg(long, value_name = "METHOD", value_parser = policy::parse_method)]
     pub(crate) method: String,
     /// The caller's user name, with the prefix of the method
     #[arg(long, value_name = "USER")]

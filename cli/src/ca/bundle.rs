@@ -35,7 +35,9 @@ pub(super) fn next(
     let previous = match path.symlink_metadata() {
         Ok(_) => {
             let bytes = files::read_bytes(&path)?;
-            TrustBundle::look(&bytes).map_err(|error| BundleFileError::Previous(path, error))?.version()
+            TrustBundle::decode_unverified(&bytes)
+                .map_err(|error| BundleFileError::Previous(path, error))?
+                .version()
         }
         Err(_) => 0,
     };
@@ -47,5 +49,5 @@ pub(super) fn read(path: &Path) -> Result<Option<TrustBundle>, ReadError> {
     let bytes = files::read_bytes(path)?;
     Ok(Some(bytes)
         .filter(|bytes| bytes.len() <= BUNDLE_BYTES_MAX)
-        .and_then(|bytes| TrustBundle::look(&bytes).ok()))
+        .and_then(|bytes| TrustBundle::decode_unverified(&bytes).ok()))
 }

@@ -66,7 +66,7 @@ impl IssuedPair {
             | SignError::Dates
             | SignError::Randomness
             | SignError::Make(_)
-            | SignError::Away(_)) => LeafError::Sign(error),
+            | SignError::Unreachable(_)) => LeafError::Sign(error),
         })?;
         Ok(Self { issued, key: pair })
     }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use daemon::config::{LoadError, parse_headless};
+use daemon::config::{LoadError, parse_without_head};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, ReadError};
@@ -43,7 +43,7 @@ pub(super) fn text(trust_domain: &TrustDomain) -> Result<String, serde_saphyr::S
 pub(super) fn trust_domain(directory: &Path) -> Result<TrustDomain, MetadataError> {
     let path = path(directory);
     let text = files::read(&path).map_err(|error| MetadataError::NoAuthority(directory.to_owned(), error))?;
-    let RawMetadata { trust_domain } =
-        parse_headless(&text, &path).map_err(|error| MetadataError::Syntax(path.clone(), Box::new(error)))?;
+    let RawMetadata { trust_domain } = parse_without_head(&text, &path)
+        .map_err(|error| MetadataError::Syntax(path.clone(), Box::new(error)))?;
     trust_domain.parse().map_err(|error| MetadataError::TrustDomain(path, error))
 }

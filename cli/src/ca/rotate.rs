@@ -74,7 +74,7 @@ fn begin(directory: &Path, role: Role, domain: TrustDomain) -> Result<Vec<String
     let old = root::load(directory, role, domain.clone())?;
     let new = Root::generate(role, domain.clone(), now).map_err(|error| RotateError::Make(role, error))?;
     let mut made = new.intermediate(now).map_err(|error| RotateError::Make(role, error))?;
-    old.vouch_for(&mut made, now).map_err(|error| RotateError::Make(role, error))?;
+    old.cross_sign(&mut made, now).map_err(|error| RotateError::Make(role, error))?;
     let sealing = sealed::load_key(&paths::sealing_key(directory))?;
     let certificates = [new.certificate().clone(), old.certificate().clone()];
 

@@ -12,7 +12,7 @@ use proto::CloseCode;
 use proto::spiffe::{AgentId, TRUST_DOMAIN_DEFAULT};
 use proto::wire::{Hello, refused::Reason};
 use rustls_pki_types::CertificateDer;
-use transport::tls::{Material, MeantServers};
+use transport::tls::{ExpectedServers, Material};
 use transport::{DialError, DialTls, Endpoint, EndpointKeys, HANDSHAKE_MAX};
 use x509_parser::extensions::GeneralName;
 
@@ -117,7 +117,7 @@ async fn check_servers(
     }
     let ClientIdentity { chain, key } = identity;
     let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
-    let expected = MeantServers { trust_domain: domain.to_owned(), ids: config.server_ids.clone() };
+    let expected = ExpectedServers { trust_domain: domain.to_owned(), ids: config.server_ids.clone() };
     let tls = match DialTls::new(Material { chain, key, peer_roots: roots }, expected) {
         Ok(tls) => tls,
         Err(error) => {
@@ -169,13 +169,13 @@ async fn dial(address: SocketAddr, name: &str, tls: &DialTls, scope: &Scope, rep
             dialed.tunnel.close(CloseCode::Drained);
             report.ok(CHECK, accepted);
         }
-        Err(error @ DialError::NotNow) => report.warn(CHECK, error.to_string(), "try again"),
+        Err(error @ DialError::ServerUnavailable) => report.warn(CHECK, error.to_string(), "try again"),
         Err(error @ DialError::NoAnswer) => {
             report.fail(CHECK, format!("UDP {address}: {error}"), "firewalls often pass TCP only");
         }
         Err(error) => report.fail(
             CHECK,
-            format!("{name} at UDP {address}: {}", daemon::chain(&error)),
+            format!("{name} at UDP {address}: {}", daemon::error_chain(&error)),
             "see the server's log",
         ),
     }
@@ -230,6 +230,6 @@ fn in_cluster(
 
 impl transport::Spawn for BackgroundSpawner {
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        self.0.attend(driver);
+        self.0.spawn_background(driver);
     }
 }

@@ -126,7 +126,7 @@ pub(super) fn private_file(report: &mut Report, check: &'static str, path: &Path
         }
         Ok(_) => report.ok(check, format!("only its owner may read {}", path.display())),
         Err(error) => {
-            let shown = daemon::config::shown(&path.display().to_string());
+            let shown = daemon::config::redact(&path.display().to_string());
             report.fail(check, format!("{shown}: {error}"), "check the path and who may read it");
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use daemon::config::{self, parse_headless};
+use daemon::config::{self, parse_without_head};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -206,18 +206,18 @@ pub(super) fn read<'a, T: DeserializeOwned>(
         }
     };
     let shown = path.display();
-    let head: Result<Head, _> = parse_headless(&text, path);
+    let head: Result<Head, _> = parse_without_head(&text, path);
     if let Ok(head) = &head
         && head.kind != kind
     {
         report.fail(
             CHECK,
-            format!("{shown} is of kind {}", config::shown(&head.kind)),
+            format!("{shown} is of kind {}", config::redact(&head.kind)),
             format!("name one of kind {kind} with --config"),
         );
         return None;
     }
-    match head.and_then(|_| parse_headless(&text, path)) {
+    match head.and_then(|_| parse_without_head(&text, path)) {
         Ok(config) => {
             report.ok(CHECK, format!("{shown} is of kind {kind}"));
             Some((config, path.parent().unwrap_or_else(|| Path::new(""))))

@@ -107,7 +107,7 @@ impl HttpsTarget {
         report.ok("TLS", format!("{whose} has a valid certificate for {name}"));
         match http1::handshake(TokioIo::new(stream)).await {
             Ok((requests, connection)) => {
-                scope.attend(async move {
+                scope.spawn_background(async move {
                     // The pending request gets the error.
                     let _ = connection.await;
                 });
@@ -160,7 +160,7 @@ impl HttpsConnection {
 }
 
 fn chained(error: &hyper::Error) -> String {
-    daemon::chain(error).to_string()
+    daemon::error_chain(error).to_string()
 }
 
 async fn connect(report: &mut Report, whose: &str, addresses: &[SocketAddr]) -> Option<TcpStream> {

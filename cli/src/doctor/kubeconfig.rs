@@ -80,7 +80,7 @@ pub(super) fn check(
         report.fail(CHECK, found, "write the file again with: tombolo kubeconfig");
         return None;
     };
-    report.ok(CHECK, format!("{shown}, context {name}: {}", config::shown(&cluster.server)));
+    report.ok(CHECK, format!("{shown}, context {name}: {}", config::redact(&cluster.server)));
     certificate::private_file(report, CHECK, path);
     destination(report, path.parent().unwrap_or_else(|| Path::new("")), cluster, user, whose, now)
 }
@@ -94,7 +94,7 @@ fn destination(
     now: SystemTime,
 ) -> Option<Destination> {
     let Some(server) = HttpsServer::parse(&cluster.server) else {
-        let found = format!("the server {:?} is no https URL", config::shown(&cluster.server));
+        let found = format!("the server {:?} is no https URL", config::redact(&cluster.server));
         report.fail("kubeconfig", found, "correct `server`");
         return None;
     };

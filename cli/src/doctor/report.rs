@@ -45,7 +45,7 @@ impl Report {
         self.0.push(Finding {
             check,
             verdict: Verdict::Failed,
-            found: daemon::chain(error).to_string(),
+            found: daemon::error_chain(error).to_string(),
             advice: None,
         });
     }

@@ -118,7 +118,7 @@ fn policy(report: &mut Report, path: &Path) {
         Ok(rules) => report.ok(CHECK, format!("{} has {} rules", path.display(), rules.count())),
         Err(error) => {
             let advice = "correct it, and check it again with `tombolo policy check`";
-            report.fail(CHECK, daemon::chain(&error).to_string(), advice);
+            report.fail(CHECK, daemon::error_chain(&error).to_string(), advice);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use daemon::config::shown;
+use daemon::config::redact;
 use http::uri::Authority;
 use serde_json::Value;
 use serde_saphyr::{SerializeError, ser_options};
@@ -347,12 +347,12 @@ fn absolute(path: &str, directory: &Path) -> Result<String, RewriteError> {
 }
 
 fn https_server(cluster: &ClusterEntry) -> Result<HttpsServer, RewriteError> {
-    HttpsServer::parse(&cluster.server).ok_or_else(|| RewriteError::NotHttps(shown(&cluster.server)))
+    HttpsServer::parse(&cluster.server).ok_or_else(|| RewriteError::NotHttps(redact(&cluster.server)))
 }
 
 fn authority(server: &HttpsServer) -> Result<Authority, RewriteError> {
     let text = format!("{}:{}", server.host(), server.port());
-    text.parse().map_err(|_| RewriteError::NotHttps(shown(&text)))
+    text.parse().map_err(|_| RewriteError::NotHttps(redact(&text)))
 }
 
 #[cfg(test)]

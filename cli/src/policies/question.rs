@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use policy::action::{Action, ActionFault, Object, Resource, Verb};
-use policy::{ClusterFacts, Request, Rules, Target, Verdict, Who};
+use policy::action::{Action, ActionError, Object, Resource, Verb};
+use policy::{ClusterFacts, Principal, Request, Rules, Target, Verdict};
 use proto::ClusterId;
 use proto::wire::Assert;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ enum Wanted {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QuestionError {
     #[error("--path: the gateway refuses such a request")]
-    Path(#[source] ActionFault),
+    Path(#[source] ActionError),
     #[error("no request is {0} of {1}: {advice}", advice = advice(*.0))]
     Impossible(Verb, String),
 }
@@ -70,7 +70,7 @@ impl Question {
     }
 
     pub(super) fn decide<'a>(&self, rules: &'a Rules) -> Verdict<'a> {
-        let who = Who { method: &self.method, user: &self.user, groups: &self.groups };
+        let who = Principal { method: &self.method, user: &self.user, groups: &self.groups };
         let decide = |request| rules.decide(who, &self.cluster, &self.facts, request);
         match &self.wanted {
             Wanted::KubeApi(verb, object) => decide(Request::KubeApi(*verb, object)),

@@ -114,7 +114,7 @@ impl GatewayClient {
         let stream = timeout(CONNECT_MAX, connecting).await.map_err(|_| ConnectError::Timeout)?;
         let stream = TokioIo::new(stream.map_err(ConnectError::Unreachable)?);
         let (mut requests, connection) = http1::handshake(stream).await.map_err(ConnectError::Broken)?;
-        scope.attend(async move {
+        scope.spawn_background(async move {
             // The pending request gets the error.
             let _ = connection.with_upgrades().await;
         });

@@ -54,7 +54,7 @@ fn write_log(workdir: &WorkDir) {
     for user in ["alice", "bob"] {
         let user = User { username: user.to_owned(), ..User::default() };
         let event = Event::new("revoke", "/", user);
-        log.reserved(event, Completion::new(None, EndReason::Clean)).unwrap();
+        log.write_reserved(event, Completion::new(None, EndReason::Clean)).unwrap();
     }
     drop(running);
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use futures::future::try_join_all;
 use http::{HeaderValue, Method, StatusCode, Uri};
 use http_body_util::BodyExt;
-use linksim::dice::Dice;
+use linksim::rng::SeededRng;
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -149,12 +149,12 @@ impl GreedyCaller {
         let slow = self.destination.uri(&format!("{}{SLOW}", self.prefix));
         for number in 0..small {
             let caller = shared(&connected[(number / STREAMS) as usize]);
-            let rng = Dice::new(u64::from(number));
+            let rng = SeededRng::new(u64::from(number));
             tasks.spawn(ask_again(caller, slow.clone(), rng, Arc::clone(counts)));
         }
         let bulk = self.destination.uri(&format!("{}{BULK}", self.prefix));
         for number in 0..self.load.unread {
-            let rng = Dice::new(u64::from(number));
+            let rng = SeededRng::new(u64::from(number));
             tasks.spawn(read_nothing(shared(&slow_reader), bulk.clone(), rng, Arc::clone(counts)));
         }
         let login = self.destination.uri(&format!("{}{LOGIN}", self.prefix));
@@ -242,14 +242,14 @@ fn is_refusal(status: StatusCode) -> bool {
 }
 
 /// A random duration between half of `span` and one and a half times `span`.
-fn about(span: Duration, rng: &mut Dice) -> Duration {
-    span.mul_f64(0.5 + rng.share())
+fn about(span: Duration, rng: &mut SeededRng) -> Duration {
+    span.mul_f64(0.5 + rng.next_f64())
 }
 
 async fn ask_again(
     mut caller: Caller,
     uri: Uri,
-    mut rng: Dice,
+    mut rng: SeededRng,
     counts: Arc<GreedyCounts>,
 ) -> Result<(), CallError> {
     loop {
@@ -273,7 +273,7 @@ async fn ask_again(
 async fn read_nothing(
     mut caller: Caller,
     uri: Uri,
-    mut rng: Dice,
+    mut rng: SeededRng,
     counts: Arc<GreedyCounts>,
 ) -> Result<(), CallError> {
     loop {

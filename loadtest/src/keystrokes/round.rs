@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ::tests::carrier::Carrier;
 use ::tests::fake_api::{Behaviour, FakeApiOptions};
 use ::tests::lab::{self, Lab, Uplink};
-use ::tests::typing::Took;
+use ::tests::typing::EchoTimes;
 use bytes::Bytes;
 use tokio::time::sleep;
 
@@ -68,7 +68,7 @@ async fn in_lab(
     turns
 }
 
-fn turn(Took { lines, p50, p99, longest }: Took, out_mbit: f64, in_mbit: f64) -> KeystrokeTurn {
+fn turn(EchoTimes { lines, p50, p99, longest }: EchoTimes, out_mbit: f64, in_mbit: f64) -> KeystrokeTurn {
     let [p50_ms, p99_ms, max_ms] = [p50, p99, longest].map(|took| took.as_secs_f64() * 1e3);
     KeystrokeTurn { lines, p50_ms, p99_ms, max_ms, out_mbit, in_mbit }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ::tests::caller::{Reader, Writer, upgrade};
+use ::tests::caller::{UpgradedReader, UpgradedWriter, upgrade};
 use ::tests::rig::Rig;
-use ::tests::typing::{TYPED_EVERY, Took, typed};
-use linksim::dice::Dice;
+use ::tests::typing::{EchoTimes, TYPED_EVERY, typed};
+use linksim::rng::SeededRng;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -18,15 +18,15 @@ const ECHO_MAX: Duration = Duration::from_secs(30);
 pub(super) struct Shells(Vec<Shell>);
 
 struct Shell {
-    reader: Reader,
-    writer: Writer,
+    reader: UpgradedReader,
+    writer: UpgradedWriter,
     /// The time of the first line in a turn, so that not all shells type at once.
     offset: Duration,
 }
 
 impl Shells {
     pub(super) async fn open(rig: &Rig, path: &str, count: u32, seed: u64) -> Self {
-        let mut rng = Dice::new(seed);
+        let mut rng = SeededRng::new(seed);
         let mut shells = Vec::new();
         for _ in 0..count {
             let (reader, writer, first) = upgrade(rig, path).await;
@@ -38,7 +38,7 @@ impl Shells {
     }
 
     /// Types in all shells for this long, and returns the echo times.
-    pub(super) async fn type_for(&mut self, lasts: Duration) -> Took {
+    pub(super) async fn type_for(&mut self, lasts: Duration) -> EchoTimes {
         let lines = (lasts.as_secs_f64() / TYPED_EVERY.as_secs_f64()) as usize;
         let began = Instant::now();
         let mut typing = JoinSet::new();
@@ -51,6 +51,6 @@ impl Shells {
         }
         let (shells, took): (_, Vec<_>) = typing.join_all().await.into_iter().unzip();
         self.0 = shells;
-        Took::of(took.concat())
+        EchoTimes::of(took.concat())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ::tests::outage::{Direction, Outcome};
+use ::tests::outage::{Direction, OutageOutcome};
 
 use crate::table::Table;
 
@@ -22,10 +22,10 @@ const LISTED_MAX: usize = 5;
 pub type Slowest = (&'static str, Vec<(String, Option<Duration>)>);
 
 /// Outages grouped by length and by whether the port was new.
-type Groups<'a> = BTreeMap<(Duration, bool), Vec<&'a Outcome>>;
+type Groups<'a> = BTreeMap<(Duration, bool), Vec<&'a OutageOutcome>>;
 
 /// The missed bounds, as sentences.
-pub fn missed(outcomes: &[Outcome], limit: Duration, is_over_tcp: bool) -> Vec<String> {
+pub fn missed(outcomes: &[OutageOutcome], limit: Duration, is_over_tcp: bool) -> Vec<String> {
     let resumed_max = if is_over_tcp { RESUMED_OVER_TCP_MAX } else { RESUMED_MAX };
     let mut missed = Vec::new();
     for ((length, new_port), group) in groups(outcomes) {
@@ -45,7 +45,7 @@ pub fn missed(outcomes: &[Outcome], limit: Duration, is_over_tcp: bool) -> Vec<S
 }
 
 /// The tables of the report.
-pub fn tables(outcomes: &[Outcome], limit: Duration) -> Vec<(String, Table)> {
+pub fn tables(outcomes: &[OutageOutcome], limit: Duration) -> Vec<(String, Table)> {
     let groups = groups(outcomes);
     let mut over = Table::new(&[
         "dark for",
@@ -92,12 +92,12 @@ pub fn tables(outcomes: &[Outcome], limit: Duration) -> Vec<(String, Table)> {
 }
 
 /// The longest time to the first byte of each direction.
-pub fn by_direction_max(outcomes: &[Outcome]) -> Vec<Slowest> {
+pub fn by_direction_max(outcomes: &[OutageOutcome]) -> Vec<Slowest> {
     let groups = groups(outcomes);
     names(outcomes)
         .into_iter()
         .map(|name| {
-            let of = |group: &Vec<&Outcome>| {
+            let of = |group: &Vec<&OutageOutcome>| {
                 let all: Option<Vec<Duration>> =
                     group.iter().flat_map(|outcome| named(outcome, name)).map(|it| it.resumed).collect();
                 all.and_then(|all| all.into_iter().max())
@@ -111,7 +111,7 @@ fn by_direction(groups: &Groups<'_>) -> Table {
     let kinds: Vec<String> = groups.keys().map(|(length, new_port)| kind(*length, *new_port)).collect();
     let heading: Vec<&str> = ["of"].into_iter().chain(kinds.iter().map(String::as_str)).collect();
     let mut table = Table::new(&heading);
-    let all: Vec<Outcome> = groups.values().flatten().map(|outcome| (*outcome).clone()).collect();
+    let all: Vec<OutageOutcome> = groups.values().flatten().map(|outcome| (*outcome).clone()).collect();
     for name in names(&all) {
         let cells = groups
             .values()
@@ -121,7 +121,7 @@ fn by_direction(groups: &Groups<'_>) -> Table {
     table
 }
 
-fn wrongs(outcome: &Outcome, resumed_max: Duration) -> Vec<String> {
+fn wrongs(outcome: &OutageOutcome, resumed_max: Duration) -> Vec<String> {
     let mut wrongs = outcome.wrongs();
     for it in &outcome.directions {
         match it.resumed {
@@ -148,7 +148,7 @@ fn wrongs(outcome: &Outcome, resumed_max: Duration) -> Vec<String> {
     wrongs
 }
 
-fn groups(outcomes: &[Outcome]) -> Groups<'_> {
+fn groups(outcomes: &[OutageOutcome]) -> Groups<'_> {
     let mut groups = Groups::new();
     for outcome in outcomes {
         groups.entry((outcome.plan.length, outcome.plan.new_port)).or_default().push(outcome);
@@ -156,11 +156,11 @@ fn groups(outcomes: &[Outcome]) -> Groups<'_> {
     groups
 }
 
-fn names(outcomes: &[Outcome]) -> Vec<&'static str> {
+fn names(outcomes: &[OutageOutcome]) -> Vec<&'static str> {
     outcomes.first().map(|outcome| outcome.directions.iter().map(|it| it.name).collect()).unwrap_or_default()
 }
 
-fn named<'a>(outcome: &'a Outcome, name: &str) -> impl Iterator<Item = &'a Direction> {
+fn named<'a>(outcome: &'a OutageOutcome, name: &str) -> impl Iterator<Item = &'a Direction> {
     outcome.directions.iter().filter(move |it| it.name == name)
 }
 
@@ -179,17 +179,17 @@ fn seconds(time: &Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ::tests::outage::{Memory, Plan};
+    use ::tests::outage::{Memory, OutagePlan};
 
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(300);
 
-    fn outcome(length: u64, direction: Direction) -> Outcome {
+    fn outcome(length: u64, direction: Direction) -> OutageOutcome {
         let length = Duration::from_secs(length);
-        let plan = Plan { length, new_port: false, seed: 7 };
+        let plan = OutagePlan { length, new_port: false, seed: 7 };
         let noticed = [Some(Duration::from_secs(2)), Some(Duration::from_secs(7))];
-        Outcome { plan, dark: length, noticed, directions: vec![direction], memory: Memory::default() }
+        OutageOutcome { plan, dark: length, noticed, directions: vec![direction], memory: Memory::default() }
     }
 
     fn good() -> Direction {
@@ -217,7 +217,7 @@ mod tests {
             let missed = missed(&[outcome(30, wrong)], LIMIT, false);
             assert!(missed.iter().any(|it| it.contains(part) && it.contains("trial 7")), "{missed:?}");
         }
-        let late = Outcome { noticed: [None, None], ..outcome(30, good()) };
+        let late = OutageOutcome { noticed: [None, None], ..outcome(30, good()) };
         assert_eq!(missed(&[late], LIMIT, false).len(), 2);
     }
 

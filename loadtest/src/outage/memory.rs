@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ::tests::outage::{Memory, Outcome, Resident};
+use ::tests::outage::{Memory, OutageOutcome, Resident};
 
 use crate::spread::Spread;
 use crate::table::Table;
 
 /// One row for the agents of each length, and one for the server, which all trials share.
-pub fn table(outcomes: &[Outcome]) -> (String, Table) {
+pub fn table(outcomes: &[OutageOutcome]) -> (String, Table) {
     let mut table = Table::new(&[
         "of",
         "trials",
@@ -68,7 +68,7 @@ fn median(bytes: impl Iterator<Item = u64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use ::tests::outage::Plan;
+    use ::tests::outage::OutagePlan;
 
     use super::*;
 
@@ -76,10 +76,10 @@ mod tests {
     fn agents_have_a_row_for_each_length_and_the_server_has_one() {
         let mib = |server: u64, agent: u64| Resident { server: server << 20, agent: agent << 20 };
         let outcome = |length, dark| {
-            let plan = Plan { length: Duration::from_secs(length), new_port: false, seed: 1 };
+            let plan = OutagePlan { length: Duration::from_secs(length), new_port: false, seed: 1 };
             let memory =
                 Memory { before: mib(20, 8), dark, after: mib(21, 9), streams: 6, held_bytes: 3 << 20 };
-            Outcome { plan, dark: plan.length, noticed: [None; 2], directions: Vec::new(), memory }
+            OutageOutcome { plan, dark: plan.length, noticed: [None; 2], directions: Vec::new(), memory }
         };
 
         let (_, table) = table(&[outcome(30, mib(22, 9)), outcome(30, mib(24, 11)), outcome(3, mib(23, 10))]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::tests::outage::Outcome;
+use ::tests::outage::OutageOutcome;
 
 use super::bounds::by_direction_max;
 use crate::svg::{Labels, Line, Plot, bars, lines};
@@ -19,12 +19,12 @@ const DELIVERED: [(&str, &str, &str); 3] = [
 ];
 
 /// All plots of the scenario.
-pub fn plots(outcomes: &[Outcome], limit: Duration) -> Vec<Plot> {
+pub fn plots(outcomes: &[OutageOutcome], limit: Duration) -> Vec<Plot> {
     let lived = || outcomes.iter().filter(|outcome| outcome.plan.length < limit);
     let lengths = || lived().map(|outcome| outcome.plan.length);
     let length = lengths().find(|length| *length == DRAWN).or(lengths().max());
     let Some(length) = length else { return Vec::new() };
-    let drawn: Vec<&Outcome> =
+    let drawn: Vec<&OutageOutcome> =
         lived().filter(|outcome| outcome.plan.length == length).take(LINES_MAX).collect();
     let delivered = DELIVERED.map(|(file, what, direction)| {
         let drawn: Vec<Line> = drawn.iter().filter_map(|outcome| line(outcome, direction)).collect();
@@ -32,11 +32,11 @@ pub fn plots(outcomes: &[Outcome], limit: Duration) -> Vec<Plot> {
         let labels = Labels { title: &title, x: "seconds since the link went dark", y: "KiB since then" };
         lines(file, labels, &drawn, false, false)
     });
-    let below: Vec<Outcome> = lived().cloned().collect();
+    let below: Vec<OutageOutcome> = lived().cloned().collect();
     delivered.into_iter().chain([resumed(&below)]).collect()
 }
 
-fn line(outcome: &Outcome, direction: &str) -> Option<Line> {
+fn line(outcome: &OutageOutcome, direction: &str) -> Option<Line> {
     let it = outcome.directions.iter().find(|it| it.name == direction)?;
     // From a second before the outage. Bytes that came earlier are subtracted.
     let floor = it.delivered.iter().rev().find(|(at, _)| *at < -1.0).map_or(0.0, |(_, bytes)| *bytes);
@@ -64,7 +64,7 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     kept
 }
 
-fn resumed(outcomes: &[Outcome]) -> Plot {
+fn resumed(outcomes: &[OutageOutcome]) -> Plot {
     let all = by_direction_max(outcomes);
     let kinds: Vec<String> = all
         .first()

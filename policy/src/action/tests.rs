@@ -191,7 +191,7 @@ fn the_list_is_one_path_that_is_only_read() {
     for method in [Method::POST, Method::DELETE, Method::HEAD, Method::OPTIONS] {
         assert_eq!(parse(None, Some(PATH_HOST), &method, b"/clusters", None), Err(ListOnlyGet));
     }
-    let upgrade = Some(Protocol::WebSocket);
+    let upgrade = Some(UpgradeProtocol::WebSocket);
     assert_eq!(parse(None, Some(PATH_HOST), &Method::GET, b"/clusters", upgrade), Err(UpgradeNotHere));
 }
 
@@ -383,7 +383,7 @@ fn head<'a>(
     host: Option<&'a str>,
     method: &'a Method,
     target: &'a [u8],
-    upgrade: Option<Protocol>,
+    upgrade: Option<UpgradeProtocol>,
 ) -> Head<'a> {
     Head { method, authority, host: host.map(str::as_bytes), server_name: None, target, upgrade }
 }
@@ -393,7 +393,7 @@ fn parse(
     host: Option<&str>,
     method: &Method,
     target: &[u8],
-    upgrade: Option<Protocol>,
+    upgrade: Option<UpgradeProtocol>,
 ) -> Result<ParsedRequest, ActionError> {
     Action::parse(&names(), &head(authority, host, method, target, upgrade))
 }

@@ -4,7 +4,7 @@
 //! <https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/request/requestinfo.go>
 
 use http::Method;
-use proto::upgrade::Protocol;
+use proto::upgrade_protocol::UpgradeProtocol;
 
 use super::path::percent_decoded;
 use super::resource::{LegacyPrefix, Object, Resource};
@@ -161,10 +161,10 @@ pub(super) fn is_served(method: &Method) -> bool {
 
 /// Whether Kubernetes upgrades a request of this verb to `protocol`: to both what opens a connection to a workload, to
 /// WebSocket also a watch and a log.
-pub(super) fn may_upgrade(protocol: Protocol, verb: Verb, object: &Object) -> bool {
+pub(super) fn may_upgrade(protocol: UpgradeProtocol, verb: Verb, object: &Object) -> bool {
     let subresource = subresource(object);
     subresource.is_some_and(|subresource| UPGRADED.contains(&subresource))
-        || (protocol == Protocol::WebSocket && (verb == Verb::Watch || subresource == Some("log")))
+        || (protocol == UpgradeProtocol::WebSocket && (verb == Verb::Watch || subresource == Some("log")))
 }
 
 /// Whether Kubernetes gives a request no deadline: kube-apiserver's `LongRunningFunc`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::allow_list::Sort;
+use proto::allow_list::NameKind;
 
 use crate::action::{Object, Verb};
 use crate::target::Target;
@@ -33,5 +33,5 @@ pub enum Request<'a> {
     /// A connection from within the cluster to a target.
     Dial(&'a Target),
     /// Impersonation of this user or group. [`Rules::decide_identity`](super::Rules::decide_identity) decides about all parts of an identity.
-    Impersonate(Sort, &'a str),
+    Impersonate(NameKind, &'a str),
 }

@@ -24,7 +24,7 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 /// The number of metric lines that are shown.
 const METRICS_SHOWN_MAX: usize = 12;
 /// The prefixes of metrics that count what the demo has just done.
-const METRICS: [&str; 2] = ["tombolo_server_exchanges_total{", "tombolo_server_cluster_"];
+const METRICS: [&str; 2] = ["tombolo_server_requests_total{", "tombolo_server_cluster_"];
 
 /// kubectl and what it needs to be shown.
 #[derive(Debug)]

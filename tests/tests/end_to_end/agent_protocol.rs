@@ -358,7 +358,7 @@ impl AgentTrial {
     /// The rightful agent still has its first tunnel, and it serves.
     /// Waits until the server has counted so many failed greetings for this reason.
     async fn failed(&self, reason: &str, times: f64) {
-        let series = format!("tombolo_server_greetings_failed_total{{reason=\"{reason}\"}}");
+        let series = format!("tombolo_server_tunnel_handshakes_failed_total{{reason=\"{reason}\"}}");
         counts(&self.rig, self.rig.probes(), &series, times).await;
     }
 

@@ -134,7 +134,7 @@ async fn a_real_clusters_rbac_can_deny_what_policy_allows() {
     eprintln!("forbidden, told and ended after {:?}", taken.elapsed());
     store.put("shown", "later");
     tess.read_until("later").await;
-    let ended = "tombolo_server_exchanges_ended_total{reason=\"forbidden_by_host\"}";
+    let ended = "tombolo_server_request_terminations_total{reason=\"forbidden_by_host\"}";
     site.rig.measured(ended, |ended| ended == 1.0).await;
     assert!(!site.rig.server_log().contains("eyJ"), "a token stands in the log");
 }

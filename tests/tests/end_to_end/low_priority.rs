@@ -13,7 +13,7 @@ const EVENT: &str = "{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"ap
     \"name\":\"comes-aside\",\"resourceVersion\":\"7\"}}}\n";
 
 const FAILURES: &str = "limits: { source: { failedLoginsPerMinute: 5 } }";
-const LOW_PRIORITY: &str = "tombolo_server_connections_set_aside_total";
+const LOW_PRIORITY: &str = "tombolo_server_connections_low_priority_total";
 
 /// This holds for HTTP/1.1 and HTTP/2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

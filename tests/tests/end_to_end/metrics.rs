@@ -25,18 +25,18 @@ const LARGE: f64 = 5.0 * LARGE_BYTES as f64;
 
 /// The values of counters while a watch is open.
 const DONE: &[(&str, f64)] = &[
-    ("tombolo_server_exchanges_total{verb=\"get\",code=\"200\"}", 5.0),
-    ("tombolo_server_exchanges_total{verb=\"create\",code=\"201\"}", 2.0),
-    ("tombolo_server_exchanges_total{verb=\"get\",code=\"503\"}", 1.0),
-    ("tombolo_server_exchanges_total{verb=\"unknown\",code=\"404\"}", 1.0),
+    ("tombolo_server_requests_total{verb=\"get\",code=\"200\"}", 5.0),
+    ("tombolo_server_requests_total{verb=\"create\",code=\"201\"}", 2.0),
+    ("tombolo_server_requests_total{verb=\"get\",code=\"503\"}", 1.0),
+    ("tombolo_server_requests_total{verb=\"unknown\",code=\"404\"}", 1.0),
     ("tombolo_server_refusals_total{reason=\"ClusterNeverSeen\"}", 1.0),
     ("sum(tombolo_server_refusals_total)", 2.0),
     ("tombolo_server_exchange_duration_seconds_count{verb=\"create\"}", 2.0),
-    ("tombolo_agent_exchanges_total{kind=\"read\",code=\"200\"}", 5.0),
-    ("tombolo_agent_exchanges_total{kind=\"write\",code=\"201\"}", 2.0),
-    ("tombolo_server_exchanges_active{verb=\"watch\"}", 1.0),
-    ("sum(tombolo_server_exchanges_active)", 1.0),
-    ("tombolo_agent_exchanges_active{kind=\"long_running\"}", 1.0),
+    ("tombolo_agent_requests_total{kind=\"read\",code=\"200\"}", 5.0),
+    ("tombolo_agent_requests_total{kind=\"write\",code=\"201\"}", 2.0),
+    ("tombolo_server_requests_active{verb=\"watch\"}", 1.0),
+    ("sum(tombolo_server_requests_active)", 1.0),
+    ("tombolo_agent_requests_active{kind=\"long_running\"}", 1.0),
     ("tombolo_agent_apiserver_streams_active", 1.0),
     ("tombolo_server_cluster_streams_active{cluster=\"edge-a\"}", 1.0),
     ("tombolo_server_cluster_connected{cluster=\"edge-a\"}", 1.0),
@@ -47,8 +47,8 @@ const DONE: &[(&str, f64)] = &[
 
 /// The series that are zero once the watch has ended.
 const QUIET: &[&str] = &[
-    "sum(tombolo_server_exchanges_active)",
-    "sum(tombolo_agent_exchanges_active)",
+    "sum(tombolo_server_requests_active)",
+    "sum(tombolo_agent_requests_active)",
     "tombolo_agent_apiserver_streams_active",
     "sum(tombolo_server_cluster_streams_active)",
     "sum(tombolo_agent_server_streams_active)",
@@ -214,13 +214,13 @@ async fn refusals_of_server_and_agent_are_counted_by_reason() {
     counts(rig, server, "tombolo_server_refusals_total{reason=\"ForbiddenByAgent\"}", 1.0).await;
     counts(rig, server, "tombolo_server_refusals_total{reason=\"APIServerUnreachable\"}", 1.0).await;
     counts(rig, server, "tombolo_server_connections_total{outcome=\"handshake_failed\"}", 1.0).await;
-    counts(rig, server, "tombolo_server_exchanges_total{verb=\"get\",code=\"403\"}", 1.0).await;
+    counts(rig, server, "tombolo_server_requests_total{verb=\"get\",code=\"403\"}", 1.0).await;
     counts(rig, guarded.probes, "tombolo_agent_guard_refusals_total{reason=\"unlisted\"}", 1.0).await;
-    counts(rig, guarded.probes, "tombolo_agent_exchanges_refused_total{reason=\"guard\"}", 1.0).await;
-    let unreachable = "tombolo_agent_exchanges_refused_total{reason=\"apiserver_unreachable\"}";
+    counts(rig, guarded.probes, "tombolo_agent_requests_refused_total{reason=\"guard\"}", 1.0).await;
+    let unreachable = "tombolo_agent_requests_refused_total{reason=\"apiserver_unreachable\"}";
     counts(rig, agent, unreachable, 1.0).await;
     counts(rig, agent, "tombolo_agent_apiserver_dials_total{outcome=\"apiserver_unreachable\"}", 1.0).await;
-    counts(rig, agent, "tombolo_agent_exchanges_active{kind=\"unknown\"}", 0.0).await;
+    counts(rig, agent, "tombolo_agent_requests_active{kind=\"unknown\"}", 0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -265,7 +265,7 @@ async fn a_draining_server_reports_it_in_its_metrics() {
     edge.rig.server().signal(Signal::TERM).unwrap();
 
     counts(&edge.rig, probes, "tombolo_server_draining", 1.0).await;
-    counts(&edge.rig, probes, "tombolo_server_exchanges_active{verb=\"watch\"}", 1.0).await;
+    counts(&edge.rig, probes, "tombolo_server_requests_active{verb=\"watch\"}", 1.0).await;
     assert_eq!(feed.end(), 1);
 }
 

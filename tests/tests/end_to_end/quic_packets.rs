@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const OF_EACH: usize = 2;
 
 /// The server gives them this long (8 s), and tries to reach them meanwhile.
-const FORGOTTEN: &str = "tombolo_server_greetings_failed_total{reason=\"too_slow\"}";
+const FORGOTTEN: &str = "tombolo_server_tunnel_handshakes_failed_total{reason=\"too_slow\"}";
 
 /// The limit of handshakes with unvalidated addresses at the server.
 const UNCHECKED_MAX: f64 = 256.0;

@@ -33,7 +33,7 @@ async fn a_revocation_ends_everything_that_its_caller_runs() {
     ben.go_on(&site).await;
     site.edge
         .rig
-        .measured("tombolo_server_exchanges_ended_total{reason=\"revoked\"}", |ended| ended >= 3.0)
+        .measured("tombolo_server_request_terminations_total{reason=\"revoked\"}", |ended| ended >= 3.0)
         .await;
     site.recorded("revoked", 3).await;
 }

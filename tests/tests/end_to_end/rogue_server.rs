@@ -67,14 +67,14 @@ async fn an_agent_waits_as_long_as_a_server_asks_and_then_connects() {
     let retry_after = Duration::from_millis(refuse(Reason::Draining, String::new()).retry_after_ms.into());
     let mut earliest = Instant::now();
     for _ in 0..3 {
-        let arrived = endpoint.accept().await.unwrap().shake_hands().await.unwrap();
+        let arrived = endpoint.accept().await.unwrap().handshake().await.unwrap();
         assert!(Instant::now() >= earliest, "{:?} too soon", earliest - Instant::now());
         earliest = Instant::now() + retry_after;
         let stops = |_: &Greeting| Err((Reason::Draining, "not now".to_owned()));
         let greeted = arrived.greet(&agent_id(), &host("rogue", &keys), stops).await;
         assert!(matches!(greeted, Err(GreetError::Refused(_))));
     }
-    let arrived = endpoint.accept().await.unwrap().shake_hands().await.unwrap();
+    let arrived = endpoint.accept().await.unwrap().handshake().await.unwrap();
     let greeted = arrived.greet(&agent_id(), &host("rogue", &keys), |_| Ok(())).await;
     assert!(greeted.is_ok(), "it comes as if nothing had been");
 }
@@ -104,7 +104,7 @@ impl RogueServer {
         let keys = EndpointKeys::generate().unwrap();
         let endpoint = endpoint(&rig, &keys);
         let agent = agent_of(&rig, &fake, &endpoint, guard).await;
-        let arrived = endpoint.accept().await.unwrap().shake_hands().await.unwrap();
+        let arrived = endpoint.accept().await.unwrap().handshake().await.unwrap();
         let (tunnel, driver, _) =
             arrived.greet(&agent_id(), &host("rogue", &keys), |_| Ok(())).await.unwrap();
         tokio::spawn(driver.run(|_| {}));
@@ -134,11 +134,11 @@ impl RogueServer {
     /// The same where this head follows.
     pub(crate) async fn refusal(&self, open: &StreamOpen, head: &str) -> Option<AbortCode> {
         let mut stream = self.tunnel.open(open).await.unwrap();
-        let verdict = stream.verdict();
+        let verdict = stream.abort_codes();
         // The agent may have aborted already.
         let _ = stream.write_all(head.as_bytes()).await;
         let answered = timeout(SOON, stream.read_exact(&mut [0; 12])).await.expect("an answer or an end");
-        answered.err().and_then(|_| verdict.heard())
+        answered.err().and_then(|_| verdict.peer_code())
     }
 
     /// The users and groups that the API server was asked to impersonate, in order.

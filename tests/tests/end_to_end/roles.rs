@@ -12,8 +12,8 @@ use tests::pki::Issued;
 use tests::rig::{Agent, ApiServer, GROUP, Rig, ask};
 use tests::rogue_server::spawner;
 use tonic::Code;
-use transport::tls::{Material, MeantServers};
-use transport::{DialError, DialTls, Dialed, Endpoint, EndpointKeys, HANDSHAKE_MAX, Way, dial_tcp};
+use transport::tls::{ExpectedServers, Material};
+use transport::{DialError, DialPath, DialTls, Dialed, Endpoint, EndpointKeys, HANDSHAKE_MAX, dial_tcp};
 
 /// The URI in the certificates of each role.
 const URIS: [(&str, &str); 4] = [
@@ -150,14 +150,14 @@ impl RoleTrial {
             key: PrivateKeyDer::from_pem_slice(shown.key_pem.as_bytes()).expect("PEM"),
             peer_roots: certificates(&self.rig.server_ca()),
         };
-        let expected_servers = MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() };
+        let expected_servers = ExpectedServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() };
         let tls = DialTls::new(material, expected_servers).expect("a pair");
         let (cluster, boot_nonce) = ("edge-b".to_owned(), vec![7; 16]);
         let hello =
             Hello { versions: VERSIONS.to_vec(), cluster, boot_nonce, sequence: 1, ..Hello::default() };
         let (gateway, name) = (self.rig.gateway(), "127.0.0.1");
         if listener == RoleListener::AgentsTcp {
-            return dial_tcp(&Way::Direct(gateway), name, &tls, hello, HANDSHAKE_MAX, &*spawner()).await;
+            return dial_tcp(&DialPath::Direct(gateway), name, &tls, hello, HANDSHAKE_MAX, &*spawner()).await;
         }
         let keys = EndpointKeys::generate().expect("chance");
         let endpoint = Endpoint::dialing(gateway, &keys, spawner()).expect("a socket");

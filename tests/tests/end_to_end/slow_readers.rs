@@ -21,8 +21,8 @@ const SLOW_READER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The memory that the allocators and everything beside the exchanges may take in addition.
 const SLACK_BYTES: u64 = 64 * 1024 * 1024;
 
-const SLOW_READERS: &str = "tombolo_server_exchanges_stalled";
-const ENDED: &str = "tombolo_server_exchanges_ended_total{reason=\"stalled\"}";
+const SLOW_READERS: &str = "tombolo_server_slow_readers";
+const ENDED: &str = "tombolo_server_request_terminations_total{reason=\"slow_reader\"}";
 
 /// More than all windows on the path hold: a reader of so much must really read.
 const MUCH: usize = 4 * 1024 * 1024;

@@ -130,7 +130,7 @@ async fn a_source_outside_of_the_named_networks_is_reset_and_counted() {
 
     assert_eq!(received.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
     assert!(edge.refusals("SourceRefused").await > 0.5);
-    edge.rig.measured("tombolo_server_audit_strangers_total", |count| count > 0.5).await;
+    edge.rig.measured("tombolo_server_audit_unauthenticated_total", |count| count > 0.5).await;
     assert_eq!(listed.accepted(), 0);
     for source in SOURCES {
         edge.connected(source, "api.edge-a.test").await;

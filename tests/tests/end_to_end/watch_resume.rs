@@ -253,7 +253,7 @@ async fn a_parked_watch_whose_caller_disconnects_is_freed() {
     drop(by_connection);
 
     site.parked_are(0.0).await;
-    site.edge.rig.measured("tombolo_server_exchanges_active{verb=\"watch\"}", |count| count == 0.0).await;
+    site.edge.rig.measured("tombolo_server_requests_active{verb=\"watch\"}", |count| count == 0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -51,7 +51,7 @@ fn a_half_closed_forwarded_connection_goes_on_in_the_other_direction() {
         let edge = &edges.edges[0];
         for client in clients(edge) {
             let (_forward, [_, echo]) = forward(edge, &client).await;
-            at(edge, &client, each_half_ends_by_itself(client.name.clone(), echo)).await;
+            at(edge, &client, each_direction_ends_by_itself(client.name.clone(), echo)).await;
         }
     });
 }
@@ -79,7 +79,7 @@ async fn none_disturbs_another(
     tokio::join!(echoes_complete(&client, echo, bulk), short);
 }
 
-async fn each_half_ends_by_itself(client: String, echo: SocketAddr) {
+async fn each_direction_ends_by_itself(client: String, echo: SocketAddr) {
     let stream = TcpStream::connect(echo).await.expect("kubectl listens");
     let (mut reading, mut writing) = stream.into_split();
     let sent = pattern(3 * 1024 * 1024);

@@ -76,7 +76,7 @@ impl Balancer {
         let Some(address) = destination else { return };
         let mut endpoints = self.endpoints();
         if endpoints.failed(address, Instant::now()) {
-            warn!(%address, error = %daemon::chain(error), "an API server cannot be reached: it gets no more requests");
+            warn!(%address, error = %daemon::error_chain(error), "an API server cannot be reached: it gets no more requests");
             self.publish(&endpoints);
         }
     }

@@ -13,7 +13,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Uri, response};
 use http_body_util::Empty;
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::{OnUpgrade, Upgraded};
-use proto::upgrade::Protocol;
+use proto::upgrade_protocol::UpgradeProtocol;
 use proto::wire::ServedCertificate;
 use tokio::sync::watch;
 
@@ -74,7 +74,7 @@ impl ApiServer {
     pub fn new(source: ApiServerSource, timeouts: Timeouts, scope: &Scope) -> Result<Self, CredentialError> {
         let this = Self::with_owner(CredentialOwner::Agent, source, timeouts, Arc::default(), scope)?;
         let balancer = this.0.balancer.clone();
-        scope.attend(probing::run(balancer, Arc::downgrade(&this.0.credential), scope.clone()));
+        scope.spawn_background(probing::run(balancer, Arc::downgrade(&this.0.credential), scope.clone()));
         Ok(this)
     }
 
@@ -223,7 +223,7 @@ impl ApiServer {
     pub async fn upgrade(
         &self,
         request: Request<()>,
-        protocol: Protocol,
+        protocol: UpgradeProtocol,
     ) -> Result<UpgradeAnswer, ApiServerError> {
         let (head, ()) = request.into_parts();
         let target = origin_form(&head.uri)?;

@@ -195,7 +195,7 @@ async fn open(
         .map_err(lost)?;
     let close = CancellationToken::new();
     let closed = close.clone();
-    scope.attend(async move {
+    scope.spawn_background(async move {
         let driven = match purpose {
             Purpose::Pooled => closed.run_until_cancelled(drive_without_shutdown(connection)).await,
             Purpose::Upgrade => closed.run_until_cancelled(connection.with_upgrades()).await,
@@ -221,7 +221,7 @@ async fn drive_without_shutdown(
 /// Returns once the server has granted a number of streams. Requests beyond it would be refused, or wait in a
 /// queue of the HTTP/2 library behind the longest one.
 async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Connection, ApiServerError> {
-    let (sender, connection) = http2::Builder::new(scope.attendants())
+    let (sender, connection) = http2::Builder::new(scope.background())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -254,7 +254,7 @@ async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Conn
     };
     let granted = Arc::new(AtomicUsize::new(first_grant));
     let grant = granted.clone();
-    scope.attend(async move {
+    scope.spawn_background(async move {
         // Polled with every request, so that a changed grant is known soon.
         let driven = poll_fn(|cx| {
             let driven = connection.as_mut().poll(cx);

@@ -172,7 +172,7 @@ impl Credential {
             }
             Err(error) => {
                 if !cached.has_failed {
-                    warn!(error = %daemon::chain(&error), "the credential for the API server cannot be read again");
+                    warn!(error = %daemon::error_chain(&error), "the credential for the API server cannot be read again");
                 }
                 cached.has_failed = true;
             }

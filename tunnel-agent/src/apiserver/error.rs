@@ -68,7 +68,7 @@ impl ApiServerError {
             Self::Untrusted { .. } => AbortCode::ApiServerUntrusted,
             Self::NoCredential { .. } => AbortCode::NoCredential,
             Self::Lost(_) | Self::CutShort => AbortCode::ApiServerLost,
-            Self::ProtocolError(_) => AbortCode::ApiServerNonsense,
+            Self::ProtocolError(_) => AbortCode::ApiServerProtocolError,
             Self::CallerGone => AbortCode::Abandoned,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use daemon::whole_file;
+use daemon::read_bounded;
 use http::HeaderValue;
 use http::uri::Authority;
 use rustls_pki_types::ServerName;
@@ -97,7 +97,7 @@ pub(super) fn bearer(token: &[u8], source: &str) -> Result<HeaderValue, Credenti
 
 /// The bytes of a file, at most [`FILE_BYTES_MAX`].
 pub(super) fn file(what: &'static str, path: &Path) -> Result<Vec<u8>, CredentialError> {
-    let bytes = whole_file(path, FILE_BYTES_MAX).map_err(|source| CredentialError::Unreadable {
+    let bytes = read_bounded(path, FILE_BYTES_MAX).map_err(|source| CredentialError::Unreadable {
         what,
         path: path.to_owned(),
         source,

@@ -49,8 +49,8 @@ impl Pool {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let changes = balancer.subscribe();
         let pool = Arc::new(SharedPool { scope, timeouts, balancer, permits, state: Mutex::default() });
-        pool.scope.attend(close_idle(Arc::downgrade(&pool), timeouts));
-        pool.scope.attend(follow_balancer(Arc::downgrade(&pool), changes));
+        pool.scope.spawn_background(close_idle(Arc::downgrade(&pool), timeouts));
+        pool.scope.spawn_background(follow_balancer(Arc::downgrade(&pool), changes));
         Self(pool)
     }
 
@@ -146,7 +146,7 @@ impl SharedPool {
             };
             state.dialing.push(destination);
             let (pool, snapshot) = (self.clone(), snapshot.clone());
-            self.scope.attend(async move {
+            self.scope.spawn_background(async move {
                 let (to, tls) = ((destination, snapshot.target.at(destination)), snapshot.tls.pooled.clone());
                 let (target, limit) = ((&to, &pool.balancer.certificates), pool.timeouts.connect);
                 let dialed = connection::dial(target, tls, Purpose::Pooled, limit, permit, &pool.scope).await;
@@ -280,7 +280,7 @@ impl Http1Slot {
         }
         // hyper may not have noticed the end yet.
         let scope = pool.scope.clone();
-        scope.attend(async move {
+        scope.spawn_background(async move {
             if idle.connection.ready().await {
                 pool.return_idle(idle, epoch);
             }

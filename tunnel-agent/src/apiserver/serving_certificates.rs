@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
 use http::uri::Authority;
-use proto::greeting::{CERTIFICATES_MAX, cut};
+use proto::greeting::{CERTIFICATES_MAX, truncate_certificates};
 use proto::wire::ServedCertificate;
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
@@ -56,7 +56,7 @@ impl ServingCertificates {
     }
 
     fn publish(&self, shown_last: &BTreeMap<Destination, ServedCertificate>) {
-        let now = cut(shown_last.values().cloned().collect());
+        let now = truncate_certificates(shown_last.values().cloned().collect());
         self.published.send_if_modified(|published| {
             let has_changed = *published != now;
             if has_changed {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use daemon::Metrics;
-use daemon::metrics::lines::Lines;
+use daemon::metrics::exposition::Exposition;
 use daemon::metrics::links::Links;
 
 use crate::apiserver::{ApiServer, CONNECTIONS_MAX, PoolFigures};
@@ -17,8 +17,8 @@ pub(super) fn observe<'a>(
     api_servers: impl Iterator<Item = &'a ApiServer>,
 ) {
     let (links, api_servers) = (links.clone(), api_servers.cloned().collect::<Vec<_>>());
-    metrics.ask(move |lines| {
-        links.tell(lines, Instant::now());
+    metrics.on_scrape(move |lines| {
+        links.write(lines, Instant::now());
         let pools: Vec<PoolFigures> = api_servers.iter().map(ApiServer::pool_figures).collect();
         report_pools(lines, &pools);
     });
@@ -27,28 +27,28 @@ pub(super) fn observe<'a>(
 /// Registers the gauges of the queue for seats at the API server.
 pub(super) fn observe_queue(metrics: &Metrics, queue: &FairQueue, limits: Limits) {
     let queue = queue.clone();
-    metrics.ask(move |lines| {
+    metrics.on_scrape(move |lines| {
         let figures = queue.figures();
         let help = "Requests at the API server now, without long-running ones that have begun.";
-        lines.gauge("tombolo_agent_seats_taken", help).is(&[], figures.taken);
+        lines.gauge("tombolo_agent_seats_taken", help).sample(&[], figures.taken);
         let help = "Most requests at the API server at a time.";
-        lines.gauge("tombolo_agent_seats_max", help).is(&[], limits.requests);
+        lines.gauge("tombolo_agent_seats_max", help).sample(&[], limits.requests);
         let help = "Requests that wait now for a seat at the API server.";
-        lines.gauge("tombolo_agent_seats_waiting", help).is(&[], figures.waiting);
+        lines.gauge("tombolo_agent_seats_waiting", help).sample(&[], figures.waiting);
         let help = "Most requests that wait for a seat.";
-        lines.gauge("tombolo_agent_seats_waiting_max", help).is(&[], limits.queue);
+        lines.gauge("tombolo_agent_seats_waiting_max", help).sample(&[], limits.queue);
     });
 }
 
-fn report_pools(lines: &mut Lines, pools: &[PoolFigures]) {
+fn report_pools(lines: &mut Exposition, pools: &[PoolFigures]) {
     let all = |figure: fn(&PoolFigures) -> usize| pools.iter().map(figure).sum::<usize>();
     let help =
         "Connections to the API server that are open or being dialed now, those for upgrades included.";
-    lines.gauge("tombolo_agent_apiserver_connections", help).is(&[], all(|pool| pool.connections));
+    lines.gauge("tombolo_agent_apiserver_connections", help).sample(&[], all(|pool| pool.connections));
     let help = "Most connections to the API server.";
-    lines.gauge("tombolo_agent_apiserver_connections_max", help).is(&[], CONNECTIONS_MAX * pools.len());
+    lines.gauge("tombolo_agent_apiserver_connections_max", help).sample(&[], CONNECTIONS_MAX * pools.len());
     let help = "Requests that run on HTTP/2 connections to the API server now.";
-    lines.gauge("tombolo_agent_apiserver_streams_active", help).is(&[], all(|pool| pool.streams));
+    lines.gauge("tombolo_agent_apiserver_streams_active", help).sample(&[], all(|pool| pool.streams));
     let help = "Requests that wait now for a connection to the API server.";
-    lines.gauge("tombolo_agent_apiserver_requests_waiting", help).is(&[], all(|pool| pool.waiting));
+    lines.gauge("tombolo_agent_apiserver_requests_waiting", help).sample(&[], all(|pool| pool.waiting));
 }

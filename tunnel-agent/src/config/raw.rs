@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
+use daemon::config::{RawLog, RawProbes, RawRuntime};
 use serde::Deserialize;
 
 use super::limits::RawLimits;
@@ -30,10 +30,10 @@ pub(super) struct RawConfig {
     pub(super) service_networks: Option<Vec<String>>,
     pub(super) tenants: Option<Vec<RawTenants>>,
     pub(super) state_dir: Option<PathBuf>,
-    pub(super) probes: Option<ProbesKeys>,
+    pub(super) probes: Option<RawProbes>,
     pub(super) drain_grace_seconds: Option<u64>,
-    pub(super) log: Option<LogKeys>,
-    pub(super) runtime: Option<RuntimeKeys>,
+    pub(super) log: Option<RawLog>,
+    pub(super) runtime: Option<RawRuntime>,
 }
 
 /// A proxy. `Debug` does not show its URL, which may contain a password.

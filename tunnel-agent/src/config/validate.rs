@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, seconds};
+use daemon::config::{CommonDefaults, KeyError, RawCommon, RawLayout, bounded, seconds};
 use policy::{Network, NotANetwork, NotATargetEntry, TargetEntry};
 use proto::cluster::is_dns_label;
 use proto::greeting::ENDPOINTS_MAX;
@@ -20,10 +20,10 @@ use super::{
 };
 
 /// The agent's defaults for keys of every daemon. The layout is from docs/decisions/0001-runtime-layout.md.
-const EVERY_DEFAULT: EveryDefault = EveryDefault {
+const EVERY_DEFAULT: CommonDefaults = CommonDefaults {
     state_dir: "/var/lib/tombolo/agent",
     probes_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9091),
-    layout: LayoutKey::PerCore,
+    layout: RawLayout::PerCore,
     threads: Some(1),
 };
 
@@ -64,7 +64,7 @@ pub(super) fn config(
         log,
         runtime,
     } = raw;
-    let every = EveryKeys { state_dir, probes, drain_grace_seconds, log, runtime }.settle(
+    let every = RawCommon { state_dir, probes, drain_grace_seconds, log, runtime }.resolve(
         &flags.shared,
         &EVERY_DEFAULT,
         directory,

@@ -110,6 +110,6 @@ impl SharedDialer {
 
 impl transport::Spawn for BackgroundSpawner {
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        self.0.attend(driver);
+        self.0.spawn_background(driver);
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use proto::wire::Welcome;
 use proto::wire::refused::Reason;
 use transport::{
-    Carrier, DialError, Dialed, Driver, Endpoint, HANDSHAKE_MAX, Proxy, ProxyError, Tunnel, Way, dial_tcp,
+    Carrier, DialError, DialPath, Dialed, Driver, Endpoint, HANDSHAKE_MAX, Proxy, ProxyError, Tunnel,
+    dial_tcp,
 };
 
 use super::backoff::DialFailure;
@@ -81,10 +82,12 @@ async fn quic(shared: &SharedDialer, route: &Route, attempt: u32) -> Result<Gree
 
 async fn http2(shared: &SharedDialer, route: &Route) -> Result<Greeted, TunnelDialError> {
     let way = match (&route.proxy, route.address) {
-        (Some(proxy), _) => {
-            Way::Through { proxy: proxy.clone(), host: route.target.clone(), port: route.server.address.port }
-        }
-        (None, Some(address)) => Way::Direct(address),
+        (Some(proxy), _) => DialPath::Proxied {
+            proxy: proxy.clone(),
+            host: route.target.clone(),
+            port: route.server.address.port,
+        },
+        (None, Some(address)) => DialPath::Direct(address),
         (None, None) => return Err(TunnelDialError::NoAddress),
     };
     let (name, spawn) = (&route.server.certificate_name, shared.background());
@@ -139,7 +142,9 @@ fn failure_of(error: &DialError) -> DialFailure {
                 DialFailure::Refused
             }
         },
-        DialError::NotNow | DialError::Handshake(_) | DialError::TooSlow => DialFailure::Overloaded,
+        DialError::ServerUnavailable | DialError::Handshake(_) | DialError::TooSlow => {
+            DialFailure::Overloaded
+        }
         DialError::Proxy(error) => proxy_failure(error),
         DialError::NoAnswer | DialError::Tcp(_) | DialError::Broke(_) | DialError::Local(_) => {
             DialFailure::Unanswered
@@ -170,7 +175,7 @@ mod tests {
         assert!(matches!(refused(Reason::Limit), DialFailure::RetryAfter(_)));
         assert_eq!(refused(Reason::Version), DialFailure::Refused);
         assert_eq!(failure_of(&DialError::Rejected("expired".to_owned())), DialFailure::Refused);
-        assert_eq!(failure_of(&DialError::NotNow), DialFailure::Overloaded);
+        assert_eq!(failure_of(&DialError::ServerUnavailable), DialFailure::Overloaded);
         assert_eq!(failure_of(&DialError::NoAnswer), DialFailure::Unanswered);
     }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use daemon::chain;
+use daemon::error_chain;
 use proto::Backoff;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
@@ -136,7 +136,7 @@ impl Resolver {
             ResolveError::Failed { .. } => DialFailureReason::Resolve,
             ResolveError::NoAddress(_) => DialFailureReason::NoAddress,
         });
-        let (server, error) = (&self.server.address, chain(error).to_string());
+        let (server, error) = (&self.server.address, error_chain(error).to_string());
         if self.log_throttle.should_log(Instant::now(), &error) {
             warn!(%server, error, known = self.supervisors.len(), "the server's addresses could not be found");
         } else {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use daemon::chain;
+use daemon::error_chain;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use proto::CloseCode;
@@ -217,7 +217,8 @@ impl Supervisor {
         error.count();
         let now = Instant::now();
         let wait = self.happy_eyeballs.failed(now, carrier, error.failure(), random());
-        let (server, address, error) = (&self.route.server.address, &self.route, chain(error).to_string());
+        let (server, address, error) =
+            (&self.route.server.address, &self.route, error_chain(error).to_string());
         let throttle = &mut self.log_throttles[usize::from(carrier != Carrier::Quic)];
         let carrier = carrier.as_str();
         if throttle.should_log(now, &error) {

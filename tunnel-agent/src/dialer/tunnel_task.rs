@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use daemon::{Scope, chain};
+use daemon::{Scope, error_chain};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -50,7 +50,7 @@ pub(super) async fn run_tunnel(
         // Work of the scope, so that the bundle is on disk before the process ends.
         shared.scope.spawn(accept_trust_bundle(shared.trust.clone(), welcome.trust_bundle));
     }
-    shared.scope.attend(serve_streams(streams.clone(), tunnel.clone(), shared.scope.clone()));
+    shared.scope.spawn_background(serve_streams(streams.clone(), tunnel.clone(), shared.scope.clone()));
     let driving = driver.run(|event| {
         match event {
             TunnelEvent::Health(health) => {
@@ -64,7 +64,7 @@ pub(super) async fn run_tunnel(
     });
     let ended = drive(driving, &tunnel, &shared, registration).await;
     drop((connected, link));
-    info!(server, %address, carrier, lasted = ?began.elapsed(), reason = %chain(&ended), "tunnel closed");
+    info!(server, %address, carrier, lasted = ?began.elapsed(), reason = %error_chain(&ended), "tunnel closed");
     // Work of the scope, so that the close is sent before the process ends.
     if let Some(endpoint) = endpoint {
         shared.scope.spawn(async move { endpoint.close(proto::CloseCode::Drained).await });
@@ -80,7 +80,7 @@ async fn accept_trust_bundle(trust: ServerTrust, bundle: Vec<u8>) {
             info!(bundle = version, "trust bundle accepted: servers are trusted by it from now on")
         }
         Ok(Ok(None)) => {}
-        Ok(Err(error)) => warn!(error = %chain(&error), "a server's trust bundle was not accepted"),
+        Ok(Err(error)) => warn!(error = %error_chain(&error), "a server's trust bundle was not accepted"),
         // Cancelled, because the runtime ends.
         Err(_) => {}
     }
@@ -95,10 +95,10 @@ pub(super) async fn passes_packets(tunnel: Tunnel, control_plane: ControlPlane) 
 async fn first_packet(tunnel: &Tunnel, control_plane: &ControlPlane) {
     // Packets that were under way at the greeting have arrived by then.
     sleep(PROOF_AFTER + tunnel.round_trip()).await;
-    let before = tunnel.link().wire_bytes_received;
+    let before = tunnel.link_stats().wire_bytes_received;
     // A frame that has to be acknowledged. The server knows its content already.
     tunnel.advertise(control_plane.current());
-    while tunnel.link().wire_bytes_received == before {
+    while tunnel.link_stats().wire_bytes_received == before {
         sleep(PROOF_EVERY).await;
     }
 }

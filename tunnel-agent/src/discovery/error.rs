@@ -1,6 +1,6 @@
 //! The errors of discovery, and their log.
 
-use daemon::chain;
+use daemon::error_chain;
 
 use crate::apiserver::DocumentError;
 
@@ -21,7 +21,7 @@ pub(super) struct FailureLog(Option<String>);
 
 impl FailureLog {
     pub(super) fn log_if_new(&mut self, error: &DiscoveryError, log: impl FnOnce(&str)) {
-        let message = chain(error).to_string();
+        let message = error_chain(error).to_string();
         if self.0.as_ref() != Some(&message) {
             log(&message);
             self.0 = Some(message);

@@ -23,7 +23,7 @@ use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use transport::Way;
+use transport::DialPath;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 use super::clock::Clock;
@@ -86,7 +86,7 @@ impl CallError {
 impl GrpcClient {
     /// Connects to the server, whose certificate has to bear `name`.
     pub(super) async fn open(
-        way: &Way,
+        way: &DialPath,
         name: &str,
         verifier: PinnedVerifier,
         clock: Clock,
@@ -98,7 +98,7 @@ impl GrpcClient {
     }
 
     async fn connect(
-        way: &Way,
+        way: &DialPath,
         name: &str,
         verifier: PinnedVerifier,
         clock: Clock,
@@ -122,8 +122,8 @@ impl GrpcClient {
             .export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None)
             .map_err(CallError::Local)?;
         let (requests, connection) =
-            http2::handshake(scope.attendants(), TokioIo::new(tls)).await.map_err(CallError::Broke)?;
-        scope.attend(async move {
+            http2::handshake(scope.background(), TokioIo::new(tls)).await.map_err(CallError::Broke)?;
+        scope.spawn_background(async move {
             // A call that waits for an answer gets the error.
             let _ = connection.await;
         });

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use daemon::config::shown;
+use daemon::config::redact;
 
 /// Stands for standard input in place of a path.
 const STANDARD_INPUT: &str = "-";
@@ -21,7 +21,7 @@ pub(super) struct TokenFile {
 
 /// The token cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the token in {}", shown(&path.display().to_string()))]
+#[error("cannot read the token in {}", redact(&path.display().to_string()))]
 pub(super) struct TokenFileError {
     path: PathBuf,
     source: io::Error,

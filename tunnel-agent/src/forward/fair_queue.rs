@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use daemon::seats::HAND;
+use daemon::seats::HAND_SIZE;
 use daemon::{NoSeat, Seat, SeatFigures, SeatLimits, Seats};
 use http::HeaderValue;
 
@@ -31,7 +31,7 @@ impl FairQueue {
     pub fn new(limits: Limits) -> Self {
         let Limits { requests: seats, queue: waiting, queue_wait: wait } = limits;
         // A flow that is alone may fill all queues, and is displaced when another one comes.
-        let per_queue = waiting.div_ceil(HAND);
+        let per_queue = waiting.div_ceil(HAND_SIZE);
         Self { seats: Seats::new(SeatLimits { seats, per_queue, waiting }), wait }
     }
 
@@ -65,7 +65,7 @@ mod tests {
     use crate::guard::Guard;
 
     /// One flow may fill all of it: the seat, and twice each of its queues.
-    const LIMITS: Limits = Limits { requests: 1, queue: 2 * HAND, queue_wait: Duration::from_secs(60) };
+    const LIMITS: Limits = Limits { requests: 1, queue: 2 * HAND_SIZE, queue_wait: Duration::from_secs(60) };
 
     #[tokio::test]
     async fn another_credential_finds_a_slot_where_one_has_filled_the_queue() {
@@ -81,7 +81,7 @@ mod tests {
         let refused = queue.take(&cleared, Some(&ann)).await;
         let mut other = Box::pin(queue.take(&cleared, Some(&ben)));
 
-        assert!(matches!(refused, Err(NoSeat::Crowded)));
+        assert!(matches!(refused, Err(NoSeat::QueueFull)));
         assert!(other.as_mut().now_or_never().is_none(), "it waits");
         let displaced = waiting.iter_mut().filter_map(|waiter| waiter.as_mut().now_or_never()).count();
         assert_eq!(displaced, 1, "one of the first flow is displaced");

@@ -201,7 +201,7 @@ impl From<AbortCode> for AbortReason {
     fn from(code: AbortCode) -> Self {
         match code {
             AbortCode::Abandoned => Self::Abandoned,
-            AbortCode::CallerStalled => Self::SlowReader,
+            AbortCode::SlowReader => Self::SlowReader,
             AbortCode::BadOpen => Self::BadOpen,
             AbortCode::GuardRefused | AbortCode::NoPassThrough => Self::Guard,
             AbortCode::NoBearer => Self::NoBearer,
@@ -212,7 +212,7 @@ impl From<AbortCode> for AbortReason {
             AbortCode::ApiServerSilent => Self::ApiServerSilent,
             AbortCode::ApiServerUntrusted => Self::ApiServerUntrusted,
             AbortCode::ApiServerLost => Self::ApiServerLost,
-            AbortCode::ApiServerNonsense => Self::ApiServerProtocolError,
+            AbortCode::ApiServerProtocolError => Self::ApiServerProtocolError,
             AbortCode::NoCredential => Self::NoCredential,
             AbortCode::TargetLost => Self::TargetLost,
             AbortCode::Unknown(_) => Self::Unknown,
@@ -229,7 +229,7 @@ impl From<&DialError> for DialFailureReason {
             DialError::Rejected(_) => Self::Rejected,
             DialError::Untrusted(_) => Self::Untrusted,
             DialError::Handshake(_) => Self::Handshake,
-            DialError::NotNow => Self::NotNow,
+            DialError::ServerUnavailable => Self::NotNow,
             DialError::TooSlow => Self::TooSlow,
             DialError::Refused(_) | DialError::TurnedAway(_) => Self::Refused,
             DialError::NotAWelcome | DialError::Broke(_) => Self::Greeting,

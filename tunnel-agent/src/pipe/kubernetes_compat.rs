@@ -25,16 +25,16 @@
 //! before that the translator is the API server's. Both ping alike.
 //!
 //! **When it is no longer needed.** Let `KubernetesCompat::new` ignore its protocol and set [`DRAINS_MAX`]
-//! to 0. Then run `make test-node`, of which `tests/tests/node/whole.rs` reads 50 MB from a pod by four
+//! to 0. Then run `make test-node`, of which `tests/tests/node/complete_reads.rs` reads 50 MB from a pod by four
 //! kubectls at once, and `make soak`, which repeats that 800 times through a link that loses 5 % of its
-//! packets (`tests/tests/node/alone/dark.rs`) and copies 1 GiB by `kubectl cp`
+//! packets (`tests/tests/node/alone/outage.rs`) and copies 1 GiB by `kubectl cp`
 //! (`tests/tests/node/alone/typing.rs`). The shim can go once no reading is short with any supported release.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use proto::upgrade::Protocol;
+use proto::upgrade_protocol::UpgradeProtocol;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -98,16 +98,16 @@ pub(super) struct Edge {
 
 impl KubernetesCompat<'static> {
     /// The shim of one pipe, with the slots that all pipes of the process share.
-    pub(super) fn new(protocol: Option<Protocol>) -> Self {
+    pub(super) fn new(protocol: Option<UpgradeProtocol>) -> Self {
         Self::with_slots(&DRAIN_SLOTS, protocol)
     }
 }
 
 impl<'a> KubernetesCompat<'a> {
-    pub(super) fn with_slots(slots: &'a Semaphore, protocol: Option<Protocol>) -> Self {
+    pub(super) fn with_slots(slots: &'a Semaphore, protocol: Option<UpgradeProtocol>) -> Self {
         Self {
             pings: protocol.map(Pings::new),
-            read_ahead: matches!(protocol, Some(Protocol::WebSocket)).then(ReadAhead::begin),
+            read_ahead: matches!(protocol, Some(UpgradeProtocol::WebSocket)).then(ReadAhead::begin),
             drain: None,
             slots,
             slot: None,

@@ -42,7 +42,7 @@ pub(super) async fn ends(slots: usize) -> Ends {
 
 /// Joins both with so many slots for draining.
 pub(super) async fn joined<C, E>(
-    protocol: Option<Protocol>,
+    protocol: Option<UpgradeProtocol>,
     slots: usize,
     caller: &mut C,
     edge: &mut E,

@@ -41,7 +41,7 @@ fn roots_are_exchanged_under_an_agent_that_was_off_in_between() {
     );
     // A stolen old root signs no bundles any more.
     let stolen = agent.accept_bundle(&bundle(9, &[&old], &[&old]));
-    assert!(matches!(stolen, Err(TrustBundleError::Bundle(BundleError::Stranger))), "{stolen:?}");
+    assert!(matches!(stolen, Err(TrustBundleError::Bundle(BundleError::Untrusted))), "{stolen:?}");
 }
 
 #[test]
@@ -118,7 +118,7 @@ impl Site {
     /// A process of the agent whose configuration names these roots.
     fn start(&self, roots: &[&Root]) -> ServerTrust {
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
-        let expected = MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() };
+        let expected = ExpectedServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() };
         let state = StateDir::open(&self.state.path().join("agent")).unwrap();
         ServerTrust::new(
             (self.chain.clone(), key),

@@ -5,14 +5,14 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use transport::Verdict;
+use transport::AbortCodes;
 
 use crate::apiserver::{ApiServerError, ResponseBody};
 
 /// The body of an API server's answer on its way to a stream.
 pub(super) struct AbortingBody {
     pub(super) body: ResponseBody,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: AbortCodes,
 }
 
 impl Body for AbortingBody {

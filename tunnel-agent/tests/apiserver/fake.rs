@@ -87,11 +87,11 @@ impl Fake {
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
         let (count, owner, serve) = (accepted.clone(), scope.clone(), Arc::new(serve));
-        scope.attend(async move {
+        scope.spawn_background(async move {
             loop {
                 let (tcp, _) = listener.accept().await.unwrap();
                 let (tls, count, serve) = (TlsAcceptor::from(tls.clone()), count.clone(), serve.clone());
-                owner.attend(async move {
+                owner.spawn_background(async move {
                     if let Ok(connection) = tls.accept(tcp).await {
                         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
                         serve(connection, number).await;

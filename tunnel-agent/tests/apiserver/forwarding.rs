@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use daemon::Scope;
-use daemon::metrics::exchanges::Exchanges;
+use daemon::metrics::requests::RequestMetrics;
 use http::{HeaderMap, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -162,7 +162,7 @@ pub(crate) fn stream_of(
     let service = service_fn(move |request| {
         let (forwarder, errors) = (forwarder.clone(), errors.clone());
         async move {
-            let active = Arc::new(Exchanges::new("test", "kind", &[]).begin());
+            let active = Arc::new(RequestMetrics::new("test", "kind", &[]).begin());
             let served = forwarder.serve(&identity(user), "id-1", long_running, request, &active).await;
             if let Err(error) = &served {
                 errors.add(format!("{:?}", ForwardError::code(error)));

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt as _, Full};
-use proto::upgrade::Protocol;
+use proto::upgrade_protocol::UpgradeProtocol;
 use tokio::sync::{Barrier, mpsc, watch};
 use tunnel_agent::apiserver::{ApiServerError, CONNECTIONS_MAX, STREAMS_MAX, Timeouts, WAITING_MAX};
 
@@ -281,7 +281,7 @@ async fn connections_are_opened_up_to_their_limit() {
     }
 
     let beyond = soon(api_server.send(get("/"))).await;
-    let upgrade = soon(api_server.upgrade(get("/").map(drop), Protocol::WebSocket)).await;
+    let upgrade = soon(api_server.upgrade(get("/").map(drop), UpgradeProtocol::WebSocket)).await;
 
     assert!(matches!(beyond, Err(ApiServerError::Full)), "{beyond:?}");
     assert!(matches!(upgrade, Err(ApiServerError::Full)), "{upgrade:?}");

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use audit::{Completion, EndReason, Event, Log, NotRecorded, Note, Receipt, Status, User};
+use audit::{Annotation, AuditError, Completion, EndReason, Event, Log, Receipt, Status, User};
 use http::HeaderMap;
 use tokio::time::timeout;
 use tonic::Code;
@@ -47,31 +47,31 @@ impl RequestDetail {
 /// an allowed one, by the action's [`AuditRule`].
 ///
 /// # Errors
-/// [`NotRecorded`]: the request must not be answered.
+/// [`AuditError`]: the request must not be answered.
 pub(super) async fn audit(
     log: &Log,
     actor: &Actor,
     action: AdminAction,
     path: &str,
     decision: &Result<(), AdminForbidden>,
-) -> Result<AuditedRequest, NotRecorded> {
+) -> Result<AuditedRequest, AuditError> {
     let event = event(actor, action, path);
     let completion_path = match (decision, action.audit_rule()) {
         (Err(_), _) => {
             let completion = Completion::new(Some(Status::code(403)), EndReason::Refused);
-            log.record(event.with(Note::Decision, "forbid"), completion).await?;
+            log.write(event.with(Annotation::Decision, "forbid"), completion).await?;
             CompletionPath::Nowhere
         }
         (Ok(()), AuditRule::Unaudited) => CompletionPath::Nowhere,
         (Ok(()), AuditRule::BestEffort) => {
-            let event = event.with(Note::Decision, "allow");
+            let event = event.with(Annotation::Decision, "allow");
             match timeout(BEST_EFFORT_MAX, log.intent(event.clone())).await {
                 Ok(Ok(receipt)) => CompletionPath::Receipt(receipt),
                 Ok(Err(_)) | Err(_) => CompletionPath::Reserve(Box::new(event)),
             }
         }
         (Ok(()), AuditRule::Intent) => {
-            CompletionPath::Receipt(log.intent(event.with(Note::Decision, "allow")).await?)
+            CompletionPath::Receipt(log.intent(event.with(Annotation::Decision, "allow")).await?)
         }
     };
     Ok(AuditedRequest { log: log.clone(), detail: RequestDetail::default(), completion_path })
@@ -89,12 +89,12 @@ impl AuditedRequest {
         let end = if code == Code::Ok { EndReason::Clean } else { EndReason::Refused };
         let mut completion = Completion::new(Some(status(code)), end);
         if let Some(detail) = self.detail.0.get() {
-            completion = completion.with(Note::Detail, detail);
+            completion = completion.with(Annotation::Detail, detail);
         }
         match self.completion_path {
             CompletionPath::Receipt(receipt) => receipt.complete(completion),
             CompletionPath::Reserve(event) => {
-                if let Err(error) = self.log.reserved(*event, completion) {
+                if let Err(error) = self.log.write_reserved(*event, completion) {
                     warn!(%error, detail = self.detail.0.get(), "an administrator's action is not in the audit log");
                 }
             }
@@ -106,18 +106,19 @@ impl AuditedRequest {
 fn event(actor: &Actor, action: AdminAction, path: &str) -> Event {
     let user =
         |method: &str| User { username: actor.to_string(), method: method.to_owned(), ..User::default() };
-    let event =
-        |user| Event::new(action.to_string(), path, user).with(Note::Detail, action.object().to_string());
+    let event = |user| {
+        Event::new(action.to_string(), path, user).with(Annotation::Detail, action.object().to_string())
+    };
     match actor {
         // The kernel reports the user.
-        Actor::Local { .. } => event(user("unix-socket")).with(Note::Listener, "admin"),
+        Actor::Local { .. } => event(user("unix-socket")).with(Annotation::Listener, "admin"),
         Actor::Remote { name: _, role, serial, from } => {
             let role = role.map_or_else(|| "none".to_owned(), |role| role.to_string());
             let mut event = event(user("client-certificate"))
-                .with(Note::Listener, "admin-tcp")
-                .with(Note::Role, role)
-                .with(Note::CredentialSerial, serial.as_str())
-                .with(Note::Source, from.to_string());
+                .with(Annotation::Listener, "admin-tcp")
+                .with(Annotation::Role, role)
+                .with(Annotation::CredentialSerial, serial.as_str())
+                .with(Annotation::Source, from.to_string());
             event.source = Some(*from);
             event
         }

@@ -111,7 +111,7 @@ impl<R: ServerReflection> ConnectionService<R> {
             let (service, actor) = (self.clone(), Arc::clone(&actor));
             async move { Ok::<_, Infallible>(service.answer(&actor, request).await) }
         });
-        let connection = http2::Builder::new(scope.attendants())
+        let connection = http2::Builder::new(scope.background())
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEAD_BYTES_MAX)

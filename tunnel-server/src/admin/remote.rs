@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use audit::{Log, Why};
+use audit::{FailureCause, Log};
 use daemon::Failure;
 use tokio::sync::watch;
 use tonic_reflection::server::v1::ServerReflection;
@@ -16,11 +16,17 @@ use super::authorize::Actor;
 use super::connection::ConnectionService;
 use crate::config::{AdminRevoked, AdminRole, AdminRules, AdminTcp, CertifiedPair};
 use crate::identity::{AdminCertificate, Verified, admin_identity};
-use crate::listener::{Accepted, Counts, Doors, Limits, Listener, Spoken, tls};
+use crate::listener::{
+    AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, tls,
+};
 
-/// Limits of the listener: enough for a few people and their programs.
-const LIMITS: Limits =
-    Limits { connections_max: 128, handshakes_max: 64, handshake: Duration::from_secs(5), source: None };
+/// ListenerLimits of the listener: enough for a few people and their programs.
+const LIMITS: ListenerLimits = ListenerLimits {
+    connections_max: 128,
+    handshakes_max: 64,
+    handshake: Duration::from_secs(5),
+    source: None,
+};
 
 /// A bound port at which nobody is answered yet.
 #[derive(Debug)]
@@ -54,14 +60,14 @@ impl Remote {
         let AdminTcp { listen, roots, rules: _ } = tcp;
         let tls = tls::for_admins(pair.chain.clone(), pair.key.clone_key(), roots)
             .map_err(Failure::misconfigured)?;
-        let listener = Listener::bind("admin.tcp.listen", listen, Doors::callers(tls), LIMITS)?;
+        let listener = Listener::bind("admin.tcp.listen", listen, ListenerTls::callers_only(tls), LIMITS)?;
         Ok(Self { listener, access: AdminAccess { trust_domain: trust_domain.to_owned(), rules } })
     }
 
     /// The counters of the listener, which also work while it runs.
     #[must_use]
-    pub fn counts(&self) -> Arc<Counts> {
-        self.listener.counts()
+    pub fn counts(&self) -> Arc<Counters> {
+        self.listener.counters()
     }
 
     /// The address that is bound.
@@ -79,7 +85,7 @@ impl Remote {
                 let (connections, log, access) = (connections.clone(), log.clone(), Arc::clone(&access));
                 async move {
                     // A background task, so that no drain waits for it.
-                    connections.scope().clone().attend(serve(accepted, access, connections, log));
+                    connections.scope().clone().spawn_background(serve(accepted, access, connections, log));
                 }
             })
             .await;
@@ -87,23 +93,23 @@ impl Remote {
 }
 
 async fn serve<R: ServerReflection>(
-    accepted: Accepted,
+    accepted: AcceptedConnection,
     access: Arc<AdminAccess>,
     connections: ConnectionService<R>,
     log: Log,
 ) {
-    let Accepted { stream, peer, peer_certificates, spoken, home: _, place } = accepted;
+    let AcceptedConnection { stream, peer, peer_certificates, protocol, home: _, permit } = accepted;
     let chain = peer_certificates.unwrap_or_default();
     let certificate = match admin_identity(&chain, &access.trust_domain) {
         Ok(certificate) => certificate,
         Err(error) => {
-            log.stranger(peer.ip(), Why::Refused);
+            log.unauthenticated(peer.ip(), FailureCause::Refused);
             debug!(%peer, %error, "a certificate of the administrators' CA that is no administrator's");
             return;
         }
     };
     // TLS accepts clients that offer no ALPN protocol.
-    if spoken != Spoken::Http2 {
+    if protocol != AgreedProtocol::Http2 {
         debug!(%peer, "a connection to the admin API that does not speak HTTP/2");
         return;
     }
@@ -112,7 +118,7 @@ async fn serve<R: ServerReflection>(
     let role = match decision {
         Ok(role) => role,
         Err(error) => {
-            log.stranger(peer.ip(), Why::Refused);
+            log.unauthenticated(peer.ip(), FailureCause::Refused);
             debug!(%peer, %error, "an administrator was refused");
             return;
         }
@@ -127,7 +133,7 @@ async fn serve<R: ServerReflection>(
             debug!(%peer, "a connection to the admin API was closed: its administrator's role has changed");
         }
     }
-    drop(place);
+    drop(permit);
 }
 
 fn decision(certificate: &Verified<AdminCertificate>, rules: &AdminRules) -> RoleDecision {

@@ -11,7 +11,7 @@ use proto::admin::{
 };
 use proto::cluster::is_dns_label;
 use tonic::Status;
-use trust::serial_from;
+use trust::parse_serial_text;
 
 use crate::directory::{
     Attestation, AttestationUpdateError, Callers, CallersError, ClusterError, ClusterSpecUpdate, DialScope,
@@ -156,7 +156,7 @@ pub(super) fn issued_before(time: Timestamp) -> Result<UnixSeconds, Status> {
 
 /// A serial number as certificates are known by it.
 fn serial(text: &str) -> Result<String, Status> {
-    serial_from(text).map_err(|error| Status::invalid_argument(error.to_string()))
+    parse_serial_text(text).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// The cluster of a token and its lifetime.
@@ -243,6 +243,6 @@ pub(super) fn no_enrollment() -> Status {
 }
 
 pub(super) fn store_status(error: &StoreError) -> Status {
-    tracing::error!(error = %daemon::chain(error), "a change could not be written to the store");
+    tracing::error!(error = %daemon::error_chain(error), "a change could not be written to the store");
     Status::unavailable("the server could not write this down; its log says why")
 }

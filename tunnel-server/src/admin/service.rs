@@ -171,7 +171,7 @@ impl admin_server::Admin for AdminService {
         detail.set(format!("cluster {cluster}"));
         let deleted = self.directory.delete_cluster(cluster.clone(), SystemTime::now(), NAME_RESERVED).await;
         let tombstone = deleted.map_err(requests::cluster_status)?;
-        self.registry.put_out();
+        self.registry.disconnect_refused();
         self.registry.directory_changed(&cluster);
         let reserved_until = tombstone.reserved_until.time().map(convert::whole_seconds);
         Ok(Response::new(DeleteClusterResponse { reserved_until }))
@@ -185,7 +185,7 @@ impl admin_server::Admin for AdminService {
         let revoked = requests::revoked(request.into_inner())?;
         detail.set(requests::describe_revoked(&revoked));
         self.directory.revoke(revoked, SystemTime::now()).await.map_err(requests::revoke_status)?;
-        self.registry.put_out();
+        self.registry.disconnect_refused();
         Ok(Response::new(RevokeAgentResponse {}))
     }
 

@@ -9,20 +9,20 @@ use tracing::warn;
 use super::authorize::Actor;
 use super::connection::ConnectionService;
 use super::service::CONNECTIONS_MAX;
-use crate::listener::accepting;
-use crate::listener::socket::LocalSocket;
+use crate::listener::accept_loop;
+use crate::listener::unix_socket::LocalSocket;
 
 /// Serves connections to the socket until this future is dropped.
 pub(super) async fn accept<R: ServerReflection>(socket: LocalSocket, connections: ConnectionService<R>) {
     let spawn = |(stream, _), permit| {
         let (of_connection, owner) = (connections.clone(), socket.owner);
-        connections.scope().attend(async move {
+        connections.scope().spawn_background(async move {
             serve(stream, owner, of_connection).await;
             drop(permit);
         });
     };
     let refused = |error| warn!(%error, "cannot accept a connection for the admin API");
-    accepting::each_placed(CONNECTIONS_MAX, || socket.listener.accept(), spawn, refused).await;
+    accept_loop::run_limited(CONNECTIONS_MAX, || socket.listener.accept(), spawn, refused).await;
 }
 
 async fn serve<R: ServerReflection>(stream: UnixStream, owner: u32, connections: ConnectionService<R>) {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
-use daemon::Bucket;
+use daemon::TokenBucket;
 
 use crate::config::AgentLimits;
 
@@ -17,14 +17,14 @@ pub(super) const NETWORKS_MAX: usize = 4_096;
 #[derive(Debug)]
 pub(super) struct HandshakeRate {
     limits: AgentLimits,
-    all: Bucket,
-    by_network: HashMap<IpAddr, Bucket>,
+    all: TokenBucket,
+    by_network: HashMap<IpAddr, TokenBucket>,
 }
 
 impl HandshakeRate {
     /// Creates full buckets, with rates from `limits`.
     pub(super) fn new(limits: AgentLimits, now: Instant) -> Self {
-        Self { limits, all: Bucket::full(now), by_network: HashMap::new() }
+        Self { limits, all: TokenBucket::full(now), by_network: HashMap::new() }
     }
 
     /// Whether one more handshake from `address` may begin without proof of that address.
@@ -37,7 +37,7 @@ impl HandshakeRate {
                 self.by_network.clear();
             }
         }
-        let network_bucket = self.by_network.entry(network).or_insert_with(|| Bucket::full(now));
+        let network_bucket = self.by_network.entry(network).or_insert_with(|| TokenBucket::full(now));
         network_bucket.take(self.limits.unproved_rate_of_network, now)
             && self.all.take(self.limits.unproved_rate, now)
     }

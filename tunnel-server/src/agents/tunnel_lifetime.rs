@@ -9,7 +9,7 @@ use proto::wire::Extension;
 use trust::Serial;
 use trust::proof::{EXPORTER_BYTES, Proof, Purpose};
 
-use crate::directory::{Credential, Directory};
+use crate::directory::{AgentCredential, Directory};
 
 /// A tunnel is closed this long after its certificate has expired. Clocks differ, and a renewal that is
 /// minutes late should cost nothing.
@@ -18,7 +18,7 @@ pub(super) const EXPIRY_GRACE: Duration = Duration::from_secs(5 * 60);
 /// A newer certificate whose key the agent has proved to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProvenExtension {
-    pub(super) credential: Credential,
+    pub(super) credential: AgentCredential,
     /// The expiry of the newer certificate.
     pub(super) ends: SystemTime,
 }
@@ -39,7 +39,7 @@ pub(super) async fn verify(
     if record.serial != serial.to_string() || !claim.is_signed(&spki, &proof) {
         return None;
     }
-    let credential = Credential { serial: record.serial, issued: record.issued };
+    let credential = AgentCredential { serial: record.serial, issued: record.issued };
     Some(ProvenExtension { credential, ends: record.expires.time()? })
 }
 

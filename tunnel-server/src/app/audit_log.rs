@@ -40,11 +40,11 @@ pub(super) fn open(
     drop(readiness.handle(PART));
     let (log, running) = Log::open(settings, &chain, &signing).map_err(Failure::could_not_go_on)?;
     // A background task is dropped after all work, so the log closes after the last completion.
-    scope.attend(async move {
+    scope.spawn_background(async move {
         let _running = running;
         pending().await
     });
-    scope.attend(follow(log.clone(), readiness.clone()));
+    scope.spawn_background(follow(log.clone(), readiness.clone()));
     Ok(log)
 }
 

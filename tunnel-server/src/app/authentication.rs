@@ -11,15 +11,15 @@ use rustls_pki_types::CertificateDer;
 use super::reload;
 use crate::authz::Delegation;
 use crate::config::{self, Config};
-use crate::identity::oidc::{Demands, Issuer};
-use crate::identity::review::Reviewer;
-use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, TokenBook, Ways};
+use crate::identity::oidc::{ClaimRequirements, Issuer};
+use crate::identity::token_review::TokenReviewer;
+use crate::identity::{AuthMethods, Authenticator, HostApi, Prefixes, SharedTokens, StaticTokens};
 use crate::metrics::ReloadedFile;
 
 /// Builds the configured methods. Tasks in `scope` keep the keys of issuers fresh.
 pub(super) fn authenticator(
     trust_domain: String,
-    config: &config::Authentication,
+    config: &config::AuthenticationConfig,
     scope: &Scope,
 ) -> Result<Authenticator, Failure> {
     let certificates = config.client_certificate.as_ref().map(|method| prefixes(&method.prefixes));
@@ -27,19 +27,19 @@ pub(super) fn authenticator(
     let issuers: Vec<Arc<Issuer>> =
         config.oidc.iter().map(|method| issuer(method).map(Arc::new)).collect::<Result<_, _>>()?;
     for issuer in &issuers {
-        scope.attend(Arc::clone(issuer).follow());
+        scope.spawn_background(Arc::clone(issuer).follow());
     }
     let reviewer =
         config.token_review.as_ref().map(|method| reviewer(method, scope)).transpose()?.map(Arc::new);
-    let methods = Ways { certificates, tokens, issuers, reviewer };
+    let methods = AuthMethods { certificates, tokens, issuers, reviewer };
     Ok(Authenticator::new(trust_domain, methods))
 }
 
 /// The static tokens of a file, which is reloaded within `scope` whenever it may have changed.
-fn tokens(method: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> {
+fn tokens(method: &config::TokenFile, scope: &Scope) -> Result<SharedTokens, Failure> {
     let prefixes = prefixes(&method.prefixes);
     let tokens = StaticTokens::parse(&method.contents, prefixes).map_err(|error| method.refused(error))?;
-    let book = TokenBook::new(tokens);
+    let book = SharedTokens::new(tokens);
     let others = book.clone();
     let take = move |contents: Vec<u8>| {
         let tokens = StaticTokens::parse(&contents, others.prefixes().clone());
@@ -47,12 +47,18 @@ fn tokens(method: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failur
         Ok(())
     };
     let (path, contents) = (method.path.clone(), method.contents.clone());
-    scope.attend(reload::follow(ReloadedFile::Tokens, path, contents, config::TokenFile::read, take));
+    scope.spawn_background(reload::follow(
+        ReloadedFile::Tokens,
+        path,
+        contents,
+        config::TokenFile::read,
+        take,
+    ));
     Ok(book)
 }
 
-fn issuer(method: &config::Oidc) -> Result<Issuer, Failure> {
-    let demands = Demands {
+fn issuer(method: &config::OidcConfig) -> Result<Issuer, Failure> {
+    let demands = ClaimRequirements {
         issuer: method.issuer.clone(),
         audience: method.audience.clone(),
         username_claim: method.username_claim.clone(),
@@ -64,9 +70,9 @@ fn issuer(method: &config::Oidc) -> Result<Issuer, Failure> {
     Issuer::new(&method.name, method.algorithms.clone(), demands, tls).map_err(Failure::could_not_go_on)
 }
 
-fn reviewer(method: &config::TokenReview, scope: &Scope) -> Result<Reviewer, Failure> {
+fn reviewer(method: &config::TokenReviewConfig, scope: &Scope) -> Result<TokenReviewer, Failure> {
     let (api, prefixes) = (host_api(&method.host)?, prefixes(&method.prefixes));
-    Reviewer::new(&method.name, api, &method.audiences, prefixes, scope.clone())
+    TokenReviewer::new(&method.name, api, &method.audiences, prefixes, scope.clone())
         .map_err(Failure::could_not_go_on)
 }
 
@@ -83,7 +89,7 @@ pub(super) fn host_api(host: &config::HostCluster) -> Result<Arc<HostApi>, Failu
     Ok(Arc::new(HostApi::new(host.server.clone(), host.token_file.clone(), trusting(&host.roots)?)))
 }
 
-fn prefixes(config::Prefixes { username, groups }: &config::Prefixes) -> Prefixes {
+fn prefixes(config::NamePrefixes { username, groups }: &config::NamePrefixes) -> Prefixes {
     Prefixes { username: username.clone(), groups: groups.clone() }
 }
 

@@ -3,15 +3,17 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use audit::{Log, Why};
+use audit::{FailureCause, Log};
 use daemon::{Failure, Scope};
 use proto::ClusterId;
 use tokio::net::UnixStream;
 use tracing::{debug, info, warn};
 
-use crate::config::{CertifiedPair, EGRESS_CONNECTIONS_MAX, Egress, EgressDoor, EgressTcp, EgressUnix};
-use crate::gateway::{Gateway, Places, WayIn};
-use crate::identity::{self, Authenticated, NotOfWayIn};
+use crate::config::{
+    CertifiedPair, EGRESS_CONNECTIONS_MAX, EgressConfig, EgressListener, EgressTcp, EgressUnix,
+};
+use crate::gateway::{EntryPoint, EntryPointSlots, Gateway};
+use crate::identity::{self, Authenticated, EntryPointError};
 use crate::listener::unix_socket::{LocalSocket, SocketAccess};
 use crate::listener::{
     AcceptedConnection, Listener, ListenerLimits, ListenerTls, PeerStream, accept_loop, tls,
@@ -28,7 +30,7 @@ pub(super) struct BoundEgress {
 struct EgressRoute {
     name: Arc<str>,
     cluster: ClusterId,
-    places: Places,
+    places: EntryPointSlots,
 }
 
 enum EgressSocket {
@@ -42,12 +44,12 @@ impl BoundEgress {
     ///
     /// # Errors
     /// [`Failure`] if the port is taken or a certificate cannot be used.
-    pub(super) async fn bind(egress: Egress, pair: &CertifiedPair) -> Result<Self, Failure> {
-        let Egress { name, cluster, connections, door } = egress;
-        let route = EgressRoute { name: name.into(), cluster, places: Places::new(connections) };
-        let socket = match door {
-            EgressDoor::Tcp(tcp) => self::tcp(tcp, pair)?,
-            EgressDoor::Unix(EgressUnix { path, uids }) => {
+    pub(super) async fn bind(egress: EgressConfig, pair: &CertifiedPair) -> Result<Self, Failure> {
+        let EgressConfig { name, cluster, connections, listener } = egress;
+        let route = EgressRoute { name: name.into(), cluster, places: EntryPointSlots::new(connections) };
+        let socket = match listener {
+            EgressListener::Tcp(tcp) => self::tcp(tcp, pair)?,
+            EgressListener::Unix(EgressUnix { path, uids }) => {
                 let access = if uids.iter().all(|uid| is_ours(*uid)) {
                     SocketAccess::Owner
                 } else {
@@ -63,7 +65,7 @@ impl BoundEgress {
     }
 
     /// The slots for connections of this listener.
-    pub(super) fn slots(&self) -> Places {
+    pub(super) fn slots(&self) -> EntryPointSlots {
         self.route.places.clone()
     }
 
@@ -89,12 +91,12 @@ impl BoundEgress {
 
 impl EgressRoute {
     /// The entry point, for a principal that was identified at it.
-    fn entry_point(&self, principal: Authenticated) -> WayIn {
-        WayIn { principal, cluster: self.cluster.clone(), places: self.places.clone() }
+    fn entry_point(&self, principal: Authenticated) -> EntryPoint {
+        EntryPoint { principal, cluster: self.cluster.clone(), slots: self.places.clone() }
     }
 
     /// Logs that a client was refused at this entry point.
-    fn refused(&self, from: impl std::fmt::Display, why: &NotOfWayIn) {
+    fn refused(&self, from: impl std::fmt::Display, why: &EntryPointError) {
         debug!(name = &*self.name, %from, %why, "refused a client of an API server's egress");
     }
 }
@@ -124,9 +126,9 @@ async fn serve(
     let PeerStream::Caller(stream) = stream else { return };
     let chain = stream.peer_certificates().unwrap_or_default();
     match identity::by_certificate(&route.name, chain, &client_name) {
-        Ok(principal) => gateway.serve_way_in(stream, route.entry_point(principal)).await,
+        Ok(principal) => gateway.serve_entry_point(stream, route.entry_point(principal)).await,
         Err(why) => {
-            log.stranger(stream.peer().ip(), Why::Refused);
+            log.unauthenticated(stream.peer().ip(), FailureCause::Refused);
             route.refused(stream.peer(), &why);
         }
     }
@@ -171,9 +173,9 @@ async fn serve_local(stream: UnixStream, uids: &[u32], route: EgressRoute, gatew
         }
     };
     match identity::by_socket(&route.name, uid, uids) {
-        Ok(principal) => gateway.serve_local_way_in(stream, route.entry_point(principal)).await,
+        Ok(principal) => gateway.serve_local_entry_point(stream, route.entry_point(principal)).await,
         Err(why) => {
-            log.stranger(Ipv4Addr::LOCALHOST.into(), Why::Refused);
+            log.unauthenticated(Ipv4Addr::LOCALHOST.into(), FailureCause::Refused);
             route.refused("a Unix socket", &why);
         }
     }

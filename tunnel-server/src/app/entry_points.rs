@@ -56,7 +56,7 @@ impl EntryPoints {
         let passthrough = self.passthrough.as_ref().map(PassthroughListener::usage);
         let vip = self.vip.as_ref().map(VipListener::usage);
         move || {
-            let of_egress = egress.iter().map(gateway::Places::used).max_by_key(|(_, most)| *most);
+            let of_egress = egress.iter().map(gateway::EntryPointSlots::used).max_by_key(|(_, most)| *most);
             let of_egress =
                 of_egress.map(|(max, most)| LimitUsage { limit: "egress_connections", max, most });
             let passing = passthrough.as_ref().map(|usage| usage()).into_iter().flatten();
@@ -72,11 +72,11 @@ impl EntryPoints {
         }
         if let Some(config) = self.passthrough {
             info!(callers = %config.address(), "serving TLS passthrough by server name");
-            scope.spawn(config.run(gateway.dialer(), scope.clone()));
+            scope.spawn(config.run(gateway.dials(), scope.clone()));
         }
         if let Some(config) = self.vip {
             info!("serving virtual addresses of clusters");
-            config.run(gateway.dialer(), scope);
+            config.run(gateway.dials(), scope);
         }
     }
 }

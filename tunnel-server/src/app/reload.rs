@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use daemon::config::KeyError;
-use daemon::{FileWatch, chain};
+use daemon::{FileWatch, error_chain};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
@@ -25,7 +25,7 @@ pub(super) async fn follow(
     mut take: impl FnMut(Vec<u8>) -> Result<(), String> + Send,
 ) {
     metrics::describe_file(file);
-    let mut watch = FileWatch::of(&path);
+    let mut watch = FileWatch::new(&path);
     let mut found = Ok(contents);
     loop {
         watch.changed().await;
@@ -61,7 +61,7 @@ pub(super) async fn follow_bundle(
     let (read_in, taken_in) = (domain.clone(), domain);
     let read = move |path: &Path| config::trust_bundle(path, &read_in);
     let take = move |bytes: Vec<u8>| {
-        succeeds(&current, &bytes, &taken_in).map_err(|error| chain(&error).to_string())?;
+        succeeds(&current, &bytes, &taken_in).map_err(|error| error_chain(&error).to_string())?;
         current.clone_from(&bytes);
         given.send_replace(bytes.into());
         Ok(())
@@ -74,7 +74,7 @@ pub(super) async fn follow_admins(path: PathBuf, given: watch::Sender<Arc<AdminR
     let (contents, at) = (read_config(&path).unwrap_or_default(), path.clone());
     let take = move |bytes: Vec<u8>| {
         let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
-        let rules = config::admin_rules(&text, &at).map_err(|error| chain(&error).to_string())?;
+        let rules = config::admin_rules(&text, &at).map_err(|error| error_chain(&error).to_string())?;
         given.send_replace(Arc::new(rules));
         Ok(())
     };
@@ -83,14 +83,18 @@ pub(super) async fn follow_admins(path: PathBuf, given: watch::Sender<Arc<AdminR
 
 fn read_config(path: &Path) -> Result<Vec<u8>, KeyError> {
     let text = daemon::config::read(path).map_err(|error| {
-        KeyError::new("admin.tcp", path.display(), format!("in a file that can be read ({})", chain(&error)))
+        KeyError::new(
+            "admin.tcp",
+            path.display(),
+            format!("in a file that can be read ({})", error_chain(&error)),
+        )
     })?;
     Ok(text.into_bytes())
 }
 
 /// Whether an agent that has the bundle `current` accepts `next`.
 fn succeeds(current: &[u8], next: &[u8], domain: &str) -> Result<(), BundleError> {
-    let current = TrustBundle::look(current)?;
+    let current = TrustBundle::decode_unverified(current)?;
     let domain = domain.parse().unwrap_or_else(|_| current.domain().clone());
     let anchors = Anchors::new(domain).and_roots(current.roots(Role::Server));
     anchors.accept(next, Some(&current)).map(drop)
@@ -126,6 +130,6 @@ mod tests {
         ] {
             assert!(succeeds(&first, &next, "tombolo").is_err(), "{what}");
         }
-        assert!(matches!(succeeds(&both, &first, "tombolo"), Err(BundleError::Older { .. })));
+        assert!(matches!(succeeds(&both, &first, "tombolo"), Err(BundleError::Outdated { .. })));
     }
 }

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use audit::Log;
 use daemon::Metrics;
-use daemon::metrics::lines::Lines;
+use daemon::metrics::exposition::Exposition;
 use daemon::metrics::links::Links;
 use transport::{Buffers, Carrier};
 
 use super::BoundServer;
-use crate::config::DoorLimits;
+use crate::config::ListenerTotals;
 use crate::directory;
 use crate::limits::{EXCHANGES_MAX, LimitUsage};
 use crate::listener::{CounterValues, Counters, Listener};
@@ -18,56 +18,56 @@ use crate::metrics::{ClusterConnectivity, ClusterGauges};
 use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, WaitQueue};
 
 /// Registers the readings of all scrapes but those of the admin API.
-pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: DoorLimits, links: Links) {
-    metrics.ask(move |lines| links.tell(lines, Instant::now()));
+pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: ListenerTotals, links: Links) {
+    metrics.on_scrape(move |lines| links.write(lines, Instant::now()));
     let (registry, gauges) = (bound.registry.clone(), ClusterGauges::default());
-    metrics.ask(move |lines| write_clusters(lines, &registry, &gauges));
+    metrics.on_scrape(move |lines| write_clusters(lines, &registry, &gauges));
     let counters: Vec<_> = [Some(&bound.listener), bound.agents.as_ref()]
         .into_iter()
         .flatten()
         .map(Listener::counters)
         .collect();
     let agent_listener = bound.agent_listener.clone();
-    metrics.ask(move |lines| {
+    metrics.on_scrape(move |lines| {
         let values =
             counters.iter().map(|counters| counters.values()).reduce(CounterValues::sum).unwrap_or_default();
         write_listeners(lines, &values, agent_listener.handshakes(), limits);
     });
     let queue = bound.gateway.places();
-    metrics.ask(move |lines| write_parking(lines, &queue));
+    metrics.on_scrape(move |lines| write_parking(lines, &queue));
     let gateway = bound.gateway.clone();
     let of_entry_points = bound.entry_points.usage();
-    metrics.ask(move |lines| {
-        write_limits(lines, &gateway.usage().into_iter().chain(of_entry_points()).collect::<Vec<_>>());
+    metrics.on_scrape(move |lines| {
+        write_limits(lines, &gateway.uses().into_iter().chain(of_entry_points()).collect::<Vec<_>>());
     });
     let log = bound.log.clone();
-    metrics.ask(move |lines| write_audit(lines, &log));
+    metrics.on_scrape(move |lines| write_audit(lines, &log));
     let buffers = bound.endpoint.buffers();
-    metrics.ask(move |lines| write_buffers(lines, buffers));
+    metrics.on_scrape(move |lines| write_buffers(lines, buffers));
 }
 
 /// Registers the readings of the admin API's remote listener, if there is one.
 pub(super) fn register_admin(metrics: &Metrics, counters: Option<Arc<Counters>>) {
-    metrics.ask(move |lines| {
+    metrics.on_scrape(move |lines| {
         let values = counters.as_ref().map(|counters| counters.values()).unwrap_or_default();
         let help = "Connections to the admin API from other machines, by outcome.";
         write_connections(lines, "tombolo_server_admin_connections_total", help, &values);
         let help = "Connections to the admin API from other machines that are open now.";
-        lines.gauge("tombolo_server_admin_connections_active", help).is(&[], values.connections_open);
+        lines.gauge("tombolo_server_admin_connections_active", help).sample(&[], values.connections_open);
     });
 }
 
-fn write_connections(lines: &mut Lines, name: &str, help: &str, values: &CounterValues) {
+fn write_connections(lines: &mut Exposition, name: &str, help: &str, values: &CounterValues) {
     lines
         .counter(name, help)
-        .is(&[("outcome", "accepted")], values.accepted)
-        .is(&[("outcome", "turned_away")], values.turned_away)
-        .is(&[("outcome", "handshake_failed")], values.handshake_failed)
-        .is(&[("outcome", "accept_failed")], values.accept_failed)
-        .is(&[("outcome", "source_limited")], values.source_limited);
+        .sample(&[("outcome", "accepted")], values.accepted)
+        .sample(&[("outcome", "turned_away")], values.turned_away)
+        .sample(&[("outcome", "handshake_failed")], values.handshake_failed)
+        .sample(&[("outcome", "accept_failed")], values.accept_failed)
+        .sample(&[("outcome", "source_limited")], values.source_limited);
 }
 
-fn write_clusters(lines: &mut Lines, registry: &Registry, gauges: &ClusterGauges) {
+fn write_clusters(lines: &mut Exposition, registry: &Registry, gauges: &ClusterGauges) {
     let listed = registry.list(|_, _| true);
     gauges.write(lines, &listed.iter().map(connectivity).collect::<Vec<_>>(), Instant::now());
     let mut tunnels =
@@ -75,15 +75,17 @@ fn write_clusters(lines: &mut Lines, registry: &Registry, gauges: &ClusterGauges
     for carrier in [Carrier::Quic, Carrier::Http2] {
         let carried =
             listed.iter().flat_map(|listed| &listed.tunnels).filter(|tunnel| tunnel.carrier == carrier);
-        tunnels.is(&[("carrier", carrier.as_str())], carried.count());
+        tunnels.sample(&[("carrier", carrier.as_str())], carried.count());
     }
-    lines.gauge("tombolo_server_tunnels_max", "The limit on tunnels of all clusters.").is(&[], TUNNELS_MAX);
+    lines
+        .gauge("tombolo_server_tunnels_max", "The limit on tunnels of all clusters.")
+        .sample(&[], TUNNELS_MAX);
     let help = "Clusters that this server knows, created or seen.";
-    lines.gauge("tombolo_server_clusters", help).is(&[], listed.len());
+    lines.gauge("tombolo_server_clusters", help).sample(&[], listed.len());
     let help = "The limit on known clusters.";
-    lines.gauge("tombolo_server_clusters_max", help).is(&[], directory::CLUSTERS_MAX);
+    lines.gauge("tombolo_server_clusters_max", help).sample(&[], directory::CLUSTERS_MAX);
     let help = "The limit on requests that are served at once.";
-    lines.gauge("tombolo_server_requests_max", help).is(&[], EXCHANGES_MAX);
+    lines.gauge("tombolo_server_requests_max", help).sample(&[], EXCHANGES_MAX);
 }
 
 fn connectivity(listed: &ClusterStatus) -> ClusterConnectivity {
@@ -97,47 +99,52 @@ fn connectivity(listed: &ClusterStatus) -> ClusterConnectivity {
     }
 }
 
-fn write_listeners(lines: &mut Lines, callers: &CounterValues, agents_shaking: usize, most: DoorLimits) {
+fn write_listeners(
+    lines: &mut Exposition,
+    callers: &CounterValues,
+    agents_shaking: usize,
+    most: ListenerTotals,
+) {
     let help = "Connections at the TCP listeners, by outcome: accepted, turned_away (limit reached), \
                 handshake_failed, accept_failed (error of the system), or source_limited (too many of one source without a \
                 certificate.";
     write_connections(lines, "tombolo_server_connections_total", help, callers);
     let help = "Connections without a certificate, of the source that has most of them.";
-    lines.gauge("tombolo_server_connections_of_source", help).is(&[], callers.busiest_source);
+    lines.gauge("tombolo_server_connections_of_source", help).sample(&[], callers.busiest_source);
     let help = "Connections of callers that are open now, including all TCP handshakes in progress.";
-    lines.gauge("tombolo_server_connections_active", help).is(&[], callers.connections_open);
+    lines.gauge("tombolo_server_connections_active", help).sample(&[], callers.connections_open);
     let help = "The limit on connections to one TCP listener.";
-    lines.gauge("tombolo_server_connections_max", help).is(&[], most.gateway.connections);
+    lines.gauge("tombolo_server_connections_max", help).sample(&[], most.gateway.connections);
     let help = "The limit on handshakes in progress, by listener.";
     lines
         .gauge("tombolo_server_handshakes_max", help)
-        .is(&[("listener", "callers")], most.gateway.handshakes)
-        .is(&[("listener", "agents")], most.agents.handshakes);
+        .sample(&[("listener", "callers")], most.gateway.handshakes)
+        .sample(&[("listener", "agents")], most.agents.handshakes);
     let help = "Handshakes in progress now, by listener; an agent's greeting is part of its handshake.";
     lines
         .gauge("tombolo_server_handshakes_active", help)
-        .is(&[("listener", "callers")], callers.handshakes_open)
-        .is(&[("listener", "agents")], agents_shaking);
+        .sample(&[("listener", "callers")], callers.handshakes_open)
+        .sample(&[("listener", "agents")], agents_shaking);
 }
 
-fn write_limits(lines: &mut Lines, usage: &[LimitUsage]) {
+fn write_limits(lines: &mut Exposition, usage: &[LimitUsage]) {
     let help = "The value of each limit on callers and clusters, by limit.";
     let mut most = lines.gauge("tombolo_server_limit", help);
     for LimitUsage { limit, max, .. } in usage {
-        most.is(&[("limit", limit)], *max);
+        most.sample(&[("limit", limit)], *max);
     }
     let help = "The highest use of each limit by any caller or cluster, by limit.";
     let mut used = lines.gauge("tombolo_server_limit_used", help);
     for LimitUsage { limit, most, .. } in usage {
-        used.is(&[("limit", limit)], *most);
+        used.sample(&[("limit", limit)], *most);
     }
 }
 
-fn write_parking(lines: &mut Lines, queue: &WaitQueue) {
+fn write_parking(lines: &mut Exposition, queue: &WaitQueue) {
     let help = "Requests that wait for a cluster that is away.";
-    lines.gauge("tombolo_server_requests_parked", help).is(&[], queue.waiting());
+    lines.gauge("tombolo_server_requests_parked", help).sample(&[], queue.waiting());
     let help = "The limit on waiting requests of all clusters.";
-    lines.gauge("tombolo_server_requests_parked_max", help).is(&[], queue.capacity());
+    lines.gauge("tombolo_server_requests_parked_max", help).sample(&[], queue.capacity());
     let outcomes = queue.outcomes();
     lines
         .counter(
@@ -145,17 +152,17 @@ fn write_parking(lines: &mut Lines, queue: &WaitQueue) {
             "Requests that waited for a cluster that was away, by outcome: served when it came back, gave_up at \
              their limit, hung_up by their callers, or turned_away because the queue was full.",
         )
-        .is(&[("outcome", "served")], outcomes.served)
-        .is(&[("outcome", "gave_up")], outcomes.gave_up)
-        .is(&[("outcome", "hung_up")], outcomes.hung_up)
-        .is(&[("outcome", "turned_away")], outcomes.turned_away);
+        .sample(&[("outcome", "served")], outcomes.served)
+        .sample(&[("outcome", "gave_up")], outcomes.gave_up)
+        .sample(&[("outcome", "hung_up")], outcomes.hung_up)
+        .sample(&[("outcome", "turned_away")], outcomes.turned_away);
 }
 
 /// Writes nothing if the audit log is off.
-fn write_audit(lines: &mut Lines, log: &Log) {
+fn write_audit(lines: &mut Exposition, log: &Log) {
     let Some(figures) = log.figures() else { return };
     let mut count = |name: &str, help: &str, count: u64| {
-        lines.counter(name, help).is(&[], count);
+        lines.counter(name, help).sample(&[], count);
     };
     count("tombolo_server_audit_lines_total", "Lines that were written to the audit log.", figures.lines);
     count("tombolo_server_audit_bytes_total", "Bytes that were written to the audit log.", figures.bytes);
@@ -170,21 +177,21 @@ fn write_audit(lines: &mut Lines, log: &Log) {
     );
     count("tombolo_server_audit_files_total", "Files of the audit log that were started.", figures.files);
     let help = "Requests of unauthenticated clients, which the audit log counts together.";
-    count("tombolo_server_audit_unauthenticated_total", help, figures.strangers);
+    count("tombolo_server_audit_unauthenticated_total", help, figures.unauthenticated);
     let help = "1 if the audit log cannot be written and nothing new is served, else 0.";
-    lines.gauge("tombolo_server_audit_failing", help).is(&[], usize::from(figures.is_failing));
+    lines.gauge("tombolo_server_audit_failing", help).sample(&[], usize::from(figures.is_failing));
     let help = "Lines of the audit log that wait to be written.";
-    lines.gauge("tombolo_server_audit_waiting", help).is(&[], figures.waiting);
+    lines.gauge("tombolo_server_audit_waiting", help).sample(&[], figures.waiting);
     let help = "Requests whose intent is in the audit log and whose completion is not there yet.";
-    lines.gauge("tombolo_server_audit_open", help).is(&[], figures.open);
+    lines.gauge("tombolo_server_audit_open", help).sample(&[], figures.open);
 }
 
-fn write_buffers(lines: &mut Lines, buffers: Buffers) {
+fn write_buffers(lines: &mut Exposition, buffers: Buffers) {
     lines
         .gauge(
             "tombolo_server_udp_buffer_bytes",
             "The UDP socket's buffer as the kernel granted it, by direction; below a megabyte bulk transfers suffer.",
         )
-        .is(&[("direction", "receive")], buffers.receive)
-        .is(&[("direction", "send")], buffers.send);
+        .sample(&[("direction", "receive")], buffers.receive)
+        .sample(&[("direction", "send")], buffers.send);
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::{Allowable, Allowed, Permit};
-use crate::identity::questions::{AWAY_FOR, Answer, Key, Questions};
+use crate::identity::review_cache::{CachedReview, ReviewCache, ReviewKey, UNREACHABLE_FOR};
 use crate::identity::{Caller, HostApi};
 
 /// The time for which a decision of the cluster is cached, whether it allows or denies.
@@ -33,7 +33,7 @@ const RESOURCE: &str = "clusters";
 pub struct Delegation(Option<Arc<SharedDelegation>>);
 
 struct SharedDelegation {
-    reviews: Questions<TimedDecision>,
+    reviews: ReviewCache<TimedDecision>,
     /// Whether this cluster also reviews callers' tokens. It then knows those callers by names of its own.
     is_reviewer: bool,
 }
@@ -43,7 +43,7 @@ struct SharedDelegation {
 pub(crate) struct AccessReview(Arc<ReviewSpec>);
 
 struct ReviewSpec {
-    key: Key,
+    key: ReviewKey,
     spec: Value,
 }
 
@@ -96,7 +96,7 @@ impl Delegation {
     /// names that the policy knows.
     #[must_use]
     pub fn new(api: Arc<HostApi>, is_reviewer: bool, scope: Scope) -> Self {
-        let reviews = Questions::new(api, PATH, "policy.delegation".to_owned(), scope);
+        let reviews = ReviewCache::new(api, PATH, "policy.delegation".to_owned(), scope);
         Self(Some(Arc::new(SharedDelegation { reviews, is_reviewer })))
     }
 
@@ -174,8 +174,8 @@ impl TimedDecision {
     }
 }
 
-impl Answer for TimedDecision {
-    fn away() -> Self {
+impl CachedReview for TimedDecision {
+    fn unreachable() -> Self {
         Self { at: Instant::now(), decision: ReviewDecision::Unavailable }
     }
 
@@ -187,7 +187,7 @@ impl Answer for TimedDecision {
         self.at
             + match self.decision {
                 ReviewDecision::Allowed | ReviewDecision::Denied => DECISION_TTL,
-                ReviewDecision::Unavailable => AWAY_FOR,
+                ReviewDecision::Unavailable => UNREACHABLE_FOR,
             }
     }
 
@@ -262,7 +262,7 @@ mod tests {
             Action::of_cluster(cluster.parse().unwrap(), &method, "/api/v1/pods", None).unwrap()
         };
         let of = |user: &str, groups: &[&str], method, cluster| {
-            AccessReview::new(&Caller::pretended(user, groups), &action(method, cluster), true)
+            AccessReview::new(&Caller::for_test(user, groups), &action(method, cluster), true)
         };
         let asked = of("ann", &["ops"], Method::GET, "edge-a");
         assert_eq!(
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(asked, of("ann", &["ops"], Method::GET, "edge-a"));
         let target: Target = "db.internal:5432".parse().unwrap();
         let dial = Dial { cluster: "edge-a".parse().unwrap(), target };
-        let dialing = AccessReview::new(&Caller::pretended("ann", &["ops"]), &dial, true);
+        let dialing = AccessReview::new(&Caller::for_test("ann", &["ops"]), &dial, true);
         assert_eq!(dialing.0.spec["resourceAttributes"]["subresource"], "dial");
         for other in [
             of("ben", &["ops"], Method::GET, "edge-a"),

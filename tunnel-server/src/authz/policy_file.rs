@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use daemon::config::{self, LoadError};
-use daemon::{Failure, FileWatch, chain};
-use policy::{Document, KIND, PolicyFault, Rules};
+use daemon::{Failure, FileWatch, error_chain};
+use policy::{Document, DocumentError, KIND, Rules};
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
@@ -27,7 +27,7 @@ pub enum PolicyFileError {
         /// The path of the policy file.
         path: PathBuf,
         /// The fault in the rule, and its position.
-        fault: PolicyFault,
+        fault: DocumentError,
     },
 }
 
@@ -56,7 +56,7 @@ impl PolicyFile {
     /// Puts the file's policy in force whenever the file has changed and is valid. Otherwise the last valid
     /// policy stays in force.
     pub(crate) async fn follow(mut self, policy: Policy) {
-        let mut watch = FileWatch::of(&self.path);
+        let mut watch = FileWatch::new(&self.path);
         loop {
             watch.changed().await;
             let Ok((this, rules)) = spawn_blocking(move || self.reread()).await else {
@@ -74,7 +74,7 @@ impl PolicyFile {
                 Some(Err(error)) => {
                     metrics::policy_refused();
                     let generation = policy.snapshot().generation();
-                    warn!(error = %chain(&error), generation, "the policy was not taken, the last good one stays in force");
+                    warn!(error = %error_chain(&error), generation, "the policy was not taken, the last good one stays in force");
                 }
             }
         }
@@ -83,7 +83,7 @@ impl PolicyFile {
     /// Reads the file again. Returns its rules if the contents have changed. Blocks.
     fn reread(mut self) -> (Self, Option<Result<Rules, PolicyFileError>>) {
         let text = read(&self.path);
-        let found = text.as_ref().map(String::clone).map_err(|error| chain(error).to_string());
+        let found = text.as_ref().map(String::clone).map_err(|error| error_chain(error).to_string());
         if found == self.found {
             return (self, None);
         }
@@ -98,15 +98,15 @@ fn read(path: &Path) -> Result<String, PolicyFileError> {
         LoadError::Missing(path) => PolicyFileError::Missing(path),
         error @ (LoadError::Unreadable { .. }
         | LoadError::TooLarge(_)
-        | LoadError::Headless { .. }
-        | LoadError::Foreign { .. }
+        | LoadError::MissingHead { .. }
+        | LoadError::WrongHead { .. }
         | LoadError::Invalid { .. }) => PolicyFileError::Load(error),
     })
 }
 
 fn rules(text: &str, path: &Path) -> Result<Rules, PolicyFileError> {
     let document: Document = config::parse(text, path, KIND).map_err(PolicyFileError::Load)?;
-    Rules::of(&document).map_err(|fault| PolicyFileError::Rule { path: path.to_owned(), fault })
+    Rules::from_document(&document).map_err(|fault| PolicyFileError::Rule { path: path.to_owned(), fault })
 }
 
 impl From<PolicyFileError> for Failure {

@@ -30,7 +30,7 @@ const ALICE_IS_BOB: &str = "- name: alice-is-bob
 #[test]
 fn a_permit_has_caller_action_generation_and_rule() {
     let policy = policy(ALICE_READS);
-    let (caller, action) = (Caller::pretended("alice", &["ops"]), action("/api/v1/pods"));
+    let (caller, action) = (Caller::for_test("alice", &["ops"]), action("/api/v1/pods"));
 
     let permit = policy.snapshot().authorize(&caller, None, action.clone(), &facts()).unwrap().undelegated();
 
@@ -60,7 +60,7 @@ fn a_denial_names_the_request_but_no_rule() {
             Some("no-pods"),
         ),
     ] {
-        let caller = Caller::pretended(user, &[]);
+        let caller = Caller::for_test(user, &[]);
         let refused = policy.snapshot().authorize(&caller, None, action(path), &facts()).unwrap_err();
         assert!(refused.to_string().starts_with(text), "{refused}");
         assert!(!refused.to_string().contains("no-pods"), "{refused}");
@@ -73,7 +73,7 @@ fn a_permit_is_checked_again_by_the_next_policy_snapshot() {
     let policy = policy(ALICE_READS);
     let mut snapshots = policy.subscribe();
     let first = policy.snapshot();
-    let alice = Caller::pretended("alice", &[]);
+    let alice = Caller::for_test("alice", &[]);
     let permit = first.authorize(&alice, None, action("/api/v1/pods"), &facts()).unwrap().undelegated();
     assert!(first.still_permits(&permit, &facts()));
     assert!(!snapshots.has_changed().unwrap());
@@ -92,7 +92,7 @@ fn a_permit_depends_on_the_clusters_labels() {
     let selected = ALICE_READS.replace("names: [edge-a]", "labelSelector: { matchLabels: { stage: live } }");
     let snapshot = policy(&selected).snapshot();
     let live = ClusterFacts { labels: [("stage".to_owned(), "live".to_owned())].into() };
-    let caller = Caller::pretended("alice", &[]);
+    let caller = Caller::for_test("alice", &[]);
 
     let permit = snapshot.authorize(&caller, None, action("/api/v1/pods"), &live).unwrap().undelegated();
 
@@ -107,7 +107,7 @@ fn impersonation_needs_rules_for_the_action_and_the_identity() {
     let policy = policy(&format!("{ALICE_READS}{ALICE_IS_BOB}"));
     let pods = || action("/api/v1/pods");
     let asked = |user: &str, assumed: Assert, action: Action| {
-        policy.snapshot().authorize(&Caller::pretended(user, &[]), Some(assumed), action, &facts())
+        policy.snapshot().authorize(&Caller::for_test(user, &[]), Some(assumed), action, &facts())
     };
 
     let permit = asked("alice", identity("bob", &["ops", "dev"]), pods()).unwrap().undelegated();
@@ -143,7 +143,7 @@ fn every_method_of_authentication_can_be_named_in_a_policy() {
         Oidc("oidc:corp".into()),
         TokenReview("token-review:host".into()),
     ] {
-        assert!(policy::method(method.as_str()).is_ok(), "{method:?}");
+        assert!(policy::parse_method(method.as_str()).is_ok(), "{method:?}");
     }
 }
 
@@ -154,7 +154,7 @@ fn policy(text: &str) -> Policy {
 fn rules(text: &str) -> Rules {
     let document_text = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\n{text}");
     let document = daemon::config::parse(&document_text, "policy.yaml".as_ref(), policy::KIND).unwrap();
-    Rules::of(&document).unwrap()
+    Rules::from_document(&document).unwrap()
 }
 
 fn identity(user: &str, groups: &[&str]) -> Assert {

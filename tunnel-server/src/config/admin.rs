@@ -12,7 +12,7 @@ use proto::admin::SOCKET_DEFAULT;
 use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 use trust::names::Label;
-use trust::serial_from;
+use trust::parse_serial_text;
 
 use super::flags::Flags;
 use super::pem;
@@ -202,7 +202,7 @@ fn revocation((index, raw): (usize, RawAdminRevocation)) -> Result<AdminRevocati
             let allowed =
                 "the hexadecimal digits of a certificate's serial number, as `tombolo ca show` prints them";
             let refused = |_| KeyError::new(at("serial"), format_args!("{serial:?}"), allowed);
-            Ok(AdminRevocation::Serial(serial_from(&serial).map_err(refused)?))
+            Ok(AdminRevocation::Serial(parse_serial_text(&serial).map_err(refused)?))
         }
         (None, Some(before)) => {
             let allowed = "a time, as in 2026-01-31T12:00:00Z";

@@ -80,7 +80,7 @@ pub(super) fn enrollment(
     let signer_path = file("enrollment.signerFile", signer_file, directory)?;
     let key = file("enrollment.sealingKeyFile", sealing_key_file, directory)?;
     let signer = sealed::load(&signer_path, &key).map_err(|error| {
-        let allowed = format!("a sealed signer for agents ({})", daemon::chain(&error));
+        let allowed = format!("a sealed signer for agents ({})", daemon::error_chain(&error));
         KeyError::new("enrollment.signerFile", signer_path.display(), allowed)
     })?;
     if signer.role() != Role::Agent || signer.trust_domain().as_str() != trust_domain {
@@ -89,8 +89,8 @@ pub(super) fn enrollment(
         return Err(KeyError::new("enrollment.signerFile", found, allowed));
     }
     let allowed = "the bundle that `tombolo ca init` writes, for agents to know servers by";
-    let bundle =
-        TrustBundle::look(trust_bundle).map_err(|_| KeyError::new("trust.bundleFile", NOTHING, allowed))?;
+    let bundle = TrustBundle::decode_unverified(trust_bundle)
+        .map_err(|_| KeyError::new("trust.bundleFile", NOTHING, allowed))?;
     let lifetime = certificate_lifetime_seconds.unwrap_or(LIFETIME_DEFAULT_SECONDS);
     let grace = renewal_grace_days.unwrap_or(GRACE_DEFAULT_DAYS);
     let grace = bounded("enrollment.renewalGraceDays", grace, 1..=GRACE_DAYS_MAX)?;

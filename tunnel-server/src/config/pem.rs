@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use daemon::config::{KeyError, pem_damage, readable_file};
+use daemon::config::{KeyError, describe_pem_error, readable_file};
 use rustls::RootCertStore;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{PemObject as _, SectionKind};
@@ -37,7 +37,8 @@ pub(super) fn pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<Cer
     let refused = |reason: &dyn std::fmt::Display| {
         KeyError::new(key.0, key.1.display(), format!("an unencrypted PEM private key ({reason})"))
     };
-    let private = PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| refused(&pem_damage(&error)))?;
+    let private =
+        PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| refused(&describe_pem_error(&error)))?;
     CertifiedKey::from_der(chain.clone(), private.clone_key(), &transport::tls::provider()).map_err(
         |error| {
             let certificate = certificate.1.display();
@@ -121,7 +122,7 @@ fn certificates(key: &str, path: &Path, max: usize) -> Result<Vec<CertificateDer
     };
     let mut certificates = Vec::new();
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(&bytes) {
-        let (kind, der) = section.map_err(|error| refused(&pem_damage(&error)))?;
+        let (kind, der) = section.map_err(|error| refused(&describe_pem_error(&error)))?;
         if kind != SectionKind::Certificate {
             return Err(refused(&"it holds something else too"));
         }

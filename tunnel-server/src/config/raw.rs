@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
+use daemon::config::{RawLog, RawProbes, RawRuntime};
 use serde::Deserialize;
 
 use super::admin::RawAdmin;
@@ -45,8 +45,8 @@ pub(super) struct RawConfig {
     pub(super) audit: Option<RawAudit>,
     pub(super) admin: Option<RawAdmin>,
     pub(super) state_dir: Option<PathBuf>,
-    pub(super) probes: Option<ProbesKeys>,
+    pub(super) probes: Option<RawProbes>,
     pub(super) drain_grace_seconds: Option<u64>,
-    pub(super) log: Option<LogKeys>,
-    pub(super) runtime: Option<RuntimeKeys>,
+    pub(super) log: Option<RawLog>,
+    pub(super) runtime: Option<RawRuntime>,
 }

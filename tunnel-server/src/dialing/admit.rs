@@ -3,16 +3,16 @@
 
 use std::net::SocketAddr;
 
-use audit::{Completion, EndReason, Event, Note, Status};
-use daemon::metrics::exchanges::{Active, Exchanges};
+use audit::{Annotation, Completion, EndReason, Event, Status};
+use daemon::metrics::requests::{ActiveRequest, RequestMetrics};
 use http::StatusCode;
 use tracing::debug;
 use uuid::Uuid;
 
 use super::{DialError, Dialer, TargetStream};
 use crate::authz::{Dial, Permit};
-use crate::exchanges::Live;
-use crate::exchanges::record::{Origin, of_caller};
+use crate::exchanges::RunningExchange;
+use crate::exchanges::audit::{Origin, event_of_caller};
 use crate::identity::Caller;
 use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard};
 use crate::metrics;
@@ -42,11 +42,11 @@ pub(crate) trait DialRefusal: From<LimitExceeded> + From<DialError> + std::fmt::
 
 /// Counts a request as active while it runs, and counts its refusal by cause.
 pub(crate) async fn with_metrics<T, R: DialRefusal>(
-    exchanges: &Exchanges,
+    exchanges: &RequestMetrics,
     admitted: impl Future<Output = Result<T, R>>,
-) -> Result<(T, Active), R> {
+) -> Result<(T, ActiveRequest), R> {
     let active = exchanges.begin();
-    active.set_sort("dial");
+    active.set_kind("dial");
     let admitted = admitted.await;
     let code = admitted.as_ref().map_or_else(DialRefusal::status, |_| StatusCode::OK);
     active.answered(code.as_u16());
@@ -70,37 +70,37 @@ impl Dialer {
     pub(crate) async fn admit<R: DialRefusal>(
         &self,
         request: &DialRequest<'_>,
-        permitted: impl Future<Output = Result<(Permit<Dial>, Live), R>>,
+        permitted: impl Future<Output = Result<(Permit<Dial>, RunningExchange), R>>,
     ) -> Result<(TargetStream, LimitGuard), R> {
         let DialRequest { caller, listener, from, target, kind } = *request;
         // Before the audit log, so that requests beyond the rate cannot fill it.
         self.limiter().check_rate(caller)?;
         let audit_id = Uuid::now_v7().to_string();
         let origin = Origin { listener, source: from.to_string(), address: Some(from), audit_id: &audit_id };
-        let event = of_caller(caller, origin, "dial", "dial", target);
+        let event = event_of_caller(caller, origin, "dial", "dial", target);
         let (permit, live) = match permitted.await {
             Ok(permitted) => permitted,
             Err(refusal) => {
                 let event = with_denial(event, refusal.dial_error());
                 let completion = Completion::new(Some(status_of(&refusal)), EndReason::Refused);
-                self.recorder().told(event, completion).await.map_err(DialError::from)?;
+                self.recorder().write_completed(event, completion).await.map_err(DialError::from)?;
                 return Err(refusal);
             }
         };
         let guard = self.limiter().admit(permit.caller(), &permit.what().cluster, kind)?;
         let mut guard = guard.wait_for_seat().await?;
-        let event = event.with(Note::Target, permit.what().target.to_string());
-        let proof = self.recorder().intent((permit, live), event).await.map_err(DialError::from)?;
+        let event = event.with(Annotation::Target, permit.what().target.to_string());
+        let proof = self.recorder().write_intent((permit, live), event).await.map_err(DialError::from)?;
         let target = match self.connect(&proof, &audit_id).await {
             Ok(target) => target,
             Err(error) => {
                 let end = error.end();
                 let refusal = R::from(error);
-                proof.record().refused(status_of(&refusal), end);
+                proof.entry().set_refused(status_of(&refusal), end);
                 return Err(refusal);
             }
         };
-        proof.record().answered(StatusCode::OK);
+        proof.entry().set_status(StatusCode::OK);
         guard.response_started();
         Ok((target, guard))
     }
@@ -108,17 +108,17 @@ impl Dialer {
 
 /// Adds the denial's cluster, rule and candidates to the audit event.
 fn with_denial(event: Event, error: Option<&DialError>) -> Event {
-    let event = event.with(Note::Decision, "forbid");
+    let event = event.with(Annotation::Decision, "forbid");
     let event = match error.and_then(DialError::among) {
-        Some(among) => event.with(Note::Among, among),
+        Some(among) => event.with(Annotation::Among, among),
         None => event,
     };
     let Some(forbidden) = error.and_then(DialError::forbidden) else { return event };
     let event = match &forbidden.rule {
-        Some(rule) => event.with(Note::Rule, &**rule),
+        Some(rule) => event.with(Annotation::Rule, &**rule),
         None => event,
     };
-    event.with(Note::Cluster, forbidden.cluster().as_str())
+    event.with(Annotation::Cluster, forbidden.cluster().as_str())
 }
 
 fn status_of(refusal: &impl DialRefusal) -> Status {

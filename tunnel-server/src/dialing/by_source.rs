@@ -4,9 +4,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use audit::Why;
+use audit::FailureCause;
 use daemon::Scope;
-use daemon::metrics::exchanges::{Active, Exchanges};
+use daemon::metrics::requests::{ActiveRequest, RequestMetrics};
 use http::StatusCode;
 use policy::Network;
 use tokio::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use tracing::debug;
 use super::admit::{self, DialRefusal, DialRequest};
 use super::source_slots::{SourceSlot, SourceSlots};
 use super::{DialError, Dialer, TargetScope, TargetStream};
-use crate::config::{self, Site};
+use crate::config::{self, ClusterTarget};
 use crate::identity;
 use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard, LimitUsage};
 use crate::listener::accept_loop;
@@ -27,11 +27,11 @@ const SOURCE_REFUSED: &str = "SourceRefused";
 
 /// An entry point with its allowed source networks and its slots.
 pub(crate) struct BoundEntryPoint {
-    config: config::ByPlace,
+    config: config::SourceEntryPoint,
     /// The name of the entry point in the audit log.
     listener: &'static str,
     slots: SourceSlots,
-    exchanges: Exchanges,
+    exchanges: RequestMetrics,
 }
 
 /// An admitted connection and the slot that it holds.
@@ -97,7 +97,7 @@ impl DialRefusal for ServeError {
 impl BoundEntryPoint {
     /// Creates an entry point. `limits` name the limits on all connections and on those of one source.
     pub(crate) fn new(
-        config: config::ByPlace,
+        config: config::SourceEntryPoint,
         listener: &'static str,
         limits: [fn(usize) -> LimitExceeded; 2],
     ) -> Self {
@@ -119,11 +119,11 @@ impl BoundEntryPoint {
     pub(crate) async fn connect(
         &self,
         dialer: &Dialer,
-        site: &Site,
+        site: &ClusterTarget,
         (from, condition): (SocketAddr, Network),
-    ) -> Result<(TargetStream, (LimitGuard, Active)), ServeError> {
-        let caller = identity::by_place(&self.config.name, prefix(from.ip()), condition);
-        let Site { cluster, target } = site;
+    ) -> Result<(TargetStream, (LimitGuard, ActiveRequest)), ServeError> {
+        let caller = identity::by_source(&self.config.name, prefix(from.ip()), condition);
+        let ClusterTarget { cluster, target } = site;
         let target_text = target.to_string();
         let request = DialRequest {
             caller: &caller,
@@ -182,7 +182,7 @@ pub(crate) fn check_source<'a, T>(
     entry_points: impl IntoIterator<Item = (&'a BoundEntryPoint, T)>,
 ) -> Option<(AdmittedConnection, T)> {
     let matching = |(entry_point, context): (&'a BoundEntryPoint, T)| {
-        Some((entry_point, entry_point.config.sources.of(from.ip())?, context))
+        Some((entry_point, entry_point.config.sources.network_of(from.ip())?, context))
     };
     let admitted = match entry_points.into_iter().find_map(matching) {
         Some((entry_point, condition, context)) => {
@@ -213,5 +213,5 @@ pub(crate) fn count_unauthenticated(
 ) {
     debug!(%from, %why, "refused an unauthenticated client");
     metrics::refused(cause);
-    dialer.recorder().stranger(from.ip().to_canonical(), Why::Refused);
+    dialer.recorder().count_unauthenticated(from.ip().to_canonical(), FailureCause::Refused);
 }

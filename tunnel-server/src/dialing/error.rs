@@ -1,6 +1,6 @@
 //! The reasons why a caller is not connected to a target.
 
-use audit::{EndReason, NotRecorded};
+use audit::{AuditError, EndReason};
 use http::StatusCode;
 use policy::Target;
 use proto::ClusterId;
@@ -8,8 +8,8 @@ use proto::wire::not_connected::Reason;
 
 use super::{REPLY_MAX, resolve_cluster};
 use crate::authz::{Forbidden, NotDelegated};
-use crate::exchanges::Ended;
-use crate::exchanges::record::ended_by;
+use crate::exchanges::TerminationReason;
+use crate::exchanges::audit::end_reason;
 use crate::registry::RouteError;
 
 /// The reason why a caller was not connected to a target. The message says what to do.
@@ -17,7 +17,7 @@ use crate::registry::RouteError;
 pub enum DialError {
     /// The exchange was terminated, or may not begin.
     #[error("{0}")]
-    Terminated(#[from] Ended),
+    Terminated(#[from] TerminationReason),
     /// The policy does not let this caller dial this target.
     #[error("{0}")]
     Forbidden(#[from] Forbidden),
@@ -68,7 +68,7 @@ pub enum DialError {
     Lost(ClusterId),
     /// The audit log cannot be written, so the dial is not done.
     #[error("this server cannot write its audit log and serves nothing new until it can: try again later")]
-    NotRecorded(#[from] NotRecorded),
+    NotRecorded(#[from] AuditError),
 }
 
 /// Defines each error's HTTP status and cause in one table, which also yields the list of causes.
@@ -98,13 +98,13 @@ macro_rules! dial_error_facts {
 }
 
 dial_error_facts! {
-    Self::Terminated(Ended::Revoked) => UNAUTHORIZED, "CredentialRevoked";
-    Self::Terminated(Ended::Expired) => UNAUTHORIZED, "CredentialExpired";
-    Self::Terminated(Ended::TooOld) => UNAUTHORIZED, "SessionTooOld";
-    Self::Terminated(Ended::PolicyChanged) => FORBIDDEN, "PolicyChanged";
-    Self::Terminated(Ended::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) =>
+    Self::Terminated(TerminationReason::Revoked) => UNAUTHORIZED, "CredentialRevoked";
+    Self::Terminated(TerminationReason::Expired) => UNAUTHORIZED, "CredentialExpired";
+    Self::Terminated(TerminationReason::TooOld) => UNAUTHORIZED, "SessionTooOld";
+    Self::Terminated(TerminationReason::PolicyChanged) => FORBIDDEN, "PolicyChanged";
+    Self::Terminated(TerminationReason::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) =>
         FORBIDDEN, "ForbiddenByHost";
-    Self::Terminated(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => SERVICE_UNAVAILABLE, "HostAway";
+    Self::Terminated(TerminationReason::HostAway) | Self::NotDelegated(NotDelegated::Away) => SERVICE_UNAVAILABLE, "HostAway";
     Self::Forbidden(_) => FORBIDDEN, "ForbiddenByPolicy";
     Self::Ambiguous(..) => FORBIDDEN, "TargetAmbiguous";
     Self::NotFound(_) | Self::NotOfCluster(..) | Self::NotAdvertised(..) => FORBIDDEN, "TargetRefused";
@@ -143,7 +143,7 @@ impl DialError {
     #[must_use]
     pub fn end(&self) -> EndReason {
         match self {
-            Self::Terminated(why) => ended_by(*why),
+            Self::Terminated(why) => end_reason(*why),
             Self::Forbidden(_)
             | Self::NotDelegated(_)
             | Self::Ambiguous(..)

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use audit::{Completion, EndReason, Event, Log, NotRecorded, Note, Receipt, Status, User};
+use audit::{Annotation, AuditError, Completion, EndReason, Event, Log, Receipt, Status, User};
 use proto::ClusterId;
 use proto::spiffe::AgentId;
 
@@ -33,14 +33,14 @@ pub(super) struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Writes the intent of the attempt, and waits until that is on disk.
-    pub(super) async fn intent(&self, log: &Log, detail: String) -> Result<Receipt, NotRecorded> {
-        log.intent(self.event(detail).with(Note::Decision, "allow")).await
+    pub(super) async fn intent(&self, log: &Log, detail: String) -> Result<Receipt, AuditError> {
+        log.intent(self.event(detail).with(Annotation::Decision, "allow")).await
     }
 
     /// Writes the refusal of the attempt.
-    pub(super) async fn forbidden(&self, log: &Log, reason: &str) -> Result<(), NotRecorded> {
-        let event = self.event(reason.to_owned()).with(Note::Decision, "forbid");
-        log.record(event, refused()).await
+    pub(super) async fn forbidden(&self, log: &Log, reason: &str) -> Result<(), AuditError> {
+        let event = self.event(reason.to_owned()).with(Annotation::Decision, "forbid");
+        log.write(event, refused()).await
     }
 
     /// The verb of the action in the audit log.
@@ -68,10 +68,10 @@ impl Attempt<'_> {
     fn event(&self, detail: String) -> Event {
         let (verb, path) = self.names();
         let mut event = Event::new(verb, path, self.user.clone())
-            .with(Note::Listener, "enrollment")
-            .with(Note::Cluster, self.cluster.as_str())
-            .with(Note::Source, self.from.to_string())
-            .with(Note::Detail, detail);
+            .with(Annotation::Listener, "enrollment")
+            .with(Annotation::Cluster, self.cluster.as_str())
+            .with(Annotation::Source, self.from.to_string())
+            .with(Annotation::Detail, detail);
         event.source = Some(self.from);
         event
     }
@@ -99,13 +99,13 @@ pub(super) fn of_issuer() -> User {
 
 /// The completion of an action that succeeded.
 pub(super) fn done(instance: &str) -> Completion {
-    Completion::new(Some(Status::code(200)), EndReason::Clean).with(Note::Agent, instance)
+    Completion::new(Some(Status::code(200)), EndReason::Clean).with(Annotation::Agent, instance)
 }
 
 /// The completion of an action that issued a certificate with this serial number, or failed.
 pub(super) fn outcome<T>(agent: &AgentId, outcome: &Result<(T, String), tonic::Status>) -> Completion {
     match outcome {
-        Ok((_, serial)) => done(agent.instance()).with(Note::Issued, serial),
+        Ok((_, serial)) => done(agent.instance()).with(Annotation::Issued, serial),
         Err(status) => Completion::new(Some(grpc::status(status.code())), EndReason::Refused),
     }
 }

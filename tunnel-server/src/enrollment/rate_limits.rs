@@ -7,7 +7,7 @@ use proto::ClusterId;
 use proto::spiffe::AgentId;
 use tonic::Status;
 
-use crate::listener::tally::Tally;
+use crate::listener::windowed_counts::WindowedCounts;
 
 /// The time for which a request counts.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -26,18 +26,18 @@ const REMEMBERED_MAX: usize = 65_536;
 /// Counters of the requests within [`WINDOW`].
 #[derive(Debug)]
 pub(super) struct RateLimits {
-    agents: Tally<AgentId>,
-    clusters: Tally<ClusterId>,
+    agents: WindowedCounts<AgentId>,
+    clusters: WindowedCounts<ClusterId>,
     /// Requests with a key that its agent has replaced. They do not count against that agent.
-    replaced: Tally<AgentId>,
+    replaced: WindowedCounts<AgentId>,
 }
 
 impl Default for RateLimits {
     fn default() -> Self {
         Self {
-            agents: Tally::new(WINDOW, REMEMBERED_MAX),
-            clusters: Tally::new(WINDOW, REMEMBERED_MAX),
-            replaced: Tally::new(WINDOW, REMEMBERED_MAX),
+            agents: WindowedCounts::new(WINDOW, REMEMBERED_MAX),
+            clusters: WindowedCounts::new(WINDOW, REMEMBERED_MAX),
+            replaced: WindowedCounts::new(WINDOW, REMEMBERED_MAX),
         }
     }
 }
@@ -62,19 +62,19 @@ impl RateLimits {
 }
 
 fn take<K: Eq + std::hash::Hash + Clone>(
-    tally: &Tally<K>,
+    counts: &WindowedCounts<K>,
     who: &K,
     max: u32,
     called: &str,
     now: Instant,
 ) -> Result<(), Status> {
-    if tally.of(who, now) >= max {
+    if counts.count(who, now) >= max {
         let minutes = WINDOW.as_secs() / 60;
         return Err(Status::resource_exhausted(format!(
             "{called} has asked for {max} certificates within {minutes} minutes; try again when they are over"
         )));
     }
-    tally.add(who.clone(), now);
+    counts.add(who.clone(), now);
     Ok(())
 }
 

@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use audit::{NotRecorded, User, Why};
+use audit::{AuditError, FailureCause, User};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use daemon::chain;
+use daemon::error_chain;
 use proto::ClusterId;
 use proto::enrollment::{
     AttestRequest, AttestResponse, ChallengeRequest, ChallengeResponse, Credential, EnrollRequest,
@@ -28,8 +28,8 @@ use super::nonce::Nonce;
 use super::rate_limits::RateLimits;
 use super::shared::{SharedEnrollment, source};
 use crate::directory::{self, Agent, IssuedChain, UnixSeconds};
-use crate::listener::failures::Failures;
-use crate::metrics;
+use crate::listener::failed_attempts::FailedAttempts;
+use crate::metrics::{self, EnrollmentOutcome};
 
 /// The service's state for one connection.
 pub(super) struct EnrollmentService {
@@ -135,17 +135,17 @@ impl EnrollmentService {
         proto::enrollment::audience(&self.shared.settings.trust_domain, cluster)
     }
 
-    fn check_failures(&self, failures: &Failures) -> Result<(), Status> {
+    fn check_failures(&self, failures: &FailedAttempts) -> Result<(), Status> {
         if failures.may_try(source(self.peer), Instant::now()) {
             return Ok(());
         }
-        metrics::enrolled("limited");
+        metrics::enrollment(EnrollmentOutcome::Limited);
         Err(Status::resource_exhausted(
             "too many attempts from this address have failed; try again in a minute",
         ))
     }
 
-    fn key(&self, request: &[u8], failures: &Failures) -> Result<ProvenKey, Status> {
+    fn key(&self, request: &[u8], failures: &FailedAttempts) -> Result<ProvenKey, Status> {
         ProvenKey::of_csr(request).map_err(|error| {
             failures.failed(source(self.peer), Instant::now());
             Status::invalid_argument(error.to_string())
@@ -154,13 +154,13 @@ impl EnrollmentService {
 
     /// Logs the refusal of an unauthenticated client, which the audit log counts in a summary. Clients get
     /// one answer for every reason.
-    fn refuse_unauthenticated(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
+    fn refuse_unauthenticated(&self, act: &str, reason: &str, whom: &str, failures: &FailedAttempts) {
         self.refused(act, reason, whom, failures);
-        self.shared.log.stranger(source(self.peer), Why::Refused);
+        self.shared.log.unauthenticated(source(self.peer), FailureCause::Refused);
     }
 
     /// Logs the refusal of an authenticated client, and writes it to the audit log.
-    async fn refuse(&self, attempt: &Attempt<'_>, reason: &str, failures: &Failures) {
+    async fn refuse(&self, attempt: &Attempt<'_>, reason: &str, failures: &FailedAttempts) {
         self.refused(attempt.verb(), reason, &attempt.whom(), failures);
         self.record_refusal(attempt, reason).await;
     }
@@ -179,30 +179,30 @@ impl EnrollmentService {
     ) -> Result<(), Status> {
         count(&self.shared.rate_limits, Instant::now()).inspect_err(|limited| {
             info!(from = %self.peer, reason = limited.message(), "a client requests certificates too often");
-            metrics::enrolled("limited");
+            metrics::enrollment(EnrollmentOutcome::Limited);
         })
     }
 
     /// Counts a failure of the source, and logs it in the server's own log.
-    fn refused(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
+    fn refused(&self, act: &str, reason: &str, whom: &str, failures: &FailedAttempts) {
         failures.failed(source(self.peer), Instant::now());
-        metrics::enrolled("refused");
+        metrics::enrollment(EnrollmentOutcome::Refused);
         info!(from = %self.peer, act, whom, reason, "a client was refused a certificate");
     }
 }
 
 fn not_issued(error: &SignError) -> Status {
-    error!(error = %chain(error), "no certificate can be issued");
+    error!(error = %error_chain(error), "no certificate can be issued");
     Status::unavailable("no certificate can be issued now; try again later")
 }
 
 fn unavailable(error: &directory::StoreError) -> Status {
-    error!(error = %chain(error), "the directory cannot be read");
+    error!(error = %error_chain(error), "the directory cannot be read");
     Status::unavailable("the server cannot read its records now; try again later")
 }
 
-fn not_recorded(error: &NotRecorded) -> Status {
-    error!(error = %chain(error), "no certificate is issued while the audit log cannot be written");
+fn not_recorded(error: &AuditError) -> Status {
+    error!(error = %error_chain(error), "no certificate is issued while the audit log cannot be written");
     Status::unavailable("the server cannot write its audit log now; try again later")
 }
 

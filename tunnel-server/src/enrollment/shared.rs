@@ -11,7 +11,7 @@ use trust::Signer;
 use super::rate_limits::RateLimits;
 use crate::directory::Directory;
 use crate::identity::oidc::pod::Verifier;
-use crate::listener::failures::Failures;
+use crate::listener::failed_attempts::FailedAttempts;
 
 /// The settings of the certificates that are issued.
 #[derive(Debug, Clone)]
@@ -30,11 +30,11 @@ pub(super) struct SharedEnrollment {
     pub(super) directory: Directory,
     pub(super) signer: Arc<dyn Signer>,
     pub(super) settings: EnrollmentSettings,
-    /// Failures with tokens and proofs.
-    pub(super) failures: Failures,
-    /// Failures of pods. They are counted apart, so that a hundred pods with a used token do not block
+    /// FailedAttempts with tokens and proofs.
+    pub(super) failures: FailedAttempts,
+    /// FailedAttempts of pods. They are counted apart, so that a hundred pods with a used token do not block
     /// clients with another proof.
-    pub(super) pod_failures: Failures,
+    pub(super) pod_failures: FailedAttempts,
     /// Rate limits of authenticated clients.
     pub(super) rate_limits: RateLimits,
     pub(super) verifier: Verifier,

@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use audit::{Completion, EndReason, Event, Log, NotRecorded, Note, Receipt, Status, User, Why};
+use audit::{Annotation, AuditError, Completion, EndReason, Event, FailureCause, Log, Receipt, Status, User};
 use daemon::Scope;
 use futures::FutureExt;
 use http::StatusCode;
 use policy::action::Action;
 use proto::AbortCode;
 use proto::session::Health;
-use transport::{Tunnel, Verdict};
+use transport::{AbortCodes, Tunnel};
 
 use super::table::RunningExchange;
 use super::termination::TerminationReason;
+use crate::authz::{Allowable, Permit};
 use crate::identity::Caller;
-use crate::permit::{Allowable, Permit};
 use crate::registry::Route;
 
 /// Longest time for which exchanges continue while the audit log cannot be written.
@@ -60,7 +60,7 @@ struct ExchangeOutcome {
     carrier: &'static str,
     streams: u32,
     /// The tunnel and the abort code of the last stream.
-    carried: Option<(Tunnel, Verdict)>,
+    carried: Option<(Tunnel, AbortCodes)>,
 }
 
 /// Writes the entries of exchanges to the audit log. Clones write to the same log.
@@ -84,12 +84,12 @@ impl AuditLog {
         &self,
         (permit, exchange): (Permit<W>, RunningExchange),
         event: Event,
-    ) -> Result<Audited<W>, NotRecorded> {
+    ) -> Result<Audited<W>, AuditError> {
         let event = event
-            .with(Note::Cluster, permit.what().cluster().as_str())
-            .with(Note::Decision, "allow")
-            .with(Note::PolicyGeneration, permit.generation().to_string())
-            .with(Note::Rule, permit.rule());
+            .with(Annotation::Cluster, permit.what().cluster().as_str())
+            .with(Annotation::Decision, "allow")
+            .with(Annotation::PolicyGeneration, permit.generation().to_string())
+            .with(Annotation::Rule, permit.rule());
         let receipt = self.log.intent(event).await?;
         let entry = AuditEntry(Arc::new(AuditEntryState {
             log: self.log.clone(),
@@ -111,13 +111,13 @@ impl AuditLog {
         &self,
         event: Event,
         completion: Completion,
-    ) -> Result<(), NotRecorded> {
-        self.log.record(event, completion).await
+    ) -> Result<(), AuditError> {
+        self.log.write(event, completion).await
     }
 
     /// Counts a request of an unauthenticated client, by its address and the cause.
-    pub(crate) fn count_unauthenticated(&self, from: IpAddr, why: Why) {
-        self.log.stranger(from, why);
+    pub(crate) fn count_unauthenticated(&self, from: IpAddr, why: FailureCause) {
+        self.log.unauthenticated(from, why);
     }
 }
 
@@ -138,17 +138,17 @@ impl AuditEntry {
     }
 
     /// Checks that the audit log can be written, which every stream needs.
-    pub(crate) fn check_log(&self) -> Result<(), NotRecorded> {
-        self.0.log.failing().map_or(Ok(()), |why| Err(NotRecorded::Failing(why)))
+    pub(crate) fn check_log(&self) -> Result<(), AuditError> {
+        self.0.log.failing().map_or(Ok(()), |why| Err(AuditError::Failing(why)))
     }
 
     /// Notes the tunnel over which a stream was opened.
-    pub(crate) fn stream_opened(&self, route: &Route, verdict: Verdict) {
+    pub(crate) fn stream_opened(&self, route: &Route, abort_codes: AbortCodes) {
         let mut outcome = self.0.outcome();
         outcome.agent = Some(route.agent.instance().to_owned());
         outcome.carrier = route.tunnel.carrier().as_str();
         outcome.streams += 1;
-        outcome.carried = Some((route.tunnel.clone(), verdict));
+        outcome.carried = Some((route.tunnel.clone(), abort_codes));
         self.0.exchange.set_agent(&route.agent);
     }
 
@@ -188,7 +188,7 @@ impl AuditEntry {
     pub(crate) fn set_broken(&self, otherwise: EndReason) {
         let mut outcome = self.0.outcome();
         let end = match &outcome.carried {
-            Some((tunnel, verdict)) => match verdict.heard() {
+            Some((tunnel, abort_codes)) => match abort_codes.peer_code() {
                 Some(code) => end_reason_of_code(code),
                 None if tunnel.health() == Health::Lost => EndReason::AgentLost,
                 None => otherwise,
@@ -226,14 +226,14 @@ impl Drop for AuditEntryState {
         let outcome = std::mem::take(&mut *self.outcome());
         let end = outcome.end.unwrap_or_else(|| self.end_if_dropped());
         let mut completion = Completion::new(outcome.status, end)
-            .with(Note::BytesUp, self.up.load(Relaxed).to_string())
-            .with(Note::BytesDown, self.down.load(Relaxed).to_string())
-            .with(Note::Streams, outcome.streams.to_string());
+            .with(Annotation::BytesUp, self.up.load(Relaxed).to_string())
+            .with(Annotation::BytesDown, self.down.load(Relaxed).to_string())
+            .with(Annotation::Streams, outcome.streams.to_string());
         if let Some(address) = outcome.address {
-            completion = completion.with(Note::Address, address);
+            completion = completion.with(Annotation::Address, address);
         }
         if let Some(agent) = outcome.agent {
-            completion = completion.with(Note::Agent, agent).with(Note::Carrier, outcome.carrier);
+            completion = completion.with(Annotation::Agent, agent).with(Annotation::Carrier, outcome.carrier);
         }
         receipt.complete(completion);
     }
@@ -265,12 +265,12 @@ pub(crate) fn event_of_caller(
         method: caller.method().as_str().to_owned(),
     };
     let mut event = Event::new(verb, audit::without_values(target), user)
-        .with(Note::Mode, mode)
-        .with(Note::Listener, origin.listener)
-        .with(Note::Source, origin.source)
-        .with(Note::CredentialSerial, &*caller.credential().id);
-    if caller.place().is_some() {
-        event.note(Note::Authenticated, "false");
+        .with(Annotation::Mode, mode)
+        .with(Annotation::Listener, origin.listener)
+        .with(Annotation::Source, origin.source)
+        .with(Annotation::CredentialSerial, &*caller.credential().id);
+    if caller.source_address().is_some() {
+        event.annotate(Annotation::Authenticated, "false");
     }
     origin.audit_id.clone_into(&mut event.audit_id);
     event.source = origin.address;
@@ -292,7 +292,7 @@ pub(crate) fn end_reason_of_code(code: AbortCode) -> EndReason {
     match code {
         AbortCode::Draining => EndReason::Drain,
         AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => EndReason::AgentLost,
-        AbortCode::CallerStalled => EndReason::Limit,
+        AbortCode::SlowReader => EndReason::Limit,
         AbortCode::GuardRefused
         | AbortCode::NoPassThrough
         | AbortCode::NoBearer
@@ -302,7 +302,7 @@ pub(crate) fn end_reason_of_code(code: AbortCode) -> EndReason {
         | AbortCode::ApiServerSilent
         | AbortCode::ApiServerUntrusted
         | AbortCode::ApiServerLost
-        | AbortCode::ApiServerNonsense
+        | AbortCode::ApiServerProtocolError
         | AbortCode::NoCredential
         | AbortCode::TargetLost => EndReason::UpstreamReset,
     }

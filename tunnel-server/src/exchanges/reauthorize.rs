@@ -11,9 +11,9 @@ use tracing::info;
 
 use super::table::{CHECK_EVERY, ExchangeEntry, ExchangeTable, SHARDS};
 use super::termination::TerminationReason;
-use crate::identity::questions::ASKED_MAX;
-use crate::identity::{Caller, KeptToken, NotAuthenticated};
-use crate::permit::{Opinion, Question};
+use crate::authz::{AccessReview, ReviewDecision};
+use crate::identity::review_cache::CONCURRENT_REVIEWS_MAX;
+use crate::identity::{Caller, NotAuthenticated, RetainedToken};
 
 /// Longest time for which exchanges continue while the reviewer does not answer.
 pub const UNREVIEWED_MAX: Duration = Duration::from_secs(5 * 60);
@@ -40,13 +40,13 @@ impl ExchangeTable {
             let open = self.questions();
             permitted.retain(&open, now);
             let asked = open.into_iter().map(async |question| {
-                let opinion = self.0.delegation.opinion(&question).await;
+                let opinion = self.0.delegation.decision(&question).await;
                 (question, opinion)
             });
-            let mut asked = stream::iter(asked).buffer_unordered(ASKED_MAX);
+            let mut asked = stream::iter(asked).buffer_unordered(CONCURRENT_REVIEWS_MAX);
             while let Some((question, opinion)) = asked.next().await {
                 if permitted.is_over(&question, Duration::ZERO, opinion, Instant::now()) {
-                    let why = if opinion == Opinion::No {
+                    let why = if opinion == ReviewDecision::Denied {
                         TerminationReason::ForbiddenByHost
                     } else {
                         TerminationReason::HostAway
@@ -62,11 +62,13 @@ impl ExchangeTable {
                 let review = self.0.authenticator.review_again(&caller, SystemTime::now()).await;
                 (token, opinion(&review))
             });
-            let asked: Vec<_> =
-                stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(ASKED_MAX).collect().await;
+            let asked: Vec<_> = stream::iter(asked.collect::<Vec<_>>())
+                .buffer_unordered(CONCURRENT_REVIEWS_MAX)
+                .collect()
+                .await;
             for (token, opinion) in asked {
                 if reviewed.is_over(&token, REVIEWED_EVERY, opinion, Instant::now()) {
-                    let why = if opinion == Opinion::No {
+                    let why = if opinion == ReviewDecision::Denied {
                         TerminationReason::Revoked
                     } else {
                         TerminationReason::HostAway
@@ -78,7 +80,7 @@ impl ExchangeTable {
     }
 
     /// The questions that the permits of running exchanges depend on, without duplicates.
-    fn questions(&self) -> HashSet<Question> {
+    fn questions(&self) -> HashSet<AccessReview> {
         let mut questions = HashSet::new();
         for shard in 0..SHARDS {
             let entries = self.0.shard(shard as u64);
@@ -88,7 +90,7 @@ impl ExchangeTable {
     }
 
     /// The reviewed tokens of running exchanges, without duplicates, and one caller of each.
-    fn reviewed_callers(&self) -> HashMap<KeptToken, Caller> {
+    fn reviewed_callers(&self) -> HashMap<RetainedToken, Caller> {
         let mut reviewed_callers = HashMap::new();
         for shard in 0..SHARDS {
             let entries = self.0.shard(shard as u64);
@@ -129,23 +131,23 @@ impl<K: Clone + Eq + Hash> LastApproval<K> {
 
     /// Notes an answer and returns whether the exchange must end: at once after a no, and without an answer
     /// once the last approval is older than `every` and [`UNREVIEWED_MAX`].
-    fn is_over(&mut self, one: &K, every: Duration, opinion: Opinion, now: Instant) -> bool {
+    fn is_over(&mut self, one: &K, every: Duration, opinion: ReviewDecision, now: Instant) -> bool {
         match opinion {
-            Opinion::Yes => {
+            ReviewDecision::Allowed => {
                 self.0.insert(one.clone(), now);
                 false
             }
-            Opinion::No => true,
-            Opinion::Away => self.is_due(one, every + UNREVIEWED_MAX, now),
+            ReviewDecision::Denied => true,
+            ReviewDecision::Unavailable => self.is_due(one, every + UNREVIEWED_MAX, now),
         }
     }
 }
 
-fn opinion(review: &Result<(), NotAuthenticated>) -> Opinion {
+fn opinion(review: &Result<(), NotAuthenticated>) -> ReviewDecision {
     match review {
-        Ok(()) => Opinion::Yes,
-        Err(NotAuthenticated::Away(_)) => Opinion::Away,
-        Err(_) => Opinion::No,
+        Ok(()) => ReviewDecision::Allowed,
+        Err(NotAuthenticated::Unreachable(_)) => ReviewDecision::Unavailable,
+        Err(_) => ReviewDecision::Denied,
     }
 }
 
@@ -161,12 +163,17 @@ mod tests {
         let mut approvals = LastApproval(HashMap::new());
         approvals.retain(&["one"].into(), began);
         let late = began + REVIEWED_EVERY + UNREVIEWED_MAX;
-        assert!(!approvals.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late - TICK));
-        assert!(approvals.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late));
-        assert!(approvals.is_over(&"one", REVIEWED_EVERY, Opinion::No, began));
+        assert!(!approvals.is_over(&"one", REVIEWED_EVERY, ReviewDecision::Unavailable, late - TICK));
+        assert!(approvals.is_over(&"one", REVIEWED_EVERY, ReviewDecision::Unavailable, late));
+        assert!(approvals.is_over(&"one", REVIEWED_EVERY, ReviewDecision::Denied, began));
         // An approval is valid from the time of its answer.
-        assert!(!approvals.is_over(&"one", REVIEWED_EVERY, Opinion::Yes, late));
-        assert!(!approvals.is_over(&"one", REVIEWED_EVERY, Opinion::Away, late + UNREVIEWED_MAX));
+        assert!(!approvals.is_over(&"one", REVIEWED_EVERY, ReviewDecision::Allowed, late));
+        assert!(!approvals.is_over(
+            &"one",
+            REVIEWED_EVERY,
+            ReviewDecision::Unavailable,
+            late + UNREVIEWED_MAX
+        ));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tracing::info;
-use transport::{STREAM_WINDOW_BYTES, TunnelStream, Verdict};
+use transport::{AbortCodes, STREAM_WINDOW_BYTES, TunnelStream};
 
 use super::audit::AuditEntry;
 use crate::metrics;
@@ -73,7 +73,7 @@ pub(crate) struct ExchangeInfo {
 
 struct ReaderEntry {
     info: ExchangeInfo,
-    verdict: Verdict,
+    abort_codes: AbortCodes,
     /// Whether a byte of the answer has arrived.
     has_begun: AtomicBool,
     /// The time since which the exchange waits for its caller, in milliseconds of the table, or
@@ -117,7 +117,7 @@ impl SlowReaders {
         let number = table.next_number.fetch_add(1, Ordering::Relaxed);
         let entry = Arc::new(ReaderEntry {
             info,
-            verdict: stream.verdict(),
+            abort_codes: stream.abort_codes(),
             has_begun: AtomicBool::new(false),
             since: AtomicU64::new(NOT_WAITING),
             ended: Notify::new(),
@@ -165,7 +165,7 @@ impl SlowReaders {
         }
         let slow = waiting.iter().filter(|one| one.is_slow()).count();
         let excess = budget::excess(waiting, BUDGET);
-        metrics::exchanges_stalled(slow - excess.iter().filter(|one| one.is_slow()).count());
+        metrics::slow_readers(slow - excess.iter().filter(|one| one.is_slow()).count());
         for excess in excess {
             if let Some(entry) = self.0.entries().remove(&excess.exchange) {
                 entry.end(excess.waited);
@@ -202,10 +202,10 @@ impl ReaderEntry {
     /// Ends the exchange because its caller has not read for `waited`.
     fn end(&self, waited: Duration) {
         let ExchangeInfo { cluster, verb, audit_id, .. } = &self.info;
-        metrics::exchange_stalled_out();
+        metrics::slow_reader_terminated();
         info!(%cluster, verb, audit_id, ?waited, "ended an exchange whose caller does not read its answer");
         self.info.audit.set_end(EndReason::Limit);
-        self.verdict.set(AbortCode::CallerStalled);
+        self.abort_codes.set(AbortCode::SlowReader);
         self.ended.notify_one();
     }
 }
@@ -245,8 +245,8 @@ impl ReadProgress {
 
 impl ObservedStream {
     /// The stream's abort code, which stays readable after the stream is gone.
-    pub(crate) fn verdict(&self) -> Verdict {
-        self.stream.verdict()
+    pub(crate) fn abort_codes(&self) -> AbortCodes {
+        self.stream.abort_codes()
     }
 
     /// The progress of the caller, for the body that passes the answer on.

@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::termination::TerminationReason;
-use crate::directory::{Directory, Shown};
+use crate::authz::{AccessReview, Allowable, Delegation, Permit, Policy, PolicySnapshot};
+use crate::directory::{CallerCredential, Directory};
 use crate::identity::{Authenticator, Caller, Credential, Method};
 use crate::metrics;
-use crate::permit::{Allowable, Delegation, Edition, Permit, Policy, Question};
 
 /// The table is split into this many parts, each with its own lock, so that exchanges on different homes do
 /// not block each other.
@@ -60,10 +60,10 @@ trait AnyPermit: Send + Sync {
     fn verb(&self) -> &'static str;
     fn generation(&self) -> u64;
     /// The SubjectAccessReview that the permit depends on, if `policy.delegation` asked for one.
-    fn question(&self) -> Option<&Question>;
+    fn question(&self) -> Option<&AccessReview>;
     fn target(&self) -> Option<&Target>;
     /// Whether `edition` of the policy would give the same permit.
-    fn is_permitted_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool;
+    fn is_permitted_by(&self, edition: &PolicySnapshot, facts: &ClusterFacts) -> bool;
 }
 
 /// An exchange that is in the table. Clones are the same exchange; it leaves the table when the last one is
@@ -139,7 +139,7 @@ impl ExchangeTable {
 
     /// Ends exchanges that are no longer permitted. Runs as long as the server does.
     pub async fn enforce(self) {
-        let mut editions = self.0.policy.editions();
+        let mut editions = self.0.policy.subscribe();
         let mut changes = self.0.directory.changes();
         let mut tokens = self.0.authenticator.changes();
         let mut time = interval(CHECK_EVERY);
@@ -192,7 +192,7 @@ impl ExchangeTableShared {
     /// The reason why an exchange is no longer permitted; `None` if it is.
     fn termination_of(&self, entry: &ExchangeEntry, now: SystemTime) -> Option<TerminationReason> {
         let (caller, cluster) = (entry.permit.caller(), entry.permit.cluster());
-        if self.is_revoked(caller) || !self.authenticator.still_knows(caller) {
+        if self.is_revoked(caller) || !self.authenticator.is_still_valid(caller) {
             return Some(TerminationReason::Revoked);
         }
         if let Some(why) = self.time_limit_reached(entry, now) {
@@ -200,7 +200,7 @@ impl ExchangeTableShared {
         }
         let facts = ClusterFacts { labels: self.directory.labels(cluster) };
         let may_advertise = |target| self.directory.may_advertise(cluster, target);
-        let is_permitted = entry.permit.is_permitted_by(&self.policy.edition(), &facts)
+        let is_permitted = entry.permit.is_permitted_by(&self.policy.snapshot(), &facts)
             && entry.permit.target().is_none_or(may_advertise);
         (!is_permitted).then_some(TerminationReason::PolicyChanged)
     }
@@ -208,7 +208,7 @@ impl ExchangeTableShared {
     fn is_revoked(&self, caller: &Caller) -> bool {
         let Credential { id, issued, expires: _ } = caller.credential();
         let serial = (*caller.method() == Method::ClientCertificate).then_some(&**id);
-        let shown = Shown { user: caller.user(), serial, issued: *issued };
+        let shown = CallerCredential { user: caller.user(), serial, issued: *issued };
         let is_dial_token_deleted =
             || *caller.method() == Method::DialToken && !self.directory.has_dial_token(id);
         self.directory.admits_caller(shown).is_err() || is_dial_token_deleted()
@@ -233,7 +233,7 @@ impl ExchangeEntry {
         self.permit.caller()
     }
 
-    pub(super) fn question(&self) -> Option<&Question> {
+    pub(super) fn question(&self) -> Option<&AccessReview> {
         self.permit.question()
     }
 
@@ -246,7 +246,7 @@ impl ExchangeEntry {
             let (cluster, verb, generation) =
                 (self.permit.cluster(), self.permit.verb(), self.permit.generation());
             debug!(%cluster, agent, verb, generation, reason = why.as_str(), "an exchange was ended");
-            metrics::exchange_ended(why.as_str());
+            metrics::request_terminated(why.as_str());
             self.terminated.cancel();
         }
         is_first
@@ -293,7 +293,7 @@ impl<W: Allowable> AnyPermit for Permit<W> {
         Self::generation(self)
     }
 
-    fn question(&self) -> Option<&Question> {
+    fn question(&self) -> Option<&AccessReview> {
         Self::question(self)
     }
 
@@ -301,7 +301,7 @@ impl<W: Allowable> AnyPermit for Permit<W> {
         self.what().target()
     }
 
-    fn is_permitted_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool {
+    fn is_permitted_by(&self, edition: &PolicySnapshot, facts: &ClusterFacts) -> bool {
         edition.still_permits(self, facts)
     }
 }

@@ -3,19 +3,19 @@
 mod body;
 mod event;
 
-use audit::{Completion, EndReason, Event, NotRecorded, Note, Status};
+use audit::{Annotation, AuditError, Completion, EndReason, Event, Status};
 use http::{Method, Request, StatusCode};
 use proto::ClusterId;
-use proto::upgrade::Protocol;
+use proto::upgrade_protocol::UpgradeProtocol;
 use proto::wire::Assert;
 
 use super::connect_target::named_network;
 use super::peer::Peer;
 use super::refusal::Refusal;
-use crate::dialing::NotConnected;
+use crate::authz::{Dial, Forbidden, NotDelegated, Permit};
+use crate::dialing::DialError;
 use crate::exchanges::audit::AuditLog;
 use crate::identity::Caller;
-use crate::permit::{Dial, Forbidden, NotDelegated, Permit};
 
 pub(super) use body::AuditedBody;
 pub(super) use event::why;
@@ -26,15 +26,15 @@ pub(super) fn request_intent<B>(
     permit: &Permit,
     asserted: Option<Assert>,
     from: &Peer,
-    upgrade: Option<Protocol>,
+    upgrade: Option<UpgradeProtocol>,
     request: &Request<B>,
 ) -> Event {
     let action = permit.action();
     let mut event = caller_event(request, permit.caller(), from, action.verb().as_str());
     event.object = object(action);
-    event.asserted = asserted.map(identity);
+    event.impersonated = asserted.map(identity);
     if let Some(upgrade) = upgrade {
-        event.note(Note::Upgrade, upgrade.token().to_str().unwrap_or_default());
+        event.annotate(Annotation::Upgrade, upgrade.token().to_str().unwrap_or_default());
     }
     event
 }
@@ -42,7 +42,7 @@ pub(super) fn request_intent<B>(
 /// The intent of a connection to a target.
 pub(super) fn dial_intent<B>(permit: &Permit<Dial>, from: &Peer, request: &Request<B>) -> Event {
     let event = caller_event(request, permit.caller(), from, "dial")
-        .with(Note::Target, permit.what().target.to_string());
+        .with(Annotation::Target, permit.what().target.to_string());
     with_network(event, request)
 }
 
@@ -57,7 +57,7 @@ pub(super) async fn write_answered<B>(
     caller: &Caller,
     from: &Peer,
     refusal: Option<&Refusal>,
-) -> Result<(), NotRecorded> {
+) -> Result<(), AuditError> {
     let verb = request.method().as_str().to_ascii_lowercase();
     let mut event = with_network(caller_event(request, caller, from, verb), request);
     let (status, end) = match refusal {
@@ -67,27 +67,26 @@ pub(super) async fn write_answered<B>(
     let (forbidden, delegated) = (refusal.and_then(forbidden), refusal.and_then(forbidding_cluster));
     let unresolved = refusal.and_then(unresolved_target);
     let is_forbidden = forbidden.is_some() || delegated.is_some() || unresolved.is_some();
-    event.note(Note::Decision, if is_forbidden { "forbid" } else { "allow" });
+    event.annotate(Annotation::Decision, if is_forbidden { "forbid" } else { "allow" });
     if let Some(cluster) = delegated {
-        event.note(Note::Cluster, cluster.as_str());
+        event.annotate(Annotation::Cluster, cluster.as_str());
     }
-    if let Some(among) = unresolved.and_then(NotConnected::among) {
-        event.note(Note::Among, among);
+    if let Some(among) = unresolved.and_then(DialError::among) {
+        event.annotate(Annotation::Among, among);
     }
     if let Some(forbidden) = forbidden {
         if let Some(rule) = &forbidden.rule {
-            event.note(Note::Rule, &**rule);
+            event.annotate(Annotation::Rule, &**rule);
         }
-        event.note(Note::Cluster, forbidden.cluster().as_str());
-        event.asserted = forbidden.identity().cloned().map(identity);
+        event.annotate(Annotation::Cluster, forbidden.cluster().as_str());
+        event.impersonated = forbidden.identity().cloned().map(identity);
     }
     audit_log.write_completed(event, Completion::new(Some(status), end)).await
 }
 
 /// The decision of the policy, if it is what refused.
 fn forbidden(refusal: &Refusal) -> Option<&Forbidden> {
-    if let Refusal::Forbidden(forbidden) | Refusal::NotConnected(NotConnected::Forbidden(forbidden)) = refusal
-    {
+    if let Refusal::Forbidden(forbidden) | Refusal::DialError(DialError::Forbidden(forbidden)) = refusal {
         return Some(forbidden);
     }
     None
@@ -99,21 +98,21 @@ fn with_network<B>(event: Event, request: &Request<B>) -> Event {
         return event;
     }
     match named_network(request) {
-        Ok(Some(network)) => event.with(Note::Network, network.as_str()),
+        Ok(Some(network)) => event.with(Annotation::Network, network.as_str()),
         Ok(None) | Err(_) => event,
     }
 }
 
 /// The fault of a target that belongs to no cluster or to several, if that is what refused.
-fn unresolved_target(refusal: &Refusal) -> Option<&NotConnected> {
-    let Refusal::NotConnected(fault) = refusal else { return None };
-    matches!(fault, NotConnected::Ambiguous(..) | NotConnected::Nowhere(_)).then_some(fault)
+fn unresolved_target(refusal: &Refusal) -> Option<&DialError> {
+    let Refusal::DialError(fault) = refusal else { return None };
+    matches!(fault, DialError::Ambiguous(..) | DialError::NotFound(_)).then_some(fault)
 }
 
 /// The cluster for which the cluster of `policy.delegation` has refused.
 fn forbidding_cluster(refusal: &Refusal) -> Option<&ClusterId> {
     if let Refusal::NotDelegated(NotDelegated::Forbidden { cluster, .. })
-    | Refusal::NotConnected(NotConnected::NotDelegated(NotDelegated::Forbidden { cluster, .. })) = refusal
+    | Refusal::DialError(DialError::NotDelegated(NotDelegated::Forbidden { cluster, .. })) = refusal
     {
         return Some(cluster);
     }

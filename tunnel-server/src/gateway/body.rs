@@ -13,8 +13,8 @@ use super::refusal::Refusal;
 use super::tunnel_body::{BodyError, TunnelBody};
 use super::watch::body::WatchBody;
 use crate::exchanges::TerminationReason;
+use crate::limits::LimitGuard;
 use crate::metrics;
-use crate::shares::Share;
 
 /// The body of an answer before it is audited.
 pub(super) enum AnswerBody {
@@ -25,7 +25,7 @@ pub(super) enum AnswerBody {
         /// The body of the answer itself.
         body: Box<TunnelBody>,
         /// Counts the exchange within its caller's limits.
-        _share: Share,
+        _share: LimitGuard,
     },
     /// A watch, which may be resumed over another tunnel.
     Watch(Box<WatchBody>),
@@ -38,7 +38,7 @@ impl AnswerBody {
     }
 
     /// An API server's answer, counted by `share` as long as it lasts.
-    pub(super) fn tunnel(body: TunnelBody, share: Share) -> Self {
+    pub(super) fn tunnel(body: TunnelBody, share: LimitGuard) -> Self {
         Self::Tunnel { body: Box::new(body), _share: share }
     }
 
@@ -65,7 +65,7 @@ pub(super) fn refused(refusal: &Refusal) -> Response<AnswerBody> {
 }
 
 /// An API server's answer as it goes to the caller, counted by `share` as long as it lasts.
-pub(super) fn passed(answer: TunnelResponse, share: Share) -> Response<AnswerBody> {
+pub(super) fn passed(answer: TunnelResponse, share: LimitGuard) -> Response<AnswerBody> {
     answer.response.map(|body| AnswerBody::tunnel(body, share))
 }
 

@@ -10,14 +10,14 @@ use proto::session::Health;
 use serde_json::{Value, json};
 
 use super::body::AnswerBody;
+use crate::authz::PolicySnapshot;
 use crate::directory::Cluster;
 use crate::identity::Caller;
-use crate::permit::Edition;
-use crate::registry::{Listed, ListedTunnel, Registry};
+use crate::registry::{ClusterStatus, Registry, TunnelStatus};
 
 /// Answers with the clusters that the policy lets this caller reach, as a Kubernetes list. It reveals nothing
 /// about others, not even their number.
-pub(super) fn list(registry: &Registry, policy: &Edition, caller: &Caller) -> Response<AnswerBody> {
+pub(super) fn list(registry: &Registry, policy: &PolicySnapshot, caller: &Caller) -> Response<AnswerBody> {
     let may_reach = |cluster: &ClusterId, record: &Cluster| {
         policy.may_reach(caller, cluster, &ClusterFacts { labels: record.labels.clone() })
     };
@@ -33,7 +33,7 @@ pub(super) fn list(registry: &Registry, policy: &Edition, caller: &Caller) -> Re
     response
 }
 
-fn item(listed: &Listed) -> Value {
+fn item(listed: &ClusterStatus) -> Value {
     json!({
         "apiVersion": "tombolo.dev/v1alpha1",
         "kind": "Cluster",
@@ -45,7 +45,7 @@ fn item(listed: &Listed) -> Value {
     })
 }
 
-fn tunnel(tunnel: &ListedTunnel) -> Value {
+fn tunnel(tunnel: &TunnelStatus) -> Value {
     json!({
         "agent": tunnel.agent.instance(),
         "health": match tunnel.health {

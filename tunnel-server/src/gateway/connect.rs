@@ -6,7 +6,7 @@ use std::io;
 use http::{Request, Response, StatusCode, Version};
 use hyper::upgrade::{Parts, Upgraded};
 use policy::Target;
-use policy::action::ActionFault;
+use policy::action::ActionError;
 use tokio::net::UnixStream;
 
 use super::audit;
@@ -18,12 +18,12 @@ use super::guarded_body::CallerBody;
 use super::peer::Peer;
 use super::refusal::Refusal;
 use super::state::Gateway;
-use crate::dialing::Within;
-use crate::dialing::near::{Behind, Near, taken_back};
+use crate::authz::{Dial, Permit};
+use crate::dialing::TargetScope;
+use crate::dialing::local_stream::{LocalStream, PrefixedStream, from_upgraded};
 use crate::exchanges::RunningExchange;
 use crate::identity::Caller;
-use crate::permit::{Dial, Permit};
-use crate::shares::Kind;
+use crate::limits::ExchangeKind;
 
 /// A connection to a target, with its permit.
 pub(super) struct AdmittedDial {
@@ -43,20 +43,20 @@ impl Gateway {
         let AdmittedDial { permit, exchange } = admitted;
         let slot_of_entry_point =
             peer.entry_point.as_ref().map(|entry_point| entry_point.slots.take()).transpose()?;
-        let kind = if peer.entry_point.is_some() { Kind::WayIn } else { Kind::Upgrade };
-        let share = self.0.shares.take(permit.caller(), &permit.what().cluster, kind)?;
-        let mut share = share.seated().await?;
+        let kind = if peer.entry_point.is_some() { ExchangeKind::EntryPoint } else { ExchangeKind::Upgrade };
+        let share = self.0.shares.admit(permit.caller(), &permit.what().cluster, kind)?;
+        let mut share = share.wait_for_seat().await?;
         let event = audit::dial_intent(&permit, peer, &request);
         let audited = self.0.audit_log.write_intent((permit, exchange), event).await?;
         let slot = request.body().guard().clone();
         slot.set_audit_entry(audited.entry().clone());
-        slot.active().set_sort("dial");
+        slot.active().set_kind("dial");
         let connected = self.0.dials.connect(&audited, audit_id(&request)).await?;
         audited.entry().set_status(StatusCode::OK);
-        share.begun();
+        share.response_started();
         let caller = hyper::upgrade::on(request);
         let guards = (slot, share, slot_of_entry_point);
-        connected.join(async { local_stream(caller.await.map_err(io::Error::other)?) }, guards);
+        connected.relay(async { local_stream(caller.await.map_err(io::Error::other)?) }, guards);
         Ok(Response::new(AnswerBody::text("")))
     }
 
@@ -80,29 +80,29 @@ impl Gateway {
     /// The cluster or the network of the target, as the headers, the connection's host name or its entry
     /// point name it. If several of them name a cluster, they must agree. A connection that is bound to a
     /// cluster names no network.
-    fn within<B>(&self, peer: &Peer, request: &Request<B>) -> Result<Within, Refusal> {
+    fn within<B>(&self, peer: &Peer, request: &Request<B>) -> Result<TargetScope, Refusal> {
         let (by_header, network) = (named_cluster(request)?, named_network(request)?);
         let by_connection = match &peer.entry_point {
             Some(entry_point) => Some(entry_point.cluster.clone()),
             None => self.0.names.cluster_of_connection(peer.server_name.as_deref())?,
         };
         match (by_header, network, by_connection) {
-            (Some(Err(MalformedCluster)), ..) => Err(ActionFault::NotAClusterName.into()),
+            (Some(Err(MalformedCluster)), ..) => Err(ActionError::NotAClusterName.into()),
             (Some(Ok(_)), Some(_), _) | (None, None, None) => Err(ConnectRequestError::NoCluster.into()),
             (Some(Ok(named)), None, Some(bound)) if named != bound => {
-                Err(ActionFault::OtherConnection.into())
+                Err(ActionError::OtherConnection.into())
             }
-            (None, Some(_), Some(_)) => Err(ActionFault::OtherConnection.into()),
-            (Some(Ok(cluster)), None, _) | (None, None, Some(cluster)) => Ok(Within::Cluster(cluster)),
-            (None, Some(network), None) => Ok(Within::OneOf(Vec::new(), vec![network])),
+            (None, Some(_), Some(_)) => Err(ActionError::OtherConnection.into()),
+            (Some(Ok(cluster)), None, _) | (None, None, Some(cluster)) => Ok(TargetScope::Cluster(cluster)),
+            (None, Some(network), None) => Ok(TargetScope::OneOf(Vec::new(), vec![network])),
         }
     }
 }
 
 /// The caller's own stream, without HTTP.
-fn local_stream(upgraded: Upgraded) -> io::Result<Box<dyn Near>> {
+fn local_stream(upgraded: Upgraded) -> io::Result<Box<dyn LocalStream>> {
     match upgraded.downcast::<WatchedConnection>() {
-        Ok(Parts { io, read_buf, .. }) => Ok(Box::new(Behind::new(read_buf, io.into_near()))),
-        Err(upgraded) => Ok(Box::new(taken_back::<UnixStream>(upgraded)?)),
+        Ok(Parts { io, read_buf, .. }) => Ok(Box::new(PrefixedStream::new(read_buf, io.into_near()))),
+        Err(upgraded) => Ok(Box::new(from_upgraded::<UnixStream>(upgraded)?)),
     }
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::{Scope, chain};
+use daemon::{Scope, error_chain};
 use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -58,7 +58,8 @@ impl Gateway {
     /// Serves a connection after its TLS handshake, until it ends. During a drain it accepts no more requests
     /// and ends after its last answer.
     pub async fn serve_connection(self, stream: CallerStream) {
-        let certified = stream.peer_certificates().and_then(|chain| self.0.authenticator.read(chain));
+        let certified =
+            stream.peer_certificates().and_then(|chain| self.0.authenticator.read_certificate(chain));
         let peer = Peer::caller(stream.peer(), stream.server_name().map(str::to_owned), certified);
         let is_h2 = stream.is_http2();
         let stream = stream.into_stream();
@@ -180,6 +181,6 @@ impl Gateway {
 /// Logs the error with which a connection broke.
 fn log_end(served: Option<hyper::Result<()>>, from: SocketAddr) {
     if let Some(Err(error)) = served {
-        debug!(%from, error = %chain(&error), "a caller's connection broke");
+        debug!(%from, error = %error_chain(&error), "a caller's connection broke");
     }
 }

@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::linger::LingeringStream;
-use crate::dialing::near::{self, Behind, Near};
+use crate::dialing::local_stream::{self, LocalStream, PrefixedStream};
 
 /// Most bytes that a caller may send before the answer to its previous request. They are mostly pipelined
 /// requests.
@@ -84,21 +84,21 @@ pub(super) fn is_protocol_switch(is_connect: bool, status: StatusCode) -> bool {
 
 impl WatchedConnection {
     /// The connection itself, after the bytes that were read ahead, once nothing else shares it.
-    pub(super) fn into_near(self) -> Box<dyn Near> {
+    pub(super) fn into_near(self) -> Box<dyn LocalStream> {
         match Arc::try_unwrap(self.0) {
             Ok(ahead) => {
                 let ReadAhead { stream, bytes, .. } =
                     ahead.into_inner().unwrap_or_else(PoisonError::into_inner);
-                Box::new(Behind::new(bytes.freeze(), stream.into_inner()))
+                Box::new(PrefixedStream::new(bytes.freeze(), stream.into_inner()))
             }
             Err(shared) => Box::new(TokioIo::new(Self(shared))),
         }
     }
 }
 
-impl Near for TokioIo<WatchedConnection> {
+impl LocalStream for TokioIo<WatchedConnection> {
     /// Does nothing: another task may still watch the connection on its own runtime.
-    fn come_here(&mut self) {}
+    fn move_to_current_runtime(&mut self) {}
 }
 
 impl ExchangeState {
@@ -240,7 +240,7 @@ fn lock(ahead: &Mutex<ReadAhead>) -> MutexGuard<'_, ReadAhead> {
 /// Waits until the peer's FIN or RST has arrived, also after bytes that nobody reads.
 fn peer_closed(socket: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
     // A second descriptor, because this must not borrow the stream.
-    let second = near::second(socket, TcpStream::from_std);
+    let second = local_stream::duplicate_socket(socket, TcpStream::from_std);
     async move {
         let Ok(second) = second else {
             // No descriptor was left: the end is seen when the upload is read.

@@ -7,7 +7,7 @@ use proto::ClusterId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::identity::Authenticated;
-use crate::shares::{self, Limit};
+use crate::limits::{self, LimitExceeded};
 
 /// The entry point of a connection. It fixes the principal: request headers cannot change it. Clones share
 /// their slots.
@@ -39,9 +39,9 @@ impl EntryPointSlots {
     ///
     /// # Errors
     /// No slot is free.
-    pub(super) fn take(&self) -> Result<OwnedSemaphorePermit, Limit> {
+    pub(super) fn take(&self) -> Result<OwnedSemaphorePermit, LimitExceeded> {
         let permit = Arc::clone(&self.free).try_acquire_owned();
-        permit.map_err(|_| shares::counted(Limit::EgressConnections(self.max)))
+        permit.map_err(|_| limits::count_exceeded(LimitExceeded::EgressConnections(self.max)))
     }
 
     /// The number of slots, and how many of them are taken.
@@ -59,7 +59,7 @@ mod tests {
     fn an_entry_point_has_no_more_connections_than_its_limit() {
         let slots = EntryPointSlots::new(2);
         let (first, _second) = (slots.take().unwrap(), slots.clone().take().unwrap());
-        assert_eq!(slots.take().unwrap_err(), Limit::EgressConnections(2));
+        assert_eq!(slots.take().unwrap_err(), LimitExceeded::EgressConnections(2));
         assert_eq!(slots.used(), (2, 2));
 
         drop(first);

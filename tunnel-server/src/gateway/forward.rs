@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use daemon::{Scope, chain};
+use daemon::{Scope, error_chain};
 use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
-use transport::{OpenError, Verdict};
+use transport::{AbortCodes, OpenError};
 
 use super::audit_id::{AUDIT_ID, audit_id};
 use super::head_timeout::{ProgressBody, UploadProgress};
@@ -24,11 +24,11 @@ use super::refusal::Refusal;
 use super::request_body::{RequestBody, UploadBody};
 use super::response_head::ResponseContext;
 use super::tunnel_body::{BodyComplete, TunnelBody};
-use crate::assertion::Assertions;
+use crate::authz::Permit;
 use crate::exchanges::audit::Audited;
 use crate::exchanges::slow_readers::{ExchangeInfo, ObservedStream, ReadProgress, SlowReaders};
-use crate::permit::Permit;
-use crate::registry::{NoTunnel, Places, Registry, Route};
+use crate::impersonation::ImpersonationRules;
+use crate::registry::{Registry, Route, RouteError, WaitQueue};
 
 /// After an answer was taken completely, its stream is closed within this time, or aborted.
 const FINISH_MAX: Duration = Duration::from_secs(30);
@@ -44,9 +44,9 @@ const HEADERS_MAX: usize = 200;
 #[derive(Clone)]
 pub(super) struct ForwardContext {
     pub(super) registry: Registry,
-    pub(super) assertions: Assertions,
+    pub(super) assertions: ImpersonationRules,
     /// The queue in which requests wait for disconnected clusters.
-    pub(super) places: Places,
+    pub(super) places: WaitQueue,
     pub(super) slow_readers: SlowReaders,
     pub(super) scope: Scope,
 }
@@ -72,12 +72,12 @@ pub(super) struct TunnelResponse {
 /// The tunnel and the stream that carry an answer.
 pub(super) struct ResponseSource {
     pub(super) route: Route,
-    pub(super) verdict: Verdict,
+    pub(super) abort_codes: AbortCodes,
 }
 
 impl ForwardContext {
     /// A route to the cluster, now or after a wait.
-    async fn route(&self, cluster: &ClusterId, wait: ParkWait<'_>) -> Result<Route, NoTunnel> {
+    async fn route(&self, cluster: &ClusterId, wait: ParkWait<'_>) -> Result<Route, RouteError> {
         if wait.is_repeated()
             && let Some(route) = self.registry.answering_route(cluster).await
         {
@@ -109,7 +109,7 @@ impl OpenedExchange {
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
         let open = StreamOpen::http(
-            context.assertions.of(permit.caller(), permit.assumed(), &cluster)?,
+            context.assertions.identity_for(permit.caller(), permit.assumed(), &cluster)?,
             audit_id(request).to_owned(),
             permit.action().is_long_running(),
         );
@@ -120,7 +120,7 @@ impl OpenedExchange {
             match route.tunnel.open(&open).await {
                 Ok(stream) => {
                     let verb = permit.action().verb().as_str();
-                    entry.stream_opened(&route, stream.verdict());
+                    entry.stream_opened(&route, stream.abort_codes());
                     let audit_id = audit_id(request).to_owned();
                     let audit = entry.clone();
                     let info = ExchangeInfo { tunnel: route.number, cluster, verb, audit_id, audit };
@@ -129,7 +129,7 @@ impl OpenedExchange {
                     return Ok(Self { permit, route, scope, stream, prefix, path });
                 }
                 Err(error) => {
-                    debug!(%cluster, error = %chain(&error), "could not open a stream");
+                    debug!(%cluster, error = %error_chain(&error), "could not open a stream");
                     match error {
                         OpenError::Draining | OpenError::Ended(_) => {}
                         OpenError::Full | OpenError::Frame(_) => break,
@@ -163,14 +163,14 @@ impl OpenedExchange {
             return Err(Refusal::NotHttp(context.cluster));
         }
         let response = context.clean(response)?.map(|body| TunnelBody::new(body, complete, read_progress));
-        let source = ResponseSource { route: self.route, verdict: context.verdict };
+        let source = ResponseSource { route: self.route, abort_codes: context.abort_codes };
         Ok(TunnelResponse { response, source })
     }
 
     pub(super) fn response_context(&self) -> ResponseContext {
         ResponseContext {
             cluster: self.permit.action().cluster().clone(),
-            verdict: self.stream.verdict(),
+            abort_codes: self.stream.abort_codes(),
             prefix: self.prefix.clone(),
         }
     }
@@ -231,7 +231,7 @@ async fn carry(
         () = read_progress.ended() => return,
         carried = poll_fn(|cx| connection.poll_without_shutdown(cx)) => {
             if let Err(error) = carried {
-                debug!(error = %chain(&error), "an exchange broke");
+                debug!(error = %error_chain(&error), "an exchange broke");
                 return;
             }
             // All of the stream was read; the caller has still to take it.

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use daemon::metrics::exchanges::Active;
+use daemon::metrics::requests::ActiveRequest;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -20,12 +20,12 @@ pub(super) struct GuardedBody<B, T> {
 /// The body of a caller's request as the stack passes it on.
 pub(super) type CallerBody = GuardedBody<Incoming, RequestSlot>;
 
-/// One of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) slots. Clones are the same slot, which is free
+/// One of [`EXCHANGES_MAX`](crate::limits::EXCHANGES_MAX) slots. Clones are the same slot, which is free
 /// again when all of them are dropped.
 #[derive(Clone)]
 pub(super) struct RequestSlot {
     _permit: Arc<OwnedSemaphorePermit>,
-    active: Arc<Active>,
+    active: Arc<ActiveRequest>,
     audit_entry: Arc<OnceLock<AuditEntry>>,
 }
 
@@ -42,7 +42,7 @@ impl<B, T> GuardedBody<B, T> {
 
 impl RequestSlot {
     /// Takes a slot for a request, if one is free. The request counts as active as long as the slot is taken.
-    pub(super) fn take(slots: &Arc<Semaphore>, active: &Arc<Active>) -> Option<Self> {
+    pub(super) fn take(slots: &Arc<Semaphore>, active: &Arc<ActiveRequest>) -> Option<Self> {
         let permit = Arc::clone(slots).try_acquire_owned().ok()?;
         Some(Self { _permit: Arc::new(permit), active: Arc::clone(active), audit_entry: Arc::default() })
     }
@@ -59,7 +59,7 @@ impl RequestSlot {
     }
 
     /// The metrics of the request.
-    pub(super) fn active(&self) -> &Active {
+    pub(super) fn active(&self) -> &ActiveRequest {
         &self.active
     }
 }

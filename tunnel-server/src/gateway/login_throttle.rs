@@ -14,14 +14,14 @@ use std::time::Instant;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 
-use crate::listener::failures::Failures;
+use crate::listener::failed_attempts::FailedAttempts;
 
 /// Most valid tokens that are remembered. Beyond it the older half is forgotten.
 const ACCEPTED_TOKENS_MAX: usize = 10_000;
 
 /// The recent login failures of each source address, and the tokens that were valid.
 pub(super) struct LoginThrottle {
-    failures: Failures,
+    failures: FailedAttempts,
     /// Has a new key in each process, so that nobody can make a token with the hash of another one.
     hasher: RandomState,
     accepted: Mutex<AcceptedTokens>,
@@ -37,7 +37,7 @@ struct AcceptedTokens {
 impl LoginThrottle {
     /// Allows `failures_max` failed logins of each source in a minute.
     pub(super) fn new(failures_max: u32) -> Self {
-        let (failures, hasher) = (Failures::new(failures_max), RandomState::new());
+        let (failures, hasher) = (FailedAttempts::new(failures_max), RandomState::new());
         Self { failures, hasher, accepted: Mutex::default() }
     }
 
@@ -108,7 +108,12 @@ mod tests {
         assert!(throttle.is_allowed(nat, false, &bearer("good"), now), "known");
         assert!(throttle.is_allowed(elsewhere, false, &bearer("wrong"), now));
         assert_eq!(throttle.most(now), 3);
-        assert!(throttle.is_allowed(nat, false, &bearer("wrong"), now + crate::listener::failures::WINDOW));
+        assert!(throttle.is_allowed(
+            nat,
+            false,
+            &bearer("wrong"),
+            now + crate::listener::failed_attempts::WINDOW
+        ));
     }
 
     #[test]

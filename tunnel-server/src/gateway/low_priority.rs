@@ -37,7 +37,7 @@ impl LowPrioritySwitch {
             () = self.0.notified() => metrics::low_priority(),
         }
         let (end, ended) = oneshot::channel();
-        scope.spawn_aside(async move {
+        scope.spawn_low_priority(async move {
             // If the receiver was dropped, the server is aborting.
             let _ = end.send(served.await);
         });
@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn a_connection_moves_to_the_low_priority_runtime_once_asked() {
-        let plan = Plan { layout: Layout::PerCore { homes: 1 }, grace: Duration::from_secs(30), aside: true };
+        let plan =
+            Plan { layout: Layout::PerCore { homes: 1 }, grace: Duration::from_secs(30), low_priority: true };
         let here = thread::current().name().map(str::to_owned);
         let (report, reported) = std::sync::mpsc::channel();
 

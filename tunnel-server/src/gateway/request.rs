@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use ::audit::Why;
+use ::audit::FailureCause;
 use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use policy::ClusterFacts;
-use policy::action::{Action, Asked, Head};
-use proto::headers::{self, HeaderFault};
-use proto::upgrade::Protocol;
+use policy::action::{Action, Head, ParsedRequest};
+use proto::headers::{self, HeaderError};
+use proto::upgrade_protocol::UpgradeProtocol;
 use proto::wire::Assert;
 use proto::wire::http_open::Identity;
 use tokio::time::Instant;
@@ -31,12 +31,12 @@ use super::request_body::RequestBody;
 use super::retry;
 use super::state::{Gateway, GatewayShared};
 use super::watch::resumable::ResumableWatch;
-use crate::dialing::reason;
+use crate::authz::Permit;
+use crate::dialing::reason_phrase;
 use crate::exchanges::RunningExchange;
 use crate::exchanges::audit::Audited;
 use crate::identity::{Authenticated, Caller, NotAuthenticated};
-use crate::permit::Permit;
-use crate::shares::{Kind, Limit};
+use crate::limits::{ExchangeKind, LimitExceeded};
 
 /// A request that may be served, with the proof.
 enum Admitted {
@@ -59,7 +59,7 @@ struct AdmittedExchange {
 struct RequestOptions {
     /// The caller's `Authorization`, with which a watch is authenticated again when it is resumed.
     authorization: Option<HeaderValue>,
-    upgrade: Option<Protocol>,
+    upgrade: Option<UpgradeProtocol>,
     /// Whether the caller's own credential passes through to the cluster. Such a request is sent once and
     /// never waits.
     passes_through: bool,
@@ -84,7 +84,7 @@ impl Gateway {
         let mut response = served.unwrap_or_else(|refusal| {
             let mut answer = refused(&refusal);
             if is_connect {
-                reason::say(&refusal, &mut answer);
+                reason_phrase::set(&refusal, &mut answer);
             }
             answer
         });
@@ -112,27 +112,27 @@ impl Gateway {
         let authenticated = self.authenticate(peer, request.headers(), SystemTime::now()).await?;
         let caller = authenticated.claimed();
         // Before the audit log, which a caller that exceeds its rate must not fill.
-        self.0.shares.ask(caller)?;
+        self.0.shares.check_rate(caller)?;
         if request.method() == Method::CONNECT {
             // Two credentials: the one refusal of an authenticated caller that is not in the audit log.
-            authenticated.alone()?;
+            authenticated.require_single_credential()?;
         }
         let slot = request.body().guard().clone();
         let answered_here = match self.admit(&authenticated, peer, &mut request).await {
             Ok(Admitted::Exchange(admitted)) => {
-                slot.active().set_sort(admitted.permit.action().verb().as_str());
+                slot.active().set_kind(admitted.permit.action().verb().as_str());
                 return self.begin(peer, *admitted, request).await;
             }
             Ok(Admitted::Dial(admitted)) => return self.dial(peer, *admitted, request).await,
             Ok(Admitted::ClusterList) => {
-                slot.active().set_sort("list");
+                slot.active().set_kind("list");
                 Ok(())
             }
             Err(refusal) => Err(refusal),
         };
         let refusal = answered_here.as_ref().err();
         audit::write_answered(&self.0.audit_log, &request, caller, peer, refusal).await?;
-        answered_here.map(|()| clusters::list(&self.0.forwarding.registry, &self.0.policy.edition(), caller))
+        answered_here.map(|()| clusters::list(&self.0.forwarding.registry, &self.0.policy.snapshot(), caller))
     }
 
     /// Authenticates the caller, unless too many logins of its source have failed.
@@ -149,9 +149,11 @@ impl Gateway {
         let GatewayShared { login_throttle, audit_log, authenticator, shares, .. } = &*self.0;
         let (source, certified) = (peer.address.ip(), peer.certified.as_ref());
         if !login_throttle.is_allowed(source, certified.is_some(), headers, std::time::Instant::now()) {
-            audit_log.count_unauthenticated(source, Why::Refused);
+            audit_log.count_unauthenticated(source, FailureCause::Refused);
             peer.low_priority.switch();
-            return Err(shares.refused(Limit::SourceFailures(shares.limits().source.failed_logins)).into());
+            return Err(shares
+                .count_exceeded(LimitExceeded::SourceFailures(shares.limits().source.failed_logins))
+                .into());
         }
         match authenticator.authenticate(certified, headers, now).await {
             Ok(authenticated) => {
@@ -163,7 +165,7 @@ impl Gateway {
             Err(error) => {
                 audit_log.count_unauthenticated(source, audit::why(&error));
                 // An unreachable authenticator does not count as a failed login.
-                if !matches!(error, NotAuthenticated::Away(_)) {
+                if !matches!(error, NotAuthenticated::Unreachable(_)) {
                     login_throttle.failed(source, std::time::Instant::now());
                 }
                 Err(error.into())
@@ -180,7 +182,7 @@ impl Gateway {
         request: &mut Request<CallerBody>,
     ) -> Result<Admitted, Refusal> {
         if request.method() == Method::CONNECT {
-            let admitted = self.admit_dial(authenticated.alone()?, peer, request).await?;
+            let admitted = self.admit_dial(authenticated.require_single_credential()?, peer, request).await?;
             return Ok(Admitted::Dial(Box::new(admitted)));
         }
         if peer.entry_point.is_some() {
@@ -199,23 +201,27 @@ impl Gateway {
         let shared = &self.0;
         shared.exchanges.check_revoked(authenticated.claimed())?;
         let authorization = request.headers().get(AUTHORIZATION).cloned();
-        let upgrade = Protocol::asked(request.method(), request.headers())?;
+        let upgrade = UpgradeProtocol::requested(request.method(), request.headers())?;
         // Impersonation is for this server alone. The first frame of the stream carries the identity across
         // the tunnel.
         let assumed = headers::take_impersonation(request.headers_mut());
         headers::clean_request(request.headers_mut())?;
         let (version, method) = (request.version(), request.method());
         let server_name = peer.server_name.as_deref();
-        let head = Head::received(server_name, version, method, request.uri(), request.headers(), upgrade)?;
+        let head =
+            Head::from_request(server_name, version, method, request.uri(), request.headers(), upgrade)?;
         match Action::parse(&shared.names, &head)? {
             // Each caller has its own list.
-            Asked::ClusterList if assumed.is_some() => Err(impersonation().into()),
-            Asked::ClusterList => authenticated.alone().map(|_| Admitted::ClusterList).map_err(Refusal::from),
-            Asked::Cluster(action) => {
+            ParsedRequest::ClusterList if assumed.is_some() => Err(impersonation().into()),
+            ParsedRequest::ClusterList => authenticated
+                .require_single_credential()
+                .map(|_| Admitted::ClusterList)
+                .map_err(Refusal::from),
+            ParsedRequest::Cluster(action) => {
                 let passes_through = shared.forwarding.assertions.pass_through(action.cluster());
                 let caller = match (passes_through, &assumed) {
-                    (false, _) => authenticated.alone()?,
-                    (true, None) => authenticated.by_certificate()?,
+                    (false, _) => authenticated.require_single_credential()?,
+                    (true, None) => authenticated.require_certificate()?,
                     // No identity is asserted at that cluster, so none can be assumed either.
                     (true, Some(_)) => return Err(impersonation().into()),
                 };
@@ -240,7 +246,7 @@ impl Gateway {
     ) -> Result<Permit, Refusal> {
         // Labels come from the server's own store. An agent cannot set them.
         let labels = self.0.forwarding.registry.directory().labels(action.cluster());
-        let decision = self.0.policy.edition().authorize(caller, assumed, action, &ClusterFacts { labels });
+        let decision = self.0.policy.snapshot().authorize(caller, assumed, action, &ClusterFacts { labels });
         let allowed = decision
             .inspect_err(|forbidden| debug!(rule = forbidden.rule.as_deref(), "policy forbids it"))?;
         Ok(self.0.delegation.grant(allowed).await?)
@@ -257,10 +263,11 @@ impl Gateway {
         let AdmittedExchange { permit, exchange, options } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
         let assertions = &self.0.forwarding.assertions;
-        let asserted = match assertions.of(permit.caller(), permit.assumed(), permit.action().cluster()) {
-            Ok(Identity::Assert(identity)) => Some(identity),
-            Ok(Identity::PassThrough(_)) | Err(_) => None,
-        };
+        let asserted =
+            match assertions.identity_for(permit.caller(), permit.assumed(), permit.action().cluster()) {
+                Ok(Identity::Assert(identity)) => Some(identity),
+                Ok(Identity::PassThrough(_)) | Err(_) => None,
+            };
         let event = audit::request_intent(&permit, asserted, peer, options.upgrade, &request);
         let audited = self.0.audit_log.write_intent((permit, exchange), event).await?;
         request.body().guard().set_audit_entry(audited.entry().clone());
@@ -285,8 +292,9 @@ impl Gateway {
         let park_timeout = if passes_through { park_timeout.none(now) } else { park_timeout };
         let wait = ParkWait::new(park_timeout, &peer.waits);
         let (caller, action) = (audited.permit().caller(), audited.permit().action());
-        let share = self.0.shares.take(caller, action.cluster(), Kind::of(action, upgrade))?;
-        let mut share = share.seated().await?;
+        let share =
+            self.0.shares.admit(caller, action.cluster(), ExchangeKind::from_action(action, upgrade))?;
+        let mut share = share.wait_for_seat().await?;
         let context = &self.0.forwarding;
         if let Some(protocol) = upgrade {
             let opened = OpenedExchange::open(audited, &request, context, wait).await?;
@@ -295,7 +303,7 @@ impl Gateway {
         if passes_through {
             let opened = OpenedExchange::open(audited, &request, context, wait).await?;
             let answer = opened.send(request.map(RequestBody::Caller)).await?;
-            share.begun();
+            share.response_started();
             return Ok(passed(answer, share));
         }
         let mut watch = ResumableWatch::new(self, peer, authorization, &audited, &request);
@@ -309,7 +317,7 @@ impl Gateway {
             let opened = OpenedExchange::open(audited, &request, context, wait).await?;
             opened.send(request.map(RequestBody::Caller)).await?
         };
-        share.begun();
+        share.response_started();
         Ok(match watch {
             Some(watch) => watch.follow(answer, share),
             None => passed(answer, share),
@@ -318,6 +326,6 @@ impl Gateway {
 }
 
 /// The fault of a request that impersonates where no impersonation is possible.
-fn impersonation() -> HeaderFault {
-    HeaderFault::Impersonation("Impersonate-User".to_owned())
+fn impersonation() -> HeaderError {
+    HeaderError::Impersonation("Impersonate-User".to_owned())
 }

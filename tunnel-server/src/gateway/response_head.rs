@@ -1,6 +1,6 @@
 //! The head of a cluster's answer: waits for it within a limit, cleans it, and says why none came.
 
-use daemon::chain;
+use daemon::error_chain;
 use http::header::LOCATION;
 use http::{HeaderValue, Response};
 use hyper::body::Incoming;
@@ -8,7 +8,7 @@ use proto::headers;
 use proto::session::Health;
 use proto::{AbortCode, ClusterId};
 use tracing::debug;
-use transport::{Tunnel, Verdict};
+use transport::{AbortCodes, Tunnel};
 
 use super::head_timeout::{HeadTimeout, UploadProgress};
 use super::refusal::Refusal;
@@ -16,7 +16,7 @@ use super::refusal::Refusal;
 /// The facts of an exchange that its answer's head is checked with.
 pub(super) struct ResponseContext {
     pub(super) cluster: ClusterId,
-    pub(super) verdict: Verdict,
+    pub(super) abort_codes: AbortCodes,
     /// The prefix of the cluster's paths as its callers see them.
     pub(super) prefix: String,
 }
@@ -70,9 +70,9 @@ impl ResponseContext {
     /// The refusal for an answer that broke before its head.
     fn failed(&self, error: &hyper::Error) -> Refusal {
         let cluster = self.cluster.clone();
-        debug!(%cluster, error = %chain(error), "no answer");
-        match self.verdict.heard() {
-            Some(AbortCode::ApiServerNonsense) => Refusal::NotHttp(cluster),
+        debug!(%cluster, error = %error_chain(error), "no answer");
+        match self.abort_codes.peer_code() {
+            Some(AbortCode::ApiServerProtocolError) => Refusal::NotHttp(cluster),
             Some(code) => Refusal::Aborted(cluster, code),
             None if error.is_parse() => Refusal::NotHttp(cluster),
             None if error.is_user() => Refusal::BrokenBody,

@@ -15,9 +15,9 @@ use super::guarded_body::CallerBody;
 use super::park_timeout::ParkWait;
 use super::refusal::Refusal;
 use super::request_body::{RequestBody, without_body};
+use crate::authz::Permit;
 use crate::exchanges::audit::Audited;
-use crate::metrics::{self, Retried};
-use crate::permit::Permit;
+use crate::metrics::{self, RetryReason};
 
 /// Limits how many agents see the same request, so that a request that crashes agents cannot crash all of
 /// them.
@@ -75,10 +75,10 @@ async fn send_unless_lost(
     request: Request<RequestBody>,
     cluster: &ClusterId,
     context: &ForwardContext,
-) -> Result<Result<TunnelResponse, Refusal>, Retried> {
+) -> Result<Result<TunnelResponse, Refusal>, RetryReason> {
     let (route, read_progress) = (opened.route.clone(), opened.stream.read_progress());
     let moved = async {
-        context.registry.settled_elsewhere(cluster, &route).await;
+        context.registry.stable_elsewhere(cluster, &route).await;
         if read_progress.has_begun() {
             // An answer that has begun is awaited where it is.
             pending::<()>().await;
@@ -90,10 +90,10 @@ async fn send_unless_lost(
     tokio::select! {
         biased;
         answered = &mut sent => match answered {
-            Err(refusal) if was_lost(&refusal) && !read_progress.has_begun() => Err(Retried::Lost),
+            Err(refusal) if was_lost(&refusal) && !read_progress.has_begun() => Err(RetryReason::Lost),
             answered => Ok(answered),
         },
-        () = moved => Err(Retried::Silent),
+        () = moved => Err(RetryReason::Silent),
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use daemon::metrics::exchanges::Exchanges;
+use daemon::metrics::requests::RequestMetrics;
 use http::{Method, Request, Response};
 use hyper::body::{Body, Incoming};
 use proto::headers;
@@ -92,11 +92,11 @@ fn mark_running<Out: 'static>(
     })
 }
 
-/// Gives a request one of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) slots, which both bodies carry, or
+/// Gives a request one of [`EXCHANGES_MAX`](crate::limits::EXCHANGES_MAX) slots, which both bodies carry, or
 /// refuses it. Counts it either way.
 fn limit_in_flight<B: Send + 'static, Out: From<AnswerBody> + 'static>(
     slots: Arc<Semaphore>,
-    metrics: Exchanges,
+    metrics: RequestMetrics,
     inner: impl HttpService<GuardedBody<B, RequestSlot>, Out>,
 ) -> impl HttpService<B, GuardedBody<Out, Option<RequestSlot>>> {
     service_fn(move |request: Request<B>| {
@@ -153,7 +153,7 @@ mod tests {
                 Ok(Response::new(AnswerBody::text("x")))
             }
         });
-        let service = limit_in_flight(Arc::new(Semaphore::new(2)), metrics::exchanges(), serve);
+        let service = limit_in_flight(Arc::new(Semaphore::new(2)), metrics::requests(), serve);
         let send =
             async || service.clone().oneshot(Request::new(())).await.unwrap_or_else(|never| match never {});
 

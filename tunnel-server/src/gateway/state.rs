@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use ::audit::Log;
 use daemon::Scope;
-use daemon::metrics::exchanges::Exchanges;
-use policy::action::Names;
+use daemon::metrics::requests::RequestMetrics;
+use policy::action::GatewayNames;
 use tokio::sync::Semaphore;
 
 use super::forward::ForwardContext;
 use super::login_throttle::LoginThrottle;
 use super::refusal::RefusalCause;
 use super::watch::resources::WatchResources;
-use crate::assertion::Assertions;
-use crate::config::{self, Limits, PARKED_MAX, Parking};
-use crate::dialing::{self, Dials, NotConnected};
+use crate::authz::{Delegation, Policy};
+use crate::config::{self, LimitsConfig, PARKED_MAX, Parking};
+use crate::dialing::{self, DialError, Dialer};
 use crate::exchanges::audit::AuditLog;
 use crate::exchanges::slow_readers::SlowReaders;
 use crate::exchanges::{self, ExchangeTable, TerminationReason};
 use crate::identity::Authenticator;
+use crate::impersonation::ImpersonationRules;
+use crate::limits::{EXCHANGES_MAX, LimitExceeded, LimitUsage, Limiter};
 use crate::metrics;
-use crate::permit::{Delegation, Policy};
 use crate::registry::{self, Registry};
-use crate::shares::{EXCHANGES_MAX, Limit, Shares, Use};
 
 /// The gateway: serves the requests of callers. Clones share one state.
 #[derive(Clone)]
@@ -34,13 +34,13 @@ pub struct AccessControl {
     /// Authenticates the caller of each request.
     pub authenticator: Authenticator,
     /// The host names from which the cluster is read.
-    pub names: Names,
+    pub names: GatewayNames,
     /// Permits the action of a request.
     pub policy: Policy,
     /// Asks another cluster about the action too, if the policy is configured so.
     pub delegation: Delegation,
     /// Chooses the identity that is asserted at the cluster.
-    pub assertions: Assertions,
+    pub assertions: ImpersonationRules,
     /// Repeats these checks while an exchange runs.
     pub exchanges: ExchangeTable,
     /// The origins whose pages may make a browser send requests, such as `https://console.example`.
@@ -53,16 +53,16 @@ pub struct GatewaySettings {
     /// The limits of requests that wait for a disconnected cluster.
     pub parking: Parking,
     /// The limits of watches that are resumed.
-    pub watches: config::Watches,
+    pub watches: config::WatchesConfig,
     /// The limits of each caller and each cluster.
-    pub limits: Limits,
+    pub limits: LimitsConfig,
 }
 
 /// The state behind [`Gateway`], which its clones share.
 pub(super) struct GatewayShared {
     pub(super) browser_origins: Arc<[String]>,
     pub(super) authenticator: Authenticator,
-    pub(super) names: Names,
+    pub(super) names: GatewayNames,
     pub(super) policy: Policy,
     pub(super) delegation: Delegation,
     pub(super) forwarding: ForwardContext,
@@ -70,11 +70,11 @@ pub(super) struct GatewayShared {
     pub(super) exchanges: ExchangeTable,
     /// One permit for each of [`EXCHANGES_MAX`] requests.
     pub(super) slots: Arc<Semaphore>,
-    pub(super) request_metrics: Exchanges,
-    pub(super) shares: Shares,
+    pub(super) request_metrics: RequestMetrics,
+    pub(super) shares: Limiter,
     pub(super) login_throttle: LoginThrottle,
     pub(super) watches: WatchResources,
-    pub(super) dials: Dials,
+    pub(super) dials: Dialer,
     pub(super) audit_log: AuditLog,
 }
 
@@ -100,24 +100,24 @@ impl Gateway {
             browser_origins,
         } = access;
         describe_metrics();
-        scope.attend(exchanges.clone().enforce());
-        scope.attend(exchanges.clone().reauthorize());
+        scope.spawn_background(exchanges.clone().enforce());
+        scope.spawn_background(exchanges.clone().reauthorize());
         let slow_readers = SlowReaders::new();
-        scope.attend(slow_readers.clone().end_excess());
-        scope.attend(exchanges::end_unaudited(log.clone(), slow_readers.clone()));
+        scope.spawn_background(slow_readers.clone().end_excess());
+        scope.spawn_background(exchanges::end_unaudited(log.clone(), slow_readers.clone()));
         let audit_log = AuditLog::new(log, scope.clone());
-        let places = registry::Places::new(parking.per_cluster, PARKED_MAX);
-        let shares = Shares::new(limits);
-        let dials = Dials::new(dialing::Parts {
-            shares: shares.clone(),
+        let places = registry::WaitQueue::new(parking.per_cluster, PARKED_MAX);
+        let shares = Limiter::new(limits);
+        let dials = Dialer::new(dialing::DialerParts {
+            limiter: shares.clone(),
             registry: registry.clone(),
             policy: policy.clone(),
             delegation: delegation.clone(),
             table: exchanges.clone(),
             recorder: audit_log.clone(),
-            stalls: slow_readers.clone(),
-            places: places.clone(),
-            patience: parking.limit,
+            slow_readers: slow_readers.clone(),
+            wait_queue: places.clone(),
+            park_timeout: parking.limit,
             scope: scope.clone(),
         });
         Self(Arc::new(GatewayShared {
@@ -130,7 +130,7 @@ impl Gateway {
             parking,
             exchanges,
             slots: Arc::new(Semaphore::new(EXCHANGES_MAX)),
-            request_metrics: metrics::exchanges(),
+            request_metrics: metrics::requests(),
             shares,
             login_throttle: LoginThrottle::new(limits.source.failed_logins),
             watches: WatchResources::new(watches),
@@ -141,23 +141,23 @@ impl Gateway {
 
     /// Connects callers of other listeners to targets, within the limits of this gateway.
     #[must_use]
-    pub fn dials(&self) -> Dials {
+    pub fn dials(&self) -> Dialer {
         self.0.dials.clone()
     }
 
     /// The queue in which requests wait for disconnected clusters.
     #[must_use]
-    pub fn places(&self) -> registry::Places {
+    pub fn places(&self) -> registry::WaitQueue {
         self.0.forwarding.places.clone()
     }
 
     /// The current use of each limit of sources, callers and clusters.
     #[must_use]
-    pub fn uses(&self) -> Vec<Use> {
+    pub fn uses(&self) -> Vec<LimitUsage> {
         let max = self.0.shares.limits().source.failed_logins as usize;
         let most = self.0.login_throttle.most(std::time::Instant::now());
-        let of_sources = Use { limit: Limit::SourceFailures(0).as_str(), max, most };
-        [of_sources].into_iter().chain(self.0.shares.uses()).collect()
+        let of_sources = LimitUsage { limit: LimitExceeded::SourceFailures(0).as_str(), max, most };
+        [of_sources].into_iter().chain(self.0.shares.usage()).collect()
     }
 }
 
@@ -165,6 +165,6 @@ impl Gateway {
 fn describe_metrics() {
     let causes: Vec<&str> = RefusalCause::ALL.iter().map(|cause| cause.as_str()).collect();
     metrics::describe_refusals(&causes);
-    metrics::describe_refusals(&NotConnected::CAUSES);
+    metrics::describe_refusals(&DialError::CAUSES);
     metrics::describe_terminations(TerminationReason::ALL.iter().map(|reason| reason.as_str()));
 }

@@ -1,12 +1,12 @@
 //! Upgraded connections (WebSocket and SPDY) as pipes that copy bytes in both directions.
 
 use audit::EndReason;
-use daemon::chain;
+use daemon::error_chain;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use proto::upgrade::Protocol;
+use proto::upgrade_protocol::UpgradeProtocol;
 use tokio::io::copy_bidirectional_with_sizes;
 use tokio::sync::oneshot;
 use tracing::debug;
@@ -19,7 +19,7 @@ use super::request_body::RequestBody;
 use super::tunnel_body::{BodyComplete, TunnelBody};
 use crate::exchanges::byte_count::count_bytes;
 use crate::exchanges::slow_readers::ReadProgress;
-use crate::shares::Share;
+use crate::limits::LimitGuard;
 
 /// Size of the buffer of a pipe in each direction, in bytes.
 const PIPE_BYTES: usize = 16 * 1024;
@@ -32,9 +32,9 @@ impl OpenedExchange {
     /// The refusal that says why no acceptable head came.
     pub(super) async fn upgrade(
         self,
-        protocol: Protocol,
+        protocol: UpgradeProtocol,
         mut request: Request<CallerBody>,
-        mut share: Share,
+        mut share: LimitGuard,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let context = self.response_context();
         let caller = hyper::upgrade::on(&mut request);
@@ -49,7 +49,7 @@ impl OpenedExchange {
         // An upgraded exchange may run forever, but the answer that accepts it comes within the limit.
         let answer = sender.send_request(request);
         let mut response = context.wait(answer, Some(progress), &self.route.tunnel).await?;
-        share.begun();
+        share.response_started();
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
             let edge = hyper::upgrade::on(&mut response);
@@ -70,7 +70,7 @@ impl OpenedExchange {
 }
 
 /// Sets the headers of an upgrade, in a request or in the answer that accepts it.
-fn set_upgrade(protocol: Protocol, headers: &mut http::HeaderMap) {
+fn set_upgrade(protocol: UpgradeProtocol, headers: &mut http::HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol.token());
 }
@@ -93,7 +93,7 @@ async fn carry(
         _ = &mut connection => return,
     }
     if let Err(error) = connection.await {
-        debug!(error = %chain(&error), "an exchange broke after its answer");
+        debug!(error = %error_chain(&error), "an exchange broke after its answer");
     }
 }
 
@@ -104,7 +104,7 @@ async fn pipe(
     edge: OnUpgrade,
     complete: oneshot::Sender<BodyComplete>,
     read_progress: ReadProgress,
-    guards: (RequestSlot, Share),
+    guards: (RequestSlot, LimitGuard),
 ) {
     let joined: Result<(Upgraded, Upgraded), hyper::Error> = async { Ok((caller.await?, edge.await?)) }.await;
     // From here on the stream belongs to the pipe.
@@ -119,7 +119,7 @@ async fn pipe(
             tokio::select! {
                 piped = piped => {
                     if let Err(error) = &piped {
-                        debug!(error = %chain(error), "an upgraded connection broke");
+                        debug!(error = %error_chain(error), "an upgraded connection broke");
                     }
                     if let Some(entry) = entry {
                         match piped {
@@ -131,7 +131,7 @@ async fn pipe(
                 () = read_progress.ended() => {}
             }
         }
-        Err(error) => debug!(error = %chain(&error), "an upgrade was not completed"),
+        Err(error) => debug!(error = %error_chain(&error), "an upgrade was not completed"),
     }
     drop(guards);
 }

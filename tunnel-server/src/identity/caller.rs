@@ -118,7 +118,7 @@ impl Caller {
 }
 
 impl Method {
-    /// The method's name in policies, logs and labels, which [`policy::method()`] parses.
+    /// The method's name in policies, logs and labels, which [`policy::parse_method()`] parses.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {

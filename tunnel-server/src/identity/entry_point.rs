@@ -100,7 +100,7 @@ mod tests {
 
         let caller = known.require_single_credential().unwrap();
         assert_eq!((caller.user(), caller.method().as_str()), ("entry-point:host-a", "entry-point:host-a"));
-        assert!(policy::method(caller.method().as_str()).is_ok());
+        assert!(policy::parse_method(caller.method().as_str()).is_ok());
         assert!(caller.credential().expires.is_some(), "it ends with its certificate");
         for other in ["kube-apiserve", "kube-apiserver2", "KUBE-APISERVER", ""] {
             let refused = by_certificate("host-a", &shown, other).unwrap_err();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use daemon::{Scope, chain};
+use daemon::{Scope, error_chain};
 use futures::FutureExt as _;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -91,7 +91,7 @@ impl<A: CachedReview> ReviewCache<A> {
             Lookup::Begun(asked) => {
                 let (inner, key, driven) = (Arc::clone(inner), *key, asked.clone());
                 // A waiting client can hang up, and would leave the review unfinished with its slot.
-                inner.scope.clone().attend(async move {
+                inner.scope.clone().spawn_background(async move {
                     let answer = driven.await;
                     inner.table().settle(&key, &answer);
                 });
@@ -117,7 +117,7 @@ impl<A: CachedReview> SharedReviews<A> {
             }
             Ok(_) => {}
             Err(error) if !was_unreachable => {
-                warn!(name = self.name, error = %chain(error), "the host cluster's API server cannot be reached");
+                warn!(name = self.name, error = %error_chain(error), "the host cluster's API server cannot be reached");
             }
             Err(_) => {}
         }

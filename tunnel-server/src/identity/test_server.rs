@@ -60,7 +60,7 @@ impl TestServer {
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (answer, log) = (Arc::new(answer), Arc::clone(&seen));
-        Scope::here().attend(async move {
+        Scope::here().spawn_background(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 // A client that does not trust its certificate hangs up.

@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use daemon::{Bucket, Rate, Seats};
+use daemon::{Rate, Seats, TokenBucket};
 use proto::ClusterId;
 
 use super::{CallerKey, EXCHANGES_PER_CALLER_MAX, ExchangeKind, LimitExceeded, seats};
-use crate::config::{LIMIT_MAX, Limits};
+use crate::config::{LIMIT_MAX, LimitsConfig};
 
 /// Callers whose request rate is remembered. Beyond this number callers without running exchanges are
 /// forgotten, and may send requests as if they had sent none.
@@ -26,7 +26,7 @@ pub(super) struct Ledger {
 }
 
 struct CallerUsage {
-    bucket: Bucket,
+    bucket: TokenBucket,
     exchanges: usize,
     requests: usize,
     upgrades: usize,
@@ -66,7 +66,7 @@ impl Ledger {
         key: &CallerKey,
         cluster: &ClusterId,
         kind: ExchangeKind,
-        limits: &Limits,
+        limits: &LimitsConfig,
         now: Instant,
     ) -> Result<(), LimitExceeded> {
         self.caller(key, now).may_begin(cluster, kind, limits)?;
@@ -141,7 +141,7 @@ impl Ledger {
 
 impl CallerUsage {
     fn new(now: Instant) -> Self {
-        let bucket = Bucket::full(now);
+        let bucket = TokenBucket::full(now);
         Self { bucket, exchanges: 0, requests: 0, upgrades: 0, watches: HashMap::new() }
     }
 
@@ -149,7 +149,7 @@ impl CallerUsage {
         &self,
         cluster: &ClusterId,
         kind: ExchangeKind,
-        limits: &Limits,
+        limits: &LimitsConfig,
     ) -> Result<(), LimitExceeded> {
         let limits = &limits.caller;
         within(self.exchanges, EXCHANGES_PER_CALLER_MAX, LimitExceeded::CallerExchanges)?;
@@ -199,7 +199,7 @@ impl ClusterUsage {
     }
 
     /// Short requests have no limit here, because they wait for a seat.
-    fn may_begin(&self, kind: ExchangeKind, limits: &Limits) -> Result<(), LimitExceeded> {
+    fn may_begin(&self, kind: ExchangeKind, limits: &LimitsConfig) -> Result<(), LimitExceeded> {
         let limits = &limits.cluster;
         match kind {
             ExchangeKind::Request | ExchangeKind::EntryPoint => Ok(()),

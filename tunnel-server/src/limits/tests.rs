@@ -10,11 +10,13 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::config::{AgentLimits, CallerLimits, ClusterLimits, DoorLimits, GatewayLimits, SourceLimits};
+use crate::config::{
+    AgentLimits, CallerLimits, ClusterLimits, GatewayLimits, ListenerTotals, SourceLimitsConfig,
+};
 
 /// Small limits, each with a value of its own.
-const LIMITS: Limits = Limits {
-    source: SourceLimits { connections: 1, new: Rate { per_second: 1, burst: 1 }, failed_logins: 1 },
+const LIMITS: LimitsConfig = LimitsConfig {
+    source: SourceLimitsConfig { connections: 1, new: Rate { per_second: 1, burst: 1 }, failed_logins: 1 },
     caller: CallerLimits {
         requests: 3,
         rate: Rate { per_second: 10, burst: 20 },
@@ -28,7 +30,7 @@ const LIMITS: Limits = Limits {
         queue: 2,
         queue_wait: Duration::from_secs(1),
     },
-    doors: DoorLimits {
+    listeners: ListenerTotals {
         gateway: GatewayLimits { connections: 1, handshakes: 1 },
         agents: AgentLimits {
             handshakes: 1,
@@ -39,8 +41,8 @@ const LIMITS: Limits = Limits {
     },
 };
 
-const ROOMY: Limits = Limits {
-    doors: LIMITS.doors,
+const ROOMY: LimitsConfig = LimitsConfig {
+    listeners: LIMITS.listeners,
     source: LIMITS.source,
     caller: CallerLimits { requests: 10_000, watches_per_cluster: 10_000, upgrades: 10_000, ..LIMITS.caller },
     cluster: ClusterLimits { requests: 10_000, watches: 10_000, upgrades: 10_000, ..LIMITS.cluster },
@@ -49,7 +51,7 @@ const ROOMY: Limits = Limits {
 #[test]
 fn the_limit_on_a_callers_exchanges_does_not_affect_others() {
     let (limiter, edge) = (Limiter::new(ROOMY), cluster("edge"));
-    let (ann, ben) = (Caller::pretended("ann", &[]), Caller::pretended("ben", &["x"]));
+    let (ann, ben) = (Caller::for_test("ann", &[]), Caller::for_test("ben", &["x"]));
     let take = |caller: &Caller| limiter.admit(caller, &edge, ExchangeKind::Request);
 
     let mut of_ann: Vec<LimitGuard> = (0..EXCHANGES_PER_CALLER_MAX).filter_map(|_| take(&ann).ok()).collect();
@@ -63,7 +65,7 @@ fn the_limit_on_a_callers_exchanges_does_not_affect_others() {
     assert!(take(&ann).is_err(), "and it is not counted");
     assert!(take(&ben).is_ok());
     assert!(
-        take(&ann.clone().pretending_a_certificate()).is_ok(),
+        take(&ann.clone().with_certificate_method()).is_ok(),
         "the same name, proved in another way, is another's"
     );
     of_ann.pop();
@@ -80,7 +82,7 @@ fn each_kind_of_exchange_has_a_limit_of_its_own_for_each_caller() {
         (ExchangeKind::Upgrade, 4, LimitExceeded::CallerUpgrades(4)),
     ] {
         let (limiter, [a, b]) = (Limiter::new(LIMITS), ["a", "b"].map(cluster));
-        let (ann, ben) = (Caller::pretended("ann", &[]), Caller::pretended("ben", &[]));
+        let (ann, ben) = (Caller::for_test("ann", &[]), Caller::for_test("ben", &[]));
         let guards: Vec<_> = (0..max).filter_map(|_| limiter.admit(&ann, &a, kind).ok()).collect();
         assert_eq!(guards.len(), max, "{kind:?}");
 
@@ -106,7 +108,7 @@ fn a_clusters_long_running_exchanges_are_limited() {
         (ExchangeKind::Upgrade, 7, LimitExceeded::ClusterUpgrades(7)),
     ] {
         let (limiter, [a, b]) = (Limiter::new(LIMITS), ["a", "b"].map(cluster));
-        let callers: Vec<Caller> = (0..8).map(|n| Caller::pretended(&format!("u{n}"), &[])).collect();
+        let callers: Vec<Caller> = (0..8).map(|n| Caller::for_test(&format!("u{n}"), &[])).collect();
         let guards: Vec<_> =
             callers.iter().take(max).filter_map(|caller| limiter.admit(caller, &a, kind).ok()).collect();
         assert_eq!(guards.len(), max);
@@ -121,7 +123,7 @@ fn a_clusters_long_running_exchanges_are_limited() {
 #[tokio::test(start_paused = true)]
 async fn beyond_a_clusters_seats_a_bounded_queue_waits_a_bounded_time() {
     let (limiter, edge) = (Limiter::new(LIMITS), cluster("edge"));
-    let callers: Vec<Caller> = (0..8).map(|n| Caller::pretended(&format!("u{n}"), &[])).collect();
+    let callers: Vec<Caller> = (0..8).map(|n| Caller::for_test(&format!("u{n}"), &[])).collect();
     let wait_for_seat =
         |n: usize| limiter.admit(&callers[n], &edge, ExchangeKind::Request).unwrap().wait_for_seat();
     let mut guards = Vec::new();
@@ -153,7 +155,7 @@ async fn beyond_a_clusters_seats_a_bounded_queue_waits_a_bounded_time() {
 #[tokio::test(start_paused = true)]
 async fn a_long_running_exchange_returns_its_seat_when_it_starts() {
     let (limiter, edge) = (Limiter::new(LIMITS), cluster("edge"));
-    let ann = Caller::pretended("ann", &[]);
+    let ann = Caller::for_test("ann", &[]);
     let used = || limiter.usage().iter().find(|used| used.limit == "cluster_requests").unwrap().most;
     let mut guards = Vec::new();
     for (kind, seats) in [(ExchangeKind::Watch, 0), (ExchangeKind::Upgrade, 0), (ExchangeKind::Request, 1)] {
@@ -170,7 +172,7 @@ async fn a_long_running_exchange_returns_its_seat_when_it_starts() {
 #[test]
 fn the_rate_of_one_caller_does_not_slow_others() {
     let limiter = Limiter::new(LIMITS);
-    let (ann, ben) = (Caller::pretended("ann", &[]), Caller::pretended("ben", &[]));
+    let (ann, ben) = (Caller::for_test("ann", &[]), Caller::for_test("ben", &[]));
 
     let (rate, began) = (LIMITS.caller.rate, Instant::now());
     let mut ledger = Ledger::default();
@@ -241,7 +243,7 @@ proptest! {
         let limiter = Limiter::new(LIMITS);
         let mut guards = Vec::new();
         for (who, whose, kind) in started {
-            let caller = Caller::pretended(["ann", "ben", "cid"][who], &[]);
+            let caller = Caller::for_test(["ann", "ben", "cid"][who], &[]);
             let kind = [ExchangeKind::Request, ExchangeKind::Watch, ExchangeKind::Upgrade][kind];
             guards.extend(limiter.admit(&caller, &cluster(["a", "b", "c"][whose]), kind));
         }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use daemon::{Bucket, Rate};
+use daemon::{Rate, TokenBucket};
 
 /// Most handshakes of one source in the proving lane. Beyond this number the oldest is displaced, or the
 /// newest refused.
@@ -50,7 +50,7 @@ pub(super) struct Sources<T> {
 
 #[derive(Debug)]
 struct SourceState<T> {
-    bucket: Bucket,
+    bucket: TokenBucket,
     /// Connections outside the proving lane that have shown no certificate.
     open: usize,
     /// Handshakes in the proving lane, the oldest first.
@@ -169,7 +169,7 @@ impl<T> Sources<T> {
 
 impl<T> SourceState<T> {
     fn new(now: Instant) -> Self {
-        let (bucket, proving) = (Bucket::full(now), VecDeque::new());
+        let (bucket, proving) = (TokenBucket::full(now), VecDeque::new());
         Self { bucket, open: 0, proving, trusted_until: None }
     }
 

@@ -9,7 +9,7 @@ use rustls::server::{
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use transport::tls::ShortChains;
+use transport::tls::ChainLengthVerifier;
 
 /// HTTP/2 in the handshake (RFC 9113, section 3.2).
 pub const ALPN_H2: &[u8] = b"h2";
@@ -59,7 +59,7 @@ pub fn for_entry_point(
     key: PrivateKeyDer<'static>,
     roots: Vec<CertificateDer<'static>>,
 ) -> Result<ServerConfig, TlsError> {
-    let verifier = ShortChains::of(verifier(roots)?.build()?);
+    let verifier = ChainLengthVerifier::wrap(verifier(roots)?.build()?);
     config(chain, key, &[&TLS13, &TLS12], verifier, &[ALPN_HTTP1])
 }
 
@@ -99,7 +99,7 @@ pub fn for_admins(
     key: PrivateKeyDer<'static>,
     roots: Vec<CertificateDer<'static>>,
 ) -> Result<ServerConfig, TlsError> {
-    config(chain, key, &[&TLS13], ShortChains::of(verifier(roots)?.build()?), &[ALPN_H2])
+    config(chain, key, &[&TLS13], ChainLengthVerifier::wrap(verifier(roots)?.build()?), &[ALPN_H2])
 }
 
 /// The parts that all configurations have in common.
@@ -136,7 +136,7 @@ fn callers_verifier(
         return Ok(WebPkiClientVerifier::no_client_auth());
     };
     // A caller without a certificate may have a token.
-    Ok(ShortChains::of(verifier(roots)?.allow_unauthenticated().build()?))
+    Ok(ChainLengthVerifier::wrap(verifier(roots)?.allow_unauthenticated().build()?))
 }
 
 fn verifier(roots: Vec<CertificateDer<'static>>) -> Result<ClientCertVerifierBuilder, TlsError> {

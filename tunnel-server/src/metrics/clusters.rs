@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use daemon::metrics::lines::Lines;
+use daemon::metrics::exposition::Exposition;
 use proto::ClusterId;
 
 const CONNECTED: &str = "tombolo_server_cluster_connected";
@@ -32,16 +32,16 @@ pub struct ClusterConnectivity {
 impl ClusterGauges {
     /// Writes the gauges of every known cluster, except those that have been away for [`AWAY_REPORTED_MAX`].
     /// A cluster that was away when this process started counts as away since then.
-    pub fn write(&self, lines: &mut Lines, clusters: &[ClusterConnectivity], now: Instant) {
+    pub fn write(&self, lines: &mut Exposition, clusters: &[ClusterConnectivity], now: Instant) {
         let reported = self.present_or_missed(clusters, now);
         let help = "1 if new requests reach the cluster, 0 if it is known and away.";
         let mut connected = lines.gauge(CONNECTED, help);
         for cluster in &reported {
-            connected.is(&[("cluster", cluster.cluster.as_str())], u8::from(cluster.connected));
+            connected.sample(&[("cluster", cluster.cluster.as_str())], u8::from(cluster.connected));
         }
         let mut agents = lines.gauge(AGENTS, "Agents of the cluster that have a tunnel now.");
         for cluster in &reported {
-            agents.is(&[("cluster", cluster.cluster.as_str())], cluster.agents);
+            agents.sample(&[("cluster", cluster.cluster.as_str())], cluster.agents);
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use daemon::chain;
+use daemon::error_chain;
 use http::header::{ALLOW, CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -70,7 +70,7 @@ impl DialProxy {
             }
         };
         if let Err(error) = served {
-            debug!(%peer, error = %chain(&error), "a connection to the proxy broke");
+            debug!(%peer, error = %error_chain(&error), "a connection to the proxy broke");
         }
     }
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use daemon::{Failure, Scope, gone, listen, socks5};
+use daemon::{Failure, Scope, listen, peer_closed, socks5};
 use proto::socks5::{Login, Reply};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -67,7 +67,7 @@ async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, permit: Ow
     let scope = proxy.0.scope.clone();
     // Both arms are cancel-safe: no work has begun for this connection.
     let request = tokio::select! {
-        request = socks5::ask(&mut stream, |login| proxy.is_authenticated(login, from)) => request,
+        request = socks5::read_request(&mut stream, |login| proxy.is_authenticated(login, from)) => request,
         () = scope.draining() => return,
     };
     let (Login { user, password }, target) = match request {
@@ -75,14 +75,14 @@ async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, permit: Ow
         // The client has its answer already.
         Ok(None) => return,
         Err(error) => {
-            return debug!(%from, error = %daemon::chain(&error), "a SOCKS5 client made no valid request");
+            return debug!(%from, error = %daemon::error_chain(&error), "a SOCKS5 client made no valid request");
         }
     };
     let request = ProxyRequest { listener: "socks", from, user: &user, token: &password, target: &target };
     // Both arms are cancel-safe: if the client has gone, the dial is dropped.
     let served = tokio::select! {
         served = proxy.serve(&request) => served,
-        () = gone(&stream) => return,
+        () = peer_closed(&stream) => return,
     };
     match served {
         Ok(ServedConnection { connected, guards }) => {
@@ -110,7 +110,7 @@ impl DialProxy {
 }
 
 fn reply(refusal: &ProxyRefusal) -> Reply {
-    Reply::to_status(refusal.status().as_u16())
+    Reply::from_status(refusal.status().as_u16())
 }
 
 #[cfg(test)]

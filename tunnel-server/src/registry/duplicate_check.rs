@@ -67,11 +67,11 @@ impl Registration {
             tunnels.mark_key_copied(self.ticket);
         }
         match self.registry.0.copied_key {
-            CopiedKey::RefuseNewcomer => {
+            CopiedKey::RefuseNew => {
                 self.registry.changed(&self.cluster);
                 DuplicateCheck::NewRefused
             }
-            CopiedKey::PreferNewcomer => {
+            CopiedKey::PreferNew => {
                 self.take_over(earlier, CloseCode::Replaced);
                 DuplicateCheck::OldReplaced
             }

@@ -92,7 +92,7 @@ impl Registry {
         if let Some(route) = self.route(cluster) {
             return Ok(route);
         }
-        if !self.0.directory.met(cluster) && !self.0.by_cluster.contains_key(cluster) {
+        if !self.0.directory.was_seen(cluster) && !self.0.by_cluster.contains_key(cluster) {
             return Err(RouteError::NeverSeen(cluster.clone()));
         }
         if until > Instant::now() {

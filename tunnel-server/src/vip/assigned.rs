@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
-use daemon::{Failure, chain};
+use daemon::{Failure, error_chain};
 use proto::ClusterId;
 use tracing::info;
 
-use crate::config::{self, Site, VipRange};
-use crate::directory::{AddressRange, Directory, HandedOut, NotHandedOut, StoreError};
+use crate::config::{self, ClusterTarget, VipRange};
+use crate::directory::{AddressError, AddressRange, AssignedAddress, Directory, StoreError};
 
 /// The address that was assigned to a cluster of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,22 +27,23 @@ enum AssignError {
     #[error("the store cannot be read")]
     Store(#[from] StoreError),
     #[error(transparent)]
-    HandOut(#[from] NotHandedOut),
+    HandOut(#[from] AddressError),
 }
 
 /// Lets the directory assign an address to every cluster of a range, and adds each to `config`.
 ///
 /// # Errors
-/// [`Failure`] with [`NotHandedOut`].
+/// [`Failure`] with [`AddressError`].
 pub(super) async fn assign(
-    config: &mut config::Vip,
+    config: &mut config::VipConfig,
     directory: &Directory,
 ) -> Result<Vec<ClusterAddress>, Failure> {
     let ranges = ranges(config);
     if ranges.is_empty() {
         return Ok(Vec::new());
     }
-    let handed_out = directory.hand_out(ranges, SystemTime::now()).await.map_err(Failure::could_not_go_on)?;
+    let handed_out =
+        directory.assign_addresses(ranges, SystemTime::now()).await.map_err(Failure::could_not_go_on)?;
     let given = insert_assigned(config, &handed_out);
     for ClusterAddress { cluster, address, .. } in given.iter().filter(|given| given.is_new) {
         info!(%cluster, %address, "a permanent address was assigned to the cluster");
@@ -55,18 +56,18 @@ pub(super) async fn assign(
 ///
 /// # Errors
 /// [`Failure`] if the server would not start, because a range has no address left.
-pub fn dry_run(mut config: config::Vip, state_dir: &Path) -> Result<String, Failure> {
+pub fn dry_run(mut config: config::VipConfig, state_dir: &Path) -> Result<String, Failure> {
     let ranges = ranges(&config);
     if ranges.is_empty() {
         return Ok(config.to_string());
     }
     let result = Directory::copy(state_dir).map_err(AssignError::from);
-    let result = result.and_then(|copy| Ok(copy.hand_out_blocking(&ranges, SystemTime::now())?));
+    let result = result.and_then(|copy| Ok(copy.assign_addresses_blocking(&ranges, SystemTime::now())?));
     let given = match result {
         Ok(handed_out) => insert_assigned(&mut config, &handed_out),
         // A running server has the store open and may be writing.
         Err(error @ AssignError::Store(_)) => {
-            return Ok(format!("# addresses of ranges are not known: {}\n{config}", chain(&error)));
+            return Ok(format!("# addresses of ranges are not known: {}\n{config}", error_chain(&error)));
         }
         Err(error @ AssignError::HandOut(_)) => return Err(Failure::could_not_go_on(error)),
     };
@@ -79,8 +80,8 @@ pub fn dry_run(mut config: config::Vip, state_dir: &Path) -> Result<String, Fail
     Ok(text)
 }
 
-fn ranges(config: &config::Vip) -> Vec<AddressRange> {
-    let ranges = config.ways.iter().filter_map(|entry_point| entry_point.range.as_ref());
+fn ranges(config: &config::VipConfig) -> Vec<AddressRange> {
+    let ranges = config.entry_points.iter().filter_map(|entry_point| entry_point.range.as_ref());
     let range = |range: &VipRange| AddressRange {
         network: range.network,
         clusters: range.clusters.keys().cloned().collect(),
@@ -89,16 +90,18 @@ fn ranges(config: &config::Vip) -> Vec<AddressRange> {
 }
 
 fn insert_assigned(
-    config: &mut config::Vip,
-    handed_out: &BTreeMap<ClusterId, HandedOut>,
+    config: &mut config::VipConfig,
+    handed_out: &BTreeMap<ClusterId, AssignedAddress>,
 ) -> Vec<ClusterAddress> {
     let mut all = Vec::new();
-    for entry_point in &mut config.ways {
+    for entry_point in &mut config.entry_points {
         let Some(VipRange { port, clusters, .. }) = entry_point.range.take() else { continue };
         for (cluster, target) in clusters {
-            let Some(HandedOut { address, is_new }) = handed_out.get(&cluster).copied() else { continue };
+            let Some(AssignedAddress { address, is_new }) = handed_out.get(&cluster).copied() else {
+                continue;
+            };
             let address = SocketAddr::new(address, port);
-            entry_point.addresses.insert(address, Site { cluster: cluster.clone(), target });
+            entry_point.addresses.insert(address, ClusterTarget { cluster: cluster.clone(), target });
             all.push(ClusterAddress { cluster, address, is_new });
         }
     }

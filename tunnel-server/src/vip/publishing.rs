@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::{Scope, chain};
+use daemon::{Scope, error_chain};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use super::assigned::ClusterAddress;
 use crate::directory::Directory;
-use crate::identity::{ANSWER_BYTES_MAX, HostApi, JSON, NoAnswer};
+use crate::identity::{ANSWER_BYTES_MAX, HostApi, HostApiError, JSON};
 use crate::metrics;
 use objects::{FIELD_MANAGER, ObjectKind, ObjectRef, SyncAction, is_ours, matches_wanted, plan, selector};
 
@@ -81,7 +81,7 @@ enum ActionResult {
 #[derive(Debug, thiserror::Error)]
 enum PublishError {
     #[error("the host cluster's API server cannot be asked")]
-    NoAnswer(#[from] NoAnswer),
+    HostApiError(#[from] HostApiError),
     #[error("{0} was changed by another client meanwhile, or must be recreated")]
     Unsettled(String),
     #[error("the host cluster's API server refuses to {action} {what}: {status}, {reason}")]
@@ -171,7 +171,7 @@ impl Publisher {
                 Ok(ActionResult::Foreign) => {
                     result.foreign.insert((kind, name.clone()));
                 }
-                Err(away @ PublishError::NoAnswer(_)) => return Err(away),
+                Err(away @ PublishError::HostApiError(_)) => return Err(away),
                 Err(lacking @ (PublishError::Refused { .. } | PublishError::Unsettled(_))) => {
                     result.lacking.get_or_insert(lacking);
                 }
@@ -265,7 +265,7 @@ impl Publisher {
         match answer["items"].take() {
             Value::Array(items) => Ok(items),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-                Err(NoAnswer::Shape.into())
+                Err(HostApiError::Shape.into())
             }
         }
     }
@@ -276,7 +276,7 @@ impl Publisher {
         path: &str,
         form: &'static str,
         object: &Value,
-    ) -> Result<(StatusCode, Value), NoAnswer> {
+    ) -> Result<(StatusCode, Value), HostApiError> {
         self.at.api.exchange(method, path, Some((form, object)), ANSWER_BYTES_MAX).await
     }
 
@@ -301,7 +301,7 @@ impl Publisher {
             Some(error) => {
                 metrics::publishing_failed();
                 if !was_failing {
-                    warn!(error = %chain(error), "not all Services of clusters could be kept, trying again");
+                    warn!(error = %error_chain(error), "not all Services of clusters could be kept, trying again");
                 }
             }
             None => {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::chain;
+use daemon::error_chain;
 use http::header::{ALLOW, CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -81,7 +81,7 @@ impl LocalListener {
                 self.scope.spawn(relay_upgraded(hyper::upgrade::on(request), connection, permit));
                 Response::new(String::new())
             }
-            Err(error) => refusal(error.status(), &chain(&error).to_string()),
+            Err(error) => refusal(error.status(), &error_chain(&error).to_string()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use daemon::{chain, gone, socks5};
+use daemon::{error_chain, peer_closed, socks5};
 use http::uri::Authority;
 use proto::socks5::Reply;
 use tokio::io::AsyncWriteExt as _;
@@ -17,7 +17,7 @@ impl LocalListener {
     /// Serves a SOCKS5 connection until it is closed.
     pub(super) async fn serve_socks(self: Arc<Self>, mut stream: TcpStream, permit: OwnedSemaphorePermit) {
         let _permit = permit;
-        let request = socks5::ask(&mut stream, |login| {
+        let request = socks5::read_request(&mut stream, |login| {
             self.is_authorized(basic_authorization(&login.user, &login.password).as_bytes())
         });
         // Every other client has its reply already, as far as SOCKS5 has one.
@@ -28,7 +28,7 @@ impl LocalListener {
         // Both arms are cancel-safe: the connection of a client that has gone is dropped.
         let connected = tokio::select! {
             connected = self.gateway.connect(&target, &self.scope) => connected,
-            () = gone(&stream) => return,
+            () = peer_closed(&stream) => return,
         };
         match connected {
             Ok(target) => {
@@ -37,8 +37,8 @@ impl LocalListener {
             }
             Err(error) => {
                 // SOCKS5 replies carry no text, so the reason is printed here. A closed standard error is no problem.
-                let _ = print::note(&format!("{target} cannot be reached: {}", chain(&error)));
-                send_reply(&mut stream, Reply::to_status(error.status().as_u16())).await;
+                let _ = print::note(&format!("{target} cannot be reached: {}", error_chain(&error)));
+                send_reply(&mut stream, Reply::from_status(error.status().as_u16())).await;
             }
         }
     }

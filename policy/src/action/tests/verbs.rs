@@ -86,7 +86,7 @@ fn no_request_has_a_verb_that_may_not_be_asked_of_its_object() {
 
 #[test]
 fn an_upgrade_is_for_what_kubernetes_upgrades() {
-    let upgraded = |protocol: Protocol, path: &str| {
+    let upgraded = |protocol: UpgradeProtocol, path: &str| {
         parse(None, Some(CLUSTER_HOST), &Method::GET, path.as_bytes(), Some(protocol)).err()
     };
     for path in [
@@ -96,8 +96,8 @@ fn an_upgrade_is_for_what_kubernetes_upgrades() {
         "/api/v1/namespaces/a/services/x/proxy",
         "/api/v1/nodes/n/proxy/x",
     ] {
-        assert_eq!(upgraded(Protocol::WebSocket, path), None, "{path}");
-        assert_eq!(upgraded(Protocol::Spdy31, path), None, "{path}");
+        assert_eq!(upgraded(UpgradeProtocol::WebSocket, path), None, "{path}");
+        assert_eq!(upgraded(UpgradeProtocol::Spdy31, path), None, "{path}");
     }
     for path in [
         "/api/v1/pods?watch=1",
@@ -105,8 +105,8 @@ fn an_upgrade_is_for_what_kubernetes_upgrades() {
         "/api/v1/namespaces/a/pods/x/log",
         "/api/v1/namespaces/a/pods/x/log?follow=1",
     ] {
-        assert_eq!(upgraded(Protocol::WebSocket, path), None, "{path}");
-        assert_eq!(upgraded(Protocol::Spdy31, path), Some(UpgradeNotHere), "{path}");
+        assert_eq!(upgraded(UpgradeProtocol::WebSocket, path), None, "{path}");
+        assert_eq!(upgraded(UpgradeProtocol::Spdy31, path), Some(UpgradeNotHere), "{path}");
     }
     for path in [
         "/",
@@ -117,8 +117,8 @@ fn an_upgrade_is_for_what_kubernetes_upgrades() {
         "/x/exec",
         "/api/v1/namespaces/a/pods/log",
     ] {
-        assert_eq!(upgraded(Protocol::WebSocket, path), Some(UpgradeNotHere), "{path}");
-        assert_eq!(upgraded(Protocol::Spdy31, path), Some(UpgradeNotHere), "{path}");
+        assert_eq!(upgraded(UpgradeProtocol::WebSocket, path), Some(UpgradeNotHere), "{path}");
+        assert_eq!(upgraded(UpgradeProtocol::Spdy31, path), Some(UpgradeNotHere), "{path}");
     }
 }
 

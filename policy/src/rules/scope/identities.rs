@@ -1,6 +1,6 @@
 //! Identities that callers may impersonate at a cluster, as with `kubectl --as`.
 
-use proto::allow_list::Sort;
+use proto::allow_list::NameKind;
 use proto::glob;
 
 use crate::document::{self, List};
@@ -17,10 +17,10 @@ pub(in crate::rules) struct Identities {
 }
 
 impl Identities {
-    pub(super) fn contain(&self, sort: Sort, name: &str) -> bool {
+    pub(super) fn contain(&self, sort: NameKind, name: &str) -> bool {
         let names = match sort {
-            Sort::User => &self.users,
-            Sort::Group => &self.groups,
+            NameKind::User => &self.users,
+            NameKind::Group => &self.groups,
         };
         names.as_ref().is_some_and(|names| names.has(|pattern| glob::matches(pattern, name)))
     }

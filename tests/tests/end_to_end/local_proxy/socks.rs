@@ -21,7 +21,7 @@ use super::{LocalProxyEdge, Url, advertise};
 
 const USER: &str = "u";
 
-/// The value of `CONNECTIONS_MAX` in `cli/src/proxy/door.rs`.
+/// The value of `CONNECTIONS_MAX` in `cli/src/proxy/local_listener.rs`.
 const CONNECTIONS_MAX: usize = 512;
 
 /// Uploads that are closed at once.

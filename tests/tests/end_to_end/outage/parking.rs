@@ -218,7 +218,7 @@ async fn a_caller_that_disconnects_while_parked_leaves_nothing_behind() {
     trial.parked(0.0).await;
 
     assert_eq!(trial.ended("hung_up").await, 5.0);
-    let active = |verb| format!("tombolo_server_exchanges_active{{verb=\"{verb}\"}}");
+    let active = |verb| format!("tombolo_server_requests_active{{verb=\"{verb}\"}}");
     for verb in ["list", "create"] {
         trial.rig.measured(&active(verb), |now| now == 0.0).await;
     }

@@ -53,7 +53,7 @@ async fn a_parked_watch_ends_with_401_when_its_callers_certificate_expires() {
             .is_ok_and(|event| event["object"]["code"] == 401);
         assert_eq!(is_json, *content_type == "application/json");
     }
-    let ended = "tombolo_server_exchanges_ended_total{reason=\"expired\"}";
+    let ended = "tombolo_server_request_terminations_total{reason=\"expired\"}";
     site.edge.rig.measured(ended, |ended| ended == ENCODINGS.len() as f64).await;
     site.parked_are(1.0).await;
     site.edge.kill_agent().await;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use daemon::config::shown;
+use daemon::config::redact;
 
 /// Largest file that is read, which may be a kubeconfig of many clusters or a CA bundle. 1 MiB.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -14,7 +14,7 @@ pub enum CredentialError {
     /// A file cannot be read.
     #[error(
         "cannot read the {what} {}, check that the file is there and that this user may read it",
-        shown(&path.display().to_string())
+        redact(&path.display().to_string())
     )]
     Unreadable {
         /// `token`, `CA certificate` and so on.

@@ -4,7 +4,7 @@
 //! WebSocket: RFC 6455, sections 5.2 and 5.5. SPDY/3.1: its draft 3.1, sections 2.2 and 2.6.5.
 
 use bytes::BytesMut;
-use proto::upgrade::Protocol;
+use proto::upgrade_protocol::UpgradeProtocol;
 
 /// Answers that wait for the end of a frame. Beyond that the oldest one is dropped: only the last counts (RFC
 /// 6455, section 5.5.3).
@@ -40,7 +40,7 @@ pub(super) struct Pings {
 /// Position of a byte stream among its frames.
 #[derive(Debug, Clone)]
 struct FramePosition {
-    protocol: Protocol,
+    protocol: UpgradeProtocol,
     /// Bytes of a frame's head that is not complete yet.
     head: Vec<u8>,
     /// Bytes of the frame's payload that are still to come.
@@ -48,7 +48,7 @@ struct FramePosition {
 }
 
 impl Pings {
-    pub(super) fn new(protocol: Protocol) -> Self {
+    pub(super) fn new(protocol: UpgradeProtocol) -> Self {
         let [caller, edge] = [(); 2].map(|()| FramePosition { protocol, head: Vec::new(), rest: 0 });
         Self { caller, edge, waiting: Vec::new(), due: BytesMut::new() }
     }
@@ -139,9 +139,9 @@ impl FramePosition {
 }
 
 /// Length of the payload behind this head. `None` while the head is not complete.
-fn payload(protocol: Protocol, head: &[u8]) -> Option<u64> {
+fn payload(protocol: UpgradeProtocol, head: &[u8]) -> Option<u64> {
     match protocol {
-        Protocol::WebSocket => {
+        UpgradeProtocol::WebSocket => {
             let length = *head.get(1)?;
             let mask = if length & MASKED == 0 { 0 } else { 4 };
             let extended = match length & !MASKED {
@@ -152,7 +152,7 @@ fn payload(protocol: Protocol, head: &[u8]) -> Option<u64> {
             let length = head.get(2..2 + extended).filter(|_| head.len() == 2 + extended + mask)?;
             Some(number(length))
         }
-        Protocol::Spdy31 => head.get(5..8).map(number),
+        UpgradeProtocol::Spdy31 => head.get(5..8).map(number),
     }
 }
 
@@ -163,9 +163,9 @@ fn number(bytes: &[u8]) -> u64 {
 
 /// Length of the caller's ping with which `bytes` begin, and its answer. `None` if they begin with something
 /// else, or with a part of a ping.
-fn ping(protocol: Protocol, bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
+fn ping(protocol: UpgradeProtocol, bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
     match protocol {
-        Protocol::WebSocket => {
+        UpgradeProtocol::WebSocket => {
             let length = bytes.get(1).filter(|length| **length & MASKED != 0)? & !MASKED;
             if bytes[0] != PING || length > PING_BYTES_MAX {
                 return None;
@@ -175,7 +175,7 @@ fn ping(protocol: Protocol, bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
             let payload = payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask);
             Some((end, [PONG, length].into_iter().chain(payload).collect()))
         }
-        Protocol::Spdy31 => {
+        UpgradeProtocol::Spdy31 => {
             let frame = bytes.get(..SPDY_PING_BYTES)?;
             // Callers have the odd numbers; an even one is an answer.
             let is_callers = frame.starts_with(&SPDY_PING) && frame[SPDY_PING_BYTES - 1] % 2 == 1;

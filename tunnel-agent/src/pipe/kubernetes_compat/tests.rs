@@ -101,7 +101,7 @@ async fn a_flood_is_drained_at_an_even_pace_and_then_forwarded_to() {
 /// Bytes that a flood has sent by each of these times after the pipe began, to a caller that reads nothing.
 #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
 async fn sent_by<const N: usize>(
-    protocol: Option<Protocol>,
+    protocol: Option<UpgradeProtocol>,
     slots: usize,
     times: [Duration; N],
 ) -> [usize; N] {
@@ -123,7 +123,7 @@ async fn sent_by<const N: usize>(
 #[tokio::test(start_paused = true)]
 async fn the_edge_is_read_ahead_at_an_even_pace_before_a_translator_pings() {
     let times = [100, 3450, 4250, 5010, 8000].map(Duration::from_millis);
-    let [usual, before, half, pinged, later] = sent_by(Some(Protocol::WebSocket), 1, times).await;
+    let [usual, before, half, pinged, later] = sent_by(Some(UpgradeProtocol::WebSocket), 1, times).await;
     assert_eq!(before, usual);
     let even = WAITING_BYTES_MAX * 49 / 100..=WAITING_BYTES_MAX * 51 / 100;
     assert!(even.contains(&(half - usual)), "{half} bytes");
@@ -135,7 +135,9 @@ async fn the_edge_is_read_ahead_at_an_even_pace_before_a_translator_pings() {
 #[tokio::test(start_paused = true)]
 async fn without_a_translator_or_a_free_slot_nothing_is_read_ahead() {
     let times = [100, 5010].map(Duration::from_millis);
-    for (protocol, slots) in [(Some(Protocol::Spdy31), 1), (None, 1), (Some(Protocol::WebSocket), 0)] {
+    for (protocol, slots) in
+        [(Some(UpgradeProtocol::Spdy31), 1), (None, 1), (Some(UpgradeProtocol::WebSocket), 0)]
+    {
         let [usual, pinged] = sent_by(protocol, slots, times).await;
         assert_eq!(pinged, usual, "{protocol:?}, {slots} slots");
     }
@@ -227,7 +229,7 @@ async fn a_ping_to_an_edge_that_sent_lately_is_answered_here() {
     let frames = frame.repeat(2);
     edge.write_all(&frames).await.unwrap();
     let slots = Semaphore::new(1);
-    let mut pipe = Pipe::new(KubernetesCompat::with_slots(&slots, Some(Protocol::WebSocket)));
+    let mut pipe = Pipe::new(KubernetesCompat::with_slots(&slots, Some(UpgradeProtocol::WebSocket)));
     let mut poll = async || poll_fn(|cx| Poll::Ready(pipe.poll(cx, &mut stream, &mut local))).await;
     assert!(poll().await.is_pending());
     advance(CALLER_SILENCE).await;

@@ -24,7 +24,7 @@ fn an_invalid_file_at_the_start_is_an_error_with_its_position() {
             fs::write(&path, text).unwrap();
         }
         let error = PolicyFile::open(path.clone()).map(drop).unwrap_err();
-        chain(&error).to_string()
+        error_chain(&error).to_string()
     };
     for (text, parts) in [
         (None, &["there is no policy", "policy.yaml", "policy.file"][..]),

@@ -79,7 +79,7 @@ fn only_listed_networks_are_admitted_unless_any_admits_all() {
         "['::ffff:0.0.0.0/96']",
         "[localhost]",
     ] {
-        let refused = daemon::chain(&sources(text).unwrap_err()).to_string();
+        let refused = daemon::error_chain(&sources(text).unwrap_err()).to_string();
         assert!(refused.contains("passthrough.sources"), "{text}: {refused}");
     }
 }

@@ -15,10 +15,10 @@ fn socks5_is_off_by_default_and_on_loopback_unless_that_is_forced() {
     }
     for listen in ["0.0.0.0:1080", "10.0.0.1:1080", "[::]:1080", "[::ffff:10.0.0.1]:1080"] {
         for more in ["", ", insecureNonLoopback: false"] {
-            let refused = daemon::chain(&socks(listen, more).unwrap_err()).to_string();
+            let refused = daemon::error_chain(&socks(listen, more).unwrap_err()).to_string();
             assert!(refused.contains("socks.listen") && refused.contains("no TLS"), "{listen}: {refused}");
         }
         assert_eq!(socks(listen, ", insecureNonLoopback: true").unwrap().as_deref(), Some(listen));
     }
-    assert!(daemon::chain(&socks("nowhere", "").unwrap_err()).to_string().contains("socks.listen"));
+    assert!(daemon::error_chain(&socks("nowhere", "").unwrap_err()).to_string().contains("socks.listen"));
 }

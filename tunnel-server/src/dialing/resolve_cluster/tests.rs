@@ -237,7 +237,7 @@ fn resolve(clusters: &[(usize, ModelCluster)]) -> Result<Permit<Dial>, DialError
 
 fn permits(clusters: &[(usize, ModelCluster)]) -> Result<PermittedDials, NotDelegated> {
     let rules: String = clusters.iter().map(|(number, model)| model.rules(*number)).collect();
-    let (snapshot, alice) = (policy(&rules).snapshot(), Caller::pretended("alice", &[]));
+    let (snapshot, alice) = (policy(&rules).snapshot(), Caller::for_test("alice", &[]));
     let candidates = clusters.iter().map(|(number, model)| model.candidate(*number));
     let (nobody, target) = (Delegation::default(), target());
     let permitted = permitted(&snapshot, &nobody, &alice, &target, candidates);
@@ -265,5 +265,5 @@ fn policy(rules: &str) -> Policy {
                     targets: [{ hosts: ['*'], ports: ['*'] }] }\n";
     let document_text = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\nrules:\n{somebody}{rules}");
     let document = daemon::config::parse(&document_text, "policy.yaml".as_ref(), policy::KIND).unwrap();
-    Policy::new(Rules::of(&document).unwrap())
+    Policy::new(Rules::from_document(&document).unwrap())
 }

@@ -8,14 +8,14 @@ use proto::enrollment::AttestRequest;
 use proto::spiffe::AgentId;
 use tonic::Status;
 use tracing::{info, warn};
-use trust::proof::Newcomer;
+use trust::proof::Attestation;
 
 use super::super::attestation::{self, PodVerification};
 use super::super::audit_log::{self, EnrollmentAction};
 use super::super::shared::source;
 use super::{CertificateSubject, EnrollmentService, unavailable};
 use crate::directory::{AttestError, IssuedChain};
-use crate::metrics;
+use crate::metrics::{self, EnrollmentOutcome};
 
 impl EnrollmentService {
     /// The certificate chain for the pod.
@@ -56,7 +56,7 @@ impl EnrollmentService {
         self.count_request(|rate_limits, now| rate_limits.agent(&agent, now))?;
         let key = self.key(&certificate_request, failures)?;
         let spki = key.spki();
-        let proof_input = Newcomer { exporter: &self.exporter, nonce: &nonce, token: &token, spki: &spki };
+        let proof_input = Attestation { exporter: &self.exporter, nonce: &nonce, token: &token, spki: &spki };
         if !proof_input.is_signed(&proof) {
             let reason = "its proof is not by the key that a certificate is asked for";
             return Err(self.refuse_signed_pod(&cluster, audit_log::pod(&pod), reason).await);
@@ -84,7 +84,7 @@ impl EnrollmentService {
         };
         let answer = self.certify(&attempt, detail, subject, now, record).await?;
         info!(%agent, pod = pod.name, from = %self.peer, "a pod has proved itself and is an agent");
-        metrics::enrolled("attested");
+        metrics::enrollment(EnrollmentOutcome::Attested);
         Ok(answer)
     }
 
@@ -92,7 +92,7 @@ impl EnrollmentService {
     /// failure, because nothing was verified.
     fn closed(&self, cluster: &ClusterId) -> Status {
         info!(from = %self.peer, %cluster, "a pod cannot enroll: its cluster has no recorded account, or is closed to pods");
-        metrics::enrolled("refused");
+        metrics::enrollment(EnrollmentOutcome::Refused);
         Status::failed_precondition(
             "pods of this cluster cannot prove themselves by their ServiceAccount: enroll one with a token first (tombolo token \
              create --cluster NAME); where agents were revoked, an administrator reopens it (tombolo cluster attestation reopen)",

@@ -15,7 +15,7 @@ use super::super::audit_log::{self, EnrollmentAction};
 use super::{CertificateSubject, EnrollmentService, not_issued, unavailable};
 use crate::directory::{BearerToken, IssuedChain, NotAdmitted, TokenGrant, TokenRefused, Workload};
 use crate::identity::oidc::pod::Pod;
-use crate::metrics;
+use crate::metrics::{self, EnrollmentOutcome};
 
 /// Bytes of an instance name, which has twice as many hexadecimal digits.
 const INSTANCE_BYTES: usize = 8;
@@ -82,7 +82,7 @@ impl EnrollmentService {
             async |issued| directory.enroll(bearer, named, issued, workload, now).await.map_err(refusal);
         let answer = self.certify(&attempt, detail, subject, now, record).await?;
         info!(%agent, token = id, from = %self.peer, "an agent was enrolled");
-        metrics::enrolled("enrolled");
+        metrics::enrollment(EnrollmentOutcome::Enrolled);
         Ok((answer, self.is_open(agent.cluster().as_str()).await?))
     }
 

@@ -17,7 +17,7 @@ use super::super::audit_log::{self, EnrollmentAction};
 use super::super::shared::SharedEnrollment;
 use super::{CertificateSubject, EnrollmentService, unavailable};
 use crate::directory::{self, Agent, IssuedChain, RenewError, RenewalOutcome};
-use crate::metrics;
+use crate::metrics::{self, EnrollmentOutcome};
 
 impl EnrollmentService {
     /// The certificate chain for the agent. A request with the serial number of a recorded certificate, which
@@ -86,7 +86,7 @@ impl EnrollmentService {
         };
         let answer = self.certify(&attempt, detail, subject, now, renew).await?;
         info!(%agent, from = %self.peer, "an agent's certificate was renewed");
-        metrics::enrolled("renewed");
+        metrics::enrollment(EnrollmentOutcome::Renewed);
         Ok(answer)
     }
 
@@ -126,7 +126,7 @@ impl EnrollmentService {
                     }
                     Err(error) => {
                         receipt.complete(audit_log::refused());
-                        info!(%agent, error = %daemon::chain(&error), "keys of a cluster's issuer were not added");
+                        info!(%agent, error = %daemon::error_chain(&error), "keys of a cluster's issuer were not added");
                     }
                 }
             }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use audit::{ChainKey, FILE_BYTES_MIN, Log, Running, Settings, SigningKey, Sync, Target};
+use audit::{ChainKey, FILE_BYTES_MIN, Log, Settings, SigningKey, Sync, Target, WriterGuard};
 use daemon::StateDir;
 use proto::enrollment::Workload;
 use proto::enrollment::enrollment_server::Enrollment as _;
@@ -12,7 +12,7 @@ use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
 use serde_json::Value;
 use tokio::sync::watch;
 use tonic::Code;
-use trust::proof::{Newcomer, Proof, Purpose};
+use trust::proof::{Attestation, Proof, Purpose};
 use trust::{Role, Root, Serial};
 use x509_parser::extensions::GeneralName;
 
@@ -37,7 +37,7 @@ const ACCOUNT: (&str, &str) = ("tunnel-agent", "7d");
 struct Server {
     _state: tempfile::TempDir,
     audit: PathBuf,
-    running: Option<Running>,
+    running: Option<WriterGuard>,
     shared: Arc<SharedEnrollment>,
 }
 
@@ -72,8 +72,8 @@ impl Server {
                 grace: GRACE,
                 trust_bundle,
             },
-            failures: Failures::new(FAILURES_MAX),
-            pod_failures: Failures::new(FAILURES_MAX),
+            failures: FailedAttempts::new(FAILURES_MAX),
+            pod_failures: FailedAttempts::new(FAILURES_MAX),
             rate_limits: RateLimits::default(),
             verifier: Verifier::new().unwrap(),
             log,
@@ -173,7 +173,7 @@ impl AgentKey {
     /// The attest request of a further pod over this connection.
     fn attest(&self, at: &EnrollmentService, nonce: &[u8], token: &str) -> AttestRequest {
         let (nonce, spki) = (nonce.try_into().unwrap(), self.spki());
-        let proof_input = Newcomer { exporter: &at.exporter, nonce: &nonce, token, spki: &spki };
+        let proof_input = Attestation { exporter: &at.exporter, nonce: &nonce, token, spki: &spki };
         AttestRequest {
             cluster: "edge-a".to_owned(),
             service_account_token: token.to_owned(),

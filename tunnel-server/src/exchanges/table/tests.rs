@@ -9,9 +9,9 @@ use policy::action::Action;
 use trust::user_token::TokenDigest;
 
 use super::*;
-use crate::directory::{Amendment, Callers};
-use crate::identity::{Caller, Prefixes, StaticTokens, TokenBook, Ways};
-use crate::permit::Delegation;
+use crate::authz::Delegation;
+use crate::directory::{Callers, ClusterSpecUpdate};
+use crate::identity::{AuthMethods, Caller, Prefixes, SharedTokens, StaticTokens};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -54,9 +54,9 @@ async fn a_permit_of_an_earlier_policy_is_checked_by_the_one_in_force() {
 async fn an_exchange_ends_when_its_cluster_loses_the_label_that_allowed_it() {
     let fixture = Fixture::new();
     let edge = "edge-a".parse::<ClusterId>().unwrap();
-    let label = |value: &str| Amendment {
+    let label = |value: &str| ClusterSpecUpdate {
         set_labels: vec![("stage".to_owned(), value.to_owned())].into_iter().collect(),
-        ..Amendment::default()
+        ..ClusterSpecUpdate::default()
     };
     fixture.directory.create_cluster(edge.clone(), label("test"), UNIX_EPOCH).await.unwrap();
     fixture.policy.replace(parsed(
@@ -76,8 +76,8 @@ async fn an_exchange_ends_when_its_token_is_removed_or_changes_its_owner() {
     let line = |token: &str, user: &str| format!("{},{user},1\n", TokenDigest::of(token.as_bytes()));
     let parsed = |file: String| StaticTokens::parse(file.as_bytes(), prefixes()).unwrap();
     let [ann, ben, cid] = ["ann", "ben", "cid"].map(|user| line(&format!("{user}s"), user));
-    let book = TokenBook::new(parsed(format!("{ann}{ben}{cid}")));
-    let ways = Ways { tokens: Some(book.clone()), ..Ways::default() };
+    let book = SharedTokens::new(parsed(format!("{ann}{ben}{cid}")));
+    let ways = AuthMethods { tokens: Some(book.clone()), ..AuthMethods::default() };
     let authenticator = Authenticator::new("tombolo".to_owned(), ways);
     let fixture = Fixture::with_authenticator(DAY, authenticator.clone());
     fixture.policy.replace(rules(&["token:ann", "token:ben", "token:cid"]));
@@ -155,7 +155,7 @@ impl Fixture {
     }
 
     fn with_age_max(age_max: Duration) -> Self {
-        Self::with_authenticator(age_max, Authenticator::new("tombolo".to_owned(), Ways::default()))
+        Self::with_authenticator(age_max, Authenticator::new("tombolo".to_owned(), AuthMethods::default()))
     }
 
     fn with_authenticator(age_max: Duration, authenticator: Authenticator) -> Self {
@@ -174,14 +174,14 @@ impl Fixture {
     }
 
     fn permit(&self, user: &str) -> Permit {
-        self.permit_of(&Caller::pretended(user, &[]))
+        self.permit_of(&Caller::for_test(user, &[]))
     }
 
     fn permit_of(&self, caller: &Caller) -> Permit {
         let cluster = "edge-a".parse().unwrap();
         let action = Action::of_cluster(cluster, &Method::GET, "/api/v1/pods", None).unwrap();
         let facts = ClusterFacts { labels: self.directory.labels(action.cluster()) };
-        self.policy.edition().authorize(caller, None, action, &facts).unwrap().unasked()
+        self.policy.snapshot().authorize(caller, None, action, &facts).unwrap().undelegated()
     }
 
     fn enter(&self, user: &str) -> Result<RunningExchange, TerminationReason> {
@@ -214,5 +214,5 @@ fn rule(user: &str) -> String {
 fn parsed(rules: &str) -> Rules {
     let file = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\nrules:\n{rules}");
     let document = daemon::config::parse(&file, "policy.yaml".as_ref(), policy::KIND).unwrap();
-    Rules::of(&document).unwrap()
+    Rules::from_document(&document).unwrap()
 }

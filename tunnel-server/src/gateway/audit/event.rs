@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use audit::{Event, Identity, ObjectRef, Why};
+use audit::{Event, FailureCause, Identity, ObjectRef};
 use http::header::USER_AGENT;
 use http::{Method, Request};
 use policy::action::{Action, Object};
@@ -59,9 +59,9 @@ pub(super) fn identity(Assert { user, groups }: Assert) -> Identity {
 }
 
 /// The cause of a failed authentication, as the audit log distinguishes them.
-pub(in crate::gateway) fn why(error: &NotAuthenticated) -> Why {
+pub(in crate::gateway) fn why(error: &NotAuthenticated) -> FailureCause {
     match error {
-        NotAuthenticated::NoCredential(_) => Why::NoCredential,
+        NotAuthenticated::NoCredential(_) => FailureCause::NoCredential,
         NotAuthenticated::TwoCredentials
         | NotAuthenticated::NoCertificate
         | NotAuthenticated::TwoAuthorizations
@@ -71,7 +71,7 @@ pub(in crate::gateway) fn why(error: &NotAuthenticated) -> Why {
         | NotAuthenticated::Certificate(_)
         | NotAuthenticated::Subprotocol(_)
         | NotAuthenticated::Token(_)
-        | NotAuthenticated::Review(_) => Why::Refused,
-        NotAuthenticated::Unreachable(_) => Why::Unavailable,
+        | NotAuthenticated::Review(_) => FailureCause::Refused,
+        NotAuthenticated::Unreachable(_) => FailureCause::Unavailable,
     }
 }

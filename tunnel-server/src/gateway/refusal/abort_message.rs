@@ -37,7 +37,7 @@ pub(super) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
             "the API server of cluster {cluster} broke the connection off: the outcome of this request is not known"
         ),
         AbortCode::TargetLost => format!("the connection to a target in cluster {cluster} broke"),
-        AbortCode::ApiServerNonsense => {
+        AbortCode::ApiServerProtocolError => {
             format!("the API server of cluster {cluster} answered what is not HTTP")
         }
         AbortCode::BadRequest => format!("the agent of cluster {cluster} refused the request's head"),
@@ -46,7 +46,7 @@ pub(super) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
              second"
         ),
         AbortCode::Draining => format!("the agent of cluster {cluster} is stopping: try again"),
-        AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
+        AbortCode::Abandoned | AbortCode::SlowReader | AbortCode::BadOpen | AbortCode::Unknown(_) => {
             format!("the agent of cluster {cluster} gave up: {code}")
         }
     }

@@ -1,25 +1,25 @@
 //! The reasons for a refusal, each with its message for the caller.
 
-use audit::NotRecorded;
+use audit::AuditError;
 use http::StatusCode;
-use policy::action::ActionFault;
+use policy::action::ActionError;
 use proto::deadlines::AGENT_HEAD_MAX;
-use proto::headers::HeaderFault;
-use proto::upgrade::UpgradeFault;
+use proto::headers::HeaderError;
+use proto::upgrade_protocol::UpgradeError;
 use proto::{AbortCode, ClusterId};
 
 use super::abort_message::abort_message;
-use crate::assertion::NotAsserted;
-use crate::dialing::NotConnected;
+use crate::authz::{Forbidden, NotDelegated};
+use crate::dialing::DialError;
 use crate::exchanges::TerminationReason;
 use crate::gateway::connect_target::ConnectRequestError;
 use crate::gateway::cross_origin::check::CrossOriginError;
 use crate::gateway::head_timeout::CALLER_SILENCE_MAX;
 use crate::gateway::park_timeout::NotAParkLimit;
 use crate::identity::NotAuthenticated;
-use crate::permit::{Forbidden, NotDelegated};
-use crate::registry::NoTunnel;
-use crate::shares::Limit;
+use crate::impersonation::NotAsserted;
+use crate::limits::LimitExceeded;
+use crate::registry::RouteError;
 
 /// The reason why a request is not served. Each variant becomes a `Status` object, in this module and nowhere
 /// else.
@@ -36,13 +36,13 @@ pub enum Refusal {
     Terminated(#[from] TerminationReason),
     /// The action cannot be read from the request without guessing.
     #[error("{0}")]
-    Action(#[from] ActionFault),
+    Action(#[from] ActionError),
     /// A CONNECT does not name its target or its cluster.
     #[error("{0}")]
     Connect(#[from] ConnectRequestError),
     /// A CONNECT was not connected to its target.
     #[error("{0}")]
-    NotConnected(#[from] NotConnected),
+    DialError(#[from] DialError),
     /// The policy forbids the action.
     #[error("{0}")]
     Forbidden(#[from] Forbidden),
@@ -54,16 +54,16 @@ pub enum Refusal {
     NotAsserted(#[from] NotAsserted),
     /// The request has forbidden or malformed headers.
     #[error("{0}")]
-    Headers(#[from] HeaderFault),
+    Headers(#[from] HeaderError),
     /// The request asks for an upgrade that is not supported.
     #[error("{0}")]
-    Upgrade(#[from] UpgradeFault),
+    Upgrade(#[from] UpgradeError),
     /// The request's park limit is malformed or too large.
     #[error("{0}")]
     ParkLimit(#[from] NotAParkLimit),
     /// No tunnel leads to the cluster.
     #[error("{0}")]
-    NoTunnel(#[from] NoTunnel),
+    RouteError(#[from] RouteError),
     /// The tunnel is connected and accepted no stream. Nothing was sent.
     #[error("cluster {0} takes no new request at the moment: try again")]
     NoStream(ClusterId),
@@ -110,10 +110,10 @@ pub enum Refusal {
     Busy,
     /// The caller, its source or the cluster has reached a limit.
     #[error("{0}")]
-    Limited(#[from] Limit),
+    Limited(#[from] LimitExceeded),
     /// The audit log cannot be written, so that the request is not served. Only the server's log says why.
     #[error("this server cannot write its audit log and serves nothing new until it can: try again later")]
-    AuditFailed(#[from] NotRecorded),
+    AuditFailed(#[from] AuditError),
     /// The API server refused to resume a watch, without a `Status` in the watch's encoding.
     #[error(
         "cluster {0} was away, and its API server answered {1} when the watch was begun again: list and watch anew"

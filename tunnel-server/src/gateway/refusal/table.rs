@@ -2,22 +2,22 @@
 
 use audit::EndReason;
 use http::StatusCode;
-use policy::action::ActionFault;
+use policy::action::ActionError;
 use proto::AbortCode;
-use proto::headers::HeaderFault;
+use proto::headers::HeaderError;
 
 use super::causes::RefusalCause as Cause;
 use super::facts::{LATER, RefusalFacts, RetryAfter, SOON};
 use super::reasons::Refusal;
-use crate::dialing::NotConnected;
+use crate::authz::NotDelegated;
+use crate::dialing::DialError;
 use crate::exchanges::TerminationReason;
 use crate::exchanges::audit::{end_reason, end_reason_of_code};
 use crate::gateway::connect_target::ConnectRequestError;
-use crate::identity::{NotAuthenticated, SubprotocolFault};
+use crate::identity::{NotAuthenticated, SubprotocolError};
+use crate::limits::LimitExceeded;
 use crate::metrics::WatchEnded;
-use crate::permit::NotDelegated;
-use crate::registry::NoTunnel;
-use crate::shares::Limit;
+use crate::registry::RouteError;
 
 /// Advice where the cluster's name is unknown.
 const CHECK_NAME: &str = "no agent of that name has ever connected to this gateway: check the name (GET /clusters lists \
@@ -38,7 +38,7 @@ impl Refusal {
             Self::Terminated(why) => of_termination(*why).watch_end(WatchEnded::NotAllowed),
             Self::Action(fault) => refused(Cause::NotARequest, status_of_action(fault)).closes_connection(),
             Self::Connect(error) => refused(Cause::NotARequest, status_of_connect(error)).closes_connection(),
-            Self::NotConnected(fault) => of_dial(fault).closes_connection(),
+            Self::DialError(fault) => of_dial(fault).closes_connection(),
             Self::Forbidden(_) => {
                 refused(Cause::ForbiddenByPolicy, StatusCode::FORBIDDEN).watch_end(WatchEnded::NotAllowed)
             }
@@ -56,7 +56,7 @@ impl Refusal {
             }
             Self::Upgrade(_) => refused(Cause::UpgradeRefused, StatusCode::BAD_REQUEST).closes_connection(),
             Self::ParkLimit(_) => refused(Cause::ParkLimitRefused, StatusCode::BAD_REQUEST),
-            Self::NoTunnel(fault) => of_route(fault),
+            Self::RouteError(fault) => of_route(fault),
             Self::NoStream(_) => refused(Cause::ClusterBusy, StatusCode::SERVICE_UNAVAILABLE),
             Self::Lost(_) => failed(Cause::ClusterLost, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost),
             Self::AgentSilent(_) => {
@@ -96,10 +96,10 @@ fn of_authentication(error: &NotAuthenticated) -> RefusalFacts {
     match error {
         NotAuthenticated::TwoCredentials
         | NotAuthenticated::TwoAuthorizations
-        | NotAuthenticated::Subprotocol(SubprotocolFault::Two) => {
+        | NotAuthenticated::Subprotocol(SubprotocolError::Two) => {
             RefusalFacts::refused(Cause::NotAuthenticated, StatusCode::BAD_REQUEST)
         }
-        NotAuthenticated::Away(_) => {
+        NotAuthenticated::Unreachable(_) => {
             RefusalFacts::refused(Cause::AuthenticatorAway, StatusCode::SERVICE_UNAVAILABLE)
         }
         NotAuthenticated::NoCredential(_)
@@ -108,7 +108,7 @@ fn of_authentication(error: &NotAuthenticated) -> RefusalFacts {
         | NotAuthenticated::NotAToken
         | NotAuthenticated::UnknownToken
         | NotAuthenticated::Certificate(_)
-        | NotAuthenticated::Subprotocol(SubprotocolFault::Encoding | SubprotocolFault::Alone)
+        | NotAuthenticated::Subprotocol(SubprotocolError::Encoding | SubprotocolError::Alone)
         | NotAuthenticated::Token(_)
         | NotAuthenticated::Review(_) => {
             RefusalFacts::refused(Cause::NotAuthenticated, StatusCode::UNAUTHORIZED)
@@ -130,46 +130,48 @@ fn of_termination(why: TerminationReason) -> RefusalFacts {
 
 /// The status is never 404, although a cluster may be unknown: a controller would read that as "the object is
 /// gone".
-fn of_route(fault: &NoTunnel) -> RefusalFacts {
+fn of_route(fault: &RouteError) -> RefusalFacts {
     let facts = |cause| RefusalFacts::refused(cause, StatusCode::SERVICE_UNAVAILABLE);
     match fault {
-        NoTunnel::NeverSeen(_) => {
+        RouteError::NeverSeen(_) => {
             facts(Cause::ClusterNeverSeen).advice(CHECK_NAME).watch_end(WatchEnded::Away)
         }
-        NoTunnel::Away { .. } => facts(Cause::ClusterNotConnected)
+        RouteError::Away { .. } => facts(Cause::ClusterNotConnected)
             .advice(CHECK_AGENT)
             .retry(RetryAfter::DetailsOnly(LATER))
             .watch_end(WatchEnded::Away),
-        NoTunnel::Crowded(_) => facts(Cause::ClusterCrowded)
+        RouteError::QueueFull(_) => facts(Cause::ClusterCrowded)
             .advice(CHECK_AGENT)
             .retry(RetryAfter::Header(SOON))
-            .watch_end(WatchEnded::NoPlace),
+            .watch_end(WatchEnded::NoSlot),
     }
 }
 
-fn of_dial(fault: &NotConnected) -> RefusalFacts {
+fn of_dial(fault: &DialError) -> RefusalFacts {
     let facts = RefusalFacts::of_word(fault.cause(), fault.status(), fault.end());
-    if matches!(fault, NotConnected::NotRecorded(_)) { facts.retry(RetryAfter::Header(SOON)) } else { facts }
+    if matches!(fault, DialError::NotRecorded(_)) { facts.retry(RetryAfter::Header(SOON)) } else { facts }
 }
 
-fn of_limit(limit: Limit) -> RefusalFacts {
+fn of_limit(limit: LimitExceeded) -> RefusalFacts {
     let facts = |cause| RefusalFacts::refused(cause, StatusCode::TOO_MANY_REQUESTS);
     match limit {
-        Limit::SourceFailures(_) => facts(Cause::TooManyFailedLogins).retry(RetryAfter::Header(LATER)),
-        Limit::CallerExchanges(_)
-        | Limit::CallerRequests(_)
-        | Limit::CallerWatches(_)
-        | Limit::CallerUpgrades(_)
-        | Limit::EgressConnections(_)
-        | Limit::PassthroughConnections(_)
-        | Limit::PassthroughSource(_)
-        | Limit::VipConnections(_)
-        | Limit::VipSource(_) => facts(Cause::CallerBusy).retry(RetryAfter::Header(SOON)),
-        Limit::CallerRate(_) => facts(Cause::CallerTooFast).retry(RetryAfter::Header(SOON)),
-        Limit::ClusterWatches(_)
-        | Limit::ClusterUpgrades(_)
-        | Limit::ClusterQueue
-        | Limit::ClusterRequests(_) => facts(Cause::ClusterFull).retry(RetryAfter::Header(SOON)),
+        LimitExceeded::SourceFailures(_) => {
+            facts(Cause::TooManyFailedLogins).retry(RetryAfter::Header(LATER))
+        }
+        LimitExceeded::CallerExchanges(_)
+        | LimitExceeded::CallerRequests(_)
+        | LimitExceeded::CallerWatches(_)
+        | LimitExceeded::CallerUpgrades(_)
+        | LimitExceeded::EgressConnections(_)
+        | LimitExceeded::PassthroughConnections(_)
+        | LimitExceeded::PassthroughSource(_)
+        | LimitExceeded::VipConnections(_)
+        | LimitExceeded::VipSource(_) => facts(Cause::CallerBusy).retry(RetryAfter::Header(SOON)),
+        LimitExceeded::CallerRate(_) => facts(Cause::CallerTooFast).retry(RetryAfter::Header(SOON)),
+        LimitExceeded::ClusterWatches(_)
+        | LimitExceeded::ClusterUpgrades(_)
+        | LimitExceeded::ClusterQueue
+        | LimitExceeded::ClusterRequests(_) => facts(Cause::ClusterFull).retry(RetryAfter::Header(SOON)),
     }
 }
 
@@ -180,7 +182,7 @@ fn of_abort(code: AbortCode) -> RefusalFacts {
         AbortCode::ApiServerSilent => (Cause::ApiServerSilent, StatusCode::GATEWAY_TIMEOUT),
         AbortCode::ApiServerUntrusted => (Cause::ApiServerUntrusted, StatusCode::SERVICE_UNAVAILABLE),
         AbortCode::ApiServerLost => (Cause::ApiServerLost, StatusCode::BAD_GATEWAY),
-        AbortCode::ApiServerNonsense => (Cause::ApiServerNotHttp, StatusCode::BAD_GATEWAY),
+        AbortCode::ApiServerProtocolError => (Cause::ApiServerNotHttp, StatusCode::BAD_GATEWAY),
         AbortCode::NoCredential => (Cause::AgentWithoutCredential, StatusCode::SERVICE_UNAVAILABLE),
         AbortCode::GuardRefused | AbortCode::NoPassThrough => {
             (Cause::ForbiddenByAgent, StatusCode::FORBIDDEN)
@@ -190,7 +192,7 @@ fn of_abort(code: AbortCode) -> RefusalFacts {
         AbortCode::Busy => (Cause::AgentBusy, StatusCode::TOO_MANY_REQUESTS),
         AbortCode::BadRequest => (Cause::HeadersRefused, StatusCode::BAD_REQUEST),
         AbortCode::Draining => (Cause::AgentStopping, StatusCode::SERVICE_UNAVAILABLE),
-        AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
+        AbortCode::Abandoned | AbortCode::SlowReader | AbortCode::BadOpen | AbortCode::Unknown(_) => {
             (Cause::AgentGaveUp, StatusCode::BAD_GATEWAY)
         }
     };
@@ -199,26 +201,26 @@ fn of_abort(code: AbortCode) -> RefusalFacts {
     if code == AbortCode::Busy { facts.retry(RetryAfter::Header(SOON)) } else { facts }
 }
 
-fn status_of_action(fault: &ActionFault) -> StatusCode {
+fn status_of_action(fault: &ActionError) -> StatusCode {
     match fault {
-        ActionFault::Method(_) | ActionFault::ListOnlyGet => StatusCode::METHOD_NOT_ALLOWED,
-        ActionFault::TooLong => StatusCode::URI_TOO_LONG,
-        ActionFault::NotAClusterPath => StatusCode::NOT_FOUND,
-        ActionFault::ForeignHost | ActionFault::TwiceNamed(_) | ActionFault::OtherConnection => {
+        ActionError::Method(_) | ActionError::ListOnlyGet => StatusCode::METHOD_NOT_ALLOWED,
+        ActionError::TooLong => StatusCode::URI_TOO_LONG,
+        ActionError::NotAClusterPath => StatusCode::NOT_FOUND,
+        ActionError::ForeignHost | ActionError::TwiceNamed(_) | ActionError::OtherConnection => {
             StatusCode::MISDIRECTED_REQUEST
         }
-        ActionFault::NotAPath
-        | ActionFault::RawByte
-        | ActionFault::EmptySegment
-        | ActionFault::DotSegment
-        | ActionFault::HiddenCharacter
-        | ActionFault::Encoding
-        | ActionFault::NoHost
-        | ActionFault::Hosts
-        | ActionFault::HostsDisagree
-        | ActionFault::NotAHost
-        | ActionFault::NotAClusterName
-        | ActionFault::UpgradeNotHere => StatusCode::BAD_REQUEST,
+        ActionError::NotAPath
+        | ActionError::RawByte
+        | ActionError::EmptySegment
+        | ActionError::DotSegment
+        | ActionError::HiddenCharacter
+        | ActionError::Encoding
+        | ActionError::NoHost
+        | ActionError::Hosts
+        | ActionError::HostsDisagree
+        | ActionError::NotAHost
+        | ActionError::NotAClusterName
+        | ActionError::UpgradeNotHere => StatusCode::BAD_REQUEST,
     }
 }
 
@@ -232,13 +234,13 @@ fn status_of_connect(error: &ConnectRequestError) -> StatusCode {
     }
 }
 
-fn status_of_headers(fault: &HeaderFault) -> StatusCode {
+fn status_of_headers(fault: &HeaderError) -> StatusCode {
     match fault {
-        HeaderFault::Impersonation(_) => StatusCode::FORBIDDEN,
-        HeaderFault::Alias(_)
-        | HeaderFault::ConnectionNames(_)
-        | HeaderFault::TooMany
-        | HeaderFault::TooLarge
-        | HeaderFault::Hosts => StatusCode::BAD_REQUEST,
+        HeaderError::Impersonation(_) => StatusCode::FORBIDDEN,
+        HeaderError::Alias(_)
+        | HeaderError::ConnectionNames(_)
+        | HeaderError::TooMany
+        | HeaderError::TooLarge
+        | HeaderError::Hosts => StatusCode::BAD_REQUEST,
     }
 }

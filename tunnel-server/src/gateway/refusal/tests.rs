@@ -3,24 +3,24 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use audit::NotRecorded;
+use audit::AuditError;
 use http::{HeaderMap, StatusCode};
-use policy::action::ActionFault;
-use proto::headers::HeaderFault;
-use proto::upgrade::UpgradeFault;
+use policy::action::ActionError;
+use proto::headers::HeaderError;
+use proto::upgrade_protocol::UpgradeError;
 use proto::{AbortCode, ClusterId};
 use tokio::time::Instant;
 
 use super::{Refusal, RefusalCause};
+use crate::authz::NotDelegated;
 use crate::config::Parking;
-use crate::dialing::NotConnected;
+use crate::dialing::DialError;
 use crate::exchanges::TerminationReason;
 use crate::gateway::cross_origin::check::CrossOriginError;
 use crate::gateway::park_timeout::{PARK_LIMIT, ParkTimeout};
 use crate::identity::{Method, NotAuthenticated};
-use crate::permit::NotDelegated;
-use crate::registry::NoTunnel;
-use crate::shares::Limit;
+use crate::limits::LimitExceeded;
+use crate::registry::RouteError;
 
 #[test]
 fn every_listed_cause_is_the_cause_of_a_refusal() {
@@ -38,7 +38,7 @@ fn every_listed_cause_is_the_cause_of_a_refusal() {
 fn no_cause_is_listed_twice() {
     let words: BTreeSet<&str> = RefusalCause::ALL.iter().map(|cause| cause.as_str()).collect();
     assert_eq!(words.len(), RefusalCause::ALL.len());
-    assert!(NotConnected::CAUSES.iter().all(|cause| !words.contains(cause)));
+    assert!(DialError::CAUSES.iter().all(|cause| !words.contains(cause)));
 }
 
 #[test]
@@ -48,12 +48,12 @@ fn every_abort_code_and_every_limit_has_a_listed_cause() {
         assert!(words.contains(Refusal::Aborted(cluster(), code).cause()), "{code}");
     }
     for limit in [
-        Limit::SourceFailures(1),
-        Limit::CallerExchanges(1),
-        Limit::CallerRequests(1),
-        Limit::CallerRate(1),
-        Limit::ClusterWatches(1),
-        Limit::ClusterQueue,
+        LimitExceeded::SourceFailures(1),
+        LimitExceeded::CallerExchanges(1),
+        LimitExceeded::CallerRequests(1),
+        LimitExceeded::CallerRate(1),
+        LimitExceeded::ClusterWatches(1),
+        LimitExceeded::ClusterQueue,
     ] {
         assert_eq!(Refusal::Limited(limit).cause(), limit.cause(), "the listeners name limits alike");
     }
@@ -64,23 +64,23 @@ fn sample(cause: RefusalCause) -> Option<Refusal> {
     Some(match cause {
         RefusalCause::ForbiddenByPolicy | RefusalCause::NotAsserted => return None,
         RefusalCause::BrowserRefused => CrossOriginError::Origin.into(),
-        RefusalCause::AuthenticatorAway => NotAuthenticated::Away(Method::StaticToken).into(),
+        RefusalCause::AuthenticatorAway => NotAuthenticated::Unreachable(Method::StaticToken).into(),
         RefusalCause::NotAuthenticated => NotAuthenticated::NotAToken.into(),
         RefusalCause::CredentialRevoked => TerminationReason::Revoked.into(),
         RefusalCause::CredentialExpired => TerminationReason::Expired.into(),
         RefusalCause::PolicyChanged => TerminationReason::PolicyChanged.into(),
         RefusalCause::SessionTooOld => TerminationReason::TooOld.into(),
-        RefusalCause::NotARequest => ActionFault::TooLong.into(),
+        RefusalCause::NotARequest => ActionError::TooLong.into(),
         RefusalCause::ForbiddenByHost => TerminationReason::ForbiddenByHost.into(),
         RefusalCause::HostAway => NotDelegated::Away.into(),
-        RefusalCause::HeadersRefused => HeaderFault::TooMany.into(),
-        RefusalCause::UpgradeRefused => UpgradeFault::Protocol.into(),
+        RefusalCause::HeadersRefused => HeaderError::TooMany.into(),
+        RefusalCause::UpgradeRefused => UpgradeError::Protocol.into(),
         RefusalCause::ParkLimitRefused => park_limit_refused(),
-        RefusalCause::ClusterNeverSeen => NoTunnel::NeverSeen(cluster()).into(),
+        RefusalCause::ClusterNeverSeen => RouteError::NeverSeen(cluster()).into(),
         RefusalCause::ClusterNotConnected => {
-            NoTunnel::Away { cluster: cluster(), last_seen: SystemTime::UNIX_EPOCH }.into()
+            RouteError::Away { cluster: cluster(), last_seen: SystemTime::UNIX_EPOCH }.into()
         }
-        RefusalCause::ClusterCrowded => NoTunnel::Crowded(cluster()).into(),
+        RefusalCause::ClusterCrowded => RouteError::QueueFull(cluster()).into(),
         RefusalCause::ClusterBusy => Refusal::NoStream(cluster()),
         RefusalCause::ClusterLost => Refusal::Lost(cluster()),
         RefusalCause::AgentSilent => Refusal::AgentSilent(cluster()),
@@ -90,7 +90,7 @@ fn sample(cause: RefusalCause) -> Option<Refusal> {
         RefusalCause::ApiServerSilent => aborted(AbortCode::ApiServerSilent),
         RefusalCause::ApiServerUntrusted => aborted(AbortCode::ApiServerUntrusted),
         RefusalCause::ApiServerLost => aborted(AbortCode::ApiServerLost),
-        RefusalCause::ApiServerNotHttp => aborted(AbortCode::ApiServerNonsense),
+        RefusalCause::ApiServerNotHttp => aborted(AbortCode::ApiServerProtocolError),
         RefusalCause::AgentWithoutCredential => aborted(AbortCode::NoCredential),
         RefusalCause::ForbiddenByAgent => aborted(AbortCode::GuardRefused),
         RefusalCause::NoBearerToken => aborted(AbortCode::NoBearer),
@@ -102,11 +102,11 @@ fn sample(cause: RefusalCause) -> Option<Refusal> {
         RefusalCause::NotHttp => Refusal::NotHttp(cluster()),
         RefusalCause::BrokenBody => Refusal::BrokenBody,
         RefusalCause::GatewayBusy => Refusal::Busy,
-        RefusalCause::TooManyFailedLogins => Limit::SourceFailures(1).into(),
-        RefusalCause::CallerBusy => Limit::CallerRequests(1).into(),
-        RefusalCause::CallerTooFast => Limit::CallerRate(1).into(),
-        RefusalCause::ClusterFull => Limit::ClusterQueue.into(),
-        RefusalCause::NotRecorded => NotRecorded::Closed.into(),
+        RefusalCause::TooManyFailedLogins => LimitExceeded::SourceFailures(1).into(),
+        RefusalCause::CallerBusy => LimitExceeded::CallerRequests(1).into(),
+        RefusalCause::CallerTooFast => LimitExceeded::CallerRate(1).into(),
+        RefusalCause::ClusterFull => LimitExceeded::ClusterQueue.into(),
+        RefusalCause::NotRecorded => AuditError::Closed.into(),
         RefusalCause::NotWatchedAgain => Refusal::WatchNotResumed(cluster(), StatusCode::BAD_GATEWAY),
     })
 }

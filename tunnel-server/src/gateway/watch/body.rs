@@ -20,8 +20,8 @@ use super::resume_point::NotResumable;
 use crate::exchanges::TerminationReason;
 use crate::gateway::forward::{ResponseSource, TunnelResponse};
 use crate::gateway::tunnel_body::TunnelBody;
+use crate::limits::LimitGuard;
 use crate::metrics::{self, ParkedWatch, WatchEnded};
-use crate::shares::Share;
 
 /// The events of a watch on their way to its caller. Dropped before its end, it abandons its stream or its
 /// wait.
@@ -29,7 +29,7 @@ pub(in crate::gateway) struct WatchBody {
     watch: Arc<ResumableWatch>,
     relay: Relay,
     state: WatchState,
-    _share: Share,
+    _share: LimitGuard,
 }
 
 enum WatchState {
@@ -61,7 +61,7 @@ impl WatchBody {
         relay: Relay,
         body: TunnelBody,
         source: ResponseSource,
-        share: Share,
+        share: LimitGuard,
     ) -> Self {
         let state = WatchState::Streaming(EventStream::new(&watch, body, source));
         Self { watch, relay, state, _share: share }
@@ -190,7 +190,7 @@ impl ResponseSource {
     fn is_lost(&self, error: &hyper::Error) -> bool {
         // A stream may notice the loss before its tunnel does.
         let is_gone = self.route.tunnel.health() == Health::Lost || is_of_tunnel(error);
-        match self.verdict.heard() {
+        match self.abort_codes.peer_code() {
             None => is_gone,
             // A stopping agent aborts the remaining streams at its deadline.
             Some(AbortCode::Abandoned | AbortCode::Draining) => is_gone || self.route.tunnel.is_draining(),
@@ -237,8 +237,8 @@ fn moves(watch: &Arc<ResumableWatch>, source: &ResponseSource) -> MoveFuture {
         let (registry, cluster) = (&watch.gateway.0.forwarding.registry, watch.action.cluster());
         // Both arms are cancel-safe: they only observe the registry.
         tokio::select! {
-            () = registry.settled_elsewhere(cluster, &route) => {}
-            () = registry.relieved(cluster, &route) => {}
+            () = registry.stable_elsewhere(cluster, &route) => {}
+            () = registry.successor_ready(cluster, &route) => {}
         }
     })
 }

@@ -11,11 +11,15 @@ use super::relay::Relay;
 use super::resumable::ResumableWatch;
 use crate::gateway::body::{AnswerBody, passed};
 use crate::gateway::forward::TunnelResponse;
-use crate::shares::Share;
+use crate::limits::LimitGuard;
 
 impl ResumableWatch {
     /// The answer as it goes to the caller: followed if it brings events, or else unchanged.
-    pub(in crate::gateway) fn follow(self, answer: TunnelResponse, share: Share) -> Response<AnswerBody> {
+    pub(in crate::gateway) fn follow(
+        self,
+        answer: TunnelResponse,
+        share: LimitGuard,
+    ) -> Response<AnswerBody> {
         let headers = answer.response.headers();
         let encoding = Encoding::from_headers(headers).filter(|_| !headers.contains_key(CONTENT_LENGTH));
         let encoding = encoding.filter(|_| answer.response.status() == StatusCode::OK);

@@ -16,6 +16,7 @@ use tracing::debug;
 use super::encoding::Encoding;
 use super::resumable::ResumableWatch;
 use super::version::Version;
+use crate::authz::NotDelegated;
 use crate::gateway::forward::{OpenedExchange, TunnelResponse};
 use crate::gateway::park_timeout::ParkWait;
 use crate::gateway::refusal::Refusal;
@@ -23,8 +24,7 @@ use crate::gateway::request_body::without_body;
 use crate::gateway::tunnel_body::TunnelBody;
 use crate::identity::{Caller, NotAuthenticated};
 use crate::metrics::{self, WatchEnded};
-use crate::permit::NotDelegated;
-use crate::registry::NoTunnel;
+use crate::registry::RouteError;
 
 /// Pause before the next attempt at a cluster that was connected and could not answer. Mostly its agent is
 /// back before its API server is.
@@ -102,7 +102,7 @@ impl ResumableWatch {
         let certified = self.peer.certified.as_ref();
         let authenticated =
             self.gateway.0.authenticator.authenticate(certified, &headers, SystemTime::now()).await?;
-        let caller = authenticated.alone()?;
+        let caller = authenticated.require_single_credential()?;
         if *caller == self.caller { Ok(caller.clone()) } else { Err(NotAuthenticated::UnknownToken) }
     }
 
@@ -130,8 +130,8 @@ impl ResumableWatch {
 fn is_transient(refusal: &Refusal) -> bool {
     matches!(
         refusal,
-        Refusal::NoTunnel(NoTunnel::Away { .. })
-            | Refusal::NotAuthenticated(NotAuthenticated::Away(_))
+        Refusal::RouteError(RouteError::Away { .. })
+            | Refusal::NotAuthenticated(NotAuthenticated::Unreachable(_))
             | Refusal::NotDelegated(NotDelegated::Away)
             | Refusal::NoStream(_)
             | Refusal::Lost(_)

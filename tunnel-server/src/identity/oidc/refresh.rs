@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use daemon::chain;
+use daemon::error_chain;
 use http::{Method, Request, StatusCode, Uri};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
@@ -115,7 +115,7 @@ impl Keys {
                     self.store(Some(keys), has_failed);
                 }
                 Err(error) => {
-                    warn!(issuer = self.name, error = %chain(&error), "the issuer's keys cannot be read; the known ones stay in force");
+                    warn!(issuer = self.name, error = %error_chain(&error), "the issuer's keys cannot be read; the known ones stay in force");
                     self.store(None, has_failed);
                 }
             }

@@ -73,7 +73,7 @@ async fn an_unreachable_or_wrong_issuer_neither_accepts_nor_refuses() {
     for (what, publication) in [("nothing", nothing), ("garbage", garbage), ("for another", another)] {
         let published = Published::publishing(publication).await;
         let issuer = published.issuer();
-        Scope::here().attend(Arc::clone(&issuer).follow());
+        Scope::here().spawn_background(Arc::clone(&issuer).follow());
         let token = own.token("ES256", &claims(&published.at.url));
         let jwt = Jwt::parse(&token).unwrap().unwrap();
 
@@ -89,7 +89,7 @@ async fn an_unknown_key_refreshes_the_keys_but_not_before_the_pause_is_over() {
     let (old, new) = (TokenSigner::new("old"), TokenSigner::new("new"));
     let published = Published::with(&[&old]).await;
     let issuer = published.issuer();
-    Scope::here().attend(Arc::clone(&issuer).follow());
+    Scope::here().spawn_background(Arc::clone(&issuer).follow());
     let ask = async |by: &TokenSigner| {
         let token = by.token("ES256", &claims(&published.at.url));
         let jwt = Jwt::parse(&token).unwrap().unwrap();
@@ -162,7 +162,7 @@ impl Published {
     /// An authenticator with only this issuer.
     fn authenticator(&self) -> Authenticator {
         let issuer = self.issuer();
-        Scope::here().attend(Arc::clone(&issuer).follow());
+        Scope::here().spawn_background(Arc::clone(&issuer).follow());
         Authenticator::new(
             "tombolo".to_owned(),
             AuthMethods { issuers: vec![issuer], ..AuthMethods::default() },

@@ -14,7 +14,7 @@ const ITERATIONS: usize = 2_000;
 fn pings() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
         let [how, part, rest @ ..] = bytes else { return };
-        let protocol = if how % 2 == 0 { Protocol::WebSocket } else { Protocol::Spdy31 };
+        let protocol = if how % 2 == 0 { UpgradeProtocol::WebSocket } else { UpgradeProtocol::Spdy31 };
         let (caller_bytes, edge_bytes) = rest.split_at(rest.len() * usize::from(*part) / 256);
         let (mut pings, mut bytes_left) = (Pings::new(protocol), BytesMut::from(caller_bytes));
         // The split may fall within a frame of the edge.
@@ -40,7 +40,7 @@ fn pings() {
 }
 
 /// Positions at which frames end. Each frame is looked for from its first byte on.
-fn ends(protocol: Protocol, bytes: &[u8]) -> Vec<usize> {
+fn ends(protocol: UpgradeProtocol, bytes: &[u8]) -> Vec<usize> {
     let mut ends = vec![0];
     while let Some(&end) = ends.last() {
         let head = (end..bytes.len()).find_map(|at| Some((at + 1, payload(protocol, &bytes[end..=at])?)));

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const PROTOCOLS: [Protocol; 2] = [Protocol::WebSocket, Protocol::Spdy31];
+const PROTOCOLS: [UpgradeProtocol; 2] = [UpgradeProtocol::WebSocket, UpgradeProtocol::Spdy31];
 
 #[test]
 fn a_callers_complete_ping_is_answered_with_its_payload() {
@@ -18,10 +18,10 @@ fn a_callers_complete_ping_is_answered_with_its_payload() {
     let longest = [7; PING_BYTES_MAX as usize];
     for payload in [&b""[..], b"p", &longest] {
         let asked = web_socket(PING, payload);
-        let (bytes, answer) = ping(Protocol::WebSocket, &[&asked[..], b"more"].concat()).unwrap();
+        let (bytes, answer) = ping(UpgradeProtocol::WebSocket, &[&asked[..], b"more"].concat()).unwrap();
         assert_eq!(bytes, asked.len());
         assert_eq!(answer, [&[PONG, payload.len() as u8], payload].concat());
-        assert_eq!(ping(Protocol::WebSocket, &asked[..asked.len() - 1]), None, "not all of it");
+        assert_eq!(ping(UpgradeProtocol::WebSocket, &asked[..asked.len() - 1]), None, "not all of it");
     }
     let unmasked = [&[PING, 1], &mask[..], b"p"].concat();
     let too_long = [&[PING, MASKED | 126, 0, 126], &mask[..], &[0; 126]].concat();
@@ -33,21 +33,21 @@ fn a_callers_complete_ping_is_answered_with_its_payload() {
         too_long,
         vec![PING],
     ] {
-        assert_eq!(ping(Protocol::WebSocket, &other), None, "{other:?}");
+        assert_eq!(ping(UpgradeProtocol::WebSocket, &other), None, "{other:?}");
     }
     let spdy = |number: u8| [&SPDY_PING[..], &[0, 0, 1, number]].concat();
-    assert_eq!(ping(Protocol::Spdy31, &spdy(7)), Some((SPDY_PING_BYTES, spdy(7))));
-    assert_eq!(ping(Protocol::Spdy31, &spdy(8)), None, "an answer to the edge");
-    assert_eq!(ping(Protocol::Spdy31, &spdy(7)[..SPDY_PING_BYTES - 1]), None, "not all of it");
+    assert_eq!(ping(UpgradeProtocol::Spdy31, &spdy(7)), Some((SPDY_PING_BYTES, spdy(7))));
+    assert_eq!(ping(UpgradeProtocol::Spdy31, &spdy(8)), None, "an answer to the edge");
+    assert_eq!(ping(UpgradeProtocol::Spdy31, &spdy(7)[..SPDY_PING_BYTES - 1]), None, "not all of it");
     let data = [&[0, 0, 0, 6, 0, 0, 0, 4][..], &[0, 0, 1, 7]].concat();
-    assert_eq!(ping(Protocol::Spdy31, &data), None);
+    assert_eq!(ping(UpgradeProtocol::Spdy31, &data), None);
 }
 
 #[test]
 fn a_ping_within_a_frame_or_not_to_be_answered_passes() {
-    let whole = Frame { payload: Vec::new(), is_ping: true }.bytes(Protocol::WebSocket, true);
-    let around = Frame { payload: whole.clone(), is_ping: false }.bytes(Protocol::WebSocket, false);
-    let mut pings = Pings::new(Protocol::WebSocket);
+    let whole = Frame { payload: Vec::new(), is_ping: true }.bytes(UpgradeProtocol::WebSocket, true);
+    let around = Frame { payload: whole.clone(), is_ping: false }.bytes(UpgradeProtocol::WebSocket, false);
+    let mut pings = Pings::new(UpgradeProtocol::WebSocket);
     for (sent, are_answered) in [(&whole, false), (&around, true)] {
         let mut bytes = BytesMut::from(&sent[..]);
         pings.caller_sent(&mut bytes, are_answered);
@@ -64,12 +64,13 @@ fn a_ping_within_a_frame_or_not_to_be_answered_passes() {
 
 #[test]
 fn answers_wait_for_the_end_of_a_frame_up_to_their_limit() {
-    let frame = Frame { payload: vec![7; 300], is_ping: false }.bytes(Protocol::WebSocket, false);
+    let frame = Frame { payload: vec![7; 300], is_ping: false }.bytes(UpgradeProtocol::WebSocket, false);
     let (begun, ended) = frame.split_at(200);
-    let mut pings = Pings::new(Protocol::WebSocket);
+    let mut pings = Pings::new(UpgradeProtocol::WebSocket);
     pings.written_to_caller(begun);
     for number in 0..=ANSWERS_MAX {
-        let asked = Frame { payload: vec![number as u8], is_ping: true }.bytes(Protocol::WebSocket, true);
+        let asked =
+            Frame { payload: vec![number as u8], is_ping: true }.bytes(UpgradeProtocol::WebSocket, true);
         pings.caller_sent(&mut BytesMut::from(&asked[..]), true);
         assert!(pings.due_answers().is_empty());
     }
@@ -86,13 +87,13 @@ fn answers_wait_for_the_end_of_a_frame_up_to_their_limit() {
 #[test]
 fn a_caller_that_never_reads_has_a_bounded_number_of_answers() {
     let asked = Frame { payload: vec![7; PING_BYTES_MAX.into()], is_ping: true };
-    let mut pings = Pings::new(Protocol::WebSocket);
+    let mut pings = Pings::new(UpgradeProtocol::WebSocket);
     let mut kept = Vec::new();
     for _ in 0..4 * ANSWERS_MAX {
-        pings.caller_sent(&mut BytesMut::from(&asked.bytes(Protocol::WebSocket, true)[..]), true);
+        pings.caller_sent(&mut BytesMut::from(&asked.bytes(UpgradeProtocol::WebSocket, true)[..]), true);
         kept.push(pings.due_answers().len() + pings.waiting.iter().map(Vec::len).sum::<usize>());
     }
-    let one = asked.answer(Protocol::WebSocket).len();
+    let one = asked.answer(UpgradeProtocol::WebSocket).len();
     assert_eq!((kept[0], kept.into_iter().max()), (one, Some((ANSWERS_MAX + 1) * one)));
 }
 
@@ -104,14 +105,14 @@ struct Frame {
 }
 
 impl Frame {
-    fn bytes(&self, protocol: Protocol, is_callers: bool) -> Vec<u8> {
+    fn bytes(&self, protocol: UpgradeProtocol, is_callers: bool) -> Vec<u8> {
         let Self { payload, is_ping } = self;
         match (protocol, is_ping) {
-            (Protocol::Spdy31, true) => [&SPDY_PING[..], &[0, 0, 0, 7]].concat(),
-            (Protocol::Spdy31, false) => {
+            (UpgradeProtocol::Spdy31, true) => [&SPDY_PING[..], &[0, 0, 0, 7]].concat(),
+            (UpgradeProtocol::Spdy31, false) => {
                 [&[0, 0, 0, 1, 0], &(payload.len() as u32).to_be_bytes()[1..], payload].concat()
             }
-            (Protocol::WebSocket, _) => {
+            (UpgradeProtocol::WebSocket, _) => {
                 let first = if *is_ping { PING } else { 0x82 };
                 let mask = if is_callers { MASKED } else { 0 };
                 // Each length in the shortest of its three forms, and the longest in a longer one than it
@@ -127,10 +128,10 @@ impl Frame {
         }
     }
 
-    fn answer(&self, protocol: Protocol) -> Vec<u8> {
+    fn answer(&self, protocol: UpgradeProtocol) -> Vec<u8> {
         match protocol {
-            Protocol::Spdy31 => self.bytes(protocol, true),
-            Protocol::WebSocket => [&[PONG, self.payload.len() as u8][..], &self.payload].concat(),
+            UpgradeProtocol::Spdy31 => self.bytes(protocol, true),
+            UpgradeProtocol::WebSocket => [&[PONG, self.payload.len() as u8][..], &self.payload].concat(),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
+use crate::event::{Completion, Event};
 use crate::unauthenticated::UnauthenticatedCounts;
 
 pub use counts::Figures;
@@ -41,6 +42,11 @@ impl Shared {
             slots: Arc::new(Semaphore::new(QUEUE_MAX)),
             unauthenticated: Mutex::default(),
         }
+    }
+
+    /// Queues the completion of a written intent; `false` if the log is closed.
+    fn push_completion(&self, event: Arc<Event>, completion: Completion) -> bool {
+        self.queue.push(Entry { event, completion: Some(completion), kind: EntryKind::Completion })
     }
 
     /// Runs `update` on the counts of unauthenticated requests, under their lock.

@@ -80,8 +80,8 @@ fn every_event_arrives_at_every_watch() {
     let report = passing("watches --watches 120 --per-caller 50 --events 2");
     let results = report["results"].as_array().expect("ways");
     assert_eq!(results.len(), 2);
-    for way in results {
-        assert_eq!((&way["eventsExpected"], &way["eventsArrived"]), (&240.into(), &240.into()), "{way}");
+    for route in results {
+        assert_eq!((&route["eventsExpected"], &route["eventsArrived"]), (&240.into(), &240.into()), "{route}");
     }
 }
 

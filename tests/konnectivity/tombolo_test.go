@@ -85,7 +85,7 @@ kind: Policy
 rules:
 - name: host
   effect: Allow
-  subjects: [{ method: "way-in:host", user: "*" }]
+  subjects: [{ method: "entry-point:host", user: "*" }]
   clusters: { names: [%s] }
   mode: dial
   targets: [{ hosts: ["*"], ports: ["*"] }]

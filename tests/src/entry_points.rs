@@ -75,7 +75,7 @@ impl EntryPoints {
             allow_all("admins", ("client-certificate", GROUP), &[name]),
             may_dial("dialers", ("client-certificate", GROUP), &[name]),
             user_may_dial("ci", ("dial-token", USER), &[name]),
-            user_may_dial("sni", ("way-in:sni", "way-in:sni"), &[name]),
+            user_may_dial("sni", ("entry-point:sni", "entry-point:sni"), &[name]),
         ])
         .await;
         at(rig, &["cluster", "update", name, "--advertise", target]).await;

@@ -8,6 +8,7 @@ pub mod fault;
 pub mod gateway;
 pub mod inject;
 pub mod judge;
+mod namespace;
 pub mod page;
 pub mod phases;
 pub mod report;

@@ -342,7 +342,7 @@ impl SharedEnrollment {
         let roots = self.state().server_roots.clone();
         self.store(chain, roots)?;
         if let Err(error) = trust.accept_bundle(&trust_bundle) {
-            warn!(error = %daemon::error_chain(&error), "a trust bundle was not accepted");
+            warn!(error = %error_chain(&error), "a trust bundle was not accepted");
         }
         let Identity { chain, key, .. } = self.identity()?;
         metrics::certificates("agent", &chain[..chain.len().min(1)]);

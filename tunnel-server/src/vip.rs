@@ -77,7 +77,7 @@ impl VipListener {
         let limits: [fn(usize) -> LimitExceeded; 2] =
             [LimitExceeded::VipConnections, LimitExceeded::VipSource];
         let (mut entry_points, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<AddressRoute>>>::new());
-        for VipEntryPoint { entry_point: entry_point, addresses, .. } in config.entry_points {
+        for VipEntryPoint { entry_point, addresses, .. } in config.entry_points {
             let entry_point = Arc::new(BoundEntryPoint::new(entry_point, "vip", limits));
             for (address, site) in addresses {
                 let route = AddressRoute { entry_point: Arc::clone(&entry_point), site };

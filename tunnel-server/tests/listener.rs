@@ -70,7 +70,7 @@ async fn a_certificate_of_another_authority_is_refused() {
         };
         assert!(refused, "{version:?}");
     }
-    wait_for(&server.counts, |tally| tally.handshake_failed == 2 && tally.accepted == 0).await;
+    wait_for(&server.counts, |counts| counts.handshake_failed == 2 && counts.accepted == 0).await;
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
 
     // The slot is free when the handshake is over, in any case.
     drop(silent);
-    wait_for(&server.counts, |tally| tally.handshake_failed == 1).await;
+    wait_for(&server.counts, |counts| counts.handshake_failed == 1).await;
     let mut inside = Vec::new();
     for _ in 0..2 {
         let mut stream = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
@@ -306,9 +306,9 @@ impl TestListener {
         let tls = watch::Sender::new(Arc::new(servers.server_config(&callers)));
         let any = "127.0.0.1:0".parse().unwrap();
         let agents = Authority::new();
-        let doors =
+        let listeners =
             ListenerTls { callers: Some(tls.subscribe()), agents: Some(agents.agents_config(&servers)) };
-        let listener = Listener::bind("gateway.listen", any, doors, limits).unwrap();
+        let listener = Listener::bind("gateway.listen", any, listeners, limits).unwrap();
         let (scope, address, counts) = (Scope::here(), listener.address(), listener.counters());
         let (handed_over, seen) = mpsc::channel(64);
         scope.spawn(listener.run(scope.clone(), move |accepted| echo(accepted, handed_over.clone())));

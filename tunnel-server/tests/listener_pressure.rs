@@ -27,8 +27,8 @@ const LEFT: u64 = 24;
 async fn a_listener_without_file_descriptors_counts_it_and_recovers() {
     let any = "127.0.0.1:0".parse().unwrap();
     let (_, tls) = watch::channel(Arc::new(server_config()));
-    let doors = ListenerTls { callers: Some(tls), agents: None };
-    let listener = Listener::bind("gateway.listen", any, doors, ListenerLimits::default()).unwrap();
+    let listeners = ListenerTls { callers: Some(tls), agents: None };
+    let listener = Listener::bind("gateway.listen", any, listeners, ListenerLimits::default()).unwrap();
     let (scope, address, counts) = (Scope::here(), listener.address(), listener.counters());
     scope.spawn(listener.run(scope.clone(), |_| async {}));
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{Entry, EntryKind, Shared};
+use super::Shared;
 use crate::event::{Annotation, Completion, EndReason, Event};
 
 /// Proof that an intent is written. Completing or dropping it writes the intent's one completion.
@@ -48,12 +48,7 @@ impl Receipt {
         let completion = completion
             .with(Annotation::Intent, self.sequence.to_string())
             .with(Annotation::DurationMs, self.began.elapsed().as_millis().to_string());
-        let entry = Entry {
-            event: Arc::clone(&self.event),
-            completion: Some(completion),
-            kind: EntryKind::Completion,
-        };
-        if !shared.queue.push(entry) {
+        if !shared.push_completion(Arc::clone(&self.event), completion) {
             warn!(intent = self.sequence, "an exchange ended after its audit log was closed");
         }
     }

@@ -113,14 +113,14 @@ def size(connection: WSClient, of: tuple[int, int]) -> None:
 
 def forwarded(pod: str, ports: list[int]) -> int:
     """Listens for each port, says where, and forwards until it is killed; each connection has a stream of its own."""
-    doors = []
+    threads = []
     for port in ports:
         listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         print(f"Forwarding from 127.0.0.1:{listener.getsockname()[1]} -> {port}", flush=True)
-        doors.append(threading.Thread(target=accepted, args=(listener, pod, port)))
-        doors[-1].start()
-    for door in doors:
-        door.join()
+        threads.append(threading.Thread(target=accepted, args=(listener, pod, port)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
     return 0
 
 

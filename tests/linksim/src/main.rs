@@ -152,7 +152,7 @@ fn run(arguments: Arguments) -> Result<(), LinkError> {
     let a = Arc::new(a.open().map_err(|source| LinkError::Device { side: "A", source })?);
     let b = device_spec(&arguments.b, &arguments.b_name, arguments.b_address, &arguments);
     let b = Arc::new(b.open().map_err(|source| LinkError::Device { side: "B", source })?);
-    let ways = [(Direction::AToB, &a, &b), (Direction::BToA, &b, &a)].map(|(direction, from, to)| {
+    let threads = [(Direction::AToB, &a, &b), (Direction::BToA, &b, &a)].map(|(direction, from, to)| {
         let (link, from, to) = (Arc::clone(&link), Arc::clone(from), Arc::clone(to));
         link.attach(direction, Arc::clone(&from));
         let carried = move || {
@@ -164,8 +164,8 @@ fn run(arguments: Arguments) -> Result<(), LinkError> {
     });
     let served = serve(&arguments, &link);
     link.stop();
-    for way in ways {
-        let carried = way.map_err(LinkError::System)?.join();
+    for thread in threads {
+        let carried = thread.map_err(LinkError::System)?.join();
         carried.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(LinkError::Carry)?;
     }
     served?;

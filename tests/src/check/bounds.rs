@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_metrics_count_is_summed_over_labels() {
-        let metrics = "# TYPE x gauge\ntombolo_server_tasks{kind=\"work\"} 3\ntombolo_server_tasks{kind=\"attendant\"} 4\n\
+        let metrics = "# TYPE x gauge\ntombolo_server_tasks{kind=\"work\"} 3\ntombolo_server_tasks{kind=\"background\"} 4\n\
                        tombolo_server_cluster_streams_active{cluster=\"a\"} 5\ntombolo_server_tasks_other 9\n";
         let usage = Usage::of(std::process::id(), metrics).unwrap();
         assert_eq!((usage.tasks, usage.streams), (7, 5));

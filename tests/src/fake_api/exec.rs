@@ -2,9 +2,8 @@
 
 use std::io;
 
-use super::http1::{ResponseWriter, put};
 use super::record::Head;
-use super::wire::RequestReader;
+use super::wire::{RequestReader, ResponseWriter, put};
 
 mod spdy;
 mod websocket;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use tokio::io::{AsyncWriteExt, WriteHalf};
+use tokio::io::AsyncWriteExt;
 
 use super::Shared;
 use super::behaviour::Cut;
@@ -15,9 +15,7 @@ use super::record::Head;
 use super::recorded_stream::RecordedStream;
 use super::response_plan::{BodyStep, ExchangeEnd, PlannedResponse, ResponsePlan};
 use super::socket::SocketHandle;
-use super::wire::RequestReader;
-
-pub(super) type ResponseWriter = WriteHalf<RecordedStream>;
+use super::wire::{RequestReader, ResponseWriter, put};
 
 /// Serves a connection until it ends or a behaviour ends it.
 pub(super) async fn serve(stream: RecordedStream, connection: u64, shared: &Shared) {
@@ -192,11 +190,6 @@ async fn echo(reader: &mut RequestReader<'_>, writer: &mut ResponseWriter, first
         }
         put(writer, &bytes).await?;
     }
-}
-
-pub(super) async fn put(writer: &mut ResponseWriter, bytes: &[u8]) -> io::Result<()> {
-    writer.write_all(bytes).await?;
-    writer.flush().await
 }
 
 fn render(reply: &PlannedResponse) -> String {

@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 use super::behaviour::{Answer, Behaviour, Cut, Declared, Event};
 use super::gate::{Gate, Moment};
 use super::record::Head;
-use super::store::{Store, StoreFeed};
+use super::store::{Store, StoreFeed, StoreReply};
 
 /// The treatment of one request.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl ResponsePlan {
     /// The same with the request's body known.
     pub(super) fn with_body(self, head: &Head, body: impl FnOnce() -> Vec<u8>) -> Self {
         match self {
-            Self::Ask(store, gate) => Self::Reply(store.reply(head, &body()).gated(gate)),
+            Self::Ask(store, gate) => Self::Reply(PlannedResponse::of_store(store.reply(head, &body())).gated(gate)),
             known => known,
         }
     }
@@ -136,8 +136,13 @@ impl PlannedResponse {
         Self { status, headers: json(), length: Some(0), body, gate: None, last: None }
     }
 
-    pub(super) fn json(status: u16, body: serde_json::Value) -> Self {
-        Self::answer(Answer::json(status, body.to_string()))
+    fn of_store(reply: StoreReply) -> Self {
+        match reply {
+            StoreReply::Json(status, body) => Self::answer(Answer::json(status, body.to_string())),
+            StoreReply::Watch(feed) => {
+                Self { length: None, body: BodySource::Store(feed), ..Self::empty(200) }
+            }
+        }
     }
 
     fn answer(answer: Answer) -> Self {
@@ -195,7 +200,7 @@ impl BodySource {
                 // The feed is gone or has outrun us: an honest watch does not go on.
                 Err(_) => BodyStep::Cut(Cut::Close),
             },
-            Self::Store(feed) => feed.next().await,
+            Self::Store(feed) => feed.next().await.map_or(BodyStep::End, BodyStep::Piece),
         }
     }
 }

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::record::Head;
-use super::response_plan::{BodySource, PlannedResponse};
 
 mod feed;
 mod history;
@@ -30,6 +29,15 @@ struct StoreState {
     history: Mutex<History>,
     /// Goes up with each change and each bookmark.
     changed: watch::Sender<u64>,
+}
+
+/// The answer of a collection to one request.
+#[derive(Debug)]
+pub(super) enum StoreReply {
+    /// A status and a JSON body.
+    Json(u16, Value),
+    /// A body that stays open and sends the events of this feed.
+    Watch(Box<StoreFeed>),
 }
 
 impl Store {
@@ -74,35 +82,31 @@ impl Store {
     }
 
     /// The answer to a request, whose body has been read.
-    pub(super) fn reply(&self, head: &Head, body: &[u8]) -> PlannedResponse {
+    pub(super) fn reply(&self, head: &Head, body: &[u8]) -> StoreReply {
         match StoreRequest::of(&head.method, &head.target, body) {
-            StoreRequest::List => PlannedResponse::json(200, self.history().list()),
+            StoreRequest::List => StoreReply::Json(200, self.history().list()),
             StoreRequest::Get(name) => match self.history().object(&name) {
-                Some(object) => PlannedResponse::json(200, object),
+                Some(object) => StoreReply::Json(200, object),
                 None => not_found(&name),
             },
             StoreRequest::Put { name, data, is_new } => {
                 self.change(|history| history.put(&name, data));
                 let object = self.history().object(&name).unwrap_or_default();
-                PlannedResponse::json(if is_new { 201 } else { 200 }, object)
+                StoreReply::Json(if is_new { 201 } else { 200 }, object)
             }
             StoreRequest::Delete(name) => match self.delete(&name) {
-                Some(_) => PlannedResponse::json(200, status(200, "Success", "", &name)),
+                Some(_) => StoreReply::Json(200, status(200, "Success", "", &name)),
                 None => not_found(&name),
             },
             StoreRequest::Watch(question) => self.watch(&question),
             StoreRequest::Unknown(why) => {
-                PlannedResponse::json(400, status(400, "Failure", "BadRequest", why))
+                StoreReply::Json(400, status(400, "Failure", "BadRequest", why))
             }
         }
     }
 
-    fn watch(&self, question: &WatchRequest) -> PlannedResponse {
-        PlannedResponse {
-            length: None,
-            body: BodySource::Store(Box::new(StoreFeed::new(self, question))),
-            ..PlannedResponse::empty(200)
-        }
+    fn watch(&self, question: &WatchRequest) -> StoreReply {
+        StoreReply::Watch(Box::new(StoreFeed::new(self, question)))
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut History) -> T) -> T {
@@ -122,8 +126,8 @@ impl Default for Store {
     }
 }
 
-fn not_found(name: &str) -> PlannedResponse {
-    PlannedResponse::json(404, status(404, "Failure", "NotFound", &format!("configmaps {name:?} not found")))
+fn not_found(name: &str) -> StoreReply {
+    StoreReply::Json(404, status(404, "Failure", "NotFound", &format!("configmaps {name:?} not found")))
 }
 
 fn status(code: u16, outcome: &str, reason: &str, message: &str) -> Value {

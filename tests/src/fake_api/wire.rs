@@ -1,9 +1,10 @@
-//! Reads HTTP/1.1 to the byte: heads with their names as written, bodies, and any bytes besides.
+//! Reads HTTP/1.1 to the byte: heads with their names as written, bodies, and any bytes besides. Writes bytes
+//! as they are.
 
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, ReadHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use super::Shared;
 use super::record::{Head, HttpVersion};
@@ -20,6 +21,9 @@ pub(super) struct RequestReader<'a> {
     buffer: BytesMut,
     shared: &'a Shared,
 }
+
+/// The writing half of a connection.
+pub(super) type ResponseWriter = WriteHalf<RecordedStream>;
 
 /// The framing of a request's body.
 enum Framing {
@@ -130,6 +134,12 @@ impl<'a> RequestReader<'a> {
     async fn more(&mut self) -> io::Result<usize> {
         self.half.read_buf(&mut self.buffer).await
     }
+}
+
+/// Writes bytes and flushes them.
+pub(super) async fn put(writer: &mut ResponseWriter, bytes: &[u8]) -> io::Result<()> {
+    writer.write_all(bytes).await?;
+    writer.flush().await
 }
 
 // The outer `None` is for bytes that are no HTTP, the inner one for an incomplete head.

@@ -71,9 +71,9 @@ pub const LAYERED_CRATES: &[LayeredCrate] = &[
             },
             Layer {
                 name: "API server and identity",
-                members: &[built("guard"), built("apiserver"), built("identity"), built("servers")],
+                members: &[built("guard"), built("apiserver"), built("identity"), built("server_trust")],
             },
-            Layer { name: "foundation", members: &[built("config"), built("metrics"), built("pipe")] },
+            Layer { name: "foundation", members: &[built("config"), built("metrics"), built("pipe"), built("random")] },
         ],
     },
 ];

@@ -6,18 +6,18 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use super::fault::{ApiFault, Connections, Injection, ProcessFault, Row, Victim};
+use super::namespace::{TOOL_MAX, in_namespace};
 use super::setup::{CLUSTER, MatrixSetup, OTHER_ADDRESS};
 use crate::fake_api::ListenerMode;
-use crate::process::{Invocation, Process, run};
+use crate::process::{Invocation, Process};
 use resource::ShortageGuard;
 
 mod clock;
 mod resource;
 
+pub use super::namespace::FaultUnavailable;
 pub use clock::Clocks;
 
-/// The limit for one program that makes a fault.
-const TOOL_MAX: Duration = Duration::from_secs(20);
 /// The time that the server is frozen, and the time that it runs afterwards.
 const STUTTER: Duration = Duration::from_millis(150);
 /// The limit for a process to stop when asked.
@@ -29,11 +29,6 @@ pub struct ActiveFault {
     held: Vec<ShortageGuard>,
     strace: Option<Process>,
 }
-
-/// The fault cannot be made here.
-#[derive(Debug, thiserror::Error)]
-#[error("the fault could not be made: {0}")]
-pub struct FaultUnavailable(pub String);
 
 impl ActiveFault {
     /// Makes the fault of a row.
@@ -253,15 +248,6 @@ async fn end_api(setup: &mut MatrixSetup, fault: ApiFault) {
         ApiFault::Silent => setup.fake().set_listener_mode(ListenerMode::Open),
         _ => {}
     }
-}
-
-/// Runs a line of shell in a network namespace.
-pub(super) async fn in_namespace(namespace: &std::path::Path, script: &str) -> Result<(), FaultUnavailable> {
-    let shell =
-        Invocation::of("sh").arguments(["-c", script]).in_network_namespace(Some(namespace.to_owned()));
-    let output = run(&shell, TOOL_MAX).await.map_err(|error| FaultUnavailable(error.to_string()))?;
-    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(FaultUnavailable(format!("{script}: {message}"))) }
 }
 
 impl MatrixSetup {

@@ -25,8 +25,8 @@ const CLUSTER: &str = "edge-a";
 const NAME: &str = "kube-apiserver-egress";
 
 /// The names of the two entry points in policy.
-const BY_TLS: &str = "way-in:host-a";
-const BY_SOCKET: &str = "way-in:host-b";
+const BY_TLS: &str = "entry-point:host-a";
+const BY_SOCKET: &str = "entry-point:host-b";
 
 /// Uploads that are closed at once.
 const UPLOADS: usize = 50;
@@ -220,7 +220,7 @@ impl EgressEdge {
         let agent = rig.agent_with(CLUSTER, &ApiServer::of_fake(&rig, &fake), &targets).await;
         rig.connected(CLUSTER).await;
         // The rig's own rules, so that its own questions are answered.
-        rig.put_policy(&[rule(&subject(BY_TLS)), rule(&subject(BY_SOCKET)), rule(&subject("way-in:host-c"))])
+        rig.put_policy(&[rule(&subject(BY_TLS)), rule(&subject(BY_SOCKET)), rule(&subject("entry-point:host-c"))])
             .await;
         at(&rig, &["cluster", "update", CLUSTER, "--advertise", "127.0.0.1/32"]).await;
         Self {

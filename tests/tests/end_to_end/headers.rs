@@ -266,7 +266,7 @@ async fn exactly_one_credential_is_accepted_and_authorized() {
         is_a_status(&ask(gateway, &ca, Some(&mallory), "GET", path, &[]).await.unwrap(), 403, path);
     }
     // One that another authority signed does not even shake hands.
-    let foreign = Authority::new("strangers").issue_user("alice", &[GROUP]);
+    let foreign = Authority::new("foreign").issue_user("alice", &[GROUP]);
     assert!(ask(gateway, &ca, Some(&foreign), "GET", PATH, &[]).await.is_err());
 
     assert!(edge.fake.connections().is_empty() && other.connections().is_empty(), "not even a connection");

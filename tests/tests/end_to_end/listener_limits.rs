@@ -44,8 +44,8 @@ async fn without_unvalidated_handshakes_an_agent_proves_its_address_first() {
     assert_eq!(edge.rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await.status, 200);
 
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-    let hello = client_hello(parameters::written(&parameters::good(b"stranger")));
-    let first = Initial::new(b"a-server", b"stranger", &hello).sealed();
+    let hello = client_hello(parameters::written(&parameters::good(b"outsider")));
+    let first = Initial::new(b"a-server", b"outsider", &hello).sealed();
     socket.send_to(&first, edge.rig.dialed()).await.expect("it is sent");
     let mut answer = [0; 2048];
     let (bytes, _) = timeout(SOON, socket.recv_from(&mut answer)).await.expect("in time").expect("an answer");

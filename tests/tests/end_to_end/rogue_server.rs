@@ -22,7 +22,7 @@ const HEADERS_MAX: usize = 200;
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 
 pub(crate) const ROGUE_SPEAKS: &str =
-    "the rogue has no door for TCP, and what it sends is the same on either carrier";
+    "the rogue does not listen on TCP, and what it sends is the same on either carrier";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_takes_as_many_headers_as_it_may_and_not_one_more() {

@@ -94,7 +94,7 @@ impl ServiceEdge {
             .agent_with(CLUSTER, &ApiServer::of_fake(&rig, fake), &format!("targets: {targets:?}\n"))
             .await;
         rig.connected(CLUSTER).await;
-        rig.put_policy(&[rule(&subject("way-in:host-a"))]).await;
+        rig.put_policy(&[rule(&subject("entry-point:host-a"))]).await;
         let more = ["hook.tenant.svc:8443".to_owned(), "hook.other.svc:443".to_owned()];
         let advertised: Vec<&str> =
             targets.iter().chain(&more).flat_map(|target| ["--advertise", target]).collect();

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 const CLUSTER: &str = "edge-a";
 const OTHER: &str = "edge-b";
-const ENTRY_POINT: &str = "way-in:sni";
+const ENTRY_POINT: &str = "entry-point:sni";
 
 /// From where one may come, and from where not.
 const SOURCES: [&str; 2] = ["127.0.0.1", "127.0.0.3"];

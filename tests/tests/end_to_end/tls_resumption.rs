@@ -50,10 +50,10 @@ async fn handshake(
 ) -> (Option<HandshakeKind>, u32) {
     let shaken = async {
         let name = ServerName::try_from("gateway.test").expect("a name");
-        let socket = TcpStream::connect(address).await.expect("a door");
+        let socket = TcpStream::connect(address).await.expect("a listener");
         let mut stream = TlsConnector::from(config).connect(name, socket).await.expect("a handshake");
         stream.write_all(says.as_bytes()).await.expect("it reads");
-        stream.read_exact(&mut [0; 9]).await.expect("each door speaks soon");
+        stream.read_exact(&mut [0; 9]).await.expect("each listener sends data soon");
         let (_, connection) = stream.get_ref();
         (connection.handshake_kind(), connection.tls13_tickets_received())
     };
@@ -61,9 +61,9 @@ async fn handshake(
 }
 
 async fn agents_certificate(rig: &Rig) -> Issued {
-    rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", "edge-a", "--id", "keeper"]).await;
+    rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", "edge-a", "--id", "resumed"]).await;
     let read = |end: &str| {
-        let path = rig.path().join(format!("pki/edge-a.keeper-agent.{end}"));
+        let path = rig.path().join(format!("pki/edge-a.resumed-agent.{end}"));
         std::fs::read_to_string(path).expect("it was issued")
     };
     Issued { certificate_pem: read("crt"), key_pem: read("key") }

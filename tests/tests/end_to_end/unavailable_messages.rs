@@ -90,7 +90,7 @@ async fn an_api_server_of_another_authority_is_refused_with_the_reason() {
 
     let words = ["APIServerUntrusted", "does not trust its API server's certificate", "check the CA"];
     assert_refused_with(&rig, 503, &words).await;
-    assert_eq!(other.requests().len(), 0, "no token goes to a stranger");
+    assert_eq!(other.requests().len(), 0, "no token goes to another server");
 }
 
 /// The API server refuses the agent's token.

@@ -87,7 +87,7 @@ async fn alternate(lab: &Lab, requests: usize) {
     let by_token = may_dial("dials", ("token", &format!("token:{GROUP}")), &CLUSTERS);
     let entry_points = [("sni", &CLUSTERS[..]), ("office-1", &CLUSTERS[..1]), ("office-2", &CLUSTERS[1..])];
     let entry_points = entry_points.map(|(name, clusters)| {
-        let entry_point = format!("way-in:{name}");
+        let entry_point = format!("entry-point:{name}");
         user_may_dial(name, (&entry_point, &entry_point), clusters)
     });
     rig.put_policy(&usual().into_iter().chain([by_token]).chain(entry_points).collect::<Vec<_>>()).await;
@@ -243,7 +243,7 @@ fn configuration(passthrough: SocketAddr) -> String {
         )
     };
     format!(
-        "passthrough: {{ name: sni, listen: \"{passthrough}\", sources: [127.0.0.1/32], servers: [{}, {}] }}\nvip: {{ ways: [{}, {}] \
+        "passthrough: {{ name: sni, listen: \"{passthrough}\", sources: [127.0.0.1/32], servers: [{}, {}] }}\nvip: {{ entryPoints: [{}, {}] \
          }}\n{LIMITS}",
         server(0),
         server(1),

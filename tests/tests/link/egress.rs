@@ -58,7 +58,7 @@ fn webhooks_aggregated_apis_and_kubelets_serve_through_egress() {
             let intent = intents.iter().find(is_it).unwrap_or_else(|| panic!("{target} was not dialed"));
             assert_eq!(
                 (intent["user"]["username"].as_str(), note(intent, "listener"), note(intent, "cluster")),
-                (Some("way-in:host-a"), "egress", CLUSTER)
+                (Some("entry-point:host-a"), "egress", CLUSTER)
             );
         }
         // By no other way, and by this one as long as policy says so.

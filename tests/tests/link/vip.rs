@@ -75,7 +75,7 @@ fn an_unchanged_admin_conf_reaches_the_cluster_of_its_address() {
         let log = AuditLog::of(&rig);
         let intents = log.intents();
         let of_network = |name: &str| {
-            let user = format!("way-in:{name}");
+            let user = format!("entry-point:{name}");
             intents.iter().find(|intent| intent["user"]["username"] == user).expect("it was recorded")
         };
         for (name, cluster, source) in
@@ -139,7 +139,7 @@ fn a_server_reverts_all_changes_to_its_host_however_it_ends() {
             [
                 "ip tuntap add dev tombolo0 mode tun",
                 "ip address add 192.168.1.10/32 dev tombolo0",
-                "way-in:office-2",
+                "entry-point:office-2",
                 "ip address add fd00:7::1/128 dev tombolo0",
                 "# edge-a would be given fd00:7::1",
             ]
@@ -193,7 +193,7 @@ fn entry_points(more: &str) -> String {
     let more =
         if more.is_empty() { String::new() } else { format!(", {{ listen: \"{more}\", cluster: edge-b }}") };
     format!(
-        "vip:\n  ways:\n  - name: office-1\n    sources: [10.8.1.0/24]\n    addresses:\n    - {{ listen: \"{CONTROL_PLANE}\", \
+        "vip:\n  entryPoints:\n  - name: office-1\n    sources: [10.8.1.0/24]\n    addresses:\n    - {{ listen: \"{CONTROL_PLANE}\", \
          cluster: edge-a }}\n    - {{ listen: \"{VIRTUAL}\", cluster: edge-a, target: \"{CONTROL_PLANE}\" }}\n  - name: office-2\n    \
          sources: [10.8.2.0/24]\n    addresses: [{{ listen: \"{CONTROL_PLANE}\", cluster: edge-b }}{more}]\n"
     )
@@ -201,7 +201,7 @@ fn entry_points(more: &str) -> String {
 
 fn rules() -> [String; 2] {
     [("office-1", "edge-a"), ("office-2", "edge-b")].map(|(name, cluster)| {
-        let entry_point = format!("way-in:{name}");
+        let entry_point = format!("entry-point:{name}");
         user_may_dial(name, (&entry_point, &entry_point), &[cluster])
     })
 }

@@ -6,11 +6,14 @@ use policy::Target;
 use proto::ClusterId;
 use proto::wire::not_connected::Reason;
 
-use super::{REPLY_MAX, resolve_cluster};
+use super::REPLY_MAX;
 use crate::authz::{Forbidden, NotDelegated};
 use crate::exchanges::TerminationReason;
 use crate::exchanges::audit::end_reason;
 use crate::registry::RouteError;
+
+/// Most clusters that the message about an ambiguous address lists.
+pub(super) const LISTED_MAX: usize = 8;
 
 /// The reason why a caller was not connected to a target. The message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +30,7 @@ pub enum DialError {
     /// Several clusters have the target. The caller may reach all that are listed.
     #[error(
         "{0} is ambiguous among {among}: name its cluster in place of the network, or use a token for that one",
-        among = resolve_cluster::cluster_list(.1)
+        among = cluster_list(.1)
     )]
     Ambiguous(Target, Vec<ClusterId>),
     /// No candidate cluster has the target, or this caller may not dial it there.
@@ -136,7 +139,7 @@ impl DialError {
     /// The clusters that all have the target, for the audit log. `None` for other errors.
     #[must_use]
     pub(crate) fn among(&self) -> Option<String> {
-        if let Self::Ambiguous(_, among) = self { Some(resolve_cluster::cluster_list(among)) } else { None }
+        if let Self::Ambiguous(_, among) = self { Some(cluster_list(among)) } else { None }
     }
 
     /// The end of the exchange in the audit log.
@@ -169,6 +172,17 @@ impl DialError {
             Self::Silent(_) | Self::Lost(_) => EndReason::AgentLost,
             Self::NotRecorded(_) => EndReason::AuditFailed,
         }
+    }
+}
+
+/// The names of the first clusters, and the number of further ones.
+pub(super) fn cluster_list(clusters: &[ClusterId]) -> String {
+    let named: Vec<&str> = clusters.iter().take(LISTED_MAX).map(ClusterId::as_str).collect();
+    match clusters.len().saturating_sub(LISTED_MAX) {
+        // There were more candidates than the limit, and all that were asked about were denied.
+        0 if named.is_empty() => "many clusters".to_owned(),
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
     }
 }
 

@@ -11,6 +11,7 @@ use policy::{ClusterFacts, Network, Target, TargetEntry, may_advertise};
 use proto::ClusterId;
 use tracing::info;
 
+use super::error::cluster_list;
 use super::{DialError, Dialer};
 use crate::authz::{Allowed, Delegation, Dial, NotDelegated, Permit, PolicySnapshot};
 use crate::directory::{Cluster, ClusterEntry, NetworkName};
@@ -18,9 +19,6 @@ use crate::identity::Caller;
 
 /// Most clusters for which the delegated cluster is asked in one request.
 const DELEGATED_MAX: usize = 16;
-
-/// Most clusters that the message about an ambiguous address lists.
-const LISTED_MAX: usize = 8;
 
 /// The clusters in which a target may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,17 +148,6 @@ fn store_claim(record: &Cluster, target: &Target) -> StoreClaim {
         StoreClaim::None | StoreClaim::WithinRange if is_range(entry) => StoreClaim::WithinRange,
         StoreClaim::None | StoreClaim::WithinRange => StoreClaim::Exact,
     })
-}
-
-/// The names of the first clusters, and the number of further ones.
-pub(super) fn cluster_list(clusters: &[ClusterId]) -> String {
-    let named: Vec<&str> = clusters.iter().take(LISTED_MAX).map(ClusterId::as_str).collect();
-    match clusters.len().saturating_sub(LISTED_MAX) {
-        // There were more candidates than the limit, and all that were asked about were denied.
-        0 if named.is_empty() => "many clusters".to_owned(),
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
-    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub struct CallerCredential<'a> {
 
 /// The caller's credential is revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this credential was revoked: ask whoever runs this server for another")]
+#[error("this credential was revoked: ask the operator of this server for another")]
 pub struct CallerRevoked;
 
 /// The reason why no callers were revoked.

@@ -57,7 +57,7 @@ impl RateLimits {
 
     /// Counts a request with a key that the agent has replaced.
     pub(super) fn replaced(&self, agent: &AgentId, now: Instant) -> Result<(), Status> {
-        take(&self.replaced, agent, CERTIFICATES_MAX, "whoever has this key", now)
+        take(&self.replaced, agent, CERTIFICATES_MAX, "the holder of this key", now)
     }
 }
 

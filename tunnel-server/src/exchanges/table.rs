@@ -294,7 +294,7 @@ impl<W: Allowable> AnyPermit for Permit<W> {
     }
 
     fn question(&self) -> Option<&AccessReview> {
-        Self::question(self)
+        Self::review(self)
     }
 
     fn target(&self) -> Option<&Target> {

@@ -8,7 +8,7 @@ label_values! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
     pub enum TerminationReason {
         /// The caller's credential was revoked.
-        #[error("this credential was revoked: ask whoever runs this server for another")]
+        #[error("this credential was revoked: ask the operator of this server for another")]
         Revoked = "revoked",
         /// The caller's credential has expired.
         #[error("the credential of this request has expired: log in again")]

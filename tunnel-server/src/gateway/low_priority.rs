@@ -72,7 +72,7 @@ mod tests {
 
         assert!(matches!(outcome, Outcome::Drained), "{outcome:?}");
         let visited = reported.recv().unwrap();
-        assert_eq!(visited, Some([here, Some("aside".to_owned())]));
+        assert_eq!(visited, Some([here, Some("low-priority".to_owned())]));
     }
 
     #[tokio::test]

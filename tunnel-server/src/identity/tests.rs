@@ -295,7 +295,7 @@ fn a_nul_in_a_uri_hides_nothing() {
 }
 
 #[test]
-fn a_certificate_of_another_role_is_no_callers_whoever_signed_it() {
+fn a_certificate_of_another_role_is_no_callers_with_any_issuer() {
     for (names, is_taken) in [
         (vec![], true),
         (vec![uri("spiffe://tombolo/caller")], true),

@@ -159,15 +159,15 @@ fn code(status: Status) -> Result<ExitCode, Failure> {
 
 /// Listens for each port, prints the address, and forwards until it is killed. Each connection has a stream of its own.
 async fn forwarded(pods: Api<Pod>, pod: String, ports: &[&str]) -> Result<ExitCode, Failure> {
-    let mut doors = Vec::new();
+    let mut listeners = Vec::new();
     for port in ports {
         let port: u16 = port.trim_start_matches(':').parse()?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         println!("Forwarding from {} -> {port}", listener.local_addr()?);
-        doors.push(tokio::spawn(accepted(pods.clone(), pod.clone(), port, listener)));
+        listeners.push(tokio::spawn(accepted(pods.clone(), pod.clone(), port, listener)));
     }
-    for door in doors {
-        door.await??;
+    for listener in listeners {
+        listener.await??;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,8 +3,7 @@
 use std::io;
 
 use super::{SUCCEEDED, unexpected};
-use crate::fake_api::http1::{ResponseWriter, put};
-use crate::fake_api::wire::RequestReader;
+use crate::fake_api::wire::{RequestReader, ResponseWriter, put};
 
 /// The lines of the 101.
 pub(super) const AGREEMENT: &str = "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";

@@ -8,9 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 
 use super::{SUCCEEDED, unexpected};
-use crate::fake_api::http1::{ResponseWriter, put};
 use crate::fake_api::record::Head;
-use crate::fake_api::wire::RequestReader;
+use crate::fake_api::wire::{RequestReader, ResponseWriter, put};
 
 const PROTOCOL: &str = "v5.channel.k8s.io";
 /// The GUID of RFC 6455, section 1.3.

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::request::WatchRequest;
 use super::{Store, line, status};
 use crate::fake_api::gate::{Gate, Moment};
-use crate::fake_api::response_plan::BodyStep;
 
 /// The annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -78,8 +77,8 @@ impl StoreFeed {
         self.gate = gate.filter(|gate| gate.moment() != Moment::BeforeHead);
     }
 
-    /// Returns the next step. A feed that is dropped while it waits for its gate is cut off there.
-    pub(in crate::fake_api) async fn next(&mut self) -> BodyStep {
+    /// Returns the next bytes, or `None` at the watch's end. A feed that is dropped while it waits for its gate is cut off there.
+    pub(in crate::fake_api) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(rest) = self.rest.take() {
                 if let Some(gate) = self.gate.take() {
@@ -88,16 +87,16 @@ impl StoreFeed {
                 if rest.is_empty() {
                     continue; // An empty chunk would be the end.
                 }
-                return BodyStep::Piece(rest);
+                return Some(rest);
             }
             if let Some(line) = self.due() {
-                return BodyStep::Piece(self.first_half(line));
+                return Some(self.first_half(line));
             }
             if self.is_over {
-                return BodyStep::End;
+                return None;
             }
             if !self.changed().await {
-                return BodyStep::End;
+                return None;
             }
         }
     }

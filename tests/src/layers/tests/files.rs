@@ -72,7 +72,7 @@ fn a_status_outside_refusal_is_found_in_every_form() {
 }
 
 #[test]
-fn a_status_in_refusal_in_tests_in_peoples_command_and_in_documentation_is_allowed() {
+fn a_status_in_refusal_tests_cli_and_documentation_is_allowed() {
     let code = r#"const KIND: &str = "Status";"#;
 
     assert_eq!(named("tunnel-server", "gateway/refusal.rs", code), [""; 0]);

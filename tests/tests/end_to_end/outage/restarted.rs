@@ -61,7 +61,7 @@ async fn a_second_process_with_a_certificate_in_use_is_refused() {
 async fn with_prefer_new_the_first_process_of_a_copied_key_is_refused() {
     let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     rig.kill_server();
-    rig.write_config(|config| config.replacen("tunnel: {", "tunnel: { copiedKey: prefer-newcomer,", 1));
+    rig.write_config(|config| config.replacen("tunnel: {", "tunnel: { copiedKey: prefer-new,", 1));
     rig.start_server().await;
     let new_process = FakeApi::start().await.expect("a fake starts");
     new_process.otherwise(Behaviour::json("{}"));

@@ -163,7 +163,7 @@ impl ByNameEdge {
             let intent = intent.unwrap_or_else(|| panic!("{target} was not dialed"));
             assert_eq!(
                 (intent["user"]["username"].as_str(), note(intent, "listener"), note(intent, "cluster")),
-                (Some("way-in:host-a"), "egress", CLUSTER)
+                (Some("entry-point:host-a"), "egress", CLUSTER)
             );
         }
     }

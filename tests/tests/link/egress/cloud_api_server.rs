@@ -61,7 +61,7 @@ pub(super) fn rule(name: &str, targets: &[(&str, u16)]) -> String {
     let targets =
         targets.iter().map(|(host, port)| format!("{{ hosts: [\"{host}\"], ports: [\"{port}\"] }}"));
     format!(
-        "{{ name: egress, effect: Allow, subjects: [{{ method: \"way-in:{name}\", user: \"*\" }}], \
+        "{{ name: egress, effect: Allow, subjects: [{{ method: \"entry-point:{name}\", user: \"*\" }}], \
          clusters: {{ names: [{CLUSTER}] }}, mode: dial, targets: [{}] }}",
         targets.collect::<Vec<_>>().join(", ")
     )

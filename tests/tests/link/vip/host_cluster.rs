@@ -54,7 +54,7 @@ impl Host {
     /// The server's configuration: `clusters` get addresses, and become Services here.
     pub(super) fn vip(&self, clusters: &[&str]) -> String {
         format!(
-            "vip:\n  ways:\n  - name: pods\n    sources: [10.8.1.0/24]\n    range: {{ network: 100.100.0.0/24, clusters: [{}] }}\n  \
+            "vip:\n  entryPoints:\n  - name: pods\n    sources: [10.8.1.0/24]\n    range: {{ network: 100.100.0.0/24, clusters: [{}] }}\n  \
              publish: {{ server: \"{}\", caFile: {:?}, tokenFile: {:?} }}\n",
             clusters.join(", "),
             self.cluster.url(),

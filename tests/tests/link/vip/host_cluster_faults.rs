@@ -95,7 +95,7 @@ async fn rig(lab: &Lab, host: &FakeApi) -> Rig {
     fs::write(&token, "host-token\n").unwrap();
     let rig = lab
         .rig(&format!(
-            "vip:\n  ways: [{{ name: pods, sources: [10.8.1.0/24], range: {{ network: 100.100.0.0/24, clusters: [edge-a] }} }}]\n  \
+            "vip:\n  entryPoints: [{{ name: pods, sources: [10.8.1.0/24], range: {{ network: 100.100.0.0/24, clusters: [edge-a] }} }}]\n  \
              publish: {{ server: \"{}\", caFile: {ca:?}, tokenFile: {token:?} }}\n",
             host.url()
         ))

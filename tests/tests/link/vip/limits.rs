@@ -26,11 +26,11 @@ fn connections_to_an_address_are_limited_in_all_and_by_source() {
         let mut rig = lab.rig("").await;
         let site = lab.site(CLUSTER, Uplink::Cable).await;
         let listed = Listed::start(&rig, &site).await;
-        let rule = user_may_dial("office", ("way-in:office", "way-in:office"), &[CLUSTER]);
+        let rule = user_may_dial("office", ("entry-point:office", "entry-point:office"), &[CLUSTER]);
         rig.put_policy(&usual().into_iter().chain([rule]).collect::<Vec<_>>()).await;
         rig.kill_server();
         let vip = format!(
-            "vip: {{ ways: [{{ name: office, sources: [10.8.1.0/24], connections: 3, connectionsPerSource: 2, addresses: [{{ \
+            "vip: {{ entryPoints: [{{ name: office, sources: [10.8.1.0/24], connections: 3, connectionsPerSource: 2, addresses: [{{ \
              listen: \"{ADDRESS}\", cluster: {CLUSTER}, target: \"{}\" }}, {{ listen: \"{COUNTING}\", cluster: {CLUSTER}, target: \
              \"{}\" }}] }}] }}\n",
             listed.echo.address, listed.counting.address

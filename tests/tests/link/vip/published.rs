@@ -26,7 +26,7 @@ fn clusters_keep_their_addresses_and_are_services_of_the_host_cluster() {
     trial("clusters_keep_their_addresses_and_are_services_of_the_host_cluster", async |lab| {
         let mut host = Host::start(lab).await;
         let mut rig = lab.rig(&host.vip(&["edge-a", "edge-b", "edge-c", "edge-d", "edge-e", "edge-x"])).await;
-        let rule = user_may_dial("pods", ("way-in:pods", "way-in:pods"), &["edge-a"]);
+        let rule = user_may_dial("pods", ("entry-point:pods", "entry-point:pods"), &["edge-a"]);
         rig.put_policy(&usual().into_iter().chain([rule]).collect::<Vec<_>>()).await;
         let edge = ByAddressEdge::start_with(lab, &rig, "edge-a", &[], &[TARGET]).await;
         for name in ["edge-b", "edge-c", "edge-d", "edge-e"] {
@@ -88,7 +88,7 @@ async fn is_reached(
     assert_eq!(uid(kubectl.clone()).await, expected);
     let log = AuditLog::of(rig);
     let intents = log.intents();
-    let came = intents.iter().find(|intent| intent["user"]["username"] == "way-in:pods").unwrap();
+    let came = intents.iter().find(|intent| intent["user"]["username"] == "entry-point:pods").unwrap();
     assert_eq!(["target", "credential-serial"].map(|key| note(came, key)), [TARGET, "source:10.8.1.0/24"]);
     assert_eq!(came["sourceIPs"], json!(["10.8.1.2"]));
     kubectl

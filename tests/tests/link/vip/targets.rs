@@ -23,7 +23,7 @@ fn connect_and_host_addresses_judge_an_address_alike() {
         let site = lab.site(CLUSTER, Uplink::Cable).await;
         let Listed { echo: listed, .. } = &Listed::start(&rig, &site).await;
         let by_token = may_dial("admins", ("token", &format!("token:{GROUP}")), &["*"]);
-        rig.put_policy(&[by_token, user_may_dial("office", ("way-in:office", "way-in:office"), &[CLUSTER])])
+        rig.put_policy(&[by_token, user_may_dial("office", ("entry-point:office", "entry-point:office"), &[CLUSTER])])
             .await;
 
         let mut judged = Vec::new();
@@ -47,7 +47,7 @@ fn connect_and_host_addresses_judge_an_address_alike() {
         let entries: String = entries.collect();
         rig.kill_server();
         rig.write_config(|config| {
-            format!("{config}\nvip:\n  ways:\n  - name: office\n    sources: [10.8.1.0/24]\n    addresses:\n{entries}")
+            format!("{config}\nvip:\n  entryPoints:\n  - name: office\n    sources: [10.8.1.0/24]\n    addresses:\n{entries}")
         });
         rig.start_server().await;
         rig.connected(CLUSTER).await;

@@ -14,7 +14,7 @@ use crate::kubectls::{Client, by_both_protocols, pattern};
 /// The number of bytes that are typed.
 const BYTES: usize = 1_000_000;
 
-const ENTRY_POINT: &str = "vip: { ways: [{ name: office, sources: [10.8.1.0/24], addresses: [{ listen: \"192.168.1.10:6443\", \
+const ENTRY_POINT: &str = "vip: { entryPoints: [{ name: office, sources: [10.8.1.0/24], addresses: [{ listen: \"192.168.1.10:6443\", \
                    cluster: edge-a }] }] }\n";
 
 #[test]
@@ -27,7 +27,7 @@ fn an_unchanged_admin_conf_reaches_into_pods_by_the_clusters_own_address() {
         let rig = lab.rig(ENTRY_POINT).await;
         let edge = NodeEdge::start(lab, &rig, NAMES[0], Uplink::simulated("delay=20ms loss=1%")).await;
         at(&rig, &["cluster", "update", NAMES[0], "--advertise", "192.168.1.10:6443"]).await;
-        let rule = user_may_dial("office", ("way-in:office", "way-in:office"), &[NAMES[0]]);
+        let rule = user_may_dial("office", ("entry-point:office", "entry-point:office"), &[NAMES[0]]);
         rig.put_policy(&usual().into_iter().chain([rule]).collect::<Vec<_>>()).await;
         let client_network = ClientNetwork::build(lab, 1).await;
         let kubectl = client_network.kubectl(&edge.cluster);

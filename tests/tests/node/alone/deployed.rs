@@ -24,7 +24,7 @@ fn the_daemon_sets_agents_enroll_serve_and_are_replaced() {
         assert_eq!(agents(rig, edge.name).await.intersection(&first).count(), 1, "{first:?}");
         let shown = edge.tunneled.stdout(&["exec", POD, "--", "cat", "/proc/1/cmdline"]).await;
         assert_eq!(shown.replace('\0', " "), format!("pod serve {} ", edge.name));
-        let outsider = rig.kubeconfig("stranger", &[GROUP], edge.name).await;
+        let outsider = rig.kubeconfig("outsider", &[GROUP], edge.name).await;
         let output =
             edge.tunneled.clone().with_kubeconfig(outsider).refusal(&["exec", POD, "--", "true"]).await;
         assert!(output.contains("does not let this identity be asserted"), "{output}");

@@ -11,6 +11,7 @@ use proptest::sample::select;
 
 use super::*;
 use crate::authz::Policy;
+use crate::dialing::error::LISTED_MAX;
 use crate::directory::UnixSeconds;
 
 const TARGET: &str = "192.168.1.10:6443";

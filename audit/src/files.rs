@@ -53,7 +53,7 @@ pub(crate) struct Limits {
     pub(crate) bytes_max: u64,
     /// The number of files that are kept.
     pub(crate) kept: usize,
-    /// Whether every append is synced to the disk at once.
+    /// True if every append is synced to the disk at once.
     pub(crate) sync_each: bool,
 }
 
@@ -63,7 +63,7 @@ struct Open {
     digest: digest::Context,
     /// The end of the allocated space.
     claimed: u64,
-    /// Whether bytes of a failed write still follow the last line.
+    /// True if bytes of a failed write still follow the last line.
     is_torn: bool,
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct LogLines {
 pub(crate) struct RawLine<'a> {
     /// The line without its line break.
     pub(crate) bytes: &'a [u8],
-    /// Whether it ended with a line break.
+    /// True if the line ended with a line break.
     pub(crate) is_complete: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct ChainReader {
     chain: Option<Chain>,
     /// The position that the last line claims; `None` before the first line.
     last: Option<Head>,
-    /// Whether the next line is the first of a file.
+    /// True if the next line is the first of a file.
     begins: bool,
     first: Option<u64>,
     /// Intents without a completion, by line number.

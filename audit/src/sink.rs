@@ -22,7 +22,7 @@ pub(crate) trait Sink: Send {
     /// Syncs all appended lines to the disk.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Whether the next line should begin a file.
+    /// Returns true if the next line should begin a file.
     fn is_full(&self) -> bool;
 
     /// Begins a file whose first line will be `first`.

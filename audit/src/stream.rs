@@ -16,7 +16,7 @@ const HEAD_FILE: &str = "head";
 pub(crate) struct Stream<W> {
     stream: W,
     head: File,
-    /// Whether the last write ended within a line.
+    /// True if the last write ended within a line.
     is_torn: bool,
     /// The error of storing the head. The lines are already out, so the next [`Sink::sync`] returns it.
     head_error: Option<io::Error>,

@@ -37,7 +37,7 @@ pub struct Report {
     pub checkpoints: usize,
     /// The last line that a checkpoint covers; 0 without a checkpoint.
     pub signed_up_to: u64,
-    /// Whether the MAC of each line was verified.
+    /// True if the MAC of each line was verified.
     pub is_chain_verified: bool,
     /// Exchanges that have begun and not ended.
     pub open: usize,

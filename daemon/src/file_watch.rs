@@ -70,7 +70,8 @@ impl FileWatch {
     }
 }
 
-/// Whether an event may mean a new content of the file `name`. Reading it, as we do ourselves, does not.
+/// Returns true if an event may mean a new content of the file `name`. Reading it, as we do ourselves, does
+/// not.
 fn may_change(event: &Event, name: Option<&OsStr>) -> bool {
     let is_read = matches!(event.kind, EventKind::Access(_));
     let mut names = event.paths.iter().map(|path| path.file_name());

@@ -47,7 +47,7 @@ impl TokenBucket {
         is_left
     }
 
-    /// Whether it is full, so that a new bucket can replace it.
+    /// Returns true if the bucket is full, so that a new bucket can replace it.
     #[must_use]
     pub fn is_full(&self, now: Instant) -> bool {
         self.full_at <= now

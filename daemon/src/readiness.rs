@@ -62,12 +62,12 @@ impl Readiness {
         Degraded { readiness: self.clone(), part, why }
     }
 
-    /// Whether every part is ready.
+    /// Returns true if every part is ready.
     pub fn is_ready(&self) -> bool {
         self.parts().values().all(|part| part.missing == 0)
     }
 
-    /// Whether every part is ready and none is degraded.
+    /// Returns true if every part is ready and none is degraded.
     pub fn is_healthy(&self) -> bool {
         self.parts().values().all(|part| part.missing == 0 && part.degraded.is_empty())
     }

@@ -65,7 +65,7 @@ pub struct Plan {
     pub layout: Layout,
     /// The longest time that work may continue after the drain began.
     pub grace: Duration,
-    /// Whether there is a low-priority runtime beside the homes, for [`Scope::spawn_low_priority`].
+    /// True if there is a low-priority runtime beside the homes, for [`Scope::spawn_low_priority`].
     pub low_priority: bool,
 }
 

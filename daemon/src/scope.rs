@@ -146,7 +146,7 @@ impl Scope {
         self.0.drain.clone().cancelled_owned()
     }
 
-    /// Whether the drain has begun.
+    /// Returns true if the drain has begun.
     pub fn is_draining(&self) -> bool {
         self.0.drain.is_cancelled()
     }

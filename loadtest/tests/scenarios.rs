@@ -81,7 +81,11 @@ fn every_event_arrives_at_every_watch() {
     let results = report["results"].as_array().expect("ways");
     assert_eq!(results.len(), 2);
     for route in results {
-        assert_eq!((&route["eventsExpected"], &route["eventsArrived"]), (&240.into(), &240.into()), "{route}");
+        assert_eq!(
+            (&route["eventsExpected"], &route["eventsArrived"]),
+            (&240.into(), &240.into()),
+            "{route}"
+        );
     }
 }
 

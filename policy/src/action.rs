@@ -140,7 +140,8 @@ impl Action {
         &self.object
     }
 
-    /// Whether Kubernetes gives the request no deadline: a watch, a log, or a connection into a workload.
+    /// Returns true if Kubernetes gives the request no deadline: a watch, a log, or a connection into a
+    /// workload.
     #[must_use]
     pub fn is_long_running(&self) -> bool {
         self.long_running

@@ -92,7 +92,7 @@ fn is_one_reading(action: &Action) {
     }
 }
 
-/// Whether a host is this cluster's by its name.
+/// Returns true if a host is this cluster's by its name.
 fn begins_with(host: &[u8], cluster: &str) -> bool {
     host.to_ascii_lowercase().starts_with(format!("{cluster}.clusters.example").as_bytes())
 }

@@ -60,7 +60,7 @@ pub fn parse_method(text: &str) -> Result<String, NotAMethod> {
     Err(if is_old { NotAMethod::OldEntryPoint } else { NotAMethod::Unknown })
 }
 
-/// Whether a method identifies an entry point, and not the individual caller.
+/// Returns true if a method identifies an entry point, and not the individual caller.
 pub(crate) fn is_entry_point(method: &str) -> bool {
     method.split_once(':').is_some_and(|(kind, _)| kind == ENTRY_POINT)
 }

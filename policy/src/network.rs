@@ -34,7 +34,7 @@ impl Network {
         Some(Self { address, bits })
     }
 
-    /// Whether it is an IPv4 network.
+    /// Returns true if this is an IPv4 network.
     #[must_use]
     pub fn is_ipv4(&self) -> bool {
         self.address.is_ipv4()
@@ -52,7 +52,7 @@ impl Network {
         self.bits
     }
 
-    /// Whether it contains `address`; never for an address of the other family.
+    /// Returns true if the network contains `address`; never for an address of the other family.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4()
@@ -67,7 +67,7 @@ impl Network {
         (1..=network.host_count()).filter_map(at)
     }
 
-    /// Whether `address` is one of its host addresses.
+    /// Returns true if `address` is one of the network's host addresses.
     #[must_use]
     pub fn has_host(&self, address: IpAddr) -> bool {
         let place = bits_of(address) & !mask(self.address, self.bits);
@@ -81,7 +81,7 @@ impl Network {
         if self.is_ipv4() { last.saturating_sub(1) } else { last }
     }
 
-    /// Whether it contains every address of `other`.
+    /// Returns true if the network contains every address of `other`.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         self.bits <= other.bits && self.has(other.address)

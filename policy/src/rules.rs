@@ -93,8 +93,8 @@ impl Rules {
         [user].into_iter().chain(groups).find(|verdict| !verdict.is_allowed()).unwrap_or(user)
     }
 
-    /// Whether `principal` can reach `cluster` at all, for the list of clusters: a rule allows something there, and no rule
-    /// denies everything of that mode.
+    /// Returns true if `principal` can reach `cluster` at all, for the list of clusters: a rule allows
+    /// something there, and no rule denies everything of that mode.
     #[must_use]
     pub fn reaches(&self, principal: Principal<'_>, cluster: &ClusterId, facts: &ClusterFacts) -> bool {
         let rules: Vec<&Rule> = self.applicable(principal, cluster, facts).collect();
@@ -121,7 +121,7 @@ impl Rules {
 }
 
 impl Verdict<'_> {
-    /// Whether the request is allowed.
+    /// Returns true if the request is allowed.
     #[must_use]
     pub fn is_allowed(self) -> bool {
         matches!(self, Self::Allowed(_))

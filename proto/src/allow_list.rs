@@ -41,7 +41,7 @@ pub struct Assertable {
     groups: Vec<HeaderValue>,
 }
 
-/// Whether a name is a user's or a group's.
+/// Says whether a name is a user's or a group's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     /// The name of a user.
@@ -136,7 +136,7 @@ impl AllowList {
         Ok(list)
     }
 
-    /// Whether `identity` may be asserted.
+    /// Checks whether `identity` may be asserted.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ impl std::fmt::Display for NameKind {
     }
 }
 
-/// Whether a name is one of those that Kubernetes keeps for itself.
+/// Returns true if a name is one of those that Kubernetes keeps for itself.
 fn is_kubernetes_name(name: &str) -> bool {
     KUBERNETES_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -53,8 +53,8 @@ impl fmt::Debug for ClusterId {
     }
 }
 
-/// Whether `text` is a label as Kubernetes names things (RFC 1123): `[a-z0-9]([-a-z0-9]*[a-z0-9])?`, at most
-/// 63 bytes.
+/// Returns true if `text` is a label as Kubernetes names things (RFC 1123): `[a-z0-9]([-a-z0-9]*[a-z0-9])?`,
+/// at most 63 bytes.
 #[must_use]
 pub fn is_dns_label(text: &str) -> bool {
     let bytes = text.as_bytes();

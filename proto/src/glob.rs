@@ -1,6 +1,6 @@
 //! Patterns in which `*` stands for any text, the empty one included.
 
-/// Whether the whole of `text` fits `pattern`. Takes time in proportion to both, whatever they are.
+/// Returns true if the whole of `text` fits `pattern`. Takes time in proportion to both, whatever they are.
 #[must_use]
 pub fn matches(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {

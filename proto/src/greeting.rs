@@ -75,7 +75,7 @@ pub struct Certificate {
     pub address: String,
     /// The DNS names and addresses for which it is valid.
     pub names: Vec<String>,
-    /// Whether the certificate has more names than are listed here.
+    /// True if the certificate has more names than are listed here.
     pub is_cut: bool,
 }
 
@@ -196,7 +196,7 @@ pub fn truncate_certificates(certificates: Vec<ServedCertificate>) -> Vec<Served
     plain.take(CERTIFICATES_MAX).map(certificate).collect()
 }
 
-/// Whether a text has no spaces and is no longer than an endpoint.
+/// Returns true if a text has no spaces and is no longer than an endpoint.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.len() <= ENDPOINT_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -106,8 +106,8 @@ pub enum HeaderError {
     Hosts,
 }
 
-/// Whether a request's headers are few and small enough. Its `Audit-ID` is not counted, because we add one
-/// where there is none.
+/// Checks that a request's headers are few and small enough. Its `Audit-ID` is not counted, because we add
+/// one where there is none.
 ///
 /// # Errors
 /// `TooMany` and `TooLarge`.
@@ -123,7 +123,7 @@ pub fn check_limits(headers: &HeaderMap) -> Result<(), HeaderError> {
     if bytes > HEADER_BYTES_MAX { Err(HeaderError::TooLarge) } else { Ok(()) }
 }
 
-/// Whether this is an audit id that every log can hold, and that an API server keeps unchanged.
+/// Returns true if this is an audit id that every log can hold, and that an API server keeps unchanged.
 #[must_use]
 pub fn is_audit_id(id: &[u8]) -> bool {
     (1..=AUDIT_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
@@ -172,7 +172,7 @@ pub fn bearer_subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     offered_subprotocols(headers).filter_map(|entry| entry.strip_prefix(BEARER_SUBPROTOCOL))
 }
 
-/// Whether a request offers a WebSocket subprotocol that is no bearer token, and so can be spoken.
+/// Returns true if a request offers a WebSocket subprotocol that is no bearer token, and so can be spoken.
 #[must_use]
 pub fn offers_subprotocol(headers: &HeaderMap) -> bool {
     offered_subprotocols(headers).any(|entry| !entry.is_empty() && !entry.starts_with(BEARER_SUBPROTOCOL))
@@ -198,7 +198,7 @@ pub fn secret(value: &HeaderValue) -> HeaderValue {
     value
 }
 
-/// Whether a header decides the identity of a request: no caller may add, remove or change it.
+/// Returns true if a header decides the identity of a request: no caller may add, remove or change it.
 #[must_use]
 pub fn is_protected(name: &str) -> bool {
     is_ours(name) || name.starts_with(IMPERSONATION_PREFIX) || name == "proxy-authorization"

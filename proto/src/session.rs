@@ -143,7 +143,7 @@ impl Session {
         now.saturating_duration_since(self.silent_since())
     }
 
-    /// Whether this side or the other asked for a drain: no new stream may be opened.
+    /// Returns true if this side or the other asked for a drain: no new stream may be opened.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.drain.is_asked()
@@ -293,7 +293,7 @@ impl Session {
         self.outbox.pop_front()
     }
 
-    /// Whether there is a frame to send.
+    /// Returns true if there is a frame to send.
     #[must_use]
     pub fn has_frames(&self) -> bool {
         !self.outbox.is_empty()

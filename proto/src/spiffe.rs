@@ -95,8 +95,8 @@ impl fmt::Display for AgentId {
     }
 }
 
-/// Whether `text` can name a trust domain: 1 to 255 lower-case letters, digits, `.`, `-` and `_` (SPIFFE-ID,
-/// section 2.1).
+/// Returns true if `text` can name a trust domain: 1 to 255 lower-case letters, digits, `.`, `-` and `_`
+/// (SPIFFE-ID, section 2.1).
 #[must_use]
 pub fn is_trust_domain(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
@@ -144,7 +144,7 @@ pub fn caller_uri(domain: &str) -> String {
     format!("spiffe://{domain}/caller")
 }
 
-/// Whether `uri` is a SPIFFE ID of this trust domain, in any role.
+/// Returns true if `uri` is a SPIFFE ID of this trust domain, in any role.
 #[must_use]
 pub fn is_in_trust_domain(uri: &str, domain: &str) -> bool {
     let scheme = uri.get(.."spiffe://".len()).filter(|scheme| scheme.eq_ignore_ascii_case("spiffe://"));

@@ -70,7 +70,7 @@ impl UpgradeProtocol {
         Ok(Some(protocol))
     }
 
-    /// Whether an answer accepts this upgrade: `101`, `Connection: upgrade`, and this protocol alone.
+    /// Returns true if an answer accepts this upgrade: `101`, `Connection: upgrade`, and this protocol alone.
     #[must_use]
     pub fn is_accepted_by(self, status: StatusCode, headers: &HeaderMap) -> bool {
         let mut tokens = headers.get_all(UPGRADE).iter();

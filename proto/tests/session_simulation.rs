@@ -89,7 +89,7 @@ struct Side {
     /// Until this instant its process is stopped.
     stopped_until: Instant,
     heard_at: Instant,
-    /// Whether the peer has promised to send every [`HEARTBEAT_ACTIVE`].
+    /// True if the peer has promised to send every [`HEARTBEAT_ACTIVE`].
     in_use: bool,
     streams: u32,
     is_empty: bool,

@@ -39,8 +39,8 @@ impl Carrier {
     }
 }
 
-/// Whether a test is about QUIC alone and this run uses another carrier. Then it is logged and counted as
-/// skipped.
+/// Returns true if a test is about QUIC alone and this run uses another carrier. Then the test is logged and
+/// counted as skipped.
 pub fn is_not_quic(test: &str, reason: &str) -> bool {
     let is_other = Carrier::of_run() != Carrier::Quic;
     if is_other {

@@ -81,7 +81,7 @@ impl ClientNetwork {
         self.runtime.run(output).await.map_err(|error: io::Error| error.kind())
     }
 
-    /// Whether a server accepts a connection there and waits for the client's first byte.
+    /// Checks that a server accepts a connection there and waits for the client's first byte.
     ///
     /// # Errors
     /// The kind of the connection's error.

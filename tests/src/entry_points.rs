@@ -18,7 +18,7 @@ pub const ENTRY_POINTS: [&str; 5] = ["url", "http", "socks5", "https", "sni"];
 
 const CALLER: &str = "alice";
 const USER: &str = "ci";
-/// For which the proxy listener's certificate is, and the API server's too.
+/// The name in the proxy listener's certificate, and in the API server's too.
 const NAME: &str = "localhost";
 
 /// The listeners by which a server serves callers without a client certificate.

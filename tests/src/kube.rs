@@ -60,7 +60,7 @@ pub struct ClusterOptions {
     pub feature_gates: &'static [&'static str],
     /// The file with the configuration of its egress, an EgressSelectorConfiguration.
     pub egress_selector: Option<PathBuf>,
-    /// Whether controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every
+    /// True if controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every
     /// real cluster.
     pub has_controllers: bool,
     /// Names for which its API server's certificate is, beside those that every one has.

@@ -35,12 +35,12 @@ const FOLDERS: &[&str] = &[
 pub struct TextFile {
     /// The path, relative to the root of the workspace.
     pub path: PathBuf,
-    /// The whole text.
+    /// The whole text of the file.
     pub text: String,
 }
 
 impl TextFile {
-    /// Whether the path ends in `.EXTENSION`.
+    /// Returns true if the path ends in `.EXTENSION`.
     pub fn has_extension(&self, extension: &str) -> bool {
         self.path.extension().is_some_and(|found| found == extension)
     }

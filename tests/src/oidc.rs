@@ -41,7 +41,7 @@ pub struct Issuer {
     rsa: RsaKeyPair,
 }
 
-/// By what a token is signed.
+/// The kind of key by which a token is signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenSignature {
     /// The key on P-256, as ES256 has it.

@@ -49,9 +49,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub struct OutagePlan {
     /// The time that the link is dark.
     pub length: Duration,
-    /// Whether the agent has another source port afterwards.
+    /// True if the agent has another source port afterwards.
     pub new_port: bool,
-    /// From which all bytes are drawn.
+    /// The seed from which all bytes are drawn.
     pub seed: u64,
 }
 

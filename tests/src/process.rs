@@ -234,7 +234,7 @@ impl Process {
         tail(&self.output)
     }
 
-    /// Whether and how the process has ended.
+    /// Returns the exit status of the process if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }

@@ -68,7 +68,7 @@ pub struct Rig {
     log_level: String,
     log_format: &'static str,
     placement: Option<ServerPlacement>,
-    /// Whether processes are started with a clock that can be moved.
+    /// True if processes are started with a clock that can be moved.
     has_clocks: bool,
     /// Environment variables of the processes that are started.
     variables: Vec<(String, String)>,
@@ -84,7 +84,7 @@ pub struct ServerPlacement {
     pub network_namespace: PathBuf,
     /// Its address there, for agents.
     pub address: IpAddr,
-    /// Whether it listens on IPv6, too.
+    /// True if the server listens on IPv6, too.
     pub is_dual: bool,
     /// Variables in the environment of every daemon.
     pub variables: Vec<(String, String)>,

@@ -30,7 +30,7 @@ pub fn all() -> String {
     text
 }
 
-/// Whether there is a test of this name in such a text.
+/// Returns true if there is a test of this name in such a text.
 pub fn has_test(sources: &str, test: &str) -> bool {
     sources.contains(&format!("fn {test}("))
 }

@@ -324,7 +324,7 @@ fn network_namespace_of(process: &Process) -> PathBuf {
     format!("/proc/{}/ns/net", process.id().unwrap()).into()
 }
 
-/// Whether a process exists and is not a zombie waiting to be reaped by somebody else.
+/// Returns true if a process exists and is not a zombie waiting to be reaped by somebody else.
 fn runs(id: u32) -> bool {
     fs::read_to_string(format!("/proc/{id}/stat"))
         .is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))

@@ -57,7 +57,7 @@ fn every_break_is_noticed_by_existing_tests() {
     assert!(count > 40, "{count} rows");
 }
 
-/// Whether the line is a row `| A1 | …` of the catalogue.
+/// Returns true if the line is a row `| A1 | …` of the catalogue.
 fn is_of_the_catalogue(line: &str) -> bool {
     let id = line.strip_prefix("| ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
     let number = id.strip_prefix(|first: char| first.is_ascii_uppercase());

@@ -71,7 +71,7 @@ impl Incoming {
         self.incoming.remote_address()
     }
 
-    /// Whether the sender has proved that the address is its own.
+    /// Returns true if the sender has proved that the address is its own.
     #[must_use]
     pub fn is_validated(&self) -> bool {
         self.incoming.remote_address_validated()

@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// Whether the connection has to be replaced soon, although it still serves.
+    /// Returns true if the connection has to be replaced soon, although it still serves.
     pub(crate) fn needs_replacement(&self) -> bool {
         match self {
             Self::Quic(..) => false,

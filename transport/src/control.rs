@@ -103,7 +103,7 @@ impl ControlStream {
         Ok(frame::encode(frame, &mut self.unwritten)?)
     }
 
-    /// Whether the carrier has taken all queued frames.
+    /// Returns true if the carrier has taken all queued frames.
     fn is_written(&self) -> bool {
         self.unwritten.is_empty()
     }

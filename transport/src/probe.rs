@@ -64,7 +64,7 @@ struct ProbeState {
 /// Pings that await their answer.
 #[derive(Default)]
 struct Pings {
-    /// Whether the next packet carries a ping.
+    /// True if the next packet carries a ping.
     is_next: bool,
     /// Packet numbers of pings, with the times of sending. In an outage only the latest are kept: earlier
     /// ones will not be answered.

@@ -187,7 +187,7 @@ impl TunnelStream {
         }
     }
 
-    /// Whether both directions came to a clean end.
+    /// Returns true if both directions came to a clean end.
     fn is_over(&self) -> bool {
         let written = match self.write {
             WriteState::Finishing(_) | WriteState::Finished => true,

@@ -101,7 +101,7 @@ impl Tunnel {
         self.state.session().silence(Instant::now())
     }
 
-    /// Whether a drain was asked for, by either side.
+    /// Returns true if a drain was asked for, by either side.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.state.session().is_draining()

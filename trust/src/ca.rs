@@ -86,12 +86,12 @@ pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'
     rest.is_empty().then_some(certificate)
 }
 
-/// Whether the certificate was made for this key.
+/// Returns true if the certificate was made for this key.
 pub(crate) fn belongs_to(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
     certificate.public_key().raw == key.subject_public_key_info()
 }
 
-/// Whether a certificate is for the role's side of TLS and for no other purpose.
+/// Returns true if a certificate is for the role's side of TLS and for no other purpose.
 pub(crate) fn is_bound_to(usage: &ExtendedKeyUsage<'_>, role: Role) -> bool {
     let ExtendedKeyUsage { any, server_auth, client_auth, .. } = *usage;
     !any && server_auth == (role == Role::Server) && client_auth == (role != Role::Server)

@@ -91,7 +91,7 @@ pub(crate) fn read<'a>(der: &'a CertificateDer<'_>) -> X509Certificate<'a> {
     ca::parse(der).unwrap()
 }
 
-/// Whether the issuer's key signed it.
+/// Returns true if the issuer's key signed it.
 pub(crate) fn is_signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -> bool {
     read(certificate).verify_signature(Some(read(issuer).public_key())).is_ok()
 }

@@ -64,7 +64,7 @@ impl Proof<'_> {
         key.sign(&self.message()).ok()
     }
 
-    /// Whether the signature is by the key `by` (`SubjectPublicKeyInfo`, DER).
+    /// Returns true if the signature is by the key `by` (`SubjectPublicKeyInfo`, DER).
     #[must_use]
     pub fn is_signed(&self, by: &[u8], signature: &[u8]) -> bool {
         is_signed(&self.message(), by, signature)
@@ -87,7 +87,7 @@ impl Attestation<'_> {
         key.sign(&self.message()).ok()
     }
 
-    /// Whether the signature is by the key in the statement.
+    /// Returns true if the signature is by the key in the statement.
     #[must_use]
     pub fn is_signed(&self, signature: &[u8]) -> bool {
         is_signed(&self.message(), self.spki, signature)

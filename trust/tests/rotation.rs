@@ -75,7 +75,7 @@ fn an_intermediate_signs_no_ca_and_for_no_other_purpose() {
     assert!(!trusts(&[agents.certificate().clone()], &shown, day(2)));
 }
 
-/// Whether a peer with these roots accepts the chain as the gateway's at that time.
+/// Returns true if a peer with these roots accepts the chain as the gateway's at that time.
 fn trusts(roots: &[CertificateDer<'static>], chain: &[CertificateDer<'static>], now: SystemTime) -> bool {
     let mut store = RootCertStore::empty();
     roots.iter().for_each(|root| store.add(root.clone()).unwrap());

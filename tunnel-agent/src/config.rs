@@ -126,7 +126,7 @@ pub struct Config {
     pub api_servers: ApiServers,
     /// The identities that may be asserted.
     pub impersonation: AllowList,
-    /// Whether requests with their callers' own credential for the API server pass through.
+    /// True if requests with their callers' own credential for the API server pass through.
     pub pass_through: bool,
     /// Limits of requests at the API server.
     pub limits: Limits,

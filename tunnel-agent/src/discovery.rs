@@ -37,7 +37,7 @@ use source::Source;
 pub struct Discovery {
     api_server: ApiServer,
     sources: Vec<Source>,
-    /// Whether requests are balanced among the API servers that are found.
+    /// True if requests are balanced among the API servers that are found.
     balances: bool,
     /// Endpoints that are advertised in any case, before those that are found.
     configured: Vec<String>,

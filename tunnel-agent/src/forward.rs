@@ -242,7 +242,7 @@ fn assert_identity(headers: &mut HeaderMap, identity: &Assertable) -> Result<(),
     if is_asserted(headers, identity) { Ok(()) } else { Err(ForwardError::Identity) }
 }
 
-/// Whether the headers assert exactly this identity.
+/// Returns true if the headers assert exactly this identity.
 fn is_asserted(headers: &HeaderMap, identity: &Assertable) -> bool {
     let users = headers.get_all(IMPERSONATE_USER).iter();
     let groups = headers.get_all(IMPERSONATE_GROUP).iter();

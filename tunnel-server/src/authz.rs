@@ -214,7 +214,7 @@ impl PolicySnapshot {
         Ok(Allowed(Permit { caller, assumed: None, what, generation, rule, review: None }))
     }
 
-    /// Whether this snapshot would also grant `permit`, which may come from another snapshot.
+    /// Returns true if this snapshot would also grant `permit`, which may come from another snapshot.
     #[must_use]
     pub fn still_permits<W: Allowable>(&self, permit: &Permit<W>, facts: &ClusterFacts) -> bool {
         let Permit { caller, assumed, what, .. } = permit;
@@ -223,7 +223,7 @@ impl PolicySnapshot {
             && assumed.as_ref().is_none_or(|assumed| identity(assumed).is_allowed())
     }
 
-    /// Whether `caller` may reach `cluster` at all. It decides what the list of clusters contains.
+    /// Returns true if `caller` may reach `cluster` at all. It decides what the list of clusters contains.
     #[must_use]
     pub fn may_reach(&self, caller: &Caller, cluster: &ClusterId, facts: &ClusterFacts) -> bool {
         self.rules.reaches(who(caller), cluster, facts)

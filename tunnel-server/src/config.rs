@@ -119,7 +119,7 @@ pub struct Config {
     pub clusters: Vec<ClusterRules>,
     /// The waiting of requests for a cluster that is away.
     pub parking: Parking,
-    /// Whether and how watches outlive the loss of their tunnel.
+    /// Says whether and how watches outlive the loss of their tunnel.
     pub watches: WatchesConfig,
     /// Limits for one source, one caller and one cluster.
     pub limits: LimitsConfig,

@@ -129,7 +129,7 @@ impl Directory {
         })))
     }
 
-    /// Whether `cluster` was ever seen, and was not deleted since.
+    /// Returns true if `cluster` was ever seen, and was not deleted since.
     #[must_use]
     pub fn was_seen(&self, cluster: &ClusterId) -> bool {
         self.last_seen(cluster).is_some()
@@ -248,8 +248,8 @@ impl Directory {
         cache.clusters.get(cluster).map(|member| member.record.labels.clone()).unwrap_or_default()
     }
 
-    /// Whether an administrator lets a cluster advertise `target`: exactly, or as an address of a network
-    /// with any port.
+    /// Returns true if an administrator lets a cluster advertise `target`: exactly, or as an address of a
+    /// network with any port.
     #[must_use]
     pub fn may_advertise(&self, cluster: &ClusterId, target: &Target) -> bool {
         let record = self.record(cluster).filter(|record| record.tombstone.is_none());

@@ -66,7 +66,7 @@ pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 #[must_use = "a second credential may stand beside the caller's own"]
 pub struct Authenticated {
     caller: Caller,
-    /// Whether an `Authorization` header came beside the certificate. Its value is not read.
+    /// True if an `Authorization` header came beside the certificate. Its value is not read.
     has_second: bool,
 }
 
@@ -194,8 +194,8 @@ impl Authenticator {
         Ok(Authenticated { caller: caller?, has_second })
     }
 
-    /// Whether this server still knows the caller's credential. A static token can have been removed from its
-    /// file; other methods are checked elsewhere.
+    /// Returns true if this server still knows the caller's credential. A static token can have been removed
+    /// from its file; other methods are checked elsewhere.
     #[must_use]
     pub fn is_still_valid(&self, caller: &Caller) -> bool {
         match caller.method {

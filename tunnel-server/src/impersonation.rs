@@ -47,8 +47,8 @@ impl ImpersonationRules {
         Self(Arc::new(SharedRules { rules, otherwise: AskedAs::Asserted(AllowList::default()) }))
     }
 
-    /// Whether callers' own credentials pass through to the API server of `cluster`, so that nobody is
-    /// impersonated there.
+    /// Returns true if callers' own credentials pass through to the API server of `cluster`, so that nobody
+    /// is impersonated there.
     #[must_use]
     pub fn pass_through(&self, cluster: &ClusterId) -> bool {
         matches!(self.asked_as(cluster), AskedAs::PassedThrough)

@@ -80,9 +80,9 @@ impl ListenerTls {
 /// The protocol that the handshake has agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgreedProtocol {
-    /// The caller speaks HTTP/1.1.
+    /// HTTP/1.1 in the connection to the caller.
     Http1,
-    /// The caller speaks HTTP/2.
+    /// HTTP/2 in the connection to the caller.
     Http2,
     /// The tunnel protocol from an agent.
     Tunnel,
@@ -194,7 +194,7 @@ impl CallerStream {
         self.peer_certificates.as_deref()
     }
 
-    /// Whether the handshake has agreed on HTTP/2.
+    /// Returns true if the handshake has agreed on HTTP/2.
     #[must_use]
     pub fn is_http2(&self) -> bool {
         self.is_http2
@@ -390,7 +390,7 @@ fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Whether the error concerns only one connection, so that the next accept may succeed (`accept(2)`).
+/// Returns true if the error concerns only one connection, so that the next accept may succeed (`accept(2)`).
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -304,7 +304,7 @@ impl Registry {
 }
 
 impl ClusterStatus {
-    /// Whether a new request would find a tunnel. A draining tunnel does not count.
+    /// Returns true if a new request would find a tunnel. A draining tunnel does not count.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         self.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining)
@@ -320,7 +320,7 @@ impl TunnelStatus {
 }
 
 impl Registration {
-    /// Whether this server has never seen the cluster before, so that the registry should be saved.
+    /// Returns true if this server has never seen the cluster before, so that the registry should be saved.
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.is_first

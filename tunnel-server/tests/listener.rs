@@ -400,7 +400,7 @@ async fn echo(accepted: AcceptedConnection, handed_over: mpsc::Sender<Seen>) {
     drop((permit, lives));
 }
 
-/// Whether a byte comes back.
+/// Returns true if a byte comes back.
 async fn is_served(stream: &mut TlsStream<TcpStream>) -> bool {
     let mut answer = [0];
     let asked = async {

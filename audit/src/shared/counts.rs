@@ -38,7 +38,7 @@ pub struct Figures {
     pub open: usize,
     /// Lines that wait to be written.
     pub waiting: usize,
-    /// Whether the log cannot be written now.
+    /// True if the log cannot be written now.
     pub is_failing: bool,
 }
 

@@ -146,7 +146,7 @@ fn bytes_covered(checkpoint: &Checkpoint) -> u64 {
     file_of(checkpoint).map_or(0, |extent| extent.bytes)
 }
 
-/// Whether a checkpoint covers exactly these bytes, up to this line.
+/// Returns true if a checkpoint covers exactly these bytes, up to this line.
 fn matches_position(checkpoint: &Checkpoint, bytes: u64, digest: &digest::Context, head: Head) -> bool {
     let sha256 = STANDARD.encode(digest.clone().finish());
     let is_file = file_of(checkpoint).is_some_and(|extent| extent.bytes == bytes && extent.sha256 == sha256);
@@ -162,7 +162,7 @@ fn cut_off(path: &Path, last: Head, checkpoint: &Checkpoint) -> Fault {
     }
 }
 
-/// Whether `extent` describes the file at `path`.
+/// Returns true if `extent` describes the file at `path`.
 fn describes(extent: &Extent, path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == extent.name.as_str())
 }

@@ -14,7 +14,7 @@ pub struct Sources {
     pub files: Vec<PathBuf>,
     /// The file with the checkpoints.
     pub checkpoints: Option<PathBuf>,
-    /// Whether these are all files of the log that are kept.
+    /// True if these are all files of the log that are kept.
     pub is_complete: bool,
 }
 

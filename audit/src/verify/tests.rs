@@ -192,7 +192,7 @@ impl WrittenLog {
         fs::write(path, lines.concat()).unwrap();
     }
 
-    /// Whether the mutation changes the log at all.
+    /// Returns true if the mutation changes the log at all.
     fn is_changed_by(&self, mutation: Mutation, (first, second): (u64, u64)) -> bool {
         let files = self.sources().files;
         let of = |number: u64, count: usize| usize::try_from(number % count as u64).unwrap();

@@ -188,7 +188,7 @@ impl<W> FairQueues<W> {
         SeatGrant { queue, flow }
     }
 
-    /// Whether a seat is free and the flow has less than its share.
+    /// Returns true if a seat is free and the flow has less than its share.
     fn may_take_seat(&self, flow: u64) -> bool {
         let free = self.limits.seats - self.taken;
         self.held(flow) < SHARE * free

@@ -86,7 +86,7 @@ pub struct RunningGreedyCaller {
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GreedyFigures {
-    /// Small responses that succeeded.
+    /// Small responses that succeeded, per second.
     pub answered_per_second: f64,
     /// Responses with status 429 or 503.
     pub refused_per_second: f64,

@@ -96,7 +96,7 @@ impl Object {
 }
 
 impl Resource {
-    /// Whether the request reaches into a workload, by any method.
+    /// Returns true if the request reaches into a workload, by any method.
     #[must_use]
     pub fn connects(&self) -> bool {
         self.subresource.as_deref().is_some_and(connects)
@@ -130,7 +130,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Whether a subresource reaches into a workload.
+/// Returns true if a subresource reaches into a workload.
 pub(crate) fn connects(subresource: &str) -> bool {
     ["exec", "attach", "portforward", "proxy", "ephemeralcontainers"].contains(&subresource)
 }

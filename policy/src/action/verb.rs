@@ -112,7 +112,7 @@ impl Verb {
         }
     }
 
-    /// Whether some request for this object has this verb.
+    /// Returns true if some request for this object has this verb.
     #[must_use]
     pub fn may_be_asked_of(self, object: &Object) -> bool {
         match self {
@@ -154,20 +154,20 @@ impl std::str::FromStr for Verb {
     }
 }
 
-/// Whether an API server serves this method.
+/// Returns true if an API server serves this method.
 pub(super) fn is_served(method: &Method) -> bool {
     ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"].contains(&method.as_str())
 }
 
-/// Whether Kubernetes upgrades a request of this verb to `protocol`: to both what opens a connection to a workload, to
-/// WebSocket also a watch and a log.
+/// Returns true if Kubernetes upgrades a request of this verb to `protocol`. To both protocols it upgrades
+/// what opens a connection to a workload, to WebSocket also a watch and a log.
 pub(super) fn may_upgrade(protocol: UpgradeProtocol, verb: Verb, object: &Object) -> bool {
     let subresource = subresource(object);
     subresource.is_some_and(|subresource| UPGRADED.contains(&subresource))
         || (protocol == UpgradeProtocol::WebSocket && (verb == Verb::Watch || subresource == Some("log")))
 }
 
-/// Whether Kubernetes gives a request no deadline: kube-apiserver's `LongRunningFunc`.
+/// Returns true if Kubernetes gives a request no deadline: kube-apiserver's `LongRunningFunc`.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.35.0/pkg/controlplane/apiserver/config.go>
 pub(super) fn is_long_running(verb: Verb, object: &Object) -> bool {
     match object {
@@ -183,8 +183,9 @@ fn subresource(object: &Object) -> Option<&str> {
     object.resource()?.subresource.as_deref()
 }
 
-/// Whether the first `watch` of a query is on: every value but `false` and `0` is, and an empty one. As in
-/// `Convert_Slice_string_To_bool` of apimachinery, and Go's `url.ParseQuery`, which drops pairs with a `;`.
+/// Returns true if the first `watch` of a query is on: every value but `false` and `0` is, and an empty one.
+/// As in `Convert_Slice_string_To_bool` of apimachinery, and Go's `url.ParseQuery`, which drops pairs with a
+/// `;`.
 fn asks_to_watch(query: Option<&str>) -> bool {
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.contains(';'));
     let mut watches = pairs.filter_map(|pair| {

@@ -13,7 +13,7 @@ pub(super) enum Choice<T> {
 pub(super) const ANY: &str = "*";
 
 impl<T> Choice<T> {
-    /// Whether a chosen value matches.
+    /// Returns true if a chosen value matches.
     pub(super) fn has(&self, matches: impl FnMut(&T) -> bool) -> bool {
         match self {
             Self::Any => true,
@@ -21,7 +21,7 @@ impl<T> Choice<T> {
         }
     }
 
-    /// Whether every value is chosen.
+    /// Returns true if every value is chosen.
     pub(super) fn is_any(&self) -> bool {
         matches!(self, Self::Any)
     }

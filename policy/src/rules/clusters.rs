@@ -18,7 +18,7 @@ pub(super) struct Clusters {
 }
 
 impl Clusters {
-    /// Whether `cluster` is one of them.
+    /// Returns true if `cluster` is one of these clusters.
     pub(super) fn contain(&self, cluster: &ClusterId, facts: &ClusterFacts) -> bool {
         self.names.has(|pattern| glob::matches(pattern, cluster.as_str()))
             && self.selector.as_ref().is_none_or(|selector| selector.selects(&facts.labels))

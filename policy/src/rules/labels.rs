@@ -37,7 +37,7 @@ enum Operator {
 }
 
 impl Selector {
-    /// Whether something with these labels is selected.
+    /// Returns true if something with these labels is selected.
     pub(super) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|Requirement { key, operator }| {
             let value = labels.get(key);

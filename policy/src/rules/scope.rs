@@ -21,7 +21,7 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    /// Whether `request` is in the scope.
+    /// Returns true if `request` is in the scope.
     pub(super) fn covers(&self, request: Request<'_>) -> bool {
         match (self, request) {
             (Self::KubeApi(actions), Request::KubeApi(verb, object)) => {
@@ -37,7 +37,7 @@ impl Scope {
         }
     }
 
-    /// Whether the mode gives access to a cluster. Permission to impersonate alone reaches nothing.
+    /// Returns true if the mode gives access to a cluster. Permission to impersonate alone reaches nothing.
     pub(super) fn grants_access(&self) -> bool {
         match self {
             Self::KubeApi(_) | Self::Dial(_) => true,
@@ -45,7 +45,7 @@ impl Scope {
         }
     }
 
-    /// Whether this scope covers every request of the mode of `other`, which grants access.
+    /// Returns true if this scope covers every request of the mode of `other`, which grants access.
     pub(super) fn covers_mode_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::KubeApi(actions), Self::KubeApi(_)) => {

@@ -22,7 +22,7 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// Whether a rule of this effect applies to `principal`.
+    /// Returns true if a rule of this effect applies to `principal`.
     pub(super) fn matches(&self, principal: Principal<'_>, effect: Effect) -> bool {
         match self {
             Self::Everybody => effect == Effect::Deny || !method::is_entry_point(principal.method),

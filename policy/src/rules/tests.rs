@@ -324,8 +324,8 @@ fn an_identity_is_allowed_only_if_each_of_its_parts_is() {
     assert_eq!(["token zoe", "token omar"].map(reaches), [false, true]);
 }
 
-/// Whether it is allowed, and the rule that decided. `asked` is a method, then a path, or perhaps a group and
-/// a namespace and then what stands behind them.
+/// Returns whether the request is allowed, and the rule that decided. `asked` is a method, then a path, or
+/// perhaps a group and a namespace and then what stands behind them.
 fn ask(rules: &Rules, who: &str, cluster: &str, labels: &str, asked: &str) -> (bool, Option<String>) {
     let words: Vec<&str> = asked.split(' ').collect();
     let (method, path) = match words.as_slice() {

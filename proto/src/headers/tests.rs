@@ -130,7 +130,7 @@ fn aliases_with_underscores_are_refused() {
     }
 }
 
-/// The other subprotocols stay.
+/// The other subprotocols stay in the header.
 #[test]
 fn a_bearer_token_in_a_websocket_subprotocol_is_removed() {
     let mut headers = map(&[

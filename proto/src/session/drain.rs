@@ -32,14 +32,14 @@ impl DrainState {
         self.peer_said_drained = true;
     }
 
-    /// Whether `Drained` is to be sent; true once.
+    /// Returns true once, when `Drained` is to be sent.
     pub(super) fn may_say_drained(&mut self, streams_open: u32) -> bool {
         let now = self.is_asked() && streams_open == 0 && !self.said_drained;
         self.said_drained |= now;
         now
     }
 
-    /// Whether both sides are empty; true once.
+    /// Returns true once, when both sides are empty.
     ///
     /// A stream that the server opened just before it drained may reach the agent after the agent said
     /// `Drained`. The server still counts that stream, so it has not said `Drained`, and neither side comes
@@ -50,8 +50,8 @@ impl DrainState {
         now
     }
 
-    /// Whether this side is stopping, empty, and has nobody to wait for, because the peer is silent; true
-    /// once.
+    /// Returns true once, when this side is stopping, empty, and has nobody to wait for, because the peer is
+    /// silent.
     pub(super) fn is_alone(&mut self, streams_open: u32) -> bool {
         let now = self.asked_here && streams_open == 0 && !self.reported_empty;
         self.reported_empty |= now;

@@ -115,7 +115,7 @@ impl Link {
         &self.direction(direction).wake
     }
 
-    /// Whether the threads have to end.
+    /// Returns true if the threads have to end.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }

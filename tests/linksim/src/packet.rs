@@ -16,8 +16,8 @@ pub enum End {
     Destination,
 }
 
-/// Whether a packet is link-local multicast (IPv6 neighbour and router discovery, for example). It is never
-/// routed, and must not cross to another link.
+/// Returns true if a packet is link-local multicast (IPv6 neighbour and router discovery, for example). It is
+/// never routed, and must not cross to another link.
 pub fn is_link_local_multicast(packet: &[u8]) -> bool {
     match version(packet) {
         Some(4) => packet.get(16..19) == Some(&[224, 0, 0]),
@@ -204,7 +204,7 @@ pub(crate) mod tests {
         packet
     }
 
-    /// Whether both checksums of a UDP packet are right.
+    /// Returns true if both checksums of a UDP packet are right.
     pub(crate) fn is_right(packet: &[u8]) -> bool {
         sum(&packet[..20]) == 0xffff && transport_sum(packet) == 0xffff
     }

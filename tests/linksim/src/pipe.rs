@@ -114,7 +114,7 @@ impl Pipe {
         self.is_down = is_down;
     }
 
-    /// Whether nothing passes at this time.
+    /// Returns true if nothing passes at this time.
     pub fn is_dark(&self, now: Duration) -> bool {
         self.is_down || self.darks.iter().any(|dark| dark.is_at(now))
     }

@@ -32,7 +32,7 @@ pub struct Report {
 pub struct DirectionReport {
     /// The impairments that apply now, as `KEY=VALUE`.
     pub impairment: String,
-    /// Whether nothing passes at this time.
+    /// True if nothing passes at this time.
     pub is_dark: bool,
     /// Dropped by the kernel before this program could read them: it was too slow, or had too little of the
     /// processor.

@@ -56,12 +56,12 @@ impl Direction {
 }
 
 impl Dark {
-    /// Whether it applies to this direction.
+    /// Returns true if the darkness applies to this direction.
     pub fn applies_to(&self, direction: Direction) -> bool {
         self.direction.is_none_or(|only| only == direction)
     }
 
-    /// Whether it is dark at this time.
+    /// Returns true if the link is dark at this time.
     pub fn is_at(&self, now: Duration) -> bool {
         (self.begin..self.end()).contains(&now)
     }

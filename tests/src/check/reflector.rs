@@ -75,12 +75,12 @@ impl Reflector {
         }
     }
 
-    /// From where the next watch goes on; `None` where a list has to come first.
+    /// The version from which the next watch goes on; `None` where a list has to come first.
     pub fn resumes_at(&self) -> Option<u64> {
         self.started_at.filter(|_| !self.is_expired).map(|_| self.revision)
     }
 
-    /// At which version the first list was.
+    /// The version that the first list was at.
     pub fn started_at(&self) -> u64 {
         self.started_at.unwrap_or(0)
     }
@@ -95,7 +95,7 @@ impl Reflector {
         &self.view
     }
 
-    /// Whether a list stood in for the event of a version.
+    /// Returns true if a list stood in for the event of a version.
     pub fn leapt_over(&self, revision: u64) -> bool {
         self.leaps.iter().any(|(from, to)| (from + 1..=*to).contains(&revision))
     }

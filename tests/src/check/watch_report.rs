@@ -51,13 +51,13 @@ impl WatchReport {
         found
     }
 
-    /// Whether the report has no finding.
+    /// Returns true if the report has no finding.
     pub fn is_right(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Whether the objects that are there, with their versions, are those that the changes leave.
+/// Returns true if the objects that are there, with their versions, are those that the changes leave.
 fn is_the_view(reflector: &Reflector, emitted: &[Emitted]) -> bool {
     let mut expected = std::collections::BTreeMap::new();
     for one in emitted {

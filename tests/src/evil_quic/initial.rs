@@ -97,7 +97,7 @@ pub fn client_hello(parameters: Vec<u8>) -> Vec<u8> {
     crypto(0, &hello)
 }
 
-/// Whether a datagram begins with a Retry.
+/// Returns true if a datagram begins with a Retry.
 pub fn is_retry(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & 0xf0 == 0xf0) && datagram.get(1..5) == Some(&[0, 0, 0, 1])
 }

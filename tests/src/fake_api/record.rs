@@ -32,7 +32,7 @@ pub struct RecordedConnection {
     pub accepted: Instant,
     /// The version that ALPN agreed on, once TLS is set up.
     pub version: Option<HttpVersion>,
-    /// Whether the client showed a certificate that the authority has signed.
+    /// True if the client showed a certificate that the authority has signed.
     pub shows_certificate: bool,
     /// Every decrypted byte that arrived, in order and uninterpreted; the first 4 MiB.
     pub bytes: Vec<u8>,

@@ -123,7 +123,9 @@ impl ResponsePlan {
     /// The same with the request's body known.
     pub(super) fn with_body(self, head: &Head, body: impl FnOnce() -> Vec<u8>) -> Self {
         match self {
-            Self::Ask(store, gate) => Self::Reply(PlannedResponse::of_store(store.reply(head, &body())).gated(gate)),
+            Self::Ask(store, gate) => {
+                Self::Reply(PlannedResponse::of_store(store.reply(head, &body())).gated(gate))
+            }
             known => known,
         }
     }

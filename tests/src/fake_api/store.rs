@@ -99,9 +99,7 @@ impl Store {
                 None => not_found(&name),
             },
             StoreRequest::Watch(question) => self.watch(&question),
-            StoreRequest::Unknown(why) => {
-                StoreReply::Json(400, status(400, "Failure", "BadRequest", why))
-            }
+            StoreRequest::Unknown(why) => StoreReply::Json(400, status(400, "Failure", "BadRequest", why)),
         }
     }
 

@@ -281,7 +281,7 @@ fn guarded(more: &str) -> String {
     if more.contains("impersonation:") { more.to_owned() } else { format!("{GUARD}\n{more}") }
 }
 
-/// Whether sites can be built at all.
+/// Checks whether sites can be built at all.
 pub(super) async fn rehearse() -> Result<(), SiteError> {
     if !std::path::Path::new("/dev/net/tun").exists() {
         return Err(SiteError::NoTun);

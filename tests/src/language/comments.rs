@@ -31,12 +31,13 @@ impl Comment {
         self.text.split_whitespace().count()
     }
 
-    /// Whether the first paragraph has fewer than [`WORDS_MIN`] words.
+    /// Returns true if the first paragraph has fewer than [`WORDS_MIN`] words.
     pub fn is_short(&self) -> bool {
         self.words() < WORDS_MIN
     }
 
-    /// Whether the first word is one of [`BARE_RELATIVES`], or the second one behind `of`, `by`, `in`, `to` and the like.
+    /// Returns true if the first word is one of [`BARE_RELATIVES`], or the second one behind `of`, `by`,
+    /// `in`, `to` and the like.
     pub fn opens_with_a_relative(&self) -> bool {
         let mut words = self.text.split_whitespace().map(bare);
         let first = words.next().unwrap_or_default();

@@ -27,7 +27,7 @@ pub struct Figures {
     pub types_twice: usize,
     /// Tests whose names are longer than [`names::TEST_NAME_MAX`].
     pub long_test_names: usize,
-    /// Uses of retired words.
+    /// Number of uses of retired words.
     pub retired_words: usize,
 }
 
@@ -58,7 +58,7 @@ pub fn of(root: &Path) -> Result<Figures, Violation> {
     })
 }
 
-/// Whether cargo compiles the file: Rust, and no fixture of a test.
+/// Returns true if cargo compiles the file: Rust, and no fixture of a test.
 pub fn is_compiled(file: &TextFile) -> bool {
     file.has_extension("rs") && !file.path.iter().any(|part| part == "fixtures")
 }

@@ -7,7 +7,7 @@ use super::TextFile;
 /// A longer sentence is listed. Most readers of these pages read English as a second language.
 pub const WORDS_MAX: usize = 40;
 
-/// A sentence of prose.
+/// A sentence of prose, with its place in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sentence {
     /// The file, relative to the root of the workspace.
@@ -19,7 +19,7 @@ pub struct Sentence {
 }
 
 impl Sentence {
-    /// The number of words.
+    /// Counts the words of the sentence.
     pub fn words(&self) -> usize {
         self.text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count()
     }

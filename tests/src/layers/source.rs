@@ -26,7 +26,7 @@ pub struct Source {
     pub file: PathBuf,
     /// Its module path within the crate, by its location; empty for `lib.rs` and `main.rs`.
     pub module: Vec<String>,
-    /// Whether it is the root of a binary, which calls the library by its name.
+    /// True if the file is the root of a binary, which calls the library by its name.
     pub binary: bool,
     /// Every path with its place.
     pub mentions: Vec<Mention>,
@@ -49,7 +49,7 @@ pub struct Mention {
     pub segments: Vec<String>,
     /// True if `::*` follows the path.
     pub glob: bool,
-    /// Whether it stands in a `use`.
+    /// True if the path stands in a `use`.
     pub imported: bool,
     /// The name that a `use` gives to it.
     pub alias: Option<String>,

@@ -73,7 +73,10 @@ pub const LAYERED_CRATES: &[LayeredCrate] = &[
                 name: "API server and identity",
                 members: &[built("guard"), built("apiserver"), built("identity"), built("server_trust")],
             },
-            Layer { name: "foundation", members: &[built("config"), built("metrics"), built("pipe"), built("random")] },
+            Layer {
+                name: "foundation",
+                members: &[built("config"), built("metrics"), built("pipe"), built("random")],
+            },
         ],
     },
 ];

@@ -25,7 +25,7 @@ pub(super) fn scan(stream: &TokenStream) -> Found {
     found
 }
 
-/// Whether a `cfg` with these words holds in tests only: `test`, or `all(…)` with such a part.
+/// Returns true if a `cfg` with these words holds in tests only: `test`, or `all(…)` with such a part.
 pub(super) fn requires_test(stream: &TokenStream) -> bool {
     let trees: Vec<TokenTree> = stream.clone().into_iter().collect();
     match trees.as_slice() {

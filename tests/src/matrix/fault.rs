@@ -262,7 +262,7 @@ impl Row {
         self
     }
 
-    /// By which family of addresses the tunnel goes at first.
+    /// Sets the family of addresses by which the tunnel goes at first.
     #[must_use]
     pub const fn by(mut self, family: Family) -> Self {
         self.family = Some(family);
@@ -311,8 +311,8 @@ impl Row {
         Code::list(codes[column])
     }
 
-    /// Whether the fault affects a part that callers of all clusters share, so that bystanders must notice
-    /// it.
+    /// Returns true if the fault affects a part that callers of all clusters share, so that bystanders must
+    /// notice it.
     pub fn affects_all(&self) -> bool {
         use Victim::{Both, Server, ServerOfTwo};
         matches!(
@@ -325,14 +325,14 @@ impl Row {
         )
     }
 
-    /// Whether its trials are short, so that there may be many.
+    /// Returns true if the fault's trials are short, so that there may be many.
     pub fn is_quick(&self) -> bool {
         self.is_tried()
             && self.lasts <= QUICK_MAX
             && self.wait_max <= Self::new("", "", self.injection).wait_max
     }
 
-    /// Whether there is a trial of it.
+    /// Returns true if there is a trial of the fault.
     pub fn is_tried(&self) -> bool {
         !matches!(self.injection, Injection::Elsewhere(_) | Injection::NotBuilt(_) | Injection::NotHere(_))
     }

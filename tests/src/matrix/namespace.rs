@@ -1,4 +1,4 @@
-//! Runs the programs that make a fault in a network namespace.
+//! Runs lines of shell in network namespaces, and defines the error about a fault that cannot be made.
 
 use std::path::Path;
 use std::time::Duration;

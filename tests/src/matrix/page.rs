@@ -24,7 +24,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether something does not hold.
+    /// Returns true if something does not hold.
     pub fn is_failure(&self) -> bool {
         !self.failures.is_empty()
     }

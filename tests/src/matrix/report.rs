@@ -11,7 +11,7 @@ pub struct CellReport {
     pub row: String,
     /// The stage of the requests.
     pub timing: Timing,
-    /// From which all chance was drawn.
+    /// The seed from which all chance was drawn.
     pub seed: u64,
     /// Seconds from the fault's begin until the server reported it; absent where it never did.
     pub noticed: Option<f64>,

@@ -29,13 +29,13 @@ pub struct RequestContext {
     pub timing: Timing,
     /// The gateway to which it is sent.
     pub gateway: GatewayClient,
-    /// In which version it asks; an exec always asks in HTTP/1.1.
+    /// The HTTP version of the request; an exec always asks in HTTP/1.1.
     pub version: HttpVersion,
     /// The path that it asks for.
     pub path: String,
     /// The gate at which its answer waits, if it is to be in flight.
     pub gate: Option<Gate>,
-    /// Whether the gate is opened as soon as the fault has begun, or at its end.
+    /// True if the gate is opened as soon as the fault has begun, false if at its end.
     pub opens_gate: bool,
     /// The phases of the fault.
     pub phases: FaultPhases,

@@ -48,11 +48,11 @@ pub struct Cell {
     pub row: Row,
     /// The stage of the requests.
     pub timing: Timing,
-    /// From which all chance is drawn.
+    /// The seed from which all chance is drawn.
     pub seed: u64,
     /// The kinds of requests to try, of those that the row asks for.
     pub requests: Vec<Request>,
-    /// Whether another cluster's caller sends requests beside the fault.
+    /// True if another cluster's caller sends requests beside the fault.
     pub has_bystander: bool,
 }
 
@@ -239,14 +239,14 @@ async fn last(setup: &mut MatrixSetup, row: &Row) {
     }
 }
 
-/// Whether the end of a fault is when it begins to end: a process that is started again takes its time, and
-/// that counts.
+/// Returns true if the end of a fault is the moment at which it begins to end: a process that is started
+/// again takes its time, and that counts.
 fn end_before(row: &Row) -> bool {
     matches!(row.injection, Injection::Process(..) | Injection::Resource(..))
 }
 
-/// Whether a bystander's requests took much longer than before. Other trials run beside, so only a large
-/// factor counts.
+/// Returns true if a bystander's requests took much longer than before. Other trials run beside, so only a
+/// large factor counts.
 fn is_disturbed(noticed: &BystanderReport) -> bool {
     noticed.during.1 > DISTURBED_MIN && noticed.ratio() > DISTURBED_RATIO
 }

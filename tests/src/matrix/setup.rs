@@ -27,7 +27,7 @@ const TRICKLE_BYTES: usize = 4;
 const TRICKLE_PAUSE: Duration = Duration::from_secs(1);
 /// Pause between two looks at the server's list.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// From where the agent appears once its NAT is another (RFC 5737: for documentation).
+/// The address from which the agent appears once its NAT is another (RFC 5737: for documentation).
 pub const OTHER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 /// The cloud's end of the link to the first site.
 const FIRST_LINK: &str = "site-0";
@@ -271,7 +271,7 @@ impl Row {
         }
     }
 
-    /// Whether there is a second server.
+    /// Returns true if there is a second server.
     fn has_two_servers(&self) -> bool {
         matches!(self.injection, Injection::Process(Victim::ServerOfTwo, _))
     }

@@ -24,7 +24,7 @@ pub struct Reply {
     pub head: String,
     /// The bytes after the head, chunk sizes included.
     pub body: String,
-    /// Whether the connection ended as TLS ends, with a close_notify.
+    /// True if the connection ended as TLS ends, with a close_notify.
     pub is_clean: bool,
 }
 

@@ -67,7 +67,7 @@ fn has_extension(path: &Path, wanted: &str) -> bool {
     path.extension().is_some_and(|extension| extension == wanted)
 }
 
-/// Whether it is one of the audit log's files, but for its key.
+/// Returns true if the path is one of the audit log's files, but not its key.
 fn is_audit(path: &Path) -> bool {
     path.parent().and_then(Path::file_name).is_some_and(|folder| folder == "audit")
         && !has_extension(path, "key")

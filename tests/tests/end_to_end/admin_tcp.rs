@@ -296,8 +296,8 @@ fn methods() -> Vec<String> {
     methods
 }
 
-/// Whether a role may call a method, by the method's name. A viewer may only read, and every method that is
-/// named otherwise changes something.
+/// Returns true if a role may call a method, by the method's name. A viewer may only read, and every method
+/// that is named otherwise changes something.
 fn may(role: &str, path: &str) -> bool {
     let (_, name) = path.rsplit_once('/').expect("a path");
     let looks = ["List", "Watch", "Get", "Check", "ServerReflectionInfo"];

@@ -126,7 +126,7 @@ async fn all_agents_of_a_revoked_cluster_are_disconnected() {
     );
 }
 
-/// Whether a request comes as far as the cluster's API server, which knows no path.
+/// Returns true if a request comes as far as the cluster's API server, which knows no path.
 async fn is_served(rig: &Rig, cluster: &str) -> bool {
     rig.ask_with_token("GET", &format!("/clusters/{cluster}/version"), &[]).await.status == 404
 }

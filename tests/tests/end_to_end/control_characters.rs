@@ -125,7 +125,7 @@ async fn certificates(edge: &FakeEdge, evil: &str) {
     }
 }
 
-/// In what an API server answers.
+/// Sends the text in the answers of an API server.
 async fn answers(edge: &FakeEdge, evil: &str) {
     let headers = vec![("Location".to_owned(), format!("https://elsewhere.test/{evil}"))];
     for status in [200, 302, 503] {

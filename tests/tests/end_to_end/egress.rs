@@ -220,8 +220,12 @@ impl EgressEdge {
         let agent = rig.agent_with(CLUSTER, &ApiServer::of_fake(&rig, &fake), &targets).await;
         rig.connected(CLUSTER).await;
         // The rig's own rules, so that its own questions are answered.
-        rig.put_policy(&[rule(&subject(BY_TLS)), rule(&subject(BY_SOCKET)), rule(&subject("entry-point:host-c"))])
-            .await;
+        rig.put_policy(&[
+            rule(&subject(BY_TLS)),
+            rule(&subject(BY_SOCKET)),
+            rule(&subject("entry-point:host-c")),
+        ])
+        .await;
         at(&rig, &["cluster", "update", CLUSTER, "--advertise", "127.0.0.1/32"]).await;
         Self {
             rig,

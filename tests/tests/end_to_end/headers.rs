@@ -283,8 +283,8 @@ fn is_a_status(reply: &Reply, status: u16, what: &str) {
     assert!(reply.body.contains("\"kind\":\"Status\""), "{what}: {reply:?}");
 }
 
-/// Whether a request has the agent's credential and this identity, each exactly once and nothing else of the
-/// kind.
+/// Checks that a request has the agent's credential and this identity, each exactly once and nothing else of
+/// the kind.
 fn speaks_for(request: &RecordedRequest, user: &str, groups: &[&str]) {
     assert_eq!(request.header("authorization"), [format!("Bearer {AGENT_TOKEN}")]);
     assert_eq!(request.header("impersonate-user"), [user]);

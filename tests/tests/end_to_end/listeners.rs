@@ -83,8 +83,9 @@ async fn a_listener_accepts_one_role_and_one_protocol() {
 }
 
 impl Attempt<'_> {
-    /// Whether the server must accept the attempt: the tunnel's protocol alone with an agent, HTTP with
-    /// anyone of no other role, HTTP/2 with an administrator, and HTTP/2 where no certificate is required.
+    /// Returns true if the server must accept the attempt: the tunnel's protocol alone with an agent, HTTP
+    /// with anyone of no other role, HTTP/2 with an administrator, and HTTP/2 where no certificate is
+    /// required.
     fn may(&self) -> bool {
         let Self { listener, role, offered, name: _ } = self;
         let offers = |protocol| offered.contains(&protocol);
@@ -99,7 +100,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the server sends a byte of the negotiated protocol.
+    /// Returns true if the server sends a byte of the negotiated protocol.
     async fn opens(&self, rig: &Rig, address: SocketAddr, shown: Option<&Issued>) -> bool {
         let tried = async {
             let mut stream = dial_name(address, self.name, &rig.server_ca(), self.offered, shown).await?;

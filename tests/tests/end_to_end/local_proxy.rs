@@ -31,7 +31,7 @@ use tokio::time::{sleep, timeout};
 const COPY: &str = "copy.conf";
 /// The log of the proxy.
 const LOG: &str = "proxy.log";
-/// In which the cluster is.
+/// The network that the cluster is in.
 const NETWORK: &str = "plant-1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -75,7 +75,7 @@ async fn retried(rig: &Rig, reason: &str) -> f64 {
     rig.metric(rig.probes(), &series).await
 }
 
-/// Whether the server misses something of one of a cluster's tunnels.
+/// Returns true if the server misses something of one of a cluster's tunnels.
 fn is_suspect(item: &str) -> bool {
     item.contains("\"health\":\"Suspect\"")
 }

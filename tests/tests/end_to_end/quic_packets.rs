@@ -212,7 +212,7 @@ impl DatagramClient {
         }
     }
 
-    /// Whether a datagram comes whose first packet is for this connection ID.
+    /// Returns true if a datagram comes whose first packet is for this connection ID.
     fn is_answered(&self, name: &[u8]) -> bool {
         self.0.set_nonblocking(false).expect("a socket's option");
         self.0.set_read_timeout(Some(ANSWER_MAX)).expect("a socket's option");

@@ -158,7 +158,8 @@ impl ResumingServer {
     }
 }
 
-/// Whether a datagram contains a 0-RTT packet: alone, or after the first packet (RFC 9000, section 17.2.3).
+/// Returns true if a datagram contains a 0-RTT packet: alone, or after the first packet (RFC 9000, section
+/// 17.2.3).
 fn bears_early_data(datagram: &[u8]) -> bool {
     // The second bit may be anything (RFC 9287).
     datagram.windows(5).any(|head| head[0] & 0xb0 == 0x90 && head[1..] == [0, 0, 0, 1])

@@ -110,7 +110,8 @@ impl RoleTrial {
         std::fs::read_to_string(self.rig.path().join("pki").join(name)).expect("it was issued")
     }
 
-    /// Whether the listener accepts the certificate: up to an open tunnel, or to an answer of the cluster.
+    /// Checks that the listener accepts the certificate: up to an open tunnel, or to an answer of the
+    /// cluster.
     async fn opens(&self, listener: RoleListener, shown: &Issued) -> Result<(), String> {
         match listener {
             RoleListener::AgentsQuic | RoleListener::AgentsTcp => {

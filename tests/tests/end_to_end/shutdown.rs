@@ -229,7 +229,7 @@ async fn ended(process: &mut Process, limit: Duration) -> Option<i32> {
 }
 
 impl ReceivedResponse {
-    /// Whether the answer has its last chunk.
+    /// Returns true if the answer has its last chunk.
     fn is_complete(&self) -> bool {
         self.0.starts_with("HTTP/1.1 200 ") && self.0.ends_with("0\r\n\r\n")
     }

@@ -23,7 +23,7 @@ const CLUSTER: &str = "edge-a";
 const OTHER: &str = "edge-b";
 const ENTRY_POINT: &str = "entry-point:sni";
 
-/// From where one may come, and from where not.
+/// The source addresses from which a connection is allowed. It is refused from `ELSEWHERE`.
 const SOURCES: [&str; 2] = ["127.0.0.1", "127.0.0.3"];
 const ELSEWHERE: &str = "127.0.0.2";
 

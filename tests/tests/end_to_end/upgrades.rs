@@ -410,7 +410,7 @@ async fn gone(edge: &FakeEdge, connection: u64, case: &str) {
     timeout(SOON, ended).await.unwrap_or_else(|_| panic!("{case}: the connection stays open"));
 }
 
-/// Whether the request's head is all that has arrived on its connection.
+/// Checks that the request's head is all that has arrived on its connection.
 fn reads_no_more(edge: &FakeEdge, request: &RecordedRequest) {
     let connections = edge.fake.connections();
     let connection = connections.iter().find(|one| one.id == request.connection).unwrap();

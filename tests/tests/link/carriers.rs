@@ -250,7 +250,7 @@ impl CarrierSetup {
         self.until("QUIC is back", async || self.rig.agent_log("edge-a")[from..].lines().any(is_back)).await;
     }
 
-    /// Whether the server has a tunnel over this carrier that only ends what runs on it.
+    /// Returns true if the server has a tunnel over this carrier that only ends what runs on it.
     async fn drains(&self, carrier: &str) -> bool {
         let words = ["clusters", "--socket", "admin/admin.sock", "-o", "json"];
         let list: Value = serde_json::from_str(&self.rig.tombolo(&words).await).expect("JSON");

@@ -47,7 +47,12 @@ fn an_admin_conf_with_another_server_name_reaches_its_own_cluster() {
             ByAddressEdge::start_named(lab, &rig, "edge-a", &[NAMES[0]]).await,
             ByAddressEdge::start_named(lab, &rig, "edge-b", &[NAMES[1]]).await,
         ];
-        rig.put_policy(&[user_may_dial("sni", ("entry-point:sni", "entry-point:sni"), &["edge-a", "edge-b"])]).await;
+        rig.put_policy(&[user_may_dial(
+            "sni",
+            ("entry-point:sni", "entry-point:sni"),
+            &["edge-a", "edge-b"],
+        )])
+        .await;
         let kubectls = [
             PassthroughKubectl::of(&rig, &edges[0], a, passthrough).await,
             PassthroughKubectl::of(&rig, &edges[1], b, passthrough).await,

@@ -215,7 +215,7 @@ impl Http2Connection {
         }
     }
 
-    /// Whether so many streams were opened that the tunnel has to be replaced.
+    /// Returns true if so many streams were opened that the tunnel has to be replaced.
     pub(super) fn needs_replacement(&self) -> bool {
         match &self.0.exchanges {
             Exchanges::Opens(opener) => opener.needs_replacement.load(Ordering::Relaxed),

@@ -59,7 +59,7 @@ mod tests {
     const WINDOW: u64 = 100 * PACKET;
     const EVERY: Duration = Duration::from_millis(2);
 
-    /// Whether quinn would let a packet go, of which `batch` bytes are made and not yet counted.
+    /// Returns true if quinn would let a packet go, of which `batch` bytes are made and not yet counted.
     fn passes(min_send_rate: &MinSendRate, now: Instant, in_flight: u64, batch: u64) -> bool {
         in_flight + batch + PACKET
             < min_send_rate.raised_window(now, || Some(EVERY), WINDOW, in_flight, PACKET)

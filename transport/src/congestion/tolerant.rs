@@ -121,7 +121,7 @@ struct Round {
     ends_at: u64,
     began_at: u64,
     lost: u64,
-    /// Whether a sample showed the path's pace and not the application's.
+    /// True if a sample showed the path's pace and not the application's.
     path_limited: bool,
 }
 

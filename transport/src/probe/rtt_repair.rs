@@ -52,7 +52,7 @@ impl RttRepair {
         self.next
     }
 
-    /// Whether a ping is due. If it is, it counts as sent.
+    /// Returns true if a ping is due. If it is, it counts as sent.
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let due = self.next.is_some_and(|next| next <= now);
         if due {

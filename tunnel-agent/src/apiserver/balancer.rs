@@ -66,7 +66,7 @@ impl Balancer {
         self.destinations().into_iter().flatten().collect()
     }
 
-    /// Whether an API server at this address is known and not ready.
+    /// Returns true if an API server at this address is known and not ready.
     pub(super) fn is_down(&self, address: SocketAddr) -> bool {
         self.endpoints().is_down(address)
     }
@@ -102,7 +102,7 @@ impl Balancer {
         (endpoints.due(Instant::now()), endpoints.next_due())
     }
 
-    /// Whether an API server at this address is known.
+    /// Returns true if an API server at this address is known.
     pub(super) fn has(&self, address: SocketAddr) -> bool {
         self.endpoints().has(address)
     }

@@ -118,7 +118,7 @@ impl ApiServer {
         self.0.balancer.ready()
     }
 
-    /// Whether `address` is a balanced API server that is not ready.
+    /// Returns true if `address` is a balanced API server that is not ready.
     #[must_use]
     pub fn is_down(&self, address: SocketAddr) -> bool {
         self.0.balancer.is_down(address)

@@ -163,7 +163,7 @@ impl Http1Connection {
         self.sender.try_send_request(request)
     }
 
-    /// Whether the last exchange is over and another may begin.
+    /// Returns true if the last exchange is over and another may begin.
     pub(super) fn is_ready(&self) -> bool {
         self.sender.is_ready()
     }
@@ -284,7 +284,7 @@ fn handshake_error(target: &ApiServerAddress, error: io::Error) -> ApiServerErro
     }
 }
 
-/// Whether the server's alert is about the agent's certificate.
+/// Returns true if the server's alert is about the agent's certificate.
 fn concerns_client_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,

@@ -49,7 +49,7 @@ struct CachedCredential {
     snapshot: Arc<Snapshot>,
     /// Time at which the files were last read. `None` if they have to be read again at once.
     checked: Option<Instant>,
-    /// Whether the last reading failed. The failure is logged once.
+    /// True if the last reading failed. The failure is logged once.
     has_failed: bool,
 }
 

@@ -72,12 +72,12 @@ impl Endpoints {
         if ready.is_empty() { vec![None] } else { ready }
     }
 
-    /// Whether an API server at `address` is known and not ready.
+    /// Returns true if an API server at `address` is known and not ready.
     pub(super) fn is_down(&self, address: SocketAddr) -> bool {
         self.probed_members().any(|member| member.address == address && !member.is_ready)
     }
 
-    /// Whether an API server at `address` is known.
+    /// Returns true if an API server at `address` is known.
     pub(super) fn has(&self, address: SocketAddr) -> bool {
         self.members.iter().any(|member| member.address == address)
     }

@@ -47,7 +47,7 @@ pub(super) struct ApiServerAddress {
 }
 
 impl Material {
-    /// Whether connections made with `other` may still be used.
+    /// Returns true if connections made with `other` may still be used.
     pub(super) fn connects_like(&self, other: &Self) -> bool {
         self.target == other.target
             && self.ca == other.ca

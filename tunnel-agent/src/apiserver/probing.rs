@@ -69,7 +69,7 @@ pub(super) async fn run(balancer: Arc<Balancer>, credential: Weak<Credential>, s
     }
 }
 
-/// Whether the API server at `address` is ready, if it answers, with a connection for the next probe.
+/// Says whether the API server at `address` is ready, if it answers, with a connection for the next probe.
 async fn probe(
     credential: &Weak<Credential>,
     certificates: &ServingCertificates,
@@ -120,8 +120,8 @@ async fn request_readyz(
     Some((is_reusable.then_some(connection), is_ready))
 }
 
-/// Whether the status shows an API server that is ready, or one that is alive enough to authenticate and
-/// refuse the agent.
+/// Returns true if the status shows an API server that is ready, or one that is alive enough to authenticate
+/// and refuse the agent.
 fn is_alive(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN
 }

@@ -92,7 +92,7 @@ impl Progress {
         self.0.over.cancel();
     }
 
-    /// Whether the whole request has been sent.
+    /// Returns true if the whole request has been sent.
     pub(super) fn has_ended(&self) -> bool {
         self.0.has_ended.load(Ordering::Acquire)
     }

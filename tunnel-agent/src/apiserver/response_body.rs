@@ -66,8 +66,8 @@ impl ResponseBody {
         self.progress.finish();
     }
 
-    /// Whether HTTP/2 reset the stream before END_STREAM. hyper takes a reset for an end, because a server
-    /// may send one after a complete answer.
+    /// Returns true if HTTP/2 reset the stream before END_STREAM. hyper takes a reset for an end, because a
+    /// server may send one after a complete answer.
     fn was_cut(&self) -> bool {
         let multiplexed = matches!(&self.lease, Some(Lease::Pooled(slot)) if slot.is_multiplexed());
         let is_complete =

@@ -73,8 +73,8 @@ impl Proxies {
     }
 }
 
-/// Whether an exception matches a host. An exception is `*`, a name with its subdomains, `.name` for only the
-/// subdomains, an address, or a network. A name or an address with a port matches only that port.
+/// Returns true if an exception matches a host. An exception is `*`, a name with its subdomains, `.name` for
+/// only the subdomains, an address, or a network. A name or an address with a port matches only that port.
 fn fits(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     let entry = entry.to_ascii_lowercase();
     if entry == "*" {

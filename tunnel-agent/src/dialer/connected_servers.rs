@@ -22,7 +22,7 @@ struct ServerTunnel {
     server: ServerProcess,
     /// Number of the supervisor, whose address reaches the server.
     supervisor: u64,
-    /// Whether the server was heard lately and the tunnel takes new streams.
+    /// True if the server was heard lately and the tunnel takes new streams.
     serves: Box<dyn Fn() -> bool + Send>,
 }
 
@@ -77,7 +77,7 @@ impl ConnectedServers {
         Some(Registration { connected: self.clone(), number })
     }
 
-    /// Whether a tunnel to this server serves.
+    /// Returns true if a tunnel to this server serves.
     pub(super) fn reaches(&self, server: &ServerProcess) -> bool {
         self.tunnels().iter().any(|tunnel| tunnel.server.is(server) && (tunnel.serves)())
     }
@@ -121,7 +121,7 @@ impl ServerProcess {
         }
     }
 
-    /// Whether both are the same process, by the fields that servers send.
+    /// Returns true if both are the same process, by the fields that servers send.
     fn is(&self, other: &Self) -> bool {
         self.id == other.id && self.boot == other.boot
     }

@@ -243,7 +243,7 @@ impl HappyEyeballs {
         self.update(now);
     }
 
-    /// Whether it is stopped and no tunnel is left.
+    /// Returns true if dialing is stopped and no tunnel is left.
     pub(super) fn is_finished(&self) -> bool {
         self.is_stopped && self.tunnels.is_empty()
     }
@@ -422,7 +422,7 @@ impl CarrierState {
 }
 
 impl TunnelState {
-    /// Whether it takes new streams.
+    /// Returns true if the tunnel takes new streams.
     fn serves(&self) -> bool {
         !self.is_draining && self.health == Health::Live
     }

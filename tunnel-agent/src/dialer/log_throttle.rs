@@ -10,7 +10,7 @@ const REPEAT_AFTER: Duration = Duration::from_secs(60);
 pub(super) struct LogThrottle(Option<(String, Instant)>);
 
 impl LogThrottle {
-    /// Whether this message is to be logged as a warning now. If so, it counts as logged.
+    /// Returns true if this message is to be logged as a warning now. If so, it counts as logged.
     pub(super) fn should_log(&mut self, now: Instant, message: &str) -> bool {
         let is_due = self.0.as_ref().is_none_or(|(logged, at)| {
             logged != message || now.saturating_duration_since(*at) >= REPEAT_AFTER

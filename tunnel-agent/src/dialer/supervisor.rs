@@ -36,7 +36,7 @@ pub(super) struct Supervisor {
     route: Arc<Route>,
     /// Names this supervisor within the process.
     number: u64,
-    /// Whether DNS still lists the address for the server.
+    /// True if DNS still lists the address for the server.
     is_listed: watch::Receiver<bool>,
     /// Notified before each dial, because the server's addresses may have changed.
     redials: Arc<Notify>,

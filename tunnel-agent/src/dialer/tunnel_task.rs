@@ -86,7 +86,7 @@ async fn accept_trust_bundle(trust: ServerTrust, bundle: Vec<u8>) {
     }
 }
 
-/// Whether packets still pass after the greeting: a path may carry a handshake and nothing after it.
+/// Returns true if packets still pass after the greeting: a path may carry a handshake and nothing after it.
 pub(super) async fn passes_packets(tunnel: Tunnel, control_plane: ControlPlane) -> bool {
     timeout(PROOF_MAX, first_packet(&tunnel, &control_plane)).await.is_ok()
 }

@@ -49,7 +49,7 @@ pub(super) fn parse(answer: &[u8]) -> Result<Vec<Slice>, serde_json::Error> {
     serde_json::from_slice(answer).map(|SliceList { items }| items)
 }
 
-/// Whether a port of a Service or a slice is a TCP port. An absent protocol means TCP, by the API's
+/// Returns true if a port of a Service or a slice is a TCP port. An absent protocol means TCP, by the API's
 /// definition.
 pub(super) fn is_tcp(protocol: Option<&str>) -> bool {
     protocol.is_none_or(|protocol| protocol == "TCP")

@@ -74,7 +74,7 @@ impl Source {
         }
     }
 
-    /// Whether many clusters do not have it, or do not let it be read.
+    /// Returns true if many clusters do not have the source, or do not let it be read.
     pub(super) fn is_optional(&self) -> bool {
         match self {
             Self::ClusterInfo | Self::KubeadmConfig => true,

@@ -113,7 +113,7 @@ pub(super) fn backends(
 }
 
 impl TenantService {
-    /// Whether the Service has an address and this port.
+    /// Returns true if the Service has an address and this port.
     fn fits(&self, port: u16) -> bool {
         let addressed = self.spec.cluster_ips.iter().any(|address| address != "None");
         addressed && self.spec.ports.iter().any(|found| found.port == port)

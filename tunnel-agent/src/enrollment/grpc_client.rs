@@ -72,12 +72,12 @@ pub(super) enum CallError {
 }
 
 impl CallError {
-    /// Whether the server has checked the request and denied it.
+    /// Returns true if the server has checked the request and denied it.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { code: PERMISSION_DENIED, .. })
     }
 
-    /// Whether the server cannot check the request, because it has no record to check it by.
+    /// Returns true if the server cannot check the request, because it has no record to check it by.
     pub(super) fn is_not_set_up(&self) -> bool {
         matches!(self, Self::Refused { code: FAILED_PRECONDITION, .. })
     }

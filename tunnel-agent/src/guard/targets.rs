@@ -118,7 +118,7 @@ impl Targets {
         })
     }
 
-    /// Whether the list has `target` as it is written, before any resolution.
+    /// Returns true if the list has `target` as it is written, before any resolution.
     #[must_use]
     pub fn lists(&self, target: &Target) -> bool {
         self.entries.iter().any(|entry| entry.has(target))
@@ -179,8 +179,8 @@ impl Targets {
         }
     }
 
-    /// Whether this agent itself may listen there. If it listens on all addresses, which are not all known
-    /// here, the port alone decides.
+    /// Returns true if this agent itself may listen there. If it listens on all addresses, which are not all
+    /// known here, the port alone decides.
     fn is_own(&self, address: SocketAddr) -> bool {
         let is_same = |own: &SocketAddr| own.ip().is_unspecified() || unmapped(own.ip()) == address.ip();
         self.own.iter().any(|own| own.port() == address.port() && is_same(own))
@@ -233,7 +233,8 @@ fn unmapped(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// Whether an address is special: neither a network in the list nor a cluster's own answer permits it.
+/// Returns true if an address is special: neither a network in the list nor a cluster's own answer permits
+/// it.
 #[must_use]
 pub fn is_special(address: IpAddr) -> bool {
     match unmapped(address) {

@@ -18,7 +18,7 @@ pub(super) struct Buffer {
     pub(super) is_unflushed: bool,
 }
 
-/// Whether a step made progress, so that another one may find more to do.
+/// True if a step made progress, so that another one may find more to do.
 pub(super) type MadeProgress = bool;
 
 impl Buffer {

@@ -161,7 +161,7 @@ impl<'a> KubernetesCompat<'a> {
         }
     }
 
-    /// Whether the caller's bytes are held back while the edge is drained.
+    /// Returns true if the caller's bytes are held back while the edge is drained.
     pub(super) fn holds_back(&self) -> bool {
         self.drain.is_some()
     }
@@ -209,13 +209,13 @@ impl<'a> KubernetesCompat<'a> {
         }
     }
 
-    /// Whether the edge is alive for sure: it sent something lately, or bytes of it still wait.
+    /// Returns true if the edge is alive for sure: it sent something lately, or bytes of it still wait.
     fn is_alive(&self, edge: Edge) -> bool {
         let sent_lately = self.edge_sent.is_some_and(|at| at.elapsed() < ALIVE_FOR);
         !edge.is_over && (sent_lately || edge.waiting > 0)
     }
 
-    /// Whether the edge may have more to send than was read, and a slot is free to let it wait here.
+    /// Returns true if the edge may have more to send than was read, and a slot is free to let it wait here.
     fn may_drain(&mut self, edge: Edge) -> bool {
         if edge.is_over || (edge.waiting == 0 && self.unpaused < UNPAUSED_BYTES) {
             return false;

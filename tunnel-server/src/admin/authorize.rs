@@ -233,8 +233,8 @@ pub enum AdminForbidden {
     },
 }
 
-/// Whether the actor may do this with that. At the socket root and the server's own user may everything, others nothing;
-/// from elsewhere a name may what its role may.
+/// Checks whether the actor may do this with that. At the socket root and the server's own user may
+/// everything, others nothing; from elsewhere a name may what its role may.
 ///
 /// # Errors
 /// [`AdminForbidden`], in words for the one who asked.
@@ -256,13 +256,14 @@ pub fn authorize_admin(
     }
 }
 
-/// Whether a role can do an action. Only [`admin_actions!`] says so, and a new action needs a row there.
+/// Returns true if a role can do an action. Only [`admin_actions!`] says so, and a new action needs a row
+/// there.
 fn may(role: AdminRole, action: AdminAction) -> bool {
     role == AdminRole::Operator || role == action.role()
 }
 
 impl Actor {
-    /// Whether there is nothing that this actor may do.
+    /// Returns true if there is nothing that this actor may do.
     #[must_use]
     pub fn has_no_rights(&self) -> bool {
         match self {

@@ -48,7 +48,7 @@ pub(super) fn agent(entry: &AgentEntry, directory: &Directory) -> admin::Enrolle
     }
 }
 
-/// By what pods of a cluster prove themselves.
+/// Converts the workload by which pods of a cluster prove themselves.
 pub(super) fn attestation(found: Attestation) -> admin::GetAttestationResponse {
     let timestamp = |seconds: UnixSeconds| seconds.time().map(whole_seconds);
     let Attestation { workload, closed } = found;

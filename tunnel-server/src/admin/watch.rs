@@ -32,7 +32,7 @@ pub(super) struct ClusterWatch<L> {
     pub(super) list: L,
     /// Is events_for when another list is worth it.
     pub(super) changes: watch::Receiver<()>,
-    /// Whether measurements alone are a change.
+    /// True if measurements alone are a change.
     pub(super) measurements: bool,
     pub(super) scope: Scope,
     /// Held among all watches until this one ends.
@@ -149,7 +149,7 @@ fn differences(sent: &mut BTreeMap<String, Cluster>, now: Vec<Cluster>, measurem
     gone.into_iter().map(Event::Deleted).chain(changed.into_iter().map(Event::Cluster)).collect()
 }
 
-/// Whether nothing differs but measurements.
+/// Returns true if nothing differs but measurements.
 fn differs_only_in_measurements(before: &Cluster, now: &Cluster) -> bool {
     let mut now = now.clone();
     for (tunnel, before) in now.tunnels.iter_mut().zip(&before.tunnels) {

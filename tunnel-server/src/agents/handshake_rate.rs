@@ -27,7 +27,7 @@ impl HandshakeRate {
         Self { limits, all: TokenBucket::full(now), by_network: HashMap::new() }
     }
 
-    /// Whether one more handshake from `address` may begin without proof of that address.
+    /// Returns true if one more handshake from `address` may begin without proof of that address.
     pub(super) fn allows(&mut self, address: IpAddr, now: Instant) -> bool {
         let network = network(address);
         if !self.by_network.contains_key(&network) && self.by_network.len() >= NETWORKS_MAX {

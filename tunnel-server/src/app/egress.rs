@@ -181,7 +181,7 @@ async fn serve_local(stream: UnixStream, uids: &[u32], route: EgressRoute, gatew
     }
 }
 
-/// Whether a process of that user may open every file that this one may.
+/// Returns true if a process of that user may open every file that this one may.
 fn is_ours(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

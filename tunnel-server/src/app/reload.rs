@@ -92,7 +92,7 @@ fn read_config(path: &Path) -> Result<Vec<u8>, KeyError> {
     Ok(text.into_bytes())
 }
 
-/// Whether an agent that has the bundle `current` accepts `next`.
+/// Checks that an agent that has the bundle `current` accepts `next`.
 fn succeeds(current: &[u8], next: &[u8], domain: &str) -> Result<(), BundleError> {
     let current = TrustBundle::decode_unverified(current)?;
     let domain = domain.parse().unwrap_or_else(|_| current.domain().clone());

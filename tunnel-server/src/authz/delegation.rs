@@ -34,7 +34,7 @@ pub struct Delegation(Option<Arc<SharedDelegation>>);
 
 struct SharedDelegation {
     reviews: ReviewCache<TimedDecision>,
-    /// Whether this cluster also reviews callers' tokens. It then knows those callers by names of its own.
+    /// True if this cluster also reviews callers' tokens. It then knows those callers by names of its own.
     is_reviewer: bool,
 }
 

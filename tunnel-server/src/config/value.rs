@@ -108,7 +108,7 @@ pub(super) fn text(key: String, text: Option<String>) -> Result<String, KeyError
     }
 }
 
-/// Whether it reads as a DNS name without the dot of the root; an IPv4 address does too.
+/// Returns true if the text reads as a DNS name without the dot of the root; an IPv4 address does too.
 pub(super) fn is_dns_name(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     text.len() <= HOST_BYTES_MAX && text.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))

@@ -29,7 +29,7 @@ const WATCH_EVENT_DEFAULT_BYTES: usize = 2 * 1024 * 1024;
 /// The resumption of watches after the loss of their tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchesConfig {
-    /// Whether watches are resumed at all.
+    /// True if watches are resumed at all.
     pub resume: bool,
     /// The longest wait of a watch for its cluster; 0 to [`WATCH_LIMIT_SECONDS_MAX`].
     pub limit: Duration,

@@ -121,9 +121,9 @@ fn exactly_one(permitted: PermittedDials, target: &Target) -> Result<Permit<Dial
     }
 }
 
-/// Whether a cluster has the target. An address in the store counts whatever agents advertise, and while they
-/// are away, so that no other cluster's agent takes it over. Of a range only what agents advertise counts. If
-/// agents were seen before but nothing is known since this server started, the whole range counts.
+/// Returns true if a cluster has the target. An address in the store counts whatever agents advertise, and
+/// while they are away, so that no other cluster's agent takes it over. Of a range only what agents advertise
+/// counts. If agents were seen before but nothing is known since this server started, the whole range counts.
 fn has_target(entry: &ClusterEntry, target: &Target, advertised: Option<bool>) -> bool {
     match store_claim(&entry.record, target) {
         StoreClaim::None => false,

@@ -29,7 +29,7 @@ pub struct AddressRange {
 pub struct AssignedAddress {
     /// The address, which no other cluster has.
     pub address: IpAddr,
-    /// Whether the cluster did not have it before.
+    /// True if the cluster did not have the address before.
     pub is_new: bool,
 }
 

@@ -153,7 +153,8 @@ impl Agent {
         Ok(claim)
     }
 
-    /// Whether this is the serial number of its certificate, or of the previous one. Nobody can guess one.
+    /// Returns true if `serial` is the serial number of the agent's certificate, or of the previous one.
+    /// Nobody can guess one.
     #[must_use]
     pub fn has_serial(&self, serial: &str) -> bool {
         serial == self.serial || self.previous.as_ref().is_some_and(|previous| previous.serial == serial)

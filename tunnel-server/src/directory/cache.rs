@@ -31,7 +31,7 @@ pub(super) struct DirectoryCache {
 #[derive(Debug)]
 pub(super) struct CachedCluster {
     pub(super) record: Arc<Cluster>,
-    /// Whether the record is in the store.
+    /// True if the record is in the store.
     pub(super) is_stored: bool,
     pub(super) last_seen: Option<SystemTime>,
     /// The time in the store, which can be older than `last_seen`.

@@ -169,7 +169,7 @@ impl Directory {
         self.change(move |transaction| transaction.remove::<DialToken>(&id)).await
     }
 
-    /// Whether there is a dial token with this ID, expired or not.
+    /// Returns true if there is a dial token with this ID, expired or not.
     #[must_use]
     pub fn has_dial_token(&self, id: &str) -> bool {
         self.cache().dial_tokens.contains_key(id)

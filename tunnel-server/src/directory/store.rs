@@ -53,7 +53,7 @@ macro_rules! store_tables {
         impl StoreTable {
             const ALL: &[Self] = &[$(Self::$table,)*];
 
-            /// Whether requests and handshakes are authorized by its records.
+            /// Returns true if requests and handshakes are authorized by the table's records.
             pub(super) fn affects_authorization(self) -> bool {
                 match self {
                     $(Self::$table => $affects,)*

@@ -84,7 +84,7 @@ impl PodVerification<'_> {
 }
 
 impl NotOurPod {
-    /// Whether the issuer's key has signed the token that is refused.
+    /// Returns true if the issuer's key has signed the token that is refused.
     pub(super) fn is_signed(&self) -> bool {
         match self {
             Self::Pod(fault) => fault.is_signed(),

@@ -117,7 +117,7 @@ impl EnrollmentService {
         answer.map(|(answer, _)| answer)
     }
 
-    /// Whether an agent can get a certificate that is issued now.
+    /// Checks whether an agent can get a certificate that is issued now.
     fn admits(&self, agent: &AgentId, now: SystemTime) -> Result<(), directory::NotAdmitted> {
         let credential = directory::AgentCredential { serial: String::new(), issued: now.into() };
         self.shared.directory.admits(agent, &credential)

@@ -124,7 +124,7 @@ impl<K: Clone + Eq + Hash> LastApproval<K> {
         }
     }
 
-    /// Whether the last approval is older than `every`.
+    /// Returns true if the last approval is older than `every`.
     fn is_due(&self, one: &K, every: Duration, now: Instant) -> bool {
         self.0.get(one).is_none_or(|approved| now.duration_since(*approved) >= every)
     }

@@ -55,7 +55,7 @@ struct SlowReaderTable {
     began: Instant,
     entries: Mutex<HashMap<u64, Arc<ReaderEntry>>>,
     next_number: AtomicU64,
-    /// Whether the background task will check again without being woken.
+    /// True if the background task will check again without being woken.
     is_watched: AtomicBool,
     /// Wakes the background task when an exchange begins to wait.
     wake: Notify,
@@ -74,7 +74,7 @@ pub(crate) struct ExchangeInfo {
 struct ReaderEntry {
     info: ExchangeInfo,
     abort_codes: AbortCodes,
-    /// Whether a byte of the answer has arrived.
+    /// True if a byte of the answer has arrived.
     has_begun: AtomicBool,
     /// The time since which the exchange waits for its caller, in milliseconds of the table, or
     /// [`NOT_WAITING`].
@@ -211,7 +211,7 @@ impl ReaderEntry {
 }
 
 impl ReadProgress {
-    /// Whether a byte of the answer has arrived.
+    /// Returns true if a byte of the answer has arrived.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.has_begun.load(Ordering::Relaxed)
     }

@@ -62,7 +62,7 @@ trait AnyPermit: Send + Sync {
     /// The SubjectAccessReview that the permit depends on, if `policy.delegation` asked for one.
     fn question(&self) -> Option<&AccessReview>;
     fn target(&self) -> Option<&Target>;
-    /// Whether `edition` of the policy would give the same permit.
+    /// Returns true if `edition` of the policy would give the same permit.
     fn is_permitted_by(&self, edition: &PolicySnapshot, facts: &ClusterFacts) -> bool;
 }
 

@@ -51,7 +51,7 @@ impl AnswerBody {
         }
     }
 
-    /// Whether the answer comes from a cluster.
+    /// Returns true if the answer comes from a cluster.
     pub(super) fn is_from_cluster(&self) -> bool {
         matches!(self, Self::Tunnel { .. } | Self::Watch(_))
     }

@@ -77,7 +77,7 @@ pub(super) fn watch(
     (WatchedConnection(ahead), disconnected, exchange)
 }
 
-/// Whether the connection is no longer HTTP after an answer with this status.
+/// Returns true if the connection is no longer HTTP after an answer with this status.
 pub(super) fn is_protocol_switch(is_connect: bool, status: StatusCode) -> bool {
     status == StatusCode::SWITCHING_PROTOCOLS || (is_connect && status.is_success())
 }

@@ -34,7 +34,7 @@ pub(super) struct UploadProgress(Arc<Mutex<UploadState>>);
 struct UploadState {
     /// The time of the last change.
     last: Instant,
-    /// Whether the next piece was asked for and has not come.
+    /// True if the next piece was asked for and has not come.
     awaits_caller: bool,
 }
 

@@ -41,7 +41,7 @@ impl LoginThrottle {
         Self { failures, hasher, accepted: Mutex::default() }
     }
 
-    /// Whether the credential of a request from `source` is checked at all.
+    /// Returns true if the credential of a request from `source` is checked at all.
     pub(super) fn is_allowed(
         &self,
         source: IpAddr,

@@ -106,7 +106,7 @@ impl<'a> ParkWait<'a> {
         Self { waits: None, ..self }
     }
 
-    /// Whether the request is repeated.
+    /// Returns true if the request is repeated.
     pub(super) fn is_repeated(self) -> bool {
         self.waits.is_none()
     }

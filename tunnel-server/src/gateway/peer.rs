@@ -13,7 +13,7 @@ const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 
 /// The other end of a connection, with the state that its requests share.
 pub struct Peer {
     pub(super) address: SocketAddr,
-    /// Whether `address` means nothing, because the connection came by a Unix socket.
+    /// True if `address` means nothing, because the connection came by a Unix socket.
     is_local: bool,
     /// The host name that the peer asked TLS for.
     pub(super) server_name: Option<String>,

@@ -60,7 +60,7 @@ struct RequestOptions {
     /// The caller's `Authorization`, with which a watch is authenticated again when it is resumed.
     authorization: Option<HeaderValue>,
     upgrade: Option<UpgradeProtocol>,
-    /// Whether the caller's own credential passes through to the cluster. Such a request is sent once and
+    /// True if the caller's own credential passes through to the cluster. Such a request is sent once and
     /// never waits.
     passes_through: bool,
 }

@@ -23,8 +23,8 @@ use crate::metrics::{self, RetryReason};
 /// them.
 const READ_AGAIN_MAX: usize = 2;
 
-/// Whether a request may reach an API server more than once: a get, list or watch without a body. An upgrade,
-/// whose method is GET, and a GET under a `proxy` may not, because both may have effects.
+/// Returns true if a request may reach an API server more than once: a get, list or watch without a body. An
+/// upgrade, whose method is GET, and a GET under a `proxy` may not, because both may have effects.
 pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> bool {
     let is_read = match permit.action().verb() {
         Verb::Get | Verb::List | Verb::Watch | Verb::Head => true,
@@ -97,7 +97,7 @@ async fn send_unless_lost(
     }
 }
 
-/// Whether an exchange ended with its tunnel, or with a stopping agent.
+/// Returns true if an exchange ended with its tunnel, or with a stopping agent.
 fn was_lost(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Lost(_) | Refusal::Aborted(_, AbortCode::Draining | AbortCode::Abandoned))
 }

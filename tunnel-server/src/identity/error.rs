@@ -71,9 +71,9 @@ pub enum SubprotocolError {
 /// The accepted methods, as a text for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AcceptedMethods {
-    /// Whether client certificates are accepted.
+    /// True if client certificates are accepted.
     pub certificates: bool,
-    /// Whether bearer tokens are accepted.
+    /// True if bearer tokens are accepted.
     pub tokens: bool,
 }
 

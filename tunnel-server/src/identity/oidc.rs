@@ -74,7 +74,7 @@ impl Issuer {
         &self.requirements.prefixes
     }
 
-    /// Whether a token names this issuer.
+    /// Returns true if a token names this issuer.
     pub(super) fn is_issuer_of(&self, jwt: &Jwt<'_>) -> bool {
         jwt.issuer() == Some(self.requirements.issuer.as_str())
     }

@@ -41,8 +41,8 @@ pub(crate) trait CachedReview: Clone + Send + Sync + 'static {
     /// The first moment at which the result no longer counts.
     fn until(&self) -> Instant;
 
-    /// Whether it allows something. Such results are cached apart, so that guesses displace no client that
-    /// was allowed.
+    /// Returns true if the result allows something. Such results are cached apart, so that guesses displace
+    /// no client that was allowed.
     fn is_yes(&self) -> bool;
 }
 
@@ -58,7 +58,7 @@ struct SharedReviews<A> {
     scope: Scope,
     table: Mutex<ReviewTable<A>>,
     permits: Semaphore,
-    /// Whether the last review failed, which is logged once.
+    /// True if the last review failed, which is logged once.
     is_unreachable: AtomicBool,
 }
 

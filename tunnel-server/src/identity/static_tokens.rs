@@ -107,8 +107,8 @@ impl StaticTokens {
         self.holders.get(&TokenDigest::of(token.as_bytes()))
     }
 
-    /// Whether the token by which the caller authenticated is still in the file, for the same user and
-    /// groups.
+    /// Returns true if the token by which the caller authenticated is still in the file, for the same user
+    /// and groups.
     pub(super) fn has_token_of(&self, caller: &Caller) -> bool {
         let holder = self.ids.get(&caller.credential.id).and_then(|digest| self.holders.get(digest));
         holder.is_some_and(|holder| holder.user == caller.user && holder.groups == caller.groups)
@@ -153,7 +153,7 @@ impl std::fmt::Debug for StaticTokens {
     }
 }
 
-/// Whether `text` is a `b64token` (RFC 6750, section 2.1), which every header can carry.
+/// Returns true if `text` is a `b64token` (RFC 6750, section 2.1), which every header can carry.
 pub(super) fn is_token(text: &[u8]) -> bool {
     let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
     let (body, _) = text.split_at(text.len() - padding);

@@ -27,7 +27,7 @@ impl FailedAttempts {
         Self { max, sources: WindowedCounts::new(WINDOW, SOURCES_MAX) }
     }
 
-    /// Whether `source` may try again now.
+    /// Returns true if `source` may try again now.
     pub(crate) fn may_try(&self, source: IpAddr, now: Instant) -> bool {
         self.sources.count(&prefix(source), now) < self.max
     }

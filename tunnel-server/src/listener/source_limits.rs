@@ -89,7 +89,7 @@ pub(super) enum SourceDecision<T> {
 }
 
 impl SourceAdmission {
-    /// Whether the connection must show a certificate.
+    /// Returns true if the connection must show a certificate.
     pub(super) fn must_show_certificate(self) -> bool {
         self.lane != Lane::Open
     }

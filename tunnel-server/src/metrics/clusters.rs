@@ -23,7 +23,7 @@ pub struct ClusterGauges(Mutex<BTreeMap<ClusterId, Instant>>);
 pub struct ClusterConnectivity {
     /// The name of the cluster.
     pub cluster: ClusterId,
-    /// Whether new requests reach the cluster.
+    /// True if new requests reach the cluster.
     pub connected: bool,
     /// The number of agents that have a tunnel.
     pub agents: usize,

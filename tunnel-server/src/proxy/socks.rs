@@ -97,7 +97,7 @@ async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, permit: Ow
 }
 
 impl DialProxy {
-    /// Whether the login is a valid dial token. SOCKS5 answers this before the client names a target.
+    /// Returns true if the login is a valid dial token. SOCKS5 answers this before the client names a target.
     fn is_authenticated(&self, login: &Login, from: SocketAddr) -> bool {
         let request =
             ProxyRequest { listener: "socks", from, user: &login.user, token: &login.password, target: "" };

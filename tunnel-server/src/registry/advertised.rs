@@ -38,8 +38,8 @@ impl RegisteredTunnel {
 }
 
 impl Registry {
-    /// Whether an agent of `cluster` advertises `target`. While no connected agent advertises anything, the
-    /// last known endpoints of the cluster decide. `None` if nothing is known since this server started.
+    /// Says whether an agent of `cluster` advertises `target`. While no connected agent advertises anything,
+    /// the last known endpoints of the cluster decide. `None` if nothing is known since this server started.
     #[must_use]
     pub fn advertised(&self, cluster: &ClusterId, target: &Target) -> Option<bool> {
         let tunnels = self.0.by_cluster.get(cluster);
@@ -54,7 +54,7 @@ impl Registry {
     }
 }
 
-/// Whether one of the endpoints equals or contains `target`.
+/// Returns true if one of the endpoints equals or contains `target`.
 pub(super) fn has(endpoints: &[String], target: &Target) -> bool {
     endpoints.iter().any(|entry| entry.parse().is_ok_and(|entry: TargetEntry| entry.has(target)))
 }

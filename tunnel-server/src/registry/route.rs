@@ -207,7 +207,7 @@ fn route(entry: &TunnelEntry<RegisteredTunnel>) -> Route {
 }
 
 impl Route {
-    /// Whether the tunnel's agent advertises `target` now.
+    /// Returns true if the tunnel's agent advertises `target` now.
     #[must_use]
     pub fn advertises(&self, target: &Target) -> bool {
         let advertised = self.advertised.lock().unwrap_or_else(PoisonError::into_inner);

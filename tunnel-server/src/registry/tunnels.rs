@@ -68,7 +68,8 @@ impl Candidate {
 }
 
 impl Candidate {
-    /// Whether this carrier takes new exchanges rather than `other`, which is a tunnel of the same process.
+    /// Returns true if this carrier takes new exchanges rather than `other`, which is a tunnel of the same
+    /// process.
     fn is_preferred_over(self, other: &Self) -> bool {
         match (self.carrier, other.carrier) {
             (Carrier::Quic, Carrier::Http2) => self.has_returned_after(other),
@@ -77,8 +78,8 @@ impl Candidate {
         }
     }
 
-    /// Whether QUIC works again since HTTP/2 replaced it. An agent dials HTTP/2 when QUIC fails for it. If
-    /// this side still receives QUIC packets, that only shows that one direction works.
+    /// Returns true if QUIC works again since HTTP/2 replaced it. An agent dials HTTP/2 when QUIC fails for
+    /// it. If this side still receives QUIC packets, that only shows that one direction works.
     fn has_returned_after(self, http2: &Self) -> bool {
         self.live_for >= TRUSTED_AFTER && self.live_for <= http2.live_for
     }
@@ -169,9 +170,9 @@ impl<T> ClusterTunnels<T> {
         })
     }
 
-    /// Whether another process takes exchanges while the process of this tunnel takes none and is therefore
-    /// stopping. If the process still takes exchanges, only this tunnel drains, because another carrier
-    /// replaces it.
+    /// Returns true if another process takes exchanges while the process of this tunnel takes none and is
+    /// therefore stopping. If the process still takes exchanges, only this tunnel drains, because another
+    /// carrier replaces it.
     pub(super) fn has_successor(&self, ticket: u64, candidate: impl Fn(&T) -> Candidate) -> bool {
         let Some(leaving) = self.entries.iter().find(|entry| entry.ticket == ticket) else { return false };
         let mut usable = self.usable(candidate).peekable();
@@ -183,14 +184,14 @@ impl<T> ClusterTunnels<T> {
         self.entries.iter().filter(|entry| self.is_superseded(entry)).map(|entry| &entry.tunnel)
     }
 
-    /// Whether a later process of the same agent has greeted.
+    /// Returns true if a later process of the same agent has greeted.
     fn is_superseded(&self, entry: &TunnelEntry<T>) -> bool {
         self.entries.iter().any(|other| supersedes(other, entry))
     }
 }
 
-/// Whether `later` belongs to a later process of the same agent. Further tunnels of one process supersede
-/// nothing.
+/// Returns true if `later` belongs to a later process of the same agent. Further tunnels of one process
+/// supersede nothing.
 fn supersedes<T>(later: &TunnelEntry<T>, earlier: &TunnelEntry<T>) -> bool {
     later.agent == earlier.agent && later.boot != earlier.boot && later.ticket > earlier.ticket
 }

@@ -55,7 +55,7 @@ enum PathPattern {
 }
 
 impl Actions {
-    /// Whether they contain `verb` of `object`.
+    /// Returns true if the actions contain `verb` of `object`.
     pub(super) fn contain(&self, verb: Verb, object: &Object) -> bool {
         self.verbs.has(|one| *one == verb)
             && match object {
@@ -68,12 +68,12 @@ impl Actions {
             }
     }
 
-    /// Whether they contain every verb of every resource.
+    /// Returns true if the actions contain every verb of every resource.
     pub(super) fn contain_every_resource(&self) -> bool {
         self.verbs.is_any() && self.resources.as_ref().is_some_and(Resources::contain_all)
     }
 
-    /// Whether they contain every verb of every non-resource path.
+    /// Returns true if the actions contain every verb of every non-resource path.
     pub(super) fn contain_every_path(&self) -> bool {
         self.verbs.is_any() && self.paths.as_ref().is_some_and(Choice::is_any)
     }
@@ -136,7 +136,7 @@ impl ResourcePattern {
             }
     }
 
-    /// Whether it matches a resource with the verb connect.
+    /// Returns true if the pattern matches a resource with the verb connect.
     fn may_connect(&self) -> bool {
         match &self.subresource {
             SubresourcePattern::None => false,
@@ -145,7 +145,7 @@ impl ResourcePattern {
         }
     }
 
-    /// Whether it matches only resources with the verb connect.
+    /// Returns true if the pattern matches only resources with the verb connect.
     fn must_connect(&self) -> bool {
         matches!(&self.subresource, SubresourcePattern::Of(name) if connects(name))
     }

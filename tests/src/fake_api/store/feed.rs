@@ -26,7 +26,7 @@ pub(in crate::fake_api) struct StoreFeed {
     /// Bookmarks that were sent, or requested before; `None` where they are not wanted.
     bookmarks: Option<u64>,
     ends_at: Option<Instant>,
-    /// Whether it ends once `first` is sent.
+    /// True if the feed ends once `first` is sent.
     is_over: bool,
     gate: Option<Gate>,
     /// The rest of an event that waits at the gate.

@@ -19,9 +19,9 @@ pub(super) enum StoreRequest {
 /// A watch and how it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WatchRequest {
-    /// From which resource version; `None` is from what is there now.
+    /// The resource version that it starts from; `None` starts from what is there now.
     pub(super) from: Option<u64>,
-    /// Whether the existing objects come first, up to a bookmark.
+    /// True if the existing objects come first, up to a bookmark.
     pub(super) send_initial_events: bool,
     pub(super) allow_bookmarks: bool,
     /// After how long the watch ends cleanly.

@@ -185,7 +185,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 }
 
-/// Whether `#[test]`, `#[cfg(test)]` or `#[cfg(all(test, …))]` stands above something.
+/// Returns true if `#[test]`, `#[cfg(test)]` or `#[cfg(all(test, …))]` stands above something.
 pub(super) fn for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::Path(path) => path.is_ident("test"),

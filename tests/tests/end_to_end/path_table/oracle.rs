@@ -37,7 +37,7 @@ impl Verdict {
     }
 }
 
-/// Whether this arrived unchanged, except for the parameters that the gateway adds to watches.
+/// Returns true if the target arrived unchanged, except for the parameters that the gateway adds to watches.
 fn is_same(target: &str, arrived: &str) -> bool {
     let more = arrived.strip_prefix(target);
     more.is_some_and(|more| ["", "?allowWatchBookmarks=true", "&allowWatchBookmarks=true"].contains(&more))
@@ -122,7 +122,7 @@ fn by_path(target: &str) -> Option<(String, String)> {
     is_label(name).then(|| (name.to_owned(), own))
 }
 
-/// Whether it is a DNS-1123 label.
+/// Returns true if the name is a DNS-1123 label.
 fn is_label(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&name.len())
@@ -131,7 +131,7 @@ fn is_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// Whether every checked segment is one unambiguous name. The last one may be followed by a slash.
+/// Returns true if every checked segment is one unambiguous name. The last one may be followed by a slash.
 fn is_safe(path: &str) -> bool {
     let mut segments: Vec<&str> = path[1..].split('/').collect();
     if segments.last() == Some(&"") {

@@ -23,8 +23,11 @@ fn connect_and_host_addresses_judge_an_address_alike() {
         let site = lab.site(CLUSTER, Uplink::Cable).await;
         let Listed { echo: listed, .. } = &Listed::start(&rig, &site).await;
         let by_token = may_dial("admins", ("token", &format!("token:{GROUP}")), &["*"]);
-        rig.put_policy(&[by_token, user_may_dial("office", ("entry-point:office", "entry-point:office"), &[CLUSTER])])
-            .await;
+        rig.put_policy(&[
+            by_token,
+            user_may_dial("office", ("entry-point:office", "entry-point:office"), &[CLUSTER]),
+        ])
+        .await;
 
         let mut judged = Vec::new();
         let rows = targets::around(listed.address);

@@ -14,8 +14,8 @@ use crate::forward::each_connection_is_its_own;
 use crate::kubectls::{Client, SOON, clients_of, pattern};
 use crate::logs::what_comes_is_seen;
 
-/// From which minor on kubectl asks for WebSocket first, for exec and its like, and for port-forward. Before,
-/// it knows SPDY alone.
+/// The minor from which on kubectl asks for WebSocket first, for exec and its like, and for port-forward.
+/// Before, it knows SPDY alone.
 const BY_WEBSOCKET_FROM: [(&[&str], u32); 2] = [(&["exec", "attach"], 30), (&["portforward"], 31)];
 /// The number of bytes that are typed, and copied.
 const BYTES: usize = 1024 * 1024;

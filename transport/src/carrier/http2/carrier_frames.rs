@@ -64,7 +64,7 @@ impl CarrierFrames {
         self.queue(Note::Ping(self.pings))
     }
 
-    /// Whether a pong of this number answers the last ping.
+    /// Returns true if a pong of this number answers the last ping.
     pub(super) fn is_answer(&self, number: u32) -> bool {
         number == self.pings
     }

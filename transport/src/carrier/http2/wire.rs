@@ -70,7 +70,7 @@ impl WireStats {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Whether `take_ended_streams` would return a stream.
+    /// Returns true if `take_ended_streams` would return a stream.
     pub(super) fn has_ended_streams(&self) -> bool {
         !self.ended.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }

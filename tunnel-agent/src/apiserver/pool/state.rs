@@ -133,7 +133,7 @@ impl PoolState {
         self.idle_http1.clear();
     }
 
-    /// Whether this is the epoch of the credential in use.
+    /// Returns true if this is the epoch of the credential in use.
     pub(super) fn is_current(&self, epoch: u64) -> bool {
         self.snapshot.as_ref().is_some_and(|snapshot| snapshot.epoch == epoch)
     }
@@ -281,7 +281,7 @@ impl PoolState {
         dialing + http2 + Arc::strong_count(&state.http1_connections) - 1
     }
 
-    /// Whether a dial is under way whose connection a waiting request can use.
+    /// Returns true if a dial is under way whose connection a waiting request can use.
     pub(super) fn is_dialing(&self) -> bool {
         self.dialing.iter().any(|destination| self.destination(*destination).is_some())
     }

@@ -271,7 +271,7 @@ impl World {
         self.happy_eyeballs.reachability()
     }
 
-    /// Whether a tunnel takes new streams and its packets pass.
+    /// Returns true if a tunnel takes new streams and its packets pass.
     fn is_working(&self) -> bool {
         self.tunnels.iter().any(|tunnel| tunnel.passes && !tunnel.is_draining)
     }

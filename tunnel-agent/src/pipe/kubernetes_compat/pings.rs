@@ -109,7 +109,7 @@ impl Pings {
 }
 
 impl FramePosition {
-    /// Whether the last frame has ended and none has begun.
+    /// Returns true if the last frame has ended and none has begun.
     fn is_between(&self) -> bool {
         self.head.is_empty() && self.rest == 0
     }

@@ -19,7 +19,8 @@ pub(super) fn listen(key: &str, raw: &str) -> Result<SocketAddr, KeyError> {
     Ok(listen)
 }
 
-/// Whether an address has a meaning of its own on every host, or none: unspecified, loopback, multicast, link-local.
+/// Returns true if an address has a meaning of its own on every host, or none: unspecified, loopback,
+/// multicast, link-local.
 pub(super) fn is_special(address: IpAddr) -> bool {
     let is_link_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),

@@ -24,7 +24,7 @@ struct BodyAudit {
     entry: AuditEntry,
     /// Resolves when the exchange is to be ended early. `None` where the answer does not come from a cluster.
     terminated: Option<Pin<Box<dyn Future<Output = TerminationReason> + Send>>>,
-    /// Whether the last bytes of an early end were sent.
+    /// True if the last bytes of an early end were sent.
     is_ended_early: bool,
 }
 

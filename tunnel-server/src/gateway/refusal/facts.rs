@@ -23,7 +23,7 @@ pub(crate) struct RefusalFacts {
     pub(crate) advice: Option<&'static str>,
     /// The end of the request in the audit log.
     pub(crate) audit_end: EndReason,
-    /// Whether an HTTP/1.1 connection is closed, because the bytes after the request's head must not be read
+    /// True if an HTTP/1.1 connection is closed, because the bytes after the request's head must not be read
     /// as another request.
     pub(crate) closes_connection: bool,
     /// The end of a watch that is not resumed because of this refusal, in metrics.

@@ -186,7 +186,7 @@ impl EventStream {
 }
 
 impl ResponseSource {
-    /// Whether the tunnel or its agent broke, and not the API server or this server.
+    /// Returns true if the tunnel or its agent broke, and not the API server or this server.
     fn is_lost(&self, error: &hyper::Error) -> bool {
         // A stream may notice the loss before its tunnel does.
         let is_gone = self.route.tunnel.health() == Health::Lost || is_of_tunnel(error);
@@ -213,7 +213,7 @@ impl From<NotResumable> for WatchEnded {
     }
 }
 
-/// Whether the end of a tunnel caused the error.
+/// Returns true if the end of a tunnel caused the error.
 fn is_of_tunnel(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {

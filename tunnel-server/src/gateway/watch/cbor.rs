@@ -211,7 +211,7 @@ impl<'a> CborObject<'a> {
             && self.api_version.is_some_and(|version| version.starts_with(b"meta.k8s.io/"))
     }
 
-    /// Whether an object in a row of the Table ends the initial events.
+    /// Says whether an object in a row of the Table ends the initial events.
     fn a_row_ends_initial_events(&self, event: &'a [u8]) -> Result<bool, EventParseError> {
         let Some(place) = self.rows.clone() else { return Ok(false) };
         let mut reader = Reader { bytes: &event[..place.end], at: place.start };

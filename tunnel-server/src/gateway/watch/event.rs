@@ -8,7 +8,7 @@ pub(super) struct Event {
     pub(super) kind: EventKind,
     /// The resource version of the event's object, as it is written.
     pub(super) version: Option<Box<str>>,
-    /// Whether it is the bookmark after the initial events.
+    /// True if the event is the bookmark after the initial events.
     pub(super) ends_initial_events: bool,
     /// The column definitions, if the object is a Table.
     pub(super) columns: Option<Columns>,
@@ -32,7 +32,7 @@ pub(super) enum EventKind {
 pub(super) struct Columns {
     /// Their position in the event.
     pub(super) place: Range<usize>,
-    /// Whether the list of definitions is empty.
+    /// True if the list of definitions is empty.
     pub(super) empty: bool,
 }
 

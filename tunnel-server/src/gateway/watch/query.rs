@@ -12,7 +12,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 pub(super) struct Query {
     /// The point at which the watch begins.
     pub(super) start: Start,
-    /// Whether the caller wants bookmarks.
+    /// True if the caller wants bookmarks.
     pub(super) bookmarks: bool,
     /// The time after which the API server is to end the watch; `None` leaves it to the API server.
     pub(super) timeout: Option<Duration>,

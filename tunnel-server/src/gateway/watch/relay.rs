@@ -27,13 +27,13 @@ pub(super) struct Relay {
     partial: BytesMut,
     /// Column definitions of a suppressed bookmark, for the first Table that is passed on.
     columns: Option<Bytes>,
-    /// Whether a Table was passed on. Later ones have no column definitions.
+    /// True if a Table was passed on. Later ones have no column definitions.
     has_shown_columns: bool,
     reservation: Reservation,
     mode: PassMode,
-    /// Whether the last event was suppressed. The bytes between it and the next event are suppressed too.
+    /// True if the last event was suppressed. The bytes between it and the next event are suppressed too.
     is_suppressed: bool,
-    /// Whether the bytes passed on so far do not end with the end of a line.
+    /// True if the bytes passed on so far do not end with the end of a line.
     is_line_open: bool,
 }
 
@@ -121,7 +121,7 @@ impl Relay {
         self.resume_point.version()
     }
 
-    /// Whether only complete events were passed on.
+    /// Returns true if only complete events were passed on.
     pub(super) fn is_between_events(&self) -> bool {
         self.mode == PassMode::Events
     }

@@ -125,8 +125,8 @@ impl ResumableWatch {
     }
 }
 
-/// Whether another attempt may succeed: the cluster was connected only briefly or not completely, or an
-/// authenticator or reviewer was unreachable. Nothing was answered then, and a watch has no effects.
+/// Returns true if another attempt may succeed: the cluster was connected only briefly or not completely, or
+/// an authenticator or reviewer was unreachable. Nothing was answered then, and a watch has no effects.
 fn is_transient(refusal: &Refusal) -> bool {
     matches!(
         refusal,
@@ -162,7 +162,7 @@ pub(super) fn encode_status(refusal: &Refusal, encoding: Encoding) -> Vec<u8> {
     }
 }
 
-/// Whether an answer with these headers is a single object in this encoding.
+/// Returns true if an answer with these headers is a single object in this encoding.
 fn is_object_in(encoding: Encoding, headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();

@@ -116,7 +116,8 @@ impl Verifier {
 }
 
 impl PodTokenError {
-    /// Whether a key of the issuer has signed the refused token, so that its sender is not an unknown client.
+    /// Returns true if a key of the issuer has signed the refused token, so that its sender is not an unknown
+    /// client.
     #[must_use]
     pub fn is_signed(&self) -> bool {
         match self {
@@ -155,7 +156,7 @@ fn pod(claims: &JsonObject, subject: &str) -> Result<Pod, PodTokenError> {
     Ok(Pod { namespace, account, account_uid, name, uid })
 }
 
-/// Whether Kubernetes can have given this name or UID. Records and logs contain no other names.
+/// Returns true if Kubernetes can have given this name or UID. Records and logs contain no other names.
 fn is_name(text: &str) -> bool {
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(letters)

@@ -112,7 +112,7 @@ pub(super) fn selector(server: &str) -> String {
     format!("?labelSelector=app.kubernetes.io%2Fmanaged-by%3D{FIELD_MANAGER},tombolo.dev%2Fserver%3D{server}")
 }
 
-/// Whether the labels say that `server` has made the object and nobody has taken it over.
+/// Returns true if the labels say that `server` has made the object and nobody has taken it over.
 pub(super) fn is_ours(found: &Value, server: &str) -> bool {
     covers(&found["metadata"]["labels"], &labels(server))
 }
@@ -138,8 +138,8 @@ pub(super) fn plan(found: &[Value], wanted: &BTreeMap<String, Value>) -> Vec<Syn
     created.chain(kept).collect()
 }
 
-/// Whether an object contains everything `wanted`, with equal lists, and has no selector. A selector would
-/// add pods' addresses to ours.
+/// Returns true if an object contains everything `wanted`, with equal lists, and has no selector. A selector
+/// would add pods' addresses to ours.
 pub(super) fn matches_wanted(found: &Value, wanted: &Value) -> bool {
     let selector = &found["spec"]["selector"];
     covers(found, wanted) && selector.as_object().is_none_or(serde_json::Map::is_empty)

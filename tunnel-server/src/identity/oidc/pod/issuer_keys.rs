@@ -166,7 +166,7 @@ impl IssuerKeys {
 }
 
 impl PublicKey {
-    /// Whether the key can verify signatures.
+    /// Returns true if the key can verify signatures.
     fn verifies(&self) -> bool {
         KeySet::parse(document(std::slice::from_ref(self)).as_bytes()).is_ok()
     }

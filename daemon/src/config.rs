@@ -14,7 +14,7 @@ use std::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_saphyr::{Location, Spanned};
 
-use crate::outcome::Failure;
+use crate::exit_code::Failure;
 
 mod common;
 mod field_names;

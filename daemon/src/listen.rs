@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr};
 
 use tokio::net::TcpListener;
 
-use crate::outcome::Failure;
+use crate::exit_code::Failure;
 
 /// The reason why an address could not be listened on. `key` is the configuration key of the address.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::bounded_file::read_bounded;
-use crate::outcome::Failure;
+use crate::exit_code::Failure;
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;

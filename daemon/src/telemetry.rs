@@ -9,7 +9,7 @@ use tracing_subscriber::{
     EnvFilter, Layer as _, filter::ParseError, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-use crate::outcome::Failure;
+use crate::exit_code::Failure;
 
 /// The filter without any configuration.
 const FILTER_DEFAULT: &str = "info";

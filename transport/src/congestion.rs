@@ -1,7 +1,7 @@
 //! Congestion control for edge links, on which packet loss is mostly noise and no sign of congestion.
 //!
 //! The decisions are pure: [`CongestionControl`](control::CongestionControl) takes events and times, and
-//! returns a window. [`LossTolerant`](tolerant::LossTolerant) is the controller that ships, behind an adapter
+//! returns a window. [`LossTolerant`](loss_tolerant::LossTolerant) is the controller that ships, behind an adapter
 //! to quinn's trait. Its goals, and the share that it leaves to another flow, are claims of a simulation
 //! whose sender is paced and detects loss as quinn's does.
 
@@ -11,6 +11,7 @@ mod bandwidth;
 mod bandwidth_drop;
 mod control;
 mod delivery;
+mod loss_tolerant;
 mod min_send_rate;
 mod probing;
 mod rng;
@@ -19,6 +20,5 @@ mod round_trip;
 mod sim;
 #[cfg(test)]
 mod tests;
-mod tolerant;
 
 pub use adapter::LossTolerantFactory;

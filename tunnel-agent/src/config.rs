@@ -266,9 +266,9 @@ impl Config {
     /// [`ConfigError`], which names the key, its value and the allowed values.
     pub fn load(flags: &Flags) -> Result<Self, ConfigError> {
         let path = flags.shared.config.clone().unwrap_or_else(|| FILE_DEFAULT.into());
-        let raw = daemon::config::load(&path, KIND)?;
+        let (common, raw) = daemon::config::load_with_common(&path, KIND)?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
-        Ok(validate::config(raw, flags, directory, &|name| std::env::var(name).ok())?)
+        Ok(validate::config(common, raw, flags, directory, &|name| std::env::var(name).ok())?)
     }
 
     /// The targets that may be dialed because the configuration names them.

@@ -2,11 +2,11 @@
 
 mod addresses;
 mod backoff;
+mod carrier_choice;
 mod connected_servers;
 mod control_plane;
 mod dependencies;
 mod dial;
-mod happy_eyeballs;
 mod log_throttle;
 mod readiness;
 mod resolver;

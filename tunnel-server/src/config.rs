@@ -73,7 +73,7 @@ pub const FILE_DEFAULT: &str = "/etc/tombolo/server.yaml";
 pub const KIND: &str = "ServerConfig";
 
 /// The defaults of the settings that every daemon has. The layout: docs/decisions/0001-runtime-layout.md.
-const EVERY_DEFAULT: CommonDefaults = CommonDefaults {
+const COMMON_DEFAULTS: CommonDefaults = CommonDefaults {
     state_dir: "/var/lib/tombolo/server",
     probes_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090),
     layout: RawLayout::PerCore,
@@ -158,9 +158,9 @@ impl Config {
     /// [`ConfigError`], which names the key, its value and what is allowed.
     pub fn load(flags: &Flags) -> Result<Self, ConfigError> {
         let path = flags.shared.config.clone().unwrap_or_else(|| FILE_DEFAULT.into());
-        let raw = daemon::config::load(&path, KIND)?;
+        let (common, raw) = daemon::config::load_with_common(&path, KIND)?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
-        Ok(validate(raw, flags, &path, directory)?)
+        Ok(validate(common, raw, flags, &path, directory)?)
     }
 
     /// The TLS material of the agents' listener.
@@ -181,11 +181,17 @@ impl Config {
 ///
 /// [`ConfigError`]: it is no configuration, or has no `admin.tcp` any more.
 pub fn admin_rules(text: &str, path: &Path) -> Result<AdminRules, ConfigError> {
-    let raw: RawConfig = daemon::config::parse(text, path, KIND)?;
+    let (_, raw) = daemon::config::parse_with_common::<RawConfig>(text, path, KIND)?;
     Ok(admin::reread_rules(raw.admin)?)
 }
 
-fn validate(raw: RawConfig, flags: &Flags, path: &Path, directory: &Path) -> Result<Config, KeyError> {
+fn validate(
+    common: RawCommon,
+    raw: RawConfig,
+    flags: &Flags,
+    path: &Path,
+    directory: &Path,
+) -> Result<Config, KeyError> {
     let RawConfig {
         server_id,
         trust_domain,
@@ -206,14 +212,8 @@ fn validate(raw: RawConfig, flags: &Flags, path: &Path, directory: &Path) -> Res
         limits,
         audit,
         admin,
-        state_dir,
-        probes,
-        drain_grace_seconds,
-        log,
-        runtime,
     } = raw;
-    let every = RawCommon { state_dir, probes, drain_grace_seconds, log, runtime };
-    let every = every.resolve(&flags.shared, &EVERY_DEFAULT, directory)?;
+    let common = common.resolve(&flags.shared, &COMMON_DEFAULTS, directory)?;
     let trust_domain = tls::trust_domain(trust_domain)?;
     let certificate = tls::certificate(tls.unwrap_or_default(), directory)?;
     let gateway = gateway::gateway(gateway.unwrap_or_default(), flags, directory)?;
@@ -229,7 +229,7 @@ fn validate(raw: RawConfig, flags: &Flags, path: &Path, directory: &Path) -> Res
     let (policy_file, delegation) = policy_file::policy(policy.unwrap_or_default(), directory)?;
     Ok(Config {
         file: path.to_owned(),
-        audit: audit_log::audit(audit.unwrap_or_default(), &server_id, &every.state_dir, directory)?,
+        audit: audit_log::audit(audit.unwrap_or_default(), &server_id, &common.state_dir, directory)?,
         server_id,
         trust_domain,
         certificate,
@@ -250,11 +250,11 @@ fn validate(raw: RawConfig, flags: &Flags, path: &Path, directory: &Path) -> Res
         watches: watches::watches(watches.unwrap_or_default())?,
         limits: limits::limits(limits.unwrap_or_default())?,
         admin,
-        state_dir: every.state_dir,
-        probes_listen: every.probes_listen,
-        drain_grace: every.drain_grace,
-        logs: every.logs,
-        layout: every.layout,
+        state_dir: common.state_dir,
+        probes_listen: common.probes_listen,
+        drain_grace: common.drain_grace,
+        logs: common.logs,
+        layout: common.layout,
     })
 }
 

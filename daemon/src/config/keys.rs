@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::redact::redact;
 use crate::bounded_file::read_bounded;
-use crate::outcome::Failure;
+use crate::exit_code::Failure;
 use crate::runtime::{Layout, THREADS_MAX};
 
 /// A value that is not allowed.

@@ -14,7 +14,7 @@ const HOPS_MAX: usize = 8;
 
 /// One violation for each circle of files, at a line that closes it.
 pub fn check(krate: &Crate) -> Vec<Violation> {
-    let files = Files::new(krate);
+    let files = FileGraph::new(krate);
     let uses = files.uses();
     let edges: BTreeSet<(&[String], &[String])> = uses.keys().copied().collect();
     let mut violations = Vec::new();
@@ -42,7 +42,7 @@ pub fn check(krate: &Crate) -> Vec<Violation> {
 }
 
 /// The files of a crate by the paths of their modules.
-struct Files<'a> {
+struct FileGraph<'a> {
     krate: &'a Crate,
     by_module: BTreeMap<&'a [String], &'a Source>,
 }
@@ -52,7 +52,7 @@ struct Place<'a> {
     line: usize,
 }
 
-impl<'a> Files<'a> {
+impl<'a> FileGraph<'a> {
     fn new(krate: &'a Crate) -> Self {
         let files = krate.files.iter().filter(|source| !source.binary);
         Self { krate, by_module: files.map(|source| (source.module.as_slice(), source)).collect() }

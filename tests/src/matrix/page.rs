@@ -134,7 +134,7 @@ fn bystanders(reports: &Reports) -> String {
         all().fold((0, 0), |(asked, failed), (_, one)| (asked + one.asked, failed + one.failed));
     format!(
         "Small requests of another cluster's caller, sent all the time where the fault was not the server's or the \
-         callers' own: {failed} of {asked} failed; the 99th percentile was at worst {:.0} ms, in row {}, after {:.0} ms before that fault.",
+         callers' own: {failed} of {asked} failed. The 99th percentile was at worst {:.0} ms, in row {}, after {:.0} ms before that fault.",
         noticed.during_ms, worst.row, noticed.before_ms
     )
 }

@@ -13,7 +13,7 @@ use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 
 use super::control::CongestionControl;
-use super::tolerant::LossTolerant;
+use super::loss_tolerant::LossTolerant;
 
 /// Makes the controller that ships, one for each path of a connection.
 #[derive(Debug, Clone, Copy, Default)]

@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::control::CongestionControl;
+use super::loss_tolerant::LossTolerant;
 use super::sim::{Demand, LinkSpec, Loss, Sim, SimResult};
-use super::tolerant::LossTolerant;
 
 /// Bytes a second in a megabit a second.
 const MEGABIT: u64 = 125_000;

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use daemon::config::{RawLog, RawProbes, RawRuntime};
 use serde::Deserialize;
 
 use super::limits::RawLimits;
 use super::tenants::RawTenants;
 
+/// The agent's own keys of the file. `daemon` reads the keys of every daemon.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawConfig {
@@ -29,11 +29,6 @@ pub(super) struct RawConfig {
     pub(super) targets: Option<Vec<String>>,
     pub(super) service_networks: Option<Vec<String>>,
     pub(super) tenants: Option<Vec<RawTenants>>,
-    pub(super) state_dir: Option<PathBuf>,
-    pub(super) probes: Option<RawProbes>,
-    pub(super) drain_grace_seconds: Option<u64>,
-    pub(super) log: Option<RawLog>,
-    pub(super) runtime: Option<RawRuntime>,
 }
 
 /// A proxy. `Debug` does not show its URL, which may contain a password.

@@ -2,6 +2,8 @@
 
 use clap::CommandFactory;
 
+use daemon::config::RawCommon;
+
 use super::raw::RawConfig;
 use super::*;
 
@@ -276,7 +278,8 @@ fn enrollment_needs_a_server_a_pin_and_a_token_and_no_certificate() {
 
 #[test]
 fn outside_of_a_pod_the_api_server_must_be_named() {
-    let error = validate::config(raw(LEAST), &Flags::default(), Path::new("/"), &|_| None).unwrap_err();
+    let (common, own) = raw(LEAST);
+    let error = validate::config(common, own, &Flags::default(), Path::new("/"), &|_| None).unwrap_err();
 
     assert_eq!(error.key, "apiServer.inCluster.host");
     assert!(error.allowed.contains("apiServer.kubeconfig"), "{error}");
@@ -294,7 +297,10 @@ fn unknown_keys_are_refused_on_every_level() {
         "log: {file: a}",
     ] {
         let text = headed(&format!("{line}\n"));
-        assert!(daemon::config::parse::<RawConfig>(&text, Path::new("agent.yaml"), KIND).is_err(), "{line}");
+        assert!(
+            daemon::config::parse_with_common::<RawConfig>(&text, Path::new("agent.yaml"), KIND).is_err(),
+            "{line}"
+        );
     }
 }
 
@@ -333,16 +339,17 @@ fn the_configurations_in_help_and_examples_are_valid() {
         include_str!("../../../deploy/examples/edge-a/agent.yaml"),
     ];
     for text in examples.map(str::to_owned).into_iter().chain([least.join("\n")]) {
-        let raw = daemon::config::parse::<RawConfig>(&text, Path::new("agent.yaml"), KIND);
+        let raw = daemon::config::parse_with_common::<RawConfig>(&text, Path::new("agent.yaml"), KIND);
         assert!(raw.is_ok(), "{}: {text}", raw.unwrap_err());
     }
 }
 
 fn valid(text: &str, flags: &Flags) -> Result<Config, KeyError> {
     let environment = |name: &str| (name == "KUBERNETES_SERVICE_HOST").then(|| "10.0.0.1".to_owned());
-    validate::config(raw(text), flags, Path::new("/etc/tombolo"), &environment)
+    let (common, own) = raw(text);
+    validate::config(common, own, flags, Path::new("/etc/tombolo"), &environment)
 }
 
-fn raw(text: &str) -> RawConfig {
-    daemon::config::parse(&headed(text), Path::new("agent.yaml"), KIND).unwrap()
+fn raw(text: &str) -> (RawCommon, RawConfig) {
+    daemon::config::parse_with_common(&headed(text), Path::new("agent.yaml"), KIND).unwrap()
 }

@@ -20,7 +20,7 @@ use super::{
 };
 
 /// The agent's defaults for keys of every daemon. The layout is from docs/decisions/0001-runtime-layout.md.
-const EVERY_DEFAULT: CommonDefaults = CommonDefaults {
+const COMMON_DEFAULTS: CommonDefaults = CommonDefaults {
     state_dir: "/var/lib/tombolo/agent",
     probes_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9091),
     layout: RawLayout::PerCore,
@@ -34,6 +34,7 @@ const HOST_BYTES_MAX: usize = 253;
 const NOTHING: &str = "nothing";
 
 pub(super) fn config(
+    common: RawCommon,
     raw: RawConfig,
     flags: &Flags,
     directory: &Path,
@@ -58,17 +59,8 @@ pub(super) fn config(
         targets,
         service_networks,
         tenants,
-        state_dir,
-        probes,
-        drain_grace_seconds,
-        log,
-        runtime,
     } = raw;
-    let every = RawCommon { state_dir, probes, drain_grace_seconds, log, runtime }.resolve(
-        &flags.shared,
-        &EVERY_DEFAULT,
-        directory,
-    )?;
+    let common = common.resolve(&flags.shared, &COMMON_DEFAULTS, directory)?;
     let server_name = flags.server_name.clone().or(server_name);
     let server_name = server_name.map(|name| host("serverName", name)).transpose()?;
     let enrollment = self::enrollment(enrollment, flags, server_name.clone(), directory)?;
@@ -97,11 +89,11 @@ pub(super) fn config(
         targets: self::targets(targets.unwrap_or_default())?,
         service_networks: self::service_networks(service_networks.unwrap_or_default())?,
         tenants: super::tenants::valid(tenants.unwrap_or_default())?,
-        state_dir: every.state_dir,
-        probes_listen: every.probes_listen,
-        drain_grace: every.drain_grace,
-        logs: every.logs,
-        layout: every.layout,
+        state_dir: common.state_dir,
+        probes_listen: common.probes_listen,
+        drain_grace: common.drain_grace,
+        logs: common.logs,
+        layout: common.layout,
     })
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use daemon::{Degraded, NotReady, Readiness};
 
-use super::happy_eyeballs::Reachability;
+use super::carrier_choice::Reachability;
 
 /// The name of this part in the readiness report.
 const PART: &str = "tunnel";

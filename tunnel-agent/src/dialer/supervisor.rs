@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use transport::{Carrier, Tunnel, TunnelEnded};
 
+use super::carrier_choice::{CarrierChoice, CloseReason, Step};
 use super::connected_servers::{Registration, ServerProcess};
 use super::dependencies::SharedDialer;
 use super::dial::{Greeted, Route, TunnelDialError, dial};
-use super::happy_eyeballs::{CloseReason, HappyEyeballs, Step};
 use super::log_throttle::LogThrottle;
 use super::readiness::AddressReadiness;
 use super::tunnel_task::{passes_packets, run_tunnel};
@@ -40,7 +40,7 @@ pub(super) struct Supervisor {
     is_listed: watch::Receiver<bool>,
     /// Notified before each dial, because the server's addresses may have changed.
     redials: Arc<Notify>,
-    happy_eyeballs: HappyEyeballs,
+    carrier_choice: CarrierChoice,
     readiness: AddressReadiness,
     /// The dials under way, each by its own carrier.
     dials: FuturesUnordered<Boxed<DialResult>>,
@@ -74,7 +74,7 @@ impl Supervisor {
         let carriers = shared.dependencies.carriers.iter().copied();
         // Without an address, no datagram can be sent.
         let carriers = carriers.filter(|carrier| route.address.is_some() || *carrier == Carrier::Http2);
-        let happy_eyeballs = HappyEyeballs::new(Instant::now(), &carriers.collect::<Vec<_>>());
+        let carrier_choice = CarrierChoice::new(Instant::now(), &carriers.collect::<Vec<_>>());
         Self {
             readiness: shared.readiness.address(number),
             shared,
@@ -82,7 +82,7 @@ impl Supervisor {
             number,
             is_listed,
             redials,
-            happy_eyeballs,
+            carrier_choice,
             dials: FuturesUnordered::new(),
             cancel: Vec::new(),
             attempts: 0,
@@ -103,33 +103,33 @@ impl Supervisor {
         let mut connected_changes = self.shared.connected.subscribe();
         loop {
             self.take_steps();
-            self.readiness.set(self.happy_eyeballs.reachability());
-            if self.happy_eyeballs.is_finished() && self.tunnel_tasks.is_empty() {
+            self.readiness.set(self.carrier_choice.reachability());
+            if self.carrier_choice.is_finished() && self.tunnel_tasks.is_empty() {
                 return;
             }
-            let due = self.happy_eyeballs.poll_timeout();
+            let due = self.carrier_choice.poll_timeout();
             // All arms are cancel-safe: futures stay in their sets, a notification and a change that came are
             // kept, and a sleep has nothing to lose.
             tokio::select! {
                 Some((carrier, dialed)) = self.dials.next() => self.dialed(carrier, dialed),
                 Some((number, ended)) = self.tunnel_tasks.next() => self.tunnel_ended(number, &ended),
                 Some(proven) = self.probes.next() => if let Some(number) = proven {
-                    self.happy_eyeballs.proven(Instant::now(), number);
+                    self.carrier_choice.proven(Instant::now(), number);
                 },
                 () = self.changed.notified() => self.observe(),
-                () = until(due) => self.happy_eyeballs.handle_timeout(Instant::now()),
+                () = until(due) => self.carrier_choice.handle_timeout(Instant::now()),
                 Ok(()) = self.is_listed.changed(), if !is_draining => self.listing_changed(),
                 Ok(()) = connected_changes.changed() => self.look_for_duplicates(),
                 () = &mut draining, if !is_draining => {
                     is_draining = true;
-                    self.happy_eyeballs.stop(Instant::now());
+                    self.carrier_choice.stop(Instant::now());
                 }
             }
         }
     }
 
     fn take_steps(&mut self) {
-        while let Some(step) = self.happy_eyeballs.poll_step() {
+        while let Some(step) = self.carrier_choice.poll_step() {
             match step {
                 Step::Dial(carrier) => self.dial(carrier),
                 Step::Abandon(carrier) => {
@@ -176,7 +176,7 @@ impl Supervisor {
         let serves = move || asked.health() == proto::session::Health::Live && !asked.is_draining();
         let number = match self.shared.connected.register(self.number, server.clone(), serves) {
             Some(registration) => {
-                let number = self.happy_eyeballs.greeted(now, carrier);
+                let number = self.carrier_choice.greeted(now, carrier);
                 self.probe(number, carrier, &tunnel);
                 self.run_tunnel(number, greeted, Some(registration));
                 number
@@ -185,7 +185,7 @@ impl Supervisor {
                 let (name, address) = (&self.route.server.address, &self.route);
                 info!(server = %name, %address, server_id = greeted.welcome.server_id, "reached by another address already");
                 self.duplicate_of = Some(server);
-                let number = self.happy_eyeballs.found_duplicate(now, carrier);
+                let number = self.carrier_choice.found_duplicate(now, carrier);
                 tunnel.begin_drain();
                 self.run_tunnel(number, greeted, None);
                 number
@@ -202,7 +202,7 @@ impl Supervisor {
                 self.probes.push(Box::pin(async move { probe.await.then_some(number) }));
             }
             // A path that carries the handshakes of TCP and TLS carries everything.
-            Carrier::Http2 => self.happy_eyeballs.proven(Instant::now(), number),
+            Carrier::Http2 => self.carrier_choice.proven(Instant::now(), number),
         }
     }
 
@@ -216,7 +216,7 @@ impl Supervisor {
     fn failed(&mut self, carrier: Carrier, error: &TunnelDialError) {
         error.count();
         let now = Instant::now();
-        let wait = self.happy_eyeballs.failed(now, carrier, error.failure(), random());
+        let wait = self.carrier_choice.failed(now, carrier, error.failure(), random());
         let (server, address, error) =
             (&self.route.server.address, &self.route, error_chain(error).to_string());
         let throttle = &mut self.log_throttles[usize::from(carrier != Carrier::Quic)];
@@ -238,13 +238,13 @@ impl Supervisor {
         } else {
             CloseReason::Other
         };
-        self.happy_eyeballs.ended(Instant::now(), number, reason, random());
+        self.carrier_choice.ended(Instant::now(), number, reason, random());
     }
 
     fn observe(&mut self) {
         let now = Instant::now();
         for (number, tunnel) in &self.tunnels {
-            self.happy_eyeballs.observe(now, *number, tunnel.health(), tunnel.is_draining());
+            self.carrier_choice.observe(now, *number, tunnel.health(), tunnel.is_draining());
         }
         self.shared.connected.notify();
     }
@@ -252,10 +252,10 @@ impl Supervisor {
     fn listing_changed(&mut self) {
         let now = Instant::now();
         if *self.is_listed.borrow_and_update() {
-            self.happy_eyeballs.resume(now);
+            self.carrier_choice.resume(now);
         } else {
             info!(server = %self.route.server.address, address = %self.route, "DNS no longer lists an address of the server");
-            self.happy_eyeballs.stop(now);
+            self.carrier_choice.stop(now);
         }
     }
 
@@ -266,12 +266,12 @@ impl Supervisor {
         if let Some(server) = connected.superseded(self.number) {
             info!(server = %self.route.server.address, address = %self.route, "reached by another address meanwhile");
             self.duplicate_of = Some(server);
-            self.happy_eyeballs.yield_to_duplicate(now);
+            self.carrier_choice.yield_to_duplicate(now);
         } else if let Some(server) = &self.duplicate_of
             && !connected.reaches(server)
         {
             self.duplicate_of = None;
-            self.happy_eyeballs.duplicate_gone(now);
+            self.carrier_choice.duplicate_gone(now);
         }
     }
 

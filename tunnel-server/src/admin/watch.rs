@@ -40,7 +40,7 @@ pub(super) struct ClusterWatch<L> {
 }
 
 /// The state of a watch between two events.
-struct WatchState<L> {
+struct WatchProgress<L> {
     watch: ClusterWatch<L>,
     /// Each cluster as it was last sent.
     sent: BTreeMap<String, Cluster>,
@@ -68,12 +68,12 @@ where
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
         let (sent, pending) = (BTreeMap::new(), VecDeque::new());
-        let state = WatchState { watch: self, sent, pending, ticks, has_begun: false, is_over: false };
-        Box::pin(unfold(state, WatchState::next))
+        let state = WatchProgress { watch: self, sent, pending, ticks, has_begun: false, is_over: false };
+        Box::pin(unfold(state, WatchProgress::next))
     }
 }
 
-impl<L> WatchState<L>
+impl<L> WatchProgress<L>
 where
     L: Fn() -> Vec<Cluster> + Send + 'static,
 {

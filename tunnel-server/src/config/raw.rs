@@ -1,8 +1,5 @@
 //! The configuration file as `serde` reads it: every key optional, unknown keys refused.
 
-use std::path::PathBuf;
-
-use daemon::config::{RawLog, RawProbes, RawRuntime};
 use serde::Deserialize;
 
 use super::admin::RawAdmin;
@@ -21,7 +18,7 @@ use super::tunnel::RawTunnel;
 use super::vip::RawVip;
 use super::watches::RawWatches;
 
-/// The whole file; each section's raw form stands beside its validation.
+/// The server's own keys of the file. `daemon` reads the keys of every daemon. Each section's raw form stands beside its validation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawConfig {
@@ -44,9 +41,4 @@ pub(super) struct RawConfig {
     pub(super) limits: Option<RawLimits>,
     pub(super) audit: Option<RawAudit>,
     pub(super) admin: Option<RawAdmin>,
-    pub(super) state_dir: Option<PathBuf>,
-    pub(super) probes: Option<RawProbes>,
-    pub(super) drain_grace_seconds: Option<u64>,
-    pub(super) log: Option<RawLog>,
-    pub(super) runtime: Option<RawRuntime>,
 }

@@ -277,7 +277,7 @@ fn the_configurations_in_the_help_and_the_examples_parse() {
         include_str!("../../../deploy/examples/cloud/server.yaml"),
     ];
     for text in examples.map(str::to_owned).into_iter().chain([smallest.join("\n")]) {
-        let parsed = daemon::config::parse::<RawConfig>(&text, Path::new("server.yaml"), KIND);
+        let parsed = daemon::config::parse_with_common::<RawConfig>(&text, Path::new("server.yaml"), KIND);
         assert!(parsed.is_ok(), "{}: {text}", parsed.unwrap_err());
     }
 }

@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("13", "packets over 1,280 bytes are dropped silently", Link("mtu=1280")).always(UNNOTICED),
     Row::new("15", "nothing passes for 5 s", Dark("")).always(UNNOTICED),
     Row::new("16", "nothing passes for 60 s", Dark("")).in_flight(UNNOTICED).begun_during(REFUSED).new_after(10).seconds(60).note(
-        "new ones begin 10 s after the link went dark, because a dead tunnel without traffic is noticed after 8 s; kubectl's own WebSocket exec gives up 61 s after \
+        "new ones begin 10 s after the link went dark, because a dead tunnel without traffic is noticed after 8 s. kubectl's own WebSocket exec gives up 61 s after \
          the last pong, which travels end to end; the exec here is SPDY's",
     ),
     Row::new("16u", "the same, and requests begin before it can be noticed", Dark(""))

@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
         .begun_during(["G0", "W0", "E0/E2", "A0/A2", "G0"])
         .waiting(330)
         .note(
-            "a request is on the agent that dies or on another one; a dead agent that does not come back looks like a dark link, \
+            "a request is on the agent that dies or on another one. A dead agent that does not come back looks like a dark link, \
              so its running streams are kept for 5 minutes, and its unanswered requests for 90 s",
         ),
     Row::new("33", "one of two agents is asked to stop, as in a rolling update", Process(Victim::OneAgentOf(2), ProcessFault::Terminated))

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use trust::user_token::TokenDigest;
 
-use super::jwt::{JsonObject, Jwt};
+use super::jwt::{ClaimsObject, Jwt};
 use crate::identity::credential::{Credential, token_id};
 use crate::identity::name::{NameError, Prefixes};
 
@@ -72,7 +72,7 @@ impl ClaimRequirements {
     /// The bearer of `token`, whose signature is valid and which has these claims, at `now`.
     pub(super) fn bearer(
         &self,
-        claims: &JsonObject,
+        claims: &ClaimsObject,
         token: &str,
         now: SystemTime,
     ) -> Result<TokenBearer, ClaimError> {
@@ -87,7 +87,7 @@ impl ClaimRequirements {
         Ok(TokenBearer { user, groups, credential })
     }
 
-    fn names(&self, claims: &JsonObject) -> Result<(String, Vec<String>), ClaimError> {
+    fn names(&self, claims: &ClaimsObject) -> Result<(String, Vec<String>), ClaimError> {
         let user = text(claims, &self.username_claim)?;
         // As in Kubernetes, an absent claim means that the issuer verifies every address.
         let is_verified = claims.get("email_verified").is_none_or(|verified| *verified == Value::Bool(true));
@@ -111,7 +111,7 @@ pub(super) struct TokenValidity {
 
 /// Checks that claims are of this issuer, for this audience, and valid at `now`.
 pub(super) fn verify(
-    claims: &JsonObject,
+    claims: &ClaimsObject,
     issuer: &str,
     audience: &str,
     now: SystemTime,
@@ -140,7 +140,7 @@ pub(in crate::identity) fn expiry(jwt: &Jwt<'_>) -> (Option<SystemTime>, Option<
 }
 
 /// The ID that the issuer gave the token, or one of ours.
-fn id(claims: &JsonObject, token: &str) -> Arc<str> {
+fn id(claims: &ClaimsObject, token: &str) -> Arc<str> {
     let is_name = |id: &&str| {
         (1..=JWT_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
     };
@@ -150,12 +150,12 @@ fn id(claims: &JsonObject, token: &str) -> Arc<str> {
     }
 }
 
-pub(super) fn text<'a>(claims: &'a JsonObject, name: &str) -> Result<&'a str, ClaimError> {
+pub(super) fn text<'a>(claims: &'a ClaimsObject, name: &str) -> Result<&'a str, ClaimError> {
     claims.get(name).and_then(Value::as_str).ok_or_else(|| mistyped(name))
 }
 
 /// A claim with one text, or an array of texts.
-fn texts<'a>(claims: &'a JsonObject, name: &str) -> Result<Vec<&'a str>, ClaimError> {
+fn texts<'a>(claims: &'a ClaimsObject, name: &str) -> Result<Vec<&'a str>, ClaimError> {
     match claims.get(name) {
         Some(Value::String(one)) => Ok(vec![one]),
         Some(Value::Array(all)) => {
@@ -168,7 +168,7 @@ fn texts<'a>(claims: &'a JsonObject, name: &str) -> Result<Vec<&'a str>, ClaimEr
 }
 
 /// Whole seconds since 1970 (RFC 7519, section 2, which allows fractions that nobody sends); `None` where there is none.
-fn time(claims: &JsonObject, name: &str) -> Result<Option<SystemTime>, ClaimError> {
+fn time(claims: &ClaimsObject, name: &str) -> Result<Option<SystemTime>, ClaimError> {
     /// Later than any clock, so that adding to it is safe.
     const SECONDS_MAX: u64 = 1 << 40;
     let Some(value) = claims.get(name) else { return Ok(None) };

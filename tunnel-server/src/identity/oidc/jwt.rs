@@ -27,12 +27,12 @@ pub(in crate::identity) struct Jwt<'a> {
     pub(super) signed: &'a str,
     /// The signature, encoded as base64url.
     pub(super) signature: &'a str,
-    pub(super) claims: JsonObject,
+    pub(super) claims: ClaimsObject,
 }
 
 /// A JSON object without duplicate names.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct JsonObject(BTreeMap<String, Value>);
+pub(super) struct ClaimsObject(BTreeMap<String, Value>);
 
 /// The reason why a text is not an acceptable JSON Web Token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +62,7 @@ impl<'a> Jwt<'a> {
     }
 
     fn read(header: &str, claims: &str, signed: &'a str, signature: &'a str) -> Result<Self, JwtError> {
-        let (header, claims) = (JsonObject::decode(header)?, JsonObject::decode(claims)?);
+        let (header, claims) = (ClaimsObject::decode(header)?, ClaimsObject::decode(claims)?);
         if REFUSED.iter().any(|name| header.get(name).is_some()) {
             return Err(JwtError::Header);
         }
@@ -91,7 +91,7 @@ impl<'a> Jwt<'a> {
     }
 }
 
-impl JsonObject {
+impl ClaimsObject {
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
@@ -107,24 +107,24 @@ impl JsonObject {
     }
 }
 
-impl<'de> Deserialize<'de> for JsonObject {
+impl<'de> Deserialize<'de> for ClaimsObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Names;
         impl<'de> Visitor<'de> for Names {
-            type Value = JsonObject;
+            type Value = ClaimsObject;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonObject, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ClaimsObject, A::Error> {
                 let mut object = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     if object.insert(name, value).is_some() {
                         return Err(A::Error::custom("a name stands twice"));
                     }
                 }
-                Ok(JsonObject(object))
+                Ok(ClaimsObject(object))
             }
         }
         deserializer.deserialize_map(Names)

@@ -14,7 +14,7 @@ use serde_json::Value;
 pub use issuer_keys::{AddKeysError, ISSUER_KEYS_MAX, IssuerKeys, IssuerKeysError};
 
 use super::claims::{self, TokenValidity, mistyped};
-use super::jwt::{JsonObject, Jwt};
+use super::jwt::{ClaimsObject, Jwt};
 use super::keys::Signed;
 use super::{CryptoError, JwtError, OidcTokenError, test_crypto};
 use crate::identity::TOKEN_BYTES_MAX;
@@ -132,7 +132,7 @@ impl PodTokenError {
     }
 }
 
-fn pod(claims: &JsonObject, subject: &str) -> Result<Pod, PodTokenError> {
+fn pod(claims: &ClaimsObject, subject: &str) -> Result<Pod, PodTokenError> {
     let Some(Value::Object(kubernetes)) = claims.get(KUBERNETES) else {
         return Err(PodTokenError::NotKubernetes);
     };

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
-use super::jwt::JsonObject;
+use super::jwt::ClaimsObject;
 use super::keys::{KeySet, KeySetError};
 use crate::identity::https::{HTTPS_TIMEOUT, HttpsClient, HttpsError};
 
@@ -141,7 +141,7 @@ impl Keys {
     async fn fetch_keys(&self) -> Result<KeySet, RefreshError> {
         let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
         let url = url.parse().map_err(|_| RefreshError::Issuer(self.issuer.clone()))?;
-        let document = JsonObject::parse(&self.get(url).await?).ok_or(RefreshError::Discovery)?;
+        let document = ClaimsObject::parse(&self.get(url).await?).ok_or(RefreshError::Discovery)?;
         // OpenID Connect Discovery, section 4.3: otherwise one issuer could answer for another.
         let text = |name: &str| document.get(name).and_then(Value::as_str);
         let url = text("jwks_uri").filter(|_| text("issuer") == Some(self.issuer.as_str()));

@@ -117,7 +117,7 @@ fn bearer(requirements: &ClaimRequirements, more: Value) -> Result<TokenBearer, 
     for (name, value) in more.as_object().unwrap() {
         claims[name] = value.clone();
     }
-    requirements.bearer(&JsonObject::parse(claims.to_string().as_bytes()).unwrap(), TOKEN, at(NOW))
+    requirements.bearer(&ClaimsObject::parse(claims.to_string().as_bytes()).unwrap(), TOKEN, at(NOW))
 }
 
 fn requirements() -> ClaimRequirements {

@@ -1,5 +1,4 @@
-//! Happy eyeballs over carriers: decides which carrier is dialed when, and which tunnel to one address is
-//! used.
+//! The choice between QUIC and TCP: decides which carrier is dialed when, and which tunnel to one address is used.
 //!
 //! A state machine without I/O, in the manner of RFC 8305. Its shell reports events, takes steps out by
 //! `poll_step` until there is none, and comes again at `poll_timeout`.
@@ -59,7 +58,7 @@ pub(super) enum Reachability {
 
 /// The state of one address.
 #[derive(Debug)]
-pub(super) struct HappyEyeballs {
+pub(super) struct CarrierChoice {
     /// The carriers to choose from, the preferred one first.
     carriers: Vec<CarrierState>,
     /// The tunnels that are open, in the order in which they were greeted.
@@ -113,7 +112,7 @@ struct TunnelState {
     is_closed: bool,
 }
 
-impl HappyEyeballs {
+impl CarrierChoice {
     /// Begins `now` with these carriers, the preferred one first.
     pub(super) fn new(now: Instant, carriers: &[Carrier]) -> Self {
         let state = |carrier: &Carrier| CarrierState {

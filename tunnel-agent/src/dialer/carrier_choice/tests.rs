@@ -138,64 +138,64 @@ fn until_a_servers_retry_after_it_is_dialed_by_no_carrier() {
 fn a_replaced_process_does_not_come_back_at_once_by_any_carrier() {
     let now = Instant::now();
     for held in [SECOND, 3600 * SECOND] {
-        let mut happy_eyeballs = HappyEyeballs::new(now, &[Quic, Http2]);
-        assert_eq!(happy_eyeballs.poll_step(), Some(Step::Dial(Quic)));
-        let number = happy_eyeballs.greeted(now, Quic);
-        happy_eyeballs.ended(now + held, number, CloseReason::Replaced, 0);
+        let mut carrier_choice = CarrierChoice::new(now, &[Quic, Http2]);
+        assert_eq!(carrier_choice.poll_step(), Some(Step::Dial(Quic)));
+        let number = carrier_choice.greeted(now, Quic);
+        carrier_choice.ended(now + held, number, CloseReason::Replaced, 0);
         let before = now + held + 29 * SECOND;
-        happy_eyeballs.handle_timeout(before);
-        assert_eq!(happy_eyeballs.poll_step(), None);
-        happy_eyeballs.handle_timeout(before + SECOND);
-        assert_eq!(happy_eyeballs.poll_step(), Some(Step::Dial(Quic)));
+        carrier_choice.handle_timeout(before);
+        assert_eq!(carrier_choice.poll_step(), None);
+        carrier_choice.handle_timeout(before + SECOND);
+        assert_eq!(carrier_choice.poll_step(), Some(Step::Dial(Quic)));
     }
 }
 
 #[test]
 fn a_duplicate_is_not_dialed_until_the_other_address_is_gone() {
     let now = Instant::now();
-    let mut happy_eyeballs = HappyEyeballs::new(now, &[Quic]);
-    assert_eq!(happy_eyeballs.poll_step(), Some(Step::Dial(Quic)));
-    let number = happy_eyeballs.found_duplicate(now, Quic);
-    happy_eyeballs.ended(now, number, CloseReason::Other, u64::MAX);
+    let mut carrier_choice = CarrierChoice::new(now, &[Quic]);
+    assert_eq!(carrier_choice.poll_step(), Some(Step::Dial(Quic)));
+    let number = carrier_choice.found_duplicate(now, Quic);
+    carrier_choice.ended(now, number, CloseReason::Other, u64::MAX);
     let later = now + DUPLICATE_RECHECK_AFTER - SECOND;
-    happy_eyeballs.handle_timeout(later);
+    carrier_choice.handle_timeout(later);
     assert_eq!(
-        (happy_eyeballs.poll_step(), happy_eyeballs.poll_timeout()),
+        (carrier_choice.poll_step(), carrier_choice.poll_timeout()),
         (None, Some(now + DUPLICATE_RECHECK_AFTER))
     );
 
-    happy_eyeballs.duplicate_gone(later);
-    assert_eq!(happy_eyeballs.poll_step(), Some(Step::Dial(Quic)));
+    carrier_choice.duplicate_gone(later);
+    assert_eq!(carrier_choice.poll_step(), Some(Step::Dial(Quic)));
 }
 
 #[test]
 fn a_superseded_tunnel_is_drained_once_and_a_silent_one_kept() {
     let now = Instant::now();
-    let mut happy_eyeballs = HappyEyeballs::new(now, &[Quic, Http2]);
-    let silent = happy_eyeballs.greeted(now, Quic);
-    happy_eyeballs.observe(now, silent, Health::Suspect, false);
-    let serves = happy_eyeballs.greeted(now, Quic);
-    while happy_eyeballs.poll_step().is_some() {}
+    let mut carrier_choice = CarrierChoice::new(now, &[Quic, Http2]);
+    let silent = carrier_choice.greeted(now, Quic);
+    carrier_choice.observe(now, silent, Health::Suspect, false);
+    let serves = carrier_choice.greeted(now, Quic);
+    while carrier_choice.poll_step().is_some() {}
 
-    happy_eyeballs.yield_to_duplicate(now);
-    happy_eyeballs.yield_to_duplicate(now);
+    carrier_choice.yield_to_duplicate(now);
+    carrier_choice.yield_to_duplicate(now);
 
-    assert_eq!((happy_eyeballs.poll_step(), happy_eyeballs.poll_step()), (Some(Step::Drain(serves)), None));
-    assert_eq!(happy_eyeballs.poll_timeout(), Some(now + DUPLICATE_RECHECK_AFTER));
-    happy_eyeballs.observe(now, silent, Health::Live, false);
-    happy_eyeballs.yield_to_duplicate(now);
-    assert_eq!(happy_eyeballs.poll_step(), Some(Step::Drain(silent)));
+    assert_eq!((carrier_choice.poll_step(), carrier_choice.poll_step()), (Some(Step::Drain(serves)), None));
+    assert_eq!(carrier_choice.poll_timeout(), Some(now + DUPLICATE_RECHECK_AFTER));
+    carrier_choice.observe(now, silent, Health::Live, false);
+    carrier_choice.yield_to_duplicate(now);
+    assert_eq!(carrier_choice.poll_step(), Some(Step::Drain(silent)));
 }
 
 #[test]
 fn an_address_that_is_gone_is_left_once_its_tunnel_has_ended() {
     let mut world = World::new(&[Quic]);
     world.run(SECOND);
-    world.happy_eyeballs.stop(world.now);
+    world.carrier_choice.stop(world.now);
     world.run(SECOND);
-    assert!(!world.happy_eyeballs.is_finished());
+    assert!(!world.carrier_choice.is_finished());
     world.end(0, false);
-    assert!(world.happy_eyeballs.is_finished());
+    assert!(world.carrier_choice.is_finished());
     world.run(60 * SECOND);
     assert_eq!(world.dialed, [Quic]);
 }
@@ -227,7 +227,7 @@ fn no_carrier_is_dialed_twice_at_once_and_tunnels_are_bounded() {
 
 /// A simulated agent, a server, and the network between them.
 struct World {
-    happy_eyeballs: HappyEyeballs,
+    carrier_choice: CarrierChoice,
     now: Instant,
     udp: Udp,
     tcp: bool,
@@ -254,7 +254,7 @@ impl World {
     fn new(carriers: &[Carrier]) -> Self {
         let now = Instant::now();
         Self {
-            happy_eyeballs: HappyEyeballs::new(now, carriers),
+            carrier_choice: CarrierChoice::new(now, carriers),
             now,
             udp: Udp::Passes,
             tcp: true,
@@ -268,7 +268,7 @@ impl World {
     }
 
     fn reachability(&self) -> Reachability {
-        self.happy_eyeballs.reachability()
+        self.carrier_choice.reachability()
     }
 
     /// Returns true if a tunnel takes new streams and its packets pass.
@@ -297,7 +297,7 @@ impl World {
         if index < self.tunnels.len() {
             let tunnel = self.tunnels.remove(index);
             let ending = if restarted { CloseReason::Restarted } else { CloseReason::Other };
-            self.happy_eyeballs.ended(self.now, tunnel.number, ending, next_random(self.rng_state));
+            self.carrier_choice.ended(self.now, tunnel.number, ending, next_random(self.rng_state));
         }
     }
 
@@ -306,10 +306,10 @@ impl World {
         self.rng_state = next_random(self.rng_state);
         self.end_dials();
         self.look_at_tunnels();
-        if self.happy_eyeballs.poll_timeout().is_some_and(|due| due <= self.now) {
-            self.happy_eyeballs.handle_timeout(self.now);
+        if self.carrier_choice.poll_timeout().is_some_and(|due| due <= self.now) {
+            self.carrier_choice.handle_timeout(self.now);
         }
-        while let Some(step) = self.happy_eyeballs.poll_step() {
+        while let Some(step) = self.carrier_choice.poll_step() {
             self.take(step);
         }
     }
@@ -341,10 +341,10 @@ impl World {
         let ended: Vec<_> = self.dials.extract_if(.., |(_, at, _)| *at <= now).collect();
         for (carrier, _, passes) in ended {
             if let Some(failure) = self.failure.or_else(|| (!passes).then_some(DialFailure::Unanswered)) {
-                self.happy_eyeballs.failed(now, carrier, failure, self.rng_state);
+                self.carrier_choice.failed(now, carrier, failure, self.rng_state);
                 continue;
             }
-            let number = self.happy_eyeballs.greeted(now, carrier);
+            let number = self.carrier_choice.greeted(now, carrier);
             let passes = carrier == Http2 || self.udp == Udp::Passes;
             self.tunnels.push(SimTunnel {
                 number,
@@ -363,11 +363,11 @@ impl World {
                 tunnel.heard = self.now;
             }
             if tunnel.passes && self.now >= tunnel.greeted + RTT * 3 {
-                self.happy_eyeballs.proven(self.now, tunnel.number);
+                self.carrier_choice.proven(self.now, tunnel.number);
             }
             let silence = self.now - tunnel.heard;
             let health = if silence < SUSPECT_AFTER { Health::Live } else { Health::Suspect };
-            self.happy_eyeballs.observe(self.now, tunnel.number, health, tunnel.is_draining);
+            self.carrier_choice.observe(self.now, tunnel.number, health, tunnel.is_draining);
         }
     }
 }

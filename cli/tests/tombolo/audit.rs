@@ -21,7 +21,7 @@ fn an_unchanged_log_is_verified_and_a_changed_one_is_reported() {
 
     workdir.write(FILE, workdir.text(FILE).replace("alice", "malle"));
     let changed = workdir.fails("audit verify log --key chain.key");
-    assert_says(&changed, "audit-00000000000000000001.log, line 3, does not fit its code");
+    assert_says(&changed, "audit-00000000000000000001.log, line 3, does not match its MAC");
     let changed = workdir.run("audit verify log --public-key log/audit.pub -o json").code(1);
     assert_says(&stdout(changed), r#""verified":false"#);
 }

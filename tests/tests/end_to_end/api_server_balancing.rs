@@ -108,7 +108,7 @@ async fn served(rig: &Rig, agent: &Agent, count: usize, what: &str, change: impl
         println!("{what}: known after {:?}", changed - began);
         // On a machine that is busy an API server that lives may be late with an answer, and is not asked for
         // a moment.
-        let lost = || rig.agent_log(CLUSTER).matches("not asked any more").count();
+        let lost = || rig.agent_log(CLUSTER).matches("it gets no more requests").count();
         let served = timeout(SOON, async {
             loop {
                 ready(rig, agent, count).await;

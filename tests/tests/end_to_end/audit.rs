@@ -214,7 +214,7 @@ async fn a_killed_servers_running_exchanges_end_as_unknown_in_the_audit_log() {
         "--key",
         "server.state/audit-chain.key",
     ]);
-    assert!(output.await.contains("does not fit its code"));
+    assert!(output.await.contains("does not match its MAC"));
     let ended = edge.rig.start_server_and_fail().await;
     assert_eq!(ended, Some(1));
     assert!(edge.rig.server_log().contains("not as it was written"), "{}", edge.rig.server_log());

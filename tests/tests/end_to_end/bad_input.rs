@@ -174,7 +174,7 @@ async fn an_agent_of_another_authority_is_refused_logs_it_and_backs_off() {
     tokio::time::sleep(COUNTED).await;
     // On TCP the certificate is judged before the connection is an agent's.
     let failed = match Carrier::of_run() {
-        Carrier::Quic => "no tunnel came of a connection",
+        Carrier::Quic => "a connection of an agent did not become a tunnel",
         Carrier::Http2 => "handshake failed",
     };
     let dials = trial.rig.server_log().matches(failed).count();

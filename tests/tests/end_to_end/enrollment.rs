@@ -283,7 +283,7 @@ async fn a_key_that_was_replaced_renews_nothing_and_raises_an_alarm() {
     private(&rig, "thief.state/identity.json", &stolen);
     let _thief = agent(&rig, &listener, "thief", "edge-a", &api_server).await;
 
-    rig.logged("server.log", 0, "somebody holds a key that this agent has replaced since").await;
+    rig.logged("server.log", 0, "a client has a key that this agent has replaced").await;
     rig.logged("thief.log", 0, "this certificate cannot be renewed").await;
     rig.connected("edge-a").await;
     drop(back);

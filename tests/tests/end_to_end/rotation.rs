@@ -66,7 +66,7 @@ async fn a_running_server_gives_agents_its_files_new_root_bundle() {
     rig.tombolo(&["ca", "rotate", "--dir", "moved", "--role", "server"]).await;
     let from = rig.server_log().len();
     fs::copy(moved.join("trust.bundle"), rig.path().join("pki/trust.bundle")).expect("a copy");
-    rig.logged("server.log", from, "what it says now is in force").await;
+    rig.logged("server.log", from, "its new content is in force").await;
     drop(agent);
     // Agents that know the old root alone come in, and learn of the new one.
     let _agent = rig.agent("edge-a", &source).await;

@@ -116,7 +116,7 @@ async fn every_wrong_101_is_an_error_and_its_connection_closed() {
         let _ = soon(stream.read_to_string(&mut answer)).await;
 
         assert_eq!(soon(closings.recv()).await.unwrap(), b"", "{wrong}");
-        assert_eq!(errors.lines(), ["ApiServerNonsense"], "{wrong}");
+        assert_eq!(errors.lines(), ["ApiServerProtocolError"], "{wrong}");
         assert_eq!(answer, "", "{wrong}");
     }
 }
@@ -145,7 +145,7 @@ async fn a_101_without_a_request_is_an_error_and_its_connection_not_reused() {
     let _ = soon(stream.read_to_string(&mut answer)).await;
     let next = whole(soon(api_server.send(get("/next"))).await.unwrap()).await.unwrap();
 
-    assert_eq!(errors.lines(), ["ApiServerNonsense"]);
+    assert_eq!(errors.lines(), ["ApiServerProtocolError"]);
     assert!(next.starts_with("GET /next "), "{next}");
     assert_eq!(fake.connections(), 2);
 }

@@ -67,7 +67,7 @@ async fn of_a_pods_token_only_its_identity_is_written_down() {
     let (_, _file) = enroll::token(&rig, "edge-a").await;
     let mut agents = Vec::new();
     for (name, output) in
-        [("one", "further pods of its ServiceAccount need no token"), ("two", "this pod has proved itself")]
+        [("one", "further pods of its ServiceAccount need no token"), ("two", "this pod was enrolled by its ServiceAccount")]
     {
         let pod = cluster.create_pod(name).await;
         let token = cluster.signed_again(&cluster.pod_token(&pod, AUDIENCE).await, |claims| {
@@ -93,7 +93,7 @@ async fn of_a_pods_token_only_its_identity_is_written_down() {
         if number == 0 {
             private(&rig, "three.token", &token);
             agents.push(pod_agent(&rig, &listener, "three", "edge-a", &api_server).await);
-            rig.logged("three.log", 0, "was given no certificate").await;
+            rig.logged("three.log", 0, "got no certificate").await;
         }
     }
     for words in

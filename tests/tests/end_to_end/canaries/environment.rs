@@ -244,7 +244,7 @@ impl EnvironmentSetup {
             self.planted.know("guessed-token", format!("0123456789abcdef.{}", "5ecre7ca".repeat(8)));
         private(&self.rig, "guessed", &guessed);
         let _by_guess = self.enrolled("guesses", "guessed").await;
-        self.rig.logged("guesses.log", 0, "was given no certificate").await;
+        self.rig.logged("guesses.log", 0, "got no certificate").await;
         let misplaced = self.planted.know("misplaced-token", "facade15".repeat(8));
         let _without_file = self.enrolled("misplaces", &format!("0123456789abcdef.{misplaced}")).await;
         self.rig.logged("misplaces.log", 0, "cannot read the token in").await;

@@ -113,7 +113,7 @@ async fn no_kubeconfig_trusts_more_for_its_proxy_than_the_proxy() {
         (format!("https://{NAME}:{}", proxy.port()), "https://gateway.test:8445".to_owned());
 
     for (proxy, ca, kubeconfig, token, expected) in [
-        (&by_name, "pki/server-ca.crt", &good, "ci.token", "vouches for more than a proxy"),
+        (&by_name, "pki/server-ca.crt", &good, "ci.token", "may sign for more than a proxy"),
         (&by_other, CA, &good, "ci.token", "not for the proxy"),
         (&by_name, CA, &named, "ci.token", "below a name"),
         (&by_name, CA, &good, "tokens.csv", "one dial token"),

@@ -70,7 +70,7 @@ async fn with_prefer_new_the_first_process_of_a_copied_key_is_refused() {
 
     let _copy = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &new_process), "").await;
 
-    rig.logged("server.log", 0, "the earlier one is turned away").await;
+    rig.logged("server.log", 0, "the earlier one is disconnected").await;
     // Only the new process's API server answers this path.
     for _ in 0..20 {
         assert_eq!(rig.ask_with_token("POST", PATH, &[]).await.status, 200);

@@ -381,7 +381,7 @@ fn admission(
         names: GatewayNames::new(host_suffix.as_deref(), hosts),
         policy: policy.clone(),
         delegation,
-        assertions: ImpersonationRules::new(std::mem::take(&mut config.clusters)),
+        impersonation_rules: ImpersonationRules::new(std::mem::take(&mut config.clusters)),
         exchanges,
         browser_origins: browser_origins.clone(),
     })

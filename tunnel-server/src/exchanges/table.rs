@@ -62,8 +62,8 @@ trait AnyPermit: Send + Sync {
     /// The SubjectAccessReview that the permit depends on, if `policy.delegation` asked for one.
     fn question(&self) -> Option<&AccessReview>;
     fn target(&self) -> Option<&Target>;
-    /// Returns true if `edition` of the policy would give the same permit.
-    fn is_permitted_by(&self, edition: &PolicySnapshot, facts: &ClusterFacts) -> bool;
+    /// Returns true if `snapshot` of the policy would give the same permit.
+    fn is_permitted_by(&self, snapshot: &PolicySnapshot, facts: &ClusterFacts) -> bool;
 }
 
 /// An exchange that is in the table. Clones are the same exchange; it leaves the table when the last one is
@@ -301,8 +301,8 @@ impl<W: Allowable> AnyPermit for Permit<W> {
         self.what().target()
     }
 
-    fn is_permitted_by(&self, edition: &PolicySnapshot, facts: &ClusterFacts) -> bool {
-        edition.still_permits(self, facts)
+    fn is_permitted_by(&self, snapshot: &PolicySnapshot, facts: &ClusterFacts) -> bool {
+        snapshot.still_permits(self, facts)
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) enum AnswerBody {
         /// The body of the answer itself.
         body: Box<TunnelBody>,
         /// Counts the exchange within its caller's limits.
-        _share: LimitGuard,
+        _limit_guard: LimitGuard,
     },
     /// A watch, which may be resumed over another tunnel.
     Watch(Box<WatchBody>),
@@ -37,9 +37,9 @@ impl AnswerBody {
         Self::Text(Some(text.into()))
     }
 
-    /// An API server's answer, counted by `share` as long as it lasts.
-    pub(super) fn tunnel(body: TunnelBody, share: LimitGuard) -> Self {
-        Self::Tunnel { body: Box::new(body), _share: share }
+    /// An API server's answer, counted by `limit_guard` as long as it lasts.
+    pub(super) fn tunnel(body: TunnelBody, limit_guard: LimitGuard) -> Self {
+        Self::Tunnel { body: Box::new(body), _limit_guard: limit_guard }
     }
 
     /// Ends an answer early. Returns the last bytes, which say why, if the answer's form allows it. The body
@@ -64,9 +64,9 @@ pub(super) fn refused(refusal: &Refusal) -> Response<AnswerBody> {
     refusal.response().map(AnswerBody::text)
 }
 
-/// An API server's answer as it goes to the caller, counted by `share` as long as it lasts.
-pub(super) fn passed(answer: TunnelResponse, share: LimitGuard) -> Response<AnswerBody> {
-    answer.response.map(|body| AnswerBody::tunnel(body, share))
+/// An API server's answer as it goes to the caller, counted by `limit_guard` as long as it lasts.
+pub(super) fn passed(answer: TunnelResponse, limit_guard: LimitGuard) -> Response<AnswerBody> {
+    answer.response.map(|body| AnswerBody::tunnel(body, limit_guard))
 }
 
 impl Body for AnswerBody {

@@ -44,8 +44,8 @@ impl Gateway {
         let slot_of_entry_point =
             peer.entry_point.as_ref().map(|entry_point| entry_point.slots.take()).transpose()?;
         let kind = if peer.entry_point.is_some() { ExchangeKind::EntryPoint } else { ExchangeKind::Upgrade };
-        let share = self.0.shares.admit(permit.caller(), &permit.what().cluster, kind)?;
-        let mut share = share.wait_for_seat().await?;
+        let limit_guard = self.0.limiter.admit(permit.caller(), &permit.what().cluster, kind)?;
+        let mut limit_guard = limit_guard.wait_for_seat().await?;
         let event = audit::dial_intent(&permit, peer, &request);
         let audited = self.0.audit_log.write_intent((permit, exchange), event).await?;
         let slot = request.body().guard().clone();
@@ -53,9 +53,9 @@ impl Gateway {
         slot.active().set_kind("dial");
         let connected = self.0.dials.connect(&audited, audit_id(&request)).await?;
         audited.entry().set_status(StatusCode::OK);
-        share.response_started();
+        limit_guard.response_started();
         let caller = hyper::upgrade::on(request);
-        let guards = (slot, share, slot_of_entry_point);
+        let guards = (slot, limit_guard, slot_of_entry_point);
         connected.relay(async { local_stream(caller.await.map_err(io::Error::other)?) }, guards);
         Ok(Response::new(AnswerBody::text("")))
     }

@@ -44,7 +44,7 @@ const HEADERS_MAX: usize = 200;
 #[derive(Clone)]
 pub(super) struct ForwardContext {
     pub(super) registry: Registry,
-    pub(super) assertions: ImpersonationRules,
+    pub(super) impersonation_rules: ImpersonationRules,
     /// The queue in which requests wait for disconnected clusters.
     pub(super) places: WaitQueue,
     pub(super) slow_readers: SlowReaders,
@@ -109,7 +109,7 @@ impl OpenedExchange {
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
         let open = StreamOpen::http(
-            context.assertions.identity_for(permit.caller(), permit.assumed(), &cluster)?,
+            context.impersonation_rules.identity_for(permit.caller(), permit.assumed(), &cluster)?,
             audit_id(request).to_owned(),
             permit.action().is_long_running(),
         );

@@ -112,7 +112,7 @@ impl Gateway {
         let authenticated = self.authenticate(peer, request.headers(), SystemTime::now()).await?;
         let caller = authenticated.claimed();
         // Before the audit log, which a caller that exceeds its rate must not fill.
-        self.0.shares.check_rate(caller)?;
+        self.0.limiter.check_rate(caller)?;
         if request.method() == Method::CONNECT {
             // Two credentials: the one refusal of an authenticated caller that is not in the audit log.
             authenticated.require_single_credential()?;
@@ -146,13 +146,13 @@ impl Gateway {
             // The entry point fixes the principal. Request headers cannot change it.
             return Ok(entry_point.principal.clone());
         }
-        let GatewayShared { login_throttle, audit_log, authenticator, shares, .. } = &*self.0;
+        let GatewayShared { login_throttle, audit_log, authenticator, limiter, .. } = &*self.0;
         let (source, certified) = (peer.address.ip(), peer.certified.as_ref());
         if !login_throttle.is_allowed(source, certified.is_some(), headers, std::time::Instant::now()) {
             audit_log.count_unauthenticated(source, FailureCause::Refused);
             peer.low_priority.switch();
-            return Err(shares
-                .count_exceeded(LimitExceeded::SourceFailures(shares.limits().source.failed_logins))
+            return Err(limiter
+                .count_exceeded(LimitExceeded::SourceFailures(limiter.limits().source.failed_logins))
                 .into());
         }
         match authenticator.authenticate(certified, headers, now).await {
@@ -218,7 +218,7 @@ impl Gateway {
                 .map(|_| Admitted::ClusterList)
                 .map_err(Refusal::from),
             ParsedRequest::Cluster(action) => {
-                let passes_through = shared.forwarding.assertions.pass_through(action.cluster());
+                let passes_through = shared.forwarding.impersonation_rules.pass_through(action.cluster());
                 let caller = match (passes_through, &assumed) {
                     (false, _) => authenticated.require_single_credential()?,
                     (true, None) => authenticated.require_certificate()?,
@@ -262,12 +262,15 @@ impl Gateway {
     ) -> Result<Response<AnswerBody>, Refusal> {
         let AdmittedExchange { permit, exchange, options } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
-        let assertions = &self.0.forwarding.assertions;
-        let asserted =
-            match assertions.identity_for(permit.caller(), permit.assumed(), permit.action().cluster()) {
-                Ok(Identity::Assert(identity)) => Some(identity),
-                Ok(Identity::PassThrough(_)) | Err(_) => None,
-            };
+        let impersonation_rules = &self.0.forwarding.impersonation_rules;
+        let asserted = match impersonation_rules.identity_for(
+            permit.caller(),
+            permit.assumed(),
+            permit.action().cluster(),
+        ) {
+            Ok(Identity::Assert(identity)) => Some(identity),
+            Ok(Identity::PassThrough(_)) | Err(_) => None,
+        };
         let event = audit::request_intent(&permit, asserted, peer, options.upgrade, &request);
         let audited = self.0.audit_log.write_intent((permit, exchange), event).await?;
         request.body().guard().set_audit_entry(audited.entry().clone());
@@ -292,19 +295,19 @@ impl Gateway {
         let park_timeout = if passes_through { park_timeout.none(now) } else { park_timeout };
         let wait = ParkWait::new(park_timeout, &peer.waits);
         let (caller, action) = (audited.permit().caller(), audited.permit().action());
-        let share =
-            self.0.shares.admit(caller, action.cluster(), ExchangeKind::from_action(action, upgrade))?;
-        let mut share = share.wait_for_seat().await?;
+        let limit_guard =
+            self.0.limiter.admit(caller, action.cluster(), ExchangeKind::from_action(action, upgrade))?;
+        let mut limit_guard = limit_guard.wait_for_seat().await?;
         let context = &self.0.forwarding;
         if let Some(protocol) = upgrade {
             let opened = OpenedExchange::open(audited, &request, context, wait).await?;
-            return opened.upgrade(protocol, request, share).await;
+            return opened.upgrade(protocol, request, limit_guard).await;
         }
         if passes_through {
             let opened = OpenedExchange::open(audited, &request, context, wait).await?;
             let answer = opened.send(request.map(RequestBody::Caller)).await?;
-            share.response_started();
-            return Ok(passed(answer, share));
+            limit_guard.response_started();
+            return Ok(passed(answer, limit_guard));
         }
         let mut watch = ResumableWatch::new(self, peer, authorization, &audited, &request);
         let answer = if retry::is_repeatable(audited.permit(), &request) {
@@ -317,10 +320,10 @@ impl Gateway {
             let opened = OpenedExchange::open(audited, &request, context, wait).await?;
             opened.send(request.map(RequestBody::Caller)).await?
         };
-        share.response_started();
+        limit_guard.response_started();
         Ok(match watch {
-            Some(watch) => watch.follow(answer, share),
-            None => passed(answer, share),
+            Some(watch) => watch.follow(answer, limit_guard),
+            None => passed(answer, limit_guard),
         })
     }
 }

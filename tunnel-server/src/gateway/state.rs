@@ -40,7 +40,7 @@ pub struct AccessControl {
     /// Asks another cluster about the action too, if the policy is configured so.
     pub delegation: Delegation,
     /// Chooses the identity that is asserted at the cluster.
-    pub assertions: ImpersonationRules,
+    pub impersonation_rules: ImpersonationRules,
     /// Repeats these checks while an exchange runs.
     pub exchanges: ExchangeTable,
     /// The origins whose pages may make a browser send requests, such as `https://console.example`.
@@ -71,7 +71,7 @@ pub(super) struct GatewayShared {
     /// One permit for each of [`EXCHANGES_MAX`] requests.
     pub(super) slots: Arc<Semaphore>,
     pub(super) request_metrics: RequestMetrics,
-    pub(super) shares: Limiter,
+    pub(super) limiter: Limiter,
     pub(super) login_throttle: LoginThrottle,
     pub(super) watches: WatchResources,
     pub(super) dials: Dialer,
@@ -95,7 +95,7 @@ impl Gateway {
             names,
             policy,
             delegation,
-            assertions,
+            impersonation_rules,
             exchanges,
             browser_origins,
         } = access;
@@ -107,9 +107,9 @@ impl Gateway {
         scope.spawn_background(exchanges::end_unaudited(log.clone(), slow_readers.clone()));
         let audit_log = AuditLog::new(log, scope.clone());
         let places = registry::WaitQueue::new(parking.per_cluster, PARKED_MAX);
-        let shares = Limiter::new(limits);
+        let limiter = Limiter::new(limits);
         let dials = Dialer::new(dialing::DialerParts {
-            limiter: shares.clone(),
+            limiter: limiter.clone(),
             registry: registry.clone(),
             policy: policy.clone(),
             delegation: delegation.clone(),
@@ -126,12 +126,12 @@ impl Gateway {
             names,
             policy,
             delegation,
-            forwarding: ForwardContext { registry, assertions, places, slow_readers, scope },
+            forwarding: ForwardContext { registry, impersonation_rules, places, slow_readers, scope },
             parking,
             exchanges,
             slots: Arc::new(Semaphore::new(EXCHANGES_MAX)),
             request_metrics: metrics::requests(),
-            shares,
+            limiter,
             login_throttle: LoginThrottle::new(limits.source.failed_logins),
             watches: WatchResources::new(watches),
             dials,
@@ -154,10 +154,10 @@ impl Gateway {
     /// The current use of each limit of sources, callers and clusters.
     #[must_use]
     pub fn uses(&self) -> Vec<LimitUsage> {
-        let max = self.0.shares.limits().source.failed_logins as usize;
+        let max = self.0.limiter.limits().source.failed_logins as usize;
         let most = self.0.login_throttle.most(std::time::Instant::now());
         let of_sources = LimitUsage { limit: LimitExceeded::SourceFailures(0).as_str(), max, most };
-        [of_sources].into_iter().chain(self.0.shares.usage()).collect()
+        [of_sources].into_iter().chain(self.0.limiter.usage()).collect()
     }
 }
 

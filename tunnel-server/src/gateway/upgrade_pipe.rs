@@ -34,7 +34,7 @@ impl OpenedExchange {
         self,
         protocol: UpgradeProtocol,
         mut request: Request<CallerBody>,
-        mut share: LimitGuard,
+        mut limit_guard: LimitGuard,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let context = self.response_context();
         let caller = hyper::upgrade::on(&mut request);
@@ -49,7 +49,7 @@ impl OpenedExchange {
         // An upgraded exchange may run forever, but the answer that accepts it comes within the limit.
         let answer = sender.send_request(request);
         let mut response = context.wait(answer, Some(progress), &self.route.tunnel).await?;
-        share.response_started();
+        limit_guard.response_started();
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
             let edge = hyper::upgrade::on(&mut response);
@@ -58,14 +58,15 @@ impl OpenedExchange {
                 entry.set_status(answer.status());
             }
             set_upgrade(protocol, answer.headers_mut());
-            self.scope.spawn_on(self.route.home, pipe(caller, edge, complete, read_progress, (slot, share)));
+            self.scope
+                .spawn_on(self.route.home, pipe(caller, edge, complete, read_progress, (slot, limit_guard)));
             return Ok(answer.map(|_| AnswerBody::text("")));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::NotHttp(context.cluster));
         }
         let answer = context.clean(response)?;
-        Ok(answer.map(|body| AnswerBody::tunnel(TunnelBody::new(body, complete, read_progress), share)))
+        Ok(answer.map(|body| AnswerBody::tunnel(TunnelBody::new(body, complete, read_progress), limit_guard)))
     }
 }
 

@@ -29,7 +29,7 @@ pub(in crate::gateway) struct WatchBody {
     watch: Arc<ResumableWatch>,
     relay: Relay,
     state: WatchState,
-    _share: LimitGuard,
+    _limit_guard: LimitGuard,
 }
 
 enum WatchState {
@@ -61,10 +61,10 @@ impl WatchBody {
         relay: Relay,
         body: TunnelBody,
         source: ResponseSource,
-        share: LimitGuard,
+        limit_guard: LimitGuard,
     ) -> Self {
         let state = WatchState::Streaming(EventStream::new(&watch, body, source));
-        Self { watch, relay, state, _share: share }
+        Self { watch, relay, state, _limit_guard: limit_guard }
     }
 
     /// Polls for the next piece: each stream or wait once, until there is one.

@@ -18,16 +18,17 @@ impl ResumableWatch {
     pub(in crate::gateway) fn follow(
         self,
         answer: TunnelResponse,
-        share: LimitGuard,
+        limit_guard: LimitGuard,
     ) -> Response<AnswerBody> {
         let headers = answer.response.headers();
         let encoding = Encoding::from_headers(headers).filter(|_| !headers.contains_key(CONTENT_LENGTH));
         let encoding = encoding.filter(|_| answer.response.status() == StatusCode::OK);
-        let Some(encoding) = encoding else { return passed(answer, share) };
+        let Some(encoding) = encoding else { return passed(answer, limit_guard) };
         let watches = &self.gateway.0.watches;
         let relay = Relay::new(encoding, &self.query, watches.settings.event_bytes_max, &watches.budget);
         let TunnelResponse { response, source } = answer;
         let watch = Arc::new(self);
-        response.map(|body| AnswerBody::Watch(Box::new(WatchBody::new(watch, relay, body, source, share))))
+        response
+            .map(|body| AnswerBody::Watch(Box::new(WatchBody::new(watch, relay, body, source, limit_guard))))
     }
 }

@@ -99,7 +99,7 @@ fn a_retired_word_is_found_in_every_case_and_as_part_of_a_name() {
         "Doors of",
         "fn open_door()",
         "struct OpenDoor;",
-        "`entry-point:NAME`",
+        "`way-in:NAME`",
         "a WayIn",
         "two ways in",
     ] {

@@ -1,4 +1,4 @@
-//! End-to-end tests against real Kubernetes, and the floor plan as a test.
+//! End-to-end tests with real Kubernetes, the demo, and tests of layers and language.
 
 pub mod admin;
 pub mod audit_log;

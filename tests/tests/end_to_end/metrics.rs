@@ -31,7 +31,7 @@ const DONE: &[(&str, f64)] = &[
     ("tombolo_server_requests_total{verb=\"unknown\",code=\"404\"}", 1.0),
     ("tombolo_server_refusals_total{reason=\"ClusterNeverSeen\"}", 1.0),
     ("sum(tombolo_server_refusals_total)", 2.0),
-    ("tombolo_server_exchange_duration_seconds_count{verb=\"create\"}", 2.0),
+    ("tombolo_server_request_duration_seconds_count{verb=\"create\"}", 2.0),
     ("tombolo_agent_requests_total{kind=\"read\",code=\"200\"}", 5.0),
     ("tombolo_agent_requests_total{kind=\"write\",code=\"201\"}", 2.0),
     ("tombolo_server_requests_active{verb=\"watch\"}", 1.0),
@@ -183,7 +183,7 @@ async fn prometheus_scrapes_the_requests_of_both_daemons() {
     for query in QUIET {
         prometheus.returns(query, 0.0).await;
     }
-    prometheus.returns("tombolo_server_exchange_duration_seconds_count{verb=\"watch\"}", 1.0).await;
+    prometheus.returns("tombolo_server_request_duration_seconds_count{verb=\"watch\"}", 1.0).await;
     for (query, least, most) in WITHIN {
         let is_within = |found: &[Series]| found.len() == 1 && (*least..=*most).contains(&found[0].value);
         prometheus.until(query, is_within).await;

@@ -58,7 +58,7 @@ pub(super) enum Reachability {
 
 /// The state of one address.
 #[derive(Debug)]
-pub(super) struct CarrierChoice {
+pub(super) struct CarrierScheduler {
     /// The carriers to choose from, the preferred one first.
     carriers: Vec<CarrierState>,
     /// The tunnels that are open, in the order in which they were greeted.
@@ -112,7 +112,7 @@ struct TunnelState {
     is_closed: bool,
 }
 
-impl CarrierChoice {
+impl CarrierScheduler {
     /// Begins `now` with these carriers, the preferred one first.
     pub(super) fn new(now: Instant, carriers: &[Carrier]) -> Self {
         let state = |carrier: &Carrier| CarrierState {

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use transport::{Carrier, Tunnel, TunnelEnded};
 
-use super::carrier_choice::{CarrierChoice, CloseReason, Step};
+use super::carrier_choice::{CarrierScheduler, CloseReason, Step};
 use super::connected_servers::{Registration, ServerProcess};
 use super::dependencies::SharedDialer;
 use super::dial::{Greeted, Route, TunnelDialError, dial};
@@ -40,7 +40,7 @@ pub(super) struct Supervisor {
     is_listed: watch::Receiver<bool>,
     /// Notified before each dial, because the server's addresses may have changed.
     redials: Arc<Notify>,
-    carrier_choice: CarrierChoice,
+    carrier_choice: CarrierScheduler,
     readiness: AddressReadiness,
     /// The dials under way, each by its own carrier.
     dials: FuturesUnordered<Boxed<DialResult>>,
@@ -74,7 +74,7 @@ impl Supervisor {
         let carriers = shared.dependencies.carriers.iter().copied();
         // Without an address, no datagram can be sent.
         let carriers = carriers.filter(|carrier| route.address.is_some() || *carrier == Carrier::Http2);
-        let carrier_choice = CarrierChoice::new(Instant::now(), &carriers.collect::<Vec<_>>());
+        let carrier_choice = CarrierScheduler::new(Instant::now(), &carriers.collect::<Vec<_>>());
         Self {
             readiness: shared.readiness.address(number),
             shared,

@@ -66,9 +66,10 @@ async fn of_a_pods_token_only_its_identity_is_written_down() {
     planted.know("account", account.token());
     let (_, _file) = enroll::token(&rig, "edge-a").await;
     let mut agents = Vec::new();
-    for (name, output) in
-        [("one", "further pods of its ServiceAccount need no token"), ("two", "this pod was enrolled by its ServiceAccount")]
-    {
+    for (name, output) in [
+        ("one", "further pods of its ServiceAccount need no token"),
+        ("two", "this pod was enrolled by its ServiceAccount"),
+    ] {
         let pod = cluster.create_pod(name).await;
         let token = cluster.signed_again(&cluster.pod_token(&pod, AUDIENCE).await, |claims| {
             merge(claims, &of_nobody(&mut planted, name));

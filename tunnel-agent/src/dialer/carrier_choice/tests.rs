@@ -138,7 +138,7 @@ fn until_a_servers_retry_after_it_is_dialed_by_no_carrier() {
 fn a_replaced_process_does_not_come_back_at_once_by_any_carrier() {
     let now = Instant::now();
     for held in [SECOND, 3600 * SECOND] {
-        let mut carrier_choice = CarrierChoice::new(now, &[Quic, Http2]);
+        let mut carrier_choice = CarrierScheduler::new(now, &[Quic, Http2]);
         assert_eq!(carrier_choice.poll_step(), Some(Step::Dial(Quic)));
         let number = carrier_choice.greeted(now, Quic);
         carrier_choice.ended(now + held, number, CloseReason::Replaced, 0);
@@ -153,7 +153,7 @@ fn a_replaced_process_does_not_come_back_at_once_by_any_carrier() {
 #[test]
 fn a_duplicate_is_not_dialed_until_the_other_address_is_gone() {
     let now = Instant::now();
-    let mut carrier_choice = CarrierChoice::new(now, &[Quic]);
+    let mut carrier_choice = CarrierScheduler::new(now, &[Quic]);
     assert_eq!(carrier_choice.poll_step(), Some(Step::Dial(Quic)));
     let number = carrier_choice.found_duplicate(now, Quic);
     carrier_choice.ended(now, number, CloseReason::Other, u64::MAX);
@@ -171,7 +171,7 @@ fn a_duplicate_is_not_dialed_until_the_other_address_is_gone() {
 #[test]
 fn a_superseded_tunnel_is_drained_once_and_a_silent_one_kept() {
     let now = Instant::now();
-    let mut carrier_choice = CarrierChoice::new(now, &[Quic, Http2]);
+    let mut carrier_choice = CarrierScheduler::new(now, &[Quic, Http2]);
     let silent = carrier_choice.greeted(now, Quic);
     carrier_choice.observe(now, silent, Health::Suspect, false);
     let serves = carrier_choice.greeted(now, Quic);
@@ -227,7 +227,7 @@ fn no_carrier_is_dialed_twice_at_once_and_tunnels_are_bounded() {
 
 /// A simulated agent, a server, and the network between them.
 struct World {
-    carrier_choice: CarrierChoice,
+    carrier_choice: CarrierScheduler,
     now: Instant,
     udp: Udp,
     tcp: bool,
@@ -254,7 +254,7 @@ impl World {
     fn new(carriers: &[Carrier]) -> Self {
         let now = Instant::now();
         Self {
-            carrier_choice: CarrierChoice::new(now, carriers),
+            carrier_choice: CarrierScheduler::new(now, carriers),
             now,
             udp: Udp::Passes,
             tcp: true,

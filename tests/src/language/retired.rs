@@ -35,7 +35,7 @@ pub const RETIRED: &[Retired] = &[
     Retired { forms: &["put out", "puts out"], instead: "disconnect" },
     Retired { forms: &["wary"], instead: "CSRF check" },
     Retired { forms: &["poisoned rtt", "poisoned probe"], instead: "RTT repair" },
-    Retired { forms: &["agents"], instead: "agents" },
+    Retired { forms: &["reception"], instead: "agents" },
 ];
 
 /// Files in which a retired word may stand: the lists, their tests, and the page that says how words were renamed.

@@ -266,7 +266,7 @@ async fn parked_watches_of_a_cluster_are_limited() {
     site.stop_agent().await;
     site.edge
         .rig
-        .measured("tombolo_server_watches_ended_total{reason=\"no_place\"}", |count| count == 1.0)
+        .measured("tombolo_server_watches_ended_total{reason=\"no_slot\"}", |count| count == 1.0)
         .await;
     site.edge.kill_agent().await;
     store.put("b", "1");

@@ -78,7 +78,7 @@ pub enum DialError {
 macro_rules! dial_error_facts {
     ($($error:pat => $status:ident, $cause:literal;)+) => {
         impl DialError {
-            /// Every value of [`DialError::cause`], some of them twice.
+            /// Every value of [`DialError::cause`], each once. Causes that requests have too are among them.
             pub const CAUSES: &'static [&'static str] = &[$($cause),+];
 
             /// The HTTP status of the error.

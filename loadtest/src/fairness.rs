@@ -148,13 +148,8 @@ async fn measure(
     let (target, peer) = (Target::start(&served, BULK_MIB).await, Target::start(&peer, BULK_MIB).await);
     let kubeconfig = scratch.path().join("target.kubeconfig");
     target.write_kubeconfig(&kubeconfig)?;
-    let mut tunneled = TunnelRig::start_with(
-        &ApiServer::Kubeconfig(kubeconfig),
-        1,
-        limited_by.server_limits(),
-        "limits: {}",
-    )
-    .await;
+    let (api_server, limits) = (ApiServer::Kubeconfig(kubeconfig), limited_by.server_limits());
+    let mut tunneled = TunnelRig::start_with(&api_server, 1, limits, "limits: {}").await;
     let route = tunneled.route("tunnel", Http::Two, SMALL, None, target.id()).await;
     let gus = tunneled.rig().caller("gus", &[GROUP]).await;
     let at_gateway = GreedyCaller {

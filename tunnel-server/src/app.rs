@@ -142,16 +142,9 @@ impl BoundServer {
         let links = metrics::links();
         let host = (host(server_id.clone(), &keys)?, trust_bundle);
         let totals = config.limits.listeners;
-        let limits = totals.agents;
-        let agent_listener = AgentListener::new(
-            endpoint.clone(),
-            registry.clone(),
-            links.clone(),
-            domain,
-            host,
-            limits,
-            spawn,
-        );
+        let (own_endpoint, clusters, link_metrics) = (endpoint.clone(), registry.clone(), links.clone());
+        let agent_listener =
+            AgentListener::new(own_endpoint, clusters, link_metrics, domain, host, totals.agents, spawn);
         let mut bound = Self {
             probes,
             starting,

@@ -49,7 +49,7 @@ fn tunnel(tunnel: &TunnelStatus) -> Value {
     json!({
         "agent": tunnel.agent.instance(),
         "health": match tunnel.health {
-            Health::Live => "RunningExchange",
+            Health::Live => "Live",
             Health::Suspect => "Suspect",
             Health::Lost => "Lost",
         },

@@ -165,6 +165,6 @@ impl Gateway {
 fn describe_metrics() {
     let causes: Vec<&str> = RefusalCause::ALL.iter().map(|cause| cause.as_str()).collect();
     metrics::describe_refusals(&causes);
-    metrics::describe_refusals(&DialError::CAUSES);
+    metrics::describe_refusals(DialError::CAUSES);
     metrics::describe_terminations(TerminationReason::ALL.iter().map(|reason| reason.as_str()));
 }

@@ -1,7 +1,7 @@
 //! The gateway: serves the requests of callers, and of API servers' egress, by forwarding them to clusters.
 //!
-//! A connection ([`connection`]) passes its requests through the layers of [`stack`] to [`request`], where
-//! each step takes the proof of the one before. [`forward`] opens the stream to the cluster.
+//! A connection (`connection`) passes its requests through the layers of `stack` to `request`, where
+//! each step takes the proof of the one before. `forward` opens the stream to the cluster.
 
 mod audit;
 mod audit_id;

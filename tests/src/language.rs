@@ -71,7 +71,9 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Viol
     for path in list(root, folder)? {
         let name = path.file_name().unwrap_or_default();
         let is_link = root.join(&path).is_symlink();
-        if is_link || name == "__fuzz__" || name == "target" {
+        // Cargo marks its build folder so. A module may be called `target`, too.
+        let is_built = root.join(&path).join("CACHEDIR.TAG").exists();
+        if is_link || is_built || name == "__fuzz__" {
             continue;
         }
         if root.join(&path).is_dir() {

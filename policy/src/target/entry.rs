@@ -24,7 +24,7 @@ pub enum TargetEntry {
 pub struct NotATargetEntry;
 
 impl TargetEntry {
-    /// Whether it contains `target`; a name is compared, not resolved.
+    /// Returns true if the entry contains `target`. A name is compared, not resolved.
     #[must_use]
     pub fn has(&self, target: &Target) -> bool {
         match (self, target.host()) {
@@ -46,7 +46,7 @@ impl TargetEntry {
     }
 }
 
-/// Whether `allowed` covers all of `advertised`. An administrator writes it as a complete target, or as a network for all
+/// Returns true if `allowed` covers all of `advertised`. An administrator writes it as a complete target, or as a network for all
 /// ports.
 #[must_use]
 pub fn may_advertise(allowed: &str, advertised: &TargetEntry) -> bool {

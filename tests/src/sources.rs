@@ -38,5 +38,5 @@ pub fn has_test(sources: &str, test: &str) -> bool {
 /// A folder in which sources may be.
 fn is_ours(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.is_dir() && !name.starts_with('.') && name != "target"
+    path.is_dir() && !name.starts_with('.') && !path.join("CACHEDIR.TAG").exists()
 }

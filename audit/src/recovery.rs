@@ -18,19 +18,13 @@ use crate::stream::Stream;
 use crate::verify::{self, Replay, SignedCheckpoints, Sources, VerifyError, replay};
 use crate::writer::Recovered;
 
-/// The subdirectory with the state of a log on standard output.
-const STDOUT: &str = "stdout";
-
 /// Opens the log after its last complete line, if verification finds no fault.
 pub(crate) fn recover(
     settings: &Settings,
     chain: &ChainKey,
     signing: &SigningKey,
 ) -> Result<Recovered, OpenError> {
-    let directory = &match settings.target {
-        Target::Files { .. } => settings.directory.clone(),
-        Target::Stdout => settings.directory.join(STDOUT),
-    };
+    let directory = &settings.log_directory();
     let failed = |act| {
         let path = directory.clone();
         move |source| OpenError::Io { act, path, source }

@@ -1,9 +1,16 @@
 //! The settings of a log, and the errors of opening one.
 
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::checkpoint::CHECKPOINTS_FILE;
+use crate::files;
 use crate::verify::Fault;
+
+/// The subdirectory with the state of a log on standard output.
+const STDOUT_DIRECTORY: &str = "stdout";
 
 /// The interval at which lines are synced to the disk with [`Sync::Interval`].
 pub const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -20,6 +27,40 @@ pub struct Settings {
     pub target: Target,
     /// The moment at which a line counts as written.
     pub sync: Sync,
+}
+
+impl Settings {
+    /// The directory with the log's files and checkpoints. It differs from `directory` for a log on standard
+    /// output.
+    pub(crate) fn log_directory(&self) -> PathBuf {
+        match self.target {
+            Target::Files { .. } => self.directory.clone(),
+            Target::Stdout => self.directory.join(STDOUT_DIRECTORY),
+        }
+    }
+
+    /// Returns true if an earlier run has written lines or checkpoints, which only its keys verify.
+    ///
+    /// # Errors
+    /// The directory is there and cannot be read.
+    pub fn has_log(&self) -> Result<bool, OpenError> {
+        let directory = self.log_directory();
+        let unless_missing = |error: io::Error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return Ok(false);
+            }
+            Err(OpenError::Io { act: "read", path: directory.clone(), source: error })
+        };
+        let has_checkpoints = match fs::metadata(directory.join(CHECKPOINTS_FILE)) {
+            Ok(found) => found.len() > 0,
+            Err(error) => unless_missing(error)?,
+        };
+        let has_lines = match files::firsts(&directory) {
+            Ok(firsts) => !firsts.is_empty(),
+            Err(error) => unless_missing(error)?,
+        };
+        Ok(has_checkpoints || has_lines)
+    }
 }
 
 /// The destination of the lines.
@@ -58,7 +99,7 @@ pub enum OpenError {
         /// The path of the operation.
         path: PathBuf,
         /// The error of the operating system.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Another process holds the directory's lock.
     #[error("another process keeps its audit log in {}: give each server a directory of its own", .0.display())]

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use tracing::warn;
+
 use crate::chain::{Head, Mac};
 use crate::checkpoint::Extent;
 use crate::sink::{Sink, Space};
@@ -27,7 +29,10 @@ impl<W: Write + Send> Stream<W> {
     pub(crate) fn open(directory: &Path, stream: W) -> io::Result<(Self, Head)> {
         let path = directory.join(HEAD_FILE);
         let kept = match fs::read_to_string(&path) {
-            Ok(text) => read(&text).unwrap_or(Head::START),
+            Ok(text) => read(&text).unwrap_or_else(|| {
+                warn!(path = %path.display(), "the head of the audit log is damaged: its lines are numbered from 1 again");
+                Head::START
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Head::START,
             Err(error) => return Err(error),
         };

@@ -38,7 +38,7 @@ pub(crate) fn list(args: &AgentList) -> Result<Vec<String>, AgentsError> {
 
 /// Revokes one agent, all agents of a cluster, or one certificate.
 pub(crate) fn revoke(args: AgentRevoke) -> Result<Vec<String>, AgentsError> {
-    let AgentRevoke { agent, cluster, serial, server } = args;
+    let AgentRevoke { agent, cluster, serial, unseen, server } = args;
     let (revoked, message) = match (agent, cluster, serial) {
         (Some(agent), ..) => {
             let message = format!("agent {}/{} is refused from now on", agent.cluster, agent.instance);
@@ -55,7 +55,7 @@ pub(crate) fn revoke(args: AgentRevoke) -> Result<Vec<String>, AgentsError> {
             (serial.map(Revoked::Serial), message)
         }
     };
-    let request = RevokeAgentRequest { revoked };
+    let request = RevokeAgentRequest { revoked, unseen };
     runtime::run(async |scope| Admin::connect(server.endpoint(), scope).await?.revoke_agent(request).await)??;
     Ok(vec![message])
 }

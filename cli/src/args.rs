@@ -205,9 +205,9 @@ pub(crate) enum AuditCommand {
     /// Verify that an audit log is as its server wrote it
     ///
     /// With the key of the chain (audit-chain.key in the server's state directory), every line is verified against the line
-    /// before it. With the public key of the checkpoints, every line up to the last checkpoint is verified. Lines that were cut
-    /// off at the end are noticed only by checkpoints that were copied elsewhere before. The exit code is 0 if the log is
-    /// unchanged, 1 if it was changed, and 2 if it could not be verified.
+    /// before it. Checkpoints show whether lines at the end were cut off. Those beside the log are compared with any key, but an
+    /// attacker who cuts the log can cut them, too: only checkpoints that were copied to another machine before, and their public
+    /// key, show every cut. The exit code is 0 if the log is unchanged, 1 if it was changed, and 2 if it could not be verified.
     #[command(after_long_help = examples::AUDIT_VERIFY)]
     Verify(AuditVerify),
 }
@@ -220,8 +220,8 @@ pub(crate) struct AuditVerify {
     /// The key of the chain: the server's audit-chain.key
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// The checkpoints [default: checkpoints.jsonl in DIR]
-    #[arg(long, value_name = "FILE", requires = "public_key")]
+    /// The checkpoints, best a copy from another machine [default: checkpoints.jsonl in DIR or beside the files]
+    #[arg(long, value_name = "FILE")]
     pub(crate) checkpoints: Option<PathBuf>,
     /// The public key of the checkpoints: a copy of the server's audit.pub
     #[arg(long, value_name = "FILE")]

@@ -67,19 +67,35 @@ fn print_report(report: &Report, output: Option<AuditOutput>) -> io::Result<()> 
     if output == Some(AuditOutput::Json) {
         return print::lines(&[report_json(report).to_string()]);
     }
-    let Report { files, lines, first, last, checkpoints, signed_up_to, is_chain_verified, open } = report;
+    print::lines(&report_lines(report))
+}
+
+/// A report in words: what was verified, and by which file or key more would be.
+fn report_lines(report: &Report) -> Vec<String> {
+    let Report { files, lines, first, last, .. } = report;
+    let Report { checkpoints, covered_up_to, is_signature_verified, is_chain_verified, open, .. } = report;
     let mut printed =
         vec![format!("{lines} lines in {files} files, from {first} to {last}: as they were written")];
     if *is_chain_verified {
         printed.push("every line fits the code of the line before it".to_owned());
     }
-    if *checkpoints > 0 {
-        printed.push(format!("{checkpoints} checkpoints vouch for them up to line {signed_up_to}"));
+    match (*checkpoints, *is_signature_verified) {
+        (0, _) => printed.push(
+            "there are no checkpoints, so a cut end is not noticed: name a copy of them with --checkpoints"
+                .to_owned(),
+        ),
+        (_, true) => {
+            printed.push(format!("{checkpoints} checkpoints vouch for them up to line {covered_up_to}"));
+        }
+        (_, false) => printed.push(format!(
+            "{checkpoints} checkpoints agree with them up to line {covered_up_to}, and their signatures were not verified: \
+             name the public key with --public-key"
+        )),
     }
-    if *signed_up_to < *last && !is_chain_verified {
+    if *covered_up_to < *last && !is_chain_verified {
         printed.push(format!(
             "nothing vouches for the {} lines after it: name the chain's key with --key",
-            last - signed_up_to
+            last - covered_up_to
         ));
     }
     if *open > 0 {
@@ -87,7 +103,7 @@ fn print_report(report: &Report, output: Option<AuditOutput>) -> io::Result<()> 
             "{open} requests have begun and not ended: they are running, or the server was killed"
         ));
     }
-    print::lines(&printed)
+    printed
 }
 
 fn print_fault(fault: &Fault, output: Option<AuditOutput>) -> io::Result<()> {
@@ -104,9 +120,12 @@ fn print_fault(fault: &Fault, output: Option<AuditOutput>) -> io::Result<()> {
 }
 
 fn report_json(report: &Report) -> Value {
-    let Report { files, lines, first, last, checkpoints, signed_up_to, is_chain_verified, open } = report;
+    let Report { files, lines, first, last, .. } = report;
+    let Report { checkpoints, covered_up_to, is_signature_verified, is_chain_verified, open, .. } = report;
+    // A line counts as signed only if its checkpoint's signature was verified.
+    let signed = if *is_signature_verified { *covered_up_to } else { 0 };
     json!({
-        "verified": true, "files": files, "lines": lines, "first": first, "last": last,
-        "checkpoints": checkpoints, "signed": signed_up_to, "chained": is_chain_verified, "open": open,
+        "verified": true, "files": files, "lines": lines, "first": first, "last": last, "checkpoints": checkpoints,
+        "covered": covered_up_to, "signed": signed, "chained": is_chain_verified, "open": open,
     })
 }

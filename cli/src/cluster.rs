@@ -6,6 +6,7 @@ use proto::admin::{CreateClusterRequest, Description, Texts, UpdateClusterReques
 
 use crate::admin::{Admin, AdminError};
 use crate::args::{ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange};
+use crate::confirm::{self, ConfirmError};
 use crate::runtime::{self, RuntimeError};
 
 pub(crate) use check::check;
@@ -17,6 +18,8 @@ pub(crate) enum ClusterError {
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Admin(#[from] AdminError),
+    #[error(transparent)]
+    Confirm(#[from] ConfirmError),
 }
 
 /// Creates a cluster, so that its agents may connect.
@@ -70,6 +73,8 @@ pub(crate) fn update(args: ClusterUpdate) -> Result<Vec<String>, ClusterError> {
 /// Deletes a cluster, whose name stays reserved.
 pub(crate) fn delete(args: &ClusterDelete) -> Result<Vec<String>, ClusterError> {
     let name = args.cluster.to_string();
+    let warning = format!("Cluster {name} loses its agents, its tokens and, for 90 days, its name.");
+    confirm::by_name(&warning, &name, args.yes)?;
     let deleted = runtime::run(async |scope| {
         Admin::connect(args.server.endpoint(), scope).await?.delete_cluster(name).await
     })??;

@@ -10,6 +10,7 @@ mod certificate_names;
 mod cluster;
 mod clusters;
 mod completion;
+mod confirm;
 mod dial_tokens;
 mod doctor;
 mod files;

@@ -41,10 +41,13 @@ pub(crate) enum PolicyError {
     Print(#[from] io::Error),
 }
 
-/// Checks a policy, and prints how many rules it has.
+/// Checks a policy, and prints how many rules it has, and which of them could surprise their author.
 pub(crate) fn check(args: &PolicyCheck) -> Result<(), PolicyError> {
     let rules = read(&args.file)?;
-    print::lines(&[format!("{}: {} rules, and nothing wrong in them", args.file.display(), rules.count())])?;
+    let (file, count) = (args.file.display(), rules.count());
+    let mut lines = vec![format!("{file}: {count} rules, and nothing wrong in them")];
+    lines.extend(rules.notices().iter().map(|notice| format!("{file}: note: {notice}")));
+    print::lines(&lines)?;
     Ok(())
 }
 
@@ -92,6 +95,9 @@ fn reason(verdict: Verdict<'_>) -> impl fmt::Display {
     fmt::from_fn(move |f| match verdict {
         Verdict::Allowed(rule) => write!(f, "the rule {rule} allows it"),
         Verdict::Denied(rule) => write!(f, "the rule {rule} denies it"),
+        Verdict::DeniedInPart(rule) => {
+            write!(f, "the rule {rule} denies it in some namespaces, and the request spans all of them")
+        }
         Verdict::NoRule => f.write_str("no rule allows it"),
     })
 }

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
 
+use proto::name_text::is_invisible;
+
 /// Prints the lines. A reader that has stopped (`| head`) is no error.
 pub(crate) fn lines(lines: &[String]) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -62,12 +64,20 @@ pub(crate) fn listed(names: &[String]) -> String {
     if names.is_empty() { none() } else { names.join(",") }
 }
 
-/// Escapes control characters of untrusted text, which must neither steer the terminal nor begin a line. Valid JSON stays
-/// unchanged.
+/// Escapes control and invisible characters of untrusted text, which must neither steer the terminal, nor begin a line,
+/// nor look like another text. Valid JSON keeps its meaning.
 pub(crate) fn visible(text: &str) -> String {
-    let escaped = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
-    let shown = |c: char| if escaped(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    text.chars().map(shown).collect()
+    let mut units = [0; 2];
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_invisible(character) {
+            // As JSON escapes it: one escape for each unit of UTF-16.
+            shown.extend(character.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 /// Escapes control characters in each line, and keeps the line ends.

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use aws_lc_rs::error::Unspecified;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use daemon::{Scope, error_chain};
+use daemon::listen::GuardedListener;
+use daemon::{BindError, Scope, error_chain};
 use http::uri::Authority;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args;
@@ -45,8 +45,8 @@ pub(crate) enum ProxyError {
     NoDestination,
     #[error("{0} is not an address of this machine alone: use 127.0.0.1:PORT or [::1]:PORT")]
     NotLoopback(SocketAddr),
-    #[error("cannot listen on {0}; choose another port with --listen, or 0 for a free one")]
-    Listen(SocketAddr, #[source] io::Error),
+    #[error(transparent)]
+    Listen(#[from] BindError),
     #[error("the system gave no random bytes")]
     Random(#[from] Unspecified),
     #[error("no directory for the kubeconfig can be made; name a file with --output")]
@@ -104,8 +104,8 @@ async fn serve_in(args: args::ProxyArgs, scope: &Scope) -> Result<(), ProxyError
     if !listen.ip().is_loopback() {
         return Err(ProxyError::NotLoopback(listen));
     }
-    let listener = TcpListener::bind(listen).await.map_err(|error| ProxyError::Listen(listen, error))?;
-    let address = listener.local_addr()?;
+    let listener = GuardedListener::bind("--listen", listen, local_listener::LIMITS)?;
+    let address = listener.address();
     let secret = secret()?;
     let scheme = if socks5 { "socks5" } else { "http" };
     let directory = kubeconfig.parent().unwrap_or_else(|| Path::new(""));

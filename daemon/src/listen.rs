@@ -1,10 +1,67 @@
-//! Binds listeners, with errors that name the configuration key and the remedy.
+//! TCP listeners: their limits, and errors that name the configuration key and the remedy.
 
+use std::time::Duration;
 use std::{io, net::SocketAddr};
 
-use tokio::net::TcpListener;
-
 use crate::exit_code::Failure;
+
+mod counters;
+mod guard;
+mod keep_alive;
+mod source_limits;
+
+pub use counters::{CounterValues, Counters, ListenerEvent};
+pub use guard::{
+    CertificateLimited, ConnectionPermit, Expulsion, GuardedConnection, GuardedListener, HandshakeSlot,
+};
+pub use source_limits::{PROVING_MAX, PROVING_TIME_MAX, PerSourceLimits, source_of};
+
+/// The limits of a listener on connections and handshakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenerLimits {
+    /// Most connections at once, including those in a handshake.
+    pub connections_max: usize,
+    /// Most handshakes in progress at once.
+    pub handshakes_max: usize,
+    /// The longest time from the accept to the end of the handshake.
+    pub handshake: Duration,
+    /// The limits of one source whose clients have not proved who they are.
+    pub source: PerSourceLimits,
+    /// The proof that a client beyond its source's limits owes.
+    pub proof: LaneProof,
+    /// Connections beside the others, for clients that prove who they are, when all others are taken.
+    pub reserved: usize,
+    /// Most connections with one certificate.
+    pub of_certificate: usize,
+}
+
+/// The proof of a client beyond its source's limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneProof {
+    /// A client certificate, in the handshake.
+    Certificate,
+    /// A certificate, or another credential soon after the handshake.
+    Credential,
+}
+
+impl Default for ListenerLimits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl ListenerLimits {
+    /// The limits of a listener that sets none of its own: one source can take a fifth of the handshakes.
+    pub const DEFAULT: Self = Self {
+        connections_max: 4_000,
+        handshakes_max: 2_000,
+        handshake: Duration::from_secs(10),
+        source: PerSourceLimits::DEFAULT,
+        proof: LaneProof::Certificate,
+        reserved: 0,
+        of_certificate: usize::MAX,
+    };
+}
 
 /// The reason why an address could not be listened on. `key` is the configuration key of the address.
 #[derive(Debug, thiserror::Error)]
@@ -64,15 +121,6 @@ impl BindError {
     }
 }
 
-/// Binds a TCP listener on `address`, which is configured under `key`.
-///
-/// # Errors
-///
-/// [`BindError`], which names the key and the remedy.
-pub async fn tcp(key: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address).await.map_err(|source| BindError::new(key, address, source))
-}
-
 impl From<BindError> for Failure {
     fn from(error: BindError) -> Self {
         Self::could_not_go_on(error)
@@ -85,10 +133,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_in_use_is_named_with_its_key_and_a_way_out() {
-        let taken = tcp("listen", "127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let address = taken.local_addr().unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let taken = GuardedListener::bind("listen", any, ListenerLimits::default()).unwrap();
+        let address = taken.address();
 
-        let error = tcp("probesListen", address).await.unwrap_err();
+        let error = GuardedListener::bind("probesListen", address, ListenerLimits::default()).unwrap_err();
 
         assert_eq!(
             error.to_string(),

@@ -14,6 +14,8 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use metrics_process::Collector;
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
+pub use self::label_values::label_values;
+
 use self::exposition::Exposition;
 use crate::{
     Scope,
@@ -23,6 +25,7 @@ use crate::{
 mod codes;
 pub mod expiry;
 pub mod exposition;
+mod label_values;
 pub mod links;
 pub mod requests;
 mod runtime;

@@ -7,29 +7,42 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{sleep, timeout},
-};
-use tracing::{debug, warn};
+use tokio::{net::TcpStream, time::timeout};
+use tracing::debug;
 
-use crate::{BindError, Metrics, Readiness, Scope, listen};
+use crate::listen::{GuardedConnection, GuardedListener, LaneProof, ListenerLimits, PerSourceLimits};
+use crate::{BindError, Metrics, Rate, Readiness, Scope};
 
 /// The configuration key of the address, with its flag.
 const KEY: &str = "probes.listen (--probes-listen)";
 
-/// Connections that are served at the same time; further ones wait in the listen queue.
-const CONNECTIONS_MAX: usize = 64;
+/// Connections that are served at the same time; the newest beyond them is closed.
+const CONNECTIONS_MAX: usize = 1_000;
+
+/// The same of one address, or one /64. Further ones of that address are served for [`PROVING_TIME_MAX`].
+///
+/// [`PROVING_TIME_MAX`]: crate::listen::PROVING_TIME_MAX
+const CONNECTIONS_OF_SOURCE_MAX: usize = 32;
+
+/// The limits of the listener. Nobody proves who it is here, so that a connection beyond the limits of its source has time
+/// for a request or two.
+const LIMITS: ListenerLimits = ListenerLimits {
+    connections_max: CONNECTIONS_MAX,
+    handshakes_max: CONNECTIONS_MAX,
+    source: PerSourceLimits {
+        connections: CONNECTIONS_OF_SOURCE_MAX,
+        rate: Rate { per_second: 50, burst: 100 },
+        ..PerSourceLimits::DEFAULT
+    },
+    proof: LaneProof::Credential,
+    ..ListenerLimits::DEFAULT
+};
 
 /// Longest time until a request's head is complete, on a new or a kept-alive connection.
 const HEAD_MAX: Duration = Duration::from_secs(10);
 
-/// Longest lifetime of a connection, so that 64 slow readers cannot block probes for ever.
+/// Longest lifetime of a connection, so that slow readers cannot block probes for ever.
 const CONNECTION_MAX: Duration = Duration::from_secs(60);
-
-/// The pause after a failed accept. It fails for lack of file descriptors, which become free again.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Namespace of the constructor of [`BoundProbes`].
 #[derive(Debug)]
@@ -38,8 +51,7 @@ pub struct Probes;
 /// Probes with a bound address, which do not answer yet.
 #[derive(Debug)]
 pub struct BoundProbes {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: GuardedListener,
     state: Arc<ProbeState>,
 }
 
@@ -56,21 +68,20 @@ impl Probes {
     /// # Errors
     ///
     /// [`BindError`], which names the key and the address.
-    pub async fn bind(
+    pub fn bind(
         address: SocketAddr,
         readiness: Readiness,
         metrics: Metrics,
     ) -> Result<BoundProbes, BindError> {
-        let listener = listen::tcp(KEY, address).await?;
-        let address = listener.local_addr().map_err(|source| BindError::new(KEY, address, source))?;
-        Ok(BoundProbes { listener, address, state: Arc::new(ProbeState { readiness, metrics }) })
+        let listener = GuardedListener::bind(KEY, address, LIMITS)?;
+        Ok(BoundProbes { listener, state: Arc::new(ProbeState { readiness, metrics }) })
     }
 }
 
 impl BoundProbes {
     /// The bound address; with the port that the system chose if 0 was configured.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
     /// Answers until the scope has no work left: during the drain too, when `/readyz` answers 503. Returns at
@@ -81,17 +92,9 @@ impl BoundProbes {
     }
 
     async fn accept(self, scope: Scope) {
-        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        while let Ok(slot) = slots.clone().acquire_owned().await {
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    scope.spawn_background(serve(stream, self.state.clone(), scope.clone(), slot));
-                }
-                Err(error) => {
-                    warn!(%error, "cannot accept a connection for probes");
-                    sleep(ACCEPT_REST).await;
-                }
-            }
+        loop {
+            let accepted = self.listener.next().await;
+            scope.spawn_background(serve(accepted, self.state.clone(), scope.clone()));
         }
     }
 }
@@ -142,7 +145,17 @@ impl ProbeState {
     }
 }
 
-async fn serve(stream: TcpStream, state: Arc<ProbeState>, scope: Scope, _slot: OwnedSemaphorePermit) {
+/// Serves one connection until its end, or until another of its source needs its slot.
+async fn serve(accepted: GuardedConnection, state: Arc<ProbeState>, scope: Scope) {
+    let GuardedConnection { stream, permit: _permit, handshake: _handshake, mut expulsion, .. } = accepted;
+    // Both arms are cancel-safe: a connection that is dropped is closed.
+    tokio::select! {
+        () = answer_requests(stream, state, scope) => {}
+        () = expulsion.expelled() => debug!("a probe's connection was one too many of its source"),
+    }
+}
+
+async fn answer_requests(stream: TcpStream, state: Arc<ProbeState>, scope: Scope) {
     let service = service_fn(|request: Request<Incoming>| {
         let (state, draining) = (&state, scope.is_draining());
         async move {

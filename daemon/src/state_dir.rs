@@ -1,6 +1,7 @@
 //! The directory for a daemon's keys and state, closed to other users.
 
 use std::{
+    error::Error,
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
@@ -8,11 +9,18 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use tracing::warn;
+
 use crate::bounded_file::read_bounded;
+use crate::error_chain::error_chain;
 use crate::exit_code::Failure;
+use crate::state_file::StateFile;
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
+
+/// Added to the name of a damaged file whose place a new one takes.
+const BAD_SUFFIX: &str = ".bad";
 
 /// A directory of mode 0700. Only one process may use it; clones may write at the same time. The calls block:
 /// make them at start, or on a blocking thread.
@@ -37,24 +45,41 @@ pub enum StateError {
     /// The path is not a directory.
     #[error("{} is not a directory, name another one with --state-dir", .0.display())]
     NotADirectory(PathBuf),
-    /// The name would lead out of the directory. This is a bug in the caller.
-    #[error("{0:?} is not a file name")]
-    NotAName(String),
-    /// A file is larger than its reader expects.
-    #[error("{} is larger than {bytes_max} bytes, move it away", path.display())]
-    TooLarge {
+    /// A file was changed by somebody else, or by the disk.
+    #[error("{} is damaged, and without it {}: {}", path.display(), file.cost(), file.remedy())]
+    Damaged {
         /// The path of the file.
         path: PathBuf,
-        /// The largest expected size, in bytes.
-        bytes_max: u64,
+        /// The file that cannot be used.
+        file: StateFile,
+        /// The error of its reader.
+        source: Box<dyn Error + Send + Sync>,
     },
-    /// The operating system refused an operation.
-    #[error("cannot {act} {}", path.display())]
-    Io {
-        /// The operation: `create`, `read` or `write`.
-        act: &'static str,
-        /// The path of the operation.
+    /// A file is missing although something beside it shows that it was there.
+    #[error("{} is missing, and without it {}: {}", path.display(), file.cost(), file.remedy())]
+    Missing {
+        /// The path of the file.
         path: PathBuf,
+        /// The file that is missing.
+        file: StateFile,
+    },
+    /// The operating system refused an operation on the directory.
+    #[error("cannot create {}", path.display())]
+    NotCreated {
+        /// The path of the directory.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The operating system refused an operation on a file.
+    #[error("cannot {act} {}, and without it {}", path.display(), file.cost())]
+    Io {
+        /// The operation: `read`, `write` or `rename`.
+        act: &'static str,
+        /// The path of the file.
+        path: PathBuf,
+        /// The file of the operation.
+        file: StateFile,
         /// The error of the operating system.
         source: io::Error,
     },
@@ -67,7 +92,7 @@ impl StateDir {
     ///
     /// It cannot be created, is not a directory, or other users may enter it.
     pub fn open(path: &Path) -> Result<Self, StateError> {
-        let failed = |source| StateError::Io { act: "create", path: path.to_owned(), source };
+        let failed = |source| StateError::NotCreated { path: path.to_owned(), source };
         if let Some(parent) = path.parent() {
             // Parents get the usual mode, because other daemons may use them too.
             fs::create_dir_all(parent).map_err(failed)?;
@@ -92,39 +117,80 @@ impl StateDir {
         &self.path
     }
 
-    /// Replaces the file `name` by `bytes` with mode 0600. After a crash at any moment the file holds either
-    /// all of the old bytes or all of the new ones.
+    /// The path of a file in the directory.
+    #[must_use]
+    pub fn path_of(&self, file: StateFile) -> PathBuf {
+        self.path.join(file.name())
+    }
+
+    /// Replaces the file by `bytes` with mode 0600. After a crash at any moment the file holds either all of
+    /// the old bytes or all of the new ones.
     ///
     /// # Errors
     ///
-    /// `name` is not a plain file name, or the system refused; the old file is then untouched.
-    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
-        let path = self.file(name)?;
+    /// The system refused; the old file is then untouched.
+    pub fn write(&self, file: StateFile, bytes: &[u8]) -> Result<(), StateError> {
+        let path = self.path_of(file);
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        replace(&self.path, &path, &self.path.join(format!(".{name}.new")), bytes)
-            .map_err(|source| StateError::Io { act: "write", path, source })
+        replace(&self.path, &path, &self.path.join(format!(".{}.new", file.name())), bytes)
+            .map_err(|source| StateError::Io { act: "write", path, file, source })
     }
 
-    /// Reads the file `name`, at most `bytes_max`; `None` if there is no such file.
+    /// Reads a file of at most `bytes_max` by `parse`; `None` if there is no such file. For files whose loss
+    /// matters: a damaged one is an error.
     ///
     /// # Errors
     ///
-    /// `name` is not a plain file name, the file is larger, or the system refused.
-    pub fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, StateError> {
-        let path = self.file(name)?;
-        match read_bounded(&path, bytes_max) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(StateError::Io { act: "read", path, source }),
-            Ok(None) => Err(StateError::TooLarge { path, bytes_max }),
-            Ok(bytes) => Ok(bytes),
-        }
+    /// The file is larger, `parse` refuses it, or the system refused.
+    pub fn read<T, E: Into<Box<dyn Error + Send + Sync>>>(
+        &self,
+        file: StateFile,
+        bytes_max: u64,
+        parse: impl FnOnce(&[u8]) -> Result<T, E>,
+    ) -> Result<Option<T>, StateError> {
+        let path = self.path_of(file);
+        let source: Box<dyn Error + Send + Sync> = match read_bounded(&path, bytes_max) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(StateError::Io { act: "read", path, file, source }),
+            Ok(None) => format!("it is larger than {bytes_max} bytes").into(),
+            Ok(Some(bytes)) => match parse(&bytes) {
+                Ok(parsed) => return Ok(Some(parsed)),
+                Err(error) => error.into(),
+            },
+        };
+        Err(StateError::Damaged { path, file, source })
     }
 
-    fn file(&self, name: &str) -> Result<PathBuf, StateError> {
-        if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
-            return Err(StateError::NotAName(name.to_owned()));
+    /// Reads a file as [`Self::read`] does, for files whose loss costs little: a damaged one is kept beside
+    /// under another name, with a warning, and counts as missing.
+    ///
+    /// # Errors
+    ///
+    /// The system refused to read or to rename the file.
+    pub fn read_or_replace<T, E: Into<Box<dyn Error + Send + Sync>>>(
+        &self,
+        file: StateFile,
+        bytes_max: u64,
+        parse: impl FnOnce(&[u8]) -> Result<T, E>,
+    ) -> Result<Option<T>, StateError> {
+        match self.read(file, bytes_max, parse) {
+            Err(StateError::Damaged { path, file, source }) => {
+                let bad = self.path.join(format!("{}{BAD_SUFFIX}", file.name()));
+                fs::rename(&path, &bad).map_err(|source| StateError::Io {
+                    act: "rename",
+                    path: path.clone(),
+                    file,
+                    source,
+                })?;
+                let (cost, remedy) = (file.cost(), file.remedy());
+                warn!(
+                    path = %path.display(), kept_as = %bad.display(), reason = %error_chain(&*source), cost, remedy,
+                    "a state file is damaged and is kept under another name"
+                );
+                Ok(None)
+            }
+            read => read,
         }
-        Ok(self.path.join(name))
     }
 }
 
@@ -146,9 +212,10 @@ impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
         match error {
             StateError::TooPermissive { .. } | StateError::NotADirectory(_) => Self::misconfigured(error),
-            StateError::NotAName(_) | StateError::TooLarge { .. } | StateError::Io { .. } => {
-                Self::could_not_go_on(error)
-            }
+            StateError::Damaged { .. }
+            | StateError::Missing { .. }
+            | StateError::NotCreated { .. }
+            | StateError::Io { .. } => Self::could_not_go_on(error),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Parses a request into the cluster and the Kubernetes action that it asks for.
 //!
-//! Pure. The path is routed on its raw bytes, and the same bytes go to the cluster. Nothing is decoded,
+//! Pure. The path is routed on its raw bytes, and the same bytes go to the cluster. Nothing in it is decoded,
 //! resolved or cleaned on the way, so that this server and the API server cannot read one path in two ways.
-//! An ambiguous path is refused.
+//! The query is read here and goes to the cluster in its one canonical form. An ambiguous path or query is refused.
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri, Version, header};
@@ -12,17 +12,24 @@ use proto::upgrade_protocol::UpgradeProtocol;
 mod authority;
 mod error;
 mod path;
+mod query;
 mod resource;
 mod verb;
 
 pub use authority::GatewayNames;
-pub use error::{ActionError, TARGET_BYTES_MAX};
-pub(crate) use resource::connects;
+pub use error::{ActionError, QUERY_PAIRS_MAX, TARGET_BYTES_MAX};
+use query::Query;
+use resource::LegacyPrefix;
 pub use resource::{Object, Resource};
+pub(crate) use resource::{connects, is_cluster_scoped};
 pub use verb::{NotAVerb, Verb};
 
 /// The path prefix of all clusters, and the path of their list.
 const CLUSTERS: &str = "/clusters";
+
+/// The first segment of [`CLUSTERS`]. No cluster's own path begins with it: where the API server is another gateway, the
+/// request would go on to a cluster of that gateway.
+const CLUSTERS_SEGMENT: &str = "clusters";
 
 /// The meaning of a request at the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +48,15 @@ pub struct Action {
     object: Object,
     long_running: bool,
     path: PathAndQuery,
+}
+
+/// A cluster's own target, read as its API server reads it.
+struct OwnTarget {
+    object: Object,
+    legacy: Option<LegacyPrefix>,
+    query: Query,
+    /// The path as it was received, with the canonical query.
+    canonical: PathAndQuery,
 }
 
 /// The parts of a request's head that select the cluster and the action, as they were received.
@@ -111,10 +127,8 @@ impl Action {
         rest: &str,
         upgrade: Option<UpgradeProtocol>,
     ) -> Result<Self, ActionError> {
-        let path = path::of_cluster(rest)?;
-        let segments = path::segments(path.path())?;
-        let (object, legacy) = Object::from_segments(&segments, path.path().ends_with('/'));
-        let verb = Verb::from_request(method, &object, legacy, path.query());
+        let OwnTarget { object, legacy, query, canonical: path } = OwnTarget::read(rest)?;
+        let verb = Verb::from_request(method, &object, legacy, &query);
         if upgrade.is_some_and(|protocol| !verb::may_upgrade(protocol, verb, &object)) {
             return Err(ActionError::UpgradeNotHere);
         }
@@ -147,11 +161,40 @@ impl Action {
         self.long_running
     }
 
-    /// The cluster's own path with the query: the bytes after the cluster's name, exactly as received.
+    /// The cluster's own path, exactly as received after the cluster's name, with the canonical query. This is what goes
+    /// to the cluster. The query of a `proxy` belongs to the application, and is as received.
     #[must_use]
     pub fn path(&self) -> &PathAndQuery {
         &self.path
     }
+}
+
+impl OwnTarget {
+    /// Reads the rest of a target after the cluster's name, with or without a leading slash.
+    fn read(rest: &str) -> Result<Self, ActionError> {
+        let received = path::of_cluster(rest)?;
+        let segments = path::segments(received.path())?;
+        if segments.first().is_some_and(|first| first == CLUSTERS_SEGMENT) {
+            return Err(ActionError::NestedCluster);
+        }
+        let (object, legacy) = Object::from_segments(&segments, received.path().ends_with('/'));
+        if object.is_proxied() {
+            return Ok(Self { object, legacy, query: Query::default(), canonical: received });
+        }
+        let query = Query::parse(received.query().unwrap_or_default())?;
+        let canonical = path::with_query(received.path(), &query.encoded())?;
+        Ok(Self { object, legacy, query, canonical })
+    }
+}
+
+/// The canonical form of a cluster's own `target`, by the rules of [`Action::of_cluster`]. An agent applies it again to
+/// what crossed the tunnel.
+///
+/// # Errors
+///
+/// [`ActionError`]; the request must not be forwarded.
+pub fn canonical_target(target: &str) -> Result<PathAndQuery, ActionError> {
+    OwnTarget::read(path::target(target.as_bytes())?).map(|own| own.canonical)
 }
 
 impl<'a> Head<'a> {
@@ -187,7 +230,7 @@ fn route(by_host: Option<ClusterId>, target: &str) -> Result<Option<(ClusterId, 
     if let Some(cluster) = by_host {
         // Decoded, because the API server decodes it too.
         return match path::first_segment(target)? {
-            Some(first) if first == "clusters" => Err(ActionError::TwiceNamed(cluster)),
+            Some(first) if first == CLUSTERS_SEGMENT => Err(ActionError::TwiceNamed(cluster)),
             Some(_) | None => Ok(Some((cluster, target))),
         };
     }

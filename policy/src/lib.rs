@@ -19,7 +19,7 @@ pub use document::{Document, KIND};
 pub use error::DocumentError;
 pub use method::{DIAL_TOKEN, DIAL_TOKEN_PREFIX, NotAMethod, parse_method};
 pub use network::{Network, NotANetwork};
-pub use rules::{ClusterFacts, ENTRIES_MAX, Principal, RULES_MAX, Request, Rules, Verdict};
+pub use rules::{ClusterFacts, ENTRIES_MAX, Notice, Principal, RULES_MAX, Request, Rules, Verdict};
 pub use target::entry::{NotATargetEntry, TargetEntry, may_advertise};
 pub use target::service::ServiceName;
 pub use target::{Host, NotATarget, Target};

@@ -17,6 +17,7 @@ mod clusters;
 mod effect;
 mod labels;
 mod lists;
+mod notice;
 mod request;
 mod rule;
 mod scope;
@@ -24,6 +25,7 @@ mod subject;
 mod validate;
 
 pub use lists::ENTRIES_MAX;
+pub use notice::Notice;
 pub use request::{ClusterFacts, Principal, Request};
 pub use validate::RULES_MAX;
 
@@ -39,6 +41,8 @@ pub enum Verdict<'a> {
     Allowed(&'a Arc<str>),
     /// A rule denies it, whatever others allow; the first denying rule.
     Denied(&'a Arc<str>),
+    /// The request spans all namespaces, and a rule denies it in some of them; the first denying rule.
+    DeniedInPart(&'a Arc<str>),
     /// No rule covers it, so it is forbidden.
     NoRule,
 }
@@ -59,7 +63,14 @@ impl Rules {
         self.0.len()
     }
 
-    /// Decides whether `principal` may send `request` to `cluster`.
+    /// Remarks for the author of the policy, in the order of the rules.
+    #[must_use]
+    pub fn notices(&self) -> Vec<Notice> {
+        self.0.iter().flat_map(Rule::notices).collect()
+    }
+
+    /// Decides whether `principal` may send `request` to `cluster`. A rule that denies some namespaces also denies a
+    /// request that spans all of them, since its answer has these namespaces in it.
     pub fn decide(
         &self,
         principal: Principal<'_>,
@@ -68,11 +79,17 @@ impl Rules {
         request: Request<'_>,
     ) -> Verdict<'_> {
         let mut verdict = Verdict::NoRule;
-        for rule in self.applicable(principal, cluster, facts).filter(|rule| rule.scope.covers(request)) {
+        for rule in self.applicable(principal, cluster, facts) {
+            let covers = rule.scope.covers(request);
             match rule.effect {
-                Effect::Deny => return Verdict::Denied(&rule.name),
-                Effect::Allow if verdict == Verdict::NoRule => verdict = Verdict::Allowed(&rule.name),
-                Effect::Allow => {}
+                Effect::Deny if covers => return Verdict::Denied(&rule.name),
+                Effect::Deny if rule.scope.covers_part_of(request) => {
+                    return Verdict::DeniedInPart(&rule.name);
+                }
+                Effect::Allow if covers && verdict == Verdict::NoRule => {
+                    verdict = Verdict::Allowed(&rule.name)
+                }
+                Effect::Deny | Effect::Allow => {}
             }
         }
         verdict
@@ -131,7 +148,7 @@ impl Verdict<'_> {
     #[must_use]
     pub fn rule(&self) -> Option<&Arc<str>> {
         match self {
-            Self::Allowed(rule) | Self::Denied(rule) => Some(rule),
+            Self::Allowed(rule) | Self::Denied(rule) | Self::DeniedInPart(rule) => Some(rule),
             Self::NoRule => None,
         }
     }

@@ -4,6 +4,7 @@
 use http::HeaderValue;
 
 use crate::glob;
+use crate::name_text::is_readable;
 use crate::wire::Assert;
 
 /// Longest name of a user or group, in bytes. Kubernetes knows no limit; a request's head does.
@@ -63,8 +64,9 @@ pub enum NotAssertable {
     /// An identity with more than [`GROUPS_MAX`] groups.
     #[error("more than {GROUPS_MAX} groups")]
     TooManyGroups,
-    /// Control characters, or blanks at an end, which HTTP takes off: the name would arrive as another.
-    #[error("the {0} name {1:?} cannot stand in a header unchanged")]
+    /// Control characters or blanks at an end, with which the name would arrive as another, or characters that nobody
+    /// sees, with which it looks like another.
+    #[error("the {0} name {1:?} has a control or invisible character, or white space at an end")]
     Unfit(NameKind, String),
     /// A name that is never asserted.
     #[error("the {0} {1} is never asserted")]
@@ -254,7 +256,7 @@ fn header_value(kind: NameKind, name: &str) -> Result<HeaderValue, NotAssertable
         return Err(NotAssertable::TooLong(kind));
     }
     let unfit = || NotAssertable::Unfit(kind, name.to_owned());
-    if name.chars().any(char::is_control) || name.trim() != name {
+    if !is_readable(name) {
         return Err(unfit());
     }
     HeaderValue::from_bytes(name.as_bytes()).map_err(|_| unfit())
@@ -263,6 +265,10 @@ fn header_value(kind: NameKind, name: &str) -> Result<HeaderValue, NotAssertable
 fn check_entries(list: &'static str, entries: &[String]) -> Result<(), AllowListError> {
     if entries.iter().any(String::is_empty) {
         return Err(invalid_entry(list, "an empty name", "names or patterns such as dev:*"));
+    }
+    if let Some(unreadable) = entries.iter().find(|entry| !is_readable(entry)) {
+        let allowed = "names without control or invisible characters, and without white space at an end";
+        return Err(invalid_entry(list, &format!("{unreadable:?}"), allowed));
     }
     if entries.len() > PATTERNS_MAX {
         let count = format!("a list of {}", entries.len());

@@ -67,6 +67,9 @@ codes! {
         /// The agent has as many requests at its API server as it may, and too many wait. Not one byte was
         /// sent on.
         Busy = 0x16, "the agent asks its API server as much as it may";
+        /// The agent has reported that it had not begun this stream, and that it refuses it. Not one byte was
+        /// sent on.
+        Fenced = 0x19, "the agent had reported this stream as not begun, and refused it when it came";
         /// No connection to the cluster's API server could be made.
         ApiServerUnreachable = 0x20, "the cluster's API server cannot be reached";
         /// The API server accepted the connection and did not answer in time.
@@ -81,6 +84,16 @@ codes! {
         NoCredential = 0x25, "the agent has no credential for its API server";
         /// The connection to the target of a dial broke before its end.
         TargetLost = 0x26, "the connection to the target broke";
+        /// The API server says that it has processed nothing of the request, whenever it was sent.
+        ApiServerNotProcessed = 0x27, "the cluster's API server did not process the request";
+        /// The API server's certificate is not signed by the CA that the agent was given.
+        ApiServerUnknownIssuer = 0x28, "the API server's certificate is not signed by the agent's CA";
+        /// The API server's certificate is for other names than the one that the agent asks for.
+        ApiServerWrongName = 0x29, "the API server's certificate is for another name";
+        /// The API server's certificate, or its CA, has expired or is not valid yet, by the agent's clock.
+        ApiServerCertificateExpired = 0x2a, "the API server's certificate, or its CA, is not valid at this time";
+        /// A key in the API server's chain is too short, or its signature algorithm too weak.
+        ApiServerWeakCertificate = 0x2b, "the API server's certificate has a weak key or signature";
     }
 }
 

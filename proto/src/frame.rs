@@ -2,6 +2,7 @@
 
 pub use prost::Message;
 use prost::bytes::{Buf, Bytes, BytesMut};
+use prost::encode_length_delimiter;
 
 /// Largest frame in bytes, without its length prefix. Nothing is allocated for a frame that claims more.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024;
@@ -36,6 +37,22 @@ pub fn encode(message: &impl Message, buffer: &mut BytesMut) -> Result<(), Frame
     buffer.reserve(bytes + PREFIX_BYTES_MAX);
     // Fails only where a buffer cannot grow, and this one can.
     message.encode_length_delimited(buffer).map_err(|_| FrameError::TooLong(bytes))
+}
+
+/// Appends one frame to `buffer` that is both messages in one: protobuf merges what follows one another.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_merged<M: Message>(first: &M, second: &M, buffer: &mut BytesMut) -> Result<(), FrameError> {
+    let bytes = first.encoded_len() + second.encoded_len();
+    if bytes > FRAME_BYTES_MAX {
+        return Err(FrameError::TooLong(bytes));
+    }
+    buffer.reserve(bytes + PREFIX_BYTES_MAX);
+    // These fail only where a buffer cannot grow, and this one can.
+    encode_length_delimiter(bytes, buffer).map_err(|_| FrameError::TooLong(bytes))?;
+    first.encode(buffer).map_err(|_| FrameError::TooLong(bytes))?;
+    second.encode(buffer).map_err(|_| FrameError::TooLong(bytes))
 }
 
 /// Takes the first frame off `buffer`, or nothing if it is incomplete.
@@ -89,7 +106,7 @@ fn prefix(buffer: &[u8]) -> Result<Option<(usize, usize)>, FrameError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{ControlFrame, Hello, control_frame::Frame};
+    use crate::wire::{ControlFrame, Hello, StreamOpen, control_frame::Frame};
     use proptest::prelude::*;
 
     fn hello(cluster: String) -> ControlFrame {
@@ -154,6 +171,20 @@ mod tests {
         assert!(buffer.is_empty());
         encode(&at_maximum, &mut buffer).unwrap();
         assert_eq!(decode(&mut buffer), Ok(Some(at_maximum)));
+    }
+
+    #[test]
+    fn merged_messages_are_one_frame_with_the_fields_of_both() {
+        let dial = StreamOpen::dial("10.0.0.1:80".to_owned(), "a".to_owned());
+        let mut buffer = BytesMut::new();
+
+        encode_merged(&dial, &StreamOpen::numbered(7), &mut buffer).unwrap();
+
+        assert_eq!(decode(&mut buffer), Ok(Some(StreamOpen { number: 7, ..dial })));
+        assert!(buffer.is_empty());
+        let (largest, mut unchanged) = (hello("x".repeat(FRAME_BYTES_MAX)), BytesMut::new());
+        assert!(matches!(encode_merged(&largest, &largest, &mut unchanged), Err(FrameError::TooLong(_))));
+        assert!(unchanged.is_empty());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::enrollment::{EnrollRequest, EnrollResponse, RenewRequest, RenewRespon
 use crate::frame::{FrameError, decode, encode, missing};
 use crate::greeting::{Advertised, CERTIFICATES_MAX, ENDPOINTS_MAX, verify_hello};
 use crate::headers::{clean_request, clean_response, is_protected, take_impersonation};
+use crate::location::Location;
 use crate::session::{FRAMES_BURST_MAX, Session};
 use crate::spiffe::AgentId;
 use crate::trust::{Bundle, SignedBundle};
@@ -213,6 +214,21 @@ fn names() {
         }
         let instance = AgentId::new("edge-a".parse().unwrap(), text);
         assert!(instance.is_none_or(|agent| AgentId::parse(&agent.uri("tombolo"), "tombolo") == Ok(agent)));
+    });
+}
+
+/// A resolved path begins with exactly one slash, and has no dot segment that a client would resolve further.
+#[test]
+fn locations() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
+        let (Location::Path(path) | Location::Host { path, .. }) = Location::parse(&value) else { return };
+        for resolved in [path.resolve("/api/v1/x"), path.from_root()] {
+            let end = resolved.find(['?', '#']).unwrap_or(resolved.len());
+            let segments = resolved[..end].to_ascii_lowercase().replace("%2e", ".");
+            assert!(resolved.starts_with('/') && !resolved.starts_with("//"), "{resolved}");
+            assert!(segments.split('/').all(|segment| segment != "." && segment != ".."), "{resolved}");
+        }
     });
 }
 

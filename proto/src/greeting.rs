@@ -125,6 +125,13 @@ pub fn verify_hello(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> 
     })
 }
 
+/// The sender's software, if this greeting offers no version: it only checks the connection, as `tombolo doctor`
+/// does, and is refused in any case.
+#[must_use]
+pub fn only_checks(hello: &Hello) -> Option<String> {
+    hello.versions.is_empty().then(|| printable(&hello.software, SOFTWARE_BYTES_MAX))
+}
+
 /// Silence after which both sides give a tunnel up: the shorter of the two sides' limits.
 #[must_use]
 pub fn silence_agreed(greeting: &Greeting, servers: Duration) -> Duration {
@@ -203,6 +210,10 @@ fn is_plain(text: &str) -> bool {
 
 /// The newest version that both sides speak.
 fn negotiate(theirs: &[u32]) -> Result<u32, Refused> {
+    if theirs.is_empty() {
+        let message = "the greeting offers no version, so no tunnel is opened: it only checks the connection";
+        return Err(refuse(Reason::Version, message.to_owned()));
+    }
     let best = VERSIONS.iter().rev().find(|version| theirs.contains(version));
     best.copied().ok_or_else(|| {
         refuse(
@@ -246,6 +257,18 @@ mod tests {
             "the agent speaks versions {2} and this server {1}; upgrade the older of the two"
         );
         assert_eq!(refused.versions, VERSIONS);
+    }
+
+    #[test]
+    fn a_greeting_without_a_version_only_checks_and_says_by_what() {
+        let check = Hello { versions: Vec::new(), software: "tombolo-doctor/1\r\n".to_owned(), ..hello() };
+        assert_eq!(only_checks(&check).as_deref(), Some("tombolo-doctor/1"));
+        assert_eq!(only_checks(&hello()), None);
+
+        let refused = verify_hello(check, &agent()).unwrap_err();
+
+        assert_eq!(refused.reason(), Reason::Version);
+        assert!(refused.message.contains("only checks the connection"), "{}", refused.message);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 
+use crate::name_text::is_readable;
 use crate::trace;
 use crate::wire::Assert;
 
@@ -26,8 +27,8 @@ pub const AUDIT_ID_BYTES_MAX: usize = 64;
 const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Hop-by-hop headers (RFC 9110, section 7.6.1) and what proxies of old made of them. `Expect` has been
-/// answered by the hop that received it.
-const HOP_BY_HOP: [&str; 11] = [
+/// answered by the hop that received it. `HTTP2-Settings` belongs to an upgrade that nobody serves.
+const HOP_BY_HOP: [&str; 12] = [
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -38,6 +39,7 @@ const HOP_BY_HOP: [&str; 11] = [
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "http2-settings",
     "expect",
 ];
 
@@ -86,7 +88,7 @@ const LOAD_BEARING: [&str; 17] = [
 pub enum HeaderError {
     /// An attempt to choose the identity.
     #[error(
-        "{0} is not accepted here: of impersonation (kubectl --as) only one user with any groups is, each name not empty"
+        "{0} is not accepted here: of impersonation (kubectl --as) only one user with any groups is, each name not empty and without invisible characters"
     )]
     Impersonation(String),
     /// A name with `_` that some server would read as one of ours.
@@ -133,7 +135,8 @@ pub fn is_audit_id(id: &[u8]) -> bool {
 /// authorized yet. Other impersonation headers stay, for [`clean_request`] to refuse.
 pub fn take_impersonation(headers: &mut HeaderMap) -> Option<Assert> {
     let named = |value: &HeaderValue| {
-        let name = std::str::from_utf8(value.as_bytes()).ok().filter(|name| !name.is_empty());
+        let name =
+            std::str::from_utf8(value.as_bytes()).ok().filter(|name| !name.is_empty() && is_readable(name));
         name.map(str::to_owned)
     };
     let users: Option<Vec<String>> = headers.get_all(IMPERSONATE_USER).iter().map(named).collect();

@@ -6,20 +6,29 @@
 //!   changes (`streams_changed`) and the time when `poll_timeout` asks for it (`handle_timeout`),
 //! * on a carrier that reports what the peer has received, also reports what awaits such an answer (`pinged`) and when it
 //!   came (`answered`), because a path may be dark in one direction only,
+//! * on a carrier of datagrams, also probes for full-size packets (`full_size_due` and what is beside it), because a path
+//!   may lose those alone,
 //! * then takes out frames (`poll_frame`) and events (`poll_event`) until there are none.
 //!
 //! Both sides run the same machine.
 
 mod drain;
+mod frame_allowance;
+mod full_size;
 mod heartbeat;
 mod probing;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::wire::{Drain, Drained, Endpoints, Extension, Heartbeat, control_frame::Frame};
+use crate::wire::{
+    Drain, Drained, Endpoints, Extension, Heartbeat, StreamQuery, StreamReport, control_frame::Frame,
+};
 use drain::DrainState;
+use full_size::FullSize;
 
+pub use frame_allowance::{FRAMES_BURST_MAX, FRAMES_PER_SECOND_MAX, FrameAllowance};
+pub use full_size::{FULL_SIZE_ANSWER_MAX, FULL_SIZE_EVERY, FULL_SIZE_EVERY_SUSPECT};
 pub use heartbeat::{HEARTBEAT_ACTIVE, HEARTBEAT_IDLE, HEARTBEAT_SLOWEST};
 pub use probing::{PROBE_EVERY, PROBE_EVERY_IDLE, PROBE_FAST_FOR};
 
@@ -34,13 +43,6 @@ pub const SILENCE_LEAST: Duration = Duration::from_secs(9);
 /// frame limit.
 pub const SILENCE_MOST: Duration = Duration::from_secs(600);
 
-/// Most control frames that a peer may send in a second, in the long run.
-pub const FRAMES_PER_SECOND_MAX: u32 = 100;
-
-/// Most control frames that may arrive at once: the heartbeats of a whole outage wait in the stream and come
-/// together when the link returns.
-pub const FRAMES_BURST_MAX: u32 = 1000;
-
 const _: () = assert!(HEARTBEAT_SLOWEST.as_millis() * 3 < SILENCE_MAX.as_millis());
 const _: () = assert!(HEARTBEAT_IDLE.as_millis() * 3 <= SILENCE_LEAST.as_millis());
 const _: () = assert!(SILENCE_MAX.as_millis() <= SILENCE_MOST.as_millis());
@@ -50,8 +52,9 @@ const _: () = assert!(SILENCE_MOST.as_millis() / HEARTBEAT_ACTIVE.as_millis() < 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Health {
     /// Heard within two and a half of the peer's heartbeats, and answered within one and a half of our own.
+    /// Full-size packets pass both ways.
     Live,
-    /// Silent for longer than that; streams stay open and wait.
+    /// Silent for longer than that, or full-size packets do not pass; streams stay open and wait.
     Suspect,
     /// Silent for longer than was agreed; the tunnel is over.
     Lost,
@@ -68,6 +71,10 @@ pub enum Event {
     Endpoints(Endpoints),
     /// A newer certificate takes the tunnel over, if its proof holds (only agents say so).
     Extension(Extension),
+    /// The peer asks for streams of another tunnel (only servers do).
+    StreamQuery(StreamQuery),
+    /// The peer answers such a question (only agents do).
+    StreamReport(StreamReport),
     /// After a drain: both sides have no open stream any more, so the tunnel can be closed without loss. Or
     /// this side asked for the drain, has none, and the other side is silent, so that there is nobody to wait
     /// for.
@@ -83,6 +90,9 @@ pub enum ProtocolViolation {
     /// More frames than a peer may send.
     #[error("more than {max} control frames a second", max = FRAMES_PER_SECOND_MAX)]
     TooManyFrames,
+    /// More streams were acknowledged than this side has ended.
+    #[error("the ends of more streams were acknowledged than had been sent")]
+    FalseAcknowledgement,
 }
 
 /// One side of a greeted tunnel.
@@ -98,10 +108,15 @@ pub struct Session {
     /// The peer's promise: the longest time until its next heartbeat.
     peer_interval: Duration,
     last_heartbeat_at: Instant,
+    /// Our promise in that heartbeat.
+    promised_interval: Duration,
     streams_open: u32,
+    /// `None` on a carrier whose packets are not ours.
+    full_size: Option<FullSize>,
+    /// The last time at which the tunnel turned from suspect to live.
+    flapped_at: Option<Instant>,
     drain: DrainState,
-    /// Since this instant the peer may send this many frames at once.
-    frames_allowed: (Instant, u32),
+    frame_allowance: FrameAllowance,
     /// At most one frame of each kind.
     outbox: VecDeque<Frame>,
     events: VecDeque<Event>,
@@ -122,9 +137,12 @@ impl Session {
             round_trip: Duration::ZERO,
             peer_interval: HEARTBEAT_IDLE,
             last_heartbeat_at: now,
+            promised_interval: HEARTBEAT_IDLE,
             streams_open: 0,
+            full_size: None,
+            flapped_at: None,
             drain: DrainState::default(),
-            frames_allowed: (now, FRAMES_BURST_MAX),
+            frame_allowance: FrameAllowance::new(now),
             outbox: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -154,12 +172,24 @@ impl Session {
     /// # Errors
     /// `ProtocolViolation`, upon which the tunnel has to be closed.
     pub fn handle_frame(&mut self, now: Instant, frame: Option<Frame>) -> Result<(), ProtocolViolation> {
-        self.count_frame(now)?;
+        if !self.frame_allowance.take(now, 1) {
+            return Err(ProtocolViolation::TooManyFrames);
+        }
+        let wants_probe = match (&frame, &mut self.full_size) {
+            (Some(Frame::Heartbeat(heartbeat)), Some(full_size)) => full_size.peer_said(now, heartbeat),
+            _ => false,
+        };
         self.heard(now);
         match frame {
             Some(Frame::Heartbeat(heartbeat)) => {
                 let promised = Duration::from_millis(heartbeat.interval_ms.into());
                 self.peer_interval = promised.clamp(HEARTBEAT_ACTIVE, HEARTBEAT_SLOWEST);
+                if wants_probe && self.health != Health::Lost {
+                    self.send_heartbeat(now);
+                }
+                if !self.full_size_passes(now) {
+                    self.suspect(now);
+                }
             }
             Some(Frame::Drain(Drain {})) => {
                 if self.drain.peer_asked() {
@@ -179,6 +209,14 @@ impl Session {
                 self.events.retain(|event| !matches!(event, Event::Extension(_)));
                 self.events.push_back(Event::Extension(extension));
             }
+            Some(Frame::StreamQuery(query)) => {
+                self.events.retain(|event| !matches!(event, Event::StreamQuery(_)));
+                self.events.push_back(Event::StreamQuery(query));
+            }
+            Some(Frame::StreamReport(report)) => {
+                self.events.retain(|event| !matches!(event, Event::StreamReport(_)));
+                self.events.push_back(Event::StreamReport(report));
+            }
             Some(Frame::Hello(_)) => return Err(ProtocolViolation::LateGreeting("Hello")),
             Some(Frame::Welcome(_)) => return Err(ProtocolViolation::LateGreeting("Welcome")),
             Some(Frame::Refused(_)) => return Err(ProtocolViolation::LateGreeting("Refused")),
@@ -195,8 +233,10 @@ impl Session {
         }
         self.heard_at = self.heard_at.max(now);
         self.answer_at_once(now);
-        if self.silence(now) < self.silence_max && self.unanswered_for(now) < self.answer_timeout() {
-            self.change_health(Health::Live);
+        let is_answered =
+            self.silence(now) < self.silence_max && self.unanswered_for(now) < self.answer_timeout();
+        if is_answered && self.full_size_passes(now) {
+            self.trust(now);
         }
     }
 
@@ -207,8 +247,17 @@ impl Session {
 
     /// Notes that the peer has received what awaited an answer, after this round trip.
     pub fn answered(&mut self, now: Instant, round_trip: Duration) {
+        let was_dark = self.unanswered_for(now) >= self.answer_timeout();
         self.unanswered_since = None;
         self.round_trip = round_trip;
+        if was_dark
+            && self.health != Health::Lost
+            && let Some(full_size) = &mut self.full_size
+        {
+            // Small packets pass again; the next thing to know is whether others do.
+            full_size.ask();
+            self.send_heartbeat(now);
+        }
         self.heard(now);
     }
 
@@ -228,6 +277,7 @@ impl Session {
     /// Sends a heartbeat now, so that a peer that is alive answers soon.
     pub fn nudge(&mut self, now: Instant) {
         if self.health != Health::Lost {
+            self.full_size.iter_mut().for_each(FullSize::ask);
             self.send_heartbeat(now);
         }
     }
@@ -240,6 +290,16 @@ impl Session {
     /// Presents a newer certificate to the peer.
     pub fn extend(&mut self, extension: Extension) {
         self.queue(Frame::Extension(extension));
+    }
+
+    /// Asks the peer for streams of another tunnel.
+    pub fn ask(&mut self, query: StreamQuery) {
+        self.queue(Frame::StreamQuery(query));
+    }
+
+    /// Answers a question of the peer about streams.
+    pub fn report(&mut self, report: StreamReport) {
+        self.queue(Frame::StreamReport(report));
     }
 
     /// Begins a drain: the peer is notified, and `Event::Empty` follows once no stream is open on either
@@ -261,8 +321,12 @@ impl Session {
             return;
         }
         let heard_for = now.saturating_duration_since(self.heard_at);
-        if heard_for >= self.suspect_after() || self.unanswered_for(now) >= self.answer_timeout() {
-            self.change_health(Health::Suspect);
+        let is_silent =
+            heard_for >= self.suspect_after() || self.unanswered_for(now) >= self.answer_timeout();
+        if is_silent || !self.full_size_passes(now) {
+            self.suspect(now);
+        }
+        if is_silent {
             // Only here, where the health is up to date: a stream may end in the very moment in which the
             // peer is back.
             if self.drain.is_alone(self.streams_open) {
@@ -277,13 +341,16 @@ impl Session {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let silent_since = self.silent_since();
         let lost = silent_since + self.silence_max;
-        let suspect = match (self.health, self.unanswered_since) {
-            (Health::Live, Some(since)) => {
-                (self.heard_at + self.suspect_after()).min(since + self.answer_timeout())
+        let suspect = match self.health {
+            Health::Live => {
+                let unanswered = self.unanswered_since.map(|since| since + self.answer_timeout());
+                let full_size =
+                    self.full_size.as_ref().and_then(|it| it.lost_at(self.full_size_answer_max()));
+                let silent = self.heard_at + self.suspect_after();
+                unanswered.into_iter().chain(full_size).fold(silent, Instant::min)
             }
-            (Health::Live, None) => self.heard_at + self.suspect_after(),
-            (Health::Suspect, _) => lost,
-            (Health::Lost, _) => return None,
+            Health::Suspect => lost,
+            Health::Lost => return None,
         };
         Some(suspect.min(lost).min(self.next_heartbeat_at()))
     }
@@ -327,9 +394,11 @@ impl Session {
         self.unanswered_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// The instant since which at least one direction is dark, as far as this side can tell.
+    /// The instant since which at least one direction is dark, or dark to full-size packets, as far as this
+    /// side can tell.
     fn silent_since(&self) -> Instant {
-        self.unanswered_since.map_or(self.heard_at, |since| since.min(self.heard_at))
+        let full_size = self.full_size.as_ref().and_then(FullSize::unanswered_since);
+        self.unanswered_since.into_iter().chain(full_size).fold(self.heard_at, Instant::min)
     }
 
     /// The interval at which this side sends heartbeats now.
@@ -339,8 +408,13 @@ impl Session {
 
     /// The time of the next heartbeat: one interval after the last, or sooner while the peer does not answer.
     fn next_heartbeat_at(&self) -> Instant {
-        let next = self.last_heartbeat_at + self.heartbeat_interval();
-        let Some(since) = self.unanswered_since else {
+        // A promise is kept although the interval has become longer since: the peer would take the rest for
+        // silence.
+        let next = self.last_heartbeat_at + self.heartbeat_interval().min(self.promised_interval);
+        // A suspect tunnel's full-size probes go with its heartbeats.
+        let full_size = self.full_size.as_ref().filter(|_| self.health == Health::Live);
+        let unanswered = [self.unanswered_since, full_size.and_then(FullSize::unanswered_since)];
+        let Some(since) = unanswered.into_iter().flatten().min() else {
             return next;
         };
         let is_idle = self.streams_open == 0;
@@ -364,9 +438,15 @@ impl Session {
     }
 
     fn send_heartbeat(&mut self, now: Instant) {
-        self.last_heartbeat_at = now;
-        let interval_ms = u32::try_from(self.heartbeat_interval().as_millis()).unwrap_or(u32::MAX);
-        self.queue(Frame::Heartbeat(Heartbeat { interval_ms, streams_open: self.streams_open }));
+        (self.last_heartbeat_at, self.promised_interval) = (now, self.heartbeat_interval());
+        let interval_ms = u32::try_from(self.promised_interval.as_millis()).unwrap_or(u32::MAX);
+        let mut heartbeat =
+            Heartbeat { interval_ms, streams_open: self.streams_open, ..Heartbeat::default() };
+        let answer_max = self.full_size_answer_max();
+        if let Some(full_size) = &mut self.full_size {
+            full_size.say(now, answer_max, &mut heartbeat);
+        }
+        self.queue(Frame::Heartbeat(heartbeat));
     }
 
     fn change_health(&mut self, health: Health) {
@@ -392,17 +472,6 @@ impl Session {
         let kind = std::mem::discriminant(&frame);
         self.outbox.retain(|queued| std::mem::discriminant(queued) != kind);
         self.outbox.push_back(frame);
-    }
-
-    fn count_frame(&mut self, now: Instant) -> Result<(), ProtocolViolation> {
-        let (since, allowed) = &mut self.frames_allowed;
-        let seconds = now.saturating_duration_since(*since).as_secs();
-        if seconds > 0 {
-            let earned = u32::try_from(seconds).unwrap_or(u32::MAX).saturating_mul(FRAMES_PER_SECOND_MAX);
-            (*since, *allowed) = (now, allowed.saturating_add(earned).min(FRAMES_BURST_MAX));
-        }
-        *allowed = allowed.checked_sub(1).ok_or(ProtocolViolation::TooManyFrames)?;
-        Ok(())
     }
 }
 

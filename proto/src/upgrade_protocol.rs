@@ -19,12 +19,10 @@ pub enum UpgradeProtocol {
 /// The reason why a request's upgrade is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpgradeError {
-    /// A protocol that Kubernetes does not use, or several.
-    #[error("only upgrades to websocket and SPDY/3.1 are passed on, one at a time")]
+    /// One of these protocols beside another one, so that it is unclear which one the bytes behind the request
+    /// are of.
+    #[error("an upgrade to websocket or SPDY/3.1 is passed on if it is the only one that a request offers")]
     Protocol,
-    /// `Upgrade` without `Connection: upgrade`, or the other way round.
-    #[error("an upgrade needs both headers, `Upgrade` and `Connection: upgrade`")]
-    HalfAsked,
     /// Not a GET or POST.
     #[error("an upgrade must be a GET or a POST")]
     Method,
@@ -43,22 +41,23 @@ impl UpgradeProtocol {
         }
     }
 
-    /// The upgrade that a request asks for, if any.
+    /// The upgrade that a request asks for, if any. `Connection: upgrade` without `Upgrade`, `Upgrade` without
+    /// `Connection: upgrade`, and other protocols ask for nothing: a server may ignore an upgrade (RFC 9110,
+    /// section 7.8), as an API server does. [`clean_request`](crate::headers::clean_request) removes both
+    /// headers, so that no later server sees them.
     ///
     /// # Errors
     /// `UpgradeError`; such a request is refused and its connection closed.
     pub fn requested(method: &Method, headers: &HeaderMap) -> Result<Option<Self>, UpgradeError> {
-        let connection_says = mentions_upgrade(headers);
-        if !headers.contains_key(UPGRADE) && !connection_says {
+        let offered: Vec<Option<Self>> = offered(headers).collect();
+        let Some(protocol) = offered.iter().copied().flatten().next() else {
+            return Ok(None);
+        };
+        if !mentions_upgrade(headers) {
             return Ok(None);
         }
-        let mut tokens = headers.get_all(UPGRADE).iter();
-        let (Some(token), None) = (tokens.next(), tokens.next()) else {
-            return Err(UpgradeError::HalfAsked);
-        };
-        let protocol = Self::from_token(token).ok_or(UpgradeError::Protocol)?;
-        if !connection_says {
-            return Err(UpgradeError::HalfAsked);
+        if offered.len() > 1 {
+            return Err(UpgradeError::Protocol);
         }
         if method != Method::GET && method != Method::POST {
             return Err(UpgradeError::Method);
@@ -81,11 +80,22 @@ impl UpgradeProtocol {
     }
 
     fn from_token(token: &HeaderValue) -> Option<Self> {
-        let token = token.to_str().ok()?.trim();
+        Self::from_name(token.to_str().ok()?)
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        let token = name.trim();
         [Self::WebSocket, Self::Spdy31]
             .into_iter()
             .find(|protocol| protocol.token().to_str().is_ok_and(|known| token.eq_ignore_ascii_case(known)))
     }
+}
+
+/// The protocols that a request offers, each with `None` if it is none of ours. A value that is no text counts
+/// as one protocol.
+fn offered(headers: &HeaderMap) -> impl Iterator<Item = Option<UpgradeProtocol>> {
+    let values = headers.get_all(UPGRADE).iter().map(|value| value.to_str().unwrap_or_default());
+    values.flat_map(|value| value.split(',')).map(UpgradeProtocol::from_name)
 }
 
 fn mentions_upgrade(headers: &HeaderMap) -> bool {
@@ -100,6 +110,7 @@ fn mentions_upgrade(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::clean_request;
 
     #[test]
     fn the_two_protocols_of_kubernetes_are_recognized_in_any_case() {
@@ -122,22 +133,44 @@ mod tests {
     }
 
     #[test]
+    fn an_upgrade_that_nobody_offers_in_full_or_serves_is_no_upgrade() {
+        let asks: [&[(&str, &str)]; 9] = [
+            &[("connection", "upgrade")],
+            &[("connection", "keep-alive, Upgrade")],
+            &[("connection", "upgrade"), ("upgrade", "")],
+            &[("upgrade", "websocket")],
+            &[("upgrade", "websocket, SPDY/3.1")],
+            &[("upgrade", "h2c"), ("connection", "Upgrade, HTTP2-Settings"), ("http2-settings", "AAMAAABk")],
+            &[("upgrade", "TLS/1.2, h2c"), ("connection", "upgrade")],
+            &[("upgrade", "websocket/13"), ("connection", "upgrade")],
+            &[("upgrade", "h2c"), ("upgrade", "tcp"), ("connection", "upgrade")],
+        ];
+        for headers in asks {
+            for method in [Method::GET, Method::POST, Method::DELETE] {
+                let mut headers = map(headers);
+                headers.insert(CONTENT_LENGTH, HeaderValue::from_static("5"));
+                assert_eq!(UpgradeProtocol::requested(&method, &headers), Ok(None), "{headers:?}");
+                clean_request(&mut headers).unwrap();
+                assert_eq!(headers.len(), 1, "{headers:?}");
+            }
+        }
+    }
+
+    #[test]
     fn kubectls_spdy_post_with_a_length_of_zero_passes() {
         let headers = map(&[("upgrade", "SPDY/3.1"), ("connection", "Upgrade"), ("content-length", "0")]);
         assert_eq!(UpgradeProtocol::requested(&Method::POST, &headers), Ok(Some(UpgradeProtocol::Spdy31)));
     }
 
     #[test]
-    fn every_other_way_to_ask_is_refused() {
-        let asks: [(&[(&str, &str)], UpgradeError); 8] = [
-            (&[("upgrade", "h2c"), ("connection", "upgrade")], UpgradeError::Protocol),
+    fn an_upgrade_that_may_be_taken_for_another_is_refused() {
+        let asks: [(&[(&str, &str)], UpgradeError); 6] = [
             (&[("upgrade", "websocket, SPDY/3.1"), ("connection", "upgrade")], UpgradeError::Protocol),
+            (&[("upgrade", "h2c, websocket"), ("connection", "upgrade")], UpgradeError::Protocol),
             (
                 &[("upgrade", "websocket"), ("upgrade", "SPDY/3.1"), ("connection", "upgrade")],
-                UpgradeError::HalfAsked,
+                UpgradeError::Protocol,
             ),
-            (&[("upgrade", "websocket")], UpgradeError::HalfAsked),
-            (&[("connection", "upgrade")], UpgradeError::HalfAsked),
             (
                 &[("upgrade", "websocket"), ("connection", "upgrade"), ("content-length", "1")],
                 UpgradeError::Body,

@@ -1,5 +1,7 @@
 //! The schemas of `proto/tombolo/tunnel/v1`, as generated types.
 
+use std::time::Duration;
+
 #[allow(
     missing_docs,
     unused_qualifications,
@@ -16,7 +18,8 @@ mod tunnel_v1 {
 pub use tunnel_v1::{
     Assert, CarrierNote, Closing, Connected, ControlFrame, DialOpen, DialReply, Drain, Drained, Endpoints,
     Extension, Heartbeat, Hello, HttpOpen, NotConnected, PassThrough, Refused, ServedCertificate, StreamOpen,
-    Welcome, carrier_note, control_frame, dial_reply, http_open, not_connected, refused, stream_open,
+    StreamQuery, StreamReport, Welcome, carrier_note, control_frame, dial_reply, http_open, not_connected,
+    refused, stream_open,
 };
 
 use control_frame::Frame;
@@ -31,17 +34,33 @@ impl From<Frame> for ControlFrame {
 }
 
 impl StreamOpen {
+    /// The part of a first frame that numbers the stream. It is appended to the other part, which it merges with.
+    #[must_use]
+    pub fn numbered(number: u64) -> Self {
+        Self { kind: None, number }
+    }
+
     /// Opens a stream for one HTTP exchange on behalf of `identity`.
     #[must_use]
     pub fn http(identity: impl Into<http_open::Identity>, audit_id: String, long_running: bool) -> Self {
         let identity = Some(identity.into());
-        Self { kind: Some(stream_open::Kind::Http(HttpOpen { identity, audit_id, long_running })) }
+        let open = HttpOpen { identity, audit_id, long_running, answer_seconds_max: 0 };
+        Self { kind: Some(stream_open::Kind::Http(open)), number: 0 }
+    }
+
+    /// The same with a deadline for the head of the answer, in whole seconds.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        if let Some(stream_open::Kind::Http(open)) = &mut self.kind {
+            open.answer_seconds_max = u32::try_from(deadline.as_secs()).unwrap_or(u32::MAX);
+        }
+        self
     }
 
     /// Opens a stream of bytes to `target`, which is `host:port`.
     #[must_use]
     pub fn dial(target: String, audit_id: String) -> Self {
-        Self { kind: Some(stream_open::Kind::Dial(DialOpen { target, audit_id })) }
+        Self { kind: Some(stream_open::Kind::Dial(DialOpen { target, audit_id })), number: 0 }
     }
 }
 

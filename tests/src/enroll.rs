@@ -2,22 +2,29 @@
 //! request by request.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use proto::enrollment::enrollment_client::EnrollmentClient;
 use proto::enrollment::{AttestRequest, ChallengeRequest, Credential, EnrollRequest, RenewRequest};
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 use tonic::Status;
 use trust::Serial;
 use trust::proof::{Attestation, EXPORTER_BYTES, EXPORTER_LABEL, NONCE_BYTES, Proof, Purpose};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::admin::AdminWire;
-use crate::dial::dial;
+use crate::dial::{dial, shake};
+use crate::flood::connect_from;
+use crate::pki::Issued;
 use crate::rig::{Agent, ApiServer, Rig, free_port};
 
 /// The listener at which the rig's agents enroll.
@@ -132,11 +139,38 @@ pub struct AttestationClaim<'a> {
 impl AttestationClient {
     /// Connects to the enrollment listener without a certificate.
     pub async fn connect(rig: &Rig, listener: &EnrollmentListener) -> Self {
-        let tls = dial(listener.address, &rig.server_ca(), &["h2"], None).await.expect("TLS");
+        Self::over(dial(listener.address, &rig.server_ca(), &["h2"], None).await.expect("TLS")).await
+    }
+
+    /// The same from another address of this machine, with an agent's certificate, if one is given.
+    ///
+    /// # Errors
+    /// If the listener does not accept the connection.
+    pub async fn connect_from(
+        source: IpAddr,
+        rig: &Rig,
+        listener: &EnrollmentListener,
+        shown: Option<&Issued>,
+    ) -> io::Result<Self> {
+        let (name, ca) = (listener.address.ip().to_string(), rig.server_ca());
+        let socket = connect_from(source, listener.address).await?;
+        Ok(Self::over(shake(socket, &name, &ca, &["h2"], shown).await?).await)
+    }
+
+    async fn over(tls: TlsStream<TcpStream>) -> Self {
         let exporter = tls.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.expect("HTTP/2");
         let client = EnrollmentClient::with_origin(AdminWire::over(shaken), AdminWire::origin());
         Self { client, exporter: exporter.expect("an exporter") }
+    }
+
+    /// Asks for a certificate with this token and key.
+    ///
+    /// # Errors
+    /// The status of the listener, or that of a broken connection.
+    pub async fn enroll(&mut self, token: &str, key: &KeyPair) -> Result<Credential, Status> {
+        let answer = self.client.enroll(request_for_token(token, "edge-a", key)).await?;
+        Ok(answer.into_inner().credential.expect("a credential"))
     }
 
     /// Requests a nonce from the listener.
@@ -196,6 +230,15 @@ pub fn request_for_token(token: &str, cluster: &str, key: &KeyPair) -> EnrollReq
     let request = CertificateParams::default().serialize_request(key).expect("a request");
     let (token, cluster) = (token.to_owned(), cluster.to_owned());
     EnrollRequest { token, cluster, certificate_request: request.der().to_vec(), workload: None }
+}
+
+/// The certificate that was issued for this key, as PEM.
+pub fn issued(credential: &Credential, key: &KeyPair) -> Issued {
+    let pem = |der: &Vec<u8>| {
+        let text = STANDARD.encode(der);
+        format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+    };
+    Issued { certificate_pem: credential.chain.iter().map(pem).collect(), key_pem: key.serialize_pem() }
 }
 
 /// The agent that a certificate names, and its serial number.

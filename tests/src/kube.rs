@@ -58,6 +58,8 @@ pub struct ClusterOptions {
     /// The API server's feature gates that differ from its release's defaults, such as
     /// `CBORServingAndStorage=true`.
     pub feature_gates: &'static [&'static str],
+    /// Further flags of the API server, such as `--goaway-chance=0.02`.
+    pub apiserver_flags: &'static [&'static str],
     /// The file with the configuration of its egress, an EgressSelectorConfiguration.
     pub egress_selector: Option<PathBuf>,
     /// True if controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every
@@ -132,6 +134,7 @@ impl ClusterOptions {
             port: None,
             advertise: ADVERTISED.into(),
             feature_gates: &[],
+            apiserver_flags: &[],
             egress_selector: None,
             has_controllers: false,
             server_names: &[],

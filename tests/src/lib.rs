@@ -18,6 +18,7 @@ pub mod entry_points;
 pub mod evil_quic;
 pub mod fake_api;
 pub mod fake_edge;
+pub mod flood;
 pub mod kube;
 pub mod lab;
 pub mod language;

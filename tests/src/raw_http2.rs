@@ -27,6 +27,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// HPACK's indexed field for `:status: 200` (RFC 7541, appendix A).
 const STATUS_200: u8 = 0x88;
 
+const NO_ERROR: [u8; 4] = [0; 4];
+
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestOutcome {
@@ -167,6 +169,8 @@ impl RawHttp2 {
                 };
                 self.outcomes.entry(stream).or_insert(outcome);
             }
+            // Behind a complete answer: the rest of the request is not needed (RFC 9113, section 8.1).
+            RST_STREAM if payload == NO_ERROR[..] => {}
             RST_STREAM => {
                 self.outcomes.insert(stream, RequestOutcome::Reset);
                 return Ok(Some(stream));

@@ -44,7 +44,7 @@ pub struct RealEdge {
     pub rig: Rig,
     /// The routes of alice, who may do everything: direct, by path, by host name.
     pub routes: [Route; 3],
-    _agent: Agent,
+    agent: Agent,
 }
 
 /// A connection along each way.
@@ -54,7 +54,11 @@ pub struct RouteClients([RouteClient; 3]);
 impl RealEdge {
     /// Starts a cluster, a server and an agent.
     pub async fn start() -> Self {
-        let place = ClusterOptions { feature_gates: FEATURE_GATES, ..ClusterOptions::default() };
+        Self::start_at(ClusterOptions { feature_gates: FEATURE_GATES, ..ClusterOptions::default() }).await
+    }
+
+    /// The same with a cluster of these options.
+    pub async fn start_at(place: ClusterOptions) -> Self {
         let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");
         let rig = Rig::start_with(&format!("  browserOrigins: [\"{ORIGIN}\"]\n")).await;
@@ -66,7 +70,7 @@ impl RealEdge {
         let agent = rig.agent(CLUSTER, &ApiServer::of(&cluster, &account)).await;
         rig.write("hosts", &format!("127.0.0.1 localhost {CLUSTER}.{SUFFIX}\n"));
         let routes = routes(&cluster, &rig, "alice").await;
-        Self { cluster, rig, routes, _agent: agent }
+        Self { cluster, rig, routes, agent }
     }
 
     /// The one that runs, or a new one: tests that run beside each other share it, and the last of them ends
@@ -98,6 +102,11 @@ impl RealEdge {
     pub async fn agree_over_http1(&self, ask: &TestRequest) -> TestResponse {
         let [direct, path, host] = &self.routes;
         agreed(ask, tokio::join!(direct.ask_http1(ask), path.ask_http1(ask), host.ask_http1(ask)).into())
+    }
+
+    /// The value of a series of the agent's metrics.
+    pub async fn agent_metric(&self, series: &str) -> f64 {
+        self.rig.metric(self.agent.probes, series).await
     }
 
     /// Makes a namespace; each test has its own.

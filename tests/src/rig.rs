@@ -50,7 +50,8 @@ const ANYBODY: &str = "clusters: [{ pattern: \"*\", impersonation: { users: [\"*
 /// Limits that no test reaches with its one caller, unless it sets its own. Tests of limits have their own.
 const ROOMY: &str = "limits:\n  \
     source: { connections: 10000, newPerSecond: 100000, failedLoginsPerMinute: 100000 }\n  \
-    caller: { requests: 10000, requestsPerSecond: 100000, watchesPerCluster: 10000, upgrades: 10000 }\n  \
+    caller: { requests: 10000, requestsPerSecond: 100000, watchesPerCluster: 10000, upgrades: 10000, \
+    connections: 10000 }\n  \
     cluster: { requests: 10000, watches: 10000, upgrades: 10000, queue: 10000 }\n";
 /// The same limits for agents.
 const ROOMY_AGENT: &str = "limits: { requests: 10000 }\n";

@@ -56,6 +56,14 @@ pub enum GreetError {
     /// The greeting was refused with this message.
     #[error("refused: {0}")]
     Refused(String),
+    /// The greeting asked for no tunnel, but only whether the agent's certificate is accepted.
+    #[error("the connection was checked by {software}, with the certificate of {agent}")]
+    Checked {
+        /// The agent of the verified certificate.
+        agent: AgentId,
+        /// Name and version of the sender's software, printable.
+        software: String,
+    },
 }
 
 impl Incoming {
@@ -205,6 +213,7 @@ async fn greet_agent(
     let Some(Frame::Hello(hello)) = stream.read().await?.frame else {
         return Err(GreetError::NotAHello);
     };
+    let check = greeting::only_checks(&hello);
     let verified = greeting::verify_hello(hello, agent).and_then(|greeting| {
         may_enter(&greeting).map_err(|(reason, message)| greeting::refuse(reason, message))?;
         Ok(greeting)
@@ -220,7 +229,10 @@ async fn greet_agent(
             let message = refused.message.clone();
             stream.write(Frame::Refused(refused)).await?;
             stream.finish().await;
-            Err(GreetError::Refused(message))
+            Err(match check {
+                Some(software) => GreetError::Checked { agent: agent.clone(), software },
+                None => GreetError::Refused(message),
+            })
         }
     }
 }

@@ -9,7 +9,9 @@ pub(crate) fn explain(alert: AlertDescription) -> String {
         format!("{what}; issue a new one with `tombolo ca issue agent`, and check the clocks of both hosts")
     };
     match alert {
-        AlertDescription::CertificateExpired => about_certificate("this agent's certificate has expired"),
+        AlertDescription::CertificateExpired => {
+            about_certificate("this agent's certificate has expired, or is not valid yet, by the server's clock")
+        }
         AlertDescription::CertificateRevoked => about_certificate("this agent's certificate was revoked"),
         AlertDescription::UnknownCA
         | AlertDescription::DecryptError

@@ -9,7 +9,7 @@ pub(crate) use quic::number;
 use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use proto::CloseCode;
@@ -178,7 +178,7 @@ impl Connection {
     }
 
     /// Sends a heartbeat outside of all streams, whatever the congestion window, and awaits its answer
-    /// (`answered`). `Unsent` where the carrier or the peer cannot: the heartbeat goes over the control
+    /// (`answered`). One of `FULL_SIZE_DATAGRAM_BYTES` is a full-size probe. `Unsent` where the carrier or the peer cannot: the heartbeat goes over the control
     /// stream then.
     pub(crate) fn ping(&self, heartbeat: Bytes) -> Pinged {
         match self {
@@ -193,6 +193,31 @@ impl Connection {
             Self::Quic(connection, _) => Ok(connection.read_datagram().await?),
             // They come over the control stream.
             Self::Http2(_) => std::future::pending().await,
+        }
+    }
+
+    /// Returns true if a heartbeat can be sent as a full-size probe: the packets are ours, and the peer takes
+    /// datagrams of that size.
+    pub(crate) fn probes_full_size(&self) -> bool {
+        match self {
+            Self::Quic(connection, _) => quic::probes_full_size(connection),
+            Self::Http2(_) => false,
+        }
+    }
+
+    /// The time at which the latest full-size packet was sent that the peer has received.
+    pub(crate) fn full_size_arrived(&self) -> Option<Instant> {
+        match self {
+            Self::Quic(_, probe) => probe.full_size_arrived(),
+            Self::Http2(_) => None,
+        }
+    }
+
+    /// The time of the oldest full-size packet since the last that the peer has received.
+    pub(crate) fn full_size_unanswered_since(&self) -> Option<Instant> {
+        match self {
+            Self::Quic(_, probe) => probe.full_size_unanswered_since(),
+            Self::Http2(_) => None,
         }
     }
 

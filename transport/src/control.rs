@@ -10,14 +10,16 @@ use bytes::{Buf, BytesMut};
 use proto::frame;
 use proto::greeting::Advertised;
 use proto::session::{Event, HEARTBEAT_ACTIVE, Health};
-use proto::wire::{ControlFrame, Extension, control_frame::Frame};
+use proto::wire::{ControlFrame, Extension, StreamQuery, StreamReport, control_frame::Frame};
 use proto::{CloseCode, Session};
 use tokio::io::ReadBuf;
+use tokio::task::coop;
 use tokio::time::{sleep_until, timeout};
 
 use crate::carrier::contract::Pinged;
 use crate::carrier::{Connection, Stream};
 use crate::error::TunnelEnded;
+use crate::path_mtu::FULL_SIZE_DATAGRAM_BYTES;
 use crate::priority::Priority;
 use crate::probe::{Answer, RttRepair};
 use crate::rebind::Rebinding;
@@ -53,6 +55,10 @@ pub enum TunnelEvent {
     Endpoints(Advertised),
     /// A newer certificate takes the tunnel over, if its proof holds.
     Extension(Extension),
+    /// The server asks for streams of another tunnel.
+    StreamQuery(StreamQuery),
+    /// The agent answers such a question.
+    StreamReport(StreamReport),
 }
 
 /// Runs the session of a tunnel until it ends. The owner of the tunnel polls it; dropping it closes the
@@ -138,9 +144,12 @@ impl Driver {
     pub(crate) fn new(
         connection: Connection,
         stream: ControlStream,
-        session: Session,
+        mut session: Session,
         side: Side,
     ) -> (Tunnel, Self) {
+        if connection.probes_full_size() {
+            session.require_full_size(Instant::now());
+        }
         let state = Arc::new(TunnelState::new(session, side));
         let tunnel = Tunnel::new(connection.clone(), Arc::clone(&state));
         (
@@ -193,8 +202,13 @@ impl Driver {
             tokio::select! {
                 frame = self.stream.read() => {
                     self.state.session().handle_frame(Instant::now(), frame?.frame)?;
+                    // A frame that has arrived is always ready, so a flood would never yield by itself.
+                    coop::consume_budget().await;
                 }
-                heartbeat = self.connection.heartbeat() => self.handle_datagram(&heartbeat?)?,
+                heartbeat = self.connection.heartbeat() => {
+                    self.handle_datagram(&heartbeat?)?;
+                    coop::consume_budget().await;
+                }
                 () = self.connection.answered() => self.check(),
                 () = self.state.session_changed() => {}
                 () = sleep_until(next_check.into()) => self.check(),
@@ -222,16 +236,23 @@ impl Driver {
 
     /// Sends a heartbeat outside of all streams where that is possible, else as an ordinary frame.
     fn ping(&mut self, heartbeat: Frame) -> Result<(), TunnelEnded> {
-        let frame = ControlFrame::from(heartbeat);
+        let (now, frame) = (Instant::now(), ControlFrame::from(heartbeat));
         let mut bytes = BytesMut::new();
         frame::encode(&frame, &mut bytes)?;
+        let data_since = self.connection.full_size_unanswered_since();
+        let is_full_size = self.state.session().full_size_due(now, data_since);
+        if is_full_size {
+            // The receiver decodes one frame, and ignores the bytes behind it.
+            bytes.resize(FULL_SIZE_DATAGRAM_BYTES.max(bytes.len()), 0);
+        }
         match self.connection.ping(bytes.freeze()) {
+            Pinged::Sent if is_full_size => self.state.session().full_size_sent(now),
             Pinged::Sent => {}
             // A heartbeat waits already, and a second one would add nothing.
             Pinged::Unsent if self.stream.is_written() => self.stream.queue(&frame)?,
             Pinged::Unsent => {}
         }
-        self.state.session().pinged(Instant::now());
+        self.state.session().pinged(now);
         Ok(())
     }
 
@@ -241,7 +262,12 @@ impl Driver {
         let frame = frame::decode::<ControlFrame>(&mut BytesMut::from(bytes))?;
         let heartbeat =
             frame.and_then(|frame| frame.frame).filter(|frame| matches!(frame, Frame::Heartbeat(_)));
-        Ok(self.state.session().handle_frame(Instant::now(), heartbeat)?)
+        let (now, mut session) = (Instant::now(), self.state.session());
+        session.handle_frame(now, heartbeat)?;
+        if bytes.len() >= FULL_SIZE_DATAGRAM_BYTES {
+            session.full_size_heard(now);
+        }
+        Ok(())
     }
 
     async fn report(&mut self, on_event: &mut impl FnMut(TunnelEvent)) -> Result<(), TunnelEnded> {
@@ -263,6 +289,8 @@ impl Driver {
                     on_event(TunnelEvent::Endpoints(proto::greeting::advertised(endpoints)));
                 }
                 Some(Event::Extension(extension)) => on_event(TunnelEvent::Extension(extension)),
+                Some(Event::StreamQuery(query)) => on_event(TunnelEvent::StreamQuery(query)),
+                Some(Event::StreamReport(report)) => on_event(TunnelEvent::StreamReport(report)),
                 Some(Event::Empty) => return Err(self.await_close().await),
             }
         }
@@ -295,7 +323,11 @@ impl Driver {
                 self.connection.correct_pace(self.rtt_repair.correction_factor(now, estimate, round_trip));
             }
         }
+        let full_size_arrived = self.connection.full_size_arrived();
         let mut session = self.state.session();
+        if let Some(sent) = full_size_arrived {
+            session.full_size_answered(now, sent);
+        }
         if heard != self.heard.0 {
             self.heard = (heard, now);
             session.heard(now);

@@ -17,7 +17,7 @@ use crate::keys::EndpointKeys;
 use crate::path_mtu::{self, PACKET_BYTES_MAX};
 use crate::runtime::{OwnedRuntime, Spawn};
 use crate::socket::{Buffers, SwappableSocket};
-use crate::tls::{self, Material, TlsError};
+use crate::tls::{self, Material, ServerMaterial, TlsError};
 use crate::{cid, settings, socket};
 
 const _: () = assert!(cid::CID_BYTES <= 20, "RFC 9000, section 17.2");
@@ -62,6 +62,20 @@ impl Endpoint {
     pub fn serve(
         address: SocketAddr,
         material: Material,
+        keys: &EndpointKeys,
+        number: ServerNumber,
+        spawn: Arc<dyn Spawn>,
+    ) -> Result<Self, EndpointError> {
+        Self::serve_shared(address, material.try_into()?, keys, number, spawn)
+    }
+
+    /// A server's endpoint whose certificate can be replaced: each handshake shows the newest one.
+    ///
+    /// # Errors
+    /// `EndpointError`.
+    pub fn serve_shared(
+        address: SocketAddr,
+        material: ServerMaterial,
         keys: &EndpointKeys,
         number: ServerNumber,
         spawn: Arc<dyn Spawn>,

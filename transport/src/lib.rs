@@ -25,9 +25,11 @@ mod runtime;
 mod settings;
 mod socket;
 mod stream;
+mod task_budget;
 pub mod tls;
 mod tunnel;
 mod tunnel_state;
+mod unprocessed;
 
 pub use accept::{AcceptedConnection, GreetError, Incoming};
 pub use carrier::Carrier;
@@ -43,3 +45,4 @@ pub use settings::{HANDSHAKE_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX};
 pub use socket::Buffers;
 pub use stream::{AbortCodes, OpenFrameError, TunnelStream};
 pub use tunnel::{OpenError, Tunnel};
+pub use unprocessed::{Unprocessed, unprocessed};

@@ -8,6 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 #[cfg(target_os = "linux")]
 use rustix::net::sockopt;
 
+use crate::cid::CID_BYTES;
+
 /// Most bytes of QUIC in a packet, whatever the route takes: ten of them, which quinn hands to the kernel at
 /// a time (`MAX_TRANSMIT_SEGMENTS`), fit one datagram of UDP over IPv4 (65,507 bytes). Beyond that the kernel
 /// refuses the batch.
@@ -15,6 +17,21 @@ pub(crate) const PACKET_BYTES_MAX: u16 = 6_550;
 
 /// Packet size to probe for where the route is not known: Ethernet's 1,500 less [`HEADER_BYTES`].
 pub(crate) const PACKET_BYTES_DEFAULT: u16 = 1_452;
+
+/// The smallest packet that every path of QUIC carries (RFC 9000, section 14), and so the one that a full-size
+/// probe fills.
+pub(crate) const FULL_SIZE_BYTES: usize = 1200;
+
+/// Bytes of a datagram (RFC 9221) that fills such a packet, as far as quinn allows: it reserves a flags byte, a
+/// packet number of four bytes, the tag of the AEAD, and nine bytes for the frame's own head.
+pub(crate) const FULL_SIZE_DATAGRAM_BYTES: usize = FULL_SIZE_BYTES - (1 + CID_BYTES + 4 + 16) - 9;
+
+/// A second datagram, which fits into what quinn had reserved for the first and does not need: a frame without
+/// content, and zeros behind it.
+pub(crate) const FILLER: [u8; 4] = [0; 4];
+
+/// A packet of at least so many bytes is a full-size one: a probe without its filler is no smaller.
+pub(crate) const FULL_SIZE_BYTES_MIN: u64 = FULL_SIZE_BYTES as u64 - 10;
 
 /// Length of the headers of IPv6 and UDP, in bytes.
 const HEADER_BYTES: u32 = 40 + 8;

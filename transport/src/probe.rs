@@ -16,6 +16,9 @@ use tokio::sync::Notify;
 
 pub(crate) use rtt_repair::RttRepair;
 
+use full_size::FullSizePackets;
+
+mod full_size;
 mod rtt_repair;
 
 /// Packets of an allowance: the probe, and one more, because quinn asks whether another full packet would
@@ -58,6 +61,7 @@ struct ProbeState {
     in_flight_bytes: AtomicU64,
     packet_bytes: AtomicU64,
     pings: Mutex<Pings>,
+    full_size: Mutex<FullSizePackets>,
     answered: Notify,
 }
 
@@ -86,6 +90,7 @@ impl Probe {
             in_flight_bytes: AtomicU64::new(0),
             packet_bytes: AtomicU64::new(0),
             pings: Mutex::default(),
+            full_size: Mutex::default(),
             answered: Notify::new(),
         }))
     }
@@ -104,6 +109,21 @@ impl Probe {
         let bytes = if unused { UNPACED_BYTES } else { packets };
         self.0.allowance_bytes.store(bytes, Ordering::Relaxed);
         self.pings().is_next = true;
+    }
+
+    /// Awaits the acknowledgement of a full-size packet that is sent from now on.
+    pub(crate) fn expect_full_size(&self, now: Instant) {
+        self.full_size().expect(now);
+    }
+
+    /// The time at which the latest full-size packet was sent that the peer has received.
+    pub(crate) fn full_size_arrived(&self) -> Option<Instant> {
+        self.full_size().arrived()
+    }
+
+    /// The time of the oldest full-size packet since the last that was acknowledged.
+    pub(crate) fn full_size_unanswered_since(&self) -> Option<Instant> {
+        self.full_size().unanswered_since()
     }
 
     /// Corrects quinn's pacer by this factor from now on; a factor of one corrects nothing.
@@ -126,7 +146,13 @@ impl Probe {
         self.0.pings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn full_size(&self) -> MutexGuard<'_, FullSizePackets> {
+        // A panic under the lock leaves valid state behind.
+        self.0.full_size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn sent(&self, now: Instant, bytes: u64, packet: u64) {
+        self.full_size().sent(now, bytes);
         self.0.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
         let allowance = self.0.allowance_bytes.load(Ordering::Relaxed);
         if allowance > 0 {
@@ -205,6 +231,9 @@ impl Controller for ProbingController {
         app_limited: bool,
         rtt: &quinn_proto::RttEstimator,
     ) {
+        if self.probe.full_size().acknowledged(sent, bytes) {
+            self.probe.0.answered.notify_one();
+        }
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
 

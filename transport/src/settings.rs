@@ -9,7 +9,7 @@ use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, Trans
 use crate::cid::Generator;
 use crate::congestion::LossTolerantFactory;
 use crate::keys::EndpointKeys;
-use crate::path_mtu::PACKET_BYTES_DEFAULT;
+use crate::path_mtu::{FULL_SIZE_BYTES, PACKET_BYTES_DEFAULT};
 use crate::probe::Probe;
 
 /// A handshake takes no longer than this: Initials go out after 0, 1, 3 and 7 s, so an attempt that began
@@ -71,8 +71,9 @@ pub(crate) enum Side {
 }
 
 /// Buffer for heartbeats that wait to be sent or read: a few, of which the oldest are dropped. quinn counts
-/// about 32 bytes for each beside its content.
-const DATAGRAM_BYTES_MAX: usize = 512;
+/// about 32 bytes for each beside its content. Three of them may be full-size probes.
+const DATAGRAM_BYTES_MAX: usize = 4096;
+const _: () = assert!(DATAGRAM_BYTES_MAX > 3 * FULL_SIZE_BYTES);
 
 /// The parameters of a tunnel's connection: its driver's probe, its limit for silence, and the packet size
 /// for which its path is probed ([`packet_bytes`](crate::path_mtu::packet_bytes)).

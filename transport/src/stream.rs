@@ -12,11 +12,13 @@ use proto::AbortCode;
 use proto::frame::{self, FrameError, Message};
 use proto::wire::{DialReply, StreamOpen};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::task::coop;
 
 use crate::carrier::Stream;
 use crate::carrier::contract::Stopped;
 use crate::error::{abort_code, aborted};
 use crate::priority::SendBudget;
+use crate::task_budget;
 use crate::tunnel_state::StreamGuard;
 
 /// A bidirectional stream of bytes.
@@ -29,6 +31,8 @@ use crate::tunnel_state::StreamGuard;
 /// closing the tunnel would lose nothing.
 pub struct TunnelStream {
     carrier_stream: Stream,
+    /// The number in our first frame; zero if the peer has opened the stream.
+    number: u64,
     write: WriteState,
     read_to_end: bool,
     abort_codes: AbortCodes,
@@ -110,12 +114,28 @@ impl TunnelStream {
         let budget = guard.budget();
         Self {
             carrier_stream,
+            number: 0,
             write: WriteState::Open,
             read_to_end: false,
             abort_codes: AbortCodes::new(),
             guard,
             budget,
         }
+    }
+
+    /// The stream with the number that its first frame has.
+    pub(crate) fn numbered(self, number: u64) -> Self {
+        // Not by `..self`: the type has a destructor.
+        let mut numbered = self;
+        numbered.number = number;
+        numbered
+    }
+
+    /// The number of this stream among those that this side has opened on its tunnel, from 1. Zero if the peer
+    /// has opened it: then its first frame has the number.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// A handle that sets the code of a drop, and remembers the peer's code.
@@ -217,8 +237,12 @@ impl AsyncRead for TunnelStream {
             return Poll::Ready(Ok(()));
         }
         let (before, wanted) = (into.filled().len(), into.remaining());
+        // A stream whose bytes have arrived is always ready, so its reader would not yield by itself.
+        let unit = ready!(coop::poll_proceed(cx));
         ready!(self.carrier_stream.poll_read(cx, into)).map_err(|error| self.abort_codes.note(error))?;
+        unit.made_progress();
         let read = into.filled().len() - before;
+        task_budget::spend_bytes(cx, read);
         self.guard.received(read);
         if wanted > 0 && read == 0 {
             self.read_to_end = true;

@@ -4,6 +4,7 @@ mod chain_length;
 mod error;
 mod provider;
 mod server_verifier;
+mod shared_certificate;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub use error::TlsError;
 pub use provider::provider;
 pub use server_verifier::ExpectedServers;
 use server_verifier::ServerVerifier;
+pub use shared_certificate::{ServerMaterial, SharedCertificate};
 
 /// The tunnel's protocol in the TLS handshake (RFC 7301).
 pub const ALPN: &[u8] = b"tombolo/1";
@@ -42,22 +44,21 @@ pub struct Material {
 ///
 /// # Errors
 /// `TlsError`.
-pub fn tcp_server_config(material: Material) -> Result<Arc<ServerConfig>, TlsError> {
+pub fn tcp_server_config(material: ServerMaterial) -> Result<Arc<ServerConfig>, TlsError> {
     server(material).map(Arc::new)
 }
 
 /// The server's TLS configuration: agents must present a certificate of the agents' root.
-pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
+pub(crate) fn server(material: ServerMaterial) -> Result<ServerConfig, TlsError> {
+    let ServerMaterial { certificate, agent_roots } = material;
     let provider = provider();
-    let roots = Arc::new(roots(material.peer_roots)?);
+    let roots = Arc::new(roots(agent_roots)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build()?;
-    let shown =
-        CertifiedKey::from_der(material.chain, material.key, &provider).map_err(TlsError::Certificate)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
         .with_client_cert_verifier(ChainLengthVerifier::wrap(verifier))
-        .with_cert_resolver(Arc::new(TunnelAlpnOnly(Arc::new(shown))));
+        .with_cert_resolver(Arc::new(TunnelAlpnOnly(certificate)));
     config.alpn_protocols = vec![ALPN.to_vec()];
     // A resumed session skips the verifier, so that a revoked agent could come back: no tickets, no store, no
     // 0-RTT.
@@ -71,12 +72,12 @@ pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
 /// client that might speak another protocol could be redirected to another listener of the same address by
 /// somebody in between.
 #[derive(Debug)]
-struct TunnelAlpnOnly(Arc<CertifiedKey>);
+struct TunnelAlpnOnly(Arc<SharedCertificate>);
 
 impl ResolvesServerCert for TunnelAlpnOnly {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let mut offered = hello.alpn()?;
-        (offered.next() == Some(ALPN) && offered.next().is_none()).then(|| Arc::clone(&self.0))
+        (offered.next() == Some(ALPN) && offered.next().is_none()).then(|| self.0.current())
     }
 }
 

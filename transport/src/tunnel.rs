@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use proto::frame::{self, FrameError};
 use proto::session::Health;
-use proto::wire::{Endpoints, Extension, StreamOpen};
+use proto::wire::{Endpoints, Extension, StreamOpen, StreamQuery, StreamReport};
 use proto::{AbortCode, CloseCode};
 use tokio::time::timeout;
 use trust::proof::EXPORTER_BYTES;
@@ -53,16 +53,16 @@ impl Tunnel {
         Self { connection, state }
     }
 
-    /// Opens a stream, with `open` as its first frame.
+    /// Opens a stream, with `open` as its first frame, to which the stream's number is added.
     ///
     /// # Errors
     /// `OpenError`. After it the peer has seen nothing of the stream, or that it was aborted.
     pub async fn open(&self, open: &StreamOpen) -> Result<TunnelStream, OpenError> {
-        let mut first = BytesMut::new();
-        frame::encode(open, &mut first)?;
+        let (mut first, number) = (BytesMut::new(), self.state.next_stream());
+        frame::encode_merged(open, &StreamOpen::numbered(number), &mut first)?;
         let guard = StreamGuard::open(&self.state).ok_or(OpenError::Draining)?;
         let opening = async {
-            let mut stream = TunnelStream::new(self.connection.open().await?, guard);
+            let mut stream = TunnelStream::new(self.connection.open().await?, guard).numbered(number);
             stream.write_first(&first).await?;
             if self.connection.needs_replacement() && !self.is_draining() {
                 // The agent dials another tunnel at once, and this one ends with its last stream.
@@ -105,6 +105,22 @@ impl Tunnel {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.state.session().is_draining()
+    }
+
+    /// Returns true if the tunnel has ended because the peer has closed it, in good order or not.
+    #[must_use]
+    pub fn was_closed_by_peer(&self) -> bool {
+        match self.connection.end() {
+            Some(TunnelEnded::Drained | TunnelEnded::ClosedByPeer(_)) => true,
+            Some(
+                TunnelEnded::Lost
+                | TunnelEnded::Restarted
+                | TunnelEnded::Violation(_)
+                | TunnelEnded::Frame(_)
+                | TunnelEnded::Carrier(_),
+            )
+            | None => false,
+        }
     }
 
     /// Streams that carry exchanges now.
@@ -152,6 +168,19 @@ impl Tunnel {
         self.connection.heard()
     }
 
+    /// The last time at which the tunnel turned from suspect to live; `None` if it never was suspect.
+    #[must_use]
+    pub fn flapped_at(&self) -> Option<Instant> {
+        self.state.session().flapped_at()
+    }
+
+    /// Returns true while it is not known whether the latest full-size probe has passed. Until then a sign of
+    /// life does not show that the tunnel carries requests.
+    #[must_use]
+    pub fn awaits_probe(&self) -> bool {
+        self.state.session().full_size_awaited()
+    }
+
     /// Sends a heartbeat to the peer now, so that a live one answers soon.
     pub fn nudge(&self) {
         self.state.update_session(|session| session.nudge(Instant::now()));
@@ -170,6 +199,16 @@ impl Tunnel {
     /// Presents a newer certificate to the server than the one with which the tunnel was opened.
     pub fn extend(&self, extension: Extension) {
         self.state.update_session(|session| session.extend(extension));
+    }
+
+    /// Asks the agent for streams of another tunnel, which is silent.
+    pub fn ask(&self, query: StreamQuery) {
+        self.state.update_session(|session| session.ask(query));
+    }
+
+    /// Answers the server's question about streams of another tunnel.
+    pub fn report(&self, report: StreamReport) {
+        self.state.update_session(|session| session.report(report));
     }
 
     /// The TLS keying material that binds a proof to this tunnel; the same on both sides, and on no other

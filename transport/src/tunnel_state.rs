@@ -1,7 +1,7 @@
 //! The state that a tunnel shares with its driver and its streams: session, open streams, byte counters,
 //! round trips.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -17,6 +17,8 @@ use crate::settings::{STREAMS_INITIAL, STREAMS_MAX, Side};
 pub(crate) struct TunnelState {
     session: Mutex<Session>,
     streams_open: AtomicU32,
+    /// Number of streams that this side has opened so far.
+    streams_numbered: AtomicU64,
     /// Number of streams that the peer may have open now.
     granted: AtomicU32,
     session_changed: Notify,
@@ -35,6 +37,7 @@ impl TunnelState {
         Self {
             session: Mutex::new(session),
             streams_open: AtomicU32::new(0),
+            streams_numbered: AtomicU64::new(0),
             granted: AtomicU32::new(granted),
             session_changed: Notify::new(),
             stream_bytes: StreamBytes::default(),
@@ -62,6 +65,11 @@ impl TunnelState {
 
     pub(crate) fn streams_open(&self) -> u32 {
         self.streams_open.load(Ordering::Relaxed)
+    }
+
+    /// The number of the next stream that this side opens, from 1.
+    pub(crate) fn next_stream(&self) -> u64 {
+        self.streams_numbered.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The number of streams to grant from now on, if half of the granted ones are open. That is early enough

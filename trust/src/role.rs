@@ -3,36 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use proto::text_enum;
 use rcgen::ExtendedKeyUsagePurpose;
-
-/// Declares an enum, its texts (`as_str`) and the list of its variants (`ALL`) from one table. A variant without a text
-/// does not compile.
-macro_rules! text_enum {
-    (
-        $(#[$attribute:meta])*
-        pub enum $name:ident {
-            $($(#[$documentation:meta])* $variant:ident = $text:literal,)+
-        }
-    ) => {
-        $(#[$attribute])*
-        pub enum $name {
-            $($(#[$documentation])* $variant,)+
-        }
-
-        impl $name {
-            /// Every variant, in the order of their declaration.
-            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
-
-            /// The text of this variant.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)+
-                }
-            }
-        }
-    };
-}
 
 text_enum! {
     /// The role that a root and all certificates below it have, with its name.

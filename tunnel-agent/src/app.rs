@@ -2,18 +2,21 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use daemon::{BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir};
+use daemon::{
+    BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir, StateFile,
+};
 use proto::greeting::BootNonce;
-use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use transport::EndpointKeys;
 use transport::tls::ExpectedServers;
+use trust::OutsideValidity;
 
 use crate::apiserver::{ApiServer, Timeouts};
 use crate::config::{ApiServers, Config, CredentialSource};
 use crate::dialer::{ConfiguredServer, ControlPlane, Dependencies, Dialer};
 use crate::discovery::Discovery;
-use crate::enrollment::Enrollment;
+use crate::enrollment::{Clock, Enrollment};
 use crate::forward::{FairQueue, Forwarder};
 use crate::guard::Guard;
 use crate::guard::targets::Targets;
@@ -23,14 +26,15 @@ use crate::relay::Relay;
 use crate::server_trust::ServerTrust;
 use crate::streams::Streams;
 
+mod clock_warning;
+mod identity_files;
 mod scrape;
+
+use identity_files::IdentityFiles;
 
 /// The names of this program.
 pub const PRODUCT: Product =
     Product { name: "tunnel-agent", metrics_prefix: "tombolo_agent", version: env!("CARGO_PKG_VERSION") };
-
-/// The file in the state directory that holds the endpoint's keys.
-const KEYS_FILE: &str = "endpoint.keys";
 
 /// An agent that has read everything it needs, and bound its probes.
 pub struct Bound {
@@ -46,8 +50,8 @@ pub struct Bound {
 
 /// The source of the agent's certificate.
 enum CertificateSource {
-    /// Files that the configuration names.
-    Files(Box<Identity>),
+    /// Files that the configuration names, and that may change.
+    Files(Box<Identity>, IdentityFiles),
     /// The agent enrolls, however long that takes.
     Enrolled(Enrollment),
 }
@@ -57,7 +61,7 @@ impl Bound {
     ///
     /// # Errors
     /// [`Failure`], whose cause names what is wrong and what to do.
-    pub async fn bind(config: Config, metrics: Metrics, scope: &Scope) -> Result<Self, Failure> {
+    pub fn bind(config: Config, metrics: Metrics, scope: &Scope) -> Result<Self, Failure> {
         metrics::describe();
         let readiness = Readiness::new();
         let starting = readiness.handle("agent");
@@ -66,7 +70,7 @@ impl Bound {
             .map_err(Failure::misconfigured)?;
         let source = certificate_source(&config, &state, &api_server)?;
         let keys = keys(&state)?;
-        let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone()).await?;
+        let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone())?;
         let links = metrics::links();
         let for_callers = config
             .pass_through
@@ -140,22 +144,30 @@ async fn dial(
     dependencies: Dependencies,
     scope: &Scope,
 ) -> Result<(), Failure> {
-    let (identity, enrollment) = match source {
-        CertificateSource::Files(identity) => (*identity, None),
-        CertificateSource::Enrolled(enrollment) => (enrollment.identity(scope).await, Some(enrollment)),
+    let (identity, files, enrollment) = match source {
+        CertificateSource::Files(identity, files) => (*identity, Some(files), None),
+        CertificateSource::Enrolled(enrollment) => (enrollment.identity(scope).await, None, Some(enrollment)),
     };
-    let clock: Arc<dyn TimeProvider> = match &enrollment {
-        Some(enrollment) => Arc::new(enrollment.clock()),
-        None => Arc::new(DefaultTimeProvider),
-    };
+    let begins = identity.validity().map_or(0, |(begins, _)| begins);
+    // The certificate was issued, so it is at least as late as its begin, even if this machine woke in 1970.
+    let clock = enrollment.as_ref().map_or_else(|| Clock::not_before(begins), Enrollment::clock);
+    let outside =
+        identity.chain.first().and_then(|leaf| OutsideValidity::of_certificate(leaf, SystemTime::now()));
     let Identity { agent, chain, key, server_roots } = identity;
     metrics::certificates("agent", &chain[..chain.len().min(1)]);
-    let trust = ServerTrust::new((chain, key), &server_roots, expected, state, clock);
+    let trust = ServerTrust::new((chain.clone(), key), &server_roots, expected, state, Arc::new(clock));
     let trust = trust.map_err(Failure::misconfigured)?;
     metrics::certificates("server_ca", &trust.roots());
     if let Some(enrollment) = enrollment {
         enrollment.renew_expired(&trust, scope).await;
         scope.spawn_background(enrollment.keep_renewed(trust.clone(), scope.clone()));
+    }
+    if outside.is_some() {
+        // The server decides by its own clock, so the agent dials all the same.
+        scope.spawn_background(clock_warning::warn_until_valid(trust.clone()));
+    }
+    if let Some(files) = files {
+        scope.spawn_background(files.follow(agent.clone(), chain, trust.clone()));
     }
     Dialer::new(servers, agent, trust, dependencies, scope.clone()).run();
     Ok(())
@@ -169,10 +181,9 @@ fn certificate_source(
 ) -> Result<CertificateSource, Failure> {
     match &config.credential {
         CredentialSource::Files(files) => {
-            let identity = Identity::load(files, &config.cluster, &config.trust_domain);
-            identity
-                .map(|identity| CertificateSource::Files(Box::new(identity)))
-                .map_err(Failure::misconfigured)
+            let files = IdentityFiles::new(files, &config.cluster, &config.trust_domain);
+            let identity = files.load().map_err(Failure::misconfigured)?;
+            Ok(CertificateSource::Files(Box::new(identity), files))
         }
         CredentialSource::Enrolled(at) => {
             let opened = Enrollment::open(config, at.clone(), state.clone(), api_server.clone());
@@ -192,11 +203,12 @@ fn configured_servers(config: &Config) -> Vec<ConfiguredServer> {
 
 /// The keys of UDP endpoints: those of the last run, or new ones.
 fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
-    match state.read(KEYS_FILE, EndpointKeys::BYTES as u64)? {
-        Some(bytes) => EndpointKeys::from_bytes(&bytes).map_err(Failure::misconfigured),
+    let file = StateFile::EndpointKeys;
+    match state.read_or_replace(file, EndpointKeys::BYTES as u64, EndpointKeys::from_bytes)? {
+        Some(keys) => Ok(keys),
         None => {
             let keys = EndpointKeys::generate().map_err(Failure::could_not_go_on)?;
-            state.write(KEYS_FILE, &keys.to_bytes())?;
+            state.write(file, &keys.to_bytes())?;
             Ok(keys)
         }
     }

@@ -39,7 +39,7 @@ use crate::identity::{Identity, IdentityError};
 use crate::metrics;
 use crate::random::random;
 use crate::server_trust::ServerTrust;
-use grpc_client::{CallError, GrpcClient};
+use grpc_client::{CallError, GrpcClient, ShownCertificate};
 use pinned_verifier::PinnedVerifier;
 use service_account::{Issuer, IssuerError, ServiceAccount};
 use state::{EnrollmentState, new_key, spki};
@@ -211,7 +211,11 @@ impl Enrollment {
 }
 
 async fn wait_after_failure(error: &EnrollmentError, backoff: &mut Backoff) {
-    let wait = backoff.next(random());
+    let mut wait = backoff.next(random());
+    if matches!(error, EnrollmentError::Call(error) if error.is_clock()) {
+        // A clock may be set at any moment.
+        wait = wait.min(CLOCK_CHECK_EVERY);
+    }
     warn!(error = %error_chain(error), retry_in = ?wait, "this agent got no certificate");
     sleep(wait).await;
 }
@@ -220,7 +224,7 @@ impl SharedEnrollment {
     /// Requests the first certificate: as a further pod where the server knows the cluster's issuer, or else
     /// with the token.
     async fn enroll_first(&self, scope: &Scope) -> Result<(), EnrollmentError> {
-        let mut client = self.connect(Vec::new(), scope).await?;
+        let mut client = self.connect(Vec::new(), None, scope).await?;
         let Some(service_account) = &self.service_account else {
             return self.enroll(&mut client, None).await;
         };
@@ -326,7 +330,12 @@ impl SharedEnrollment {
             }
             Ok(())
         })?;
-        let mut client = self.connect(trust.roots(), scope).await?;
+        // Shown although the proof is in the request: a server under attack has places for who has a certificate.
+        let shown = {
+            let state = self.state();
+            (!state.chain.is_empty()).then(|| (state.chain.clone(), state.tls_key()))
+        };
+        let mut client = self.connect(trust.roots(), shown, scope).await?;
         let request = self.renew_request(&client, self.issuer_keys().await)?;
         let credential = match (client.call("Renew", &request).await, &self.service_account) {
             (Ok(RenewResponse { credential }), _) => credential.ok_or(EnrollmentError::NoCertificate)?,
@@ -428,10 +437,11 @@ impl SharedEnrollment {
     }
 
     /// Connects to the enrollment server, which has to chain to one of `roots`, or to the pinned root where
-    /// there are none.
+    /// there are none. `shown` is the agent's certificate with its key, if it has one.
     async fn connect(
         &self,
         roots: Vec<CertificateDer<'static>>,
+        shown: Option<ShownCertificate>,
         scope: &Scope,
     ) -> Result<GrpcClient, EnrollmentError> {
         let server = &self.config.server;
@@ -448,7 +458,7 @@ impl SharedEnrollment {
             provider: transport::tls::provider(),
         };
         let name = self.config.server_name.as_ref().unwrap_or(&server.host);
-        Ok(GrpcClient::open(&way, name, verifier, self.clock.clone(), scope).await?)
+        Ok(GrpcClient::open(&way, name, verifier, shown, self.clock.clone(), scope).await?)
     }
 
     async fn address(&self) -> Result<SocketAddr, EnrollmentError> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use daemon::metrics::requests::ActiveRequest;
 use daemon::{NoSeat, Scope};
 use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, UPGRADE};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -23,8 +23,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::apiserver::{ApiServer, ApiServerError, ResponseBody, SwitchedConnection, UpgradeAnswer};
+use crate::apiserver::{
+    AnswerDeadline, ApiServer, ApiServerError, ResponseBody, SwitchedConnection, UpgradeAnswer,
+};
 use crate::guard::Cleared;
+use crate::guard::request_target::{self, RequestTargetError};
 use crate::pipe;
 
 pub use fair_queue::FairQueue;
@@ -54,9 +57,9 @@ pub enum ForwardError {
     /// The stream's audit id is not valid.
     #[error("the stream's audit id is not 1 to {AUDIT_ID_BYTES_MAX} printable ASCII characters")]
     AuditId,
-    /// The request's target is not a path.
-    #[error("the request's target is not a path, or its method is CONNECT")]
-    Target,
+    /// The request's target is not a path, or could be read in two ways.
+    #[error("the request's target is refused")]
+    Target(#[from] RequestTargetError),
     /// A header breaks the rules for requests.
     #[error("the request's headers are refused")]
     Headers(#[from] HeaderError),
@@ -73,12 +76,9 @@ pub enum ForwardError {
     /// The caller's own credential is missing.
     #[error("the request does not bear exactly one bearer token")]
     NoBearer,
-    /// The API server refused the agent's credential. A 401 would tell the caller that its own was refused,
-    /// which the API server never saw.
-    #[error(
-        "the API server refused the agent's credential; check its ServiceAccount token, or its kubeconfig"
-    )]
-    CredentialRefused,
+    /// The server was told that the request is not carried out, before it arrived.
+    #[error("the request was reported as not begun before it arrived")]
+    Fenced,
     /// The limit of requests is reached.
     #[error("the agent's limit of requests at the API server is reached")]
     Busy(#[source] NoSeat),
@@ -101,8 +101,7 @@ impl Forwarder {
     }
 
     /// Sends a request to the API server with the credential of `cleared`, and returns the answer with
-    /// cleaned headers. A `long_running` request may take its time. An upgrade is answered soon or not at
-    /// all. After a 101 a task of the scope copies bytes in both directions until either side ends, and
+    /// cleaned headers. Its head comes by the `deadline`; an upgrade always has one. After a 101 a task of the scope copies bytes in both directions until either side ends, and
     /// `active` lasts until then.
     ///
     /// Dropping the future or the answer's body cancels at the API server.
@@ -114,11 +113,11 @@ impl Forwarder {
         &self,
         cleared: &Cleared,
         audit_id: &str,
-        long_running: bool,
+        deadline: AnswerDeadline,
         mut request: Request<Incoming>,
         active: &Arc<ActiveRequest>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
-        check_target(request.method(), request.uri())?;
+        *request.uri_mut() = request_target::canonical(request.method(), request.uri())?.into();
         // Before the headers are cleaned, which removes the request for an upgrade.
         let protocol = UpgradeProtocol::requested(request.method(), request.headers())?;
         let bearer = one_bearer(request.headers());
@@ -135,20 +134,14 @@ impl Forwarder {
                 self.for_callers.as_ref().ok_or(ForwardError::NoPassThrough)?
             }
         };
-        let check_agent_accepted = |status| check_agent_accepted(cleared, status);
         let seat = self.queue.take(cleared, bearer.as_ref()).await.map_err(ForwardError::Busy)?;
         *request.version_mut() = Version::HTTP_11;
         let Some(protocol) = protocol else {
             // hyper's extensions belong to the tunnel's stream, not to the other connection.
             request.extensions_mut().clear();
-            let mut response = if long_running {
-                api_server.send_long_running(request).await?
-            } else {
-                api_server.send(request).await?
-            };
-            check_agent_accepted(response.status())?;
+            let mut response = api_server.send_by(request, deadline).await?;
             clean_response(response.headers_mut());
-            if long_running {
+            if deadline.is_long_running() {
                 // It has begun: from here on its caller decides how long it lasts.
                 drop(seat);
             } else {
@@ -158,9 +151,8 @@ impl Forwarder {
         };
         let caller = hyper::upgrade::on(&mut request);
         request.extensions_mut().clear();
-        match api_server.upgrade(request.map(drop), protocol).await? {
+        match api_server.upgrade_by(request.map(drop), protocol, deadline).await? {
             UpgradeAnswer::Declined(mut response) => {
-                check_agent_accepted(response.status())?;
                 clean_response(response.headers_mut());
                 // The stream carries only this answer: bytes behind the request are no next request.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -188,29 +180,14 @@ impl ForwardError {
     pub fn code(&self) -> AbortCode {
         match self {
             Self::AuditId => AbortCode::BadOpen,
-            Self::Target | Self::Headers(_) | Self::Upgrade(_) => AbortCode::BadRequest,
+            Self::Target(_) | Self::Headers(_) | Self::Upgrade(_) => AbortCode::BadRequest,
             Self::Identity => AbortCode::GuardRefused,
             Self::NoPassThrough => AbortCode::NoPassThrough,
             Self::NoBearer => AbortCode::NoBearer,
             Self::Busy(_) => AbortCode::Busy,
-            Self::CredentialRefused => AbortCode::NoCredential,
+            Self::Fenced => AbortCode::Fenced,
             Self::ApiServer(error) => error.code(),
         }
-    }
-}
-
-/// Accepts only a path, which names no other server. Its bytes stay as they are.
-fn check_target(method: &Method, uri: &Uri) -> Result<(), ForwardError> {
-    let is_path = uri.scheme().is_none() && uri.authority().is_none() && uri.path().starts_with('/');
-    if is_path && method != Method::CONNECT { Ok(()) } else { Err(ForwardError::Target) }
-}
-
-/// Fails where the API server has refused the agent's own credential. A refusal of a caller's credential is
-/// an answer to the caller.
-fn check_agent_accepted(cleared: &Cleared, status: StatusCode) -> Result<(), ForwardError> {
-    match cleared {
-        Cleared::Assert(_) if status == StatusCode::UNAUTHORIZED => Err(ForwardError::CredentialRefused),
-        Cleared::Assert(_) | Cleared::PassThrough(_) => Ok(()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The agent's own limits, which the server cannot widen: asserted identities, credentials, and targets.
+//! The agent's own limits, which the server cannot widen: asserted identities, credentials, targets of requests, and
+//! targets of connections.
 
 use proto::allow_list::{Assertable, NotAssertable};
 use proto::wire::http_open::Identity;
@@ -8,6 +9,7 @@ use crate::metrics::GuardReason;
 
 #[cfg(test)]
 mod fuzz;
+pub mod request_target;
 pub mod services;
 pub mod targets;
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use daemon::config::redact;
 use daemon::read_bounded;
@@ -12,8 +11,8 @@ use rustls::crypto::aws_lc_rs;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use trust::validity;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
-use x509_parser::time::ASN1Time;
 
 use crate::config::TlsFiles;
 
@@ -97,26 +96,6 @@ pub enum IdentityError {
         /// The cluster of the agent's configuration.
         cluster: ClusterId,
     },
-    /// The certificate is no longer valid.
-    #[error("{} expired at {at}; {}", path.display(), issue(cluster))]
-    Expired {
-        /// The path of the file.
-        path: PathBuf,
-        /// The time at which it expired.
-        at: String,
-        /// The cluster of the agent's configuration.
-        cluster: ClusterId,
-    },
-    /// The certificate is not valid yet.
-    #[error("{} is valid only from {at}; check this machine's clock, or {}", path.display(), issue(cluster))]
-    NotYet {
-        /// The path of the file.
-        path: PathBuf,
-        /// Time from which it is valid.
-        at: String,
-        /// The cluster of the agent's configuration.
-        cluster: ClusterId,
-    },
     /// The key belongs to another certificate.
     #[error("{} is not the key of {}; {}", key.display(), certificate.display(), issue(cluster))]
     NotAPair {
@@ -132,13 +111,22 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// Reads and checks the files that the configuration names, as of now.
+    /// Reads and checks the files that the configuration names. The validity period is not checked, because
+    /// the clock may be wrong: see [`trust::OutsideValidity`].
     ///
     /// # Errors
     ///
     /// [`IdentityError`] names the file and the command that makes a good one.
     pub fn load(files: &TlsFiles, cluster: &ClusterId, trust_domain: &str) -> Result<Self, IdentityError> {
-        Self::load_at(files, cluster, trust_domain, SystemTime::now())
+        let chain = certificates("tls.certificateFile", &files.certificate)?;
+        let key = private_key("tls.keyFile", &files.key)?;
+        let server_roots = certificates("tls.serverCAFile", &files.server_ca)?;
+        let path = &files.certificate;
+        let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
+        let (_, leaf) = leaf.ok_or_else(|| not_pem("tls.certificateFile", path, CERTIFICATE))?;
+        let agent = agent_of_leaf(&leaf, path, cluster, trust_domain)?;
+        check_pair(&chain, &key, path, &files.key, cluster)?;
+        Ok(Self { agent, chain, key, server_roots })
     }
 
     /// An identity of this cluster that enrollment returned. Its validity period is not checked.
@@ -176,27 +164,10 @@ impl Identity {
         agent_of_leaf(leaf, Path::new(RECEIVED), cluster, trust_domain)
     }
 
-    /// The same as [`Self::load`], as of `now`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::load`].
-    pub fn load_at(
-        files: &TlsFiles,
-        cluster: &ClusterId,
-        trust_domain: &str,
-        now: SystemTime,
-    ) -> Result<Self, IdentityError> {
-        let chain = certificates("tls.certificateFile", &files.certificate)?;
-        let key = private_key("tls.keyFile", &files.key)?;
-        let server_roots = certificates("tls.serverCAFile", &files.server_ca)?;
-        let path = &files.certificate;
-        let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
-        let (_, leaf) = leaf.ok_or_else(|| not_pem("tls.certificateFile", path, CERTIFICATE))?;
-        let agent = agent_of_leaf(&leaf, path, cluster, trust_domain)?;
-        check_time(&leaf, path, cluster, now)?;
-        check_pair(&chain, &key, path, &files.key, cluster)?;
-        Ok(Self { agent, chain, key, server_roots })
+    /// The first and the last second of the certificate's validity, since 1970.
+    #[must_use]
+    pub fn validity(&self) -> Option<(u64, u64)> {
+        validity(self.chain.first()?)
     }
 }
 
@@ -255,26 +226,6 @@ fn check_pair(
         cluster: cluster.clone(),
         source: Box::new(source),
     })
-}
-
-fn check_time(
-    leaf: &X509Certificate<'_>,
-    path: &Path,
-    cluster: &ClusterId,
-    now: SystemTime,
-) -> Result<(), IdentityError> {
-    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-    let validity = leaf.validity();
-    let shown = |time: ASN1Time| time.to_rfc2822().unwrap_or_else(|time| time);
-    let (path, cluster) = (path.to_owned(), cluster.clone());
-    if seconds > validity.not_after.timestamp() {
-        return Err(IdentityError::Expired { path, at: shown(validity.not_after), cluster });
-    }
-    if seconds < validity.not_before.timestamp() {
-        return Err(IdentityError::NotYet { path, at: shown(validity.not_before), cluster });
-    }
-    Ok(())
 }
 
 fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {

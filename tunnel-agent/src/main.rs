@@ -22,7 +22,7 @@ fn run(flags: &Flags) -> Result<Outcome, Failure> {
     let metrics = Metrics::install(&PRODUCT)?;
     let plan = Plan { layout: config.layout, grace: config.drain_grace, low_priority: false };
     Ok(daemon::run(plan, |scope| async move {
-        let bound = Bound::bind(config, metrics, &scope).await?;
+        let bound = Bound::bind(config, metrics, &scope)?;
         bound.run(scope).await
     }))
 }

@@ -4,7 +4,7 @@ mod labels;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use daemon::metrics::expiry;
+use daemon::metrics::expiry::ValidityGauges;
 use daemon::metrics::links::{Figures, Links};
 use daemon::metrics::requests::RequestMetrics;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
@@ -13,7 +13,8 @@ use rustls_pki_types::CertificateDer;
 use transport::{Buffers, Tunnel, TunnelEnded};
 
 pub use labels::{
-    AbortReason, DialFailureReason, DiscoveryOutcome, GuardReason, RequestKind, TargetDialOutcome, TunnelEnd,
+    AbortReason, DialFailureReason, DiscoveryOutcome, GuardReason, RequestKind, ResendReason,
+    TargetDialOutcome, TunnelEnd,
 };
 
 const CONNECTED: &str = "tombolo_agent_tunnels_connected";
@@ -24,12 +25,21 @@ const REFUSED: &str = "tombolo_agent_requests_refused_total";
 const GUARD: &str = "tombolo_agent_guard_refusals_total";
 const TARGET_DIALS: &str = "tombolo_agent_target_dials_total";
 const API_DIALS: &str = "tombolo_agent_apiserver_dials_total";
+const API_RESENDS: &str = "tombolo_agent_apiserver_resends_total";
 const API_SERVERS: &str = "tombolo_agent_apiserver_endpoints";
 const DISCOVERIES: &str = "tombolo_agent_discoveries_total";
 const ENDPOINTS: &str = "tombolo_agent_discovered_endpoints";
 const DISCOVERED: &str = "tombolo_agent_discovered_timestamp_seconds";
 const BUFFERS: &str = "tombolo_agent_udp_buffer_bytes";
-const EXPIRY: &str = "tombolo_agent_certificate_expiry_timestamp_seconds";
+const VALIDITY: ValidityGauges = ValidityGauges {
+    expiry: "tombolo_agent_certificate_expiry_timestamp_seconds",
+    not_before: "tombolo_agent_certificate_not_before_timestamp_seconds",
+};
+const FILE_FAILURES: &str = "tombolo_agent_file_reload_failures_total";
+const FILE_CURRENT: &str = "tombolo_agent_file_reload_last_successful";
+
+/// The label value of the agent's certificate, its key and the servers' roots, which are read together.
+const IDENTITY_FILES: &str = "identity";
 
 /// The outcome of a dial to the API server that succeeded. Failures have the text of an [`AbortReason`].
 const API_CONNECTED: &str = "connected";
@@ -56,6 +66,8 @@ pub fn describe() {
     zero(GUARD, "reason", GuardReason::VALUES);
     describe_counter!(API_DIALS, "Connections dialed to the API server, by outcome.");
     zero(API_DIALS, "outcome", &[API_CONNECTED]);
+    describe_counter!(API_RESENDS, "Requests that were sent to the API server again, by reason.");
+    zero(API_RESENDS, "reason", ResendReason::VALUES);
     describe_gauge!(API_SERVERS, "API servers among which requests are balanced, by whether they are ready.");
     api_servers(0, 0);
     describe_counter!(TARGET_DIALS, "Connections to targets that the server asked for, by outcome.");
@@ -71,7 +83,7 @@ pub fn describe() {
         BUFFERS,
         "Buffer that the kernel gave the newest tunnel's UDP socket, by direction; below a megabyte bulk transfers suffer."
     );
-    describe_gauge!(EXPIRY, "Expiry of a certificate of this agent, in seconds since 1970, by its use.");
+    VALIDITY.describe();
 }
 
 /// Counts a dial to a target.
@@ -129,9 +141,29 @@ pub fn buffers(buffers: Buffers) {
     gauge!(BUFFERS, "direction" => "send").set(buffers.send as f64);
 }
 
-/// Sets the earliest expiry of these certificates. One that cannot be parsed is left out.
+/// Sets the validity of the certificate that ends first. One that cannot be parsed is left out.
 pub fn certificates(used_for: &'static str, certificates: &[CertificateDer<'_>]) {
-    expiry::set_gauge(EXPIRY, used_for, certificates);
+    VALIDITY.set(used_for, certificates);
+}
+
+/// Describes the metrics of the files of the agent's identity, which are in force.
+pub fn describe_identity_files() {
+    describe_counter!(
+        FILE_FAILURES,
+        "Changes of files that were not taken because they are unreadable or invalid."
+    );
+    counter!(FILE_FAILURES, "file" => IDENTITY_FILES).increment(0);
+    describe_gauge!(
+        FILE_CURRENT,
+        "1 if the content of files is in force, 0 if their last change was not taken."
+    );
+    gauge!(FILE_CURRENT, "file" => IDENTITY_FILES).set(1.0);
+}
+
+/// Records that the files of the agent's identity have changed, and whether the change was taken.
+pub fn identity_files_read(is_taken: bool) {
+    counter!(FILE_FAILURES, "file" => IDENTITY_FILES).increment(u64::from(!is_taken));
+    gauge!(FILE_CURRENT, "file" => IDENTITY_FILES).set(if is_taken { 1.0 } else { 0.0 });
 }
 
 /// Counts a stream that was aborted before an answer.
@@ -148,6 +180,11 @@ pub fn guard_refused(reason: GuardReason) {
 pub fn apiserver_dialed(code: Option<AbortCode>) {
     let outcome = code.map_or(API_CONNECTED, |code| AbortReason::from(code).as_str());
     counter!(API_DIALS, "outcome" => outcome).increment(1);
+}
+
+/// Counts a request that is sent to the API server again.
+pub fn apiserver_resent(reason: ResendReason) {
+    counter!(API_RESENDS, "reason" => reason.as_str()).increment(1);
 }
 
 /// Sets how many API servers are ready, and how many are not.

@@ -5,8 +5,9 @@
 //! agent stores the bundle, and the old root can be retired.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
-use daemon::{StateDir, StateError};
+use daemon::{StateDir, StateError, StateFile};
 use proto::wire::Extension;
 use rcgen::KeyPair;
 use rustls::time_provider::TimeProvider;
@@ -17,11 +18,11 @@ use transport::tls::{ExpectedServers, Material, TlsError};
 use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, BundleError, TrustBundle};
 use trust::names::{NotATrustDomain, TrustDomain};
 use trust::proof::{EXPORTER_BYTES, Proof, Purpose};
-use trust::{Pin, Role, Serial};
+use trust::{OutsideValidity, Pin, Role, Serial};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The file in the state directory with the newest bundle, after the mark of the anchors that led to it.
-const BUNDLE_FILE: &str = "trust.bundle";
+const BUNDLE_FILE: StateFile = StateFile::TrustBundle;
 
 /// Length of that mark, in bytes.
 const MARK_BYTES: usize = 32;
@@ -34,8 +35,6 @@ struct SharedTrust {
     expected: ExpectedServers,
     /// The clock by which certificates are verified.
     clock: Arc<dyn TimeProvider>,
-    /// The roots of the configuration.
-    anchors: Anchors,
     state: StateDir,
     current: Mutex<CurrentTrust>,
     /// Counts replacements of the agent's certificate.
@@ -43,6 +42,8 @@ struct SharedTrust {
 }
 
 struct CurrentTrust {
+    /// The roots of the configuration.
+    anchors: Anchors,
     /// The agent's own certificate, and intermediates after it.
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -98,11 +99,10 @@ impl ServerTrust {
         let bundle = stored_bundle(&state, &anchors)?;
         let roots = bundle.as_ref().map_or(roots, |bundle| bundle.roots(Role::Server)).to_vec();
         let tls = tls(&chain, &key, roots.clone(), &expected, &clock)?;
-        let current = Mutex::new(CurrentTrust { chain, key, bundle, roots, tls });
+        let current = Mutex::new(CurrentTrust { anchors, chain, key, bundle, roots, tls });
         Ok(Self(Arc::new(SharedTrust {
             expected,
             clock,
-            anchors,
             state,
             current,
             replacements: watch::Sender::new(0),
@@ -138,6 +138,32 @@ impl ServerTrust {
         Ok(())
     }
 
+    /// The distance of the shown certificate from its validity at `now`; `None` while it is valid.
+    #[must_use]
+    pub fn outside_validity(&self, now: SystemTime) -> Option<OutsideValidity> {
+        let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        OutsideValidity::of_certificate(current.chain.first()?, now)
+    }
+
+    /// Trusts servers below other roots of the configuration from the next dial on, as after a restart: a bundle that the old
+    /// ones have led to counts no more. Returns false if they are the same. Blocks.
+    ///
+    /// # Errors
+    /// [`ServerTrustError`]. The old trust stays in use then.
+    pub fn replace_roots(&self, roots: &[CertificateDer<'static>]) -> Result<bool, ServerTrustError> {
+        let shared = &*self.0;
+        let mut current = shared.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let anchors = Anchors::new(shared.expected.trust_domain.parse()?).and_roots(roots);
+        if anchors.mark() == current.anchors.mark() {
+            return Ok(false);
+        }
+        let bundle = stored_bundle(&shared.state, &anchors)?;
+        let roots = bundle.as_ref().map_or(roots, |bundle| bundle.roots(Role::Server)).to_vec();
+        let tls = tls(&current.chain, &current.key, roots.clone(), &shared.expected, &shared.clock)?;
+        (current.anchors, current.bundle, current.roots, current.tls) = (anchors, bundle, roots, tls);
+        Ok(true)
+    }
+
     /// Changes whenever the agent's certificate is replaced. Counts as changed at once if it ever was
     /// replaced.
     #[must_use]
@@ -168,14 +194,14 @@ impl ServerTrust {
         let shared = &*self.0;
         let mut current = shared.current.lock().unwrap_or_else(PoisonError::into_inner);
         // Only the current roots: one that a bundle has dropped signs no bundles any more.
-        let anchors = shared.anchors.replaced_by(&current.roots);
+        let anchors = current.anchors.replaced_by(&current.roots);
         let Some(bundle) = anchors.accept(bytes, current.bundle.as_ref())? else {
             return Ok(None);
         };
         let roots = bundle.roots(Role::Server).to_vec();
         let tls = tls(&current.chain, &current.key, roots.clone(), &shared.expected, &shared.clock)?;
         // Stored before it is used, so that a restart does not return to an older one.
-        shared.state.write(BUNDLE_FILE, &[shared.anchors.mark().as_bytes().as_slice(), bytes].concat())?;
+        shared.state.write(BUNDLE_FILE, &[current.anchors.mark().as_bytes().as_slice(), bytes].concat())?;
         let version = bundle.version();
         (current.bundle, current.roots, current.tls) = (Some(bundle), roots, tls);
         Ok(Some(version))
@@ -184,15 +210,14 @@ impl ServerTrust {
 
 /// The stored bundle, unless other anchors have led to it: then the agent's configuration has changed.
 fn stored_bundle(state: &StateDir, anchors: &Anchors) -> Result<Option<TrustBundle>, StateError> {
-    let Some(bytes) = state.read(BUNDLE_FILE, (MARK_BYTES + BUNDLE_BYTES_MAX) as u64)? else {
-        return Ok(None);
-    };
-    let Some((mark, bundle)) = bytes.split_first_chunk::<MARK_BYTES>() else {
-        return Ok(None);
-    };
     // It was verified when it was accepted, and nobody else can write here.
-    let bundle = TrustBundle::decode_unverified(bundle).ok();
-    Ok(bundle.filter(|_| Pin::from(*mark) == anchors.mark()))
+    let parse = |bytes: &[u8]| {
+        let (mark, bundle) = bytes.split_first_chunk::<MARK_BYTES>().ok_or(BundleError::Malformed)?;
+        Ok::<_, BundleError>((Pin::from(*mark), TrustBundle::decode_unverified(bundle)?))
+    };
+    let bytes_max = (MARK_BYTES + BUNDLE_BYTES_MAX) as u64;
+    let stored = state.read_or_replace(BUNDLE_FILE, bytes_max, parse)?;
+    Ok(stored.filter(|(mark, _)| *mark == anchors.mark()).map(|(_, bundle)| bundle))
 }
 
 fn tls(

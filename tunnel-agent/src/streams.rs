@@ -1,6 +1,7 @@
 //! Accepts streams of a tunnel: reads the first frame of each, asks the guard, and serves its one exchange.
 
 mod body;
+pub mod ledgers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +15,19 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::AbortCode;
-use proto::wire::{DialOpen, HttpOpen, StreamOpen, stream_open};
+use proto::wire::{DialOpen, HttpOpen, stream_open};
+use tokio::task::coop;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 use transport::{Tunnel, TunnelEnded, TunnelStream};
 
+use crate::apiserver::AnswerDeadline;
 use crate::forward::{ForwardError, Forwarder};
 use crate::guard::{Cleared, Guard};
 use crate::metrics::{self, RequestKind};
 use crate::relay::Relay;
 use body::AbortingBody;
+use ledgers::SharedLedger;
 
 /// Longest wait for a stream's first frame. It arrives with the stream, unless the server is broken.
 const OPEN_FRAME_MAX: Duration = Duration::from_secs(10);
@@ -53,14 +57,21 @@ enum Opened {
     /// An HTTP request that the guard has cleared.
     Request(ClearedRequest),
     /// A connection to a target, which the relay checks against the guard's list.
-    Dial(DialOpen),
+    Dial(DialOpen, StreamTicket),
 }
 
 /// The first frame of a stream that the guard has cleared.
 struct ClearedRequest {
     cleared: Cleared,
     audit_id: String,
-    long_running: bool,
+    deadline: AnswerDeadline,
+    ticket: StreamTicket,
+}
+
+/// The right of a stream to be carried out, unless its tunnel's ledger has fenced it.
+struct StreamTicket {
+    ledger: SharedLedger,
+    number: u64,
 }
 
 impl Streams {
@@ -70,26 +81,36 @@ impl Streams {
         Self(Arc::new(SharedStreams { guard, forwarder, relay, exchanges: metrics::exchanges() }))
     }
 
-    /// Serves every stream of a tunnel until the tunnel ends. Each is work of the scope, so a drain waits for
-    /// it.
-    pub async fn serve(self, tunnel: Tunnel, scope: Scope) -> TunnelEnded {
+    /// Serves every stream of a tunnel until the tunnel ends, except those that `ledger` has fenced. Each is work
+    /// of the scope, so a drain waits for it.
+    pub async fn serve(self, tunnel: Tunnel, ledger: SharedLedger, scope: Scope) -> TunnelEnded {
         loop {
             match tunnel.accept().await {
-                Ok(stream) => scope.spawn(self.clone().serve_stream(stream)),
+                Ok(stream) => {
+                    scope.spawn(self.clone().serve_stream(stream, ledger.clone()));
+                    // QUIC has all streams ready that one packet opened.
+                    coop::consume_budget().await;
+                }
                 Err(ended) => return ended,
             }
         }
     }
 
-    async fn serve_stream(self, mut stream: TunnelStream) {
+    async fn serve_stream(self, mut stream: TunnelStream, ledger: SharedLedger) {
         let active = Arc::new(self.0.exchanges.begin());
-        match self.open(&mut stream).await {
+        match self.open(&mut stream, ledger).await {
             Ok(Opened::Request(cleared_request)) => {
                 self.serve_exchange(stream, cleared_request, active).await
             }
-            Ok(Opened::Dial(dial)) => {
+            Ok(Opened::Dial(dial, ticket)) => {
                 active.set_kind(RequestKind::Dial.as_str());
-                self.0.relay.serve(stream, dial).await;
+                match ticket.begin() {
+                    Ok(()) => self.0.relay.serve(stream, dial).await,
+                    Err(code) => {
+                        metrics::refused(code);
+                        stream.abort(code);
+                    }
+                }
             }
             Err(code) => {
                 metrics::refused(code);
@@ -99,7 +120,7 @@ impl Streams {
     }
 
     /// Reads the first frame of a stream, and asks the guard.
-    async fn open(&self, stream: &mut TunnelStream) -> Result<Opened, AbortCode> {
+    async fn open(&self, stream: &mut TunnelStream, ledger: SharedLedger) -> Result<Opened, AbortCode> {
         let open = match timeout(OPEN_FRAME_MAX, stream.read_open()).await {
             Ok(Ok(open)) => open,
             Ok(Err(error)) => {
@@ -108,10 +129,11 @@ impl Streams {
             }
             Err(_) => return Err(AbortCode::BadOpen),
         };
-        let HttpOpen { identity, audit_id, long_running } = match open {
-            StreamOpen { kind: Some(stream_open::Kind::Http(open)) } => open,
-            StreamOpen { kind: Some(stream_open::Kind::Dial(dial)) } => return Ok(Opened::Dial(dial)),
-            StreamOpen { kind: None } => {
+        let ticket = StreamTicket { ledger, number: open.number };
+        let HttpOpen { identity, audit_id, long_running, answer_seconds_max } = match open.kind {
+            Some(stream_open::Kind::Http(open)) => open,
+            Some(stream_open::Kind::Dial(dial)) => return Ok(Opened::Dial(dial, ticket)),
+            None => {
                 warn!(
                     "the server opened a stream of a kind that this agent does not know: upgrade the agent"
                 );
@@ -124,7 +146,10 @@ impl Streams {
             return Err(AbortCode::BadOpen);
         };
         match self.0.guard.check(&identity) {
-            Ok(cleared) => Ok(Opened::Request(ClearedRequest { cleared, audit_id, long_running })),
+            Ok(cleared) => {
+                let deadline = AnswerDeadline::new(long_running, answer_seconds_max);
+                Ok(Opened::Request(ClearedRequest { cleared, audit_id, deadline, ticket }))
+            }
             Err(refusal) => {
                 // Above DEBUG nobody is named. The next line has the name.
                 metrics::guard_refused(refusal.reason());
@@ -150,10 +175,13 @@ impl Streams {
                 (self.clone(), Arc::clone(&cleared_request), verdict.clone());
             let active = Arc::clone(&active);
             async move {
-                let ClearedRequest { cleared, audit_id, long_running } = &*cleared_request;
-                active.set_kind(request_kind(&request, *long_running).as_str());
+                let ClearedRequest { cleared, audit_id, deadline, ticket } = &*cleared_request;
+                active.set_kind(request_kind(&request, deadline.is_long_running()).as_str());
                 let forwarder = &this.0.forwarder;
-                let answer = forwarder.serve(cleared, audit_id, *long_running, request, &active).await;
+                let answer = match ticket.begin() {
+                    Ok(()) => forwarder.serve(cleared, audit_id, *deadline, request, &active).await,
+                    Err(_) => Err(ForwardError::Fenced),
+                };
                 if let Ok(answer) = &answer {
                     active.answered(answer.status().as_u16());
                 }
@@ -182,6 +210,16 @@ impl Streams {
             },
             () = gone => debug!(audit_id = cleared_request.audit_id, "the caller hung up"),
         }
+    }
+}
+
+impl StreamTicket {
+    /// Begins to carry the stream out. From here on the server can no longer be told that it was not.
+    ///
+    /// # Errors
+    /// The stream is fenced.
+    fn begin(&self) -> Result<(), AbortCode> {
+        self.ledger.begin(self.number).map_err(|_| AbortCode::Fenced)
     }
 }
 

@@ -20,6 +20,7 @@ use proto::wire::Extension;
 use proto::wire::refused::Reason;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
+use tokio::task::coop;
 use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
@@ -34,7 +35,7 @@ use crate::directory::{AgentCredential, Directory};
 use crate::identity::{self, AgentCertificate, Verified};
 use crate::listener::AgentStream;
 use crate::metrics;
-use crate::registry::{DuplicateCheck, RegisterError, Registration, Registry};
+use crate::registry::{DuplicateCheck, RegisterError, Registration, Registry, SILENT_BESIDE_LIVE_MAX};
 use admission::Admission;
 use handshake_rate::HandshakeRate;
 
@@ -155,6 +156,8 @@ impl AgentListener {
         while let Some(arriving) = self.0.endpoint.accept().await {
             self.admit(arriving, scope, turn);
             turn += 1;
+            // Attempts that wait in the queue are always ready.
+            coop::consume_budget().await;
         }
     }
 
@@ -223,6 +226,9 @@ impl Handshake {
                 match error {
                     // Its operator expects this agent to connect, so the refusal deserves a warning.
                     GreetError::Refused(reason) => warn!(%from, reason, "an agent was refused"),
+                    GreetError::Checked { agent, software } => {
+                        info!(%from, %agent, software, "a connection was checked, and no tunnel was opened");
+                    }
                     error @ (GreetError::TooSlow
                     | GreetError::Handshake(_)
                     | GreetError::NotAHello
@@ -358,12 +364,17 @@ impl ServedTunnel<'_> {
             }
             TunnelEvent::Endpoints(advertised) => registration.set_advertised(advertised),
             TunnelEvent::Extension(extension) => pending.put(extension),
+            TunnelEvent::StreamReport(report) => registration.reported(&report),
+            // Only servers ask.
+            TunnelEvent::StreamQuery(_) => {}
         });
         let probing = registration.check_duplicates();
         let lifetime = sleep(tunnel_lifetime::remaining(ends, SystemTime::now()));
         let extending = Fuse::terminated();
         tokio::pin!(driving, probing, lifetime, extending);
-        let (mut probed, mut drains, mut is_over) = (false, false, false);
+        let given_up = registration.given_up();
+        tokio::pin!(given_up);
+        let (mut probed, mut drains, mut is_over, mut is_given_up) = (false, false, false, false);
         loop {
             // All arms are cancel-safe: each is polled by reference, and a pending extension stays until it is taken.
             tokio::select! {
@@ -389,6 +400,14 @@ impl ServedTunnel<'_> {
                     is_over = true;
                     warn!(%agent, "the certificate of a tunnel has expired, and the agent has proved no newer one");
                     tunnel.close(CloseCode::Expired);
+                }
+                query = registration.query_due() => tunnel.ask(query),
+                () = &mut given_up, if !is_given_up => {
+                    is_given_up = true;
+                    warn_given_up(tunnel, agent);
+                    // In this order, so that the agent is told over the tunnel that lives.
+                    registration.tell_closed();
+                    tunnel.close(CloseCode::Lost);
                 }
                 () = scope.draining(), if !drains => {
                     drains = true;
@@ -439,6 +458,17 @@ impl PendingExtension {
             self.added.notified().await;
         }
     }
+}
+
+/// Logs that a silent tunnel is closed, with its exchanges.
+fn warn_given_up(tunnel: &Tunnel, agent: &AgentId) {
+    warn!(
+        %agent,
+        carrier = tunnel.carrier().as_str(),
+        exchanges = tunnel.streams_open(),
+        "a tunnel was silent for {} s while another one of the same agent was not, and is given up",
+        SILENT_BESIDE_LIVE_MAX.as_secs()
+    );
 }
 
 /// Closes the tunnel of a process that uses another one's certificate. The earlier tunnel stays open.

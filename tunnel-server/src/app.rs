@@ -7,13 +7,16 @@ use std::time::SystemTime;
 
 use audit::Log;
 use aws_lc_rs::digest;
+use daemon::listen::PROVING_MAX;
 use daemon::{
     BindError, BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir,
+    StateFile,
 };
 use policy::action::GatewayNames;
 use proto::greeting::BootNonce;
 use tokio::sync::watch;
 use tracing::info;
+use transport::tls::{ServerMaterial, SharedCertificate};
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
 use crate::admin::{self, Admin, Dependencies, EnrollmentInfo, Remote, ServerInfo};
@@ -26,16 +29,18 @@ use crate::exchanges;
 use crate::gateway::{self, AccessControl, Gateway};
 use crate::identity::oidc::pod::Verifier;
 use crate::impersonation::ImpersonationRules;
+use crate::listener::tls::CertificateWithRoots;
 use crate::listener::{
-    AcceptedConnection, Listener, ListenerLimits, ListenerTls, PeerStream, PerSourceLimits, tls,
+    AcceptedConnection, Counters, Listener, ListenerLimits, ListenerTls, PeerStream, PerSourceLimits, tls,
 };
-use crate::metrics;
+use crate::metrics::{self, ReloadedFile};
 use crate::proxy::{self, DialProxy, SocksListener};
 use crate::registry::Registry;
 use crate::vip;
 
 mod audit_log;
 mod authentication;
+mod certificates;
 mod egress;
 mod entry_points;
 mod reload;
@@ -47,8 +52,8 @@ use entry_points::EntryPoints;
 pub const PRODUCT: Product =
     Product { name: "tunnel-server", metrics_prefix: "tombolo_server", version: env!("CARGO_PKG_VERSION") };
 
-/// The file in the state directory that holds the endpoint's keys.
-const KEYS_FILE: &str = "endpoint.keys";
+/// Connections of one certificate at once whose only request is answered by a refusal. Others are closed without an answer.
+const REFUSED_OF_CERTIFICATE_MAX: usize = 64;
 
 /// The changes that a server with this configuration would make to this host, as `ip` commands. Blocks.
 ///
@@ -110,26 +115,25 @@ impl BoundServer {
         let log = audit_log::open(config.audit.as_ref(), &state, &readiness, scope)?;
         let directory = Directory::open(&state)?;
         let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
-        let probes = Probes::bind(config.probes_listen, readiness, metrics.clone()).await?;
+        let probes = Probes::bind(config.probes_listen, readiness, metrics.clone())?;
         note_certificates(&config);
         let spawn: Arc<dyn transport::Spawn> = Arc::new(BackgroundSpawner(scope.clone()));
-        let (listen, number) = (config.tunnel.listen, number(&config.server_id));
-        let endpoint = Endpoint::serve(listen, config.tunnel_material(), &keys, number, Arc::clone(&spawn))
-            .map_err(not_bound)?
-            .with_silence_max(config.tunnel.outage_limit);
-        let (listener, agents) = listeners(&config, &endpoint)?;
+        let material = server_material(&config, scope)?;
+        let certificate = Arc::clone(&material.certificate);
+        let endpoint = endpoint(&config, &material, &keys, &spawn)?;
+        let (listener, agents) = listeners(&config, &endpoint, material)?;
         let admission = admission(&mut config, &policy, &directory, scope)?;
-        let admin = admin_listeners(&mut config, scope)?;
+        let admin = admin_listeners(&mut config, &certificate, scope)?;
         let enrollment = config.enrollment.take();
-        let entry_points = EntryPoints::bind(&mut config, &directory).await?;
-        let proxy = config.proxy.take().map(proxy_listener).transpose()?;
-        let socks = match config.socks {
-            Some(address) => Some(SocksListener::bind(address).await?),
-            None => None,
-        };
+        let entry_points = EntryPoints::bind(&mut config, &certificate, &directory, scope).await?;
+        let proxy = config.proxy.take().map(|proxy| proxy_listener(proxy, scope)).transpose()?;
+        let socks = config.socks.map(SocksListener::bind).transpose()?;
         let trust_bundle = follow_bundle(&config, scope);
+        let shown = CertificateWithRoots::new(certificate, trust_bundle.clone());
         let (enrollment, site) = enrollment
-            .map(|enrollment| bind_enrollment(enrollment, &config, (&directory, &log), trust_bundle.clone()))
+            .map(|enrollment| {
+                bind_enrollment(enrollment, &config, (&directory, &log), trust_bundle.clone(), shown)
+            })
             .transpose()?
             .unzip();
         let Config { parking, watches, limits, .. } = config;
@@ -164,10 +168,20 @@ impl BoundServer {
         };
         scrape::register(&metrics, &bound, totals, links);
         scrape::register_admin(&metrics, admin.remote.as_ref().map(Remote::counts));
+        scrape::register_listeners(&metrics, bound.listener_counters());
         if admin.socket.is_some() || admin.remote.is_some() {
             bound.admin = Some(bound.admin(admin, server_id, directory, site).await?);
         }
         Ok(bound)
+    }
+
+    /// The counters of the listeners beside the gateway's, of those that are configured.
+    fn listener_counters(&self) -> Vec<(&'static str, Option<Arc<Counters>>)> {
+        vec![
+            ("enrollment", self.enrollment.as_ref().map(|(listener, _)| listener.counters())),
+            ("proxy", self.proxy.as_ref().map(|(listener, _)| listener.counters())),
+            ("socks", self.socks.as_ref().map(|(listener, _)| listener.counters())),
+        ]
     }
 
     /// Binds the admin API, after all other ports, because it reports their addresses.
@@ -275,22 +289,26 @@ impl ConnectionHandlers {
 
 /// Binds the TCP listeners of callers and of agents. They share one socket if their addresses are the same.
 /// Agents use the same port over TCP as over UDP.
-fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<Listener>), Failure> {
+fn listeners(
+    config: &Config,
+    endpoint: &Endpoint,
+    material: ServerMaterial,
+) -> Result<(Listener, Option<Listener>), Failure> {
     let tunnel = endpoint.address().map_err(Failure::could_not_go_on)?;
-    let agents =
-        transport::tls::tcp_server_config(config.tunnel_material()).map_err(Failure::misconfigured)?;
+    let certificate: Arc<SharedCertificate> = Arc::clone(&material.certificate);
+    let agents = transport::tls::tcp_server_config(material).map_err(Failure::misconfigured)?;
     let roots = config.gateway.authentication.client_certificate.as_ref().map(|method| method.roots.clone());
-    let pair = &config.certificate;
-    let tls = tls::server_config(pair.chain.clone(), pair.key.clone_key(), roots)
-        .map_err(Failure::misconfigured)?;
+    let tls = tls::server_config(certificate, roots).map_err(Failure::misconfigured)?;
     let config::SourceLimitsConfig { connections, new: rate, .. } = config.limits.source;
-    let source = Some(PerSourceLimits { connections, rate });
+    let source = PerSourceLimits { connections, rate, proving: PROVING_MAX };
     let config::GatewayLimits { connections, handshakes } = config.limits.listeners.gateway;
     let limits = ListenerLimits {
         connections_max: connections,
         handshakes_max: handshakes,
         source,
-        ..ListenerLimits::default()
+        // More than its caller may have, so that those beyond get an answer that says so.
+        of_certificate: config.limits.caller.connections.saturating_add(REFUSED_OF_CERTIFICATE_MAX),
+        ..ListenerLimits::DEFAULT
     };
     if config.gateway.listen == tunnel {
         let both = ListenerTls { agents: Some(agents), ..ListenerTls::callers_only(tls) };
@@ -298,16 +316,20 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
     }
     let callers =
         Listener::bind("gateway.listen", config.gateway.listen, ListenerTls::callers_only(tls), limits)?;
-    let agents = ListenerTls { callers: None, agents: Some(agents) };
+    let agents = ListenerTls { agents: Some(agents), ..ListenerTls::default() };
     Ok((callers, Some(Listener::bind("tunnel.listen", tunnel, agents, limits)?)))
 }
 
 /// Prepares the listeners of the admin API. The port is bound here, the socket after everything else.
-fn admin_listeners(config: &mut Config, scope: &Scope) -> Result<admin::AdminEndpoints, Failure> {
+fn admin_listeners(
+    config: &mut Config,
+    certificate: &Arc<SharedCertificate>,
+    scope: &Scope,
+) -> Result<admin::AdminEndpoints, Failure> {
     let remote = config.admin.tcp.take().map(|tcp| {
         let (given, rules) = watch::channel(Arc::new(tcp.rules.clone()));
         scope.spawn_background(reload::follow_admins(config.file.clone(), given));
-        Remote::bind(tcp, rules, &config.certificate, &config.trust_domain)
+        Remote::bind(tcp, rules, Arc::clone(certificate), &config.trust_domain)
     });
     Ok(admin::AdminEndpoints { socket: config.admin.socket.take(), remote: remote.transpose()? })
 }
@@ -319,26 +341,26 @@ fn bind_enrollment(
     config: &Config,
     (directory, log): (&Directory, &Log),
     trust_bundle: watch::Receiver<Arc<[u8]>>,
+    shown: Arc<CertificateWithRoots>,
 ) -> Result<((Listener, Enrollment), EnrollmentInfo), Failure> {
-    let config::EnrollmentConfig { listen, address, signer, server_roots, lifetime, grace } = enrollment;
-    let pair = &config.certificate;
-    let chain = pair.chain.iter().chain(&server_roots).cloned().collect();
-    let tls = tls::for_enrollment(chain, pair.key.clone_key()).map_err(Failure::misconfigured)?;
-    let listener =
-        Listener::bind("enrollment.listen", listen, ListenerTls::callers_only(tls), enrollment::LIMITS)?;
-    let pins = server_roots.iter().filter_map(enrollment::pin).map(|pin| pin.to_string()).collect();
+    let config::EnrollmentConfig { listen, address, signer, lifetime, grace } = enrollment;
+    let certificate: Arc<CertificateWithRoots> = Arc::clone(&shown);
+    let (tls, optional) = tls::for_enrollment(certificate, config.tunnel.agent_roots.clone())
+        .map_err(Failure::misconfigured)?;
+    let tls = ListenerTls { optional: Some(optional), ..ListenerTls::callers_only(tls) };
+    let listener = Listener::bind("enrollment.listen", listen, tls, enrollment::LIMITS)?;
     let settings =
         EnrollmentSettings { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
-    let site = EnrollmentInfo { address, pins };
+    let site = EnrollmentInfo { address, shown };
     Ok(((listener, Enrollment::new(directory.clone(), signer, settings, verifier, log.clone())), site))
 }
 
 /// Binds the TLS listener for callers with dial tokens.
-fn proxy_listener(proxy: config::ProxyConfig) -> Result<Listener, Failure> {
+fn proxy_listener(proxy: config::ProxyConfig, scope: &Scope) -> Result<Listener, Failure> {
     let config::ProxyConfig { listen, certificate } = proxy;
-    metrics::certificates("proxy", &certificate.chain[..certificate.chain.len().min(1)]);
-    let tls = tls::for_proxy(certificate.chain, certificate.key).map_err(Failure::misconfigured)?;
+    let certificate = certificates::follow(ReloadedFile::ProxyCertificate, "proxy", certificate, scope)?;
+    let tls = tls::for_proxy(certificate).map_err(Failure::misconfigured)?;
     Ok(Listener::bind("proxy.listen", listen, ListenerTls::callers_only(tls), proxy::LIMITS)?)
 }
 
@@ -380,9 +402,8 @@ fn admission(
     })
 }
 
-/// Records the expiry of each certificate in metrics. They are read once, at the start.
+/// Records the expiry of each authority's certificate in metrics. They are read once, at the start.
 fn note_certificates(config: &Config) {
-    metrics::certificates("server", &config.certificate.chain[..config.certificate.chain.len().min(1)]);
     metrics::certificates("agent_ca", &config.tunnel.agent_roots);
     if let Some(callers) = &config.gateway.authentication.client_certificate {
         metrics::certificates("caller_ca", &callers.roots);
@@ -394,11 +415,12 @@ fn note_certificates(config: &Config) {
 
 /// The endpoint's keys. Those of the last run are used again, so that agents notice a restart at once.
 fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
-    match state.read(KEYS_FILE, EndpointKeys::BYTES as u64)? {
-        Some(bytes) => EndpointKeys::from_bytes(&bytes).map_err(Failure::misconfigured),
+    let file = StateFile::EndpointKeys;
+    match state.read_or_replace(file, EndpointKeys::BYTES as u64, EndpointKeys::from_bytes)? {
+        Some(keys) => Ok(keys),
         None => {
             let keys = EndpointKeys::generate().map_err(Failure::could_not_go_on)?;
-            state.write(KEYS_FILE, &keys.to_bytes())?;
+            state.write(file, &keys.to_bytes())?;
             Ok(keys)
         }
     }
@@ -433,6 +455,25 @@ fn host(server_id: String, keys: &EndpointKeys) -> Result<proto::greeting::Serve
 fn number(server_id: &str) -> ServerNumber {
     let digest = digest::digest(&digest::SHA256, server_id.as_bytes());
     ServerNumber(u16::from_be_bytes([digest.as_ref()[0], digest.as_ref()[1]]))
+}
+
+/// The server's certificate, taken up again whenever its files change, with the roots of agents.
+fn server_material(config: &Config, scope: &Scope) -> Result<ServerMaterial, Failure> {
+    let (file, files) = (ReloadedFile::ServerCertificate, config.certificate.clone());
+    let certificate = certificates::follow(file, "server", files, scope)?;
+    Ok(ServerMaterial { certificate, agent_roots: config.tunnel.agent_roots.clone() })
+}
+
+/// The QUIC endpoint for agents, bound.
+fn endpoint(
+    config: &Config,
+    material: &ServerMaterial,
+    keys: &EndpointKeys,
+    spawn: &Arc<dyn transport::Spawn>,
+) -> Result<Endpoint, Failure> {
+    let (listen, number) = (config.tunnel.listen, number(&config.server_id));
+    let endpoint = Endpoint::serve_shared(listen, material.clone(), keys, number, Arc::clone(spawn));
+    Ok(endpoint.map_err(not_bound)?.with_silence_max(config.tunnel.outage_limit))
 }
 
 fn not_bound(error: EndpointError) -> Failure {

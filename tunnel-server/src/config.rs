@@ -7,7 +7,6 @@ use std::time::Duration;
 use daemon::config::{CommonDefaults, KeyError, LoadError, RawCommon, RawLayout};
 use daemon::{Failure, Layout, LogOptions};
 use rustls_pki_types::CertificateDer;
-use transport::tls::Material;
 
 mod admin;
 mod audit_log;
@@ -52,7 +51,7 @@ pub use limits::{
 pub use oidc::{ISSUERS_MAX, OidcConfig};
 pub use parking::{PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking};
 pub use passthrough::PassthroughConfig;
-pub use pem::CertifiedPair;
+pub use pem::{CertifiedPair, PairFiles};
 pub use proxy::ProxyConfig;
 pub use sources::SourceConditions;
 pub use tls::trust_bundle;
@@ -161,16 +160,6 @@ impl Config {
         let (common, raw) = daemon::config::load_with_common(&path, KIND)?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         Ok(validate(common, raw, flags, &path, directory)?)
-    }
-
-    /// The TLS material of the agents' listener.
-    #[must_use]
-    pub fn tunnel_material(&self) -> Material {
-        Material {
-            chain: self.certificate.chain.clone(),
-            key: self.certificate.key.clone_key(),
-            peer_roots: self.tunnel.agent_roots.clone(),
-        }
     }
 }
 

@@ -35,6 +35,7 @@ use crate::exchanges::slow_readers::{ExchangeInfo, ObservedStream, SlowReaders};
 use crate::exchanges::{ExchangeTable, RunningExchange};
 use crate::identity::Caller;
 use crate::limits::Limiter;
+use crate::metrics::{self, SentAgainKind};
 use crate::registry::{Registry, Route, WaitQueue};
 use local_stream::LocalStream;
 
@@ -149,7 +150,7 @@ impl Dialer {
         let Dial { cluster, target } = proof.permit().what();
         let open = StreamOpen::dial(target.to_string(), audit_id.to_owned());
         let until = Instant::now() + self.0.park_timeout;
-        for _ in 0..ROUTES_MAX {
+        for attempt in 0..ROUTES_MAX {
             let route = self.0.registry.route_within(cluster, until, &self.0.wait_queue).await?;
             if !route.advertises(target) {
                 return Err(DialError::NotAdvertised(cluster.clone(), target.clone()));
@@ -159,8 +160,20 @@ impl Dialer {
             match route.tunnel.open(&open).await {
                 Ok(mut stream) => {
                     proof.entry().stream_opened(&route, stream.abort_codes());
-                    let reply = timeout(REPLY_MAX, stream.read_reply()).await;
-                    let verdict = stream.abort_codes();
+                    let (verdict, number) = (stream.abort_codes(), stream.number());
+                    // Both arms are cancel-safe: a stream that is dropped is aborted.
+                    let reply = tokio::select! {
+                        reply = timeout(REPLY_MAX, stream.read_reply()) => Some(reply),
+                        () = route.never_begun(number) => None,
+                    };
+                    let is_fenced = verdict.peer_code() == Some(AbortCode::Fenced);
+                    let Some(reply) = reply.filter(|_| !is_fenced) else {
+                        if attempt + 1 < ROUTES_MAX {
+                            debug!(%cluster, "a dial that its agent never began is sent again");
+                            metrics::sent_again(SentAgainKind::Dial);
+                        }
+                        continue;
+                    };
                     let address = dial_outcome(cluster, target, reply.ok(), verdict.peer_code())?;
                     proof.entry().target_connected(address);
                     let about = ExchangeInfo {

@@ -1,5 +1,5 @@
-//! The enrollment listener, for agents without a valid certificate: gRPC over TLS in which only the server
-//! has a certificate.
+//! The enrollment listener, for agents that need a certificate: gRPC over TLS. An agent that has a certificate may show
+//! it, and then gets in when unauthenticated clients have taken all other slots.
 
 mod attestation;
 mod audit_log;
@@ -12,10 +12,12 @@ mod test_cluster;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use audit::Log;
 use daemon::Scope;
+use daemon::listen::LaneProof;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -23,14 +25,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::enrollment::enrollment_server::EnrollmentServer;
 use proto::enrollment::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
-use rustls_pki_types::CertificateDer;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::codegen::Service as _;
 use tracing::debug;
+use trust::Signer;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
-use trust::{Pin, Signer};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::config::GRACE_DAYS_MAX;
 use crate::directory::{Directory, GRACE_MAX};
@@ -44,15 +44,23 @@ use shared::SharedEnrollment;
 
 pub use shared::EnrollmentSettings;
 
-/// ListenerLimits of the listener. An agent comes once a day, and all agents come once after an outage.
+/// The limits of the listener. An agent comes once a day, and all agents come once after an outage. A valid certificate, a
+/// token or a proof by a recorded key lets an agent in beyond the limits of its source.
 pub const LIMITS: ListenerLimits = ListenerLimits {
-    connections_max: 1_000,
-    handshakes_max: 200,
-    handshake: Duration::from_secs(10),
-    source: None,
+    proof: LaneProof::Credential,
+    reserved: RENEWALS_MAX,
+    of_certificate: CONNECTIONS_OF_AGENT_MAX,
+    ..ListenerLimits::DEFAULT
 };
 
-/// Most failures of one source in a minute. A source with more is refused until the minute ends.
+/// Connections beside the others, for agents that show a valid certificate or prove themselves soon.
+const RENEWALS_MAX: usize = 1_000;
+
+/// Most connections with one agent's certificate: the agent uses one.
+const CONNECTIONS_OF_AGENT_MAX: usize = 8;
+
+/// Most failures of one source in a minute. Beyond it, only the first attempt of each connection of that source is looked
+/// at until the minute ends.
 const FAILURES_MAX: u32 = 20;
 
 /// Most streams of one connection: an agent sends one request at a time.
@@ -100,15 +108,23 @@ impl Enrollment {
 
     /// Serves one connection to its end.
     pub async fn serve(self, accepted: AcceptedConnection, scope: Scope) {
-        let AcceptedConnection { stream, peer, permit: place, .. } = accepted;
+        let AcceptedConnection { stream, peer, permit, .. } = accepted;
+        let permit = Arc::new(permit);
         // The exporter binds a proof to this connection and no other.
         let exporter = stream.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
         let Ok(exporter) = exporter else {
             debug!(%peer, "a connection without an exporter");
             return;
         };
-        let service_of_connection =
-            EnrollmentService { shared: Arc::clone(&self.0), peer, exporter, nonce: Nonce::default() };
+        let proving = Arc::clone(&permit);
+        let service_of_connection = EnrollmentService {
+            shared: Arc::clone(&self.0),
+            peer,
+            exporter,
+            nonce: Nonce::default(),
+            proved: Box::new(move || proving.proved()),
+            has_failed: AtomicBool::new(false),
+        };
         let services = EnrollmentServer::new(service_of_connection)
             .max_decoding_message_size(REQUEST_BYTES_MAX)
             .max_encoding_message_size(ANSWER_BYTES_MAX);
@@ -131,34 +147,12 @@ impl Enrollment {
         if let Ok(Err(error)) = timeout(CONNECTION_MAX, connection).await {
             debug!(%peer, %error, "a connection to the enrollment listener failed");
         }
-        drop(place);
+        drop(permit);
     }
 }
 
 impl std::fmt::Debug for Enrollment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Enrollment").field("settings", &self.0.settings).finish_non_exhaustive()
-    }
-}
-
-/// The pin by which agents name a root before they trust it; `None` if it is no certificate.
-#[must_use]
-pub fn pin(root: &CertificateDer<'_>) -> Option<Pin> {
-    X509Certificate::from_der(root).ok().map(|(_, root)| Pin::of_certificate(&root))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::SystemTime;
-
-    use trust::{Role, Root};
-
-    use super::*;
-
-    #[test]
-    fn agents_name_a_root_by_its_key() {
-        let root = Root::generate(Role::Server, "tombolo".parse().unwrap(), SystemTime::now()).unwrap();
-        assert_eq!(pin(root.certificate()), Some(root.pin()));
-        assert_eq!(pin(&CertificateDer::from(vec![1, 2])), None);
     }
 }

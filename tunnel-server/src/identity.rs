@@ -79,6 +79,14 @@ pub struct Certified {
     caller: Result<Caller, NotAuthenticated>,
 }
 
+impl Certified {
+    /// The caller that the certificate names; `None` if it names none. Its validity is not checked.
+    #[must_use]
+    pub fn caller(&self) -> Option<&Caller> {
+        self.caller.as_ref().ok()
+    }
+}
+
 /// The authentication methods of callers. Its `Debug` shows no token.
 #[derive(Debug, Clone)]
 pub struct Authenticator {

@@ -1,8 +1,10 @@
 //! The identity that a cluster sees for each caller. The server's allow-list of that cluster must contain it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto::allow_list::{AllowList, NotAssertable};
+use proto::deadlines::API_SERVER_HEAD_MAX;
 use proto::wire::http_open::Identity;
 use proto::wire::{Assert, PassThrough};
 use proto::{ClusterId, glob};
@@ -85,10 +87,18 @@ impl ImpersonationRules {
         }
     }
 
+    /// The longest time that the API server of `cluster` may take until the head of its answer.
+    #[must_use]
+    pub fn request_timeout(&self, cluster: &ClusterId) -> Duration {
+        self.rule(cluster).map_or(API_SERVER_HEAD_MAX, |rule| rule.request_timeout)
+    }
+
     fn asked_as(&self, cluster: &ClusterId) -> &AskedAs {
-        let mut rules = self.0.rules.iter();
-        let rule = rules.find(|rule| glob::matches(&rule.pattern, cluster.as_str()));
-        rule.map_or(&self.0.otherwise, |rule| &rule.asked_as)
+        self.rule(cluster).map_or(&self.0.otherwise, |rule| &rule.asked_as)
+    }
+
+    fn rule(&self, cluster: &ClusterId) -> Option<&ClusterRules> {
+        self.0.rules.iter().find(|rule| glob::matches(&rule.pattern, cluster.as_str()))
     }
 }
 
@@ -169,7 +179,7 @@ mod tests {
 
     #[test]
     fn credentials_pass_through_or_an_identity_is_asserted_never_both() {
-        let through = ClusterRules { pattern: "edge-p".to_owned(), asked_as: AskedAs::PassedThrough };
+        let through = ClusterRules { asked_as: AskedAs::PassedThrough, ..rule("edge-p", &[], &[]) };
         let rules = ImpersonationRules::new(vec![through, rule("edge-*", &["ann"], &[])]);
         let ann = Caller::for_test("ann", &[]);
         for (cluster, passes) in [("edge-p", true), ("edge-a", false), ("x", false)] {
@@ -179,9 +189,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_cluster_has_the_request_timeout_of_its_first_rule_or_the_default() {
+        let slow = ClusterRules { request_timeout: Duration::from_secs(300), ..rule("slow-*", &[], &[]) };
+        let rules = ImpersonationRules::new(vec![slow, rule("*-a", &[], &[])]);
+        for (cluster, seconds) in [("slow-a", 300), ("edge-a", 75), ("x", 75)] {
+            assert_eq!(rules.request_timeout(&cluster.parse().unwrap()).as_secs(), seconds, "{cluster}");
+        }
+    }
+
     fn rule(pattern: &str, users: &[&str], system_names: &[&str]) -> ClusterRules {
         let owned = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
         let impersonation = AllowList::new(owned(users), None, owned(system_names)).unwrap();
-        ClusterRules { pattern: pattern.to_owned(), asked_as: AskedAs::Asserted(impersonation) }
+        let asked_as = AskedAs::Asserted(impersonation);
+        ClusterRules { pattern: pattern.to_owned(), asked_as, request_timeout: API_SERVER_HEAD_MAX }
     }
 }

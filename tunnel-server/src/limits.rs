@@ -7,6 +7,7 @@
 
 mod ledger;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -39,6 +40,15 @@ pub(crate) struct Limiter(Arc<SharedLimiter>);
 struct SharedLimiter {
     limits: LimitsConfig,
     ledger: Mutex<Ledger>,
+    /// The gateway's connections of each caller. No entry is zero, so there are never more callers than connections.
+    connections: Mutex<HashMap<CallerKey, usize>>,
+}
+
+/// Guard of one connection of a caller, which counts until it is dropped.
+#[must_use = "the connection is no longer counted when this is dropped"]
+pub(crate) struct ConnectionGuard {
+    limiter: Limiter,
+    key: CallerKey,
 }
 
 /// Guard of one exchange, which counts against the limits until it is dropped.
@@ -108,6 +118,12 @@ pub enum LimitExceeded {
          this server for more"
     )]
     CallerUpgrades(usize),
+    /// Connections of one caller with a certificate to the gateway.
+    #[error(
+        "you have {0} connections to this server, which is the most for one caller: close some, or ask the operator of this \
+         server for more (limits.caller.connections)"
+    )]
+    CallerConnections(usize),
     /// Long-running requests of all callers to one cluster.
     #[error("this cluster has {0} watches and logs open, which is the most: try again in a second")]
     ClusterWatches(usize),
@@ -168,7 +184,7 @@ impl Limiter {
     /// Creates a limiter with these limits, which apply to each caller and each cluster.
     pub(crate) fn new(limits: LimitsConfig) -> Self {
         metrics::describe_limits(LimitExceeded::NAMES);
-        Self(Arc::new(SharedLimiter { limits, ledger: Mutex::default() }))
+        Self(Arc::new(SharedLimiter { limits, ledger: Mutex::default(), connections: Mutex::default() }))
     }
 
     /// Counts one more request of `caller` against its rate.
@@ -198,6 +214,22 @@ impl Limiter {
         Ok(LimitGuard { seat: None, entry })
     }
 
+    /// Counts one more connection of `caller` to the gateway.
+    ///
+    /// # Errors
+    /// [`LimitExceeded::CallerConnections`] if the caller has as many as it may have.
+    pub(crate) fn enter_connection(&self, caller: &Caller) -> Result<ConnectionGuard, LimitExceeded> {
+        let (key, max) = (key(caller), self.0.limits.caller.connections);
+        let mut connections = self.connections();
+        let open = connections.get(&key).copied().unwrap_or_default();
+        if open >= max {
+            return Err(count_exceeded(LimitExceeded::CallerConnections(max)));
+        }
+        connections.insert(key.clone(), open + 1);
+        drop(connections);
+        Ok(ConnectionGuard { limiter: self.clone(), key })
+    }
+
     /// The configured limits of callers and clusters.
     pub(crate) fn limits(&self) -> &LimitsConfig {
         &self.0.limits
@@ -212,12 +244,14 @@ impl Limiter {
     pub(crate) fn usage(&self) -> Vec<LimitUsage> {
         let LimitsConfig { caller, cluster, .. } = self.0.limits;
         let most = self.lock().most();
+        let connections = self.connections().values().copied().max().unwrap_or_default();
         let used = |limit: LimitExceeded, max, most| LimitUsage { limit: limit.as_str(), max, most };
         vec![
             used(LimitExceeded::CallerExchanges(0), EXCHANGES_PER_CALLER_MAX, most.caller_exchanges),
             used(LimitExceeded::CallerRequests(0), caller.requests, most.caller_requests),
             used(LimitExceeded::CallerWatches(0), caller.watches_per_cluster, most.caller_watches),
             used(LimitExceeded::CallerUpgrades(0), caller.upgrades, most.caller_upgrades),
+            used(LimitExceeded::CallerConnections(0), caller.connections, connections),
             used(LimitExceeded::ClusterWatches(0), cluster.watches, most.cluster_watches),
             used(LimitExceeded::ClusterUpgrades(0), cluster.upgrades, most.cluster_upgrades),
             used(LimitExceeded::ClusterQueue, cluster.queue, most.cluster_queue),
@@ -227,6 +261,10 @@ impl Limiter {
 
     fn lock(&self) -> MutexGuard<'_, Ledger> {
         self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, HashMap<CallerKey, usize>> {
+        self.0.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -257,6 +295,18 @@ impl LimitGuard {
         match self.entry.kind {
             ExchangeKind::Request => {}
             ExchangeKind::Watch | ExchangeKind::Upgrade | ExchangeKind::EntryPoint => self.seat = None,
+        }
+    }
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        let mut connections = self.limiter.connections();
+        if let Some(open) = connections.get_mut(&self.key) {
+            *open -= 1;
+            if *open == 0 {
+                connections.remove(&self.key);
+            }
         }
     }
 }
@@ -312,6 +362,7 @@ limit_facts! {
     Self::CallerRate(_) => "caller_rate", "CallerTooFast";
     Self::CallerWatches(_) => "caller_watches", "CallerBusy";
     Self::CallerUpgrades(_) => "caller_upgrades", "CallerBusy";
+    Self::CallerConnections(_) => "caller_connections", "CallerBusy";
     Self::EgressConnections(_) => "egress_connections", "CallerBusy";
     Self::PassthroughConnections(_) => "passthrough_connections", "CallerBusy";
     Self::PassthroughSource(_) => "passthrough_source", "CallerBusy";

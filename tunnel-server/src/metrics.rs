@@ -1,12 +1,11 @@
 //! The server's metrics, whose names begin with `tombolo_server_`. `docs/metrics.md` lists every one of them.
 
 mod clusters;
-mod label_values;
 mod vip_services;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use daemon::metrics::expiry;
+use daemon::metrics::expiry::ValidityGauges;
 use daemon::metrics::links::{Figures, Links};
 use daemon::metrics::requests::RequestMetrics;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
@@ -15,7 +14,7 @@ use rustls_pki_types::CertificateDer;
 use transport::{GreetError, Tunnel, TunnelEnded};
 
 pub use clusters::{AWAY_REPORTED_MAX, ClusterConnectivity, ClusterGauges};
-pub(crate) use label_values::label_values;
+pub(crate) use daemon::metrics::label_values;
 pub use vip_services::{published, publishing_failed};
 
 const REFUSALS: &str = "tombolo_server_refusals_total";
@@ -28,6 +27,7 @@ const LIMITED: &str = "tombolo_server_limited_total";
 const SLOW_READERS: &str = "tombolo_server_slow_readers";
 const LOW_PRIORITY: &str = "tombolo_server_connections_low_priority_total";
 const READS_RETRIED: &str = "tombolo_server_reads_retried_total";
+const SENT_AGAIN: &str = "tombolo_server_requests_sent_again_total";
 const WATCHES_PARKED: &str = "tombolo_server_watches_parked";
 const WATCHES_RESUMED: &str = "tombolo_server_watches_resumed_total";
 const WATCHES_ENDED: &str = "tombolo_server_watches_ended_total";
@@ -37,7 +37,10 @@ const POLICY_FAILURES: &str = "tombolo_server_policy_reload_failures_total";
 const POLICY_CURRENT: &str = "tombolo_server_policy_reload_last_successful";
 const FILE_FAILURES: &str = "tombolo_server_file_reload_failures_total";
 const FILE_CURRENT: &str = "tombolo_server_file_reload_last_successful";
-const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
+const VALIDITY: ValidityGauges = ValidityGauges {
+    expiry: "tombolo_server_certificate_expiry_timestamp_seconds",
+    not_before: "tombolo_server_certificate_not_before_timestamp_seconds",
+};
 
 /// The value of the label `reason` for an exchange that was ended because its caller did not read.
 const SLOW_READER: &str = "slow_reader";
@@ -52,6 +55,12 @@ label_values! {
         TrustBundle = "trust_bundle",
         /// The part of the configuration that lists administrators.
         Admins = "admins",
+        /// The certificate of the server and its key.
+        ServerCertificate = "server_certificate",
+        /// The certificate of the proxy for dial tokens and its key.
+        ProxyCertificate = "proxy_certificate",
+        /// The certificate of an entry point for egress and its key.
+        EgressCertificate = "egress_certificate",
     }
 }
 
@@ -63,6 +72,19 @@ label_values! {
         Lost = "lost",
         /// The tunnel of the first attempt was silent, and another tunnel was not.
         Silent = "silent",
+    }
+}
+
+label_values! {
+    /// The kind of a request that was sent again because its agent never began it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum SentAgainKind {
+        /// A request that may have effects.
+        Write = "write",
+        /// A request for an upgrade.
+        Upgrade = "upgrade",
+        /// A connection to a target.
+        Dial = "dial",
     }
 }
 
@@ -190,6 +212,7 @@ pub fn describe() {
     for reason in RetryReason::ALL {
         counter!(READS_RETRIED, "reason" => reason.as_str()).increment(0);
     }
+    describe_sent_again();
     describe_gauge!(WATCHES_PARKED, "Watches that lost their tunnel and wait for another one.");
     gauge!(WATCHES_PARKED).set(0.0);
     describe_counter!(WATCHES_RESUMED, "Watches that lost their tunnel and were resumed over another one.");
@@ -213,7 +236,17 @@ pub fn describe() {
         "1 if the policy in force is the content of its file, 0 if the last change was not taken."
     );
     vip_services::describe();
-    describe_gauge!(EXPIRY, "When a certificate of this server expires, in seconds since 1970, by its use.");
+    VALIDITY.describe();
+}
+
+fn describe_sent_again() {
+    describe_counter!(
+        SENT_AGAIN,
+        "Requests with effects that were sent again, because their agent reported that it never began them, by kind."
+    );
+    for kind in SentAgainKind::ALL {
+        counter!(SENT_AGAIN, "kind" => kind.as_str()).increment(0);
+    }
 }
 
 impl ParkedWatch {
@@ -270,7 +303,7 @@ pub fn refused(reason: &'static str) {
 
 /// Records when the first of these certificates expires. A certificate that cannot be parsed is left out.
 pub fn certificates(used_for: &'static str, certificates: &[CertificateDer<'_>]) {
-    expiry::set_gauge(EXPIRY, used_for, certificates);
+    VALIDITY.set(used_for, certificates);
 }
 
 /// The traffic and loss figures of a tunnel.
@@ -308,6 +341,8 @@ pub fn handshake_failed(error: &GreetError) {
         GreetError::Handshake(_) => HandshakeFailure::Handshake,
         GreetError::NotAHello | GreetError::Broke(_) => HandshakeFailure::Greeting,
         GreetError::Refused(_) => HandshakeFailure::Refused,
+        // Nothing has failed.
+        GreetError::Checked { .. } => return,
     };
     counter!(HANDSHAKES_FAILED, "reason" => reason.as_str()).increment(1);
 }
@@ -350,6 +385,11 @@ pub fn low_priority() {
 /// Counts a read that is sent a second time.
 pub fn read_retried(reason: RetryReason) {
     counter!(READS_RETRIED, "reason" => reason.as_str()).increment(1);
+}
+
+/// Counts a request that is sent again, because its agent never began it.
+pub fn sent_again(kind: SentAgainKind) {
+    counter!(SENT_AGAIN, "kind" => kind.as_str()).increment(1);
 }
 
 /// Counts a watch that was resumed over another tunnel.

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use daemon::{Failure, Scope, listen, peer_closed};
+use daemon::listen::GuardedListener;
+use daemon::{Failure, Scope, peer_closed};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tracing::warn;
 
 use crate::config::{self, ClusterTarget};
 use crate::dialing::Dialer;
@@ -33,8 +33,7 @@ const HELLO_MAX: Duration = Duration::from_secs(10);
 
 /// A bound port that does not accept yet.
 pub struct PassthroughListener {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: GuardedListener,
     entry_point: BoundEntryPoint,
     servers: BTreeMap<String, ClusterTarget>,
 }
@@ -52,25 +51,19 @@ impl PassthroughListener {
     ///
     /// # Errors
     /// [`Failure`] if the port is taken.
-    pub async fn bind(config: config::PassthroughConfig) -> Result<Self, Failure> {
+    pub fn bind(config: config::PassthroughConfig) -> Result<Self, Failure> {
         let config::PassthroughConfig { entry_point, listen, servers } = config;
-        let listener = listen::tcp("passthrough.listen", listen).await?;
-        let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
+        let listener = GuardedListener::bind("passthrough.listen", listen, by_source::LIMITS)?;
         metrics::describe_refusals(PassthroughRefusal::CAUSES);
         let limits: [fn(usize) -> LimitExceeded; 2] =
             [LimitExceeded::PassthroughConnections, LimitExceeded::PassthroughSource];
-        Ok(Self {
-            listener,
-            address,
-            entry_point: BoundEntryPoint::new(entry_point, "passthrough", limits),
-            servers,
-        })
+        Ok(Self { listener, entry_point: BoundEntryPoint::new(entry_point, "passthrough", limits), servers })
     }
 
     /// The address that is bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
     /// Reports the use of the entry point's limits, also while it runs.
@@ -87,8 +80,7 @@ impl PassthroughListener {
                 by_source::check_source(&service.dialer, accepted, [(&service.entry_point, ())])?;
             Some(Arc::clone(&service).serve(admitted))
         };
-        let refused = |error| warn!(%error, "cannot accept a connection for TLS passthrough");
-        by_source::accept(&listener, &scope, begin, refused).await;
+        by_source::accept(&listener, &scope, begin).await;
     }
 }
 

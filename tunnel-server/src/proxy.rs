@@ -25,6 +25,7 @@ use crate::directory::{DialBearer, DialToken, DialTokenEntry, Directory};
 use crate::exchanges::RunningExchange;
 use crate::identity::{Caller, Credential};
 use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard};
+use crate::listener::ConnectionPermit;
 use crate::listener::failed_attempts::FailedAttempts;
 use crate::metrics;
 
@@ -54,6 +55,8 @@ struct ProxyRequest<'a> {
     token: &'a str,
     /// The target as `HOST:PORT`, not yet parsed.
     target: &'a str,
+    /// The permit of the connection, which notes that its caller has proved who it is.
+    permit: &'a ConnectionPermit,
 }
 
 /// A connected target, and the guards of the limits that it uses.
@@ -96,6 +99,7 @@ impl DialProxy {
             Ok(Some(DialTokenEntry { id, token })) => {
                 let credential =
                     Credential { id: id.into(), issued: token.created.time(), expires: token.expires.time() };
+                request.permit.proved();
                 Ok((Caller::by_dial_token(token.user.clone(), credential), target_scope(&token)))
             }
             Err(error) => {

@@ -2,6 +2,8 @@
 
 mod advertised;
 mod duplicate_check;
+mod given_up;
+mod inquiries;
 mod route;
 mod tunnels;
 mod wait_queue;
@@ -18,6 +20,7 @@ use dashmap::DashMap;
 use proto::greeting::{Advertised, Certificate, Greeting};
 use proto::session::Health;
 use proto::spiffe::AgentId;
+use proto::wire::{StreamQuery, StreamReport};
 use proto::{CloseCode, ClusterId};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -26,11 +29,13 @@ use transport::{Carrier, LinkStats, Tunnel};
 use crate::config::CopiedKey;
 use crate::directory::{self, AgentCredential, Directory, NotAdmitted, SeenOutcome, StoreError};
 use advertised::LastAdvertised;
+use inquiries::{Inquiries, ProcessInquiry};
 use route::{LiveSince, last_heard};
 use tunnels::{Candidate, ClusterTunnels, TunnelEntry};
 use waiters::Waiters;
 
 pub use duplicate_check::{DuplicateCheck, PROBATION};
+pub use given_up::SILENT_BESIDE_LIVE_MAX;
 pub use route::{Route, RouteError, STABLE_AFTER};
 pub use wait_queue::{WaitOutcomes, WaitQueue};
 
@@ -54,6 +59,7 @@ struct SharedRegistry {
     changes: watch::Sender<()>,
     waiters: Waiters,
     last_advertised: LastAdvertised,
+    inquiries: Inquiries,
 }
 
 /// A tunnel in the registry, with what the registry needs to route through it.
@@ -64,6 +70,9 @@ struct RegisteredTunnel {
     home: Home,
     advertised: Arc<Mutex<Advertised>>,
     live: Arc<LiveSince>,
+    /// The number of the tunnel among those that its process has dialed.
+    sequence: u64,
+    inquiry: Arc<ProcessInquiry>,
 }
 
 /// The limit on tunnels that kept a tunnel out of the registry.
@@ -140,6 +149,8 @@ pub struct Registration {
     ticket: u64,
     advertised: Arc<Mutex<Advertised>>,
     live: Arc<LiveSince>,
+    sequence: u64,
+    inquiry: Arc<ProcessInquiry>,
     is_first: bool,
 }
 
@@ -157,6 +168,7 @@ impl Registry {
             changes: watch::Sender::new(()),
             waiters: Waiters::default(),
             last_advertised: LastAdvertised::default(),
+            inquiries: Inquiries::default(),
         }))
     }
 
@@ -194,12 +206,17 @@ impl Registry {
         let counted = self.0.tunnel_count.fetch_add(1, Ordering::Relaxed);
         // From here on dropping the guard decrements the count.
         let cluster = greeting.agent.cluster().clone();
+        let alive_max = usize::try_from(counted).unwrap_or(usize::MAX).saturating_add(1).min(TUNNELS_MAX);
+        let (sequence, inquiry) =
+            (greeting.sequence, self.0.inquiries.of_process(&greeting.agent, greeting.boot, alive_max));
         let mut registration = Registration {
             registry: self.clone(),
             cluster: cluster.clone(),
             ticket: self.0.next_ticket.fetch_add(1, Ordering::Relaxed),
             advertised: Arc::new(Mutex::new(greeting.advertised.clone())),
             live: Arc::new(LiveSince::new(Some(Instant::now()))),
+            sequence,
+            inquiry: Arc::clone(&inquiry),
             is_first: false,
         };
         if counted >= TUNNELS_MAX as u64 {
@@ -212,7 +229,15 @@ impl Registry {
             agent: greeting.agent.clone(),
             boot: greeting.boot,
             since: now,
-            tunnel: RegisteredTunnel { tunnel, credential: credential.clone(), home, advertised, live },
+            tunnel: RegisteredTunnel {
+                tunnel,
+                credential: credential.clone(),
+                home,
+                advertised,
+                live,
+                sequence,
+                inquiry,
+            },
             last_chosen: Arc::default(),
             on_probation: false,
             key_copied: false,
@@ -331,11 +356,14 @@ impl Registration {
     /// still heard stays open, because its process may be shutting down in good order.
     pub fn close_superseded(&self) {
         let tunnels = self.registry.0.by_cluster.get(&self.cluster);
-        let left: Vec<Tunnel> = tunnels.map_or_else(Vec::new, |tunnels| {
+        let left: Vec<RegisteredTunnel> = tunnels.map_or_else(Vec::new, |tunnels| {
             let silent = tunnels.superseded().filter(|old| old.tunnel.health() == Health::Suspect);
-            silent.map(|old| old.tunnel.clone()).collect()
+            silent.cloned().collect()
         });
-        left.iter().for_each(|tunnel| tunnel.close(CloseCode::Lost));
+        for old in left {
+            old.inquiry.abandon();
+            old.tunnel.close(CloseCode::Lost);
+        }
     }
 
     /// Stores the newer certificate of the agent. The caller checks afterwards whether it is admitted, so
@@ -358,6 +386,21 @@ impl Registration {
     pub fn health_changed(&self, health: Health) {
         self.live.send_replace((health == Health::Live).then(Instant::now));
         self.registry.changed(&self.cluster);
+    }
+
+    /// The next query to send over this tunnel: about streams of a silent tunnel of the same process.
+    pub async fn query_due(&self) -> StreamQuery {
+        self.inquiry.query_due(self.sequence, &mut self.live.subscribe()).await
+    }
+
+    /// Takes the agent's answer to a query.
+    pub fn reported(&self, report: &StreamReport) {
+        self.inquiry.handle_report(report);
+    }
+
+    /// Has the agent told over another tunnel that this one was closed for good.
+    pub fn tell_closed(&self) {
+        self.inquiry.close(self.sequence);
     }
 
     /// Records that the tunnel has begun to drain.
@@ -388,13 +431,14 @@ fn candidate(entry: &RegisteredTunnel) -> Candidate {
         draining: entry.tunnel.is_draining(),
         carrier: entry.tunnel.carrier(),
         live_for: live_since.map_or(Duration::ZERO, |since| since.elapsed()),
+        has_flapped: entry.tunnel.flapped_at().is_some(),
         min_rtt: entry.tunnel.min_rtt(),
         streams: entry.tunnel.streams_open(),
     }
 }
 
 fn tunnel_status(entry: &TunnelEntry<RegisteredTunnel>) -> TunnelStatus {
-    let RegisteredTunnel { tunnel, credential: _, home, advertised: _, live: _ } = &entry.tunnel;
+    let RegisteredTunnel { tunnel, home, .. } = &entry.tunnel;
     let Advertised { endpoints, certificates } = entry.tunnel.advertised();
     TunnelStatus {
         agent: entry.agent.clone(),

@@ -14,9 +14,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use daemon::{Failure, Scope, listen, peer_reset};
-use tokio::net::TcpListener;
-use tracing::warn;
+use daemon::listen::GuardedListener;
+use daemon::{Failure, Scope, peer_reset};
 
 use crate::config::{self, ClusterTarget, VipEntryPoint};
 use crate::dialing::Dialer;
@@ -40,8 +39,7 @@ pub struct VipListener {
 }
 
 struct VipSocket {
-    socket: TcpListener,
-    address: SocketAddr,
+    socket: GuardedListener,
     /// The clusters behind this address. No source is allowed by two of them.
     routes: Vec<Arc<AddressRoute>>,
 }
@@ -89,8 +87,9 @@ impl VipListener {
         let interface = interface.map_err(Failure::could_not_go_on)?;
         let mut listeners = Vec::with_capacity(all.len());
         for (address, routes) in all {
-            let socket = listen::tcp("vip.ways[].addresses[].listen", address).await?;
-            listeners.push(VipSocket { socket, address, routes });
+            let key = "vip.ways[].addresses[].listen";
+            listeners
+                .push(VipSocket { socket: GuardedListener::bind(key, address, by_source::LIMITS)?, routes });
         }
         Ok(Self { listeners, entry_points, interface, publisher })
     }
@@ -146,14 +145,13 @@ impl fmt::Display for config::VipConfig {
 
 impl VipService {
     async fn accept(self: Arc<Self>, listener: VipSocket) {
-        let VipSocket { socket, address, routes } = listener;
+        let VipSocket { socket, routes } = listener;
         let begin = |accepted| {
             let entry_points = routes.iter().map(|route| (&*route.entry_point, route));
             let (admitted, route) = by_source::check_source(&self.dialer, accepted, entry_points)?;
             Some(Arc::clone(&self).serve(admitted, Arc::clone(route)))
         };
-        let refused = |error| warn!(%address, %error, "cannot accept a connection to a cluster's address");
-        by_source::accept(&socket, &self.scope, begin, refused).await;
+        by_source::accept(&socket, &self.scope, begin).await;
     }
 
     async fn serve(self: Arc<Self>, admitted: AdmittedConnection, route: Arc<AddressRoute>) {

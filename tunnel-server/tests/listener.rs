@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::listen::PROVING_MAX;
 use daemon::{Rate, Scope};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::client::Resumption;
@@ -20,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use transport::tls::Material;
+use transport::tls::{Material, SharedCertificate};
 use tunnel_server::listener::{
     AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, PerSourceLimits, tls,
 };
@@ -32,7 +33,8 @@ const WAITS: ListenerLimits = ListenerLimits {
     connections_max: 16,
     handshakes_max: 16,
     handshake: Duration::from_secs(600),
-    source: None,
+    source: PerSourceLimits::UNLIMITED,
+    ..ListenerLimits::DEFAULT
 };
 
 #[tokio::test]
@@ -210,7 +212,8 @@ async fn beyond_the_limit_of_connections_the_newest_is_closed() {
 
 #[tokio::test]
 async fn beyond_the_limit_of_a_source_only_certificates_are_accepted() {
-    let source = Some(PerSourceLimits { connections: 1, rate: Rate { per_second: 1_000, burst: 1_000 } });
+    let rate = Rate { per_second: 1_000, burst: 1_000 };
+    let source = PerSourceLimits { connections: 1, rate, proving: PROVING_MAX };
     let mut server = TestListener::open(ListenerLimits { source, ..WAITS });
     let alice = server.callers.issue("alice");
     let nameless = || server.caller(None, &version::TLS13);
@@ -306,8 +309,11 @@ impl TestListener {
         let tls = watch::Sender::new(Arc::new(servers.server_config(&callers)));
         let any = "127.0.0.1:0".parse().unwrap();
         let agents = Authority::new();
-        let listeners =
-            ListenerTls { callers: Some(tls.subscribe()), agents: Some(agents.agents_config(&servers)) };
+        let listeners = ListenerTls {
+            callers: Some(tls.subscribe()),
+            agents: Some(agents.agents_config(&servers)),
+            optional: None,
+        };
         let listener = Listener::bind("gateway.listen", any, listeners, limits).unwrap();
         let (scope, address, counts) = (Scope::here(), listener.address(), listener.counters());
         let (handed_over, seen) = mpsc::channel(64);
@@ -361,12 +367,13 @@ impl Authority {
     fn agents_config(&self, servers: &Self) -> Arc<rustls::ServerConfig> {
         let Issued { certificate, key } = servers.issue("gateway.example");
         let material = Material { chain: vec![certificate], key, peer_roots: vec![self.root.clone()] };
-        transport::tls::tcp_server_config(material).unwrap()
+        transport::tls::tcp_server_config(material.try_into().unwrap()).unwrap()
     }
 
     fn server_config(&self, callers: &Self) -> rustls::ServerConfig {
         let Issued { certificate, key } = self.issue("gateway.example");
-        tls::server_config(vec![certificate], key, Some(vec![callers.root.clone()])).unwrap()
+        let certificate = SharedCertificate::new(vec![certificate], key).unwrap();
+        tls::server_config(certificate, Some(vec![callers.root.clone()])).unwrap()
     }
 }
 

@@ -14,7 +14,8 @@ use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls_pki_types::PrivateKeyDer;
 use tokio::sync::watch;
-use tunnel_server::listener::{Listener, ListenerLimits, ListenerTls, tls};
+use transport::tls::SharedCertificate;
+use tunnel_server::listener::{Listener, ListenerLimits, ListenerTls, PerSourceLimits, tls};
 
 /// Longer than anything here takes; its end is a failure.
 const SOON: Duration = Duration::from_secs(20);
@@ -27,8 +28,9 @@ const LEFT: u64 = 24;
 async fn a_listener_without_file_descriptors_counts_it_and_recovers() {
     let any = "127.0.0.1:0".parse().unwrap();
     let (_, tls) = watch::channel(Arc::new(server_config()));
-    let listeners = ListenerTls { callers: Some(tls), agents: None };
-    let listener = Listener::bind("gateway.listen", any, listeners, ListenerLimits::default()).unwrap();
+    let listeners = ListenerTls { callers: Some(tls), ..ListenerTls::default() };
+    let limits = ListenerLimits { source: PerSourceLimits::UNLIMITED, ..ListenerLimits::DEFAULT };
+    let listener = Listener::bind("gateway.listen", any, listeners, limits).unwrap();
     let (scope, address, counts) = (Scope::here(), listener.address(), listener.counters());
     scope.spawn(listener.run(scope.clone(), |_| async {}));
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
@@ -65,6 +67,6 @@ fn server_config() -> rustls::ServerConfig {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["gateway.example".to_owned()]).unwrap();
     let certificate = params.self_signed(&key).unwrap().der().clone();
-    tls::server_config(vec![certificate], PrivateKeyDer::try_from(key.serialize_der()).unwrap(), None)
-        .unwrap()
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    tls::server_config(SharedCertificate::new(vec![certificate], key).unwrap(), None).unwrap()
 }

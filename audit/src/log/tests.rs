@@ -45,7 +45,10 @@ async fn an_intent_is_written_first_and_gets_exactly_one_completion() {
     }
     assert_eq!(line_of(&lines, "denied", "ResponseComplete")["responseStatus"]["code"], 403);
     let report = fixture.verified();
-    assert_eq!((report.open, report.lines, report.signed_up_to), (0, lines.len() as u64, lines.len() as u64));
+    assert_eq!(
+        (report.open, report.lines, report.covered_up_to),
+        (0, lines.len() as u64, lines.len() as u64)
+    );
 }
 
 #[tokio::test]
@@ -103,7 +106,7 @@ async fn files_rotate_and_what_retention_leaves_is_verified() {
     assert_eq!(fixture.files().len(), 2);
     assert!(figures.files >= 4, "{figures:?}");
     let report = fixture.verified();
-    assert!(report.first > 1 && report.signed_up_to == report.last, "{report:?}");
+    assert!(report.first > 1 && report.covered_up_to == report.last, "{report:?}");
     // A file that is missing without a checkpoint of its removal is a fault.
     fs::remove_file(&fixture.files()[0]).unwrap();
     verify(&fixture.sources(), &fixture.keys()).unwrap_err();

@@ -25,12 +25,13 @@ fn an_intact_log_is_verified_with_either_key_and_with_both() {
     let log = WrittenLog::new(20);
     let report = verify(&log.sources(), &log.both_keys()).unwrap();
     assert!(report.files >= 3 && report.checkpoints > report.files, "{report:?}");
-    assert_eq!((report.first, report.signed_up_to, report.open), (1, report.last, 0));
+    assert_eq!((report.first, report.covered_up_to, report.open), (1, report.last, 0));
     assert!(report.is_chain_verified);
 
-    verify(&log.sources(), &VerifyKeys { public: None, ..log.both_keys() }).unwrap();
+    let chain = verify(&log.sources(), &VerifyKeys { public: None, ..log.both_keys() }).unwrap();
+    assert!(!chain.is_signature_verified && chain.covered_up_to == chain.last);
     let public = verify(&log.sources(), &VerifyKeys { chain: None, ..log.both_keys() }).unwrap();
-    assert!(!public.is_chain_verified && public.signed_up_to == report.last);
+    assert!(!public.is_chain_verified && public.covered_up_to == report.last);
     assert!(matches!(verify(&log.sources(), &VerifyKeys::default()), Err(VerifyError::NoKey)));
 }
 
@@ -78,6 +79,38 @@ fn a_truncated_end_is_noticed_only_through_a_later_checkpoint() {
     // Without the later checkpoint the cut is invisible: checkpoints must be kept elsewhere.
     log.edit(&log.directory.path().join(CHECKPOINTS_FILE), |lines| drop(lines.pop()));
     verify(&log.sources(), &log.both_keys()).unwrap();
+}
+
+/// An attacker who can cut the log and does not have the signing key can only take the checkpoints away, too.
+#[test]
+fn the_chain_key_alone_notices_a_cut_end_by_checkpoints_beside() {
+    let log = WrittenLog::new(20);
+    let chain = VerifyKeys { public: None, ..log.both_keys() };
+    let files = log.sources().files;
+    let last = files.last().unwrap().clone();
+    log.edit(&last, |lines| drop(lines.pop()));
+    let is_cut_off = |paths: &[PathBuf], keys: &VerifyKeys| {
+        let cut = verify(&Sources::from_paths(paths, None).unwrap(), keys).unwrap_err();
+        assert!(matches!(&cut, VerifyError::Fault(Fault { kind: FaultKind::CutOff { .. }, .. })), "{cut}");
+    };
+
+    is_cut_off(&[log.directory.path().to_owned()], &chain);
+    is_cut_off(&files, &chain);
+    is_cut_off(std::slice::from_ref(&last), &VerifyKeys { chain: None, ..log.both_keys() });
+    // All of the last file is taken away.
+    fs::remove_file(&last).unwrap();
+    let missing = verify(&log.sources(), &chain).unwrap_err();
+    assert!(matches!(&missing, VerifyError::Fault(Fault { kind: FaultKind::Missing(_), .. })), "{missing}");
+}
+
+#[test]
+fn some_files_of_an_intact_log_are_verified_with_their_checkpoints() {
+    let log = WrittenLog::new(20);
+    let files = log.sources().files;
+    for some in [&files[..1], &files[..2], &files[..]] {
+        let report = verify(&Sources::from_paths(some, None).unwrap(), &log.both_keys()).unwrap();
+        assert!(report.checkpoints > 0 && report.is_chain_verified, "{report:?}");
+    }
 }
 
 #[test]

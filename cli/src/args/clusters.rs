@@ -150,6 +150,9 @@ pub(crate) struct ClusterDelete {
     /// The name of the cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
+    /// Do not ask. Without it, you type the cluster's name at the terminal
+    #[arg(long, short)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) server: AdminServerArgs,
 }
@@ -237,6 +240,9 @@ pub(crate) struct AgentRevoke {
     /// One certificate, by its serial number in hexadecimal
     #[arg(long, value_name = "SERIAL", group = "whom")]
     pub(crate) serial: Option<String>,
+    /// Revoke it also if it is neither enrolled nor connected at this server; without this flag a mistyped name is an error
+    #[arg(long, conflicts_with = "serial")]
+    pub(crate) unseen: bool,
     #[command(flatten)]
     pub(crate) server: AdminServerArgs,
 }

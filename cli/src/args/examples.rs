@@ -207,7 +207,9 @@ Examples:
 
 pub(super) const CLUSTER_DELETE: &str = "\
 Examples:
-  tombolo cluster delete edge-1";
+  tombolo cluster delete edge-1
+  In a script, where nobody can be asked:
+  tombolo cluster delete edge-1 --yes";
 
 pub(super) const AGENT: &str = "\
 Examples:
@@ -249,7 +251,9 @@ Examples:
   All agents that the cluster has now; new ones may enroll:
   tombolo agent revoke --cluster edge-1
   One certificate:
-  tombolo agent revoke --serial 4f:a2:09:c3";
+  tombolo agent revoke --serial 4f:a2:09:c3
+  An agent that is neither enrolled nor connected:
+  tombolo agent revoke edge-1/0f3c9a7e --unseen";
 
 pub(super) const USER: &str = "\
 Examples:
@@ -298,15 +302,22 @@ Examples:
 
 pub(super) const AUDIT: &str = "\
 Examples:
+  Every line, and the end, by checkpoints that were kept elsewhere:
   tombolo audit verify /var/lib/tombolo/server/audit \\
-      --key /var/lib/tombolo/server/audit-chain.key";
+      --key /var/lib/tombolo/server/audit-chain.key \\
+      --checkpoints seen.jsonl --public-key audit.pub";
 
 pub(super) const AUDIT_VERIFY: &str = "\
 Examples:
-  On the server's machine, every line:
+  Every line, and the end, by checkpoints that were kept elsewhere:
   tombolo audit verify /var/lib/tombolo/server/audit \\
-      --key /var/lib/tombolo/server/audit-chain.key
-  On another machine, with checkpoints that were copied there:
+      --key /var/lib/tombolo/server/audit-chain.key \\
+      --checkpoints seen.jsonl --public-key audit.pub
+  Where no copy of the checkpoints was kept, by those beside the log:
+  tombolo audit verify /var/lib/tombolo/server/audit \\
+      --key /var/lib/tombolo/server/audit-chain.key \\
+      --public-key /var/lib/tombolo/server/audit/audit.pub
+  On another machine, without the secret key:
   tombolo audit verify copy/audit --checkpoints seen.jsonl \\
       --public-key audit.pub
   For programs:

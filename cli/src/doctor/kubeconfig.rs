@@ -166,7 +166,7 @@ fn credential(
     if let Some(path) = &user.token_file {
         return token(report, &directory.join(path)).map(by_token);
     }
-    if user.exec.is_some() || user.auth_provider.is_some() {
+    if user.exec || user.auth_provider {
         let found = "the credential comes from another program, which is not run here";
         report.warn(CHECK, found, "the checks below go without it; try it with kubectl");
     } else {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use proto::name_text::is_invisible;
 use serde_json::{Value, json};
 
 /// The findings of all checks, in the order of the checks.
@@ -95,9 +96,9 @@ impl Verdict {
     }
 }
 
-/// Replaces control characters, because text from the network must neither steer the terminal nor begin a line.
+/// Replaces control and invisible characters, because text from the network must neither steer the terminal nor begin a line.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_invisible(c) { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

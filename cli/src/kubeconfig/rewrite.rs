@@ -228,7 +228,7 @@ impl Draft {
     /// Selects a context, makes it the current one, and makes every path absolute. Refuses a cluster that has a proxy.
     fn open(text: &str, directory: &Path, context: Option<&str>) -> Result<Self, RewriteError> {
         let read = Kubeconfig::parse(text)?;
-        let mut document: Value = reader::parse_yaml(text)?;
+        let mut document: Value = reader::first_document(text)?.unwrap_or_default();
         let context = read.select(context)?.name.to_owned();
         let (cluster_name, mut cluster) = selected_cluster(&read, Some(&context))?;
         for (list, kind, keys) in

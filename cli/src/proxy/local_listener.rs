@@ -11,10 +11,10 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use daemon::Scope;
+use daemon::listen::{ConnectionPermit, GuardedConnection, GuardedListener, LaneProof, ListenerLimits};
 use proto::socks5;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::gateway::GatewayClient;
 
@@ -22,13 +22,18 @@ use super::gateway::GatewayClient;
 pub(super) const USER: &str = "u";
 
 /// Most connections at once, of HTTP CONNECT and SOCKS5 together.
-const CONNECTIONS_MAX: usize = 512;
+const CONNECTIONS_MAX: usize = 2_000;
+
+/// The limits of the listener. The password is a client's proof.
+pub(super) const LIMITS: ListenerLimits = ListenerLimits {
+    connections_max: CONNECTIONS_MAX,
+    handshakes_max: CONNECTIONS_MAX,
+    proof: LaneProof::Credential,
+    ..ListenerLimits::DEFAULT
+};
 
 /// Longest wait for the first byte of a connection, which tells SOCKS5 from HTTP.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(10);
-
-/// Pause after a failed `accept`.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Authenticates local clients, and connects them through the gateway.
 pub(super) struct LocalListener {
@@ -36,34 +41,32 @@ pub(super) struct LocalListener {
     authorization: String,
     gateway: Arc<GatewayClient>,
     scope: Scope,
-    connections: Arc<Semaphore>,
 }
 
 impl LocalListener {
     pub(super) fn new(secret: &str, gateway: Arc<GatewayClient>, scope: Scope) -> Self {
-        Self {
-            authorization: basic_authorization(USER, secret),
-            gateway,
-            scope,
-            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-        }
+        Self { authorization: basic_authorization(USER, secret), gateway, scope }
     }
 
     /// Accepts and serves connections for as long as it is polled.
-    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener) {
+    pub(super) async fn serve(self: Arc<Self>, listener: GuardedListener) {
         loop {
-            let accepted = listener.accept().await;
-            let (Ok((stream, _)), Ok(permit)) =
-                (accepted, Arc::clone(&self.connections).acquire_owned().await)
-            else {
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
-            self.scope.spawn(Arc::clone(&self).serve_connection(stream, permit));
+            let accepted = listener.next().await;
+            self.scope.spawn(Arc::clone(&self).serve_guarded(accepted));
         }
     }
 
-    async fn serve_connection(self: Arc<Self>, stream: TcpStream, permit: OwnedSemaphorePermit) {
+    /// Serves one connection until its end, or until its client has to prove itself and does not.
+    async fn serve_guarded(self: Arc<Self>, accepted: GuardedConnection) {
+        let GuardedConnection { stream, permit, handshake: _handshake, mut expulsion, .. } = accepted;
+        // Both arms are cancel-safe: a connection that is dropped is closed, and an upgraded one has a task of its own.
+        tokio::select! {
+            () = self.serve_connection(stream, permit) => {}
+            () = expulsion.expelled() => {}
+        }
+    }
+
+    async fn serve_connection(self: Arc<Self>, stream: TcpStream, permit: ConnectionPermit) {
         let _ = stream.set_nodelay(true);
         let mut first = [0];
         match timeout(FIRST_BYTE_MAX, stream.peek(&mut first)).await {

@@ -26,6 +26,40 @@ fn an_unchanged_log_is_verified_and_a_changed_one_is_reported() {
     assert_says(&stdout(changed), r#""verified":false"#);
 }
 
+/// The key alone looks at the checkpoints beside the log, and says what it does not show.
+#[test]
+fn a_cut_end_is_noticed_by_the_chain_key_alone() {
+    let workdir = WorkDir::new();
+    write_log(&workdir);
+    let said = workdir.succeeds("audit verify log --key chain.key");
+    assert_says(&said, "their signatures were not verified: name the public key with --public-key");
+    let json = workdir.succeeds("audit verify log --key chain.key -o json");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["covered"], &json["signed"]), (&json["last"], &0.into()));
+
+    let text = workdir.text(FILE);
+    let cut = text.trim_end().rsplit_once('\n').expect("several lines").0;
+    workdir.write(FILE, format!("{cut}\n"));
+
+    for command in ["audit verify log --key chain.key", &format!("audit verify {FILE} --key chain.key")] {
+        assert_says(&workdir.fails(command), "the end was cut off");
+    }
+    std::fs::remove_file(workdir.path("log/checkpoints.jsonl")).unwrap();
+    let said = workdir.succeeds("audit verify log --key chain.key");
+    assert_says(&said, "there are no checkpoints, so a cut end is not noticed");
+}
+
+/// Most readers copy the first example of the help.
+#[test]
+fn the_first_example_of_audit_verify_uses_both_keys_and_kept_checkpoints() {
+    let help = WorkDir::new().succeeds("audit verify --help");
+    let (_, examples) = help.split_once("Examples:").expect("examples");
+    let first = examples.split("tombolo audit verify").nth(1).expect("an example");
+    for flag in ["--key", "--checkpoints", "--public-key"] {
+        assert!(first.contains(flag), "{flag}: {first}");
+    }
+}
+
 #[test]
 fn an_unverifiable_log_ends_with_exit_code_2_and_the_reason() {
     let workdir = WorkDir::new();

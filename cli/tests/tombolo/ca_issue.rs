@@ -189,8 +189,10 @@ fn names_that_no_caller_may_have_are_refused_with_the_reason() {
     for (name, reason) in [
         ("system:admin", "names that begin with system: belong to Kubernetes itself"),
         ("", "the name is empty"),
-        ("a\nb", "the name has a control character"),
-        ("a\u{7f}", "the name has a control character"),
+        ("a\nb", "the name has a control or invisible character"),
+        ("a\u{7f}", "the name has a control or invisible character"),
+        ("a\u{200b}b", "the name has a control or invisible character"),
+        ("\u{202e}ab", "the name has a control or invisible character"),
         (" a", "white space at an end"),
         (long.as_str(), "the name is longer than 64 characters"),
     ] {

@@ -58,6 +58,11 @@ fn an_explanation_names_the_rule_and_the_exit_code_is_the_verdict() {
             1,
             "the rule no-secrets denies it",
         ),
+        (
+            format!("{ALICE} --verb list --resource secrets"),
+            1,
+            "the rule no-secrets denies it in some namespaces, and the request spans all of them",
+        ),
         (format!("{ALICE} --verb get --resource secrets --namespace bank"), 0, "the rule readers allows it"),
         (format!("{ALICE} --verb connect --resource pods/exec"), 1, "\"alice\" may not connect pods/exec"),
         (ALICE.replace("live", "test") + " --verb list --resource pods", 1, "no rule allows it"),
@@ -157,6 +162,11 @@ fn a_check_finds_what_a_server_would_and_the_examples_are_good() {
     assert_says(
         &workdir.succeeds("policy check policy.yaml"),
         "policy.yaml: 4 rules, and nothing wrong in them",
+    );
+    assert_says(
+        &workdir.succeeds("policy check policy.yaml"),
+        "policy.yaml: note: the rule no-secrets denies some namespaces, and therefore also list and watch and \
+         deletecollection of all namespaces together",
     );
     for example in ["policy.yaml", "cloud/policy.yaml"] {
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples").join(example);

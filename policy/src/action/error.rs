@@ -3,8 +3,13 @@
 use http::Method;
 use proto::ClusterId;
 
-/// Longest path with query, in bytes.
-pub const TARGET_BYTES_MAX: usize = 16 * 1024;
+/// Longest path with query, in bytes. Callers have label selectors of 60 KB. [`http::Uri`] ends at 65,534 bytes,
+/// a little beyond, so that this limit is the one that answers.
+pub const TARGET_BYTES_MAX: usize = 63 * 1024;
+
+/// Most parameters in a query. Go reads a query of more than 10,000 as if it were empty, and the gateway adds up to three
+/// to a watch.
+pub const QUERY_PAIRS_MAX: usize = 5_000;
 
 /// Errors of parsing an action. Each names the HTTP status of its answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +43,21 @@ pub enum ActionError {
     /// 400: the percent-encoding is malformed.
     #[error("a segment of the path is not valid percent-encoded UTF-8")]
     Encoding,
+    /// 400: a parameter of the query is malformed, or no UTF-8.
+    #[error("a parameter of the query is not valid percent-encoded UTF-8")]
+    QueryEncoding,
+    /// 400: the query contains a raw `;`, which some servers take for a separator.
+    #[error("the query has a raw ';', which is a separator to some servers, write %3B")]
+    Semicolon,
+    /// 400: the query has more than [`QUERY_PAIRS_MAX`] parameters.
+    #[error("the query has more than {max} parameters", max = QUERY_PAIRS_MAX)]
+    TooManyParameters,
+    /// 400: API servers can differ on whether this is a watch.
+    #[error("the query says in two ways whether to watch, use one watch=true or watch=false")]
+    AmbiguousWatch,
+    /// 400: the cluster's own path begins with `/clusters`.
+    #[error("a cluster's own path cannot begin with /clusters, send the request to that cluster itself")]
+    NestedCluster,
     /// 400: the request names no host.
     #[error("the request does not say for which host it is, send a Host header")]
     NoHost,

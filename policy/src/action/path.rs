@@ -29,6 +29,17 @@ pub(super) fn of_cluster(rest: &str) -> Result<PathAndQuery, ActionError> {
     if path.as_str() == complete { Ok(path) } else { Err(ActionError::RawByte) }
 }
 
+/// A path with this canonical query, or without one where it is empty.
+pub(super) fn with_query(path: &str, query: &str) -> Result<PathAndQuery, ActionError> {
+    let complete: Cow<'_, str> =
+        if query.is_empty() { path.into() } else { format!("{path}?{query}").into() };
+    // Encoding may have made it longer.
+    if complete.len() > TARGET_BYTES_MAX {
+        return Err(ActionError::TooLong);
+    }
+    PathAndQuery::try_from(complete.as_ref()).map_err(|_| ActionError::RawByte)
+}
+
 /// The first segment of a target, decoded, if it has one that is not empty.
 pub(super) fn first_segment(target: &str) -> Result<Option<Cow<'_, str>>, ActionError> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);

@@ -39,6 +39,44 @@ pub(super) enum LegacyPrefix {
     Proxy,
 }
 
+/// Kubernetes' own resources that are in no namespace and can be listed, with their groups. Namespaces are not among
+/// them, because a list of all namespaces has each namespace in it.
+const CLUSTER_SCOPED: [(&str, &str); 33] = [
+    ("", "componentstatuses"),
+    ("", "nodes"),
+    ("", "persistentvolumes"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("apiregistration.k8s.io", "apiservices"),
+    ("certificates.k8s.io", "certificatesigningrequests"),
+    ("certificates.k8s.io", "clustertrustbundles"),
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+    ("internal.apiserver.k8s.io", "storageversions"),
+    ("metrics.k8s.io", "nodes"),
+    ("networking.k8s.io", "ingressclasses"),
+    ("networking.k8s.io", "ipaddresses"),
+    ("networking.k8s.io", "servicecidrs"),
+    ("node.k8s.io", "runtimeclasses"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("resource.k8s.io", "deviceclasses"),
+    ("resource.k8s.io", "devicetaintrules"),
+    ("resource.k8s.io", "resourceslices"),
+    ("scheduling.k8s.io", "priorityclasses"),
+    ("storage.k8s.io", "csidrivers"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("storage.k8s.io", "volumeattributesclasses"),
+    ("storagemigration.k8s.io", "storageversionmigrations"),
+];
+
 /// The subresources of a namespace itself. Any other segment after its name is a resource in it.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 
@@ -64,6 +102,12 @@ impl Object {
             Self::Resource(resource) => Some(resource),
             Self::Path(_) => None,
         }
+    }
+
+    /// Returns true if the request goes on to an application, to which its query belongs. The API server asks nothing of
+    /// that query before it authorizes the request.
+    pub(super) fn is_proxied(&self) -> bool {
+        self.resource().is_some_and(|resource| resource.subresource.as_deref() == Some("proxy"))
     }
 
     fn of_resource(group: &str, rest: &[&str]) -> (Self, Option<LegacyPrefix>) {
@@ -128,6 +172,12 @@ impl fmt::Display for Resource {
             None => Ok(()),
         }
     }
+}
+
+/// Returns true if objects of this resource are in no namespace, as far as Kubernetes itself defines it. Of a custom
+/// resource nobody here knows.
+pub(crate) fn is_cluster_scoped(resource: &Resource) -> bool {
+    CLUSTER_SCOPED.contains(&(resource.group.as_str(), resource.resource.as_str()))
 }
 
 /// Returns true if a subresource reaches into a workload.

@@ -5,6 +5,7 @@ use http::header::HeaderValue;
 use super::*;
 
 mod properties;
+mod queries;
 mod request_info;
 mod verbs;
 
@@ -18,12 +19,13 @@ use ActionError::{
 };
 
 #[test]
-fn what_follows_the_clusters_name_is_kept_byte_for_byte() {
+fn the_path_after_the_clusters_name_is_kept_byte_for_byte() {
     for rest in [
         "/",
         "/api/v1/pods",
         "/api/v1/pods/",
         "/api/v1/namespaces/a/pods?limit=500&continue=x%2F..%2F%00",
+        "/api/v1/namespaces/a/services/web/proxy/x?a=1;b&&c=%ff&+%zz",
         "/api/v1/namespaces/a%3Ab/pods/x%20y",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Aadmin",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles/%ef%bc%8e%ef%bc%8e",
@@ -32,7 +34,7 @@ fn what_follows_the_clusters_name_is_kept_byte_for_byte() {
         "/api/v1/namespaces/a/services/https:web:443/proxy/x%2Fy//z/../%2e%2e/%zz",
         "/api/v1/namespaces/a/pods/x/proxy//",
         "/api/v1/nodes/n/proxy/%00",
-        "/version?a=/../&b=//",
+        "/version?a=%2F..%2F&b=%2F%2F",
     ] {
         let by_path = action(PATH_HOST, &format!("/clusters/edge-a{rest}"));
         assert_eq!(by_path.as_ref().map(|action| action.path().as_str()), Ok(rest));
@@ -41,10 +43,31 @@ fn what_follows_the_clusters_name_is_kept_byte_for_byte() {
     }
 }
 
+/// If a cluster's API server is another gateway, such a path would go on to a cluster of that gateway.
+#[test]
+fn a_clusters_own_path_never_begins_with_clusters() {
+    for own in [
+        "/clusters",
+        "/clusters/",
+        "/clusters?x",
+        "/clusters/b/api/v1/secrets",
+        "/%63lusters/b",
+        "/%63%6c%75%73%74%65%72%73/b/api/v1/secrets?watch=1",
+    ] {
+        let target = format!("/clusters/edge-a{own}");
+        assert_eq!(action(PATH_HOST, &target).err(), Some(ActionError::NestedCluster), "{target}");
+        assert_eq!(canonical_target(own), Err(ActionError::NestedCluster), "{own}");
+    }
+    for own in ["/clustersx", "/Clusters/b", "/x/clusters/b", "/api/v1/clusters", "/apis/x/v1/clusters/b"] {
+        assert!(action(PATH_HOST, &format!("/clusters/edge-a{own}")).is_ok(), "{own}");
+    }
+}
+
 #[test]
 fn a_clusters_name_alone_is_its_root() {
     assert_eq!(action(PATH_HOST, "/clusters/edge-a").unwrap().path(), "/");
     assert_eq!(action(PATH_HOST, "/clusters/edge-a?a=b").unwrap().path(), "/?a=b");
+    assert_eq!(action(PATH_HOST, "/clusters/edge-a?").unwrap().path(), "/");
 }
 
 #[test]

@@ -4,39 +4,11 @@
 //! <https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/request/requestinfo.go>
 
 use http::Method;
+use proto::text_enum;
 use proto::upgrade_protocol::UpgradeProtocol;
 
-use super::path::percent_decoded;
+use super::query::Query;
 use super::resource::{LegacyPrefix, Object, Resource};
-
-/// Declares an enum, its texts (`as_str`) and the list of its variants (`ALL`) from one table. A variant without a text
-/// does not compile.
-macro_rules! text_enum {
-    (
-        $(#[$attribute:meta])*
-        pub enum $name:ident {
-            $($(#[$documentation:meta])* $variant:ident = $text:literal,)+
-        }
-    ) => {
-        $(#[$attribute])*
-        pub enum $name {
-            $($(#[$documentation])* $variant,)+
-        }
-
-        impl $name {
-            /// Every variant, in the order of their declaration.
-            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
-
-            /// The text of this variant.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)+
-                }
-            }
-        }
-    };
-}
 
 text_enum! {
     /// The verb of a request, in lower case as in Kubernetes' RBAC. A resource has Kubernetes' verb, any other path the HTTP
@@ -81,12 +53,12 @@ pub struct NotAVerb;
 const UPGRADED: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
 
 impl Verb {
-    /// The verb of a request for this object, with this raw `query`.
+    /// The verb of a request for this object, with this `query`.
     pub(super) fn from_request(
         method: &Method,
         object: &Object,
         legacy: Option<LegacyPrefix>,
-        query: Option<&str>,
+        query: &Query,
     ) -> Self {
         let Some(resource) = object.resource() else {
             return Self::of_path(method);
@@ -100,7 +72,7 @@ impl Verb {
         match (method.as_str(), resource.name.is_some()) {
             // The API server watches a single object too, where the query asks for it and a field selector names it; with
             // the name in the path it is a get whatever the query says.
-            ("GET" | "HEAD", false) if asks_to_watch(query) => Self::Watch,
+            ("GET" | "HEAD", false) if query.asks_to_watch() => Self::Watch,
             ("GET" | "HEAD", false) => Self::List,
             ("GET" | "HEAD", true) => Self::Get,
             ("POST", _) => Self::Create,
@@ -181,16 +153,4 @@ pub(super) fn is_long_running(verb: Verb, object: &Object) -> bool {
 
 fn subresource(object: &Object) -> Option<&str> {
     object.resource()?.subresource.as_deref()
-}
-
-/// Returns true if the first `watch` of a query is on: every value but `false` and `0` is, and an empty one.
-/// As in `Convert_Slice_string_To_bool` of apimachinery, and Go's `url.ParseQuery`, which drops pairs with a
-/// `;`.
-fn asks_to_watch(query: Option<&str>) -> bool {
-    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.contains(';'));
-    let mut watches = pairs.filter_map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (percent_decoded(key).ok()? == "watch").then_some(percent_decoded(value).ok()?)
-    });
-    watches.next().is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
 }

@@ -2,6 +2,7 @@
 
 use super::lists::entries;
 use super::request::Request;
+use crate::action::Verb;
 use crate::document;
 use crate::error::{DocumentError, FieldPath};
 use actions::Actions;
@@ -34,6 +35,36 @@ impl Scope {
             (Self::KubeApi(_), Request::Dial(_) | Request::Impersonate(..))
             | (Self::Dial(_), Request::KubeApi(..) | Request::Impersonate(..))
             | (Self::Impersonate(_), Request::KubeApi(..) | Request::Dial(_)) => false,
+        }
+    }
+
+    /// Returns true if `request` spans all namespaces, and in some of them it is in the scope.
+    pub(super) fn covers_part_of(&self, request: Request<'_>) -> bool {
+        match (self, request) {
+            (Self::KubeApi(actions), Request::KubeApi(verb, object)) => {
+                actions.iter().any(|actions| actions.contain_part_of(verb, object))
+            }
+            (Self::KubeApi(_) | Self::Dial(_) | Self::Impersonate(_), _) => false,
+        }
+    }
+
+    /// The verbs by which a request that spans all namespaces is in the scope in some of them only.
+    pub(super) fn spanning_verbs(&self) -> Vec<Verb> {
+        self.verbs_where(Actions::spans)
+    }
+
+    /// The verbs that read what the scope contains by another verb, and that are not in the scope themselves.
+    pub(super) fn verbs_that_still_read(&self) -> Vec<Verb> {
+        self.verbs_where(Actions::leaves_reading)
+    }
+
+    fn verbs_where(&self, holds: impl Fn(&Actions, Verb) -> bool) -> Vec<Verb> {
+        match self {
+            Self::KubeApi(actions) => {
+                let some = |verb: &Verb| actions.iter().any(|actions| holds(actions, *verb));
+                Verb::ALL.into_iter().filter(some).collect()
+            }
+            Self::Dial(_) | Self::Impersonate(_) => Vec::new(),
         }
     }
 

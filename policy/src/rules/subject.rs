@@ -1,5 +1,7 @@
 //! The subjects that a rule applies to.
 
+use proto::name_text::is_readable;
+
 use super::choice::ANY;
 use super::effect::Effect;
 use super::request::Principal;
@@ -60,8 +62,8 @@ impl Subject {
 /// Validates the full name of a user or a group.
 fn name(at: &FieldPath, name: &str) -> Result<String, DocumentError> {
     let refused = |allowed: &str| Err(at.invalid(format_args!("{name:?}"), allowed));
-    if name.is_empty() || name.trim() != name || name.chars().any(char::is_control) {
-        return refused("a name without control characters and without white space at an end");
+    if name.is_empty() || !is_readable(name) {
+        return refused("a name without control or invisible characters, and without white space at an end");
     }
     if name.contains('*') {
         return refused("a name in full, or `user: \"*\"` for every user of the method");

@@ -9,6 +9,7 @@ use crate::target::Target;
 mod errors;
 mod properties;
 mod reaching;
+mod spanning;
 
 /// The beginning of a rule for alice at every cluster; a test appends the rest.
 const ALICE_EVERYWHERE: &str = "name: a, effect: Allow, subjects: [{ method: token, user: alice }], clusters: { names: [\"*\"] }, mode: kube-api";

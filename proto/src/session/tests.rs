@@ -275,5 +275,5 @@ fn session() -> (Session, Instant) {
 
 fn heartbeat(interval: Duration, streams_open: u32) -> Frame {
     let interval_ms = u32::try_from(interval.as_millis()).unwrap();
-    Frame::Heartbeat(Heartbeat { interval_ms, streams_open })
+    Frame::Heartbeat(Heartbeat { interval_ms, streams_open, ..Heartbeat::default() })
 }

@@ -61,6 +61,11 @@ pub fn second_parser() -> Result<PathBuf, MissingAssets> {
     find("second-parser", "tests/kube/build", &of_ours())
 }
 
+/// The program that prints how the pinned kube-apiserver reads the targets of requests.
+pub fn request_info() -> Result<PathBuf, MissingAssets> {
+    find("requestinfo", "tests/kube/build", &of_ours())
+}
+
 /// helm, of the pinned release.
 ///
 /// # Errors

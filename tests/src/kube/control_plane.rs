@@ -70,6 +70,7 @@ pub(super) fn apiserver(assets: &Assets, options: &ClusterOptions, port: u16, fi
         .iter()
         .map(|file| ("egress-selector-config-file", file.display().to_string()));
     let flags = flags.into_iter().chain(egress).map(|(name, value)| format!("--{name}={value}"));
+    let flags = flags.chain(options.apiserver_flags.iter().map(|flag| (*flag).to_owned()));
     Invocation::of(&assets.apiserver).arguments(flags).in_network_namespace(options.network_namespace.clone())
 }
 

@@ -159,6 +159,30 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
         why: "only the admin API, enrollment and the audit entry of a gRPC call use gRPC",
     },
     ReservedPath {
+        path: &["tokio", "net", "TcpListener"],
+        crates: PRODUCTS,
+        files: &["daemon/src/listen/guard.rs"],
+        why: "one place accepts TCP connections, with limits for each source: GuardedListener",
+    },
+    ReservedPath {
+        path: &["tokio", "net", "TcpSocket"],
+        crates: PRODUCTS,
+        files: &["daemon/src/listen/guard.rs"],
+        why: "a socket that can listen is made in one place: GuardedListener",
+    },
+    ReservedPath {
+        path: &["std", "net", "TcpListener"],
+        crates: PRODUCTS,
+        files: &["cli/src/doctor/server.rs"],
+        why: "one place accepts TCP connections; the doctor only tries to bind",
+    },
+    ReservedPath {
+        path: &["tokio", "net", "UnixListener"],
+        crates: PRODUCTS,
+        files: &["tunnel-server/src/listener/unix_socket.rs"],
+        why: "Unix sockets are accepted from a LocalSocket, whose file has an owner",
+    },
+    ReservedPath {
         path: &["std", "process", "Command"],
         crates: &[
             "proto",

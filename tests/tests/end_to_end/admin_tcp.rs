@@ -105,8 +105,8 @@ async fn the_audit_log_has_administrator_role_method_and_verdict() {
     }
     let token =
         as_admin(&rig, address, "enno", &["token", "create", "--cluster", "edge-a", "-o", "token"]).await;
-    refused_as(&rig, address, "vera", &["cluster", "delete", "edge-a"]).await;
-    as_admin(&rig, address, "olga", &["cluster", "delete", "edge-a"]).await;
+    refused_as(&rig, address, "vera", &["cluster", "delete", "edge-a", "--yes"]).await;
+    as_admin(&rig, address, "olga", &["cluster", "delete", "edge-a", "--yes"]).await;
     let foreign = rig.root_of("admin").issue_named("olga", &[], "spiffe://elsewhere/admin/olga");
     assert!(asked(&rig, address, Some(&foreign), LIST).await.is_err());
     Rig::ends_with(rig.server(), rustix::process::Signal::TERM).await;

@@ -69,7 +69,7 @@ async fn frames_and_fields_of_a_newer_agent_are_ignored() {
     agent.welcome().await;
     agent.write(&[&[byte(UNKNOWN.len())], UNKNOWN.as_slice()].concat()).await;
     let mut heartbeat = BytesMut::new();
-    let beat = Heartbeat { interval_ms: 3000, streams_open: 0 };
+    let beat = Heartbeat { interval_ms: 3000, ..Heartbeat::default() };
     frame::encode(&ControlFrame::from(Frame::Heartbeat(beat)), &mut heartbeat).expect("a frame");
     let body = [&heartbeat[1..], &UNKNOWN].concat();
     agent.write(&[&[byte(body.len())], body.as_slice()].concat()).await;

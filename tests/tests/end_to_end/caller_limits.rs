@@ -198,7 +198,7 @@ async fn a_flooding_address_is_closed_out_except_with_a_certificate() {
     let mut before = Http2Caller::dial_name(&edge.rig, GATEWAY, Some(&alice)).await;
     // More than the source may have, and its lane beyond, and none of them says a word.
     let mut silent = Vec::new();
-    for _ in 0..200 {
+    for _ in 0..700 {
         silent.push(TcpStream::connect(edge.rig.gateway()).await.unwrap());
     }
     let limited = "tombolo_server_connections_total{outcome=\"source_limited\"}";

@@ -34,11 +34,12 @@ async fn a_clusters_spec_is_listed_and_outlives_the_servers_death() {
     assert_eq!(cluster["spec"]["advertise"][0], "192.168.1.10:6443", "{listed}");
     assert_eq!(cluster["status"]["lastSeenUnixSeconds"], Value::Null, "{listed}");
     for (words, says) in [
-        (["cluster", "create", "edge-a"], "is there already"),
-        (["cluster", "create", "console"], "reserved for the server itself"),
-        (["cluster", "delete", "edge-b"], "there is no cluster edge-b"),
+        (["cluster", "create", "edge-a"].as_slice(), "is there already"),
+        (&["cluster", "create", "console"], "reserved for the server itself"),
+        (&["cluster", "delete", "edge-b", "--yes"], "there is no cluster edge-b"),
+        (&["cluster", "delete", "edge-a"], "there is no terminal on which to ask. Give --yes"),
     ] {
-        let refused = at_fails(&rig, &words).await;
+        let refused = at_fails(&rig, words).await;
         assert!(refused.contains(says), "{refused}");
     }
 }
@@ -69,7 +70,7 @@ async fn a_deleted_clusters_agent_is_disconnected_and_its_name_stays_reserved() 
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     let _other = rig.agent("edge-b", &ApiServer::of_fake(&rig, &api)).await;
 
-    at(&rig, &["cluster", "delete", "edge-a"]).await;
+    at(&rig, &["cluster", "delete", "edge-a", "--yes"]).await;
 
     rig.logged("edge-a.log", 0, "the agent's certificate was revoked or its cluster deleted").await;
     rig.logged("edge-a.log", 0, "cluster edge-a was deleted").await;
@@ -102,6 +103,23 @@ async fn a_revoked_agent_is_disconnected_for_good_and_another_serves_on() {
     let from = rig.agent_log("edge-a.one").len();
     rig.logged("edge-a.one.log", from, "this agent's certificate was revoked").await;
     rig.listed("edge-a", only_two).await;
+}
+
+#[tokio::test]
+async fn a_mistyped_agent_or_cluster_is_not_reported_as_revoked() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let _agent = rig.agent_of_id("edge-a", "one", &ApiServer::of_fake(&rig, &api), "").await;
+    rig.connected("edge-a").await;
+
+    for whom in [["edge-a/oen"].as_slice(), &["nosuch/one"], &["--cluster", "nosuch"]] {
+        let words = [["agent", "revoke"].as_slice(), whom].concat();
+        let refused = at_fails(&rig, &words).await;
+        assert!(refused.contains("nothing was revoked") && refused.contains("--unseen"), "{refused}");
+
+        let revoked = at(&rig, &[words.as_slice(), &["--unseen"]].concat()).await;
+        assert!(revoked.contains("refused"), "{revoked}");
+    }
+    assert!(is_served(&rig, "edge-a").await);
 }
 
 #[tokio::test]

@@ -168,6 +168,42 @@ async fn an_http2_disconnect_ends_an_upload_that_is_not_read() {
     }
 }
 
+/// The uploads share one connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_uploads_of_one_caller_end_with_its_connection() {
+    const UPLOADS: usize = 250;
+    for how in [Disconnect::Close, Disconnect::Reset] {
+        let mut setup = DisconnectSetup::start(HttpVersion::Http2).await;
+        let before = setup.edge.rig.server().resident_bytes();
+        for round in 0..4 {
+            let mut caller = Http2Caller::dial(&setup.edge.rig).await;
+            let mut uploads = Vec::new();
+            for number in 0..UPLOADS {
+                let path = in_cluster(&format!("/deaf/{round}/{number}"));
+                let (answer, mut sending) = caller.send("POST", &path, &[], false);
+                uploads.push(tokio::spawn(async move {
+                    let _ = send_all(&mut sending, Bytes::from(vec![b'u'; 1024 * 1024]), false).await;
+                    drop((answer, sending));
+                }));
+            }
+            setup.arrived(&format!("/deaf/{round}/0")).await;
+
+            caller.leave(how).await;
+
+            for upload in uploads {
+                timeout(SOON, upload).await.expect("it ends").expect("no panic");
+            }
+            let none_runs = |active: f64| active == 0.0;
+            setup.edge.rig.measured("tombolo_server_requests_active{verb=\"create\"}", none_runs).await;
+        }
+        let after = setup.edge.rig.server().resident_bytes();
+        let peak = setup.edge.rig.server().peak_bytes();
+        eprintln!("{how:?}: {before} bytes before, {after} after, {peak} at most");
+        let log = setup.edge.rig.server_log();
+        assert!(!log.contains("panicked"), "{log}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_with_over_64_kib_before_an_answer_is_disconnected() {
     let setup = DisconnectSetup::start(HttpVersion::Http1).await;

@@ -157,7 +157,10 @@ async fn the_doctor_examines_an_agent_without_disturbing_the_running_one() {
     assert!(!rig.agent_log("edge-a").contains("tunnel closed"), "{}", rig.agent_log("edge-a"));
     let log = rig.server_log();
     assert_eq!(log.matches("tunnel opened").count(), 1, "not even for a moment: {log}");
-    assert!(log.contains("an agent was refused"), "the server names who knocked: {log}");
+    let checked = log.lines().find(|line| line.contains("a connection was checked"));
+    let checked = checked.unwrap_or_else(|| panic!("the server names the doctor: {log}"));
+    assert!(checked.contains("tombolo-doctor/") && checked.contains("edge-a/"), "{checked}");
+    assert!(!log.contains("an agent was refused") && !log.contains("versions {}"), "{log}");
 
     api.on(REVIEWS, Behaviour::Answer(Answer::json(201, r#"{"status":{"allowed":false}}"#)));
     let powerless = doctor(&rig, &["agent", "--config", "edge-a.yaml"]).await;

@@ -18,6 +18,8 @@ use tests::skip::skip;
 use tokio::time::timeout;
 
 mod generator;
+mod request_info;
+mod target_generator;
 
 use generator::Generator;
 

@@ -211,6 +211,56 @@ async fn hop_by_hop_headers_end_at_their_hop_in_both_directions() {
     assert!(answered.contains("\nx-stays: here") && answered.contains("\nx-other-hop: 3"), "{answered}");
 }
 
+/// The cases are the table of `docs/workloads.md`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_on_workloads_says_what_passes() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    let pairs = |headers: &[(&str, &str)]| -> Vec<(String, String)> {
+        headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    };
+    let (passes, stays) = (
+        [("x-app", "1"), ("if-match", "a"), ("accept-language", "de")],
+        [
+            ("cookie", "session=1"),
+            ("x-forwarded-for", "203.0.113.1"),
+            ("x-forwarded-proto", "https"),
+            ("forwarded", "for=203.0.113.1"),
+            ("x-real-ip", "203.0.113.1"),
+            ("via", "1.1 proxy"),
+            ("x-remote-user", "root"),
+            ("x-original-url", "/"),
+        ],
+    );
+    let (answer_passes, answer_stays) = (
+        [("x-app", "2"), ("etag", "\"a\""), ("cache-control", "no-store"), ("link", "</x>; rel=next")],
+        [("set-cookie", "session=2"), ("alt-svc", "h3=\":1\""), ("strict-transport-security", "max-age=1")],
+    );
+    let headers = [pairs(&answer_passes), pairs(&answer_stays)].concat();
+    edge.fake.otherwise(Behaviour::Answer(Answer { status: 200, headers, body: "{}".into() }));
+    let own = "/api/v1/namespaces/n/services/s:80/proxy//a%2Fb/../c?d=//";
+
+    let sent: Vec<(&str, &str)> = passes.iter().chain(&stays).copied().collect();
+    let reply = edge.rig.ask_with_token("GET", &format!("/clusters/edge-a{own}"), &sent).await;
+
+    let request = edge.fake.requests().pop().unwrap();
+    assert_eq!((reply.status, request.target.as_str()), (200, own));
+    for (name, value) in &passes {
+        assert_eq!(request.header(name), [*value], "{name}");
+    }
+    for (name, _) in stays {
+        assert!(request.header(name).is_empty(), "{name}: {:?}", request.headers);
+    }
+    assert_eq!(request.header("host"), [edge.fake.address().to_string()]);
+    let answered = reply.head.to_lowercase();
+    for (name, value) in answer_passes {
+        assert!(answered.contains(&format!("\n{name}: {value}\r\n")), "{name}: {answered}");
+    }
+    for (name, _) in answer_stays {
+        assert!(!answered.contains(&format!("\n{name}:")), "{name}: {answered}");
+    }
+    assert!(!answered.contains("\nvia:"), "{answered}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trailers_smuggle_nothing() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {

@@ -1,9 +1,13 @@
 //! The manifests of deploy/, applied at a real API server.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tests::kube::EdgeCluster;
+use tests::kube::assets::Assets;
+use tests::kube::kubectl::Kubectl;
+use tests::scratch::Scratch;
 
 /// Each example, its namespace, and what owns its pods.
 const EXAMPLES: [(&str, &str, &str); 2] = [
@@ -77,6 +81,46 @@ async fn pods_match_the_selectors_of_their_workloads() {
     }
 }
 
+/// The ConfigMap of the policy has a name without a hash, so no pod is replaced; the configuration's has one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_policy_restarts_no_server_and_a_changed_configuration_does() {
+    let (scratch, kubectl) = (Scratch::new("tombolo-manifests-").unwrap(), Assets::find().unwrap().kubectl);
+    let (kubectl, site) = (Kubectl::new(kubectl, "/dev/null"), copy_of_the_cloud_example(scratch.path()));
+    let rendered = async || kubectl.stdout(&["kustomize", site.to_str().unwrap()]).await;
+    let before = rendered().await;
+
+    append(&site.join("policy.yaml"), "# another rule\n");
+    let with_policy = rendered().await;
+    append(&site.join("server.yaml"), "# another value\n");
+    let with_configuration = rendered().await;
+
+    assert_ne!(with_policy, before);
+    assert_eq!(deployment(&with_policy), deployment(&before));
+    assert_ne!(deployment(&with_configuration), deployment(&before));
+}
+
+fn copy_of_the_cloud_example(to: &Path) -> PathBuf {
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    for folder in ["server", "examples/cloud"] {
+        fs::create_dir_all(to.join(folder)).unwrap();
+        for file in fs::read_dir(deploy.join(folder)).unwrap().flatten().filter(|file| file.path().is_file())
+        {
+            fs::copy(file.path(), to.join(folder).join(file.file_name())).unwrap();
+        }
+    }
+    to.join("examples/cloud")
+}
+
+fn append(file: &Path, line: &str) {
+    let text = fs::read_to_string(file).unwrap();
+    fs::write(file, text + line).unwrap();
+}
+
+/// The Deployment among rendered manifests.
+fn deployment(manifests: &str) -> &str {
+    manifests.split("\n---\n").find(|manifest| manifest.contains("kind: Deployment\n")).unwrap()
+}
+
 /// As a person does, but that a field that Kubernetes does not know is an error.
 async fn apply(cluster: &EdgeCluster, example: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples").join(example);
@@ -95,7 +139,7 @@ async fn create(cluster: &EdgeCluster, namespace: &str, spec: &Value) -> Result<
         "spec": spec,
     });
     let file = cluster.directory().join("trial.json");
-    std::fs::write(&file, pod.to_string()).unwrap();
+    fs::write(&file, pod.to_string()).unwrap();
     let output = cluster.admin().run(&["create", "-f", file.to_str().unwrap()]).await.unwrap();
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());

@@ -1,6 +1,7 @@
 //! The metrics that Prometheus scrapes: each is described and documented, and counts exactly what was done.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use rustix::process::Signal;
 use tests::caller::{Http1Caller, head};
@@ -118,6 +119,7 @@ async fn every_metric_is_described_documented_and_passes_promtool() {
             assert!(!metric.help.is_empty() && !metric.lines.is_empty(), "{name}: {metric:?}");
             let described = &documented[name];
             assert_eq!((&metric.kind, &metric.labels), (&described.kind, &described.labels), "{name}");
+            assert_eq!(unnamed_values(metric, &described.help), BTreeSet::new(), "{name}");
         }
         let text = answer.split_once("\r\n\r\n").unwrap().1;
         let file = rig.write(&format!("{}.prom", probes.port()), text);
@@ -137,6 +139,17 @@ fn alerts_speak_of_metrics_that_exist() {
     assert!(named.len() >= 7, "{named:?}");
     for name in named {
         assert!(documented.contains_key(name), "{name} is not in docs/metrics.md");
+    }
+}
+
+/// `alerts_test.yaml` has the cases, among them a certificate of one day that is renewed in time.
+#[tokio::test]
+async fn alerts_fire_and_stay_silent_as_their_own_tests_say() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/prometheus/alerts_test.yaml");
+
+    match promtool(&["test", "rules", cases.to_str().unwrap()], None).await {
+        Some(output) => output.unwrap(),
+        None => skip("alerts_fire_and_stay_silent_as_their_own_tests_say", "no promtool"),
     }
 }
 
@@ -288,8 +301,23 @@ fn documented(sections: &[&str]) -> BTreeMap<String, Metric> {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let labels = cells[2].split(',').map(|label| label.trim().trim_matches('`').to_owned());
         let labels = labels.filter(|label| !label.is_empty()).collect();
-        let metric = Metric { kind: cells[1].to_owned(), labels, ..Metric::default() };
+        let (kind, help) = (cells[1].to_owned(), cells[3].to_owned());
+        let metric = Metric { kind, labels, help, ..Metric::default() };
         (cells[0].trim_end_matches('`').to_owned(), metric)
     })
     .collect()
+}
+
+/// The values of `reason`, `outcome` and `limit` that the page's description leaves out, although it lists
+/// others of the same metric.
+fn unnamed_values<'a>(metric: &'a Metric, description: &str) -> BTreeSet<&'a str> {
+    let values = metric.lines.iter().flat_map(|line| {
+        ["reason=\"", "outcome=\"", "limit=\""].iter().filter_map(move |label| {
+            let (_, value) = line.split_once(*label)?;
+            value.split_once('"').map(|(value, _)| value)
+        })
+    });
+    let is_named = |value: &&str| description.contains(&format!("`{value}`"));
+    let (named, unnamed): (BTreeSet<&str>, BTreeSet<&str>) = values.partition(is_named);
+    if named.len() < 2 { BTreeSet::new() } else { unnamed }
 }

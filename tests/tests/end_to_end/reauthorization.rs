@@ -208,10 +208,12 @@ impl ReauthorizationSite {
 }
 
 impl Running {
-    /// None of them ends cleanly except the watch, which gets the reason.
+    /// None of them ends cleanly, and the watch gets the reason.
     async fn are_ended(mut self, cause: &str, code: &str) {
         let message = self.watch.read_until(cause).await;
         assert!(message.contains("\"ERROR\"") && message.contains(&format!("\"code\":{code}")), "{message}");
+        let (rest, end) = self.watch.read_to_end().await;
+        assert!(end.is_err() && !rest.ends_with(b"0\r\n\r\n"), "a watch breaks off");
         let (_, end) = self.shell.read_to_end().await;
         end.expect_err("a shell is cut off");
         let (rest, end) = self.download.read_to_end().await;

@@ -118,7 +118,7 @@ async fn a_real_api_server_writes_the_callers_audit_id_into_its_log() {
     let named = rig.ask_with_token("GET", "/clusters/edge-a/version?named", &headers).await;
     let unnamed = rig.ask_with_token("GET", "/clusters/edge-a/version?unnamed", &[]).await;
 
-    for (reply, uri) in [(&named, "/version?named"), (&unnamed, "/version?unnamed")] {
+    for (reply, uri) in [(&named, "/version?named="), (&unnamed, "/version?unnamed=")] {
         let event = cluster.wait_for_audit(AUDITED_MAX, |event| event.request_uri == uri).await;
         assert_eq!(event.expect("it is audited").audit_id, audit_id(reply), "{uri}");
     }

@@ -97,12 +97,12 @@ async fn a_stream_without_an_identity_never_runs_as_the_agent_itself() {
     }
     let rogue = RogueServer::guarded(GUARD).await;
     // An identity of a kind that the agent does not know reads as none.
-    let nobody = HttpOpen { identity: None, audit_id: AUDIT_ID.to_owned(), long_running: false };
+    let nobody = HttpOpen { audit_id: AUDIT_ID.to_owned(), ..HttpOpen::default() };
 
     for open in [
-        StreamOpen { kind: Some(stream_open::Kind::Http(nobody)) },
-        StreamOpen { kind: Some(stream_open::Kind::Http(HttpOpen::default())) },
-        StreamOpen { kind: None },
+        StreamOpen { kind: Some(stream_open::Kind::Http(nobody)), number: 0 },
+        StreamOpen { kind: Some(stream_open::Kind::Http(HttpOpen::default())), number: 0 },
+        StreamOpen { kind: None, number: 0 },
     ] {
         assert_eq!(rogue.refusal_of(&open).await, Some(AbortCode::BadOpen), "{open:?}");
     }

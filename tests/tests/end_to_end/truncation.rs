@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::RecvStream;
+use h2::{Reason, RecvStream};
 use tests::caller::{Http1Caller, Http2Caller, SOON, head, read_to_end, send_all};
-use tests::fake_api::{Answer, Behaviour, Cut, Declared, HttpVersion, WatchFeed};
+use tests::fake_api::{Answer, Behaviour, Cut, Declared, HttpVersion, RecordedRequest, WatchFeed};
 use tests::fake_edge::FakeEdge;
 use tokio::time::timeout;
 
@@ -149,6 +149,28 @@ async fn an_upload_that_is_refused_is_read_on_until_its_caller_has_the_answer() 
     for piece in 0..PIECES {
         let sent = caller.try_write([b'u'; PIECE_BYTES]).await;
         sent.unwrap_or_else(|error| panic!("{error} behind {piece} pieces"));
+    }
+}
+
+/// hyper takes a reset with the code NO_ERROR for the end of a body.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_its_caller_resets_never_arrives_as_complete() {
+    for version in VERSIONS {
+        let edge = FakeEdge::start(version).await;
+        edge.fake.otherwise(Behaviour::json("taken"));
+        for (target, reason) in [("/none", Reason::NO_ERROR), ("/cancel", Reason::CANCEL)] {
+            let mut caller = Http2Caller::dial(&edge.rig).await;
+            let (_answer, mut sending) = caller.send("PUT", &format!("/clusters/edge-a{target}"), &[], false);
+            send_all(&mut sending, Bytes::from_static(HALF), false).await.unwrap();
+            let has_half = |one: &RecordedRequest| one.target == target && one.body == HALF;
+            let request = edge.fake.wait_for_request(SOON, has_half).await.unwrap();
+
+            sending.send_reset(reason);
+
+            edge.fake.wait_for_hangup(request.id, SOON).await.unwrap();
+            let ended = edge.fake.requests().into_iter().find(|one| one.target == target).unwrap().body_ended;
+            assert_eq!(ended, None, "{version:?} {reason}: it looked complete");
+        }
     }
 }
 

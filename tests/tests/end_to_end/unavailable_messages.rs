@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tests::fake_api::{Behaviour, FakeApi, ListenerMode};
+use tests::caller::SOON;
+use tests::fake_api::{Answer, Behaviour, FakeApi, ListenerMode, Moment};
 use tests::kube::assets::Assets;
 use tests::kube::kubectl::Kubectl;
 use tests::rig::{AGENT_TOKEN, ApiServer, GROUP, Reply, Rig};
@@ -77,6 +78,29 @@ async fn an_api_server_that_takes_a_request_and_is_silent_is_named_as_the_cause(
     );
 }
 
+/// The limit travels with the request, so that the agent waits as long as the server.
+#[tokio::test]
+#[ignore = "soak: the agent waits 75 s for an answer's head"]
+async fn a_request_with_a_longer_timeout_is_waited_for_that_long() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
+    api.otherwise(Behaviour::json("{}"));
+    let slow = api.hold("/apis/slow", Moment::BeforeHead);
+    api.on("/apis/silent", Behaviour::NeverAnswer);
+
+    let patient = rig.ask_with_token("GET", "/clusters/edge-a/apis/slow?timeout=2m", &[]);
+    let impatient = async {
+        slow.reached(SOON).await.expect("the patient one is there first");
+        let silent = rig.ask_with_token("GET", "/clusters/edge-a/apis/silent?timeout=5s", &[]).await;
+        let words = ["APIServerSilent", "a limit of 75 s", "requestTimeoutSeconds in clusters[]"];
+        assert_message(&silent, 504, &words);
+        slow.open();
+    };
+
+    let (patient, ()) = tokio::join!(patient, impatient);
+    assert_eq!(patient.status, 200, "{patient:?}");
+}
+
 #[tokio::test]
 async fn an_api_server_of_another_authority_is_refused_with_the_reason() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
@@ -88,7 +112,12 @@ async fn an_api_server_of_another_authority_is_refused_with_the_reason() {
     fs::write(&path, text).expect("it can be changed");
     let _agent = rig.agent("edge-a", &ApiServer::Kubeconfig(path)).await;
 
-    let words = ["APIServerUntrusted", "does not trust its API server's certificate", "check the CA"];
+    let words = [
+        "APIServerUntrusted",
+        "does not trust its API server's certificate",
+        "not signed by",
+        "check the CA",
+    ];
     assert_refused_with(&rig, 503, &words).await;
     assert_eq!(other.requests().len(), 0, "no token goes to another server");
 }
@@ -99,11 +128,34 @@ async fn a_refused_agent_token_is_not_reported_as_a_refused_caller() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let unauthorized =
         r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401}"#;
-    api.otherwise(Behaviour::Answer(tests::fake_api::Answer::json(401, unauthorized)));
+    api.otherwise(Behaviour::Answer(Answer::json(401, unauthorized)));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
 
     let words = ["AgentWithoutCredential", "cluster edge-a is connected", "ServiceAccount token"];
     assert_refused_with(&rig, 503, &words).await;
+}
+
+/// A pod, a kubelet or an aggregated API server behind the API server answers 401, and the API server accepts
+/// the agent.
+#[tokio::test]
+async fn a_401_from_behind_the_api_server_reaches_the_caller_as_it_is() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let headers = vec![("Www-Authenticate".to_owned(), "Basic realm=\"of the pod\"".to_owned())];
+    let answer = Answer { status: 401, headers, body: "who are you?".into() };
+    api.on("/api/v1/namespaces/n/services/", Behaviour::Answer(answer));
+    api.otherwise(Behaviour::Answer(Answer::json(200, "{}")));
+    let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
+
+    let of_a_pod = "/clusters/edge-a/api/v1/namespaces/n/services/web/proxy/";
+    for method in ["GET", "POST"] {
+        let reply = rig.ask_with_token(method, of_a_pod, &[]).await;
+        assert_eq!((reply.status, reply.body.contains("who are you?")), (401, true), "{reply:?}");
+        let head = reply.head.to_lowercase();
+        assert!(head.contains("www-authenticate: basic realm=\"of the pod\""), "{head}");
+    }
+
+    let refused = "tombolo_agent_requests_refused_total{reason=\"no_credential\"}";
+    assert!(rig.metric(agent.probes, refused).await.abs() < 0.5, "nobody is alerted");
 }
 
 #[tokio::test]

@@ -219,13 +219,9 @@ async fn upgrades_that_are_not_kubernetes_own_are_refused_and_reach_nobody() {
     edge.fake.otherwise(Behaviour::upgrade());
     let pods = "/clusters/edge-a/api/v1/namespaces/n/pods";
     for (method, target, lines) in [
-        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: h2c\r\n"),
-        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: tcp\r\n"),
-        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: TLS/1.0\r\n"),
+        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n"),
         ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: websocket, SPDY/3.1\r\n"),
         ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: SPDY/3.1\r\n"),
-        ("GET", EXEC, "Connection: Upgrade\r\n"),
-        ("GET", EXEC, "Upgrade: websocket\r\n"),
         ("GET", EXEC, "Connection: Upgrade, Impersonate-User\r\nUpgrade: websocket\r\n"),
         ("POST", EXEC, "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 5\r\n"),
         ("POST", EXEC, "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nTransfer-Encoding: chunked\r\n"),
@@ -257,6 +253,42 @@ async fn upgrades_that_are_not_kubernetes_own_are_refused_and_reach_nobody() {
         assert!(!rest.contains("HTTP/1.1"), "{lines}: a second answer: {rest}");
     }
     assert!(edge.fake.connections().is_empty());
+}
+
+/// A server may ignore an upgrade (RFC 9110, section 7.8). The first is what nginx sends for every request with
+/// `proxy_set_header Connection "upgrade"`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_that_nobody_serves_is_an_ordinary_request() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::json("{}"));
+    let target = "/clusters/edge-a/api/v1/namespaces";
+    for (method, lines) in [
+        ("GET", "Connection: upgrade\r\n"),
+        ("POST", "Connection: upgrade\r\nContent-Length: 5\r\n"),
+        ("GET", "Upgrade: websocket\r\n"),
+        ("GET", "Connection: Upgrade\r\nUpgrade: tcp\r\n"),
+        ("GET", "Connection: Upgrade\r\nUpgrade: TLS/1.0\r\n"),
+        ("GET", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"),
+        ("GET", "Connection: Upgrade\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"),
+        ("PUT", "Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 5\r\n"),
+    ] {
+        let body = if lines.contains("Length") { "hello" } else { "" };
+        let mut caller = Http1Caller::dial(&edge.rig).await;
+        caller.write(head(method, target, lines) + body).await;
+        let answered = caller.read_head().await;
+        assert!(answered.starts_with("HTTP/1.1 200 "), "{method} {lines}: {answered}");
+        assert_eq!(caller.read_exactly(2).await, b"{}");
+        if !lines.contains("Upgrade:") {
+            // Nothing was offered, so the connection goes on.
+            caller.write(head("GET", target, "")).await;
+            assert!(caller.read_head().await.starts_with("HTTP/1.1 200 "), "{lines}");
+        }
+    }
+    for request in edge.fake.requests() {
+        for name in ["connection", "upgrade", "http2-settings"] {
+            assert!(request.header(name).is_empty(), "{name}: {request:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,6 +24,7 @@ use crate::table::Table;
 mod arguments;
 #[path = "../../tests/outage/authority.rs"]
 mod authority;
+#[expect(dead_code, reason = "the tests also narrow their links")]
 #[path = "../../tests/outage/link.rs"]
 mod link;
 mod load;

@@ -105,6 +105,7 @@ impl Http2Connection {
         let (mut requests, connection) = settings::server().handshake(wire).await?;
         let shared = Arc::new(SharedConnection::new());
         let mut open = |kind: StreamKind| -> Result<Http2Stream, h2::Error> {
+            stats.stream_opens();
             let (head, send) = requests.send_request(kind.request(), false)?;
             Ok(Http2Stream::new(send, Receiving::Head(head), &shared, None))
         };
@@ -187,6 +188,7 @@ impl Http2Connection {
         let slot = slot.map_err(|error| TunnelEnded::Carrier(error.to_string()))?;
         let mut requests = opener.requests.clone();
         let broken = |error| self.0.shared.end().unwrap_or_else(|| codes::tunnel_ended(error));
+        self.0.stats.stream_opens();
         let (head, send) = requests.send_request(StreamKind::Exchange.request(), false).map_err(broken)?;
         let stream = Http2Stream::new(send, Receiving::Head(head), &self.0.shared, Some(slot));
         if stream.id() >= opener.replace_at {

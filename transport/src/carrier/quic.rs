@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use proto::CloseCode;
@@ -14,6 +15,7 @@ use tokio::io::ReadBuf;
 
 use super::contract::{Pinged, Stopped};
 use crate::error::{TunnelEnded, aborted, ended};
+use crate::path_mtu::{FILLER, FULL_SIZE_DATAGRAM_BYTES};
 use crate::priority::Priority;
 use crate::probe::Probe;
 use crate::settings::{SEND_RESERVE_BYTES, SEND_WINDOW_BYTES, Side};
@@ -56,13 +58,27 @@ pub(super) fn close(connection: &Connection, code: CloseCode, reason: &str) {
 /// Sends a heartbeat as a datagram (RFC 9221), which neither a lost packet nor a stream's full window delays.
 pub(super) fn ping(connection: &Connection, probe: &Probe, heartbeat: Bytes) -> Pinged {
     probe.allow_probe();
-    match connection.send_datagram(heartbeat) {
+    let is_full_size = heartbeat.len() >= FULL_SIZE_DATAGRAM_BYTES;
+    if is_full_size {
+        probe.expect_full_size(Instant::now());
+    }
+    let sent = connection.send_datagram(heartbeat);
+    if is_full_size && sent.is_ok() {
+        // What cannot be sent beside the probe is not missed.
+        let _ = connection.send_datagram(Bytes::from_static(&FILLER));
+    }
+    match sent {
         // The driver learns of the end of the connection by itself.
         Ok(()) | Err(SendDatagramError::ConnectionLost(_)) => Pinged::Sent,
         Err(
             SendDatagramError::UnsupportedByPeer | SendDatagramError::Disabled | SendDatagramError::TooLarge,
         ) => Pinged::Unsent,
     }
+}
+
+/// Returns true if the peer takes datagrams of a full-size probe. What the path takes is what probes are for.
+pub(super) fn probes_full_size(connection: &Connection) -> bool {
+    connection.max_datagram_size().is_some_and(|most| most >= FULL_SIZE_DATAGRAM_BYTES)
 }
 
 impl QuicStream {

@@ -4,13 +4,15 @@ use std::time::{Duration, Instant};
 
 use proto::Session;
 use proto::greeting::{self, GREETING_MAX};
-use proto::session::{SILENCE_MAX, SILENCE_MOST};
+use proto::session::{FrameAllowance, ProtocolViolation, SILENCE_MAX, SILENCE_MOST};
 use proto::wire::{Hello, Welcome, control_frame::Frame};
+use tokio::task::coop;
 use tokio::time::timeout;
 
 use super::error::DialError;
 use crate::carrier::Connection;
 use crate::control::{ControlStream, Driver};
+use crate::error::TunnelEnded;
 use crate::settings::Side;
 use crate::tunnel::Tunnel;
 
@@ -54,6 +56,7 @@ fn agreed_silence(welcome: &Welcome, limit: Duration) -> Duration {
 async fn greet_server(connection: &Connection, hello: Hello) -> Result<(ControlStream, Welcome), DialError> {
     let mut stream = ControlStream::new(connection.control(Side::Agent).await?);
     stream.write(Frame::Hello(hello)).await?;
+    let mut allowance = FrameAllowance::new(Instant::now());
     loop {
         match stream.read().await?.frame {
             Some(Frame::Welcome(welcome)) if greeting::VERSIONS.contains(&welcome.version) => {
@@ -61,9 +64,11 @@ async fn greet_server(connection: &Connection, hello: Hello) -> Result<(ControlS
             }
             Some(Frame::Refused(refused)) => return Err(DialError::Refused(refused)),
             // A newer server's frame that may be ignored.
-            None => {}
+            None if allowance.take(Instant::now(), 1) => {}
+            None => return Err(TunnelEnded::from(ProtocolViolation::TooManyFrames).into()),
             Some(_) => return Err(DialError::NotAWelcome),
         }
+        coop::consume_budget().await;
     }
 }
 

@@ -37,6 +37,11 @@ pub enum NotAProxy {
         "a proxy is spoken to in plain HTTP (http://…), not by {0}: the tunnel in it is encrypted anyway"
     )]
     Scheme(String),
+    /// A name or password with a character that ends the host of a URL.
+    #[error(
+        "a proxy's user name and password are %-encoded: / is %2F, ? is %3F, # is %23, \\ is %5C, and % itself is %25"
+    )]
+    Unescaped,
     /// A name or password that cannot be sent.
     #[error("a proxy's user name has no colon in it, and neither name nor password a control character")]
     Credentials,
@@ -49,7 +54,10 @@ pub enum ProxyError {
     #[error("the proxy {0} cannot be reached: check its address and this host's DNS")]
     Unreachable(Proxy, #[source] io::Error),
     /// The proxy requires another user name and password.
-    #[error("the proxy {0} wants another user name and password: write http://USER:PASSWORD@HOST:PORT")]
+    #[error(
+        "the proxy {0} wants another user name and password: write http://USER:PASSWORD@HOST:PORT, with special \
+         characters %-encoded (% itself is %25)"
+    )]
     Credentials(Proxy),
     /// The proxy does not open this connection.
     #[error("the proxy {proxy} answered {status} to CONNECT {target}: it must allow this host and port")]
@@ -128,6 +136,9 @@ impl FromStr for Proxy {
 
     /// Parses a value as in `HTTPS_PROXY`; without a scheme it is HTTP.
     fn from_str(text: &str) -> Result<Self, NotAProxy> {
+        if is_unescaped(text) {
+            return Err(NotAProxy::Unescaped);
+        }
         let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let url = Url::parse(&with_scheme).map_err(|_| NotAProxy::Url)?;
         if url.scheme() != "http" {
@@ -166,6 +177,15 @@ impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Proxy({self})")
     }
+}
+
+/// Returns true if the part of a URL that should be the host ends before an `@`. Then the host is cut out of a
+/// password: `http://user:12/34@proxy` would name the host `user` and the port 12. A URL for a proxy has no path
+/// in which an `@` could stand.
+fn is_unescaped(text: &str) -> bool {
+    let authority = text.split_once("://").map_or(text, |(_, authority)| authority);
+    let end = authority.find(['/', '?', '#', '\\']);
+    end.is_some_and(|end| authority[end..].contains('@'))
 }
 
 /// Decodes a name or a password, in which URLs have `%40` for `@`.
@@ -217,8 +237,30 @@ mod tests {
             ("", NotAProxy::Url),
             ("http://a%0d%0aX:y@proxy.test", NotAProxy::Credentials),
             ("http://a%3Ab:y@proxy.test", NotAProxy::Credentials),
+            // Otherwise the host would be the user, and the port the beginning of the password.
+            ("http://user:12/34@proxy.test:3128", NotAProxy::Unescaped),
+            ("user:12/34@proxy.test:3128", NotAProxy::Unescaped),
         ] {
             assert_eq!(written.parse::<Proxy>(), Err(error), "{written}");
         }
+    }
+
+    #[test]
+    fn an_unescaped_password_is_refused_with_the_escape_of_its_character() {
+        for (character, escape) in [('/', "%2F"), ('?', "%3F"), ('#', "%23"), ('\\', "%5C")] {
+            for written in
+                [format!("http://user:p{character}s@proxy.test:3128"), format!("u{character}:p@proxy.test")]
+            {
+                let error = written.parse::<Proxy>().unwrap_err();
+                assert_eq!(error, NotAProxy::Unescaped, "{written}");
+                assert!(error.to_string().contains(&format!("{character} is {escape}")), "{error}");
+            }
+            let escaped = format!("http://user:p{escape}s@proxy.test:3128").parse::<Proxy>().unwrap();
+            let sent = STANDARD.encode(format!("user:p{character}s"));
+            assert_eq!(escaped.authorization, Some(format!("Basic {sent}")));
+        }
+        // The last `@` ends the password, as in curl and in Go.
+        let at: Proxy = "http://user:p@s:s@proxy.test:3128".parse().unwrap();
+        assert_eq!((at.to_string().as_str(), at.authorization.is_some()), ("http://proxy.test:3128", true));
     }
 }

@@ -105,7 +105,7 @@ fn handshake_failed(error: ConnectionError) -> DialError {
             None => DialError::Handshake(close.to_string()),
         },
         ConnectionError::TransportError(error) => match alert(error.code) {
-            Some(_) => DialError::Untrusted(untrusted(&error.reason)),
+            Some(_) => untrusted(&error.reason),
             None => DialError::Handshake(error.to_string()),
         },
         error @ (ConnectionError::VersionMismatch

@@ -104,7 +104,7 @@ async fn connect(
 fn of_tls(error: io::Error) -> DialError {
     match error.get_ref().and_then(|inside| inside.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::AlertReceived(alert)) => DialError::Rejected(alert::explain(*alert)),
-        Some(rustls::Error::InvalidCertificate(error)) => DialError::Untrusted(untrusted(&error.to_string())),
+        Some(rustls::Error::InvalidCertificate(error)) => untrusted(&error.to_string()),
         Some(tls) => DialError::Handshake(tls.to_string()),
         None => DialError::Tcp(error),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ struct State {
     address: SocketAddr,
     dark_to_server: AtomicBool,
     dark_to_agent: AtomicBool,
+    /// Longer packets to the server, and to the agent, are dropped.
+    longest_to_server: AtomicUsize,
+    longest_to_agent: AtomicUsize,
     swallowed_to_server: AtomicU64,
     swallowed_to_agent: AtomicU64,
     agent: Mutex<Option<SocketAddr>>,
@@ -45,6 +48,8 @@ impl Link {
             address: inner.local_addr().unwrap(),
             dark_to_server: AtomicBool::new(false),
             dark_to_agent: AtomicBool::new(false),
+            longest_to_server: AtomicUsize::new(usize::MAX),
+            longest_to_agent: AtomicUsize::new(usize::MAX),
             swallowed_to_server: AtomicU64::new(0),
             swallowed_to_agent: AtomicU64::new(0),
             agent: Mutex::new(None),
@@ -63,6 +68,12 @@ impl Link {
     pub(crate) fn darken(&self, to_server: bool, to_agent: bool) {
         self.0.dark_to_server.store(to_server, Ordering::Relaxed);
         self.0.dark_to_agent.store(to_agent, Ordering::Relaxed);
+    }
+
+    /// Drops packets with more bytes than these from now on, to the server and to the agent.
+    pub(crate) fn narrow(&self, to_server: usize, to_agent: usize) {
+        self.0.longest_to_server.store(to_server, Ordering::Relaxed);
+        self.0.longest_to_agent.store(to_agent, Ordering::Relaxed);
     }
 
     /// Packets to the server, and to the agent, that came while their direction was dark.
@@ -99,7 +110,7 @@ impl Link {
                     *self.0.agent.lock().unwrap() = Some(from);
                     if self.0.dark_to_server.load(Ordering::Relaxed) || self.is_stale(from) {
                         self.0.swallowed_to_server.fetch_add(1, Ordering::Relaxed);
-                    } else {
+                    } else if length <= self.0.longest_to_server.load(Ordering::Relaxed) {
                         pipe.take(&buffer[..length]);
                     }
                 }
@@ -120,7 +131,7 @@ impl Link {
                 Ok(length) = outer.recv(&mut buffer) => {
                     if self.0.dark_to_agent.load(Ordering::Relaxed) {
                         self.0.swallowed_to_agent.fetch_add(1, Ordering::Relaxed);
-                    } else {
+                    } else if length <= self.0.longest_to_agent.load(Ordering::Relaxed) {
                         pipe.take(&buffer[..length]);
                     }
                 }

@@ -7,9 +7,9 @@
 )]
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use proto::session::{Health, SILENCE_LEAST};
+use proto::session::{FULL_SIZE_EVERY_SUSPECT, Health, SILENCE_LEAST};
 use proto::wire::{Assert, StreamOpen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
@@ -25,6 +25,9 @@ mod link;
 
 /// No event of these tests is later than this.
 const SOON: Duration = Duration::from_secs(40);
+
+/// A path with these bytes for a packet of UDP, less than QUIC's least, carries heartbeats only.
+const NARROW: usize = 1100;
 
 /// Packets that a side sends into the dark in a few seconds, though its window is full. QUIC by itself
 /// doubles its pauses and would take an hour.
@@ -72,6 +75,56 @@ async fn a_path_that_is_dark_in_one_direction_is_suspect_on_both_sides() {
         soon(here.read_exact(&mut [0; 12])).await.unwrap();
         soon(there.read_exact(&mut [0; 13])).await.unwrap();
     }
+}
+
+/// Heartbeats pass all the time, and bytes that were lost arrive once the path is back.
+#[tokio::test]
+async fn a_path_that_drops_full_size_packets_is_suspect_on_both_sides() {
+    for (to_server, to_agent) in [(usize::MAX, NARROW), (NARROW, usize::MAX), (NARROW, NARROW)] {
+        let pair = Pair::greeted().await;
+        let (there, here) = pair.stream().await;
+        let ((there_read, there_write), (here_read, here_write)) =
+            (tokio::io::split(there), tokio::io::split(here));
+        let bytes = pattern(2_000_000);
+        let sending =
+            [tokio::spawn(send(there_write, bytes.clone())), tokio::spawn(send(here_write, bytes.clone()))];
+        let (received_here, received_there) = (Received::collect(here_read), Received::collect(there_read));
+        soon(received_here.at_least(100_000)).await;
+        soon(received_there.at_least(100_000)).await;
+
+        pair.link.narrow(to_server, to_agent);
+        soon(until(|| pair.healths() == [Health::Suspect; 2])).await;
+        let flapped_at = pair.flapped_at();
+        // Several times the interval of probes of a suspect tunnel.
+        sleep(FULL_SIZE_EVERY_SUSPECT * 5).await;
+        assert_eq!((pair.healths(), pair.flapped_at()), ([Health::Suspect; 2], flapped_at));
+        pair.link.narrow(usize::MAX, usize::MAX);
+
+        soon(until(|| pair.healths() == [Health::Live; 2])).await;
+        assert!(soon(received_here.all()).await == bytes);
+        assert!(soon(received_there.all()).await == bytes);
+        for sent in sending {
+            soon(sent).await.unwrap();
+        }
+    }
+}
+
+/// Data goes on in smaller packets then, as it always did.
+#[tokio::test]
+async fn a_path_that_carries_1200_bytes_and_no_more_stays_live() {
+    let pair = Pair::greeted().await;
+    let (mut there, here) = pair.stream().await;
+    let (here_read, _here_write) = tokio::io::split(here);
+    let received = Received::collect(here_read);
+    let bytes = pattern(2_000_000);
+    there.write_all(&bytes[..1_000_000]).await.unwrap();
+
+    pair.link.narrow(1200, 1200);
+    there.write_all(&bytes[1_000_000..]).await.unwrap();
+    there.shutdown().await.unwrap();
+
+    assert!(soon(received.all()).await == bytes);
+    assert_eq!((pair.healths(), pair.flapped_at()), ([Health::Live; 2], [None; 2]));
 }
 
 #[tokio::test]
@@ -166,6 +219,10 @@ impl Pair {
 
     fn healths(&self) -> [Health; 2] {
         [self.server.health(), self.agent.health()]
+    }
+
+    fn flapped_at(&self) -> [Option<Instant>; 2] {
+        [self.server.flapped_at(), self.agent.flapped_at()]
     }
 }
 

@@ -152,7 +152,10 @@ impl Authority {
             }
             Carrier::Http2 => {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                Server::Http2(listener, tls::tcp_server_config(self.server_material()).unwrap().into())
+                Server::Http2(
+                    listener,
+                    tls::tcp_server_config(self.server_material().try_into().unwrap()).unwrap().into(),
+                )
             }
         }
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use proto::name_text::is_readable;
+
 /// The longest common name and organization name, in characters (X.520, `ub-common-name`, `ub-organization-name`).
 const NAME_CHARACTERS_MAX: usize = 64;
 /// Most groups of a caller; a larger certificate slows down every handshake.
@@ -25,8 +27,8 @@ pub enum NotAName {
     /// The text is longer than X.520 allows.
     #[error("the name is longer than {max} characters, the most that a certificate's subject may carry", max = NAME_CHARACTERS_MAX)]
     TooLong,
-    /// The text has characters that nobody can see.
-    #[error("the name has a control character, or white space at an end")]
+    /// The text has characters that nobody can see, so that it looks like another name.
+    #[error("the name has a control or invisible character, or white space at an end")]
     Invisible,
     /// The name is reserved for Kubernetes itself.
     #[error(
@@ -80,7 +82,7 @@ fn checked(text: &str) -> Result<String, NotAName> {
     if text.chars().count() > NAME_CHARACTERS_MAX {
         return Err(NotAName::TooLong);
     }
-    if text.chars().any(char::is_control) || text.trim() != text {
+    if !is_readable(text) {
         return Err(NotAName::Invisible);
     }
     if text.starts_with("system:") {
@@ -112,6 +114,10 @@ mod tests {
             ("olga\u{a0}", NotAName::Invisible),
             ("ol\nga", NotAName::Invisible),
             ("ol\0ga", NotAName::Invisible),
+            ("ol\u{200b}ga", NotAName::Invisible),
+            ("\u{202e}aglo", NotAName::Invisible),
+            ("olga\u{2060}", NotAName::Invisible),
+            ("ol\u{ad}ga", NotAName::Invisible),
             ("system:masters", NotAName::System),
             ("system:", NotAName::System),
             (&"x".repeat(NAME_CHARACTERS_MAX + 1), NotAName::TooLong),

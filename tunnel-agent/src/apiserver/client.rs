@@ -9,28 +9,34 @@ use bytes::Bytes;
 use daemon::Scope;
 use http::header::{CONNECTION, HOST, UPGRADE};
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Request, Response, StatusCode, Uri, response};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, request, response};
 use http_body_util::Empty;
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use proto::upgrade_protocol::UpgradeProtocol;
 use proto::wire::ServedCertificate;
 use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::debug;
 
 use super::balancer::Balancer;
 use super::connection::Http1Connection;
-use super::credential::{Credential, CredentialOwner};
+use super::credential::{Credential, CredentialOwner, Snapshot};
+use super::credential_check::CredentialCheck;
 use super::error::ApiServerError;
-use super::limits::Timeouts;
+use super::limits::{AnswerDeadline, Timeouts};
 use super::material::CredentialError;
 use super::pool::{Pool, PoolFigures, Slot};
 use super::probing;
-use super::request_body::{BoxError, Progress, RequestBody};
+use super::request_body::{BoxError, Progress, RequestBody, ResendableBody};
+use super::resend::{Resends, SendFailure, is_read};
 use super::response_body::{Lease, ResponseBody};
 use crate::config::ApiServerSource;
+use crate::metrics;
 
-/// Most connections that a request is sent on, where hyper hands it back because no byte of it was written.
-const RESEND_MAX: usize = 4;
+/// The path of a request that shows whether the API server accepts the agent's credential. It refuses an
+/// invalid one by 401 whatever the path is, and everybody who is authenticated may read this one.
+const CREDENTIAL_PROBE: &str = "/version";
 
 /// A client of the API server. Clones share one pool.
 #[derive(Clone)]
@@ -41,6 +47,15 @@ struct SharedApiServer {
     balancer: Arc<Balancer>,
     pool: Pool,
     timeouts: Timeouts,
+    check: CredentialCheck<Snapshot>,
+}
+
+/// An answer to a request, with the credential that the request bore.
+struct Answered {
+    response: Response<Incoming>,
+    slot: Slot,
+    progress: Progress,
+    snapshot: Arc<Snapshot>,
 }
 
 /// The API server's answer to a request for an upgrade.
@@ -102,7 +117,8 @@ impl ApiServer {
     ) -> Result<Self, CredentialError> {
         let credential = Arc::new(Credential::load(source, owner, timeouts.recheck)?);
         let pool = Pool::new(scope.clone(), timeouts, balancer.clone());
-        Ok(Self(Arc::new(SharedApiServer { credential, balancer, pool, timeouts })))
+        let check = CredentialCheck::default();
+        Ok(Self(Arc::new(SharedApiServer { credential, balancer, pool, timeouts, check })))
     }
 
     /// Balances requests from now on among those API servers at these addresses that are ready. Each has to
@@ -146,7 +162,10 @@ impl ApiServer {
     /// head. Sets `Host`, and also `Authorization` unless it is [for callers](Self::for_callers). Dropping
     /// the future or the answer cancels at the API server.
     ///
-    /// A request is sent again only if not one byte of it was written.
+    /// A request is sent again on another connection if the API server has processed nothing of it: no byte
+    /// of it was written, or the API server says so by GOAWAY or REFUSED_STREAM. That goes for writes, too, as
+    /// long as the part of the body that was sent is kept. A read is also sent again if its connection is
+    /// lost before its answer.
     ///
     /// # Errors
     ///
@@ -156,11 +175,10 @@ impl ApiServer {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.send_within(request, Some(self.0.timeouts.head)).await
+        self.send_by(request, AnswerDeadline::Default).await
     }
 
-    /// The same for a request to which Kubernetes gives no deadline: its answer's head may take any time, as
-    /// long as the caller waits. A dead connection is noticed by its pings.
+    /// The same for a request to which Kubernetes gives no deadline.
     ///
     /// # Errors
     ///
@@ -173,26 +191,51 @@ impl ApiServer {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.send_within(request, None).await
+        self.send_by(request, AnswerDeadline::LongRunning).await
     }
 
-    async fn send_within<B>(
+    /// The same with a deadline for the answer's head.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::send`].
+    pub async fn send_by<B>(
         &self,
         request: Request<B>,
-        limit: Option<Duration>,
+        deadline: AnswerDeadline,
     ) -> Result<Response<ResponseBody>, ApiServerError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let (mut head, body) = request.into_parts();
-        let target = origin_form(&head.uri)?;
+        let (head, body) = request.into_parts();
+        let limit = deadline.limit(self.0.timeouts.head);
+        let is_read = is_read(&head, !body.is_end_stream());
         let progress = Progress::default();
-        let body = RequestBody::new(body, &progress);
+        let body = ResendableBody::new(body, &progress);
+        let answered = self.exchange(head, (body, progress), Resends::new(is_read), limit, None).await?;
+        self.received(answered).await
+    }
+
+    /// Sends a request until it is answered, or may not be sent again. It bears the credential of `with`, or
+    /// else the current one.
+    async fn exchange(
+        &self,
+        mut head: request::Parts,
+        (body, progress): (ResendableBody, Progress),
+        mut resends: Resends,
+        limit: Option<Duration>,
+        with: Option<&Arc<Snapshot>>,
+    ) -> Result<Answered, ApiServerError> {
+        let target = origin_form(&head.uri)?;
         head.headers.remove(HOST);
-        let mut request = Request::from_parts(head, body);
-        for _ in 0..RESEND_MAX {
-            let snapshot = self.0.credential.current().await;
+        // Only the first sending always has all of the body.
+        while let Some(sending) = body.next_sending() {
+            let mut request = Request::from_parts(head.clone(), sending);
+            let snapshot = match with {
+                Some(snapshot) => snapshot.clone(),
+                None => self.0.credential.current().await,
+            };
             let mut slot = self.0.pool.acquire(&snapshot).await?;
             self.0.credential.set_address(&mut request, &target, &snapshot, slot.is_multiplexed());
             progress.touch();
@@ -200,18 +243,32 @@ impl ApiServer {
                 Some(limit) => progress.head_within(limit, slot.send(request)).await?,
                 None => progress.head(slot.send(request)).await,
             };
-            match answer {
-                Ok(response) => return self.received(response, slot, progress),
-                Err(mut refused) => match refused.take_message() {
-                    Some(untouched) => {
-                        slot.discard();
-                        request = untouched;
-                    }
-                    None => return Err(progress.error_from(refused.into_error())),
-                },
+            let failed = match answer {
+                Ok(response) => {
+                    body.forget();
+                    return Ok(Answered { response, slot, progress, snapshot });
+                }
+                Err(failed) => failed,
+            };
+            let failure = SendFailure::of(&failed);
+            let resend = if progress.is_broken() { None } else { resends.after(failure) };
+            let Some(resend) = resend else {
+                let error = progress.error_from(failed.into_error());
+                let is_unprocessed = failure.is_unprocessed() && matches!(error, ApiServerError::Lost(_));
+                return Err(if is_unprocessed { ApiServerError::NotProcessed } else { error });
+            };
+            if resend.leaves_connection {
+                slot.discard();
+            } else {
+                drop(slot);
+            }
+            debug!(?failure, ?resend, "a request to the API server is sent again");
+            metrics::apiserver_resent(resend.reason);
+            if !resend.pause.is_zero() {
+                sleep(resend.pause).await;
             }
         }
-        Err(ApiServerError::CutShort)
+        Err(ApiServerError::NotProcessed)
     }
 
     /// Requests an upgrade on a connection of its own, with an empty body. No byte is sent after it before
@@ -225,10 +282,25 @@ impl ApiServer {
         request: Request<()>,
         protocol: UpgradeProtocol,
     ) -> Result<UpgradeAnswer, ApiServerError> {
+        self.upgrade_by(request, protocol, AnswerDeadline::Default).await
+    }
+
+    /// The same with a deadline for the answer's head. An upgrade always has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::upgrade`].
+    pub async fn upgrade_by(
+        &self,
+        request: Request<()>,
+        protocol: UpgradeProtocol,
+        deadline: AnswerDeadline,
+    ) -> Result<UpgradeAnswer, ApiServerError> {
         let (head, ()) = request.into_parts();
         let target = origin_form(&head.uri)?;
+        let limit = deadline.limit(self.0.timeouts.head).unwrap_or(self.0.timeouts.head);
         let progress = Progress::default();
-        let body = RequestBody::new(Empty::new(), &progress);
+        let body = RequestBody::once(Empty::new(), &progress);
         let mut request = Request::from_parts(head, body);
         let snapshot = self.0.credential.current().await;
         let mut connection = self.0.pool.dedicated(&snapshot).await?;
@@ -238,11 +310,12 @@ impl ApiServer {
         request.headers_mut().insert(UPGRADE, protocol.token());
         progress.touch();
         let mut response = progress
-            .head_within(self.0.timeouts.head, connection.send(request))
+            .head_within(limit, connection.send(request))
             .await?
             .map_err(|refused| progress.error_from(refused.into_error()))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            self.check_status(response.status());
+            self.check_credential(response.status(), &snapshot).await?;
+            snapshot.target.strip_base_path(response.headers_mut());
             let lease = Lease::Dedicated(connection);
             return Ok(UpgradeAnswer::Declined(
                 response.map(|body| ResponseBody::new(body, lease, progress)),
@@ -267,27 +340,50 @@ impl ApiServer {
         self.0.pool.figures()
     }
 
-    fn received(
-        &self,
-        response: Response<Incoming>,
-        slot: Slot,
-        progress: Progress,
-    ) -> Result<Response<ResponseBody>, ApiServerError> {
+    async fn received(&self, answered: Answered) -> Result<Response<ResponseBody>, ApiServerError> {
+        let Answered { mut response, slot, progress, snapshot } = answered;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             slot.discard();
             return Err(ApiServerError::ProtocolError(
                 "it switched protocols without a request for an upgrade",
             ));
         }
-        self.check_status(response.status());
+        self.check_credential(response.status(), &snapshot).await?;
+        snapshot.target.strip_base_path(response.headers_mut());
         Ok(response.map(|body| ResponseBody::new(body, Lease::Pooled(slot), progress)))
     }
 
-    fn check_status(&self, status: StatusCode) {
-        if status == StatusCode::UNAUTHORIZED && self.0.credential.owner() == CredentialOwner::Agent {
-            // The agent's token may have been replaced before the old one expired.
-            self.0.credential.invalidate();
+    /// Fails if an answer of this status refuses the agent's own credential. A 401 may also come from a
+    /// workload, a kubelet or an aggregated API server behind the API server, and is an answer to the caller
+    /// then. So the API server is asked whether it accepts the credential that the request bore.
+    async fn check_credential(
+        &self,
+        status: StatusCode,
+        snapshot: &Arc<Snapshot>,
+    ) -> Result<(), ApiServerError> {
+        if status != StatusCode::UNAUTHORIZED || self.0.credential.owner() != CredentialOwner::Agent {
+            return Ok(());
         }
+        let is_refused = self.0.check.is_refused(snapshot, || self.probe_credential(snapshot)).await;
+        if !is_refused {
+            return Ok(());
+        }
+        // The agent's token may have been replaced before the old one expired.
+        self.0.credential.invalidate();
+        Err(ApiServerError::CredentialRefused)
+    }
+
+    /// Says whether the API server refuses the agent's own credential. `None` if it does not answer.
+    async fn probe_credential(&self, snapshot: &Arc<Snapshot>) -> Option<bool> {
+        let (head, ()) = Request::get(CREDENTIAL_PROBE).body(()).ok()?.into_parts();
+        let progress = Progress::default();
+        let body = ResendableBody::new(Empty::<Bytes>::new(), &progress);
+        let asked = self.exchange(head, (body, progress), Resends::new(true), None, Some(snapshot));
+        let Answered { response, slot, progress, .. } = asked.await.ok()?;
+        let is_refused = response.status() == StatusCode::UNAUTHORIZED;
+        // The rest of the answer is of no use: it is dropped, and its stream with it.
+        drop(ResponseBody::new(response.into_body(), Lease::Pooled(slot), progress));
+        Some(is_refused)
     }
 }
 

@@ -5,21 +5,19 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use daemon::Scope;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::ext::on_informational;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::{AlertDescription, ClientConfig};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{interval, timeout};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
@@ -28,8 +26,13 @@ use super::error::ApiServerError;
 use super::material::ApiServerAddress;
 use super::request_body::RequestBody;
 use super::serving_certificates::ServingCertificates;
+use super::socket::Socket;
 use super::tls::HTTP_2;
+use super::tls_error::handshake_error;
 use crate::metrics;
+use http2_tasks::{Http2Driver, Http2Tasks};
+
+mod http2_tasks;
 
 /// Most requests on one HTTP/2 connection at a time. kube-apiserver grants 100. Requests beyond the grant
 /// would wait in a queue of the HTTP/2 library that nobody sees.
@@ -67,6 +70,10 @@ const HEAD_BYTES_MAX_HTTP_2: u32 = HEAD_BYTES_MAX as u32;
 /// Most headers of an answer over HTTP/1.1. Over HTTP/2 only their size counts.
 const HEADERS_MAX: usize = 100;
 
+/// Most informational heads (1xx) before an answer over HTTP/1.1; with more the connection is closed. hyper
+/// skips them, and HTTP allows them without end.
+const INFORMATIONAL_MAX: usize = 64;
+
 /// Interval of pings on a silent connection, also while it is idle: a firewall may have forgotten it.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PONG_MAX: Duration = Duration::from_secs(10);
@@ -91,7 +98,8 @@ pub(super) enum Connection {
 #[derive(Debug)]
 pub(super) struct Http1Connection {
     sender: http1::SendRequest<RequestBody>,
-    _close: DropGuard,
+    close: CancellationToken,
+    _close_on_drop: DropGuard,
 }
 
 /// The purpose of a connection, which decides its protocols.
@@ -149,7 +157,7 @@ pub(super) async fn connect(
         certificates.note(*destination, &target.authority, shown);
     }
     let is_multiplexed = tls.get_ref().1.alpn_protocol() == Some(HTTP_2);
-    let socket = TokioIo::new(Socket { tls, is_shut_down: false, _permit: permit });
+    let socket = TokioIo::new(Socket::new(tls, permit));
     timeout(limit, open(socket, is_multiplexed, purpose, scope))
         .await
         .map_err(|_| ApiServerError::Silent(limit))?
@@ -158,8 +166,14 @@ pub(super) async fn connect(
 impl Http1Connection {
     pub(super) fn send(
         &mut self,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Incoming>, SendError>> + use<> {
+        let (close, count) = (self.close.clone(), AtomicUsize::new(0));
+        on_informational(&mut request, move |_| {
+            if count.fetch_add(1, Ordering::Relaxed) >= INFORMATIONAL_MAX {
+                close.cancel();
+            }
+        });
         self.sender.try_send_request(request)
     }
 
@@ -206,7 +220,8 @@ async fn open(
     });
     // So that it is ready as soon as it is in the pool.
     sender.ready().await.map_err(lost)?;
-    Ok(Connection::Http1(Http1Connection { sender, _close: close.drop_guard() }))
+    let _close_on_drop = close.clone().drop_guard();
+    Ok(Connection::Http1(Http1Connection { sender, close, _close_on_drop }))
 }
 
 /// Drives a connection without ever shutting it down. hyper would shut it down also for an exchange that
@@ -221,7 +236,8 @@ async fn drive_without_shutdown(
 /// Returns once the server has granted a number of streams. Requests beyond it would be refused, or wait in a
 /// queue of the HTTP/2 library behind the longest one.
 async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Connection, ApiServerError> {
-    let (sender, connection) = http2::Builder::new(scope.background())
+    let tasks = Http2Tasks::default();
+    let (sender, connection) = http2::Builder::new(tasks.clone())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -240,13 +256,13 @@ async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Conn
         .handshake(socket)
         .await
         .map_err(lost)?;
-    let mut connection = Box::pin(connection);
+    let mut driver = Http2Driver::new(connection, tasks);
     let mut ticks = interval(GRANT_CHECK_EVERY);
     let first_grant = loop {
-        // Both arms are cancel-safe: the connection is polled by reference, and a tick has nothing to lose.
+        // Both arms are cancel-safe: the driver is polled by reference, and a tick has nothing to lose.
         tokio::select! {
-            ended = &mut connection => return Err(ended.map_or_else(lost, |()| ApiServerError::CutShort)),
-            _ = ticks.tick() => match connection.current_max_send_streams() {
+            ended = &mut driver => return Err(ended.map_or_else(lost, |()| ApiServerError::CutShort)),
+            _ = ticks.tick() => match driver.granted_streams() {
                 0 => {}
                 grant => break grant,
             },
@@ -257,8 +273,8 @@ async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Conn
     scope.spawn_background(async move {
         // Polled with every request, so that a changed grant is known soon.
         let driven = poll_fn(|cx| {
-            let driven = connection.as_mut().poll(cx);
-            grant.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            let driven = Pin::new(&mut driver).poll(cx);
+            grant.store(driver.granted_streams(), Ordering::Relaxed);
             driven
         });
         if let Err(error) = driven.await {
@@ -270,85 +286,4 @@ async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Conn
 
 fn lost(error: hyper::Error) -> ApiServerError {
     ApiServerError::Lost(Arc::new(error))
-}
-
-fn handshake_error(target: &ApiServerAddress, error: io::Error) -> ApiServerError {
-    let authority = target.authority.clone();
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match tls {
-        None => ApiServerError::Unreachable { authority, source: Arc::new(error) },
-        Some(rustls::Error::AlertReceived(alert)) if concerns_client_certificate(*alert) => {
-            ApiServerError::NoCredential { authority, source: Arc::new(rustls::Error::AlertReceived(*alert)) }
-        }
-        Some(tls) => ApiServerError::Untrusted { authority, source: Arc::new(tls.clone()) },
-    }
-}
-
-/// Returns true if the server's alert is about the agent's certificate.
-fn concerns_client_certificate(alert: AlertDescription) -> bool {
-    matches!(
-        alert,
-        AlertDescription::BadCertificate
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateRequired
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::UnknownCA
-    )
-}
-
-/// A socket with its permit among [`super::limits::CONNECTIONS_MAX`], which is free again when the socket is
-/// closed. It is reset on drop unless it was shut down, so that a truncated request never looks complete.
-struct Socket {
-    tls: TlsStream<TcpStream>,
-    is_shut_down: bool,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tls).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tls).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tls).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut_down = Pin::new(&mut self.tls).poll_shutdown(cx);
-        self.is_shut_down |= matches!(shut_down, Poll::Ready(Ok(())));
-        shut_down
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tls).poll_write_vectored(cx, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.tls.is_write_vectored()
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if !self.is_shut_down {
-            // Fails only on a socket that has broken already.
-            let _ = self.tls.get_ref().0.set_zero_linger();
-        }
-    }
 }

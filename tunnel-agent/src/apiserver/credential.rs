@@ -119,7 +119,7 @@ impl Credential {
     ) {
         let authority = &snapshot.target.authority;
         let mut parts = http::uri::Parts::default();
-        parts.path_and_query = Some(path.clone());
+        parts.path_and_query = Some(snapshot.target.path(path));
         if is_multiplexed {
             parts.scheme = Some(Scheme::HTTPS);
             parts.authority = Some(authority.clone());

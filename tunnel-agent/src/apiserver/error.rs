@@ -29,10 +29,12 @@ pub enum ApiServerError {
     #[error("the API server did not answer within {} s", .0.as_secs_f32())]
     Silent(Duration),
     /// The server's certificate does not chain to the CA.
-    #[error("the API server at {authority} could not be verified; check the CA that the agent was given")]
+    #[error("the API server at {authority} could not be verified: {cause}")]
     Untrusted {
         /// The server's address as `host:port`.
         authority: Authority,
+        /// The code that says what is wrong with it.
+        cause: AbortCode,
         /// The error that TLS reported.
         source: Arc<rustls::Error>,
     },
@@ -44,6 +46,16 @@ pub enum ApiServerError {
         /// The error that TLS reported.
         source: Arc<rustls::Error>,
     },
+    /// The API server refused the credential that the agent showed, and again when it was asked about nothing
+    /// else. A 401 would tell the caller that its own was refused, which the API server never saw.
+    #[error(
+        "the API server refused the agent's credential; check its ServiceAccount token, or its kubeconfig"
+    )]
+    CredentialRefused,
+    /// The API server has processed nothing of the request, as it says itself, or because no byte was written.
+    /// The request was sent as often as it may be, or the part of its body that was sent is not kept.
+    #[error("the API server did not process the request, on any connection")]
+    NotProcessed,
     /// The connection broke before the answer's end.
     #[error("the connection to the API server broke")]
     Lost(#[source] Arc<hyper::Error>),
@@ -65,8 +77,9 @@ impl ApiServerError {
         match self {
             Self::Unreachable { .. } | Self::Full => AbortCode::ApiServerUnreachable,
             Self::Silent(_) => AbortCode::ApiServerSilent,
-            Self::Untrusted { .. } => AbortCode::ApiServerUntrusted,
-            Self::NoCredential { .. } => AbortCode::NoCredential,
+            Self::Untrusted { cause, .. } => *cause,
+            Self::NoCredential { .. } | Self::CredentialRefused => AbortCode::NoCredential,
+            Self::NotProcessed => AbortCode::ApiServerNotProcessed,
             Self::Lost(_) | Self::CutShort => AbortCode::ApiServerLost,
             Self::ProtocolError(_) => AbortCode::ApiServerProtocolError,
             Self::CallerGone => AbortCode::Abandoned,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::deadlines::API_SERVER_HEAD_MAX;
+use proto::deadlines::{self, API_SERVER_HEAD_MAX};
 
 /// Most connections at a time, those for upgrades included.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -23,6 +23,45 @@ pub struct Timeouts {
     pub recheck: Duration,
 }
 
+/// The deadline for the head of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerDeadline {
+    /// The default of the agent, [`Timeouts::head`].
+    Default,
+    /// This time, as the server has asked for.
+    Within(Duration),
+    /// None, because Kubernetes gives the request none: its answer may take any time, as long as the caller
+    /// waits. A dead connection is noticed by its pings.
+    LongRunning,
+}
+
+impl AnswerDeadline {
+    /// The deadline that a stream's first frame sets.
+    #[must_use]
+    pub fn new(long_running: bool, seconds: u32) -> Self {
+        match deadlines::from_seconds(seconds) {
+            _ if long_running => Self::LongRunning,
+            Some(deadline) => Self::Within(deadline),
+            None => Self::Default,
+        }
+    }
+
+    /// Returns true if the answer may take any time.
+    #[must_use]
+    pub fn is_long_running(self) -> bool {
+        self == Self::LongRunning
+    }
+
+    /// The longest time, with `head` as the default. `None` if there is no limit.
+    pub(super) fn limit(self, head: Duration) -> Option<Duration> {
+        match self {
+            Self::Default => Some(head),
+            Self::Within(deadline) => Some(deadline),
+            Self::LongRunning => None,
+        }
+    }
+}
+
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
@@ -30,6 +69,27 @@ impl Default for Timeouts {
             head: API_SERVER_HEAD_MAX,
             idle: Duration::from_secs(60),
             recheck: Duration::from_secs(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_sets_the_deadline_of_its_answer_unless_it_may_take_any_time() {
+        let (second, head) = (Duration::from_secs(1), Duration::from_secs(75));
+        for (long_running, seconds, limit) in [
+            (false, 0, Some(head)),
+            (false, 300, Some(second * 300)),
+            (false, 3600, Some(second * 3600)),
+            // Beyond what a server may ask for.
+            (false, 3601, Some(head)),
+            (true, 300, None),
+            (true, 0, None),
+        ] {
+            assert_eq!(AnswerDeadline::new(long_running, seconds).limit(head), limit, "{seconds}");
         }
     }
 }

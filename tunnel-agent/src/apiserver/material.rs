@@ -5,10 +5,12 @@ use std::path::Path;
 
 use daemon::read_bounded;
 use http::HeaderValue;
-use http::uri::Authority;
+use http::header::{HeaderMap, LOCATION};
+use http::uri::{Authority, PathAndQuery};
 use rustls_pki_types::ServerName;
 
 use super::endpoints::Destination;
+use super::location;
 use error::FILE_BYTES_MAX;
 
 pub use error::CredentialError;
@@ -44,6 +46,8 @@ pub(super) struct ApiServerAddress {
     pub(super) port: u16,
     pub(super) authority: Authority,
     pub(super) server_name: ServerName<'static>,
+    /// The path below which the API server serves its own, such as `/k8s/clusters/c-1`. Empty for none.
+    base_path: String,
 }
 
 impl Material {
@@ -67,7 +71,44 @@ impl ApiServerAddress {
             port,
             authority: bracketed.parse().map_err(|_| refused())?,
             server_name: ServerName::try_from(name.clone()).map_err(|_| CredentialError::Host(name))?,
+            base_path: String::new(),
         })
+    }
+
+    /// The same, where the API server serves its paths below this one, which is empty or begins with a slash
+    /// and ends with none.
+    pub(super) fn with_base_path(self, base_path: String) -> Self {
+        Self { base_path, ..self }
+    }
+
+    /// The path to ask for, so that the API server serves `path`, byte for byte.
+    pub(super) fn path(&self, path: &PathAndQuery) -> PathAndQuery {
+        if self.base_path.is_empty() {
+            return path.clone();
+        }
+        // Both parts were parsed as paths before, so this does not fail.
+        format!("{}{path}", self.base_path).parse().unwrap_or_else(|_| path.clone())
+    }
+
+    /// Makes a `Location` on this API server one that does not know its address and base path: a path as
+    /// callers ask for it. One beside the base path leads out of the cluster, so it gets the address of its
+    /// host. Relative references, and those to other hosts, stay as they are.
+    pub(super) fn strip_base_path(&self, headers: &mut HeaderMap) {
+        let mut locations = headers.get_all(LOCATION).iter();
+        // Of several the gateway decides: it has to see all of them.
+        let (Some(_), None) = (locations.next(), locations.next()) else { return };
+        location::without_host(headers, &self.authority);
+        let path = headers.get(LOCATION).and_then(|location| location.to_str().ok());
+        let Some(path) = path.filter(|path| path.starts_with('/') && !path.starts_with("//")) else { return };
+        let inside = match path.strip_prefix(self.base_path.as_str()) {
+            Some(inside) if inside.is_empty() || inside.starts_with('?') => format!("/{inside}"),
+            // Two slashes would be the begin of another host's name.
+            Some(inside) if inside.starts_with('/') && !inside.starts_with("//") => inside.to_owned(),
+            Some(_) | None => format!("https://{}{path}", self.authority),
+        };
+        if let Ok(inside) = HeaderValue::from_str(&inside) {
+            headers.insert(LOCATION, inside);
+        }
     }
 
     /// Another address at which the same certificate name is shown.
@@ -78,7 +119,7 @@ impl ApiServerAddress {
         // An address with its port is always a valid authority.
         let authority = address.to_string().parse().unwrap_or_else(|_| self.authority.clone());
         let (host, port) = (address.ip().to_string(), address.port());
-        Self { host, port, authority, server_name: self.server_name.clone() }
+        Self { host, port, authority, ..self.clone() }
     }
 }
 
@@ -103,4 +144,74 @@ pub(super) fn file(what: &'static str, path: &Path) -> Result<Vec<u8>, Credentia
         source,
     })?;
     bytes.ok_or_else(|| CredentialError::TooLarge { what, path: path.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(base_path: &str) -> ApiServerAddress {
+        ApiServerAddress::new("rancher.example", 443, None).unwrap().with_base_path(base_path.to_owned())
+    }
+
+    #[test]
+    fn a_path_is_asked_for_below_the_base_path_byte_for_byte() {
+        let path: PathAndQuery = "/api//v1/%70ods/../x?a=%20&&b".parse().unwrap();
+
+        assert_eq!(address("").path(&path), path);
+        assert_eq!(
+            address("/k8s/clusters/c-1").path(&path),
+            "/k8s/clusters/c-1/api//v1/%70ods/../x?a=%20&&b"
+        );
+    }
+
+    #[test]
+    fn a_location_on_the_api_server_is_a_path_as_callers_ask_for_it() {
+        for (base_path, location, expected) in [
+            ("", "/api/v1?x=1#y", "/api/v1?x=1#y"),
+            ("", "https://rancher.example/api", "/api"),
+            ("", "https://RANCHER.example:443/api?x", "/api?x"),
+            ("", "https://rancher.example", "/"),
+            ("", "https://rancher.example?x=1", "/?x=1"),
+            ("/k8s/c", "/k8s/c/api/v1?x=1", "/api/v1?x=1"),
+            ("/k8s/c", "/k8s/c", "/"),
+            ("/k8s/c", "/k8s/c?x=1", "/?x=1"),
+            ("/k8s/c", "https://rancher.example/k8s/c/api", "/api"),
+            // These lead out of the cluster.
+            ("/k8s/c", "/login", "https://rancher.example:443/login"),
+            ("/k8s/c", "/k8s/c2/api", "https://rancher.example:443/k8s/c2/api"),
+            ("/k8s/c", "https://rancher.example/login", "https://rancher.example:443/login"),
+            ("/k8s/c", "/k8s/c//elsewhere.test", "https://rancher.example:443/k8s/c//elsewhere.test"),
+            ("", "https://rancher.example//elsewhere.test", "/elsewhere.test"),
+            // These are no references to it, or say nothing of its address.
+            ("/k8s/c", "login?next=x", "login?next=x"),
+            ("/k8s/c", "?page=2", "?page=2"),
+            ("/k8s/c", "./a", "./a"),
+            ("/k8s/c", "//other.example/k8s/c/api", "//other.example/k8s/c/api"),
+            ("/k8s/c", "https://other.example/k8s/c/api", "https://other.example/k8s/c/api"),
+            ("", "https://rancher.example:6443/api", "https://rancher.example:6443/api"),
+            ("", "http://rancher.example/api", "http://rancher.example/api"),
+            ("", "https://u@rancher.example/api", "https://u@rancher.example/api"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(LOCATION, HeaderValue::from_str(location).unwrap());
+
+            address(base_path).strip_base_path(&mut headers);
+
+            assert_eq!(headers[LOCATION], expected, "{base_path:?} {location}");
+        }
+    }
+    #[test]
+    fn several_locations_stay_as_they_are() {
+        for locations in [["/k8s/c/x", "https://other.example/"], ["https://other.example/", "/k8s/c/x"]] {
+            let mut headers = HeaderMap::new();
+            for location in locations {
+                headers.append(LOCATION, HeaderValue::from_static(location));
+            }
+
+            address("/k8s/c").strip_base_path(&mut headers);
+
+            assert!(headers.get_all(LOCATION).iter().eq(locations));
+        }
+    }
 }

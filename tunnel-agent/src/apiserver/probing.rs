@@ -102,7 +102,7 @@ async fn request_readyz(
     mut connection: Connection,
     snapshot: &Snapshot,
 ) -> Option<(Option<Connection>, bool)> {
-    let mut request = Request::new(RequestBody::new(Empty::<Bytes>::new(), &Progress::default()));
+    let mut request = Request::new(RequestBody::once(Empty::<Bytes>::new(), &Progress::default()));
     let is_multiplexed = matches!(connection, Connection::Http2 { .. });
     credential.set_address(&mut request, &PathAndQuery::from_static(READYZ), snapshot, is_multiplexed);
     let response = match &mut connection {

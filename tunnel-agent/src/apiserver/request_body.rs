@@ -1,12 +1,13 @@
-//! A request's body on its way to the API server, and how far it has been sent.
+//! A request's body on its way to the API server, how far it has been sent, and its beginning, with which it
+//! can be sent again.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body, Frame, SizeHint};
@@ -15,14 +16,40 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::error::ApiServerError;
 
+/// Most bytes of a request's body that are kept until the head of its answer arrives. A request whose body is
+/// larger is not sent again once more of it was sent. It fits most objects: one in etcd has 1.5 MiB at most,
+/// and 4 KiB mostly. 64 KiB.
+pub const KEPT_BYTES_MAX: usize = 64 * 1024;
+
 /// A boxed error of a request's body.
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request's body that reports its progress, and ends with an error once the exchange is over.
+/// The body of a request that may be sent more than once, one sending after the other.
+pub(super) struct ResendableBody {
+    shared: Arc<Mutex<SharedBody>>,
+    progress: Progress,
+}
+
+/// The body of one sending of a request. It reports its progress, and ends with an error once the exchange is
+/// over, or once the request is sent again.
 pub(super) struct RequestBody {
-    inner: UnsyncBoxBody<Bytes, BoxError>,
+    shared: Arc<Mutex<SharedBody>>,
+    /// The number of this sending.
+    sending: u32,
     progress: Progress,
     over: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+/// The caller's body, and the beginning of it that was sent.
+struct SharedBody {
+    inner: UnsyncBoxBody<Bytes, BoxError>,
+    /// Bytes of earlier sendings that the current one has not taken yet.
+    again: Bytes,
+    /// Bytes that the current sending has taken, so that another one can. `None` if they are not kept, so the
+    /// request cannot be sent again.
+    kept: Option<BytesMut>,
+    /// The number of the current sending. Bodies of earlier ones take nothing any more.
+    sending: u32,
 }
 
 /// The progress of a request's body. Clones share it.
@@ -97,10 +124,15 @@ impl Progress {
         self.0.has_ended.load(Ordering::Acquire)
     }
 
+    /// Returns true if the request's own body broke, which is its caller's fault.
+    pub(super) fn is_broken(&self) -> bool {
+        self.0.is_broken.load(Ordering::Acquire)
+    }
+
     /// The error of a broken exchange: the caller's fault if the request's own body broke, or else the API
     /// server's.
     pub(super) fn error_from(&self, error: hyper::Error) -> ApiServerError {
-        if self.0.is_broken.load(Ordering::Acquire) {
+        if self.is_broken() {
             return ApiServerError::CallerGone;
         }
         if error.is_parse() {
@@ -114,15 +146,87 @@ impl Progress {
     }
 }
 
-impl RequestBody {
+impl ResendableBody {
     pub(super) fn new<B>(body: B, progress: &Progress) -> Self
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let shared = SharedBody {
+            inner: body.map_err(Into::into).boxed_unsync(),
+            again: Bytes::new(),
+            kept: Some(BytesMut::new()),
+            sending: 0,
+        };
+        Self { shared: Arc::new(Mutex::new(shared)), progress: progress.clone() }
+    }
+
+    /// The body of the next sending, from its first byte. `None` if a part of it is gone.
+    pub(super) fn next_sending(&self) -> Option<RequestBody> {
+        let mut shared = lock(&self.shared);
+        let mut kept = std::mem::take(shared.kept.as_mut()?);
+        if !kept.is_empty() {
+            kept.extend_from_slice(&shared.again);
+            shared.again = kept.freeze();
+        }
+        shared.sending += 1;
+        self.progress.0.has_ended.store(shared.is_end_stream(), Ordering::Release);
+        let sending = shared.sending;
+        Some(RequestBody {
+            shared: self.shared.clone(),
+            sending,
+            progress: self.progress.clone(),
+            over: None,
+        })
+    }
+
+    /// The request is not sent again, so its beginning is no longer kept.
+    pub(super) fn forget(&self) {
+        lock(&self.shared).kept = None;
+    }
+}
+
+impl RequestBody {
+    /// The body of a request that is sent once.
+    pub(super) fn once<B>(body: B, progress: &Progress) -> Self
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         progress.0.has_ended.store(body.is_end_stream(), Ordering::Release);
         let inner = body.map_err(Into::into).boxed_unsync();
-        Self { inner, progress: progress.clone(), over: None }
+        let shared = SharedBody { inner, again: Bytes::new(), kept: None, sending: 0 };
+        let shared = Arc::new(Mutex::new(shared));
+        Self { shared, sending: 0, progress: progress.clone(), over: None }
+    }
+}
+
+impl SharedBody {
+    fn is_end_stream(&self) -> bool {
+        self.again.is_empty() && self.inner.is_end_stream()
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = if self.again.is_empty() {
+            ready!(Pin::new(&mut self.inner).poll_frame(cx))
+        } else {
+            Some(Ok(Frame::data(std::mem::take(&mut self.again))))
+        };
+        match &frame {
+            Some(Ok(frame)) => self.keep(frame),
+            Some(Err(_)) => self.kept = None,
+            None => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    /// Keeps the bytes of a frame, as long as all of them fit. Trailers are not kept.
+    fn keep(&mut self, frame: &Frame<Bytes>) {
+        let Some(kept) = &mut self.kept else { return };
+        match frame.data_ref() {
+            Some(data) if kept.len() + data.len() <= KEPT_BYTES_MAX => kept.extend_from_slice(data),
+            Some(_) | None => self.kept = None,
+        }
     }
 }
 
@@ -140,23 +244,41 @@ impl Body for RequestBody {
         if over.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err("the exchange is over".into())));
         }
-        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        let mut shared = lock(&this.shared);
+        if shared.sending != this.sending {
+            return Poll::Ready(Some(Err("the request is sent again".into())));
+        }
+        let frame = ready!(shared.poll_frame(cx));
         this.progress.touch();
-        let shared = &this.progress.0;
+        let progress = &this.progress.0;
         match &frame {
-            Some(Ok(_)) if this.inner.is_end_stream() => shared.has_ended.store(true, Ordering::Release),
-            None => shared.has_ended.store(true, Ordering::Release),
-            Some(Err(_)) => shared.is_broken.store(true, Ordering::Release),
+            Some(Ok(_)) if shared.is_end_stream() => progress.has_ended.store(true, Ordering::Release),
+            None => progress.has_ended.store(true, Ordering::Release),
+            Some(Err(_)) => progress.is_broken.store(true, Ordering::Release),
             Some(Ok(_)) => {}
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        lock(&self.shared).is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let shared = lock(&self.shared);
+        let (inner, again) = (shared.inner.size_hint(), shared.again.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower().saturating_add(again));
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper.saturating_add(again));
+        }
+        hint
     }
 }
+
+fn lock(shared: &Mutex<SharedBody>) -> MutexGuard<'_, SharedBody> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

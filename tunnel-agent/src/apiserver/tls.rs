@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tracing::{info, warn};
 
 use super::material::{CredentialError, Material};
+use super::server_certificate::{NotACa, ServerCertificateVerifier};
 
 pub(super) const HTTP_2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
@@ -24,10 +26,15 @@ pub(super) struct TlsConfigs {
 
 impl TlsConfigs {
     pub(super) fn new(material: &Material) -> Result<Self, CredentialError> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut verifier = ServerCertificateVerifier::new(provider.signature_verification_algorithms);
+        trust_bundle(&mut verifier, material)?;
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(CredentialError::Tls)?
-            .with_root_certificates(roots(material)?);
+            // It verifies as the library does, and in addition what Go's clients accept or refuse.
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match &material.client_certificate {
             None => builder.with_no_client_auth(),
             Some(certificate) => {
@@ -52,13 +59,37 @@ impl TlsConfigs {
     }
 }
 
-fn roots(material: &Material) -> Result<RootCertStore, CredentialError> {
-    let not_pem = || CredentialError::NotPem { what: "CA certificate", found_in: material.ca_source.clone() };
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(&material.ca).ok_or_else(not_pem)? {
-        roots.add(certificate).map_err(|_| not_pem())?;
+/// Trusts every certificate of the bundle that can be read. One that cannot be read is skipped, as Go's clients
+/// do, because a bundle may hold certificates of many years.
+fn trust_bundle(
+    verifier: &mut ServerCertificateVerifier,
+    material: &Material,
+) -> Result<(), CredentialError> {
+    let bundle = &material.ca_source;
+    for (index, certificate) in CertificateDer::pem_slice_iter(&material.ca).enumerate() {
+        let number = index + 1;
+        let Ok(certificate) = certificate else {
+            warn!(%bundle, number, "a certificate of the API server's CA bundle is not PEM and is skipped");
+            continue;
+        };
+        match verifier.trust(certificate) {
+            Ok(Ok(())) => {}
+            // Most likely it was given for that.
+            Ok(Err(NotACa::Leaf)) => {
+                info!(%bundle, number, "a certificate of the API server's CA bundle is trusted as that server's own alone");
+            }
+            Ok(Err(why)) => {
+                warn!(%bundle, number, %why, "a certificate of the API server's CA bundle is not trusted as a CA");
+            }
+            Err(why) => {
+                warn!(%bundle, number, %why, "a certificate of the API server's CA bundle is skipped");
+            }
+        }
     }
-    if roots.is_empty() { Err(not_pem()) } else { Ok(roots) }
+    if verifier.is_empty() {
+        return Err(CredentialError::NotPem { what: "CA certificate", found_in: bundle.clone() });
+    }
+    Ok(())
 }
 
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {

@@ -192,4 +192,23 @@ mod tests {
         let error = proxies(None, &environment).unwrap_err().to_string();
         assert!(error.contains("HTTPS_PROXY") && !error.contains("secret"), "{error}");
     }
+
+    #[test]
+    fn an_unescaped_password_of_a_proxy_is_answered_with_its_encoding() {
+        for (variable, url) in [
+            (true, "http://me:12#secret@p:1"),
+            (true, "me:12/secret@p:1"),
+            (false, "http://me:12?secret@p:1"),
+        ] {
+            let environment = |name: &str| (variable && name == "HTTPS_PROXY").then(|| url.to_owned());
+            let raw = RawProxy { url: Some(url.to_owned()), no_proxy: None };
+            let error = proxies(Some(raw), &environment).unwrap_err().to_string();
+            let key = if variable { "HTTPS_PROXY" } else { "proxy.url" };
+            assert!(
+                error.contains(key) && error.contains("%-encoded") && error.contains("# is %23"),
+                "{error}"
+            );
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
 }

@@ -23,6 +23,12 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// A tunnel that lasted so long was stable: the next dial begins at once.
 pub(super) const STABLE_AFTER: Duration = Duration::from_secs(10);
 
+/// A tunnel that turned from suspect to live must stay live for this long before a healthy tunnel is drained
+/// for it. Some paths carry its heartbeats and little else, or only at times.
+pub(super) const STEADY_AFTER: Duration = Duration::from_secs(120);
+
+const _: () = assert!(STEADY_AFTER.as_secs() > STABLE_AFTER.as_secs());
+
 /// The kind of a failed dial, which decides how long to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DialFailure {

@@ -6,7 +6,8 @@
 //! The preferred carrier is dialed whenever none of its tunnels works. The fallback is dialed
 //! [`ATTEMPT_DELAY`] later, and the first tunnel to be greeted serves. A tunnel that turned silent is kept:
 //! its streams wait for its return. Once a tunnel of the preferred carrier has been stable for a while,
-//! tunnels of the fallback are drained, and their streams end there.
+//! tunnels of the fallback are drained, and their streams end there. While tunnels of the preferred carrier
+//! turn silent and return, no tunnel that is well is drained for them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use proto::session::Health;
 use transport::Carrier;
 
-use super::backoff::{DialBackoff, DialFailure, STABLE_AFTER};
+use super::backoff::{DialBackoff, DialFailure, STABLE_AFTER, STEADY_AFTER};
 
 /// Time for which only the preferred carrier is dialed. Where it works, its tunnel is greeted by then.
 const ATTEMPT_DELAY: Duration = Duration::from_secs(1);
@@ -94,6 +95,8 @@ struct CarrierState {
     not_before: Instant,
     /// Earliest next dial while a fallback carrier serves.
     not_before_while_served: Instant,
+    /// The last time at which a tunnel of it turned silent, or was heard again.
+    flapped_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -104,6 +107,8 @@ struct TunnelState {
     health: Health,
     /// Time since which it is `Live`, if it is.
     live_since: Instant,
+    /// The last time at which it turned silent, or was heard again.
+    flapped_at: Option<Instant>,
     /// Something arrived on it that was sent after its greeting, so packets pass both ways.
     is_proven: bool,
     /// It drains because either side asked for that.
@@ -121,6 +126,7 @@ impl CarrierScheduler {
             is_dialing: false,
             not_before: now,
             not_before_while_served: now,
+            flapped_at: None,
         };
         let mut this = Self {
             carriers: carriers.iter().map(state).collect(),
@@ -196,8 +202,14 @@ impl CarrierScheduler {
                 // It was silent and is heard again, so packets pass on the path as it is now.
                 (tunnel.live_since, tunnel.is_proven) = (now, true);
             }
+            let has_flapped = tunnel.health != health;
             tunnel.health = health;
             tunnel.is_draining |= drains;
+            if has_flapped {
+                tunnel.flapped_at = Some(now);
+                let carrier = tunnel.carrier;
+                self.state(carrier).flapped_at = Some(now);
+            }
         }
         self.update(now);
     }
@@ -261,7 +273,7 @@ impl CarrierScheduler {
             return Some(until);
         }
         let dials = self.missing().filter(|(state, _)| !state.is_dialing).map(|(_, due)| due);
-        dials.chain(self.drain_fallbacks_at()).min()
+        dials.chain(self.drain_replaced_at()).min()
     }
 
     /// Takes out the next step, if there is one.
@@ -293,6 +305,7 @@ impl CarrierScheduler {
             greeted_at: now,
             health: Health::Live,
             live_since: now,
+            flapped_at: None,
             is_proven: false,
             is_draining,
             is_closed: false,
@@ -343,26 +356,29 @@ impl CarrierScheduler {
         })
     }
 
-    /// Drains the tunnels that the newest proven tunnel of the preferred carrier replaces. Its predecessors,
-    /// which are or were silent, drain at once. Tunnels of fallback carriers drain once it is stable.
+    /// Drains the tunnels that the newest proven tunnel of the preferred carrier has replaced by now.
     fn drain_replaced(&mut self, now: Instant) {
-        let Some(kept) = self.proven_tunnel() else { return };
-        let (carrier, number, lasted) = (kept.carrier, kept.number, kept.live_since + STABLE_AFTER <= now);
-        for tunnel in self.tunnels.iter_mut().filter(|tunnel| !tunnel.is_draining) {
-            let replaced = if tunnel.carrier == carrier { tunnel.number < number } else { lasted };
-            if replaced {
-                tunnel.is_draining = true;
-                self.steps.push_back(Step::Drain(tunnel.number));
-            }
+        let replaced = self.replaced().filter(|(_, due)| *due <= now).map(|(number, _)| number);
+        for number in replaced.collect::<Vec<_>>() {
+            self.tunnels.iter_mut().filter(|one| one.number == number).for_each(|one| one.is_draining = true);
+            self.steps.push_back(Step::Drain(number));
         }
     }
 
-    /// Time at which tunnels of fallback carriers are drained, if there are any.
-    fn drain_fallbacks_at(&self) -> Option<Instant> {
-        let kept = self.proven_tunnel()?;
-        let any_fallback =
-            self.tunnels.iter().any(|tunnel| tunnel.carrier != kept.carrier && !tunnel.is_draining);
-        any_fallback.then(|| kept.live_since + STABLE_AFTER)
+    /// Time at which the next tunnel is drained that another one replaces.
+    fn drain_replaced_at(&self) -> Option<Instant> {
+        self.replaced().map(|(_, due)| due).min()
+    }
+
+    /// The tunnels that the newest proven tunnel of the preferred carrier replaces, each with the time at
+    /// which it is drained. A tunnel that is well is drained for none that has just flapped.
+    fn replaced(&self) -> impl Iterator<Item = (u64, Instant)> {
+        let kept = self.proven_tunnel();
+        let flapped_at = self.carriers.first().and_then(|preferred| preferred.flapped_at);
+        kept.into_iter().flat_map(move |kept| {
+            let others = self.tunnels.iter().filter(|other| !other.is_draining);
+            others.filter_map(move |other| Some((other.number, kept.replaces_at(other, flapped_at)?)))
+        })
     }
 
     /// The newest tunnel of the preferred carrier that is proven to work.
@@ -424,6 +440,21 @@ impl TunnelState {
     /// Returns true if the tunnel takes new streams.
     fn serves(&self) -> bool {
         !self.is_draining && self.health == Health::Live
+    }
+
+    /// Time at which this tunnel of the preferred carrier replaces another one. `flapped_at` is the last time
+    /// at which any tunnel of that carrier flapped.
+    fn replaces_at(&self, other: &Self, flapped_at: Option<Instant>) -> Option<Instant> {
+        let steady_at = |flapped_at: Option<Instant>| flapped_at.map(|at| at + STEADY_AFTER);
+        if other.carrier == self.carrier {
+            // Its predecessors are or were silent. One that has been well since this one flapped is not.
+            let is_better = other.serves() && other.flapped_at < self.flapped_at;
+            let steady_at = steady_at(self.flapped_at.filter(|_| is_better));
+            return (other.number < self.number).then(|| steady_at.unwrap_or(self.live_since));
+        }
+        let stable_at = self.live_since + STABLE_AFTER;
+        let steady_at = steady_at(flapped_at.filter(|_| other.serves()));
+        Some(steady_at.map_or(stable_at, |at| at.max(stable_at)))
     }
 }
 

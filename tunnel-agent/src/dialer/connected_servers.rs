@@ -1,9 +1,14 @@
 //! The servers to which there are tunnels: a server that is found by two addresses gets one tunnel.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use proto::session::Health;
 use proto::wire::Welcome;
 use tokio::sync::watch;
+use transport::Tunnel;
+
+use super::backoff::STEADY_AFTER;
 
 /// All tunnels to servers. Clones share them.
 #[derive(Clone, Default)]
@@ -22,8 +27,26 @@ struct ServerTunnel {
     server: ServerProcess,
     /// Number of the supervisor, whose address reaches the server.
     supervisor: u64,
-    /// True if the server was heard lately and the tunnel takes new streams.
-    serves: Box<dyn Fn() -> bool + Send>,
+    tunnel: Box<dyn Registered>,
+}
+
+/// The state of a registered tunnel, as far as the choice between addresses needs it.
+pub(super) trait Registered: Send + 'static {
+    /// Returns true if the server was heard lately and the tunnel takes new streams.
+    fn serves(&self) -> bool;
+
+    /// The last time at which the tunnel turned from suspect to live; `None` if it never was suspect.
+    fn flapped_at(&self) -> Option<Instant>;
+}
+
+impl Registered for Tunnel {
+    fn serves(&self) -> bool {
+        self.health() == Health::Live && !self.is_draining()
+    }
+
+    fn flapped_at(&self) -> Option<Instant> {
+        Self::flapped_at(self)
+    }
 }
 
 /// The identity of a server process, as its Welcome has it.
@@ -63,35 +86,41 @@ impl ConnectedServers {
         &self,
         supervisor: u64,
         server: ServerProcess,
-        serves: impl Fn() -> bool + Send + 'static,
+        tunnel: impl Registered,
     ) -> Option<Registration> {
         let mut tunnels = self.tunnels();
         let is_double = |other: &ServerTunnel| {
-            other.supervisor != supervisor && other.server.is(&server) && (other.serves)()
+            other.supervisor != supervisor && other.server.is(&server) && other.tunnel.serves()
         };
         if tunnels.iter().any(is_double) {
             return None;
         }
         let number = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        tunnels.push(ServerTunnel { number, server, supervisor, serves: Box::new(serves) });
+        tunnels.push(ServerTunnel { number, server, supervisor, tunnel: Box::new(tunnel) });
         Some(Registration { connected: self.clone(), number })
     }
 
     /// Returns true if a tunnel to this server serves.
     pub(super) fn reaches(&self, server: &ServerProcess) -> bool {
-        self.tunnels().iter().any(|tunnel| tunnel.server.is(server) && (tunnel.serves)())
+        self.tunnels().iter().any(|tunnel| tunnel.server.is(server) && tunnel.tunnel.serves())
     }
 
     /// The server to which `supervisor` and another one have a tunnel, if both serve and the other's is
-    /// younger. The younger one was opened while the elder was silent, and stays.
+    /// younger. The younger one was opened while the elder was silent, and stays, unless it flapped within the
+    /// last minutes and the elder has been well since.
     pub(super) fn superseded(&self, supervisor: u64) -> Option<ServerProcess> {
         let tunnels = self.tunnels();
-        let mine = tunnels.iter().filter(|tunnel| tunnel.supervisor == supervisor && (tunnel.serves)());
+        let mine = tunnels.iter().filter(|tunnel| tunnel.supervisor == supervisor && tunnel.tunnel.serves());
         let is_younger = |other: &ServerTunnel, mine: &ServerTunnel| {
             other.supervisor != supervisor && other.number > mine.number && other.server.is(&mine.server)
         };
+        let stays = |other: &ServerTunnel, mine: &ServerTunnel| {
+            let flapped_at = other.tunnel.flapped_at();
+            let is_steady = flapped_at.is_none_or(|at| at.elapsed() >= STEADY_AFTER);
+            other.tunnel.serves() && (is_steady || mine.tunnel.flapped_at() > flapped_at)
+        };
         let mut elder =
-            mine.filter(|mine| tunnels.iter().any(|other| is_younger(other, mine) && (other.serves)()));
+            mine.filter(|mine| tunnels.iter().any(|other| is_younger(other, mine) && stays(other, mine)));
         elder.next().map(|mine| mine.server.clone())
     }
 
@@ -145,7 +174,8 @@ impl Registration {
     pub(super) fn conflict(&self) -> Option<ServerConflict> {
         let tunnels = self.connected.tunnels();
         let mine = tunnels.iter().find(|tunnel| tunnel.number == self.number)?;
-        let others = tunnels.iter().filter(|other| other.supervisor != mine.supervisor && (other.serves)());
+        let others =
+            tunnels.iter().filter(|other| other.supervisor != mine.supervisor && other.tunnel.serves());
         others.filter_map(|other| mine.server.conflict(&other.server)).next()
     }
 }
@@ -160,8 +190,53 @@ impl Drop for Registration {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use super::*;
+
+    impl<F: Fn() -> bool + Send + 'static> Registered for F {
+        fn serves(&self) -> bool {
+            self()
+        }
+
+        fn flapped_at(&self) -> Option<Instant> {
+            None
+        }
+    }
+
+    /// A tunnel that serves while this is true, and flapped so long ago.
+    struct Flapped(Arc<AtomicBool>, Option<Duration>);
+
+    impl Registered for Flapped {
+        fn serves(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        fn flapped_at(&self) -> Option<Instant> {
+            self.1.map(|ago| Instant::now() - ago)
+        }
+    }
+
+    #[test]
+    fn a_healthy_tunnel_is_not_superseded_by_one_that_just_flapped() {
+        let (lately, long_ago) = (STEADY_AFTER / 2, STEADY_AFTER * 2);
+        for (elder, younger, is_superseded) in [
+            (None, Some(lately), false),
+            (Some(long_ago), Some(lately), false),
+            (None, Some(long_ago), true),
+            // The elder was silent after the younger was, as in the beginning.
+            (Some(lately / 2), Some(lately), true),
+            (Some(lately), None, true),
+        ] {
+            let (connected, serves) = (ConnectedServers::default(), Arc::new(AtomicBool::new(false)));
+            let silent = Flapped(Arc::clone(&serves), elder);
+            let _elder = connected.register(1, server("a", 1, 1), silent).unwrap();
+            let well = Flapped(Arc::new(AtomicBool::new(true)), younger);
+            let _younger = connected.register(2, server("a", 1, 1), well).unwrap();
+            serves.store(true, Ordering::Relaxed);
+            assert_eq!(connected.superseded(1).is_some(), is_superseded, "{elder:?} {younger:?}");
+        }
+    }
 
     #[test]
     fn a_server_found_by_two_addresses_is_registered_once() {

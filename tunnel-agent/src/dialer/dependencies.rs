@@ -18,6 +18,7 @@ use super::readiness::DialerReadiness;
 use crate::config::{Proxies, ServerAddress};
 use crate::server_trust::ServerTrust;
 use crate::streams::Streams;
+use crate::streams::ledgers::TunnelLedgers;
 
 /// A server of the configuration.
 #[derive(Debug, Clone)]
@@ -58,6 +59,8 @@ pub(super) struct SharedDialer {
     pub(super) scope: Scope,
     pub(super) connected: ConnectedServers,
     pub(super) readiness: DialerReadiness,
+    /// The streams that were begun on each tunnel.
+    pub(super) ledgers: TunnelLedgers,
     /// Tunnels that this process has dialed so far.
     dialed: AtomicU64,
     /// Supervisors that were started so far.
@@ -77,6 +80,7 @@ impl SharedDialer {
             connected: ConnectedServers::default(),
             readiness: DialerReadiness::new(dependencies.readiness.clone()),
             dependencies,
+            ledgers: TunnelLedgers::default(),
             dialed: AtomicU64::new(0),
             supervisors: AtomicU64::new(0),
         }

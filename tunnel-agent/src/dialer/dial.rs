@@ -40,6 +40,8 @@ pub(super) struct Greeted {
     pub(super) tunnel: Tunnel,
     pub(super) driver: Driver,
     pub(super) welcome: Welcome,
+    /// Its number among the tunnels that this process has dialed.
+    pub(super) sequence: u64,
     /// Its UDP socket, if it has one.
     pub(super) endpoint: Option<Endpoint>,
 }
@@ -75,9 +77,11 @@ async fn quic(shared: &SharedDialer, route: &Route, attempt: u32) -> Result<Gree
     let is_long = attempt % LONG_HANDSHAKE_EVERY == LONG_HANDSHAKE_EVERY - 1;
     let handshake_max = if is_long { HANDSHAKE_MAX } else { QUIC_HANDSHAKE_MAX };
     let name = &route.server.certificate_name;
-    let dialed = endpoint.dial(address, name, &shared.trust.tls(), shared.hello(), handshake_max).await?;
+    let hello = shared.hello();
+    let sequence = hello.sequence;
+    let dialed = endpoint.dial(address, name, &shared.trust.tls(), hello, handshake_max).await?;
     let Dialed { tunnel, driver, welcome } = dialed;
-    Ok(Greeted { tunnel, driver, welcome, endpoint: Some(endpoint) })
+    Ok(Greeted { tunnel, driver, welcome, sequence, endpoint: Some(endpoint) })
 }
 
 async fn http2(shared: &SharedDialer, route: &Route) -> Result<Greeted, TunnelDialError> {
@@ -91,9 +95,11 @@ async fn http2(shared: &SharedDialer, route: &Route) -> Result<Greeted, TunnelDi
         (None, None) => return Err(TunnelDialError::NoAddress),
     };
     let (name, spawn) = (&route.server.certificate_name, shared.background());
-    let dialed = dial_tcp(&way, name, &shared.trust.tls(), shared.hello(), HANDSHAKE_MAX, &spawn).await?;
+    let hello = shared.hello();
+    let sequence = hello.sequence;
+    let dialed = dial_tcp(&way, name, &shared.trust.tls(), hello, HANDSHAKE_MAX, &spawn).await?;
     let Dialed { tunnel, driver, welcome } = dialed;
-    Ok(Greeted { tunnel, driver, welcome, endpoint: None })
+    Ok(Greeted { tunnel, driver, welcome, sequence, endpoint: None })
 }
 
 impl fmt::Display for Route {
@@ -142,7 +148,8 @@ fn failure_of(error: &DialError) -> DialFailure {
                 DialFailure::Refused
             }
         },
-        DialError::ServerUnavailable | DialError::Handshake(_) | DialError::TooSlow => {
+        // A clock may be set at any moment.
+        DialError::Clock(_) | DialError::ServerUnavailable | DialError::Handshake(_) | DialError::TooSlow => {
             DialFailure::Overloaded
         }
         DialError::Proxy(error) => proxy_failure(error),

@@ -172,9 +172,7 @@ impl Supervisor {
         }
         let (now, server) = (Instant::now(), ServerProcess::from_welcome(&greeted.welcome));
         let tunnel = greeted.tunnel.clone();
-        let asked = tunnel.clone();
-        let serves = move || asked.health() == proto::session::Health::Live && !asked.is_draining();
-        let number = match self.shared.connected.register(self.number, server.clone(), serves) {
+        let number = match self.shared.connected.register(self.number, server.clone(), tunnel.clone()) {
             Some(registration) => {
                 let number = self.carrier_choice.greeted(now, carrier);
                 self.probe(number, carrier, &tunnel);

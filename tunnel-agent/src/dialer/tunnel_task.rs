@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use daemon::{Scope, error_chain};
+use daemon::error_chain;
+use futures::FutureExt as _;
+use proto::CloseCode;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use transport::{Tunnel, TunnelEnded, TunnelEvent};
 
 use super::backoff::STABLE_AFTER;
@@ -18,7 +20,7 @@ use super::dependencies::{Dependencies, SharedDialer};
 use super::dial::{Greeted, Route};
 use crate::metrics;
 use crate::server_trust::ServerTrust;
-use crate::streams::Streams;
+use crate::streams::ledgers::ServerIdentity;
 
 /// Time after the greeting at which a tunnel is probed for packets that pass, and the interval at which it is
 /// looked at then.
@@ -37,7 +39,7 @@ pub(super) async fn run_tunnel(
     registration: Option<Registration>,
     changed: Arc<Notify>,
 ) -> TunnelEnded {
-    let Greeted { tunnel, driver, welcome, endpoint } = greeted;
+    let Greeted { tunnel, driver, welcome, sequence, endpoint } = greeted;
     let name = route.server.address.to_string();
     let (counted, connected) = (tunnel.clone(), metrics::ConnectedTunnel::to(&name));
     let Dependencies { streams, links, .. } = &shared.dependencies;
@@ -46,28 +48,43 @@ pub(super) async fn run_tunnel(
     let began = Instant::now();
     let (server, address, carrier) = (&name, &*route, tunnel.carrier().as_str());
     info!(server, %address, carrier, server_id = welcome.server_id, version = welcome.version, "tunnel opened");
+    let (ledgers, server_process) = (&shared.ledgers, ServerIdentity::from_welcome(&welcome));
+    let closed = tunnel.clone();
+    let ledger = ledgers.open(server_process.clone(), sequence, move || closed.close(CloseCode::Lost));
     if !welcome.trust_bundle.is_empty() {
         // Work of the scope, so that the bundle is on disk before the process ends.
         shared.scope.spawn(accept_trust_bundle(shared.trust.clone(), welcome.trust_bundle));
     }
-    shared.scope.spawn_background(serve_streams(streams.clone(), tunnel.clone(), shared.scope.clone()));
+    let serving = streams.clone().serve(tunnel.clone(), ledger.ledger(), shared.scope.clone());
+    // The driver reports how the tunnel ended.
+    shared.scope.spawn_background(serving.map(drop));
     let driving = driver.run(|event| {
         match event {
             TunnelEvent::Health(health) => {
                 info!(server, %address, carrier, ?health, "tunnel's health changed")
             }
             TunnelEvent::PeerDrains => info!(server, %address, "the server is stopping"),
-            // Only agents send endpoints and certificate extensions.
-            TunnelEvent::Endpoints(_) | TunnelEvent::Extension(_) => {}
+            TunnelEvent::StreamQuery(query) => {
+                debug!(
+                    server,
+                    tunnel = query.tunnel,
+                    streams = query.streams.len(),
+                    "the server asks for streams"
+                );
+                tunnel.report(ledgers.answer(&server_process, &query));
+                return;
+            }
+            // Only agents send endpoints, certificate extensions and reports.
+            TunnelEvent::Endpoints(_) | TunnelEvent::Extension(_) | TunnelEvent::StreamReport(_) => {}
         }
         changed.notify_one();
     });
     let ended = drive(driving, &tunnel, &shared, registration).await;
-    drop((connected, link));
+    drop((connected, link, ledger));
     info!(server, %address, carrier, lasted = ?began.elapsed(), reason = %error_chain(&ended), "tunnel closed");
     // Work of the scope, so that the close is sent before the process ends.
     if let Some(endpoint) = endpoint {
-        shared.scope.spawn(async move { endpoint.close(proto::CloseCode::Drained).await });
+        shared.scope.spawn(async move { endpoint.close(CloseCode::Drained).await });
     }
     ended
 }
@@ -140,9 +157,4 @@ async fn drive(
             }
         }
     }
-}
-
-async fn serve_streams(streams: Streams, tunnel: Tunnel, scope: Scope) {
-    // The driver reports how the tunnel ended.
-    let _ = streams.serve(tunnel, scope).await;
 }

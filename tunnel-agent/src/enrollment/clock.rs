@@ -1,4 +1,4 @@
-//! A clock that is never before the begin of the stored certificate, because a machine may wake in 1970.
+//! A clock that is never before the begin of the agent's certificate, because a machine may wake in 1970.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,8 @@ pub struct Clock {
 
 impl Clock {
     /// A clock that is never before `floor`, in seconds since 1970.
-    pub(super) fn not_before(floor: u64) -> Self {
+    #[must_use]
+    pub fn not_before(floor: u64) -> Self {
         Self { floor: Arc::new(AtomicU64::new(floor)) }
     }
 

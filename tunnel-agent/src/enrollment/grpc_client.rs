@@ -16,14 +16,15 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use prost::Message;
 use proto::enrollment::ANSWER_BYTES_MAX;
-use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::version::TLS13;
-use rustls_pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use transport::DialPath;
+use trust::OutsideValidity;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 use super::clock::Clock;
@@ -42,6 +43,9 @@ const FAILED_PRECONDITION: u32 = 9;
 /// Length of the prefix of a message: the compression flag and the message's length.
 const PREFIX_BYTES: usize = 5;
 
+/// A certificate chain, leaf first, with the leaf's key.
+pub(super) type ShownCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
 /// An open connection to the enrollment server.
 pub(super) struct GrpcClient {
     requests: SendRequest<Full<Bytes>>,
@@ -58,6 +62,9 @@ pub(super) enum CallError {
     Connect(#[source] transport::DialError),
     #[error("TLS with the enrollment server failed; check enrollment.pin and enrollment.server")]
     Tls(#[source] io::Error),
+    /// The certificate is not valid by this machine's clock.
+    #[error("the enrollment server's certificate {0}")]
+    Clock(OutsideValidity),
     #[error("the agent's own TLS cannot connect to the enrollment server")]
     Local(#[source] rustls::Error),
     #[error("no answer of the enrollment server within {} s", CALL_MAX.as_secs())]
@@ -72,6 +79,28 @@ pub(super) enum CallError {
 }
 
 impl CallError {
+    /// The error of a TLS handshake.
+    fn from_tls(error: io::Error) -> Self {
+        let inside = error.get_ref().and_then(|inside| inside.downcast_ref::<rustls::Error>());
+        let outside = if let Some(rustls::Error::InvalidCertificate(refused)) = inside {
+            if let CertificateError::ExpiredContext { time, not_after } = refused {
+                OutsideValidity::at(time.as_secs(), 0, not_after.as_secs())
+            } else if let CertificateError::NotValidYetContext { time, not_before } = refused {
+                OutsideValidity::at(time.as_secs(), not_before.as_secs(), u64::MAX)
+            } else {
+                None
+            }
+        } else {
+            None
+        };
+        outside.map_or(Self::Tls(error), Self::Clock)
+    }
+
+    /// Returns true if the call may succeed as soon as this machine's clock is set.
+    pub(super) fn is_clock(&self) -> bool {
+        matches!(self, Self::Clock(_))
+    }
+
     /// Returns true if the server has checked the request and denied it.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { code: PERMISSION_DENIED, .. })
@@ -84,15 +113,16 @@ impl CallError {
 }
 
 impl GrpcClient {
-    /// Connects to the server, whose certificate has to bear `name`.
+    /// Connects to the server, whose certificate has to bear `name`. It is shown the certificate `shown`.
     pub(super) async fn open(
         way: &DialPath,
         name: &str,
         verifier: PinnedVerifier,
+        shown: Option<ShownCertificate>,
         clock: Clock,
         scope: &Scope,
     ) -> Result<Self, CallError> {
-        timeout(CALL_MAX, Self::connect(way, name, verifier, clock, scope))
+        timeout(CALL_MAX, Self::connect(way, name, verifier, shown, clock, scope))
             .await
             .unwrap_or(Err(CallError::TooSlow))
     }
@@ -101,21 +131,26 @@ impl GrpcClient {
         way: &DialPath,
         name: &str,
         verifier: PinnedVerifier,
+        shown: Option<ShownCertificate>,
         clock: Clock,
         scope: &Scope,
     ) -> Result<Self, CallError> {
         let name = ServerName::try_from(name.to_owned()).map_err(|_| CallError::Name(name.to_owned()))?;
         let provider = Arc::clone(&verifier.provider);
-        let mut config = ClientConfig::builder_with_details(provider, Arc::new(clock))
+        let config = ClientConfig::builder_with_details(provider, Arc::new(clock))
             .with_protocol_versions(&[&TLS13])
             .map_err(CallError::Local)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_no_client_auth();
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = match shown {
+            Some((chain, key)) => config.with_client_auth_cert(chain, key).map_err(CallError::Local)?,
+            None => config.with_no_client_auth(),
+        };
         config.alpn_protocols = vec![b"h2".to_vec()];
         config.resumption = Resumption::disabled();
         let tcp: TcpStream = way.connect().await.map_err(CallError::Connect)?;
-        let tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.map_err(CallError::Tls)?;
+        let tls =
+            TlsConnector::from(Arc::new(config)).connect(name, tcp).await.map_err(CallError::from_tls)?;
         let exporter = tls
             .get_ref()
             .1
@@ -213,8 +248,25 @@ fn printable(message: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use proto::enrollment::EnrollRequest;
+    use rustls_pki_types::UnixTime;
 
     use super::*;
+
+    #[test]
+    fn a_wrong_clock_at_enrollment_is_named_with_its_side() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let named = |error: CertificateError| {
+            CallError::from_tls(io::Error::other(rustls::Error::InvalidCertificate(error)))
+        };
+
+        let ahead = named(CertificateError::ExpiredContext { time: at(500_000), not_after: at(100_000) });
+        let behind = named(CertificateError::NotValidYetContext { time: at(0), not_before: at(100_000) });
+        let other = named(CertificateError::UnknownIssuer);
+
+        assert!(ahead.is_clock() && ahead.to_string().contains("ahead"), "{ahead}");
+        assert!(behind.is_clock() && behind.to_string().contains("behind"), "{behind}");
+        assert!(!other.is_clock(), "{other}");
+    }
 
     #[test]
     fn the_servers_message_is_decoded_and_cannot_disturb_a_log() {

@@ -2,14 +2,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use daemon::StateDir;
 use daemon::state_dir::StateError;
+use daemon::{StateDir, StateFile};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData as _};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
 
-/// Name of the file. It is one file, so that key and certificate are replaced together.
-const FILE: &str = "identity.json";
+/// The file. It is one file, so that key and certificate are replaced together.
+const FILE: StateFile = StateFile::Identity;
 
 /// Largest file, in bytes. It has room for the longest chain and eight roots.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
@@ -36,15 +36,15 @@ pub enum EnrollmentStateError {
     /// The state directory cannot be read or written.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The file is damaged, or of a later version.
-    #[error(
-        "{0} is not an identity of this version of the agent: restore it, or remove it and enroll the agent with a new token"
-    )]
-    Damaged(String),
     /// No key could be generated.
     #[error("no key could be made")]
     Key(#[source] rcgen::Error),
 }
+
+/// The file is damaged, or of a later version.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not an identity of this version of the agent")]
+struct NotAnIdentity;
 
 /// The format of the file. Certificates and keys are base64 of DER.
 #[derive(Serialize, Deserialize)]
@@ -60,9 +60,7 @@ struct IdentityFile {
 impl EnrollmentState {
     /// Reads the state, if there is any. Blocks.
     pub(super) fn read(state: &StateDir) -> Result<Option<Self>, EnrollmentStateError> {
-        let Some(bytes) = state.read(FILE, FILE_BYTES_MAX)? else { return Ok(None) };
-        let damaged = || EnrollmentStateError::Damaged(state.path().join(FILE).display().to_string());
-        Self::parse(&bytes).map(Some).ok_or_else(damaged)
+        Ok(state.read(FILE, FILE_BYTES_MAX, |bytes| Self::parse(bytes).ok_or(NotAnIdentity))?)
     }
 
     /// A state with a new key and no certificate.
@@ -81,8 +79,12 @@ impl EnrollmentState {
             server_roots: texts(&self.server_roots),
             next_key: self.next.as_ref().map(|key| BASE64.encode(key.serialize_der())),
         };
-        let bytes =
-            serde_json::to_vec_pretty(&file).map_err(|_| EnrollmentStateError::Damaged(FILE.to_owned()))?;
+        let bytes = serde_json::to_vec_pretty(&file).map_err(|error| StateError::Io {
+            act: "write",
+            path: state.path_of(FILE),
+            file: FILE,
+            source: error.into(),
+        })?;
         Ok(state.write(FILE, &bytes)?)
     }
 
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(spki(&again.key), spki(&stored.key));
         assert_eq!(again.next.map(|key| spki(&key)), stored.next.map(|key| spki(&key)));
         assert_eq!(again.chain, stored.chain);
-        let mode = std::fs::metadata(state.path().join(FILE)).unwrap().permissions().mode();
+        let mode = std::fs::metadata(state.path_of(FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 
@@ -163,7 +165,7 @@ mod tests {
         let state = StateDir::open(&folder.path().join("state")).unwrap();
         let stored = EnrollmentState::new().unwrap();
         stored.write(&state).unwrap();
-        let whole = state.read(FILE, FILE_BYTES_MAX).unwrap().unwrap();
+        let whole = std::fs::read(state.path_of(FILE)).unwrap();
         for damaged in [&b""[..], b"{}", &whole[..whole.len() - 3]] {
             state.write(FILE, damaged).unwrap();
             let error = EnrollmentState::read(&state).unwrap_err().to_string();

@@ -63,17 +63,6 @@ fn exactly_one_bearer_token_is_a_callers_own_credential() {
     assert_eq!(bearers(&["Bearer a", ""]), None);
 }
 
-#[test]
-fn only_a_path_is_a_target() {
-    for (method, target) in
-        [(Method::GET, "https://other/api"), (Method::CONNECT, "other:443"), (Method::OPTIONS, "*")]
-    {
-        let refused = check_target(&method, &target.parse().unwrap());
-        assert!(matches!(refused, Err(ForwardError::Target)), "{target}");
-    }
-    assert!(check_target(&Method::GET, &"/api/v1/x%2Fy//z?watch=1".parse().unwrap()).is_ok());
-}
-
 fn ann() -> Assertable {
     let everybody = || Some(vec!["*".to_owned()]);
     let identity = Assert { user: "ann".to_owned(), groups: vec!["dev".to_owned(), "ops".to_owned()] };

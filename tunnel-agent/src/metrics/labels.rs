@@ -3,38 +3,16 @@
 //! The list of a label's values and the enum come from one declaration. The conversions from errors are
 //! total. So an error variant without a value does not compile, and every value starts at 0.
 
+use daemon::metrics::label_values;
 use proto::AbortCode;
 use proto::allow_list::NotAssertable;
 use proto::wire::not_connected::Reason;
 use transport::{DialError, TunnelEnded};
 
-/// Declares the values of one label: an enum, the text of each variant, and the list of all texts.
-macro_rules! label_values {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $name {
-            $($(#[$doc])* $variant,)*
-        }
-
-        impl $name {
-            /// The texts of all values.
-            pub const VALUES: &'static [&'static str] = &[$($text),*];
-
-            /// The text of this value in metrics and logs.
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)*
-                }
-            }
-        }
-    };
-}
-
 label_values! {
     /// The kind of a request: whether it changes anything, and how long it may last.
-    RequestKind {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RequestKind {
         /// `GET`, `HEAD` and `OPTIONS` that end by themselves.
         Read = "read",
         /// A request with any other method.
@@ -50,7 +28,8 @@ label_values! {
 
 label_values! {
     /// The cause of a tunnel's end.
-    TunnelEnd {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TunnelEnd {
         /// Both sides had no open stream any more.
         Drained = "drained",
         /// The server closed the tunnel.
@@ -68,7 +47,8 @@ label_values! {
 
 label_values! {
     /// The reason for which a stream was aborted before an answer.
-    AbortReason {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AbortReason {
         /// The caller hung up before that.
         Abandoned = "abandoned",
         /// The caller did not read its answer.
@@ -81,6 +61,8 @@ label_values! {
         Draining = "draining",
         /// The agent's limit of requests was reached.
         Busy = "busy",
+        /// The stream was reported as not begun before it arrived, and its request was sent another way.
+        Fenced = "fenced",
         /// The request's head was refused.
         BadRequest = "bad_request",
         /// The API server cannot be reached.
@@ -91,6 +73,8 @@ label_values! {
         ApiServerUntrusted = "apiserver_untrusted",
         /// The connection to the API server broke.
         ApiServerLost = "apiserver_lost",
+        /// The API server refused the request without processing it, more often than the agent repeats it.
+        ApiServerNotProcessed = "apiserver_not_processed",
         /// The API server's answer breaks HTTP.
         ApiServerProtocolError = "apiserver_protocol_error",
         /// The agent's credential was refused.
@@ -105,8 +89,22 @@ label_values! {
 }
 
 label_values! {
+    /// The reason for which a request was sent to the API server again.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ResendReason {
+        /// No byte of it was written, because its connection had ended.
+        NotWritten = "not_written",
+        /// The API server said that it had not processed it, by GOAWAY or REFUSED_STREAM.
+        NotProcessed = "not_processed",
+        /// It is a read, and its connection was lost before its answer.
+        Lost = "lost",
+    }
+}
+
+label_values! {
     /// The reason for which a dial led to no tunnel.
-    DialFailureReason {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum DialFailureReason {
         /// The server's name cannot be resolved.
         Resolve = "resolve",
         /// The server's name has no address.
@@ -140,7 +138,8 @@ label_values! {
 
 label_values! {
     /// The reason for which the agent's own allow-list refused an identity.
-    GuardReason {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum GuardReason {
         /// The name to assert is empty.
         Empty = "empty",
         /// A name is too long.
@@ -162,7 +161,8 @@ label_values! {
 
 label_values! {
     /// The outcome of a dial to a target.
-    TargetDialOutcome {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TargetDialOutcome {
         /// The target accepted the connection.
         Connected = "connected",
         /// The agent's own list of targets does not have it.
@@ -176,7 +176,8 @@ label_values! {
 
 label_values! {
     /// The outcome of a request to the cluster for its control plane.
-    DiscoveryOutcome {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum DiscoveryOutcome {
         /// The cluster gave a usable answer.
         Answered = "ok",
         /// There was no usable answer.
@@ -207,10 +208,16 @@ impl From<AbortCode> for AbortReason {
             AbortCode::NoBearer => Self::NoBearer,
             AbortCode::Draining => Self::Draining,
             AbortCode::Busy => Self::Busy,
+            AbortCode::Fenced => Self::Fenced,
             AbortCode::BadRequest => Self::BadRequest,
             AbortCode::ApiServerUnreachable => Self::ApiServerUnreachable,
             AbortCode::ApiServerSilent => Self::ApiServerSilent,
-            AbortCode::ApiServerUntrusted => Self::ApiServerUntrusted,
+            AbortCode::ApiServerUntrusted
+            | AbortCode::ApiServerUnknownIssuer
+            | AbortCode::ApiServerWrongName
+            | AbortCode::ApiServerCertificateExpired
+            | AbortCode::ApiServerWeakCertificate => Self::ApiServerUntrusted,
+            AbortCode::ApiServerNotProcessed => Self::ApiServerNotProcessed,
             AbortCode::ApiServerLost => Self::ApiServerLost,
             AbortCode::ApiServerProtocolError => Self::ApiServerProtocolError,
             AbortCode::NoCredential => Self::NoCredential,
@@ -227,7 +234,7 @@ impl From<&DialError> for DialFailureReason {
             DialError::NoAnswer | DialError::Tcp(_) => Self::NoAnswer,
             DialError::Proxy(_) => Self::Proxy,
             DialError::Rejected(_) => Self::Rejected,
-            DialError::Untrusted(_) => Self::Untrusted,
+            DialError::Untrusted(_) | DialError::Clock(_) => Self::Untrusted,
             DialError::Handshake(_) => Self::Handshake,
             DialError::ServerUnavailable => Self::NotNow,
             DialError::TooSlow => Self::TooSlow,

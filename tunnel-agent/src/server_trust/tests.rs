@@ -72,6 +72,42 @@ fn other_configured_roots_win_over_a_stored_bundle() {
     assert_eq!(agent.accept_bundle(&bundle(1, &[&other], &[&other])).unwrap(), Some(1));
 }
 
+/// The site stays reachable, because a server that the configured roots vouch for sends the bundle again.
+#[test]
+fn a_damaged_stored_bundle_is_kept_beside_and_configured_roots_hold() {
+    let (site, [old, new]) = (Site::new(), [root(), root()]);
+    let both = bundle(2, &[&old, &new], &[&old, &new]);
+    site.start(&[&old]).accept_bundle(&both).unwrap();
+    let directory = site.state.path().join("agent");
+    let whole = std::fs::read(directory.join(BUNDLE_FILE.name())).unwrap();
+    for damaged in [&b""[..], b"short", &whole[..whole.len() / 2]] {
+        std::fs::write(directory.join(BUNDLE_FILE.name()), damaged).unwrap();
+
+        let agent = site.start(&[&old]);
+
+        assert_eq!(agent.roots(), certificates(&[&old]));
+        assert_eq!(std::fs::read(directory.join("trust.bundle.bad")).unwrap(), damaged);
+        assert_eq!(agent.accept_bundle(&both).unwrap(), Some(2));
+    }
+}
+
+/// As after a restart: a bundle of the old roots counts no more.
+#[test]
+fn other_configured_roots_are_trusted_without_a_restart() {
+    let (site, [one, other]) = (Site::new(), [root(), root()]);
+    let agent = site.start(&[&one]);
+    agent.accept_bundle(&bundle(7, &[&one], &[&one])).unwrap();
+
+    assert!(!agent.replace_roots(&certificates(&[&one])).unwrap(), "the same");
+    assert!(agent.replace_roots(&certificates(&[&other])).unwrap());
+
+    assert_eq!(agent.roots(), certificates(&[&other]));
+    assert!(agent.replace_roots(&[]).is_err());
+    assert_eq!(agent.roots(), certificates(&[&other]), "the last valid ones stay");
+    assert_eq!(agent.accept_bundle(&bundle(1, &[&other], &[&other])).unwrap(), Some(1));
+    assert_eq!(site.start(&[&other]).roots(), certificates(&[&other]));
+}
+
 #[test]
 fn a_bundle_that_cannot_be_stored_is_not_used() {
     let (site, [old, new]) = (Site::new(), [root(), root()]);
@@ -90,7 +126,7 @@ fn the_bundle_is_this_users_alone() {
 
     let (site, root) = (Site::new(), root());
     site.start(&[&root]).accept_bundle(&bundle(1, &[&root], &[&root])).unwrap();
-    let kept = std::fs::metadata(site.state.path().join("agent").join(BUNDLE_FILE)).unwrap();
+    let kept = std::fs::metadata(site.state.path().join("agent").join(BUNDLE_FILE.name())).unwrap();
     assert_eq!(kept.permissions().mode() & 0o777, 0o600);
 }
 

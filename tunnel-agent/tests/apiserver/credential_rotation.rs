@@ -5,11 +5,12 @@ use std::time::Duration;
 use daemon::Scope;
 use http::header::AUTHORIZATION;
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{Empty, Full};
 use hyper::body::Incoming;
-use tunnel_agent::apiserver::{ApiServerError, Timeouts};
+use proto::upgrade_protocol::UpgradeProtocol;
+use tunnel_agent::apiserver::{ApiServerError, Timeouts, UpgradeAnswer};
 
-use crate::fake::{Authority, Fake, Mounted, get, http2, soon, whole};
+use crate::fake::{Authority, Fake, Log, Mounted, get, http1, http2, soon, whole};
 
 /// Timeouts with which the files are read before every request.
 const ALWAYS: Timeouts = Timeouts {
@@ -43,8 +44,11 @@ async fn after_a_401_the_files_are_looked_at_at_once() {
     let (scope, authority) = (Scope::here(), Authority::new());
     let fake = Fake::start(&scope, authority.server(&["h2"]), |connection, _| {
         http2(connection, |request| async move {
+            let is_old = request.headers()[AUTHORIZATION] == "Bearer token-1";
             let mut response = say_token(request).await;
-            *response.status_mut() = StatusCode::UNAUTHORIZED;
+            if is_old {
+                *response.status_mut() = StatusCode::UNAUTHORIZED;
+            }
             response
         })
     })
@@ -52,11 +56,79 @@ async fn after_a_401_the_files_are_looked_at_at_once() {
     let mut mounted = Mounted::new("token-1", &authority.pem());
     let api_server = mounted.api_server(fake.address, NEVER, &scope);
 
-    soon(api_server.send(get("/"))).await.unwrap();
+    let first = soon(api_server.send(get("/"))).await;
     mounted.swap("token-2", &authority.pem());
     let second = whole(soon(api_server.send(get("/"))).await.unwrap()).await.unwrap();
 
+    assert!(matches!(first, Err(ApiServerError::CredentialRefused)), "{first:?}");
     assert_eq!(second, "Bearer token-2");
+}
+
+/// The API server is asked with the credential that the request bore, and about nothing else.
+#[tokio::test]
+async fn a_401_is_the_agents_only_if_the_api_server_refuses_it_again() {
+    for (protocol, probed, is_refused) in [
+        ("h2", 401, true),
+        ("http/1.1", 401, true),
+        ("h2", 200, false),
+        ("http/1.1", 200, false),
+        ("h2", 403, false),
+        ("h2", 503, false),
+    ] {
+        let (log, scope, authority) = (Log::default(), Scope::here(), Authority::new());
+        let seen = log.clone();
+        let fake = Fake::start(&scope, authority.server(&[protocol]), move |connection, _| {
+            let log = seen.clone();
+            let answer = move |request: Request<Incoming>| {
+                let path = request.uri().path().to_owned();
+                let is_impersonated = request.headers().contains_key("impersonate-user");
+                log.add(format!(
+                    "{path} {} {is_impersonated}",
+                    request.headers()[AUTHORIZATION].to_str().unwrap()
+                ));
+                let status = if path == "/version" { probed } else { 401 };
+                let mut response = Response::new(Full::from("who are you?"));
+                *response.status_mut() = StatusCode::from_u16(status).unwrap();
+                response.headers_mut().insert("www-authenticate", "Basic realm=x".parse().unwrap());
+                async { response }
+            };
+            async move {
+                if protocol == "h2" {
+                    http2(connection, answer).await
+                } else {
+                    http1(connection, answer).await
+                }
+            }
+        })
+        .await;
+        let mounted = Mounted::new("token-1", &authority.pem());
+        let api_server = mounted.api_server(fake.address, NEVER, &scope);
+        let request = || Request::get("/pods/p/log").header("impersonate-user", "ann");
+
+        let answered = soon(api_server.send(request().body(Empty::new()).unwrap())).await;
+        let upgraded = match protocol {
+            "h2" => None,
+            _ => {
+                Some(soon(api_server.upgrade(request().body(()).unwrap(), UpgradeProtocol::WebSocket)).await)
+            }
+        };
+
+        let case = format!("{protocol} {probed}");
+        assert_eq!(log.lines()[1], "/version Bearer token-1 false", "{case}");
+        if is_refused {
+            assert!(matches!(answered, Err(ApiServerError::CredentialRefused)), "{case}: {answered:?}");
+            assert!(
+                matches!(upgraded, None | Some(Err(ApiServerError::CredentialRefused))),
+                "{case}: {upgraded:?}"
+            );
+        } else {
+            let answered = answered.unwrap();
+            assert_eq!(answered.status(), 401, "{case}");
+            assert_eq!(answered.headers()["www-authenticate"], "Basic realm=x", "{case}");
+            assert_eq!(whole(answered).await.unwrap(), "who are you?", "{case}");
+            assert!(matches!(upgraded, None | Some(Ok(UpgradeAnswer::Declined(_)))), "{case}: {upgraded:?}");
+        }
+    }
 }
 
 #[tokio::test]

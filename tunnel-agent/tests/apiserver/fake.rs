@@ -134,13 +134,14 @@ impl Mounted {
         std::fs::rename(link, self.path().join("..data")).unwrap();
     }
 
+    /// The place of the files, for an API server at this address.
+    pub(crate) fn source(&self, address: SocketAddr) -> ApiServerSource {
+        let (host, port) = (address.ip().to_string(), address.port());
+        ApiServerSource::InCluster { directory: self.path(), host, port }
+    }
+
     pub(crate) fn api_server(&self, address: SocketAddr, timeouts: Timeouts, scope: &Scope) -> ApiServer {
-        let source = ApiServerSource::InCluster {
-            directory: self.path(),
-            host: address.ip().to_string(),
-            port: address.port(),
-        };
-        ApiServer::new(source, timeouts, scope).unwrap()
+        ApiServer::new(self.source(address), timeouts, scope).unwrap()
     }
 }
 

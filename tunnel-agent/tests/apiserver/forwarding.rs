@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use proto::AllowList;
 use proto::wire::Assert;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-use tunnel_agent::apiserver::{ApiServer, Timeouts};
+use tunnel_agent::apiserver::{AnswerDeadline, ApiServer, Timeouts};
 use tunnel_agent::config;
 use tunnel_agent::forward::{FairQueue, ForwardError, Forwarder};
 use tunnel_agent::guard::{Cleared, Guard};
@@ -71,8 +71,6 @@ async fn no_trick_removes_or_adds_an_identity() {
         "Connection: Audit-ID",
         "Connection: Host",
         "X_Remote_User: root",
-        "Upgrade: h2c\r\nConnection: upgrade",
-        "Upgrade: websocket",
     ] {
         let seen = asked("h2", &format!("GET / HTTP/1.1\r\nHost: gateway\r\n{trick}\r\n\r\n")).await;
         assert_eq!(seen, Err("BadRequest".to_owned()), "{trick}");
@@ -163,7 +161,8 @@ pub(crate) fn stream_of(
         let (forwarder, errors) = (forwarder.clone(), errors.clone());
         async move {
             let active = Arc::new(RequestMetrics::new("test", "kind", &[]).begin());
-            let served = forwarder.serve(&identity(user), "id-1", long_running, request, &active).await;
+            let deadline = AnswerDeadline::new(long_running, 0);
+            let served = forwarder.serve(&identity(user), "id-1", deadline, request, &active).await;
             if let Err(error) = &served {
                 errors.add(format!("{:?}", ForwardError::code(error)));
             }

@@ -11,5 +11,8 @@ mod fake;
 mod forwarding;
 mod load_balancing;
 mod pool;
+mod raw_http2;
+mod resend;
 mod truncation;
+mod trust;
 mod upgrade;

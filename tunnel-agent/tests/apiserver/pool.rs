@@ -10,7 +10,9 @@ use http::{Request, Response, Version};
 use http_body_util::{BodyExt as _, Full};
 use proto::upgrade_protocol::UpgradeProtocol;
 use tokio::sync::{Barrier, mpsc, watch};
-use tunnel_agent::apiserver::{ApiServerError, CONNECTIONS_MAX, STREAMS_MAX, Timeouts, WAITING_MAX};
+use tunnel_agent::apiserver::{
+    AnswerDeadline, ApiServerError, CONNECTIONS_MAX, STREAMS_MAX, Timeouts, WAITING_MAX,
+};
 
 use crate::fake::{self, Log, all_at_once, get, http1, http2, pair, read_head, soon, whole, write};
 
@@ -194,7 +196,7 @@ async fn a_post_that_was_written_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_dead_connection_fails_only_the_request_that_was_written_on_it() {
+async fn a_dead_connection_fails_only_the_write_that_was_written_on_it() {
     for protocol in ["h2", "http/1.1"] {
         let (close, closing) = watch::channel(0);
         let (_scope, fake, api_server) = pair(&[protocol], Timeouts::default(), move |connection, number| {
@@ -213,7 +215,8 @@ async fn a_dead_connection_fails_only_the_request_that_was_written_on_it() {
             whole(soon(api_server.send(get("/"))).await.unwrap()).await.unwrap();
             close.send_replace(fake.connections());
             // Either written before the close was noticed, or sent on a new connection.
-            if let Err(error) = soon(api_server.send(get("/"))).await {
+            let write = Request::post("/").body(Full::<bytes::Bytes>::default()).unwrap();
+            if let Err(error) = soon(api_server.send(write)).await {
                 assert!(matches!(error, ApiServerError::Lost(_)), "{protocol}, {round}: {error:?}");
             }
         }
@@ -247,6 +250,8 @@ async fn silence_and_absence_are_two_errors() {
     })
     .await;
     let silent = soon(api_server.send(get("/"))).await;
+    let longer = AnswerDeadline::new(false, 1);
+    let still_silent = soon(api_server.send_by(get("/"), longer)).await;
 
     let scope = daemon::Scope::here();
     let authority = fake::Authority::new();
@@ -255,6 +260,11 @@ async fn silence_and_absence_are_two_errors() {
     let unreachable = soon(absent.send(get("/"))).await;
 
     assert!(matches!(silent, Err(ApiServerError::Silent(_))), "{silent:?}");
+    let second = Duration::from_secs(1);
+    assert!(
+        matches!(still_silent, Err(ApiServerError::Silent(limit)) if limit == second),
+        "{still_silent:?}"
+    );
     assert!(matches!(unreachable, Err(ApiServerError::Unreachable { .. })), "{unreachable:?}");
 }
 

@@ -11,22 +11,19 @@ use daemon::Failure;
 use tokio::sync::watch;
 use tonic_reflection::server::v1::ServerReflection;
 use tracing::debug;
+use transport::tls::SharedCertificate;
 
 use super::authorize::Actor;
 use super::connection::ConnectionService;
-use crate::config::{AdminRevoked, AdminRole, AdminRules, AdminTcp, CertifiedPair};
+use crate::config::{AdminRevoked, AdminRole, AdminRules, AdminTcp};
 use crate::identity::{AdminCertificate, Verified, admin_identity};
 use crate::listener::{
     AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, tls,
 };
 
-/// ListenerLimits of the listener: enough for a few people and their programs.
-const LIMITS: ListenerLimits = ListenerLimits {
-    connections_max: 128,
-    handshakes_max: 64,
-    handshake: Duration::from_secs(5),
-    source: None,
-};
+/// The limits of the listener: enough for a few people and their programs.
+const LIMITS: ListenerLimits =
+    ListenerLimits { handshake: Duration::from_secs(5), of_certificate: 32, ..ListenerLimits::DEFAULT };
 
 /// A bound port at which nobody is answered yet.
 #[derive(Debug)]
@@ -47,19 +44,18 @@ struct AdminAccess {
 type RoleDecision = Result<Option<AdminRole>, AdminRevoked>;
 
 impl Remote {
-    /// Takes the port. The server shows `pair` there, and lets administrators do what `rules` say at that time.
+    /// Takes the port. The server shows `certificate` there, and lets administrators do what `rules` say at that time.
     ///
     /// # Errors
     /// [`Failure`]: the port is taken, or a certificate is of no use.
     pub fn bind(
         tcp: AdminTcp,
         rules: watch::Receiver<Arc<AdminRules>>,
-        pair: &CertifiedPair,
+        certificate: Arc<SharedCertificate>,
         trust_domain: &str,
     ) -> Result<Self, Failure> {
         let AdminTcp { listen, roots, rules: _ } = tcp;
-        let tls = tls::for_admins(pair.chain.clone(), pair.key.clone_key(), roots)
-            .map_err(Failure::misconfigured)?;
+        let tls = tls::for_admins(certificate, roots).map_err(Failure::misconfigured)?;
         let listener = Listener::bind("admin.tcp.listen", listen, ListenerTls::callers_only(tls), LIMITS)?;
         Ok(Self { listener, access: AdminAccess { trust_domain: trust_domain.to_owned(), rules } })
     }

@@ -76,6 +76,15 @@ pub(super) fn describe_revoked(revoked: &Revoked) -> String {
     }
 }
 
+/// The answer if this server does not know the agents that are to be revoked.
+pub(super) fn unseen_status(revoked: &Revoked) -> Status {
+    let whom = describe_revoked(revoked);
+    Status::not_found(format!(
+        "nothing was revoked: {whom} is neither enrolled nor connected here. `tombolo agent list` and `tombolo clusters --output wide` \
+         show the names; to revoke it all the same, give --unseen"
+    ))
+}
+
 /// The next attestation record in place of `seen`, and a description of the change for the audit log.
 pub(super) fn attestation(
     change: Option<change_attestation_request::Change>,

@@ -27,8 +27,9 @@ use tracing::info;
 use super::audit_log::RequestDetail;
 use super::watch::{ClusterWatch, Events};
 use super::{convert, requests};
-use crate::directory::{CLUSTERS_MAX, DialTokenEntry, Directory, NAME_RESERVED};
-use crate::registry::{Registry, TUNNELS_MAX, TUNNELS_PER_CLUSTER_MAX};
+use crate::directory::{CLUSTERS_MAX, DialTokenEntry, Directory, NAME_RESERVED, Revoked};
+use crate::listener::tls::CertificateWithRoots;
+use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, TUNNELS_PER_CLUSTER_MAX};
 
 const SOFTWARE: &str = concat!("tunnel-server/", env!("CARGO_PKG_VERSION"));
 
@@ -58,8 +59,8 @@ pub struct ServerInfo {
 pub struct EnrollmentInfo {
     /// The address of the enrollment listener, `HOST:PORT`.
     pub address: String,
-    /// The pins of the server roots, by which agents verify the listener.
-    pub pins: Vec<String>,
+    /// The certificate of the listener with its roots, by whose pins agents verify it.
+    pub shown: Arc<CertificateWithRoots>,
 }
 
 /// The state of the service.
@@ -77,6 +78,29 @@ pub(super) struct AdminService {
 enum ClusterFilter {
     All,
     Named(BTreeSet<ClusterId>),
+}
+
+impl AdminService {
+    /// Returns true if this server knows the agents that are to be revoked. A certificate's serial number
+    /// counts as known, because an operator may have issued the certificate by hand.
+    async fn knows(&self, revoked: &Revoked) -> Result<bool, Status> {
+        let (cluster, instance) = match revoked {
+            Revoked::Agent(cluster, instance) => (cluster, Some(instance)),
+            Revoked::Agents(cluster) => (cluster, None),
+            Revoked::Serial(_) => return Ok(true),
+        };
+        let Some(instance) = instance else {
+            return Ok(self.directory.entry(cluster).is_some());
+        };
+        let has_tunnel =
+            |status: ClusterStatus| status.tunnels.iter().any(|tunnel| tunnel.agent.instance() == instance);
+        if self.registry.list(|name, _| name == cluster).into_iter().any(has_tunnel) {
+            return Ok(true);
+        }
+        let enrolled = self.directory.agents(Some(cluster.clone())).await;
+        let enrolled = enrolled.map_err(|error| requests::store_status(&error))?;
+        Ok(enrolled.iter().any(|entry| entry.instance == *instance))
+    }
 }
 
 #[async_trait]
@@ -182,8 +206,13 @@ impl admin_server::Admin for AdminService {
         request: Request<RevokeAgentRequest>,
     ) -> Result<Response<RevokeAgentResponse>, Status> {
         let detail = detail(&request);
-        let revoked = requests::revoked(request.into_inner())?;
+        let request = request.into_inner();
+        let is_unknown_allowed = request.unseen;
+        let revoked = requests::revoked(request)?;
         detail.set(requests::describe_revoked(&revoked));
+        if !is_unknown_allowed && !self.knows(&revoked).await? {
+            return Err(requests::unseen_status(&revoked));
+        }
         self.directory.revoke(revoked, SystemTime::now()).await.map_err(requests::revoke_status)?;
         self.registry.disconnect_refused();
         Ok(Response::new(RevokeAgentResponse {}))
@@ -230,7 +259,7 @@ impl admin_server::Admin for AdminService {
         &self,
         request: Request<CreateTokenRequest>,
     ) -> Result<Response<CreateTokenResponse>, Status> {
-        let EnrollmentInfo { address, pins } =
+        let EnrollmentInfo { address, shown } =
             self.server.enrollment.clone().ok_or_else(requests::no_enrollment)?;
         let detail = detail(&request);
         let (cluster, ttl) = requests::token(request.into_inner())?;
@@ -241,7 +270,7 @@ impl admin_server::Admin for AdminService {
             token: bearer.reveal(),
             expires: token.expires.time().map(convert::whole_seconds),
             enrollment_address: address,
-            pins,
+            pins: shown.pins(),
         }))
     }
 

@@ -8,16 +8,17 @@ use daemon::{Failure, Scope};
 use proto::ClusterId;
 use tokio::net::UnixStream;
 use tracing::{debug, info, warn};
+use transport::tls::SharedCertificate;
 
-use crate::config::{
-    CertifiedPair, EGRESS_CONNECTIONS_MAX, EgressConfig, EgressListener, EgressTcp, EgressUnix,
-};
+use super::certificates;
+use crate::config::{EGRESS_CONNECTIONS_MAX, EgressConfig, EgressListener, EgressTcp, EgressUnix};
 use crate::gateway::{EntryPoint, EntryPointSlots, Gateway};
 use crate::identity::{self, Authenticated, EntryPointError};
 use crate::listener::unix_socket::{LocalSocket, SocketAccess};
 use crate::listener::{
     AcceptedConnection, Listener, ListenerLimits, ListenerTls, PeerStream, accept_loop, tls,
 };
+use crate::metrics::ReloadedFile;
 
 /// A bound listener and the cluster that it leads to.
 pub(super) struct BoundEgress {
@@ -39,16 +40,20 @@ enum EgressSocket {
 }
 
 impl BoundEgress {
-    /// Binds the port or the socket. The server shows `pair` unless the entry point has a certificate of its
+    /// Binds the port or the socket. The server shows `certificate` unless the entry point has a certificate of its
     /// own.
     ///
     /// # Errors
     /// [`Failure`] if the port is taken or a certificate cannot be used.
-    pub(super) async fn bind(egress: EgressConfig, pair: &CertifiedPair) -> Result<Self, Failure> {
+    pub(super) async fn bind(
+        egress: EgressConfig,
+        certificate: &Arc<SharedCertificate>,
+        scope: &Scope,
+    ) -> Result<Self, Failure> {
         let EgressConfig { name, cluster, connections, listener } = egress;
         let route = EgressRoute { name: name.into(), cluster, places: EntryPointSlots::new(connections) };
         let socket = match listener {
-            EgressListener::Tcp(tcp) => self::tcp(tcp, pair)?,
+            EgressListener::Tcp(tcp) => self::tcp(tcp, certificate, scope)?,
             EgressListener::Unix(EgressUnix { path, uids }) => {
                 let access = if uids.iter().all(|uid| is_ours(*uid)) {
                     SocketAccess::Owner
@@ -101,17 +106,15 @@ impl EgressRoute {
     }
 }
 
-fn tcp(tcp: EgressTcp, pair: &CertifiedPair) -> Result<EgressSocket, Failure> {
+fn tcp(tcp: EgressTcp, shared: &Arc<SharedCertificate>, scope: &Scope) -> Result<EgressSocket, Failure> {
     let EgressTcp { listen, certificate, roots, client_name } = tcp;
-    let pair = certificate.as_ref().unwrap_or(pair);
-    let tls = tls::for_entry_point(pair.chain.clone(), pair.key.clone_key(), roots)
-        .map_err(Failure::misconfigured)?;
-    let listener = Listener::bind(
-        "egress.tcp.listen",
-        listen,
-        ListenerTls::callers_only(tls),
-        ListenerLimits::default(),
-    )?;
+    let certificate = match certificate {
+        Some(own) => certificates::follow(ReloadedFile::EgressCertificate, "egress", own, scope)?,
+        None => Arc::clone(shared),
+    };
+    let tls = tls::for_entry_point(certificate, roots).map_err(Failure::misconfigured)?;
+    let tls = ListenerTls::callers_only(tls);
+    let listener = Listener::bind("egress.tcp.listen", listen, tls, ListenerLimits::DEFAULT)?;
     Ok(EgressSocket::Tcp { listener, client_name: client_name.into() })
 }
 

@@ -1,9 +1,12 @@
 //! The entry points beside the gateway's own listener: egress, passthrough, and virtual addresses of
 //! clusters.
 
+use std::sync::Arc;
+
 use audit::Log;
 use daemon::{Failure, Scope};
 use tracing::info;
+use transport::tls::SharedCertificate;
 
 use super::{authentication, egress};
 use crate::config::{Config, VipPublish};
@@ -24,19 +27,21 @@ pub(super) struct EntryPoints {
 }
 
 impl EntryPoints {
-    /// Binds the configured entry points. It takes their parts out of the configuration.
+    /// Binds the configured entry points, which show `certificate` unless they have one of their own. It takes their parts out of the configuration.
     ///
     /// # Errors
     /// [`Failure`] if one of them cannot be bound.
-    pub(super) async fn bind(config: &mut Config, directory: &Directory) -> Result<Self, Failure> {
+    pub(super) async fn bind(
+        config: &mut Config,
+        certificate: &Arc<SharedCertificate>,
+        directory: &Directory,
+        scope: &Scope,
+    ) -> Result<Self, Failure> {
         let mut egress = Vec::new();
         for listener in std::mem::take(&mut config.egress) {
-            egress.push(egress::BoundEgress::bind(listener, &config.certificate).await?);
+            egress.push(egress::BoundEgress::bind(listener, certificate, scope).await?);
         }
-        let passthrough = match config.passthrough.take() {
-            Some(passthrough) => Some(PassthroughListener::bind(passthrough).await?),
-            None => None,
-        };
+        let passthrough = config.passthrough.take().map(PassthroughListener::bind).transpose()?;
         let vip = match config.vip.take() {
             Some(mut vip) => {
                 let publish = vip.publish.take();

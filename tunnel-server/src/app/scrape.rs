@@ -46,6 +46,20 @@ pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: ListenerT
     metrics.on_scrape(move |lines| write_buffers(lines, buffers));
 }
 
+/// Registers the readings of listeners beside the gateway's, by name. Those of a listener that is not configured are zero.
+pub(super) fn register_listeners(metrics: &Metrics, listeners: Vec<(&'static str, Option<Arc<Counters>>)>) {
+    metrics.on_scrape(move |lines| {
+        let help = "Connections at the listeners beside the gateway's, by listener and outcome.";
+        let mut samples = lines.counter("tombolo_server_listener_connections_total", help);
+        for (name, counters) in &listeners {
+            let values = counters.as_ref().map(|counters| counters.values()).unwrap_or_default();
+            for (outcome, count) in outcomes(&values) {
+                samples.sample(&[("listener", name), ("outcome", outcome)], count);
+            }
+        }
+    });
+}
+
 /// Registers the readings of the admin API's remote listener, if there is one.
 pub(super) fn register_admin(metrics: &Metrics, counters: Option<Arc<Counters>>) {
     metrics.on_scrape(move |lines| {
@@ -58,13 +72,22 @@ pub(super) fn register_admin(metrics: &Metrics, counters: Option<Arc<Counters>>)
 }
 
 fn write_connections(lines: &mut Exposition, name: &str, help: &str, values: &CounterValues) {
-    lines
-        .counter(name, help)
-        .sample(&[("outcome", "accepted")], values.accepted)
-        .sample(&[("outcome", "turned_away")], values.turned_away)
-        .sample(&[("outcome", "handshake_failed")], values.handshake_failed)
-        .sample(&[("outcome", "accept_failed")], values.accept_failed)
-        .sample(&[("outcome", "source_limited")], values.source_limited);
+    let mut samples = lines.counter(name, help);
+    for (outcome, count) in outcomes(values) {
+        samples.sample(&[("outcome", outcome)], count);
+    }
+}
+
+/// The connections of a listener, by outcome.
+fn outcomes(values: &CounterValues) -> [(&'static str, u64); 6] {
+    [
+        ("accepted", values.accepted),
+        ("turned_away", values.turned_away),
+        ("handshake_failed", values.handshake_failed),
+        ("accept_failed", values.accept_failed),
+        ("source_limited", values.source_limited),
+        ("certificate_limited", values.certificate_limited),
+    ]
 }
 
 fn write_clusters(lines: &mut Exposition, registry: &Registry, gauges: &ClusterGauges) {
@@ -106,8 +129,8 @@ fn write_listeners(
     most: ListenerTotals,
 ) {
     let help = "Connections at the TCP listeners, by outcome: accepted, turned_away (limit reached), \
-                handshake_failed, accept_failed (error of the system), or source_limited (too many of one source without a \
-                certificate.";
+                handshake_failed, accept_failed (error of the system), source_limited (too many of one source without a \
+                certificate), or certificate_limited (too many with one certificate).";
     write_connections(lines, "tombolo_server_connections_total", help, callers);
     let help = "Connections without a certificate, of the source that has most of them.";
     lines.gauge("tombolo_server_connections_of_source", help).sample(&[], callers.busiest_source);

@@ -1,6 +1,10 @@
-//! The list `clusters`: how the API servers of some clusters are asked, as the agent or with the caller's own credential.
+//! The list `clusters`: how the API servers of some clusters are asked, as the agent or with the caller's own credential,
+//! and how long their answers may take.
+
+use std::time::Duration;
 
 use daemon::config::{KeyError, bounded};
+use proto::deadlines::{ANSWER_LIMIT_MAX, API_SERVER_HEAD_MAX};
 use proto::{AllowList, ClusterId};
 
 use serde::Deserialize;
@@ -14,6 +18,8 @@ pub struct ClusterRules {
     pub pattern: String,
     /// The identity that a request has at the API server.
     pub asked_as: AskedAs,
+    /// The longest time from the last byte of a request to the head of its answer; 75 s to an hour.
+    pub request_timeout: Duration,
 }
 
 /// The identity that a request has at a cluster's API server.
@@ -32,6 +38,7 @@ pub(super) struct RawCluster {
     pattern: Option<String>,
     impersonation: Option<RawImpersonation>,
     pass_through: Option<bool>,
+    request_timeout_seconds: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -49,7 +56,7 @@ pub(super) fn clusters(raw: Vec<RawCluster>) -> Result<Vec<ClusterRules>, KeyErr
 }
 
 fn rules(at: &str, raw: RawCluster) -> Result<ClusterRules, KeyError> {
-    let RawCluster { name, pattern, impersonation, pass_through } = raw;
+    let RawCluster { name, pattern, impersonation, pass_through, request_timeout_seconds } = raw;
     let pattern = match (name, pattern) {
         (Some(name), None) => {
             let refused = |_| {
@@ -68,15 +75,24 @@ fn rules(at: &str, raw: RawCluster) -> Result<ClusterRules, KeyError> {
         (Some(_), Some(_)) => return Err(KeyError::new(at, "name and pattern together", "one of them")),
         (None, None) => return Err(KeyError::new(at, "neither name nor pattern", "one of them")),
     };
+    let request_timeout = request_timeout(at, request_timeout_seconds)?;
     if pass_through == Some(true) {
         if impersonation.is_some() {
             return Err(KeyError::new(at, "impersonation and passThrough together", "one of them"));
         }
-        return Ok(ClusterRules { pattern, asked_as: AskedAs::PassedThrough });
+        return Ok(ClusterRules { pattern, asked_as: AskedAs::PassedThrough, request_timeout });
     }
     let RawImpersonation { users, groups, system_names } = impersonation.unwrap_or_default();
     let impersonation = AllowList::new(users, groups, system_names).map_err(|error| {
         KeyError::new(format!("{at}.impersonation.{}", error.list), error.entry, error.allowed)
     })?;
-    Ok(ClusterRules { pattern, asked_as: AskedAs::Asserted(impersonation) })
+    Ok(ClusterRules { pattern, asked_as: AskedAs::Asserted(impersonation), request_timeout })
+}
+
+/// A shorter time than the default would blame an API server for a caller that pauses.
+fn request_timeout(at: &str, seconds: Option<u64>) -> Result<Duration, KeyError> {
+    let default = API_SERVER_HEAD_MAX.as_secs();
+    let allowed = default..=ANSWER_LIMIT_MAX.as_secs();
+    let key = format!("{at}.requestTimeoutSeconds");
+    Ok(Duration::from_secs(bounded(&key, seconds.unwrap_or(default), allowed)?))
 }

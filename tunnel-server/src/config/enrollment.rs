@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::config::{KeyError, bounded, seconds};
-use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 use trust::{Role, Signer, TrustBundle, sealed};
 
@@ -36,8 +35,6 @@ pub struct EnrollmentConfig {
     pub address: String,
     /// The signer that issues their certificates.
     pub signer: Arc<dyn Signer>,
-    /// The servers' roots of the trust bundle; at least one.
-    pub server_roots: Vec<CertificateDer<'static>>,
     /// The lifetime of a certificate; 1 h to 7 d.
     pub lifetime: Duration,
     /// The time after a certificate's end in which its key can still renew it; 1 to 365 d.
@@ -89,7 +86,7 @@ pub(super) fn enrollment(
         return Err(KeyError::new("enrollment.signerFile", found, allowed));
     }
     let allowed = "the bundle that `tombolo ca init` writes, for agents to know servers by";
-    let bundle = TrustBundle::decode_unverified(trust_bundle)
+    TrustBundle::decode_unverified(trust_bundle)
         .map_err(|_| KeyError::new("trust.bundleFile", NOTHING, allowed))?;
     let lifetime = certificate_lifetime_seconds.unwrap_or(LIFETIME_DEFAULT_SECONDS);
     let grace = renewal_grace_days.unwrap_or(GRACE_DEFAULT_DAYS);
@@ -98,7 +95,6 @@ pub(super) fn enrollment(
         listen,
         address,
         signer: Arc::new(signer),
-        server_roots: bundle.roots(Role::Server).to_vec(),
         lifetime: seconds(
             "enrollment.certificateLifetimeSeconds",
             lifetime,

@@ -30,15 +30,20 @@ The header Tombolo-Park-Limit of a request shortens that: whole seconds, 0 for n
 It lengthens it too, up to `callerLimitSeconds: 120`, which is limitSeconds unless
 said otherwise; never beyond the request's own timeout.
 
+An API server has 75 s for its answer, or the request's own timeout and 15 s, unless
+the first entry that matches its cluster gives it more: `clusters: [{ name: edge-a,
+requestTimeoutSeconds: 300, impersonation: { users: ['tombolo:*'] } }]`, up to 3600.
+
 A watch whose tunnel was lost waits up to 10 min for its cluster, and goes on where
 it was: `watches: { resume: true, limitSeconds: 600, perCluster: 1000,
 eventBytesMax: 2097152 }`; `resume: false` ends it with its tunnel.
 
 One caller has at most 100 requests under way, asks 200 times a second, and has 250
-watches of a cluster and 20 shells; a cluster has 400 requests under way, beyond which
-100 wait in turn for a second: `limits: { caller: { requests: 100,
-requestsPerSecond: 200, burst: 400, watchesPerCluster: 250, upgrades: 20 }, cluster:
-{ requests: 400, watches: 1000, upgrades: 200, queue: 100, queueSeconds: 1 } }`.
+watches of a cluster, 20 shells and 1000 connections with a certificate; a cluster has
+400 requests under way, beyond which 100 wait in turn for a second: `limits: { caller:
+{ requests: 100, requestsPerSecond: 200, burst: 400, watchesPerCluster: 250, upgrades:
+20, connections: 1000 }, cluster: { requests: 400, watches: 1000, upgrades: 200, queue:
+100, queueSeconds: 1 } }`.
 
 One address without certificates has 200 connections, 50 new ones a second, and 20
 failed logins a minute: `limits: { source: { connections: 200, newPerSecond: 50,

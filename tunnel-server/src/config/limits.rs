@@ -54,6 +54,8 @@ pub struct CallerLimits {
     pub watches_per_cluster: usize,
     /// Upgraded connections, of all clusters: exec, attach and port-forward.
     pub upgrades: usize,
+    /// Connections to the gateway with a certificate of this caller. The default is at most half of all.
+    pub connections: usize,
 }
 
 /// The limits of all callers together at one cluster.
@@ -97,6 +99,7 @@ struct RawCallerLimits {
     burst: Option<u32>,
     watches_per_cluster: Option<usize>,
     upgrades: Option<usize>,
+    connections: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -118,7 +121,7 @@ impl Default for SourceLimitsConfig {
 impl Default for CallerLimits {
     fn default() -> Self {
         let rate = Rate { per_second: 200, burst: 400 };
-        Self { requests: 100, rate, watches_per_cluster: 250, upgrades: 20 }
+        Self { requests: 100, rate, watches_per_cluster: 250, upgrades: 20, connections: 1_000 }
     }
 }
 
@@ -131,10 +134,11 @@ impl Default for ClusterLimits {
 
 pub(super) fn limits(raw: RawLimits) -> Result<LimitsConfig, KeyError> {
     let RawLimits { source, caller, cluster, gateway, agents } = raw;
+    let listeners = listeners::listeners(gateway.unwrap_or_default(), agents.unwrap_or_default())?;
     Ok(LimitsConfig {
-        listeners: listeners::listeners(gateway.unwrap_or_default(), agents.unwrap_or_default())?,
+        listeners,
         source: self::source(source.unwrap_or_default())?,
-        caller: self::caller(caller.unwrap_or_default())?,
+        caller: self::caller(caller.unwrap_or_default(), listeners.gateway)?,
         cluster: self::cluster(cluster.unwrap_or_default())?,
     })
 }
@@ -153,8 +157,9 @@ fn source(raw: RawSourceLimits) -> Result<SourceLimitsConfig, KeyError> {
     })
 }
 
-fn caller(raw: RawCallerLimits) -> Result<CallerLimits, KeyError> {
-    let RawCallerLimits { requests, requests_per_second, burst, watches_per_cluster, upgrades } = raw;
+fn caller(raw: RawCallerLimits, gateway: GatewayLimits) -> Result<CallerLimits, KeyError> {
+    let RawCallerLimits { requests, requests_per_second, burst, watches_per_cluster, upgrades, connections } =
+        raw;
     let default = CallerLimits::default();
     let per_second = requests_per_second.unwrap_or(default.rate.per_second);
     // The default burst is at least one second's requests.
@@ -172,6 +177,11 @@ fn caller(raw: RawCallerLimits) -> Result<CallerLimits, KeyError> {
             default.watches_per_cluster,
         )?,
         upgrades: count("limits.caller.upgrades", upgrades, default.upgrades)?,
+        connections: count(
+            "limits.caller.connections",
+            connections,
+            default.connections.min(gateway.connections.div_ceil(2)),
+        )?,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Reads certificates and keys from PEM files. Each error names the configuration key of the file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use daemon::config::{KeyError, describe_pem_error, readable_file};
@@ -28,6 +28,41 @@ pub struct CertifiedPair {
     pub chain: Vec<CertificateDer<'static>>,
     /// The private key of the leaf.
     pub key: PrivateKeyDer<'static>,
+    /// The files from which both were read.
+    pub files: PairFiles,
+}
+
+/// The files of a certificate and its key, each with its configuration key.
+#[derive(Debug, Clone)]
+pub struct PairFiles {
+    certificate: (String, PathBuf),
+    key: (String, PathBuf),
+}
+
+impl Clone for CertifiedPair {
+    fn clone(&self) -> Self {
+        Self { chain: self.chain.clone(), key: self.key.clone_key(), files: self.files.clone() }
+    }
+}
+
+impl PairFiles {
+    /// Reads the pair, which must fit and be valid at `now`. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`], which says what is wrong with which file.
+    pub fn read(&self, now: SystemTime) -> Result<CertifiedPair, KeyError> {
+        let Self { certificate: (certificate_key, certificate), key: (key_key, key) } = self;
+        let pair = pair((certificate_key, certificate), (key_key, key))?;
+        check_validity(certificate_key, certificate, &pair, now)?;
+        Ok(pair)
+    }
+
+    /// The paths of the certificate and of its key.
+    #[must_use]
+    pub fn paths(&self) -> [&Path; 2] {
+        [&self.certificate.1, &self.key.1]
+    }
 }
 
 /// Reads a certificate file and its key, which must fit. Each file comes with its configuration key.
@@ -45,7 +80,9 @@ pub(super) fn pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<Cer
             KeyError::new(key.0, key.1.display(), format!("the key that belongs to {certificate} ({error})"))
         },
     )?;
-    Ok(CertifiedPair { chain, key: private })
+    let named = |(key, path): (&str, &Path)| (key.to_owned(), path.to_owned());
+    let files = PairFiles { certificate: named(certificate), key: named(key) };
+    Ok(CertifiedPair { chain, key: private, files })
 }
 
 /// Checks that the leaf of `pair`, which was read at `path`, is valid at `now`. Without this check every caller and agent

@@ -42,7 +42,7 @@ gateway:
 tunnel: { listen: '[::1]:2', agentCAFile: agent-ca.crt, outageLimitSeconds: 120 }
 policy: { file: rules/policy.yaml }
 clusters:
-  - { name: edge-b, impersonation: { users: [ann], systemNames: ['system:monitoring'] } }
+  - { name: edge-b, requestTimeoutSeconds: 300, impersonation: { users: [ann], systemNames: ['system:monitoring'] } }
   - { pattern: 'lab-*' }
   - { name: edge-p, passThrough: true }
 parking: { limitSeconds: 40, callerLimitSeconds: 90, perCluster: 7 }
@@ -51,7 +51,7 @@ limits:
   source: { connections: 21, newPerSecond: 22, failedLoginsPerMinute: 23 }
   gateway: { connections: 24, handshakes: 25 }
   agents: { handshakes: 27, unprovedHandshakes: 26, unprovedPerSecondOfNetwork: 28, unprovedPerSecond: 29 }
-  caller: { requests: 11, requestsPerSecond: 12, burst: 13, watchesPerCluster: 14, upgrades: 15 }
+  caller: { requests: 11, requestsPerSecond: 12, burst: 13, watchesPerCluster: 14, upgrades: 15, connections: 30 }
   cluster: { requests: 16, watches: 17, upgrades: 18, queue: 19, queueSeconds: 20 }
 audit: { directory: log, maxFileBytes: 1048576, filesKept: 3, sync: always }
 admin:
@@ -98,6 +98,8 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.policy_file, files.path().join("rules/policy.yaml"));
     let (users, system_names) = (vec!["ann".to_owned()], vec!["system:monitoring".to_owned()]);
     let ann = AllowList::new(Some(users), None, Some(system_names)).unwrap();
+    let timeouts: Vec<u64> = config.clusters.iter().map(|rules| rules.request_timeout.as_secs()).collect();
+    assert_eq!(timeouts, [300, 75, 75]);
     let clusters: Vec<_> = config.clusters.into_iter().map(|rules| (rules.pattern, rules.asked_as)).collect();
     assert_eq!(
         clusters,
@@ -115,10 +117,10 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(watches.event_bytes_max, 5000);
     let SourceLimitsConfig { connections, new, failed_logins } = config.limits.source;
     assert_eq!((connections, new.per_second, new.burst, failed_logins), (21, 22, 44, 23));
-    let CallerLimits { requests, rate, watches_per_cluster, upgrades } = config.limits.caller;
+    let CallerLimits { requests, rate, watches_per_cluster, upgrades, connections } = config.limits.caller;
     assert_eq!(
-        (requests, rate, watches_per_cluster, upgrades),
-        (11, Rate { per_second: 12, burst: 13 }, 14, 15)
+        (requests, rate, watches_per_cluster, upgrades, connections),
+        (11, Rate { per_second: 12, burst: 13 }, 14, 15, 30)
     );
     let ClusterLimits { requests, watches, upgrades, queue, queue_wait } = config.limits.cluster;
     assert_eq!((requests, watches, upgrades, queue, queue_wait.as_secs()), (16, 17, 18, 19, 20));

@@ -1,15 +1,15 @@
 //! Entry points that identify callers only by their source network. Each connection gets a slot and a
 //! configured target.
 
-use std::io;
 use std::net::SocketAddr;
 
 use audit::FailureCause;
 use daemon::Scope;
+use daemon::listen::{GuardedConnection, GuardedListener, source_of};
 use daemon::metrics::requests::{ActiveRequest, RequestMetrics};
 use http::StatusCode;
 use policy::Network;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tracing::debug;
 
 use super::admit::{self, DialRefusal, DialRequest};
@@ -18,9 +18,16 @@ use super::{DialError, Dialer, TargetScope, TargetStream};
 use crate::config::{self, ClusterTarget};
 use crate::identity;
 use crate::limits::{ExchangeKind, LimitExceeded, LimitGuard, LimitUsage};
-use crate::listener::accept_loop;
-use crate::listener::source_limits::prefix;
+use crate::listener::{ConnectionPermit, ListenerLimits, PerSourceLimits};
 use crate::metrics;
+
+/// The limits of a listener whose entry points have slots of their own for each source.
+pub(crate) const LIMITS: ListenerLimits = ListenerLimits {
+    connections_max: 2 * config::ENTRY_POINT_CONNECTIONS_MAX,
+    handshakes_max: 2 * config::ENTRY_POINT_CONNECTIONS_MAX,
+    source: PerSourceLimits::UNLIMITED,
+    ..ListenerLimits::DEFAULT
+};
 
 /// The cause of a refusal because of the source address.
 const SOURCE_REFUSED: &str = "SourceRefused";
@@ -34,11 +41,11 @@ pub(crate) struct BoundEntryPoint {
     exchanges: RequestMetrics,
 }
 
-/// An admitted connection and the slot that it holds.
+/// An admitted connection and the slots that it holds.
 pub(crate) struct AdmittedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) from: SocketAddr,
-    pub(crate) slot: SourceSlot,
+    pub(crate) slot: (SourceSlot, ConnectionPermit),
     /// The configured network that contains the source.
     pub(crate) condition: Network,
 }
@@ -122,7 +129,7 @@ impl BoundEntryPoint {
         site: &ClusterTarget,
         (from, condition): (SocketAddr, Network),
     ) -> Result<(TargetStream, (LimitGuard, ActiveRequest)), ServeError> {
-        let caller = identity::by_source(&self.config.name, prefix(from.ip()), condition);
+        let caller = identity::by_source(&self.config.name, source_of(from.ip()), condition);
         let ClusterTarget { cluster, target } = site;
         let target_text = target.to_string();
         let request = DialRequest {
@@ -153,24 +160,25 @@ impl AdmittedConnection {
 
 /// Starts what `begin` makes of each accepted connection, on the homes in turn, until the drain.
 pub(crate) async fn accept<F>(
-    listener: &TcpListener,
+    listener: &GuardedListener,
     scope: &Scope,
-    begin: impl Fn((TcpStream, SocketAddr)) -> Option<F>,
-    refused: impl Fn(io::Error),
+    begin: impl Fn(GuardedConnection) -> Option<F>,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut homes = scope.homes_in_turn();
-    let spawn = |accepted| {
+    let mut draining = std::pin::pin!(scope.draining());
+    loop {
+        // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that many new connections do not delay
+        // a drain.
+        let accepted = tokio::select! {
+            biased;
+            () = &mut draining => return,
+            accepted = listener.next() => accepted,
+        };
         if let Some(serving) = begin(accepted) {
             scope.spawn_on(homes(), serving);
         }
-    };
-    // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that many new connections do not delay a drain.
-    tokio::select! {
-        biased;
-        () = scope.draining() => {}
-        () = accept_loop::run(|| listener.accept(), spawn, refused) => {}
     }
 }
 
@@ -178,7 +186,7 @@ pub(crate) async fn accept<F>(
 /// context of that entry point. Any other connection is reset.
 pub(crate) fn check_source<'a, T>(
     dialer: &Dialer,
-    (stream, from): (TcpStream, SocketAddr),
+    GuardedConnection { stream, peer: from, permit, .. }: GuardedConnection,
     entry_points: impl IntoIterator<Item = (&'a BoundEntryPoint, T)>,
 ) -> Option<(AdmittedConnection, T)> {
     let matching = |(entry_point, context): (&'a BoundEntryPoint, T)| {
@@ -186,14 +194,14 @@ pub(crate) fn check_source<'a, T>(
     };
     let admitted = match entry_points.into_iter().find_map(matching) {
         Some((entry_point, condition, context)) => {
-            let slot = entry_point.slots.take(prefix(from.ip()));
+            let slot = entry_point.slots.take(source_of(from.ip()));
             slot.map(|slot| (slot, condition, context)).map_err(SourceRefused::from)
         }
         None => Err(SourceRefused::UnlistedSource),
     };
     match admitted {
         Ok((slot, condition, context)) => {
-            Some((AdmittedConnection { stream, from, slot, condition }, context))
+            Some((AdmittedConnection { stream, from, slot: (slot, permit), condition }, context))
         }
         Err(refused) => {
             count_unauthenticated(dialer, from, refused.cause(), &refused);

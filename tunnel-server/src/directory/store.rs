@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use daemon::{Failure, StateDir};
+use daemon::{Failure, StateDir, StateFile};
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable, StorageBackend as _,
@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 const SCHEMA: u64 = 1;
 
 /// The file in the state directory.
-const FILE: &str = "directory.redb";
+const FILE: &str = StateFile::Directory.name();
 
 /// The name of a new file until it is complete, so that a partial file is never taken for an empty one.
 const FILE_NEW: &str = ".directory.redb.new";
@@ -121,8 +121,8 @@ pub(super) struct Transaction<'s> {
 pub enum StoreError {
     /// The file or a record is not in our form.
     #[error(
-        "{} is damaged: restore it from a copy, or move it away, after which no cluster, token or revocation is known",
-        path.display()
+        "{} is damaged, and without it {}: {}",
+        path.display(), StateFile::Directory.cost(), StateFile::Directory.remedy()
     )]
     Damaged {
         /// The path of the file.
@@ -145,7 +145,7 @@ pub enum StoreError {
     #[error("a record of {0} bytes is too large")]
     TooLarge(usize),
     /// The system refused an operation.
-    #[error("cannot use {}", path.display())]
+    #[error("cannot use {}, and without it {}", path.display(), StateFile::Directory.cost())]
     Io {
         /// The path of the file.
         path: PathBuf,

@@ -6,6 +6,7 @@ mod renew;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use audit::{AuditError, FailureCause, User};
@@ -37,6 +38,10 @@ pub(super) struct EnrollmentService {
     pub(super) peer: SocketAddr,
     pub(super) exporter: [u8; EXPORTER_BYTES],
     pub(super) nonce: Nonce,
+    /// Notes that the client of this connection has proved who it is.
+    pub(super) proved: Box<dyn Fn() + Send + Sync>,
+    /// True if an attempt over this connection has failed.
+    pub(super) has_failed: AtomicBool,
 }
 
 /// The agent, the pod and the key of a certificate to issue.
@@ -50,14 +55,16 @@ struct CertificateSubject {
 #[async_trait]
 impl enrollment_server::Enrollment for EnrollmentService {
     async fn enroll(&self, request: Request<EnrollRequest>) -> Result<Response<EnrollResponse>, Status> {
-        self.check_failures(&self.shared.failures)?;
+        self.check_connection(&self.shared.failures)?;
         let (answer, workload_recorded) = self.enrolled(request.into_inner()).await?;
+        (self.proved)();
         let credential = Some(self.credential(&answer));
         Ok(Response::new(EnrollResponse { credential, workload_recorded }))
     }
 
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<RenewResponse>, Status> {
         let answer = self.renewed(request.into_inner()).await?;
+        (self.proved)();
         Ok(Response::new(RenewResponse { credential: Some(self.credential(&answer)) }))
     }
 
@@ -68,6 +75,7 @@ impl enrollment_server::Enrollment for EnrollmentService {
 
     async fn attest(&self, request: Request<AttestRequest>) -> Result<Response<AttestResponse>, Status> {
         let answer = self.attested(request.into_inner()).await?;
+        (self.proved)();
         Ok(Response::new(AttestResponse { credential: Some(self.credential(&answer)) }))
     }
 }
@@ -135,6 +143,13 @@ impl EnrollmentService {
         proto::enrollment::audience(&self.shared.settings.trust_domain, cluster)
     }
 
+    /// Refuses a further attempt over a connection on which one has failed, if too many of its source have. The first
+    /// attempt of each connection is looked at whatever others at its address do: it costs no more than the handshake.
+    fn check_connection(&self, failures: &FailedAttempts) -> Result<(), Status> {
+        if self.has_failed.load(Ordering::Relaxed) { self.check_failures(failures) } else { Ok(()) }
+    }
+
+    /// Refuses clients of a source with too many failures.
     fn check_failures(&self, failures: &FailedAttempts) -> Result<(), Status> {
         if failures.may_try(source(self.peer), Instant::now()) {
             return Ok(());
@@ -147,16 +162,28 @@ impl EnrollmentService {
 
     fn key(&self, request: &[u8], failures: &FailedAttempts) -> Result<ProvenKey, Status> {
         ProvenKey::of_csr(request).map_err(|error| {
-            failures.failed(source(self.peer), Instant::now());
+            self.failed(failures);
             Status::invalid_argument(error.to_string())
         })
     }
 
-    /// Logs the refusal of an unauthenticated client, which the audit log counts in a summary. Clients get
-    /// one answer for every reason.
-    fn refuse_unauthenticated(&self, act: &str, reason: &str, whom: &str, failures: &FailedAttempts) {
-        self.refused(act, reason, whom, failures);
+    /// Refuses an unauthenticated client with `answer`, which is the same for every reason. The audit log counts it in a
+    /// summary, and the server's own log has a line for each until its source has too many failures.
+    fn refuse_unauthenticated(
+        &self,
+        act: &str,
+        reason: &str,
+        whom: &str,
+        failures: &FailedAttempts,
+        answer: &str,
+    ) -> Status {
         self.shared.log.unauthenticated(source(self.peer), FailureCause::Refused);
+        if let Err(limited) = self.check_failures(failures) {
+            self.has_failed.store(true, Ordering::Relaxed);
+            return limited;
+        }
+        self.refused(act, reason, whom, failures);
+        Status::permission_denied(answer)
     }
 
     /// Logs the refusal of an authenticated client, and writes it to the audit log.
@@ -183,9 +210,15 @@ impl EnrollmentService {
         })
     }
 
+    /// Counts a failure of the source and of the connection.
+    fn failed(&self, failures: &FailedAttempts) {
+        self.has_failed.store(true, Ordering::Relaxed);
+        failures.failed(source(self.peer), Instant::now());
+    }
+
     /// Counts a failure of the source, and logs it in the server's own log.
     fn refused(&self, act: &str, reason: &str, whom: &str, failures: &FailedAttempts) {
-        failures.failed(source(self.peer), Instant::now());
+        self.failed(failures);
         metrics::enrollment(EnrollmentOutcome::Refused);
         info!(from = %self.peer, act, whom, reason, "a client was refused a certificate");
     }

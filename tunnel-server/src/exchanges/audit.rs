@@ -297,10 +297,16 @@ pub(crate) fn end_reason_of_code(code: AbortCode) -> EndReason {
         | AbortCode::NoPassThrough
         | AbortCode::NoBearer
         | AbortCode::Busy
+        | AbortCode::Fenced
         | AbortCode::BadRequest => EndReason::Refused,
         AbortCode::ApiServerUnreachable
         | AbortCode::ApiServerSilent
         | AbortCode::ApiServerUntrusted
+        | AbortCode::ApiServerUnknownIssuer
+        | AbortCode::ApiServerWrongName
+        | AbortCode::ApiServerCertificateExpired
+        | AbortCode::ApiServerWeakCertificate
+        | AbortCode::ApiServerNotProcessed
         | AbortCode::ApiServerLost
         | AbortCode::ApiServerProtocolError
         | AbortCode::NoCredential

@@ -231,6 +231,11 @@ impl ReadProgress {
         }
     }
 
+    /// Ends the exchange, because its answer breaks HTTP.
+    pub(crate) fn end(&self) {
+        self.0.ended.notify_one();
+    }
+
     /// Resolves when the exchange is to be ended. The stream is then to be dropped, which aborts it with the
     /// right code. Cancel-safe.
     pub(crate) async fn ended(&self) {
@@ -244,6 +249,11 @@ impl ReadProgress {
 }
 
 impl ObservedStream {
+    /// The number of the stream on its tunnel.
+    pub(crate) fn number(&self) -> u64 {
+        self.stream.number()
+    }
+
     /// The stream's abort code, which stays readable after the stream is gone.
     pub(crate) fn abort_codes(&self) -> AbortCodes {
         self.stream.abort_codes()

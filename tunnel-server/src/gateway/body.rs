@@ -43,7 +43,7 @@ impl AnswerBody {
     }
 
     /// Ends an answer early. Returns the last bytes, which say why, if the answer's form allows it. The body
-    /// ends after them.
+    /// is to be broken off after them.
     pub(super) fn end_early(&mut self, why: TerminationReason) -> Option<Bytes> {
         match self {
             Self::Watch(watch) => watch.end_early(why),
@@ -80,7 +80,7 @@ impl Body for AnswerBody {
         match self.get_mut() {
             Self::Text(text) => Poll::Ready(text.take().map(Frame::data).map(Ok)),
             Self::Tunnel { body, .. } => body.poll_frame(cx).map_err(BodyError::from),
-            Self::Watch(watch) => watch.poll_frame(cx).map_err(BodyError::from),
+            Self::Watch(watch) => watch.poll_frame(cx),
         }
     }
 

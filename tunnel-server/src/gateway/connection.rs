@@ -10,15 +10,20 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use policy::action::TARGET_BYTES_MAX;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
+use super::connection_end::ConnectionEnd;
 use super::disconnect::{self, ExchangeState};
 use super::entry_point::EntryPoint;
 use super::linger::LingeringStream;
+use super::malformed::http2::AnsweredResets;
 use super::peer::Peer;
 use super::state::Gateway;
+use crate::identity::Certified;
+use crate::limits::ConnectionGuard;
 use crate::listener::CallerStream;
 
 /// Streams of one HTTP/2 connection. Go's programs open another connection beyond it.
@@ -35,8 +40,16 @@ const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX * STREAM_WINDOW_BYTES;
 /// Most bytes that hyper buffers for one stream whose caller does not read.
 const SEND_BYTES_MAX: usize = 64 * 1024;
 
-/// Largest head, in bytes. A larger one is answered with 431 on HTTP/1.1 and with a stream error on HTTP/2.
-const HEAD_BYTES_MAX: u32 = proto::headers::HEADER_BYTES_MAX as u32;
+/// Largest head that the HTTP libraries take, in bytes, and most headers of HTTP/1.1. Both are above our own
+/// limits, which are checked later and answered in words: a target, headers, and what HTTP/2 counts for each
+/// header beside its name and value (RFC 9113, section 6.5.2).
+const HEAD_BYTES_MAX: u32 = 192 * 1024;
+const HEADERS_MAX: usize = proto::headers::HEADERS_MAX + 28;
+const HEADER_OVERHEAD_BYTES: usize = 32;
+const _: () = assert!(
+    TARGET_BYTES_MAX + proto::headers::HEADER_BYTES_MAX + HEADERS_MAX * HEADER_OVERHEAD_BYTES
+        < HEAD_BYTES_MAX as usize
+);
 
 /// Time for the head of an HTTP/1.1 request, counted from the end of the exchange before, because hyper does
 /// not tell slow heads from idle connections. More would be of no use: Go's clients keep idle connections for
@@ -60,7 +73,9 @@ impl Gateway {
     pub async fn serve_connection(self, stream: CallerStream) {
         let certified =
             stream.peer_certificates().and_then(|chain| self.0.authenticator.read_certificate(chain));
-        let peer = Peer::caller(stream.peer(), stream.server_name().map(str::to_owned), certified);
+        let (_counted, end) = self.count_connection(certified.as_ref());
+        let peer =
+            Peer::caller(stream.peer(), stream.server_name().map(str::to_owned), certified).ending(end);
         let is_h2 = stream.is_http2();
         let stream = stream.into_stream();
         if is_h2 {
@@ -69,6 +84,21 @@ impl Gateway {
             log_end(peer.low_priority.drive(served, &scope).await, peer.address);
         } else {
             self.serve_watched(stream, peer).await;
+        }
+    }
+
+    /// Counts the connection of a caller with a certificate, until the guard is dropped. A connection beyond the caller's
+    /// limit, or with a revoked certificate, ends with the answer to its first request.
+    fn count_connection(&self, certified: Option<&Certified>) -> (Option<ConnectionGuard>, ConnectionEnd) {
+        let Some(caller) = certified.and_then(Certified::caller) else {
+            return (None, ConnectionEnd::default());
+        };
+        match self.0.limiter.enter_connection(caller) {
+            Ok(counted) if self.0.exchanges.check_revoked(caller).is_ok() => {
+                (Some(counted), ConnectionEnd::default())
+            }
+            Ok(counted) => (Some(counted), ConnectionEnd::soon(None)),
+            Err(limited) => (None, ConnectionEnd::soon(Some(limited))),
         }
     }
 
@@ -118,11 +148,11 @@ impl Gateway {
     where
         S: Read + Write + Unpin + Send + 'static,
     {
-        let service = TowerToHyperService::new(self.stack(peer, state));
+        let service = TowerToHyperService::new(self.stack(Arc::clone(&peer), state));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_OR_IDLE_MAX)
-            .max_headers(proto::headers::HEADERS_MAX)
+            .max_headers(HEADERS_MAX)
             .max_header_size(HEAD_BYTES_MAX as usize)
             .max_buf_size(HEAD_BYTES_MAX as usize)
             .keep_alive(true)
@@ -132,6 +162,8 @@ impl Gateway {
         let mut connection = pin!(connection);
         let mut disconnected = pin!(disconnected);
         let mut draining = pin!(scope.draining());
+        let mut ending = pin!(peer.end.requested());
+        let mut due = pin!(peer.end.is_due());
         let mut drains = false;
         loop {
             // All arms are cancel-safe: each is polled by reference. Biased, so that hyper reads first and
@@ -140,7 +172,12 @@ impl Gateway {
                 biased;
                 served = &mut connection => return served,
                 () = &mut disconnected => return Ok(()),
+                () = &mut due => return Ok(()),
                 () = &mut draining, if !drains => {
+                    drains = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = &mut ending, if !drains => {
                     drains = true;
                     connection.as_mut().graceful_shutdown();
                 }
@@ -154,7 +191,8 @@ impl Gateway {
         peer: Arc<Peer>,
         scope: Scope,
     ) -> hyper::Result<()> {
-        let service = TowerToHyperService::new(self.stack(peer, None));
+        let service = TowerToHyperService::new(self.stack(Arc::clone(&peer), None));
+        let stream = LingeringStream::new(stream, LINGER_BYTES_MAX);
         let connection = http2::Builder::new(scope.clone())
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
@@ -167,14 +205,21 @@ impl Gateway {
             .max_local_error_reset_streams(LOCAL_RESETS_MAX)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_MAX)
-            .serve_connection(TokioIo::new(LingeringStream::new(stream, LINGER_BYTES_MAX)), service);
+            .serve_connection(TokioIo::new(AnsweredResets::new(stream)), service);
         let mut connection = pin!(connection);
-        // Both arms are cancel-safe: each is polled by reference.
+        let mut due = pin!(peer.end.is_due());
+        // All arms are cancel-safe: each is polled by reference, or holds nothing.
         tokio::select! {
             served = &mut connection => return served,
+            () = &mut due => return Ok(()),
             () = scope.draining() => connection.as_mut().graceful_shutdown(),
+            () = peer.end.requested() => connection.as_mut().graceful_shutdown(),
         }
-        connection.await
+        // Both arms are cancel-safe: each is polled by reference.
+        tokio::select! {
+            served = &mut connection => served,
+            () = &mut due => Ok(()),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::linger::LingeringStream;
+use super::malformed::http1;
 use crate::dialing::local_stream::{self, LocalStream, PrefixedStream};
 
 /// Most bytes that a caller may send before the answer to its previous request. They are mostly pipelined
@@ -49,6 +50,8 @@ type PeerClosed = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Default)]
 pub(super) struct ExchangeState {
     running: AtomicBool,
+    /// True from the beginning of an exchange until all bytes of its answer were written.
+    unwritten: AtomicBool,
     uploading: AtomicBool,
     upgraded: AtomicBool,
 }
@@ -61,6 +64,8 @@ struct ReadAhead {
     bytes: BytesMut,
     ended: Option<io::Result<()>>,
     exchange: Arc<ExchangeState>,
+    /// An answer in place of hyper's own, which is not written yet.
+    answer: Bytes,
 }
 
 /// Wraps a caller's connection, which drops up to `linger_bytes_max` unread bytes when it closes.
@@ -70,7 +75,13 @@ pub(super) fn watch(
 ) -> (WatchedConnection, Disconnected, Arc<ExchangeState>) {
     let exchange = Arc::new(ExchangeState::default());
     let stream = LingeringStream::new(stream, linger_bytes_max);
-    let ahead = ReadAhead { stream, bytes: BytesMut::new(), ended: None, exchange: Arc::clone(&exchange) };
+    let ahead = ReadAhead {
+        stream,
+        bytes: BytesMut::new(),
+        ended: None,
+        exchange: Arc::clone(&exchange),
+        answer: Bytes::new(),
+    };
     let ahead = Arc::new(Mutex::new(ahead));
     let disconnected =
         Disconnected { ahead: Arc::downgrade(&ahead), exchange: Arc::clone(&exchange), peer_closed: None };
@@ -105,8 +116,23 @@ impl ExchangeState {
     /// Marks an exchange as running, and as uploading if its request has a body.
     pub(super) fn begin(self: &Arc<Self>, has_body: bool) -> RunningGuard {
         self.uploading.store(has_body, Ordering::Relaxed);
+        self.unwritten.store(true, Ordering::Relaxed);
         self.running.store(true, Ordering::Relaxed);
         RunningGuard(Arc::clone(self))
+    }
+
+    /// Returns true if what hyper writes now is no answer of an exchange, but its own to a request that it cannot
+    /// read.
+    fn is_between_exchanges(&self) -> bool {
+        let is_any = [&self.running, &self.unwritten, &self.upgraded];
+        !is_any.into_iter().any(|state| state.load(Ordering::Relaxed))
+    }
+
+    /// Notes that everything was written. Bytes of a running exchange may still follow.
+    fn flushed(&self) {
+        if !self.running.load(Ordering::Relaxed) {
+            self.unwritten.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Notes that the connection is no longer HTTP, so that its halves end independently.
@@ -136,6 +162,18 @@ impl ReadAhead {
                 Poll::Ready(Err(error)) => self.ended = Some(Err(error)),
             }
         }
+    }
+
+    /// Writes an answer in place of hyper's own to its end.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.answer.is_empty() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.answer))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.answer.advance(written);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -205,15 +243,20 @@ impl Read for WatchedConnection {
 
 impl Write for WatchedConnection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut lock(&self.0).stream).poll_write(cx, bytes)
+        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut lock(&self.0).stream).poll_flush(cx)
+        let mut ahead = lock(&self.0);
+        ready!(ahead.poll_answer(cx))?;
+        ready!(Pin::new(&mut ahead.stream).poll_flush(cx))?;
+        ahead.exchange.flushed();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut ahead = lock(&self.0);
+        ready!(ahead.poll_answer(cx))?;
         if ahead.exchange.upgraded.load(Ordering::Relaxed) {
             return Pin::new(ahead.stream.get_mut()).poll_shutdown(cx);
         }
@@ -229,7 +272,14 @@ impl Write for WatchedConnection {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut lock(&self.0).stream).poll_write_vectored(cx, pieces)
+        let mut ahead = lock(&self.0);
+        ready!(ahead.poll_answer(cx))?;
+        let own = pieces.iter().map(|piece| &piece[..]).find(|piece| !piece.is_empty());
+        if let Some(own) = own.filter(|_| ahead.exchange.is_between_exchanges()) {
+            ahead.answer = http1::answer(own).into();
+            return Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()));
+        }
+        Pin::new(&mut ahead.stream).poll_write_vectored(cx, pieces)
     }
 }
 

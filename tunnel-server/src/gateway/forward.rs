@@ -9,8 +9,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use proto::ClusterId;
 use proto::wire::StreamOpen;
+use proto::{ClusterId, deadlines};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -19,7 +19,10 @@ use transport::{AbortCodes, OpenError};
 
 use super::audit_id::{AUDIT_ID, audit_id};
 use super::head_timeout::{ProgressBody, UploadProgress};
-use super::park_timeout::{PARK_LIMIT, ParkWait};
+use super::informational::InformationalHeads;
+use super::kept_body::KeptBytes;
+use super::location::LocationRules;
+use super::park_timeout::{PARK_LIMIT, ParkWait, longest_own_timeout};
 use super::refusal::Refusal;
 use super::request_body::{RequestBody, UploadBody};
 use super::response_head::ResponseContext;
@@ -48,6 +51,8 @@ pub(super) struct ForwardContext {
     /// The queue in which requests wait for disconnected clusters.
     pub(super) places: WaitQueue,
     pub(super) slow_readers: SlowReaders,
+    /// The room for bodies of requests that may have to be sent again.
+    pub(super) kept_bytes: KeptBytes,
     pub(super) scope: Scope,
 }
 
@@ -61,6 +66,10 @@ pub(super) struct OpenedExchange {
     prefix: String,
     /// The path and query for the API server.
     path: PathAndQuery,
+    /// The host and port of this server that the caller has asked.
+    host: Option<String>,
+    /// The longest time that the API server may take until the head of its answer.
+    deadline: Duration,
 }
 
 /// An answer of which the head has arrived and the body is on its way.
@@ -72,6 +81,8 @@ pub(super) struct TunnelResponse {
 /// The tunnel and the stream that carry an answer.
 pub(super) struct ResponseSource {
     pub(super) route: Route,
+    /// The number of the stream on its tunnel.
+    pub(super) stream: u64,
     pub(super) abort_codes: AbortCodes,
 }
 
@@ -108,11 +119,16 @@ impl OpenedExchange {
         let (permit, entry) = (audited.permit().clone(), audited.entry());
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
+        let host = asked_host(request);
+        let own = permit.action().path().query().and_then(longest_own_timeout);
+        let configured = context.impersonation_rules.request_timeout(&cluster);
+        let deadline = deadlines::api_server_deadline(configured, own);
         let open = StreamOpen::http(
             context.impersonation_rules.identity_for(permit.caller(), permit.assumed(), &cluster)?,
             audit_id(request).to_owned(),
             permit.action().is_long_running(),
-        );
+        )
+        .with_deadline(deadline);
         for _ in 0..ROUTES_MAX {
             let route = context.route(&cluster, wait).await?;
             // After the wait, which may have been long.
@@ -126,7 +142,7 @@ impl OpenedExchange {
                     let info = ExchangeInfo { tunnel: route.number, cluster, verb, audit_id, audit };
                     let stream = context.slow_readers.observe(stream, info);
                     let (path, scope) = (permit.action().path().clone(), context.scope.clone());
-                    return Ok(Self { permit, route, scope, stream, prefix, path });
+                    return Ok(Self { permit, route, scope, stream, prefix, path, host, deadline });
                 }
                 Err(error) => {
                     debug!(%cluster, error = %error_chain(&error), "could not open a stream");
@@ -151,19 +167,24 @@ impl OpenedExchange {
     /// The refusal that says why no acceptable head came.
     pub(super) async fn send(self, request: Request<RequestBody>) -> Result<TunnelResponse, Refusal> {
         let context = self.response_context();
-        let (request, progress) = self.rewrite(request)?;
-        let read_progress = self.stream.read_progress();
+        let (mut request, progress) = self.rewrite(request)?;
+        let (read_progress, stream) = (self.stream.read_progress(), self.stream.number());
+        let heads = InformationalHeads::count(&mut request, {
+            let read_progress = read_progress.clone();
+            move || read_progress.end()
+        });
         let (mut sender, connection) = handshake(self.stream, &context.cluster).await?;
         let (complete, completed) = oneshot::channel();
         self.scope.spawn_on(self.route.home, carry(connection, completed, read_progress.clone()));
         let limit = (!self.permit.action().is_long_running()).then_some(progress);
-        let response = context.wait(sender.send_request(request), limit, &self.route.tunnel).await?;
+        let response = context.wait(sender.send_request(request), limit, &self.route.tunnel).await;
+        let response = response.map_err(|refusal| heads.explain(refusal, &context.cluster))?;
         // Nobody asked for an upgrade, so nobody would take the bytes after it.
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::NotHttp(context.cluster));
         }
         let response = context.clean(response)?.map(|body| TunnelBody::new(body, complete, read_progress));
-        let source = ResponseSource { route: self.route, abort_codes: context.abort_codes };
+        let source = ResponseSource { route: self.route, stream, abort_codes: context.abort_codes };
         Ok(TunnelResponse { response, source })
     }
 
@@ -171,7 +192,12 @@ impl OpenedExchange {
         ResponseContext {
             cluster: self.permit.action().cluster().clone(),
             abort_codes: self.stream.abort_codes(),
-            prefix: self.prefix.clone(),
+            deadline: self.deadline,
+            locations: LocationRules {
+                prefix: self.prefix.clone(),
+                path: self.path.clone(),
+                host: self.host.clone(),
+            },
         }
     }
 
@@ -196,7 +222,7 @@ impl OpenedExchange {
         // The agent replaces this by its API server's name. Until then it names the cluster.
         let host = HeaderValue::from_str(cluster.as_str());
         parts.headers.insert(HOST, host.map_err(|_| Refusal::NotHttp(cluster.clone()))?);
-        let progress = UploadProgress::begin();
+        let progress = UploadProgress::begin(deadlines::agent_deadline(self.deadline));
         Ok((Request::from_parts(parts, ProgressBody::new(body, progress.clone())), progress))
     }
 }
@@ -266,4 +292,11 @@ async fn finish(mut connection: http1::Connection<TokioIo<ObservedStream>, Uploa
 /// by path. Where it was chosen by host name no path begins like this, because that is refused.
 fn prefix(path: &str, cluster: &ClusterId) -> String {
     if path.starts_with("/clusters/") { format!("/clusters/{cluster}") } else { String::new() }
+}
+
+/// The host and port that a request names, which was checked when its action was parsed.
+fn asked_host<B>(request: &Request<B>) -> Option<String> {
+    let from_uri = request.uri().authority().map(|authority| authority.as_str());
+    let from_header = || request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    from_uri.or_else(from_header).map(str::to_owned)
 }

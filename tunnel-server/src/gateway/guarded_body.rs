@@ -5,9 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use daemon::metrics::requests::ActiveRequest;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::complete_body::CompleteBody;
 use crate::exchanges::audit::AuditEntry;
 
 /// A body that keeps `guard` until it is dropped.
@@ -18,7 +19,7 @@ pub(super) struct GuardedBody<B, T> {
 }
 
 /// The body of a caller's request as the stack passes it on.
-pub(super) type CallerBody = GuardedBody<Incoming, RequestSlot>;
+pub(super) type CallerBody = GuardedBody<CompleteBody, RequestSlot>;
 
 /// One of [`EXCHANGES_MAX`](crate::limits::EXCHANGES_MAX) slots. Clones are the same slot, which is free
 /// again when all of them are dropped.

@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::{Body, Frame, SizeHint};
-use proto::deadlines::AGENT_HEAD_MAX;
 use tokio::time::{Instant, sleep_until};
 
 /// Longest pause of a caller in its request's body. It is shorter than the timeouts of an agent and its API
@@ -22,7 +21,7 @@ const _: () = assert!(CALLER_SILENCE_MAX.as_secs() < proto::deadlines::API_SERVE
 pub(super) enum HeadTimeout {
     /// The caller paused in its request's body for [`CALLER_SILENCE_MAX`].
     Caller,
-    /// The agent, or the link to it, was silent for [`AGENT_HEAD_MAX`].
+    /// The agent, or the link to it, was silent for the request's deadline, at least [`AGENT_HEAD_MAX`](proto::deadlines::AGENT_HEAD_MAX).
     Agent,
 }
 
@@ -36,6 +35,8 @@ struct UploadState {
     last: Instant,
     /// True if the next piece was asked for and has not come.
     awaits_caller: bool,
+    /// The longest silence of the agent.
+    deadline: Duration,
 }
 
 /// A request's body that notes its progress.
@@ -51,8 +52,10 @@ impl<B> ProgressBody<B> {
 }
 
 impl UploadProgress {
-    pub(super) fn begin() -> Self {
-        Self(Arc::new(Mutex::new(UploadState { last: Instant::now(), awaits_caller: false })))
+    /// Begins a request that an agent has to answer within `deadline`.
+    pub(super) fn begin(deadline: Duration) -> Self {
+        let last = Instant::now();
+        Self(Arc::new(Mutex::new(UploadState { last, awaits_caller: false, deadline })))
     }
 
     /// Waits for `answer`. A complete request without an answer counts as the agent's silence.
@@ -81,7 +84,7 @@ impl UploadProgress {
 impl UploadState {
     /// The time of the next check, or the peer that has been silent for too long at `now`.
     fn check(&self, now: Instant) -> Result<Instant, HeadTimeout> {
-        let (callers, agents) = (self.last + CALLER_SILENCE_MAX, self.last + AGENT_HEAD_MAX);
+        let (callers, agents) = (self.last + CALLER_SILENCE_MAX, self.last + self.deadline);
         if self.awaits_caller && callers <= now {
             return Err(HeadTimeout::Caller);
         }
@@ -105,7 +108,7 @@ impl<B: Body + Unpin> Body for ProgressBody<B> {
         let frame = Pin::new(&mut this.body).poll_frame(cx);
         let mut state = this.progress.state();
         if frame.is_ready() || !state.awaits_caller {
-            *state = UploadState { last: Instant::now(), awaits_caller: frame.is_pending() };
+            (state.last, state.awaits_caller) = (Instant::now(), frame.is_pending());
         }
         frame
     }
@@ -122,6 +125,7 @@ impl<B: Body + Unpin> Body for ProgressBody<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::deadlines::AGENT_HEAD_MAX;
     use std::future::{pending, ready};
 
     const TICK: Duration = Duration::from_millis(1);
@@ -129,7 +133,7 @@ mod tests {
     #[test]
     fn the_agent_is_silent_at_its_limit_and_not_before() {
         let began = Instant::now();
-        let state = UploadState { last: began, awaits_caller: false };
+        let state = UploadState { last: began, awaits_caller: false, deadline: AGENT_HEAD_MAX };
 
         assert_eq!(state.check(began), Ok(began + CALLER_SILENCE_MAX));
         assert_eq!(state.check(began + CALLER_SILENCE_MAX), Ok(began + AGENT_HEAD_MAX));
@@ -140,7 +144,7 @@ mod tests {
     #[test]
     fn a_caller_is_silent_at_its_limit_and_not_before() {
         let began = Instant::now();
-        let state = UploadState { last: began, awaits_caller: true };
+        let state = UploadState { last: began, awaits_caller: true, deadline: AGENT_HEAD_MAX };
 
         assert_eq!(state.check(began + CALLER_SILENCE_MAX - TICK), Ok(began + CALLER_SILENCE_MAX));
         assert_eq!(state.check(began + CALLER_SILENCE_MAX), Err(HeadTimeout::Caller));
@@ -149,11 +153,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_peer_that_was_waited_for_last_is_the_silent_one() {
         let began = Instant::now();
-        let timeout = UploadProgress::begin().head_of(pending::<()>()).await;
+        let timeout = UploadProgress::begin(AGENT_HEAD_MAX).head_of(pending::<()>()).await;
         assert_eq!((timeout, began.elapsed()), (Err(HeadTimeout::Agent), AGENT_HEAD_MAX));
 
         let began = Instant::now();
-        let progress = UploadProgress::begin();
+        let progress = UploadProgress::begin(AGENT_HEAD_MAX);
         let mut upload = ProgressBody::new(Stuck { pieces: 2 }, progress.clone());
         let timeout = progress.head_of(upload_and_wait(&mut upload)).await;
         assert_eq!(
@@ -164,9 +168,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_in_time_is_the_answer() {
-        assert_eq!(UploadProgress::begin().head_of(ready(1)).await, Ok(1));
+        assert_eq!(UploadProgress::begin(AGENT_HEAD_MAX).head_of(ready(1)).await, Ok(1));
         let late = async { tokio::time::sleep(AGENT_HEAD_MAX - TICK).await };
-        assert_eq!(UploadProgress::begin().head_of(late).await, Ok(()));
+        assert_eq!(UploadProgress::begin(AGENT_HEAD_MAX).head_of(late).await, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_with_a_longer_limit_is_waited_for_that_long() {
+        let limit = AGENT_HEAD_MAX * 4;
+        let late = async { tokio::time::sleep(limit - TICK).await };
+        assert_eq!(UploadProgress::begin(limit).head_of(late).await, Ok(()));
+        let began = Instant::now();
+        let timeout = UploadProgress::begin(limit).head_of(pending::<()>()).await;
+        assert_eq!((timeout, began.elapsed()), (Err(HeadTimeout::Agent), limit));
     }
 
     /// The agent takes a piece every now and then.

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use daemon::poll_read_within_budget;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -69,7 +70,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LingeringStream<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        // hyper handles all frames that it can read before it yields.
+        poll_read_within_budget(cx, |cx| {
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+            Poll::Ready(Ok(buffer.filled().len() - before))
+        })
     }
 }
 

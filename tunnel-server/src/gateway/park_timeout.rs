@@ -152,10 +152,19 @@ impl ConnectionWaits {
 /// The caller's own timeout: `timeoutSeconds` of a list or watch, or `timeout`, which client-go sends for
 /// `--request-timeout`. A malformed one is left to the API server.
 fn own_timeout(query: &str) -> Option<Duration> {
+    own_timeouts(query).min()
+}
+
+/// The longest time that a caller gives the API server by its own timeouts.
+pub(super) fn longest_own_timeout(query: &str) -> Option<Duration> {
+    own_timeouts(query).max()
+}
+
+fn own_timeouts(query: &str) -> impl Iterator<Item = Duration> {
     let parameters = || query.split('&').filter_map(|parameter| parameter.split_once('='));
     let first = |name: &str| parameters().find(|(given, _)| *given == name).map(|(_, value)| value);
     let own = [first("timeout").and_then(go_duration), first("timeoutSeconds").and_then(seconds)];
-    own.into_iter().flatten().filter(|own| !own.is_zero()).min()
+    own.into_iter().flatten().filter(|own| !own.is_zero())
 }
 
 fn seconds(text: &str) -> Option<Duration> {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use super::connection_end::ConnectionEnd;
 use super::entry_point::EntryPoint;
 use super::low_priority::LowPrioritySwitch;
 use super::park_timeout::ConnectionWaits;
@@ -24,6 +25,8 @@ pub struct Peer {
     pub(super) entry_point: Option<EntryPoint>,
     /// Moves the connection to the low-priority runtime once its source's logins fail too often.
     pub(super) low_priority: LowPrioritySwitch,
+    /// Ends the connection when its caller may have none.
+    pub(super) end: ConnectionEnd,
 }
 
 impl Peer {
@@ -42,7 +45,13 @@ impl Peer {
             waits: ConnectionWaits::default(),
             entry_point: None,
             low_priority: LowPrioritySwitch::default(),
+            end: ConnectionEnd::default(),
         }
+    }
+
+    /// The same peer, whose connection ends so.
+    pub(super) fn ending(self, end: ConnectionEnd) -> Self {
+        Self { end, ..self }
     }
 
     /// The peer of a connection by `entry_point`. `address` is `None` at a Unix socket.

@@ -16,4 +16,4 @@ mod table;
 mod tests;
 
 pub(super) use causes::RefusalCause;
-pub use reasons::Refusal;
+pub use reasons::{MalformedRequest, Refusal};

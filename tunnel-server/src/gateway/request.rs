@@ -29,13 +29,15 @@ use super::peer::Peer;
 use super::refusal::Refusal;
 use super::request_body::RequestBody;
 use super::retry;
+use super::send_again;
 use super::state::{Gateway, GatewayShared};
+use super::upgrade_pipe::UpgradeContext;
 use super::watch::resumable::ResumableWatch;
 use crate::authz::Permit;
 use crate::dialing::reason_phrase;
 use crate::exchanges::RunningExchange;
 use crate::exchanges::audit::Audited;
-use crate::identity::{Authenticated, Caller, NotAuthenticated};
+use crate::identity::{Authenticated, Caller, Certified, NotAuthenticated};
 use crate::limits::{ExchangeKind, LimitExceeded};
 
 /// A request that may be served, with the proof.
@@ -77,6 +79,12 @@ impl Gateway {
         let is_connect = request.method() == Method::CONNECT;
         let asks_upgrade = request.headers().contains_key(UPGRADE) || is_connect;
         let served = self.serve(peer, request).await;
+        let certified = peer.certified.as_ref().and_then(Certified::caller);
+        let is_revoked = certified.is_some_and(|caller| self.0.exchanges.check_revoked(caller).is_err());
+        if served.is_err() && is_revoked {
+            // Every later request would be refused, too.
+            peer.end.request();
+        }
         let entry = slot.audit_entry();
         if let (Err(refusal), Some(entry)) = (&served, entry) {
             entry.set_refused(status_of(refusal), refusal.facts().audit_end);
@@ -111,6 +119,10 @@ impl Gateway {
     ) -> Result<Response<AnswerBody>, Refusal> {
         let authenticated = self.authenticate(peer, request.headers(), SystemTime::now()).await?;
         let caller = authenticated.claimed();
+        if let Some(limited) = peer.end.limited {
+            peer.end.request();
+            return Err(limited.into());
+        }
         // Before the audit log, which a caller that exceeds its rate must not fill.
         self.0.limiter.check_rate(caller)?;
         if request.method() == Method::CONNECT {
@@ -300,12 +312,13 @@ impl Gateway {
         let mut limit_guard = limit_guard.wait_for_seat().await?;
         let context = &self.0.forwarding;
         if let Some(protocol) = upgrade {
-            let opened = OpenedExchange::open(audited, &request, context, wait).await?;
-            return opened.upgrade(protocol, request, limit_guard).await;
+            let again_max = if passes_through { 0 } else { send_again::SENT_AGAIN_MAX };
+            let forwarding = UpgradeContext { context, wait, again_max };
+            return forwarding.upgrade(audited, protocol, request, limit_guard).await;
         }
         if passes_through {
             let opened = OpenedExchange::open(audited, &request, context, wait).await?;
-            let answer = opened.send(request.map(RequestBody::Caller)).await?;
+            let answer = opened.send(request.map(RequestBody::from)).await?;
             limit_guard.response_started();
             return Ok(passed(answer, limit_guard));
         }
@@ -317,8 +330,7 @@ impl Gateway {
             };
             retry::read(audited, request, path, context, wait).await?
         } else {
-            let opened = OpenedExchange::open(audited, &request, context, wait).await?;
-            opened.send(request.map(RequestBody::Caller)).await?
+            send_again::send(audited, request, context, wait).await?
         };
         limit_guard.response_started();
         Ok(match watch {

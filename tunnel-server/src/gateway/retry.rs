@@ -52,7 +52,7 @@ pub(super) async fn read(
     wait: ParkWait<'_>,
 ) -> Result<TunnelResponse, Refusal> {
     let cluster = audited.permit().action().cluster().clone();
-    let (mut request, mut wait) = (request.map(RequestBody::Caller), wait);
+    let (mut request, mut wait) = (request.map(RequestBody::from), wait);
     for _ in 0..READ_AGAIN_MAX {
         let copy = without_body(&request);
         let opened =
@@ -77,8 +77,14 @@ async fn send_unless_lost(
     context: &ForwardContext,
 ) -> Result<Result<TunnelResponse, Refusal>, RetryReason> {
     let (route, read_progress) = (opened.route.clone(), opened.stream.read_progress());
+    let stream = opened.stream.number();
     let moved = async {
-        context.registry.stable_elsewhere(cluster, &route).await;
+        // Both arms are cancel-safe: they only observe the registry.
+        tokio::select! {
+            () = context.registry.stable_elsewhere(cluster, &route) => {}
+            // Its agent answers over another tunnel, and a read may be sent again whatever became of it.
+            _ = route.fate(stream) => {}
+        }
         if read_progress.has_begun() {
             // An answer that has begun is awaited where it is.
             pending::<()>().await;
@@ -99,5 +105,9 @@ async fn send_unless_lost(
 
 /// Returns true if an exchange ended with its tunnel, or with a stopping agent.
 fn was_lost(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Lost(_) | Refusal::Aborted(_, AbortCode::Draining | AbortCode::Abandoned))
+    matches!(
+        refusal,
+        Refusal::Lost(_)
+            | Refusal::Aborted(_, AbortCode::Draining | AbortCode::Abandoned | AbortCode::Fenced)
+    )
 }

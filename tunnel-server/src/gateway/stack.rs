@@ -12,7 +12,7 @@ use daemon::metrics::requests::RequestMetrics;
 use http::{Method, Request, Response};
 use hyper::body::{Body, Incoming};
 use proto::headers;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 use tower_http::trace::TraceLayer;
@@ -20,14 +20,21 @@ use tracing::{Span, debug_span, field};
 
 use super::audit_id::{AUDIT_ID, NewAuditId, audit_id, keep_valid_audit_id};
 use super::body::{AnswerBody, refused};
+use super::complete_body::CompleteBody;
 use super::cross_origin;
 use super::disconnect::{self, ExchangeState, RunningGuard};
-use super::guarded_body::{CallerBody, GuardedBody, RequestSlot};
+use super::guarded_body::{GuardedBody, RequestSlot};
 use super::layer::HttpService;
 use super::peer::Peer;
 use super::refusal::Refusal;
 use super::state::Gateway;
 use super::tunnel_body::BodyError;
+
+/// Bytes of a target and headers from which on a head is large. Few programs send such heads.
+const LARGE_HEAD_BYTES: usize = 16 * 1024;
+
+/// Large heads that a connection of HTTP/2 may have at the same time: 2 MiB of them.
+const LARGE_HEADS_MAX: usize = 16;
 
 impl Gateway {
     /// The service for the requests of one connection. `state` is there on HTTP/1.1, where a disconnect is
@@ -44,6 +51,7 @@ impl Gateway {
     > + Clone {
         let (from, slots) = (peer.address, Arc::clone(&self.0.slots));
         let (metrics, origins) = (self.0.request_metrics.clone(), Arc::clone(&self.0.browser_origins));
+        let large_heads = Arc::new(Semaphore::new(LARGE_HEADS_MAX));
         ServiceBuilder::new()
             .map_request(keep_valid_audit_id)
             .layer(SetRequestIdLayer::new(AUDIT_ID, NewAuditId))
@@ -60,7 +68,7 @@ impl Gateway {
             .layer_fn(move |inner| mark_running(state.clone(), inner))
             .layer_fn(move |inner| limit_in_flight(Arc::clone(&slots), metrics.clone(), inner))
             .layer_fn(move |inner| cross_origin::check_origin(Arc::clone(&origins), inner))
-            .layer_fn(limit_head)
+            .layer_fn(move |inner| limit_head(Arc::clone(&large_heads), inner))
             .service(service_fn(move |request| {
                 let (gateway, peer) = (self.clone(), Arc::clone(&peer));
                 // On the heap, because the future is large, and without optimisation each layer moves it on
@@ -74,12 +82,12 @@ impl Gateway {
 /// answer after which the connection is no longer HTTP.
 fn mark_running<Out: 'static>(
     state: Option<Arc<ExchangeState>>,
-    inner: impl HttpService<Incoming, Out>,
+    inner: impl HttpService<CompleteBody, Out>,
 ) -> impl HttpService<Incoming, GuardedBody<Out, Option<RunningGuard>>> {
     service_fn(move |request: Request<Incoming>| {
         let running = state.as_ref().map(|state| state.begin(!request.body().is_end_stream()));
         let (state, is_connect) = (state.clone(), request.method() == Method::CONNECT);
-        let answer = inner.clone().oneshot(request);
+        let answer = inner.clone().oneshot(CompleteBody::of(request));
         async move {
             let answer = answer.await?;
             if let Some(state) = state
@@ -115,20 +123,36 @@ fn limit_in_flight<B: Send + 'static, Out: From<AnswerBody> + 'static>(
     })
 }
 
-/// Refuses a request whose head has too many headers or bytes.
-fn limit_head<Out: From<AnswerBody> + 'static>(
-    inner: impl HttpService<CallerBody, Out>,
-) -> impl HttpService<CallerBody, Out> {
-    service_fn(move |request: Request<CallerBody>| {
-        let fits = headers::check_limits(request.headers());
-        let answer = fits.map(|()| inner.clone().oneshot(request));
+/// Refuses a request whose head has too many headers or bytes. A large head takes one of the connection's
+/// `large_heads` until its answer has begun, because until then it is in memory.
+fn limit_head<B: Send + 'static, Out: From<AnswerBody> + 'static>(
+    large_heads: Arc<Semaphore>,
+    inner: impl HttpService<B, Out>,
+) -> impl HttpService<B, Out> {
+    service_fn(move |request: Request<B>| {
+        let admitted = admit_head(&large_heads, &request);
+        let answer = admitted.map(|permit| (permit, inner.clone().oneshot(request)));
         async move {
             match answer {
-                Ok(answer) => answer.await,
-                Err(fault) => Ok(refused(&fault.into()).map(Out::from)),
+                Ok((_permit, answer)) => answer.await,
+                Err(refusal) => Ok(refused(&refusal).map(Out::from)),
             }
         }
     })
+}
+
+/// The permit of a large head. `None` for every other head within the limits.
+fn admit_head<B>(
+    large_heads: &Arc<Semaphore>,
+    request: &Request<B>,
+) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+    headers::check_limits(request.headers())?;
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let of_headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    if target + of_headers.sum::<usize>() <= LARGE_HEAD_BYTES {
+        return Ok(None);
+    }
+    large_heads.clone().try_acquire_owned().map(Some).map_err(|_| Refusal::Busy)
 }
 
 /// The span of an exchange's log lines. It exists only at level DEBUG, because it names the caller's address.
@@ -142,6 +166,41 @@ mod tests {
     use crate::metrics;
     use http::StatusCode;
     use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn a_connection_has_as_many_large_heads_as_it_may_and_not_one_more() {
+        let never =
+            service_fn(|_: Request<()>| std::future::pending::<Result<Response<AnswerBody>, Infallible>>());
+        let service = limit_head(Arc::new(Semaphore::new(LARGE_HEADS_MAX)), never);
+        let of_bytes = |bytes: usize| {
+            let request = Request::get(format!("/{}", "x".repeat(bytes - 1))).body(()).unwrap();
+            Box::pin(service.clone().oneshot(request))
+        };
+
+        let mut large: Vec<_> = (0..LARGE_HEADS_MAX).map(|_| of_bytes(LARGE_HEAD_BYTES + 1)).collect();
+        for one in &mut large {
+            assert!(polled_once(one).is_none());
+        }
+        let beyond = polled_once(&mut of_bytes(LARGE_HEAD_BYTES + 1)).unwrap();
+        assert_eq!(beyond.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(beyond.headers()["retry-after"], "1");
+        assert!(polled_once(&mut of_bytes(LARGE_HEAD_BYTES)).is_none(), "it is no large one");
+
+        large.pop();
+        assert!(polled_once(&mut of_bytes(LARGE_HEAD_BYTES + 1)).is_none(), "another one has ended");
+    }
+
+    /// The answer of a request that is polled once.
+    fn polled_once<F>(request: &mut std::pin::Pin<Box<F>>) -> Option<Response<AnswerBody>>
+    where
+        F: Future<Output = Result<Response<AnswerBody>, Infallible>>,
+    {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        match request.as_mut().poll(&mut cx) {
+            std::task::Poll::Ready(answer) => Some(answer.unwrap_or_else(|never| match never {})),
+            std::task::Poll::Pending => None,
+        }
+    }
 
     #[tokio::test]
     async fn a_slot_is_taken_as_long_as_a_body_exists_and_beyond_the_limit_is_429() {

@@ -9,6 +9,7 @@ use policy::action::GatewayNames;
 use tokio::sync::Semaphore;
 
 use super::forward::ForwardContext;
+use super::kept_body::KeptBytes;
 use super::login_throttle::LoginThrottle;
 use super::refusal::RefusalCause;
 use super::watch::resources::WatchResources;
@@ -126,7 +127,14 @@ impl Gateway {
             names,
             policy,
             delegation,
-            forwarding: ForwardContext { registry, impersonation_rules, places, slow_readers, scope },
+            forwarding: ForwardContext {
+                registry,
+                impersonation_rules,
+                places,
+                slow_readers,
+                kept_bytes: KeptBytes::default(),
+                scope,
+            },
             parking,
             exchanges,
             slots: Arc::new(Semaphore::new(EXCHANGES_MAX)),

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::exchanges::TerminationReason;
 use crate::exchanges::slow_readers::ReadProgress;
+use crate::metrics::WatchEnded;
 
 /// The reason why the body of an answer breaks off.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,9 @@ pub(super) enum BodyError {
     /// The stream that carries it broke.
     #[error(transparent)]
     Stream(#[from] hyper::Error),
+    /// The tunnel of a watch was lost, and the watch was not resumed.
+    #[error("a watch broke, and was not resumed: {}", .0.as_str())]
+    NotResumed(WatchEnded),
     /// Its exchange was ended early.
     #[error(transparent)]
     Terminated(#[from] TerminationReason),

@@ -1,9 +1,10 @@
 //! Upgraded connections (WebSocket and SPDY) as pipes that copy bytes in both directions.
 
 use audit::EndReason;
-use daemon::error_chain;
+use daemon::{Home, Scope, error_chain};
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode};
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use proto::upgrade_protocol::UpgradeProtocol;
@@ -12,19 +13,44 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::body::AnswerBody;
-use super::forward::{OpenedExchange, handshake};
+use super::forward::{ForwardContext, OpenedExchange, handshake};
 use super::guarded_body::{CallerBody, RequestSlot};
+use super::informational::InformationalHeads;
+use super::park_timeout::ParkWait;
 use super::refusal::Refusal;
-use super::request_body::RequestBody;
+use super::request_body::{RequestBody, without_body};
+use super::response_head::ResponseContext;
+use super::send_again::{self, Repetitions, SentStream};
 use super::tunnel_body::{BodyComplete, TunnelBody};
+use crate::exchanges::audit::Audited;
 use crate::exchanges::byte_count::count_bytes;
 use crate::exchanges::slow_readers::ReadProgress;
 use crate::limits::LimitGuard;
+use crate::metrics::SentAgainKind;
 
 /// Size of the buffer of a pipe in each direction, in bytes.
 const PIPE_BYTES: usize = 16 * 1024;
 
-impl OpenedExchange {
+/// The forwarding of one request for an upgrade.
+#[derive(Clone, Copy)]
+pub(super) struct UpgradeContext<'a> {
+    pub(super) context: &'a ForwardContext,
+    pub(super) wait: ParkWait<'a>,
+    /// The request is sent again this often at most, if its agent never began it.
+    pub(super) again_max: usize,
+}
+
+/// An answer to a request for an upgrade, and the exchange that brings it.
+struct UpgradeAnswer {
+    response: Response<Incoming>,
+    context: ResponseContext,
+    complete: oneshot::Sender<BodyComplete>,
+    read_progress: ReadProgress,
+    scope: Scope,
+    home: Home,
+}
+
+impl UpgradeContext<'_> {
     /// Asks for an upgrade. Bytes after the request are not read until the API server has accepted it. If it
     /// does not, its answer is passed on and the caller's connection is closed after it.
     ///
@@ -32,23 +58,15 @@ impl OpenedExchange {
     /// The refusal that says why no acceptable head came.
     pub(super) async fn upgrade(
         self,
+        audited: Audited,
         protocol: UpgradeProtocol,
         mut request: Request<CallerBody>,
         mut limit_guard: LimitGuard,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let context = self.response_context();
         let caller = hyper::upgrade::on(&mut request);
         let slot = request.body().guard().clone();
-        let (mut request, progress) = self.rewrite(request.map(RequestBody::Caller))?;
-        set_upgrade(protocol, request.headers_mut());
-        let read_progress = self.stream.read_progress();
-        let (mut sender, connection) = handshake(self.stream, &context.cluster).await?;
-        let (complete, completed) = oneshot::channel();
-        self.scope
-            .spawn_on(self.route.home, carry(connection.with_upgrades(), completed, read_progress.clone()));
-        // An upgraded exchange may run forever, but the answer that accepts it comes within the limit.
-        let answer = sender.send_request(request);
-        let mut response = context.wait(answer, Some(progress), &self.route.tunnel).await?;
+        let answered = self.ask(audited, protocol, request).await?;
+        let UpgradeAnswer { mut response, context, complete, read_progress, scope, home } = answered;
         limit_guard.response_started();
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
@@ -58,8 +76,7 @@ impl OpenedExchange {
                 entry.set_status(answer.status());
             }
             set_upgrade(protocol, answer.headers_mut());
-            self.scope
-                .spawn_on(self.route.home, pipe(caller, edge, complete, read_progress, (slot, limit_guard)));
+            scope.spawn_on(home, pipe(caller, edge, complete, read_progress, (slot, limit_guard)));
             return Ok(answer.map(|_| AnswerBody::text("")));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -67,6 +84,62 @@ impl OpenedExchange {
         }
         let answer = context.clean(response)?;
         Ok(answer.map(|body| AnswerBody::tunnel(TunnelBody::new(body, complete, read_progress), limit_guard)))
+    }
+}
+
+impl UpgradeContext<'_> {
+    /// Sends the request, and sends it again if its agent never began it.
+    async fn ask(
+        self,
+        audited: Audited,
+        protocol: UpgradeProtocol,
+        request: Request<CallerBody>,
+    ) -> Result<UpgradeAnswer, Refusal> {
+        let Self { context, mut wait, again_max } = self;
+        let cluster = audited.permit().action().cluster().clone();
+        // A request for an upgrade has no body. One that has is sent once.
+        let again_max = if request.body().is_end_stream() { again_max } else { 0 };
+        let (mut request, mut repetitions) = (request.map(RequestBody::from), Repetitions::new(again_max));
+        loop {
+            let copy = without_body(&request);
+            let opened = OpenedExchange::open(audited.clone(), &request, context, wait).await?;
+            let stream = SentStream::of(&opened);
+            if let Ok(answered) = stream.answer(opened.ask_upgrade(protocol, request)).await {
+                return answered;
+            }
+            if !repetitions.take() {
+                return Err(send_again::not_begun(cluster));
+            }
+            send_again::count(&cluster, SentAgainKind::Upgrade);
+            (request, wait) = (copy, wait.repeated());
+        }
+    }
+}
+
+impl OpenedExchange {
+    /// Sends a request for an upgrade, and waits for its answer.
+    async fn ask_upgrade(
+        self,
+        protocol: UpgradeProtocol,
+        request: Request<RequestBody>,
+    ) -> Result<UpgradeAnswer, Refusal> {
+        let context = self.response_context();
+        let (mut request, progress) = self.rewrite(request)?;
+        set_upgrade(protocol, request.headers_mut());
+        let read_progress = self.stream.read_progress();
+        let heads = InformationalHeads::count(&mut request, {
+            let read_progress = read_progress.clone();
+            move || read_progress.end()
+        });
+        let (mut sender, connection) = handshake(self.stream, &context.cluster).await?;
+        let (complete, completed) = oneshot::channel();
+        let (scope, home) = (self.scope, self.route.home);
+        scope.spawn_on(home, carry(connection.with_upgrades(), completed, read_progress.clone()));
+        // An upgraded exchange may run forever, but the answer that accepts it comes within the limit.
+        let answer = sender.send_request(request);
+        let response = context.wait(answer, Some(progress), &self.route.tunnel).await;
+        let response = response.map_err(|refusal| heads.explain(refusal, &context.cluster))?;
+        Ok(UpgradeAnswer { response, context, complete, read_progress, scope, home })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Names of users and groups that can be impersonated at an API server.
 
+use proto::name_text::is_readable;
+
 /// Longest name, with its prefix, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 
@@ -30,8 +32,8 @@ pub enum NameError {
     /// It is longer than [`NAME_BYTES_MAX`].
     #[error("a name is longer than {max} bytes", max = NAME_BYTES_MAX)]
     TooLong,
-    /// In a header it would be another name, or two lines.
-    #[error("a name has a control character, or white space at an end")]
+    /// In a header it would be another name, or two lines, or it looks like another name.
+    #[error("a name has a control or invisible character, or white space at an end")]
     Invisible,
     /// It is reserved for Kubernetes itself.
     #[error("a name begins with system:, which belongs to Kubernetes itself; choose another name")]
@@ -107,7 +109,7 @@ fn named(prefix: &str, name: &str) -> Result<String, NameError> {
     if full.len() > NAME_BYTES_MAX {
         return Err(NameError::TooLong);
     }
-    if full.chars().any(char::is_control) || full.trim() != full || name.trim() != name {
+    if !is_readable(&full) || !is_readable(name) {
         return Err(NameError::Invisible);
     }
     if name.starts_with(SYSTEM) || full.starts_with(SYSTEM) {
@@ -157,6 +159,8 @@ mod tests {
             ("", NameError::Empty),
             (ACCOUNT, NameError::System),
             ("ann\n", NameError::Invisible),
+            ("an\u{200b}n", NameError::Invisible),
+            ("\u{202e}nna", NameError::Invisible),
             (too_long.as_str(), NameError::TooLong),
         ] {
             assert_eq!(is_name(name), Err(fault), "{name:?}");

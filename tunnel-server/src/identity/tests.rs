@@ -66,6 +66,11 @@ fn names_that_cannot_be_impersonated_are_refused() {
         ("a\u{85}", Invisible),
         (" a", Invisible),
         ("a\u{a0}", Invisible),
+        ("a\u{200b}b", Invisible),
+        ("\u{202e}ecila", Invisible),
+        ("alice\u{2060}", Invisible),
+        ("al\u{ad}ice", Invisible),
+        ("al\u{e0041}ice", Invisible),
         (long.as_str(), TooLong),
         ("token:alice", OthersPrefix),
     ] {

@@ -22,6 +22,7 @@ const LIMITS: LimitsConfig = LimitsConfig {
         rate: Rate { per_second: 10, burst: 20 },
         watches_per_cluster: 2,
         upgrades: 4,
+        connections: 2,
     },
     cluster: ClusterLimits {
         requests: 5,
@@ -215,6 +216,7 @@ fn every_limit_has_a_name_that_is_reported_from_the_start() {
         LimitExceeded::CallerRate(1),
         LimitExceeded::CallerWatches(1),
         LimitExceeded::CallerUpgrades(1),
+        LimitExceeded::CallerConnections(1),
         LimitExceeded::EgressConnections(1),
         LimitExceeded::PassthroughConnections(1),
         LimitExceeded::PassthroughSource(1),
@@ -259,4 +261,22 @@ proptest! {
 
 fn cluster(name: &str) -> ClusterId {
     name.parse().unwrap()
+}
+
+#[test]
+fn connections_are_limited_for_each_caller_and_return_with_their_guards() {
+    let limiter = Limiter::new(LIMITS);
+    let [alice, bob] = ["alice", "bob"].map(|user| Caller::for_test(user, &[]));
+    let held = [limiter.enter_connection(&alice).unwrap(), limiter.enter_connection(&alice).unwrap()];
+
+    assert_eq!(limiter.enter_connection(&alice).err(), Some(LimitExceeded::CallerConnections(2)));
+    let other = limiter.enter_connection(&bob).unwrap();
+    // A name counts only together with the method that proved it.
+    let certified = Caller::for_test("alice", &[]).with_certificate_method();
+    let third = limiter.enter_connection(&certified).unwrap();
+
+    drop(held);
+    assert!(limiter.enter_connection(&alice).is_ok());
+    drop((other, third));
+    assert!(limiter.connections().is_empty(), "callers without a connection are forgotten");
 }

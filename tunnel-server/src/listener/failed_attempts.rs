@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::source_limits::prefix;
 use super::windowed_counts::WindowedCounts;
+use daemon::listen::source_of;
 
 /// The time for which a failure counts.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ impl FailedAttempts {
 
     /// Returns true if `source` may try again now.
     pub(crate) fn may_try(&self, source: IpAddr, now: Instant) -> bool {
-        self.sources.count(&prefix(source), now) < self.max
+        self.sources.count(&source_of(source), now) < self.max
     }
 
     /// The failures of the source that has most.
@@ -39,7 +39,7 @@ impl FailedAttempts {
 
     /// Counts one more failure of `source`.
     pub(crate) fn failed(&self, source: IpAddr, now: Instant) {
-        self.sources.add(prefix(source), now);
+        self.sources.add(source_of(source), now);
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::tls::{ALPN_H2, ALPN_HTTP1};
+use super::tls::{self, ALPN_H2, ALPN_HTTP1};
 use super::{AgreedProtocol, ListenerTls};
 
 /// A connection after its handshake, with its certificate and protocol.
@@ -44,7 +44,7 @@ pub(super) enum HandshakeError {
     WrongAlpn,
     #[error("TLS was not agreed on")]
     Tls(#[source] io::Error),
-    #[error("displaced by another connection of its source, because it showed no certificate in time")]
+    #[error("too many connections of its source, and it showed no certificate in time")]
     Displaced,
     #[error("the handshake took longer than {} s", .0.as_secs())]
     Deadline(Duration),
@@ -53,14 +53,14 @@ pub(super) enum HandshakeError {
 /// Does the handshake on the runtime of the calling task.
 pub(super) async fn accept(
     stream: TcpStream,
-    tls: &ListenerTls,
+    listener: &ListenerTls,
     deadline: Duration,
 ) -> Result<CompletedHandshake, HandshakeError> {
     let stream = registered_here(stream).map_err(HandshakeError::Socket)?;
     let agreed = async {
         let hello =
             LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(HandshakeError::Hello)?;
-        let (role, config) = config(tls, &hello.client_hello())?;
+        let (role, config) = config(listener, &hello.client_hello())?;
         Ok((role, hello.into_stream(config).await.map_err(HandshakeError::Tls)?))
     };
     let (role, stream) =
@@ -69,7 +69,10 @@ pub(super) async fn accept(
     let protocol = role.protocol_for(connection.alpn_protocol())?;
     let peer_certificates = connection
         .peer_certificates()
-        .map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect());
+        .map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect::<Vec<_>>())
+        .filter(|chain| {
+            listener.optional.as_deref().is_none_or(|verifier| tls::is_verified(verifier, chain))
+        });
     Ok(CompletedHandshake { stream, peer_certificates, protocol })
 }
 

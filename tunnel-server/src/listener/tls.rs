@@ -4,12 +4,19 @@ use std::sync::Arc;
 
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientCertVerifierBuilder, NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier,
+    ClientCertVerifierBuilder, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError,
+    WebPkiClientVerifier,
 };
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, UnixTime};
 use transport::tls::ChainLengthVerifier;
+
+mod optional_verifier;
+mod with_roots;
+
+use optional_verifier::OptionalVerifier;
+pub use with_roots::CertificateWithRoots;
 
 /// HTTP/2 in the handshake (RFC 9113, section 3.2).
 pub const ALPN_H2: &[u8] = b"h2";
@@ -26,26 +33,22 @@ pub enum TlsError {
     /// The verifier of client certificates cannot be built, for example because there is no root.
     #[error("the verifier of certificates cannot be built")]
     Verifier(#[from] VerifierBuilderError),
-    /// The certificate and its key do not match, or their kind is not supported.
-    #[error("the certificate and its key cannot be used together")]
-    Certificate(#[source] rustls::Error),
     /// The cryptography provider lacks an algorithm that TLS 1.2 or 1.3 needs.
     #[error("the cryptography provider cannot be used")]
     Provider(#[source] rustls::Error),
 }
 
-/// TLS 1.2 and 1.3 with HTTP/2 and HTTP/1.1, and the certificate `chain`. With `caller_roots` a caller may
+/// TLS 1.2 and 1.3 with HTTP/2 and HTTP/1.1, and this `certificate`. With `caller_roots` a caller may
 /// show a certificate, which must chain to these roots. Without them none is requested.
 ///
 /// # Errors
 ///
 /// [`TlsError`].
 pub fn server_config(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    certificate: Arc<dyn ResolvesServerCert>,
     caller_roots: Option<Vec<CertificateDer<'static>>>,
 ) -> Result<ServerConfig, TlsError> {
-    config(chain, key, &[&TLS13, &TLS12], callers_verifier(caller_roots)?, &[ALPN_H2, ALPN_HTTP1])
+    config(certificate, &[&TLS13, &TLS12], callers_verifier(caller_roots)?, &[ALPN_H2, ALPN_HTTP1])
 }
 
 /// TLS 1.2 and 1.3 with HTTP/1.1 for an entry point that requires a client certificate chaining to these
@@ -55,12 +58,11 @@ pub fn server_config(
 ///
 /// [`TlsError`].
 pub fn for_entry_point(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    certificate: Arc<dyn ResolvesServerCert>,
     roots: Vec<CertificateDer<'static>>,
 ) -> Result<ServerConfig, TlsError> {
     let verifier = ChainLengthVerifier::wrap(verifier(roots)?.build()?);
-    config(chain, key, &[&TLS13, &TLS12], verifier, &[ALPN_HTTP1])
+    config(certificate, &[&TLS13, &TLS12], verifier, &[ALPN_HTTP1])
 }
 
 /// TLS 1.2 and 1.3 with HTTP/1.1 for callers with a dial token. No certificate is requested, because a client
@@ -70,23 +72,23 @@ pub fn for_entry_point(
 /// # Errors
 ///
 /// [`TlsError`].
-pub fn for_proxy(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> Result<ServerConfig, TlsError> {
-    config(chain, key, &[&TLS13, &TLS12], WebPkiClientVerifier::no_client_auth(), &[ALPN_HTTP1])
+pub fn for_proxy(certificate: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, TlsError> {
+    config(certificate, &[&TLS13, &TLS12], WebPkiClientVerifier::no_client_auth(), &[ALPN_HTTP1])
 }
 
-/// TLS 1.3 with HTTP/2 for agents that have no certificate yet. None is requested.
+/// TLS 1.3 with HTTP/2 for agents that enroll or renew. An agent may show its certificate. The handshake accepts
+/// every one, because an agent renews an expired one too. The verifier that is returned tells the valid ones.
 ///
 /// # Errors
 ///
 /// [`TlsError`].
 pub fn for_enrollment(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> Result<ServerConfig, TlsError> {
-    config(chain, key, &[&TLS13], WebPkiClientVerifier::no_client_auth(), &[ALPN_H2])
+    certificate: Arc<dyn ResolvesServerCert>,
+    agent_roots: Vec<CertificateDer<'static>>,
+) -> Result<(ServerConfig, Arc<dyn ClientCertVerifier>), TlsError> {
+    let strict = ChainLengthVerifier::wrap(verifier(agent_roots)?.allow_unauthenticated().build()?);
+    let optional = ChainLengthVerifier::wrap(Arc::new(OptionalVerifier(Arc::clone(&strict))));
+    Ok((config(certificate, &[&TLS13], optional, &[ALPN_H2])?, strict))
 }
 
 /// TLS 1.3 with HTTP/2 for administrators, who must show a certificate that chains to these roots.
@@ -95,17 +97,21 @@ pub fn for_enrollment(
 ///
 /// [`TlsError`].
 pub fn for_admins(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    certificate: Arc<dyn ResolvesServerCert>,
     roots: Vec<CertificateDer<'static>>,
 ) -> Result<ServerConfig, TlsError> {
-    config(chain, key, &[&TLS13], ChainLengthVerifier::wrap(verifier(roots)?.build()?), &[ALPN_H2])
+    config(certificate, &[&TLS13], ChainLengthVerifier::wrap(verifier(roots)?.build()?), &[ALPN_H2])
+}
+
+/// Returns true if this chain, leaf first, is valid now.
+pub(super) fn is_verified(verifier: &dyn ClientCertVerifier, chain: &[CertificateDer<'_>]) -> bool {
+    let Some((leaf, intermediates)) = chain.split_first() else { return false };
+    verifier.verify_client_cert(leaf, intermediates, UnixTime::now()).is_ok()
 }
 
 /// The parts that all configurations have in common.
 fn config(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    certificate: Arc<dyn ResolvesServerCert>,
     versions: &[&'static SupportedProtocolVersion],
     verifier: Arc<dyn ClientCertVerifier>,
     protocols: &[&[u8]],
@@ -114,8 +120,7 @@ fn config(
         .with_protocol_versions(versions)
         .map_err(TlsError::Provider)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)
-        .map_err(TlsError::Certificate)?;
+        .with_cert_resolver(certificate);
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     never_resumed(&mut config);
     Ok(config)

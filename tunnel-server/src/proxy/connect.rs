@@ -9,6 +9,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use daemon::error_chain;
+use daemon::listen::LaneProof;
 use http::header::{ALLOW, CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -25,13 +26,9 @@ use crate::dialing::local_stream::from_upgraded;
 use crate::dialing::reason_phrase;
 use crate::listener::{AcceptedConnection, ConnectionPermit, ListenerLimits};
 
-/// The limits of the listener for HTTP CONNECT.
-pub const LIMITS: ListenerLimits = ListenerLimits {
-    connections_max: 10_000,
-    handshakes_max: 1_000,
-    handshake: Duration::from_secs(10),
-    source: None,
-};
+/// The limits of the listener for HTTP CONNECT. A dial token is a client's proof.
+pub const LIMITS: ListenerLimits =
+    ListenerLimits { connections_max: 10_000, proof: LaneProof::Credential, ..ListenerLimits::DEFAULT };
 
 /// The longest wait for the head of a request.
 const HEAD_MAX: Duration = Duration::from_secs(10);
@@ -82,7 +79,14 @@ impl DialProxy {
     ) -> Response<String> {
         let (user, token) = credential(request.headers()).unwrap_or_default();
         let target = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        let asked = ProxyRequest { listener: "proxy", from, user: &user, token: &token, target: &target };
+        let asked = ProxyRequest {
+            listener: "proxy",
+            from,
+            user: &user,
+            token: &token,
+            target: &target,
+            permit: &permit,
+        };
         let served = if request.method() == Method::CONNECT {
             self.serve(&asked).await
         } else {

@@ -3,28 +3,36 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use daemon::{Failure, Scope, listen, peer_closed, socks5};
+use daemon::listen::{GuardedConnection, GuardedListener, LaneProof, ListenerEvent};
+use daemon::{Failure, Scope, peer_closed, socks5};
 use proto::socks5::{Login, Reply};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::OwnedSemaphorePermit;
-use tracing::{debug, warn};
+use tokio::net::TcpStream;
+use tracing::debug;
 
 use super::{DialProxy, ProxyRefusal, ProxyRequest, ServedConnection};
 use crate::dialing::admit::DialRefusal as _;
 use crate::dialing::reset_on_drop::ResetOnDrop;
-use crate::listener::accept_loop;
+use crate::listener::{ConnectionPermit, Counters, ListenerLimits};
 use crate::metrics;
 
 /// Most connections over SOCKS5 at once.
-const CONNECTIONS_MAX: usize = 512;
+const CONNECTIONS_MAX: usize = 2_000;
+
+/// The limits of the listener. A login with a dial token is a client's proof.
+const LIMITS: ListenerLimits = ListenerLimits {
+    connections_max: CONNECTIONS_MAX,
+    handshakes_max: CONNECTIONS_MAX,
+    proof: LaneProof::Credential,
+    ..ListenerLimits::DEFAULT
+};
 
 /// A bound port that does not accept yet.
 #[derive(Debug)]
 pub struct SocksListener {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: GuardedListener,
 }
 
 impl SocksListener {
@@ -32,42 +40,58 @@ impl SocksListener {
     ///
     /// # Errors
     /// [`Failure`] if the port is taken.
-    pub async fn bind(address: SocketAddr) -> Result<Self, Failure> {
-        let listener = listen::tcp("socks.listen", address).await?;
-        let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
-        Ok(Self { listener, address })
+    pub fn bind(address: SocketAddr) -> Result<Self, Failure> {
+        Ok(Self { listener: GuardedListener::bind("socks.listen", address, LIMITS)? })
     }
 
     /// The address that is bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
+    }
+
+    /// The counters of the listener, which can be read while it runs.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        self.listener.counters()
     }
 
     /// Serves connections until the drain. Connections that are open then continue.
     pub async fn run(self, proxy: DialProxy, scope: Scope) {
         let mut homes = scope.homes_in_turn();
-        let spawn = |(stream, from), permit| {
-            let home = homes();
-            scope.spawn_on(home, serve(proxy.clone(), stream, from, permit));
-        };
-        let refused = |error| warn!(%error, "cannot accept a connection of SOCKS5");
-        // Both arms are cancel-safe: accepting may be dropped at any time.
-        tokio::select! {
-            () = scope.draining() => {}
-            () = accept_loop::run_limited(CONNECTIONS_MAX, || self.listener.accept(), spawn, refused) => {}
+        let mut draining = std::pin::pin!(scope.draining());
+        let counters = self.listener.counters();
+        loop {
+            // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that many new connections
+            // do not delay a drain.
+            let accepted = tokio::select! {
+                biased;
+                () = &mut draining => return,
+                accepted = self.listener.next() => accepted,
+            };
+            scope.spawn_on(homes(), serve_guarded(proxy.clone(), accepted, Arc::clone(&counters)));
         }
     }
 }
 
-async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, permit: OwnedSemaphorePermit) {
+/// Serves one connection until its end, or until its client has to prove itself and does not.
+async fn serve_guarded(proxy: DialProxy, accepted: GuardedConnection, counters: Arc<Counters>) {
+    let GuardedConnection { stream, peer, permit, handshake: _, mut expulsion } = accepted;
+    // Both arms are cancel-safe: a connection that is dropped is closed, and a relay has a task of its own.
+    tokio::select! {
+        () = serve(proxy, stream, peer, permit) => {}
+        () = expulsion.expelled() => counters.count(ListenerEvent::SourceLimited),
+    }
+}
+
+async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, permit: ConnectionPermit) {
     // The socket was accepted on another runtime.
     let stream = stream.into_std().and_then(TcpStream::from_std);
     let Ok(mut stream) = stream else { return };
     let scope = proxy.0.scope.clone();
     // Both arms are cancel-safe: no work has begun for this connection.
     let request = tokio::select! {
-        request = socks5::read_request(&mut stream, |login| proxy.is_authenticated(login, from)) => request,
+        request = socks5::read_request(&mut stream, |login| proxy.is_authenticated(login, from, &permit)) => request,
         () = scope.draining() => return,
     };
     let (Login { user, password }, target) = match request {
@@ -78,7 +102,14 @@ async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, permit: Ow
             return debug!(%from, error = %daemon::error_chain(&error), "a SOCKS5 client made no valid request");
         }
     };
-    let request = ProxyRequest { listener: "socks", from, user: &user, token: &password, target: &target };
+    let request = ProxyRequest {
+        listener: "socks",
+        from,
+        user: &user,
+        token: &password,
+        target: &target,
+        permit: &permit,
+    };
     // Both arms are cancel-safe: if the client has gone, the dial is dropped.
     let served = tokio::select! {
         served = proxy.serve(&request) => served,
@@ -98,9 +129,9 @@ async fn serve(proxy: DialProxy, stream: TcpStream, from: SocketAddr, permit: Ow
 
 impl DialProxy {
     /// Returns true if the login is a valid dial token. SOCKS5 answers this before the client names a target.
-    fn is_authenticated(&self, login: &Login, from: SocketAddr) -> bool {
-        let request =
-            ProxyRequest { listener: "socks", from, user: &login.user, token: &login.password, target: "" };
+    fn is_authenticated(&self, login: &Login, from: SocketAddr, permit: &ConnectionPermit) -> bool {
+        let Login { user, password } = login;
+        let request = ProxyRequest { listener: "socks", from, user, token: password, target: "", permit };
         let authenticated = self.authenticate(&request);
         if let Err(refusal) = &authenticated {
             metrics::refused(refusal.cause());

@@ -82,6 +82,7 @@ impl Registration {
     fn take_over(&self, earlier: &[Tunnel], code: CloseCode) {
         // In this order, so that exchanges of the earlier tunnel find this one.
         self.end_probation();
+        self.abandon_earlier_processes();
         earlier.iter().filter(|old| !old.is_draining()).for_each(|old| old.close(code));
     }
 
@@ -91,6 +92,14 @@ impl Registration {
         let earlier =
             tunnels.as_ref().into_iter().flat_map(|tunnels| tunnels.of_earlier_processes(self.ticket));
         earlier.map(|old| &old.tunnel).filter(|old| may_be_alive(old)).cloned().collect()
+    }
+
+    /// Nobody waits for answers of an earlier process, unless it drains: then it still answers.
+    fn abandon_earlier_processes(&self) {
+        if let Some(tunnels) = self.registry.0.by_cluster.get(&self.cluster) {
+            let earlier = tunnels.of_earlier_processes(self.ticket);
+            earlier.filter(|old| !old.tunnel.is_draining()).for_each(|old| old.inquiry.abandon());
+        }
     }
 
     fn end_probation(&self) {

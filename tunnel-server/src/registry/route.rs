@@ -8,6 +8,7 @@ use daemon::Home;
 use policy::Target;
 use proto::ClusterId;
 use proto::greeting::Advertised;
+use proto::inquiry::StreamFate;
 use proto::session::HEARTBEAT_IDLE;
 use proto::spiffe::AgentId;
 use time::OffsetDateTime;
@@ -15,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use transport::Tunnel;
 
+use super::inquiries::ProcessInquiry;
 use super::tunnels::TunnelEntry;
 use super::wait_queue::{WaitOutcome, WaitQueue};
 use super::{RegisteredTunnel, Registry, advertised, candidate};
@@ -32,7 +34,7 @@ const POLL_FIRST: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(160);
 
 /// The deadline of a wait that only a change may end: in effect never.
-const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
+pub(super) const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
 
 /// A route to a cluster: a tunnel, and the runtime on which its exchanges run.
 #[derive(Clone)]
@@ -47,6 +49,9 @@ pub struct Route {
     pub home: Home,
     live: Arc<LiveSince>,
     advertised: Arc<Mutex<Advertised>>,
+    /// The number of the tunnel among those that its process has dialed.
+    sequence: u64,
+    inquiry: Arc<ProcessInquiry>,
 }
 
 /// The time since which a tunnel has been live without a break. `None` while it is not live.
@@ -121,7 +126,8 @@ impl Registry {
             for route in usable {
                 let heard = route.tunnel.heard();
                 match asked.get(&route.number) {
-                    Some(before) if heard != *before => return Some(route),
+                    // A heartbeat passes where requests do not.
+                    Some(before) if heard != *before && !route.tunnel.awaits_probe() => return Some(route),
                     Some(_) => {}
                     None => {
                         asked.insert(route.number, heard);
@@ -195,7 +201,7 @@ fn in_utc(time: SystemTime) -> String {
 }
 
 fn route(entry: &TunnelEntry<RegisteredTunnel>) -> Route {
-    let RegisteredTunnel { tunnel, home, live, advertised, credential: _ } = &entry.tunnel;
+    let RegisteredTunnel { tunnel, home, live, advertised, sequence, inquiry, credential: _ } = &entry.tunnel;
     Route {
         number: entry.ticket,
         agent: entry.agent.clone(),
@@ -203,10 +209,34 @@ fn route(entry: &TunnelEntry<RegisteredTunnel>) -> Route {
         home: *home,
         live: Arc::clone(live),
         advertised: Arc::clone(advertised),
+        sequence: *sequence,
+        inquiry: Arc::clone(inquiry),
     }
 }
 
 impl Route {
+    /// The fate of a stream of this tunnel, once the tunnel is silent or gone and its agent has told the fate
+    /// over another one. So the agent is within reach when this resolves. Cancel-safe.
+    pub async fn fate(&self, stream: u64) -> StreamFate {
+        let mut live = self.live.subscribe();
+        loop {
+            // The route holds the sender too, so it cannot be closed.
+            let _ = live.wait_for(Option::is_none).await;
+            // Both arms are cancel-safe: a stream that is not waited for is forgotten.
+            tokio::select! {
+                fate = self.inquiry.fate(self.sequence, stream) => return fate,
+                _ = live.wait_for(Option::is_some) => {}
+            }
+        }
+    }
+
+    /// Resolves once the agent has promised that it has not begun this stream and never will. Cancel-safe.
+    pub async fn never_begun(&self, stream: u64) {
+        if self.fate(stream).await == StreamFate::MayHaveBegun {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Returns true if the tunnel's agent advertises `target` now.
     #[must_use]
     pub fn advertises(&self, target: &Target) -> bool {

@@ -19,6 +19,12 @@ const RTT_STEP: Duration = Duration::from_millis(2);
 /// paths pass a handshake over UDP and nothing after it.
 const TRUSTED_AFTER: Duration = Duration::from_secs(5);
 
+/// The same for one that was suspect before: a path that fails now and then shall not move requests back and
+/// forth.
+const TRUSTED_AFTER_FLAP: Duration = Duration::from_secs(30);
+
+const _: () = assert!(TRUSTED_AFTER_FLAP.as_secs() > TRUSTED_AFTER.as_secs());
+
 /// One registered tunnel, with its position in the order of registrations.
 #[derive(Clone)]
 pub(super) struct TunnelEntry<T> {
@@ -43,6 +49,8 @@ pub(super) struct Candidate {
     pub(super) carrier: Carrier,
     /// The time for which the tunnel has been live without a break.
     pub(super) live_for: Duration,
+    /// The tunnel was suspect before that.
+    pub(super) has_flapped: bool,
     pub(super) min_rtt: Duration,
     pub(super) streams: u32,
 }
@@ -81,7 +89,8 @@ impl Candidate {
     /// Returns true if QUIC works again since HTTP/2 replaced it. An agent dials HTTP/2 when QUIC fails for
     /// it. If this side still receives QUIC packets, that only shows that one direction works.
     fn has_returned_after(self, http2: &Self) -> bool {
-        self.live_for >= TRUSTED_AFTER && self.live_for <= http2.live_for
+        let trusted_after = if self.has_flapped { TRUSTED_AFTER_FLAP } else { TRUSTED_AFTER };
+        self.live_for >= trusted_after && self.live_for <= http2.live_for
     }
 }
 
@@ -179,6 +188,16 @@ impl<T> ClusterTunnels<T> {
         usable.peek().is_some() && !usable.any(|entry| entry.is_same_process(leaving))
     }
 
+    /// The other tunnels of this tunnel's process.
+    pub(super) fn siblings(&self, ticket: u64) -> impl Iterator<Item = &T> {
+        let own = self.entries.iter().find(move |entry| entry.ticket == ticket);
+        own.into_iter().flat_map(|own| {
+            let is_sibling =
+                |entry: &&TunnelEntry<T>| entry.ticket != own.ticket && entry.is_same_process(own);
+            self.entries.iter().filter(is_sibling).map(|entry| &entry.tunnel)
+        })
+    }
+
     /// The tunnels whose agent has since greeted as another process.
     pub(super) fn superseded(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().filter(|entry| self.is_superseded(entry)).map(|entry| &entry.tunnel)
@@ -205,6 +224,7 @@ mod tests {
         draining: false,
         carrier: Carrier::Quic,
         live_for: TRUSTED_AFTER,
+        has_flapped: false,
         min_rtt: Duration::from_millis(40),
         streams: 0,
     };
@@ -242,6 +262,16 @@ mod tests {
         assert_eq!(best(&tunnels(&[("a", 1, one_way), ("a", 1, http2)])), Some(1));
         // Without HTTP/2 beside it, QUIC is used at once.
         assert_eq!(best(&tunnels(&[("a", 1, young)])), Some(0));
+    }
+
+    #[test]
+    fn a_quic_tunnel_that_flapped_is_used_only_once_it_has_lasted_longer() {
+        let http2 = Candidate { carrier: Carrier::Http2, live_for: TRUSTED_AFTER_FLAP * 2, ..LIVE };
+        let flapped = |live_for| Candidate { live_for, has_flapped: true, ..LIVE };
+        assert_eq!(best(&tunnels(&[("a", 1, flapped(TRUSTED_AFTER)), ("a", 1, http2)])), Some(1));
+        assert_eq!(best(&tunnels(&[("a", 1, flapped(TRUSTED_AFTER_FLAP)), ("a", 1, http2)])), Some(0));
+        // Without HTTP/2 beside it, it is used at once.
+        assert_eq!(best(&tunnels(&[("a", 1, flapped(Duration::ZERO))])), Some(0));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::error_chain;
+use daemon::listen::ConnectionPermit;
 use http::header::{ALLOW, CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -15,7 +16,6 @@ use hyper::service::service_fn;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::LocalListener;
 use super::relay::relay;
@@ -28,7 +28,7 @@ const REASON_BYTES_MAX: usize = 256;
 
 impl LocalListener {
     /// Serves an HTTP connection until it is upgraded or closed.
-    pub(super) async fn serve_connect(self: Arc<Self>, stream: TcpStream, permit: OwnedSemaphorePermit) {
+    pub(super) async fn serve_connect(self: Arc<Self>, stream: TcpStream, permit: ConnectionPermit) {
         let permit = Arc::new(permit);
         let service = service_fn(|request| {
             let (listener, permit) = (Arc::clone(&self), Arc::clone(&permit));
@@ -44,11 +44,7 @@ impl LocalListener {
         let _ = connection.await;
     }
 
-    async fn respond(
-        &self,
-        request: Request<Incoming>,
-        permit: Arc<OwnedSemaphorePermit>,
-    ) -> Response<String> {
+    async fn respond(&self, request: Request<Incoming>, permit: Arc<ConnectionPermit>) -> Response<String> {
         // An unauthenticated client learns only that a password is needed.
         if !self.has_password(&request) {
             let mut response = refusal(
@@ -59,6 +55,7 @@ impl LocalListener {
             response.headers_mut().insert(PROXY_AUTHENTICATE, basic);
             return response;
         }
+        permit.proved();
         if request.method() != Method::CONNECT {
             let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "this proxy serves only CONNECT");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("CONNECT"));
@@ -74,7 +71,7 @@ impl LocalListener {
         &self,
         target: &Authority,
         request: Request<Incoming>,
-        permit: Arc<OwnedSemaphorePermit>,
+        permit: Arc<ConnectionPermit>,
     ) -> Response<String> {
         match self.gateway.connect(target, &self.scope).await {
             Ok(connection) => {
@@ -107,7 +104,7 @@ fn refusal(status: StatusCode, reason: &str) -> Response<String> {
 }
 
 /// Copies bytes between the client and the target once the response was sent.
-async fn relay_upgraded(client: OnUpgrade, target: Upgraded, permit: Arc<OwnedSemaphorePermit>) {
+async fn relay_upgraded(client: OnUpgrade, target: Upgraded, permit: Arc<ConnectionPermit>) {
     let _permit = permit;
     let Ok(client) = client.await else { return };
     let Ok(parts) = client.downcast::<TokioIo<TcpStream>>() else { return };

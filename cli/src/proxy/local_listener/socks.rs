@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use daemon::listen::ConnectionPermit;
 use daemon::{error_chain, peer_closed, socks5};
 use http::uri::Authority;
 use proto::socks5::Reply;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::relay::relay;
 use super::{LocalListener, basic_authorization};
@@ -15,10 +15,14 @@ use crate::print;
 
 impl LocalListener {
     /// Serves a SOCKS5 connection until it is closed.
-    pub(super) async fn serve_socks(self: Arc<Self>, mut stream: TcpStream, permit: OwnedSemaphorePermit) {
-        let _permit = permit;
+    pub(super) async fn serve_socks(self: Arc<Self>, mut stream: TcpStream, permit: ConnectionPermit) {
         let request = socks5::read_request(&mut stream, |login| {
-            self.is_authorized(basic_authorization(&login.user, &login.password).as_bytes())
+            let is_authorized =
+                self.is_authorized(basic_authorization(&login.user, &login.password).as_bytes());
+            if is_authorized {
+                permit.proved();
+            }
+            is_authorized
         });
         // Every other client has its reply already, as far as SOCKS5 has one.
         let Ok(Some((_, target))) = request.await else { return };

@@ -8,12 +8,20 @@ const TABLE: &str = include_str!("request_info.tsv");
 #[test]
 fn a_request_is_read_as_kube_apiserver_reads_it() {
     let mut wrong = Vec::new();
-    let mut rows = 0;
+    let (mut rows, mut refused) = (0, 0);
     for row in TABLE.lines() {
         let cells: Vec<&str> = row.split('\t').collect();
         let [method, target, ..] = cells.as_slice() else { panic!("{row}") };
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let action = Action::of_cluster("edge-a".parse().unwrap(), &method, target, None).unwrap();
+        let action = match Action::of_cluster("edge-a".parse().unwrap(), &method, target, None) {
+            Ok(action) => action,
+            // Others could read these in another way than Go.
+            Err(ActionError::Semicolon | ActionError::AmbiguousWatch) => {
+                refused += 1;
+                continue;
+            }
+            Err(error) => panic!("{row}: {error}"),
+        };
         let (ours, theirs) = (ours(&action), theirs(&cells, &action));
         if ours != theirs {
             wrong.push(format!("{row}\n  ours   {ours:?}\n  theirs {theirs:?}"));
@@ -21,7 +29,7 @@ fn a_request_is_read_as_kube_apiserver_reads_it() {
         rows += 1;
     }
     assert!(wrong.is_empty(), "{} of {rows}:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(rows > 1_000, "{rows}");
+    assert!(rows > 1_000 && refused < rows / 20, "{rows} {refused}");
 }
 
 /// Verb, group, resource, subresource, namespace and name, or the verb and the path.

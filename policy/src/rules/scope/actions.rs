@@ -2,7 +2,7 @@
 
 use proto::cluster::is_dns_label;
 
-use crate::action::{Object, Resource, Verb, connects};
+use crate::action::{Object, Resource, Verb, connects, is_cluster_scoped};
 use crate::document::{self, List};
 use crate::error::{DocumentError, FieldPath};
 use crate::rules::choice::{ANY, Choice};
@@ -14,6 +14,9 @@ const SLASH: char = '/';
 /// The verbs that a rule may name, as an error lists them.
 const VERBS: &str = "'*', get, list, watch, create, update, patch, delete, deletecollection, connect, or of paths that are \
                      no resource get, head, options, post, put, patch, delete";
+
+/// The verbs of requests that can span all namespaces.
+const SPANNING: [Verb; 3] = [Verb::List, Verb::Watch, Verb::DeleteCollection];
 
 /// One entry: these verbs with these resources, with these non-resource paths, or with both.
 #[derive(Debug, Clone)]
@@ -27,7 +30,8 @@ pub(in crate::rules) struct Actions {
 struct Resources {
     groups: Choice<String>,
     resources: Choice<ResourcePattern>,
-    /// The empty one stands for cluster-scoped resources, and for all namespaces together.
+    /// The empty one stands for cluster-scoped resources, and for all namespaces together. A request for all namespaces
+    /// together contains every namespace, so that a denial of one denies it too.
     namespaces: Choice<String>,
 }
 
@@ -66,6 +70,46 @@ impl Actions {
                     self.paths.as_ref().is_some_and(|paths| paths.has(|pattern| pattern.fits(path)))
                 }
             }
+    }
+
+    /// Returns true if `object` stands for all namespaces together, and in some of them the actions contain `verb` of it.
+    pub(super) fn contain_part_of(&self, verb: Verb, object: &Object) -> bool {
+        let spanned =
+            object.resource().filter(|resource| resource.namespace.is_none() && !is_cluster_scoped(resource));
+        let (Some(resource), Some(some)) = (spanned, &self.resources) else {
+            return false;
+        };
+        SPANNING.contains(&verb)
+            && self.verbs.has(|one| *one == verb)
+            && some.contains_in_a_namespace(resource)
+    }
+
+    /// Returns true if a request of this `verb` that spans all namespaces is contained in part.
+    pub(super) fn spans(&self, verb: Verb) -> bool {
+        let contained = SPANNING.contains(&verb) && self.verbs.has(|one| *one == verb);
+        contained && self.resources.as_ref().is_some_and(Resources::span)
+    }
+
+    /// Returns true if `verb` returns the objects that the actions contain by another verb, and is not among them.
+    pub(super) fn leaves_reading(&self, verb: Verb) -> bool {
+        let has = |verb: Verb| self.verbs.has(|one| *one == verb);
+        let others = match verb {
+            Verb::List => [Verb::Get, Verb::Watch],
+            Verb::Watch => [Verb::Get, Verb::List],
+            Verb::Get
+            | Verb::Create
+            | Verb::Update
+            | Verb::Patch
+            | Verb::Delete
+            | Verb::DeleteCollection
+            | Verb::Connect
+            | Verb::Head
+            | Verb::Options
+            | Verb::Post
+            | Verb::Put => return false,
+        };
+        let lists = self.resources.as_ref().is_some_and(Resources::can_be_listed);
+        lists && !has(verb) && others.into_iter().any(has)
     }
 
     /// Returns true if the actions contain every verb of every resource.
@@ -118,6 +162,28 @@ impl Resources {
         self.groups.has(|group| *group == resource.group)
             && self.resources.has(|pattern| pattern.fits(resource))
             && self.namespaces.has(|one| one == namespace)
+    }
+
+    /// Returns true if the resource is contained in a namespace, whichever.
+    fn contains_in_a_namespace(&self, resource: &Resource) -> bool {
+        self.groups.has(|group| *group == resource.group)
+            && self.resources.has(|pattern| pattern.fits(resource))
+            && self.namespaces.has(|one| !one.is_empty())
+    }
+
+    /// Returns true if some resource is contained in a namespace, but not for all namespaces together.
+    fn span(&self) -> bool {
+        let is_apart = |namespaces: &[String]| !namespaces.iter().any(String::is_empty);
+        let in_some = match &self.namespaces {
+            Choice::Any => false,
+            Choice::Of(namespaces) => is_apart(namespaces),
+        };
+        in_some && self.can_be_listed()
+    }
+
+    /// Returns true if a collection is contained: a resource without a subresource.
+    fn can_be_listed(&self) -> bool {
+        self.resources.has(|pattern| matches!(pattern.subresource, SubresourcePattern::None))
     }
 
     fn contain_all(&self) -> bool {

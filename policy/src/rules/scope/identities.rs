@@ -2,6 +2,7 @@
 
 use proto::allow_list::NameKind;
 use proto::glob;
+use proto::name_text::is_readable;
 
 use crate::document::{self, List};
 use crate::error::{DocumentError, FieldPath};
@@ -38,10 +39,10 @@ impl Identities {
 }
 
 fn pattern(text: &str) -> Result<String, &'static str> {
-    if !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control) {
+    if !text.is_empty() && is_readable(text) {
         return Ok(text.to_owned());
     }
     Err(
-        "names without control characters and without white space at an end, in which '*' stands for any text",
+        "names without control or invisible characters and without white space at an end, in which '*' stands for any text",
     )
 }

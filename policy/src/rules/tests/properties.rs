@@ -49,7 +49,7 @@ proptest! {
         let rules = built(&plain);
         let decided = match question.decide(&rules) {
             Verdict::NoRule => "no rule",
-            Verdict::Denied(_) => "denied",
+            Verdict::Denied(_) | Verdict::DeniedInPart(_) => "denied",
             Verdict::Allowed(_) => "allowed",
         };
         prop_assert_eq!(decided, expected);
@@ -73,7 +73,8 @@ proptest! {
         turned.reverse();
         let turned = built(&turned);
         let other = question.decide(&turned);
-        prop_assert_eq!(std::mem::discriminant(&verdict), std::mem::discriminant(&other));
+        let kind = |verdict: Verdict<'_>| (verdict.is_allowed(), verdict == Verdict::NoRule);
+        prop_assert_eq!(kind(verdict), kind(other));
     }
 
     #[test]
@@ -153,7 +154,10 @@ impl Plain {
                 };
                 one_of(&self.groups, &resource.group)
                     && self.resources.iter().find(fits).is_some()
-                    && one_of(&self.namespaces, resource.namespace.as_deref().unwrap_or_default())
+                    && (one_of(&self.namespaces, resource.namespace.as_deref().unwrap_or_default())
+                        || self.denies
+                            && question.spans()
+                            && self.namespaces.iter().any(|one| !one.is_empty()))
             }
         };
         let method = everybody || self.method == question.method;
@@ -193,6 +197,14 @@ impl Question {
             &self.facts(),
             Request::KubeApi(self.verb, &self.object),
         )
+    }
+
+    /// True for lists and watches of all namespaces together. Nodes are in none.
+    fn spans(&self) -> bool {
+        let object = self.object.resource();
+        let is_node = |group: &str, resource: &str| group.is_empty() && resource == "nodes";
+        let in_all = object.is_some_and(|one| one.namespace.is_none() && !is_node(&one.group, &one.resource));
+        in_all && [Verb::List, Verb::Watch].contains(&self.verb)
     }
 
     fn reaches(&self, rules: &Rules) -> bool {
@@ -242,8 +254,11 @@ fn plain() -> impl Strategy<Value = Plain> {
         words(&["live", "test"]),
     ));
     // With connect and every subresource among them, so that verbs and resources agree.
-    let what =
-        (words(&["*", "get", "list", "create"]), words(&["pods", "*/log", "pods/*", "*"]), any::<bool>());
+    let what = (
+        words(&["*", "get", "list", "watch", "create"]),
+        words(&["pods", "*/log", "pods/*", "*"]),
+        any::<bool>(),
+    );
     let what = what.prop_map(|(mut verbs, mut resources, connects)| {
         if connects {
             verbs.push("connect");
@@ -299,7 +314,7 @@ fn question() -> impl Strategy<Value = Question> {
         subsequence(vec!["ops".to_owned(), "dev".to_owned()], 0..=2),
         select(vec!["a", "ab", "b"]),
         select(vec![None, Some("live"), Some("test")]),
-        select(vec![Verb::Get, Verb::List, Verb::Create, Verb::Connect]),
+        select(vec![Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Connect]),
         object,
     )
         .prop_map(|(method, user, groups, cluster, stage, verb, object)| {

@@ -2,12 +2,15 @@
 // separated by tabs. policy/src/action/tests/request_info.tsv is this program's output:
 //
 //	cd tests/kube/kubernetes && go run ./requestinfo > ../../../policy/src/action/tests/request_info.tsv
+//
+// With files as arguments, it reads requests from them instead (second.go).
 package main
 
 import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -46,6 +49,10 @@ func main() {
 	factory := request.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
 		GrouplessAPIPrefixes: sets.NewString("api"),
+	}
+	if len(os.Args) > 1 {
+		second(&factory, os.Args[1:])
+		return
 	}
 	var targets []string
 	targets = append(targets, others...)

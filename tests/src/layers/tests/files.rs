@@ -32,6 +32,24 @@ fn the_registry_may_hold_a_concurrent_map() {
 }
 
 #[test]
+fn a_second_place_that_accepts_tcp_connections_is_found_in_every_form() {
+    for code in [
+        "use tokio::net::TcpListener;",
+        "use tokio::net::{TcpListener, TcpStream};",
+        "use tokio::net::*;",
+        "use tokio::net::TcpSocket;",
+        "use std::net::{IpAddr, TcpListener};",
+        "async fn f() { tokio::net::TcpListener::bind(\"[::]:1\").await?.accept().await?; }",
+    ] {
+        for krate in ["daemon", "cli", "tunnel-server", "tunnel-agent", "transport"] {
+            assert!(!named(krate, "probes.rs", code).is_empty(), "{krate}: {code}");
+        }
+    }
+    assert_eq!(named("daemon", "listen/guard.rs", "use tokio::net::TcpListener;"), [""; 0]);
+    assert_eq!(named("daemon", "probes.rs", "use tokio::net::TcpStream;"), [""; 0]);
+}
+
+#[test]
 fn starting_a_program_is_found_in_every_form() {
     for code in [
         "use std::process::Command;",

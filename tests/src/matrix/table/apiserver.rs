@@ -29,6 +29,16 @@ pub(super) const ROWS: &[Row] = &[
     .begun_during(["G0/G1", "-", "-", "A0", "G0/G1"])
     .at(FROM_THE_START),
     Row::new("67", "the API server sends GOAWAY", Api(ApiFault::GoesAway)).always(UNNOTICED),
+    Row::new(
+        "67c",
+        "a real API server ends connections by GOAWAY under 40 callers",
+        Elsewhere("goaways_of_a_real_api_server_fail_no_request_and_repeat_none"),
+    ),
+    Row::new(
+        "67r",
+        "the API server refuses streams, and others lie above a GOAWAY, under 40 callers",
+        Elsewhere("under_refusals_and_goaways_no_write_fails_and_none_is_done_twice"),
+    ),
     Row::new("69", "the API server freezes in the middle of an answer for 10 s", Api(ApiFault::Freezes))
         .in_flight(["G0", "-", "-", "A0", "G0"])
         .at(&[Timing::BeforeHead, Timing::MidBody, Timing::AtTheEnd])

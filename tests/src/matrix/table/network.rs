@@ -39,6 +39,14 @@ pub(super) const ROWS: &[Row] = &[
     .downloading(1 << 20)
     .seconds(20),
     Row::new("13", "packets over 1,280 bytes are dropped silently", Link("mtu=1280")).always(UNNOTICED),
+    Row::new("13u", "UDP packets over 1,100 bytes are dropped silently for 40 s, and TCP passes", Link("udp-mtu=1100"))
+        .in_flight(["G0/G3", "W0", "E0/E1", "A0/A1", "G0/G3"])
+        .unanswered(["G0/G1", "W0", "E0/E1", "A0", "G0/G1"])
+        .begun_during(UNNOTICED)
+        .new_after(20)
+        .seconds(40)
+        .note("heartbeats pass, and QUIC carries nothing else. A tunnel without traffic is probed every 15 s. What its streams still carry beside a live \
+               tunnel is broken off after half a minute"),
     Row::new("15", "nothing passes for 5 s", Dark("")).always(UNNOTICED),
     Row::new("16", "nothing passes for 60 s", Dark("")).in_flight(UNNOTICED).begun_during(REFUSED).new_after(10).seconds(60).note(
         "new ones begin 10 s after the link went dark, because a dead tunnel without traffic is noticed after 8 s. kubectl's own WebSocket exec gives up 61 s after \
@@ -72,6 +80,18 @@ pub(super) const ROWS: &[Row] = &[
         .new_after(10)
         .seconds(30)
         .note("streams never move between carriers: unanswered safe requests are sent again over TCP, all others are kept"),
+    Row::new("23u", "UDP is blocked for 100 s, and requests begin before it can be noticed", Link("udp-mtu=0"))
+        .begun_during(["G0/G1", "W0", "E0", "A0", "G0/G1"])
+        .at(&[Timing::New])
+        .seconds(100)
+        .note("the agent tells over TCP what it has not received, and that is sent again, writes too"),
+    Row::new("23d", "UDP is blocked for 60 s", Link("udp-mtu=0"))
+        .in_flight(["G3", "W0", "E1", "A1", "G3"])
+        .unanswered(["G1", "W0", "E2", "A1", "G1"])
+        .begun_during(UNNOTICED)
+        .new_after(10)
+        .seconds(60)
+        .note("what the agent has received ends with its tunnel, which is given up after 29 s beside a live one"),
     Row::new("24", "TCP connections of the carrier are reset", Reset(Connections::Carrier))
         .over("delay=5ms udp-mtu=0")
         .in_flight(["G3", "W0", "E1", "A1", "G3"])

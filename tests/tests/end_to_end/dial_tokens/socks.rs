@@ -7,6 +7,7 @@ use tests::audit_log::note;
 use tests::caller::SOON;
 use tests::echo::Echo;
 use tests::enroll::at;
+use tests::flood::{SilentFlood, loopback};
 use tests::listener::{Listener, count, uploads_arrive_complete};
 use tests::socks5::{CHOSEN, GREETING, asked, asked_for, ipv4, login, name, refused};
 use tests::targets;
@@ -14,10 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{CLUSTER, DialTokenEdge, OTHER, USER};
-
-/// The value of `CONNECTIONS_MAX` in `tunnel-server/src/proxy/socks.rs`.
-const CONNECTIONS_MAX: usize = 512;
+use super::{CLUSTER, DialTokenEdge, OTHER, USER, basic};
 
 /// Uploads that are closed at once.
 const UPLOADS: usize = 50;
@@ -106,7 +104,7 @@ async fn connect_and_socks5_judge_an_address_alike() {
         (target, request)
     });
     for (target, request) in targets.chain([as_name]) {
-        let header = super::basic(USER, &token);
+        let header = basic(USER, &token);
         let connect =
             format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n{header}\r\n");
         let by_connect = edge.status_of(&connect).await;
@@ -158,25 +156,21 @@ async fn a_silent_socks5_client_is_closed() {
     assert!(read.is_err() || read.is_ok_and(|bytes| bytes == 0));
 }
 
+/// They come from the same address, and so do silent ones at the listener for HTTP CONNECT.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn socks5_connections_are_limited_and_the_next_waits_for_a_slot() {
-    let edge = DialTokenEdge::start(&[]).await;
-    let mut held = Vec::new();
-    for _ in 0..CONNECTIONS_MAX {
-        held.push(edge.chosen_by_socks().await);
-    }
-    let mut next = TcpStream::connect(edge.socks).await.unwrap();
-    next.write_all(&GREETING).await.unwrap();
-    // Others are answered meanwhile.
-    at(&edge.rig, &["clusters"]).await;
-    let early = next.try_read(&mut [0; 2]).map_err(|error| error.kind());
-    assert_eq!(early, Err(ErrorKind::WouldBlock), "it is not looked at");
+async fn silent_socks5_clients_of_one_address_do_not_shut_out_a_login() {
+    let echo = Echo::start().await;
+    let edge = DialTokenEdge::start(&[echo.address]).await;
+    let (token, _) = edge.token("one", &[CLUSTER]).await;
 
-    held.pop();
+    let flood = SilentFlood::start(loopback(1), edge.socks).await;
+    edge.reaches_by_socks(&token, echo.address).await;
+    drop(flood);
 
-    let mut answer = [0; 2];
-    timeout(SOON, next.read_exact(&mut answer)).await.expect("a place is free").unwrap();
-    assert_eq!(answer, CHOSEN);
+    let flood = SilentFlood::start(loopback(1), edge.proxy).await;
+    let request = format!("CONNECT {} HTTP/1.1\r\n{}\r\n", echo.address, basic(USER, &token));
+    assert_eq!(edge.status_of(&request).await, 200);
+    drop(flood);
 }
 
 impl DialTokenEdge {

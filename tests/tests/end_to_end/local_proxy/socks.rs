@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use tests::caller::SOON;
 use tests::echo::Echo;
 use tests::enroll::at;
+use tests::flood::{SilentFlood, loopback};
 use tests::listener::{
     BROKE, GREETING_BYTES, Listener, break_off, count, read_all, speak, uploads_arrive_complete,
 };
@@ -20,9 +21,6 @@ use tokio::time::timeout;
 use super::{LocalProxyEdge, Url, advertise};
 
 const USER: &str = "u";
-
-/// The value of `CONNECTIONS_MAX` in `cli/src/proxy/local_listener.rs`.
-const CONNECTIONS_MAX: usize = 512;
 
 /// Uploads that are closed at once.
 const UPLOADS: usize = 50;
@@ -153,27 +151,17 @@ async fn a_break_behind_the_local_proxy_is_a_reset() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn local_proxy_connections_are_limited_and_the_next_waits_for_a_slot() {
+async fn silent_clients_of_the_local_proxy_do_not_shut_out_a_password() {
     let edge = LocalProxyEdge::start().await;
     let Url { address, secret, .. } = edge.url();
-    let mut held = Vec::new();
-    for _ in 0..CONNECTIONS_MAX {
-        held.push(edge.chosen_by_socks().await);
-    }
-    let mut next = TcpStream::connect(address).await.unwrap();
-    next.write_all(&GREETING).await.unwrap();
-    // Who is in is answered meanwhile.
-    let mut answer = [0; CHOSEN.len()];
-    held[0].write_all(&login(USER, &secret)).await.unwrap();
-    timeout(SOON, held[0].read_exact(&mut answer)).await.expect("it is answered").unwrap();
+    let _flood = SilentFlood::start(loopback(1), address).await;
+
+    let mut client = edge.chosen_by_socks().await;
+    client.write_all(&login(USER, &secret)).await.unwrap();
+
+    let mut answer = [0; 2];
+    timeout(SOON, client.read_exact(&mut answer)).await.expect("it is answered").unwrap();
     assert_eq!(answer, [1, 0]);
-    let early = next.try_read(&mut [0; 2]).map_err(|error| error.kind());
-    assert_eq!(early, Err(ErrorKind::WouldBlock), "it is not looked at");
-
-    held.pop();
-
-    timeout(SOON, next.read_exact(&mut answer)).await.expect("a place is free").unwrap();
-    assert_eq!(answer, CHOSEN);
 }
 
 impl LocalProxyEdge {

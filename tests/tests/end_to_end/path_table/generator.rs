@@ -106,7 +106,7 @@ const AMBIGUOUS: [&str; 32] = [
 /// Segments that some parser may refuse, or cut.
 const ODD: [&str; 9] = ["a#b", "#", "a\"b", "<x>", "{x}", "a|b", "a^b", "`", "%23#"];
 
-const QUERIES: [&str; 14] = [
+const QUERIES: [&str; 20] = [
     "",
     "",
     "",
@@ -121,6 +121,12 @@ const QUERIES: [&str; 14] = [
     "?#x",
     "?a=%2e%2e/",
     "?path=/clusters/edge-b/",
+    "?w%61tch=1",
+    "?watch=%ff",
+    "?a&&b",
+    "?a=1;b",
+    "?q=%c3%a4+b%20c&q",
+    "?limit=1&",
 ];
 
 const NAMES: [&str; 18] = [

@@ -44,7 +44,7 @@ async fn a_parked_watch_ends_with_401_when_its_callers_certificate_expires() {
     let asked = site.asked().await.len();
 
     for (content_type, watch) in &mut watches {
-        assert!(watch.end().await.is_ok(), "{content_type}: the watch ends cleanly");
+        assert!(watch.end().await.is_err(), "{content_type}: the watch breaks off");
         let event = watch.take();
         let output = |text: &[u8]| event.windows(text.len()).any(|window| window == text);
         let is_reported = output(b"ERROR") && output(b"Unauthorized") && output(b"CredentialExpired");

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{CarrierSetup, NO_UDP};
 
-const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
+pub(super) const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
 const READ: &str = "/api/v1/namespaces/default/configmaps/read";
 const WRITTEN: &str = "/api/v1/namespaces/default/configmaps/written";
 
@@ -79,7 +79,7 @@ async fn go_on(lab: &Lab, verdict: &str, reason: &str) {
 }
 
 /// Reads until this has come.
-async fn until(watch: &mut RecvStream, text: &str) {
+pub(super) async fn until(watch: &mut RecvStream, text: &str) {
     let mut got = Vec::new();
     while !String::from_utf8_lossy(&got).contains(text) {
         let more = timeout(SOON, watch.data()).await.expect("something in time").expect("it goes on");

@@ -36,7 +36,7 @@ fn clusters_keep_their_addresses_and_are_services_of_the_host_cluster() {
         let client_network = ClientNetwork::build(lab, 1).await;
         let kubectl = is_reached(lab, &host, &rig, &edge, &client_network).await;
 
-        tests::enroll::at(&rig, &["cluster", "delete", "edge-c"]).await;
+        tests::enroll::at(&rig, &["cluster", "delete", "edge-c", "--yes"]).await;
         host.has(&["edge-a", "edge-b", "edge-e"], &["edge-d"]).await;
         outlives_the_server(lab, &mut host, &mut rig, (&kubectl, &uid(edge.cluster.admin()).await)).await;
 

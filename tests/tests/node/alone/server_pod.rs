@@ -32,13 +32,12 @@ const PROBES: u16 = 9090;
 /// A folder of certificates like a person's, beside the rig's own.
 const PKI: &str = "host-pki";
 /// The files of the Secret, as in the example.
-const SECRET: [&str; 7] = [
+const SECRET: [&str; 6] = [
     "server.crt",
     "server.key",
     "caller-ca.crt",
     "agent-ca.crt",
     "agent-intermediate.sealed",
-    "sealing.key",
     "trust.bundle",
 ];
 const EDGE: &str = "edge-a";
@@ -137,6 +136,9 @@ impl Hosted<'_> {
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
         let create = ["create", "secret", "generic", "tunnel-server", "--namespace", NAMESPACE];
         self.host.direct.stdout(&[create.as_slice(), &files].concat()).await;
+        let sealing_key = format!("--from-file={}", pki.join("sealing.key").display());
+        let create = ["create", "secret", "generic", "tunnel-server-sealing-key", "--namespace", NAMESPACE];
+        self.host.direct.stdout(&[create.as_slice(), &[&sealing_key]].concat()).await;
     }
 
     /// The name of the pod, once there is one alone and it is ready; the server's name means it then.

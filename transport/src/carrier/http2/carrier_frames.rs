@@ -6,9 +6,11 @@
 
 use std::io;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use proto::frame;
+use proto::session::{FrameAllowance, ProtocolViolation};
 use proto::wire::{CarrierNote, carrier_note::Note};
 use tokio::io::ReadBuf;
 
@@ -26,6 +28,8 @@ pub(super) struct CarrierFrames {
     inbox: BytesMut,
     outbox: BytesMut,
     pings: u32,
+    /// The frames that the peer may still send, apart from acknowledgements.
+    allowance: FrameAllowance,
 }
 
 /// The reason why carrier frames can no longer be exchanged.
@@ -39,11 +43,19 @@ pub(super) enum CarrierFramesError {
     Frame(frame::FrameError),
     #[error("the other side does not read the carrier's own stream")]
     NotRead,
+    #[error(transparent)]
+    Violation(#[from] ProtocolViolation),
 }
 
 impl CarrierFrames {
     pub(super) fn new(stream: Option<Http2Stream>) -> Self {
-        Self { stream, inbox: BytesMut::new(), outbox: BytesMut::new(), pings: 0 }
+        Self {
+            stream,
+            inbox: BytesMut::new(),
+            outbox: BytesMut::new(),
+            pings: 0,
+            allowance: FrameAllowance::new(Instant::now()),
+        }
     }
 
     /// Sets the stream once it has arrived. A second one is dropped.
@@ -62,6 +74,11 @@ impl CarrierFrames {
     pub(super) fn ping(&mut self) -> Result<(), CarrierFramesError> {
         self.pings = self.pings.wrapping_add(1);
         self.queue(Note::Ping(self.pings))
+    }
+
+    /// Counts a frame that the peer may send only so many times a second.
+    pub(super) fn count(&mut self, now: Instant) -> Result<(), ProtocolViolation> {
+        if self.allowance.take(now, 1) { Ok(()) } else { Err(ProtocolViolation::TooManyFrames) }
     }
 
     /// Returns true if a pong of this number answers the last ping.

@@ -9,9 +9,11 @@ use bytes::Bytes;
 use h2::{Reason, RecvStream};
 use http::{Method, Request, Response, Uri};
 use proto::CloseCode;
+use proto::session::ProtocolViolation;
 use proto::wire::{Closing, carrier_note::Note};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
+use tokio::task::coop;
 use tokio::time::sleep;
 
 use super::carrier_frames::{CarrierFrames, CarrierFramesError};
@@ -103,6 +105,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> ConnectionDriver<T> {
     pub(super) async fn run(mut self) {
         let outcome = match self.drive().await {
             Ok(outcome) => outcome,
+            Err(CarrierFramesError::Violation(violation)) => self.close_for(&violation).await,
             Err(error) => TunnelEnded::Carrier(error.to_string()),
         };
         // Before h2 fails the streams, so that their errors carry the reason.
@@ -121,19 +124,31 @@ impl<T: AsyncRead + AsyncWrite + Unpin> ConnectionDriver<T> {
             // pending.
             tokio::select! {
                 polled = poll_fn(|cx| role.poll(cx, shared, stats)) => match polled {
-                    Polled::Over(error) => return read_last_frames(frames, shared, error),
+                    Polled::Over(error) => return Ok(end(frames, shared, stats, error)),
                     Polled::CarrierFrames(stream) => frames.set_stream(stream),
                     Polled::Ended => {}
                 },
                 note = poll_fn(|cx| frames.poll(cx)) => {
-                    if let Some(note) = note? && let Some(outcome) = handle_frame(note, frames, shared)? {
+                    if let Some(outcome) = handle_frame(note?, frames, shared)? {
                         return Ok(outcome);
                     }
+                    // A frame that has arrived is always ready, so a flood would never yield by itself.
+                    coop::consume_budget().await;
                 }
                 () = shared.ping_requested() => frames.ping()?,
                 reason = shared.close_requested() => return close(role, frames, shared, stats, reason).await,
             }
         }
+    }
+
+    /// Closes the connection for a violation of the peer, and tells it the reason.
+    async fn close_for(&mut self, violation: &ProtocolViolation) -> TunnelEnded {
+        let Self { role, frames, shared: FinishOnDrop(shared), stats } = self;
+        let outcome = shared.violated(violation);
+        let reason = CloseReason { code: CloseCode::Violation, message: violation.to_string() };
+        // The peer may not read it.
+        let _ = close(role, frames, shared, stats, reason).await;
+        outcome
     }
 }
 
@@ -162,11 +177,13 @@ fn poll_agent<T: AsyncRead + AsyncWrite + Unpin>(
     shared: &Arc<SharedConnection>,
 ) -> Poll<Polled> {
     loop {
+        let unit = ready!(coop::poll_proceed(cx));
         let (request, mut respond) = match ready!(connection.poll_accept(cx)) {
             None => return Poll::Ready(Polled::Over(None)),
             Some(Err(error)) => return Poll::Ready(Polled::Over(Some(error))),
             Some(Ok(accepted)) => accepted,
         };
+        unit.made_progress();
         let (head, body): (_, RecvStream) = request.into_parts();
         let Ok(send) = respond.send_response(Response::new(()), false) else {
             // The peer aborted it before it was accepted.
@@ -185,21 +202,28 @@ fn poll_agent<T: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Handles one carrier frame. Returns the end of the connection, if the frame closes it.
+/// Handles one carrier frame; `None` is a frame of a newer peer. Returns the end of the connection, if the
+/// frame closes it.
 fn handle_frame(
-    note: Note,
+    note: Option<Note>,
     frames: &mut CarrierFrames,
     shared: &SharedConnection,
 ) -> Result<Option<TunnelEnded>, CarrierFramesError> {
+    let now = Instant::now();
     match note {
-        Note::Taken(stream) => shared.acknowledged(stream),
-        Note::Ping(number) => frames.queue(Note::Pong(number))?,
-        Note::Pong(number) => {
+        Some(Note::Taken(stream)) => shared.acknowledged(stream)?,
+        Some(Note::Ping(number)) => {
+            frames.count(now)?;
+            frames.queue(Note::Pong(number))?;
+        }
+        Some(Note::Pong(number)) => {
+            frames.count(now)?;
             if frames.is_answer(number) {
-                shared.ping_answered(Instant::now());
+                shared.ping_answered(now);
             }
         }
-        Note::Closing(Closing { code, reason }) => {
+        None => frames.count(now)?,
+        Some(Note::Closing(Closing { code, reason })) => {
             let code = CloseCode::from_number(code);
             shared.peer_closed(CloseReason { code, message: reason });
             return Ok(Some(TunnelEnded::closed(code)));
@@ -208,22 +232,29 @@ fn handle_frame(
     Ok(None)
 }
 
-/// Reads the frames that came before the end of the connection, because they may say why it ended.
-fn read_last_frames(
+/// The end of a connection that HTTP/2 has ended, with this error. Reads the frames that came before,
+/// because they may say why it ended. They are bounded by the peer's allowance, and there is no peer left to
+/// answer.
+fn end(
     frames: &mut CarrierFrames,
     shared: &SharedConnection,
+    stats: &WireStats,
     error: Option<h2::Error>,
-) -> Result<TunnelEnded, CarrierFramesError> {
+) -> TunnelEnded {
+    if let Some(violation) = stats.violation() {
+        return TunnelEnded::from(violation);
+    }
     let mut cx = Context::from_waker(Waker::noop());
     while let Poll::Ready(Ok(note)) = frames.poll_next(&mut cx) {
-        if let Some(note) = note
-            && let Some(outcome) = handle_frame(note, frames, shared)?
-        {
-            return Ok(outcome);
+        match handle_frame(note, frames, shared) {
+            Ok(None) => {}
+            Ok(Some(outcome)) => return outcome,
+            Err(CarrierFramesError::Violation(violation)) => return TunnelEnded::from(violation),
+            Err(error) => return TunnelEnded::Carrier(error.to_string()),
         }
     }
     let cut = || TunnelEnded::Carrier("the TCP connection was closed without a close frame".to_owned());
-    Ok(error.map_or_else(cut, codes::tunnel_ended))
+    error.map_or_else(cut, codes::tunnel_ended)
 }
 
 /// Sends the close reason, and waits until the peer has closed, or the deadline passes.
@@ -247,7 +278,10 @@ async fn close<T: AsyncRead + AsyncWrite + Unpin>(
                 Polled::Ended => drop(stats.take_ended_streams()),
                 Polled::CarrierFrames(stream) => frames.set_stream(stream),
             },
-            note = poll_fn(|cx| frames.poll(cx)) => drop(note?),
+            note = poll_fn(|cx| frames.poll(cx)) => {
+                drop(note?);
+                coop::consume_budget().await;
+            }
             () = &mut deadline => break,
         }
     }

@@ -55,7 +55,7 @@ const RESETS_REMEMBERED_MAX: usize = STREAMS_MAX as usize;
 /// h2's budget for the overhead of small DATA frames that nobody reads: it counts 256 bytes each, less their
 /// payload. Its default for a small window ends the tunnel when nobody reads a watch of a hundred events; the
 /// one for ours is a gigabyte.
-const SMALL_FRAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(super) const SMALL_FRAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Most bytes that a socket holds unsent. Nothing overtakes them any more, so they delay every small request.
 /// At 50 Mbit/s beside a bulk stream, 16 KiB instead of the kernel's default are worth a factor of four.

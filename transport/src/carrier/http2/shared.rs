@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use proto::CloseCode;
-use proto::session::HEARTBEAT_ACTIVE;
+use proto::session::{HEARTBEAT_ACTIVE, ProtocolViolation};
 use tokio::sync::{Notify, watch};
 
 use super::outcome::{SendOutcome, StreamDelivery};
@@ -20,13 +20,22 @@ pub(super) struct SharedConnection {
     status: watch::Sender<Status>,
     close_request: Mutex<Option<CloseReason>>,
     close_requested: Notify,
-    /// Streams whose writers have finished and wait until the peer has received the last byte; `None` once
-    /// the connection is over and no acknowledgement will come.
-    finishing: Mutex<Option<HashMap<u32, Arc<SendOutcome>>>>,
+    /// `None` once the connection is over and no acknowledgement will come.
+    finishing: Mutex<Option<FinishingStreams>>,
     round_trip_micros: AtomicU64,
     pings: Mutex<PingState>,
     ping_requested: Notify,
     answered: Notify,
+}
+
+/// The streams whose writers have finished.
+#[derive(Default)]
+struct FinishingStreams {
+    /// Those that wait until the peer has received the last byte.
+    waiting: HashMap<u32, Arc<SendOutcome>>,
+    /// Number of ends that the peer has not acknowledged. Some streams were dropped before their end was sent,
+    /// and their number stays.
+    unacknowledged: u64,
 }
 
 /// The state of heartbeats and pings, and the peer's last answer.
@@ -67,7 +76,7 @@ impl SharedConnection {
             status: watch::Sender::new(Status::default()),
             close_request: Mutex::new(None),
             close_requested: Notify::new(),
-            finishing: Mutex::new(Some(HashMap::new())),
+            finishing: Mutex::new(Some(FinishingStreams::default())),
             round_trip_micros: AtomicU64::new(micros(ROUND_TRIP_INITIAL)),
             pings: Mutex::default(),
             ping_requested: Notify::new(),
@@ -124,12 +133,20 @@ impl SharedConnection {
         self.set_end(TunnelEnded::closed(reason.code), Some(reason));
     }
 
+    /// Notes that the peer has broken the protocol. Streams end at once; the peer is notified if possible.
+    pub(super) fn violated(&self, violation: &ProtocolViolation) -> TunnelEnded {
+        let outcome = TunnelEnded::from(violation.clone());
+        self.set_end(outcome.clone(), None);
+        outcome
+    }
+
     /// Ends the connection for good: no byte moves any more, and unacknowledged streams are lost.
     pub(super) fn finish(&self, outcome: TunnelEnded) {
         self.set_end(outcome, None);
         let waiting = lock(&self.finishing).take();
         self.status.send_modify(|status| status.is_close_sent = true);
-        waiting.into_iter().flatten().for_each(|(_, outcome)| outcome.set(StreamDelivery::Lost));
+        let waiting = waiting.into_iter().flat_map(|finishing| finishing.waiting);
+        waiting.for_each(|(_, outcome)| outcome.set(StreamDelivery::Lost));
     }
 
     /// Sets the end of the connection, unless it has one. Returns whether this was the first.
@@ -146,21 +163,39 @@ impl SharedConnection {
     /// Sets `outcome` when the peer has received the stream's last byte, or when that can no longer happen.
     pub(super) fn await_acknowledgement(&self, stream: u32, outcome: &Arc<SendOutcome>) {
         match lock(&self.finishing).as_mut() {
-            Some(finishing) => drop(finishing.insert(stream, Arc::clone(outcome))),
+            Some(finishing) => {
+                finishing.unacknowledged += 1;
+                finishing.waiting.insert(stream, Arc::clone(outcome));
+            }
             None => outcome.set(StreamDelivery::Lost),
         }
     }
 
     /// Notes that the peer has received the last byte of a stream. An unknown stream was dropped meanwhile.
-    pub(super) fn acknowledged(&self, stream: u32) {
-        if let Some(outcome) = self.forget(stream) {
+    ///
+    /// # Errors
+    /// The peer has acknowledged more ends than it can have received. Each end is acknowledged once, so the
+    /// number of acknowledgements needs no other limit.
+    pub(super) fn acknowledged(&self, stream: u32) -> Result<(), ProtocolViolation> {
+        let outcome = match lock(&self.finishing).as_mut() {
+            Some(finishing) => {
+                let left = finishing.unacknowledged.checked_sub(1);
+                finishing.unacknowledged = left.ok_or(ProtocolViolation::FalseAcknowledgement)?;
+                finishing.waiting.remove(&stream)
+            }
+            None => None,
+        };
+        if let Some(outcome) = outcome {
             outcome.set(StreamDelivery::Acknowledged);
         }
+        Ok(())
     }
 
     /// Forgets a stream whose acknowledgement nobody waits for any more.
-    pub(super) fn forget(&self, stream: u32) -> Option<Arc<SendOutcome>> {
-        lock(&self.finishing).as_mut().and_then(|finishing| finishing.remove(&stream))
+    pub(super) fn forget(&self, stream: u32) {
+        if let Some(finishing) = lock(&self.finishing).as_mut() {
+            finishing.waiting.remove(&stream);
+        }
     }
 
     pub(super) fn round_trip(&self) -> Duration {

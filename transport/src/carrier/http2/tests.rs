@@ -1,5 +1,7 @@
 //! Two sides of the HTTP/2 carrier over bytes in memory.
 
+mod floods;
+
 use std::time::Instant;
 
 use proto::Session;

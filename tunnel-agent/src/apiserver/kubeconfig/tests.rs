@@ -73,15 +73,63 @@ fn verifying_the_server_explicitly_is_allowed() {
 
 #[test]
 fn a_server_that_is_not_an_https_host_is_refused() {
-    for server in
-        ["http://10.0.0.1", "https://u:p@10.0.0.1", "https://host/k8s/clusters/c-1", "10.0.0.1:6443", ""]
-    {
+    for server in [
+        "http://10.0.0.1",
+        "https://u:p@10.0.0.1",
+        "https://host/k8s/../c-1",
+        "https://host/k8s/./c-1",
+        "https://host/?c=1",
+        "https://host/k8s#c",
+        "10.0.0.1:6443",
+        "",
+    ] {
         let home = tempfile::tempdir().unwrap();
         let refused = read_text(&home, &text(server, "certificate-authority-data: Q0E=", "{token: t}"), None);
         assert!(
             matches!(refused, Err(CredentialError::Kubeconfig(KubeconfigError::Server(_)))),
             "{server:?}"
         );
+    }
+}
+
+#[test]
+fn a_server_may_have_a_base_path() {
+    for (server, expected) in [
+        ("https://host", "/api"),
+        ("https://host/", "/api"),
+        ("https://host/k8s/clusters/c-1", "/k8s/clusters/c-1/api"),
+        ("https://host/k8s//clusters/c-1/", "/k8s/clusters/c-1/api"),
+        ("https://host/%61", "/%61/api"),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let text = text(server, "certificate-authority-data: Q0E=", "{token: t}");
+        let target = read_text(&home, &text, None).unwrap_or_else(|error| panic!("{error}")).target;
+        assert_eq!(target.path(&"/api".parse().unwrap()), expected, "{server}");
+    }
+}
+
+#[test]
+fn a_user_without_a_value_lacks_a_credential_as_for_kubectl() {
+    let home = tempfile::tempdir().unwrap();
+    for user in ["null", "", "{}", "{token: null, exec: null, username: ''}"] {
+        let refused =
+            read_text(&home, &text("https://10.0.0.1", "certificate-authority-data: Q0E=", user), None);
+        let Err(CredentialError::Kubeconfig(KubeconfigError::Incomplete { field, .. })) = refused else {
+            panic!("{user:?} was taken for a credential, or for a syntax error");
+        };
+        assert_eq!(field, "a credential", "{user:?}");
+    }
+}
+
+#[test]
+fn only_the_first_document_of_a_kubeconfig_counts_as_for_kubectl() {
+    let home = tempfile::tempdir().unwrap();
+    let first = text("https://10.0.0.1", "certificate-authority-data: Q0E=", "{token: t}");
+    let second = text("https://10.0.0.2", "certificate-authority-data: Q0E=", "{token: t}");
+
+    for file in [format!("---\n{first}---\n{second}"), format!("{first}---\n- something else\n")] {
+        let material = read_text(&home, &file, None).unwrap_or_else(|error| panic!("{error}: {file}"));
+        assert_eq!(material.target.host, "10.0.0.1");
     }
 }
 

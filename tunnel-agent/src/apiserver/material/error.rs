@@ -90,8 +90,8 @@ pub enum KubeconfigError {
         /// Advice on what to use instead.
         advice: &'static str,
     },
-    /// Not an https URL of a host alone.
-    #[error("{}: server must be https://HOST[:PORT] without a path", .0.display())]
+    /// Not an https URL of a host, which may have a path.
+    #[error("{}: server must be https://HOST[:PORT][/PATH], without user, query, fragment or dots in the path", .0.display())]
     Server(PathBuf),
     /// A required field is missing.
     #[error("{}: {field} is missing; {advice}", path.display())]

@@ -83,6 +83,71 @@ fn a_silent_tunnel_that_is_heard_again_ends_the_dials() {
 }
 
 #[test]
+fn no_healthy_tunnel_is_drained_for_one_that_flapped_within_two_minutes() {
+    let mut world = World::new(&[Quic, Http2]);
+    world.run(30 * SECOND);
+    (world.udp, world.tunnels[0].passes) = (Udp::Dropped, false);
+    world.run_until(|world| world.reachability() == Reachability::Fallback);
+    let is_drained =
+        |world: &World| world.tunnels.iter().any(|tunnel| tunnel.carrier == Http2 && tunnel.is_draining);
+    for passes in [true, false].into_iter().cycle().take(40) {
+        world.tunnels[0].passes = passes;
+        world.run(STABLE_AFTER + 4 * SECOND);
+        assert!(!is_drained(&world), "{:?}", world.tunnels.len());
+    }
+
+    // A tunnel is kept that has flapped, and then lasted.
+    (world.udp, world.tunnels[0].passes) = (Udp::Passes, true);
+    world.run_until(|world| world.reachability() == Reachability::Preferred);
+    let took = world.run_until(is_drained);
+    assert!(took >= STEADY_AFTER - SECOND && took <= STEADY_AFTER + SECOND, "{took:?}");
+}
+
+/// The path may fail again at once, whatever tunnel is on it.
+#[test]
+fn a_new_tunnel_on_a_path_that_flapped_replaces_the_fallback_later() {
+    let now = Instant::now();
+    let mut carrier_choice = CarrierScheduler::new(now, &[Quic, Http2]);
+    let first = carrier_choice.greeted(now, Quic);
+    carrier_choice.proven(now, first);
+    carrier_choice.observe(now, first, Health::Suspect, false);
+    let fallback = carrier_choice.greeted(now, Http2);
+    carrier_choice.proven(now, fallback);
+    let second = carrier_choice.greeted(now + SECOND, Quic);
+    carrier_choice.proven(now + SECOND, second);
+    let drained = |carrier_choice: &mut CarrierScheduler| {
+        let steps = std::iter::from_fn(|| carrier_choice.poll_step());
+        steps.filter(|step| matches!(step, Step::Drain(_))).collect::<Vec<_>>()
+    };
+    assert_eq!(drained(&mut carrier_choice), [Step::Drain(first)], "it is still silent");
+
+    carrier_choice.handle_timeout(now + STEADY_AFTER - SECOND);
+    assert!(drained(&mut carrier_choice).is_empty());
+
+    assert_eq!(carrier_choice.poll_timeout(), Some(now + STEADY_AFTER));
+    carrier_choice.handle_timeout(now + STEADY_AFTER);
+    assert_eq!(drained(&mut carrier_choice), [Step::Drain(fallback)]);
+}
+
+#[test]
+fn of_two_tunnels_of_a_carrier_the_one_that_flapped_later_waits() {
+    let now = Instant::now();
+    let mut carrier_choice = CarrierScheduler::new(now, &[Quic]);
+    let [elder, younger] = [(); 2].map(|()| carrier_choice.greeted(now, Quic));
+    carrier_choice.observe(now, elder, Health::Suspect, false);
+    carrier_choice.observe(now, younger, Health::Suspect, false);
+    carrier_choice.observe(now + SECOND, elder, Health::Live, false);
+    carrier_choice.observe(now + 9 * SECOND, younger, Health::Live, false);
+    while carrier_choice.poll_step().is_some() {}
+
+    carrier_choice.handle_timeout(now + STEADY_AFTER);
+    assert_eq!(carrier_choice.poll_step(), None);
+
+    carrier_choice.handle_timeout(now + 9 * SECOND + STEADY_AFTER);
+    assert_eq!(carrier_choice.poll_step(), Some(Step::Drain(elder)));
+}
+
+#[test]
 fn the_successor_of_a_silent_tunnel_has_it_drained_and_not_closed() {
     let mut world = World::new(&[Quic]);
     world.run(30 * SECOND);

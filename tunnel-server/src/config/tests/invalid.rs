@@ -14,6 +14,8 @@ fn an_error_names_key_and_value() {
     let files = files();
     for (from, to, key, value) in [
         ("serverId: gateway-7", "serverId: Gateway", "serverId", "Gateway"),
+        ("Seconds: 300", "Seconds: 74", "clusters[0].requestTimeoutSeconds", "74"),
+        ("Seconds: 300", "Seconds: 3601", "clusters[0].requestTimeoutSeconds", "3601"),
         ("serverId: gateway-7", "", "serverId", "nothing"),
         ("edge.example", "Edge", "trustDomain", "Edge"),
         ("certificateFile: server.crt, ", "", "tls.certificateFile", "nothing"),
@@ -97,6 +99,7 @@ fn an_error_in_the_limits_names_key_and_value() {
         ("burst: 13", "burst: 0", "limits.caller.burst", "0"),
         ("watchesPerCluster: 14", "watchesPerCluster: 10001", "limits.caller.watchesPerCluster", "10001"),
         ("upgrades: 15", "upgrades: 0", "limits.caller.upgrades", "0"),
+        ("connections: 30", "connections: 0", "limits.caller.connections", "0"),
         ("requests: 16", "requests: 10001", "limits.cluster.requests", "10001"),
         ("watches: 17", "watches: 0", "limits.cluster.watches", "0"),
         ("upgrades: 18", "upgrades: 0", "limits.cluster.upgrades", "0"),

@@ -1,6 +1,6 @@
 //! The first certificate of a further pod, for a token of its ServiceAccount.
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use audit::User;
 use proto::ClusterId;
@@ -12,7 +12,6 @@ use trust::proof::Attestation;
 
 use super::super::attestation::{self, PodVerification};
 use super::super::audit_log::{self, EnrollmentAction};
-use super::super::shared::source;
 use super::{CertificateSubject, EnrollmentService, unavailable};
 use crate::directory::{AttestError, IssuedChain};
 use crate::metrics::{self, EnrollmentOutcome};
@@ -23,11 +22,11 @@ impl EnrollmentService {
         let AttestRequest { cluster, service_account_token: token, certificate_request, nonce, proof } =
             request;
         let (failures, directory) = (&self.shared.pod_failures, &self.shared.directory);
-        self.check_failures(failures)?;
+        self.check_connection(failures)?;
         // The nonce is used up in any case.
         let nonce = self.nonce.take(&nonce);
         let cluster: ClusterId = cluster.parse().map_err(|_| {
-            failures.failed(source(self.peer), Instant::now());
+            self.failed(failures);
             Status::invalid_argument("the request names no cluster")
         })?;
         let now = SystemTime::now();
@@ -101,11 +100,9 @@ impl EnrollmentService {
 
     /// Refuses a pod whose token no recorded key has signed.
     fn refuse_pod(&self, cluster: &ClusterId, reason: &str) -> Status {
-        self.refuse_unauthenticated("attest", reason, cluster.as_str(), &self.shared.pod_failures);
-        Status::permission_denied(
-            "this pod did not prove to be of this cluster's agents; the server's log says why, and `tombolo cluster attestation \
-             show` what is recorded",
-        )
+        let answer = "this pod did not prove to be of this cluster's agents; the server's log says why, and `tombolo cluster \
+                      attestation show` what is recorded";
+        self.refuse_unauthenticated("attest", reason, cluster.as_str(), &self.shared.pod_failures, answer)
     }
 
     /// Refuses a pod whose token the cluster's issuer has signed, and tells it why.

@@ -36,10 +36,9 @@ impl EnrollmentService {
         let EnrollRequest { token, cluster: believed, certificate_request, workload } = request;
         let (failures, directory, now) = (&self.shared.failures, &self.shared.directory, SystemTime::now());
         let refused = |reason: &str, id: &str| {
-            self.refuse_unauthenticated("enroll", reason, id, failures);
-            Status::permission_denied(
-                "this token enrolls nobody; make another one with: tombolo token create --cluster NAME",
-            )
+            let answer =
+                "this token enrolls nobody; make another one with: tombolo token create --cluster NAME";
+            self.refuse_unauthenticated("enroll", reason, id, failures, answer)
         };
         let key = self.key(&certificate_request, failures)?;
         // An invalid token is not logged: it can be a valid one with a typing mistake.

@@ -30,17 +30,16 @@ impl EnrollmentService {
         let agent = cluster.and_then(|cluster| AgentId::new(cluster, &request.instance));
         let serial = <[u8; 16]>::try_from(request.serial.as_slice()).ok().map(Serial::from);
         let (Some(agent), Some(serial)) = (agent, serial) else {
-            self.check_failures(failures)?;
+            self.check_connection(failures)?;
+            self.failed(failures);
             return Err(Status::invalid_argument("the request names no agent, or no serial number"));
         };
         let agent = &agent;
         let refused = |reason: &str| {
-            self.refuse_unauthenticated("renew", reason, &agent.to_string(), failures);
-            not_renewed()
+            self.refuse_unauthenticated("renew", reason, &agent.to_string(), failures, NOT_RENEWED)
         };
         let record = directory.agent(agent).await.map_err(|error| unavailable(&error))?;
         let Some(record) = record.filter(|record| record.has_serial(&serial.to_string())) else {
-            self.check_failures(failures)?;
             return Err(refused("it was never enrolled, or its certificate is not on record"));
         };
         let key = self.key(&request.certificate_request, failures)?;
@@ -145,6 +144,8 @@ impl EnrollmentService {
 }
 
 /// The one answer for every reason.
+const NOT_RENEWED: &str = "this certificate cannot be renewed; enroll the agent again with a new token";
+
 fn not_renewed() -> Status {
-    Status::permission_denied("this certificate cannot be renewed; enroll the agent again with a new token")
+    Status::permission_denied(NOT_RENEWED)
 }

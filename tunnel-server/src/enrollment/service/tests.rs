@@ -90,7 +90,8 @@ impl Server {
         let mut exporter = [0; EXPORTER_BYTES];
         aws_lc_rs::rand::fill(&mut exporter).unwrap();
         let (peer, nonce) = (peer.parse().unwrap(), Nonce::default());
-        EnrollmentService { shared: Arc::clone(&self.shared), peer, exporter, nonce }
+        let (shared, proved) = (Arc::clone(&self.shared), Box::new(|| {}));
+        EnrollmentService { shared, peer, exporter, nonce, proved, has_failed: AtomicBool::new(false) }
     }
 
     async fn token(&self) -> String {

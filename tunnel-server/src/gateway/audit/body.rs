@@ -11,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use crate::exchanges::TerminationReason;
 use crate::exchanges::audit::AuditEntry;
 use crate::gateway::body::AnswerBody;
+use crate::gateway::event_delay::EventDelay;
 use crate::gateway::tunnel_body::BodyError;
 
 /// An answer's body with its audit entry, if the request has one.
@@ -24,8 +25,8 @@ struct BodyAudit {
     entry: AuditEntry,
     /// Resolves when the exchange is to be ended early. `None` where the answer does not come from a cluster.
     terminated: Option<Pin<Box<dyn Future<Output = TerminationReason> + Send>>>,
-    /// True if the last bytes of an early end were sent.
-    is_ended_early: bool,
+    /// The reason of an early end whose last bytes were passed on, until the body is broken off.
+    breaking: Option<(EventDelay, TerminationReason)>,
 }
 
 impl AuditedBody {
@@ -34,7 +35,7 @@ impl AuditedBody {
         let is_running = body.is_from_cluster() && !body.is_end_stream();
         let terminated = is_running.then(|| Box::pin(entry.terminated()) as _);
         note_end(&body, &entry);
-        Self { body, audit: Some(BodyAudit { entry, terminated, is_ended_early: false }) }
+        Self { body, audit: Some(BodyAudit { entry, terminated, breaking: None }) }
     }
 }
 
@@ -51,8 +52,9 @@ impl BodyAudit {
         body: &mut AnswerBody,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.is_ended_early {
-            return Poll::Ready(None);
+        if let Some((delay, why)) = &mut self.breaking {
+            ready!(delay.poll(cx));
+            return Poll::Ready(Some(Err((*why).into())));
         }
         if let Some(terminated) = &mut self.terminated
             && let Poll::Ready(why) = terminated.as_mut().poll(cx)
@@ -71,7 +73,8 @@ impl BodyAudit {
         Poll::Ready(frame)
     }
 
-    /// Ends the body with an event or an error, so that a truncated answer never looks complete.
+    /// Ends the body with an error, and with an event before it where that is possible. A truncated answer
+    /// never looks complete.
     fn end_early(
         &mut self,
         body: &mut AnswerBody,
@@ -81,7 +84,7 @@ impl BodyAudit {
         self.entry.set_terminated(why);
         match body.end_early(why) {
             Some(last) => {
-                self.is_ended_early = true;
+                self.breaking = Some((EventDelay::begin(), why));
                 self.entry.add_bytes_down(last.len());
                 Ok(Frame::data(last))
             }
@@ -113,7 +116,7 @@ impl Body for AuditedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.audit.as_ref().is_some_and(|audit| audit.is_ended_early) || self.body.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -4,6 +4,7 @@ use proto::{AbortCode, ClusterId};
 
 /// The message for `code`, with the cluster's name and advice on what to check.
 pub(super) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
+    let untrusted = |reason: &str| untrusted(cluster, reason);
     match code {
         AbortCode::ApiServerUnreachable => format!(
             "cluster {cluster} is connected, but its agent cannot reach its API server: check that the API server runs, \
@@ -13,9 +14,24 @@ pub(super) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
             "cluster {cluster} is connected, but its API server did not answer in time: check that API server; the outcome \
              of this request is not known"
         ),
-        AbortCode::ApiServerUntrusted => format!(
-            "cluster {cluster} is connected, but its agent does not trust its API server's certificate: check the CA in \
-             the agent's apiServer configuration"
+        AbortCode::ApiServerUntrusted => untrusted("check the CA in the agent's apiServer configuration"),
+        AbortCode::ApiServerUnknownIssuer => untrusted(
+            "it is not signed by the agent's CA; check the CA in the agent's apiServer configuration",
+        ),
+        AbortCode::ApiServerWrongName => untrusted(
+            "it is for other names than the one that the agent asks for; check the server and the tls-server-name in \
+             the agent's apiServer configuration",
+        ),
+        AbortCode::ApiServerCertificateExpired => untrusted(
+            "the certificate or its CA has expired, or is not valid yet; renew it, and check the clock of the \
+             agent's host",
+        ),
+        AbortCode::ApiServerWeakCertificate => untrusted(
+            "a key or a signature in its chain is too weak; use RSA of 2048 bits or more, ECDSA or Ed25519",
+        ),
+        AbortCode::ApiServerNotProcessed => format!(
+            "the API server of cluster {cluster} did not process this request, whenever the agent sent it, so nothing was \
+             done: try again"
         ),
         AbortCode::NoCredential => format!(
             "cluster {cluster} is connected, but its agent has no credential that its API server accepts: check the \
@@ -45,9 +61,20 @@ pub(super) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
             "the agent of cluster {cluster} asks its API server as much as it may, and too many requests wait: try again in a \
              second"
         ),
+        AbortCode::Fenced => format!(
+            "the link to cluster {cluster} broke before its agent had received all of this request, and it was not carried \
+             out: send it again"
+        ),
         AbortCode::Draining => format!("the agent of cluster {cluster} is stopping: try again"),
         AbortCode::Abandoned | AbortCode::SlowReader | AbortCode::BadOpen | AbortCode::Unknown(_) => {
             format!("the agent of cluster {cluster} gave up: {code}")
         }
     }
+}
+
+/// The message where the agent does not trust its API server's certificate.
+fn untrusted(cluster: &ClusterId, reason: &str) -> String {
+    format!(
+        "cluster {cluster} is connected, but its agent does not trust its API server's certificate: {reason}"
+    )
 }

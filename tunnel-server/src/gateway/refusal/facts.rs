@@ -100,7 +100,12 @@ impl RefusalFacts {
             StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
             StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => "Timeout",
             StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+            // Kubernetes has the word for 413, and none for its two relatives.
+            StatusCode::URI_TOO_LONG
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "RequestEntityTooLarge",
             // A status is a number, so that the match cannot name each.
+            status if status.is_client_error() => "BadRequest",
             _ => "InternalError",
         }
     }

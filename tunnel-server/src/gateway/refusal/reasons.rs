@@ -1,10 +1,11 @@
 //! The reasons for a refusal, each with its message for the caller.
 
+use std::time::Duration;
+
 use audit::AuditError;
 use http::StatusCode;
-use policy::action::ActionError;
-use proto::deadlines::AGENT_HEAD_MAX;
-use proto::headers::HeaderError;
+use policy::action::{ActionError, TARGET_BYTES_MAX};
+use proto::headers::{HEADER_BYTES_MAX, HEADERS_MAX, HeaderError};
 use proto::upgrade_protocol::UpgradeError;
 use proto::{AbortCode, ClusterId};
 
@@ -55,6 +56,9 @@ pub enum Refusal {
     /// The request has forbidden or malformed headers.
     #[error("{0}")]
     Headers(#[from] HeaderError),
+    /// The HTTP library cannot read the request.
+    #[error("{0}")]
+    Malformed(MalformedRequest),
     /// The request asks for an upgrade that is not supported.
     #[error("{0}")]
     Upgrade(#[from] UpgradeError),
@@ -76,16 +80,24 @@ pub enum Refusal {
     #[error(
         "cluster {0} is connected, but its agent did not answer within {max} s: check the agent's log; the outcome of this \
          request is not known",
-        max = AGENT_HEAD_MAX.as_secs()
+        max = .1.as_secs()
     )]
-    AgentSilent(ClusterId),
+    AgentSilent(ClusterId, Duration),
     /// The tunnel is silent, and no head of an answer came in time.
     #[error(
         "nothing has been heard from cluster {0}, and no answer came within {max} s: check the site's link; the outcome \
          of this request is not known",
-        max = AGENT_HEAD_MAX.as_secs()
+        max = .1.as_secs()
     )]
-    LinkSilent(ClusterId),
+    LinkSilent(ClusterId, Duration),
+    /// The API server has not answered its agent in time.
+    #[error(
+        "cluster {0} is connected, but its API server did not answer in time: check that API server; this request has a \
+         limit of {max} s, which the operator of this server raises by requestTimeoutSeconds in clusters[], and a caller by the \
+         request's own timeout; the outcome of this request is not known",
+        max = .1.as_secs()
+    )]
+    ApiServerSilent(ClusterId, Duration),
     /// The caller paused for too long in its request's body.
     #[error(
         "the request's body stopped for {max} s: send it without such pauses; the outcome of this request is not known",
@@ -96,8 +108,19 @@ pub enum Refusal {
     #[error("{}", abort_message(.0, *.1))]
     Aborted(ClusterId, AbortCode),
     /// The answer redirects the caller out of the cluster.
-    #[error("cluster {0} answered with a redirect to another host, which is not followed")]
-    Redirect(ClusterId),
+    #[error(
+        "cluster {cluster} has carried this request out, and answered {status} with a redirect to {}: it is not passed on, \
+         because the caller's credential could follow it",
+        redirect_target(.host.as_deref())
+    )]
+    Redirect {
+        /// The cluster whose API server answered.
+        cluster: ClusterId,
+        /// The status of its answer.
+        status: StatusCode,
+        /// The host and port of the redirect's target. `None` if it names none, or there are several targets.
+        host: Option<String>,
+    },
     /// The answer violates HTTP, or is an upgrade that was not asked for.
     #[error("cluster {0} answered what is not HTTP, or an upgrade that nobody asked for")]
     NotHttp(ClusterId),
@@ -119,4 +142,29 @@ pub enum Refusal {
         "cluster {0} was away, and its API server answered {1} when the watch was begun again: list and watch anew"
     )]
     WatchNotResumed(ClusterId, StatusCode),
+}
+
+/// The reason why the HTTP library cannot read a request. The library says no more than this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedRequest {
+    /// A character is where none may be, or a header contradicts another.
+    #[error(
+        "this gateway cannot read the request: percent-encode spaces, quotation marks, angle brackets and other such characters \
+         in the path and query, and check the names, values and lengths in the headers"
+    )]
+    Unreadable,
+    /// The path with its query is longer than the library takes.
+    #[error("the path with its query is longer than {max} bytes", max = TARGET_BYTES_MAX)]
+    TargetTooLong,
+    /// The head has more headers or bytes than the library takes.
+    #[error("more than {headers} headers, or headers of more than {bytes} bytes", headers = HEADERS_MAX, bytes = HEADER_BYTES_MAX)]
+    HeadTooLarge,
+}
+
+/// The target of a redirect in words.
+fn redirect_target(host: Option<&str>) -> String {
+    match host {
+        Some(host) => format!("another host, {host}"),
+        None => "a place that is unclear".to_owned(),
+    }
 }

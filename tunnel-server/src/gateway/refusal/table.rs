@@ -8,7 +8,7 @@ use proto::headers::HeaderError;
 
 use super::causes::RefusalCause as Cause;
 use super::facts::{LATER, RefusalFacts, RetryAfter, SOON};
-use super::reasons::Refusal;
+use super::reasons::{MalformedRequest, Refusal};
 use crate::authz::NotDelegated;
 use crate::dialing::DialError;
 use crate::exchanges::TerminationReason;
@@ -54,23 +54,28 @@ impl Refusal {
             Self::Headers(fault) => {
                 refused(Cause::HeadersRefused, status_of_headers(fault)).closes_connection()
             }
+            Self::Malformed(fault) => {
+                let (cause, status) = of_malformed(*fault);
+                refused(cause, status).closes_connection()
+            }
             Self::Upgrade(_) => refused(Cause::UpgradeRefused, StatusCode::BAD_REQUEST).closes_connection(),
             Self::ParkLimit(_) => refused(Cause::ParkLimitRefused, StatusCode::BAD_REQUEST),
             Self::RouteError(fault) => of_route(fault),
             Self::NoStream(_) => refused(Cause::ClusterBusy, StatusCode::SERVICE_UNAVAILABLE),
             Self::Lost(_) => failed(Cause::ClusterLost, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost),
-            Self::AgentSilent(_) => {
+            Self::AgentSilent(..) => {
                 failed(Cause::AgentSilent, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost)
             }
-            Self::LinkSilent(_) => {
+            Self::LinkSilent(..) => {
                 failed(Cause::LinkSilent, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost)
             }
             Self::CallerSilent => {
                 failed(Cause::CallerSilent, StatusCode::REQUEST_TIMEOUT, EndReason::ClientCancel)
                     .closes_connection()
             }
+            Self::ApiServerSilent(..) => of_abort(AbortCode::ApiServerSilent),
             Self::Aborted(_, code) => of_abort(*code),
-            Self::Redirect(_) => {
+            Self::Redirect { .. } => {
                 failed(Cause::RedirectRefused, StatusCode::BAD_GATEWAY, EndReason::UpstreamReset)
             }
             Self::NotHttp(_) => failed(Cause::NotHttp, StatusCode::BAD_GATEWAY, EndReason::UpstreamReset),
@@ -162,6 +167,7 @@ fn of_limit(limit: LimitExceeded) -> RefusalFacts {
         | LimitExceeded::CallerRequests(_)
         | LimitExceeded::CallerWatches(_)
         | LimitExceeded::CallerUpgrades(_)
+        | LimitExceeded::CallerConnections(_)
         | LimitExceeded::EgressConnections(_)
         | LimitExceeded::PassthroughConnections(_)
         | LimitExceeded::PassthroughSource(_)
@@ -180,7 +186,12 @@ fn of_abort(code: AbortCode) -> RefusalFacts {
     let (cause, status) = match code {
         AbortCode::ApiServerUnreachable => (Cause::ApiServerUnreachable, StatusCode::SERVICE_UNAVAILABLE),
         AbortCode::ApiServerSilent => (Cause::ApiServerSilent, StatusCode::GATEWAY_TIMEOUT),
-        AbortCode::ApiServerUntrusted => (Cause::ApiServerUntrusted, StatusCode::SERVICE_UNAVAILABLE),
+        AbortCode::ApiServerUntrusted
+        | AbortCode::ApiServerUnknownIssuer
+        | AbortCode::ApiServerWrongName
+        | AbortCode::ApiServerCertificateExpired
+        | AbortCode::ApiServerWeakCertificate => (Cause::ApiServerUntrusted, StatusCode::SERVICE_UNAVAILABLE),
+        AbortCode::ApiServerNotProcessed => (Cause::ApiServerNotProcessed, StatusCode::SERVICE_UNAVAILABLE),
         AbortCode::ApiServerLost => (Cause::ApiServerLost, StatusCode::BAD_GATEWAY),
         AbortCode::ApiServerProtocolError => (Cause::ApiServerNotHttp, StatusCode::BAD_GATEWAY),
         AbortCode::NoCredential => (Cause::AgentWithoutCredential, StatusCode::SERVICE_UNAVAILABLE),
@@ -190,6 +201,7 @@ fn of_abort(code: AbortCode) -> RefusalFacts {
         AbortCode::TargetLost => (Cause::TargetLost, StatusCode::BAD_GATEWAY),
         AbortCode::NoBearer => (Cause::NoBearerToken, StatusCode::UNAUTHORIZED),
         AbortCode::Busy => (Cause::AgentBusy, StatusCode::TOO_MANY_REQUESTS),
+        AbortCode::Fenced => (Cause::NeverBegun, StatusCode::SERVICE_UNAVAILABLE),
         AbortCode::BadRequest => (Cause::HeadersRefused, StatusCode::BAD_REQUEST),
         AbortCode::Draining => (Cause::AgentStopping, StatusCode::SERVICE_UNAVAILABLE),
         AbortCode::Abandoned | AbortCode::SlowReader | AbortCode::BadOpen | AbortCode::Unknown(_) => {
@@ -197,8 +209,15 @@ fn of_abort(code: AbortCode) -> RefusalFacts {
         }
     };
     let facts = RefusalFacts::failed(cause, status, end_reason_of_code(code));
-    // A busy agent aborts before it asks its API server.
-    if code == AbortCode::Busy { facts.retry(RetryAfter::Header(SOON)) } else { facts }
+    if matches!(code, AbortCode::Busy | AbortCode::Fenced) {
+        // These agents abort before they ask their API server.
+        facts.retry(RetryAfter::Header(SOON))
+    } else if code == AbortCode::ApiServerNotProcessed {
+        // The agent has sent it several times, so client-go is not to repeat all of that by itself.
+        facts.retry(RetryAfter::DetailsOnly(SOON))
+    } else {
+        facts
+    }
 }
 
 fn status_of_action(fault: &ActionError) -> StatusCode {
@@ -215,6 +234,11 @@ fn status_of_action(fault: &ActionError) -> StatusCode {
         | ActionError::DotSegment
         | ActionError::HiddenCharacter
         | ActionError::Encoding
+        | ActionError::QueryEncoding
+        | ActionError::Semicolon
+        | ActionError::TooManyParameters
+        | ActionError::AmbiguousWatch
+        | ActionError::NestedCluster
         | ActionError::NoHost
         | ActionError::Hosts
         | ActionError::HostsDisagree
@@ -234,13 +258,22 @@ fn status_of_connect(error: &ConnectRequestError) -> StatusCode {
     }
 }
 
+fn of_malformed(fault: MalformedRequest) -> (Cause, StatusCode) {
+    match fault {
+        MalformedRequest::Unreadable => (Cause::NotARequest, StatusCode::BAD_REQUEST),
+        MalformedRequest::TargetTooLong => (Cause::NotARequest, StatusCode::URI_TOO_LONG),
+        MalformedRequest::HeadTooLarge => {
+            (Cause::HeadersRefused, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+        }
+    }
+}
+
 fn status_of_headers(fault: &HeaderError) -> StatusCode {
     match fault {
         HeaderError::Impersonation(_) => StatusCode::FORBIDDEN,
-        HeaderError::Alias(_)
-        | HeaderError::ConnectionNames(_)
-        | HeaderError::TooMany
-        | HeaderError::TooLarge
-        | HeaderError::Hosts => StatusCode::BAD_REQUEST,
+        HeaderError::TooMany | HeaderError::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        HeaderError::Alias(_) | HeaderError::ConnectionNames(_) | HeaderError::Hosts => {
+            StatusCode::BAD_REQUEST
+        }
     }
 }

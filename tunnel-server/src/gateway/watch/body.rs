@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use proto::AbortCode;
 use proto::session::Health;
+use tokio::task::coop;
 use tracing::info;
 use transport::TunnelEnded;
 
@@ -18,8 +19,9 @@ use super::resumable::ResumableWatch;
 use super::resume::{ResumeOutcome, encode_status};
 use super::resume_point::NotResumable;
 use crate::exchanges::TerminationReason;
+use crate::gateway::event_delay::EventDelay;
 use crate::gateway::forward::{ResponseSource, TunnelResponse};
-use crate::gateway::tunnel_body::TunnelBody;
+use crate::gateway::tunnel_body::{BodyError, TunnelBody};
 use crate::limits::LimitGuard;
 use crate::metrics::{self, ParkedWatch, WatchEnded};
 
@@ -37,6 +39,8 @@ enum WatchState {
     Streaming(EventStream),
     /// The tunnel was lost, and the watch waits for another one.
     Parked { resume: ResumeFuture, _parked: ParkedWatch },
+    /// The watch was not resumed, and an ERROR event says why. The body is broken off once it has left.
+    Breaking(EventDelay, WatchEnded),
     /// The watch has ended, and its body too.
     Ended,
 }
@@ -53,7 +57,7 @@ type ResumeFuture = Pin<Box<dyn Future<Output = ResumeOutcome> + Send>>;
 type MoveFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The next piece for the caller. `None` at the end, or where the next state has more.
-type Piece = Option<Result<Frame<Bytes>, hyper::Error>>;
+type Piece = Option<Result<Frame<Bytes>, BodyError>>;
 
 impl WatchBody {
     pub(super) fn new(
@@ -70,14 +74,23 @@ impl WatchBody {
     /// Polls for the next piece: each stream or wait once, until there is one.
     pub(in crate::gateway) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Piece> {
         loop {
+            // Bookmarks that are kept back make no piece, so their loop has to yield.
+            let unit = ready!(coop::poll_proceed(cx));
             let piece = match &mut self.state {
                 WatchState::Streaming(_) => ready!(self.poll_stream(cx)),
                 WatchState::Parked { resume, .. } => {
                     let outcome = ready!(resume.as_mut().poll(cx));
                     self.resume(outcome)
                 }
+                WatchState::Breaking(delay, reason) => {
+                    ready!(delay.poll(cx));
+                    let error = BodyError::NotResumed(*reason);
+                    self.state = WatchState::Ended;
+                    Some(Err(error))
+                }
                 WatchState::Ended => return Poll::Ready(None),
             };
+            unit.made_progress();
             if let Some(piece) = piece {
                 return Poll::Ready(Some(piece));
             }
@@ -116,9 +129,13 @@ impl WatchBody {
     }
 
     /// Ends the watch with an ERROR event. `None` inside an event that has begun to pass, where no other
-    /// event can be.
+    /// event can be, and behind an ERROR event.
     pub(in crate::gateway) fn end_early(&mut self, why: TerminationReason) -> Option<Bytes> {
+        let is_over = matches!(self.state, WatchState::Breaking(..) | WatchState::Ended);
         self.state = WatchState::Ended;
+        if is_over {
+            return None;
+        }
         let status = encode_status(&why.into(), self.relay.encoding());
         self.relay.is_between_events().then(|| self.relay.fail(&status))
     }
@@ -132,7 +149,7 @@ impl WatchBody {
             info!(%cluster, %reason, "a watch ended with its tunnel");
         }
         self.state = WatchState::Ended;
-        Some(Err(error))
+        Some(Err(error.into()))
     }
 
     /// Begins to wait for another tunnel.
@@ -156,21 +173,26 @@ impl WatchBody {
             }
             ResumeOutcome::Refused(reason, status) => {
                 metrics::watch_ended(reason);
-                self.state = WatchState::Ended;
+                // The API server has ended an answered one, and ends a watch so itself.
+                let is_clean = matches!(reason, WatchEnded::Answered);
+                self.state = if is_clean {
+                    WatchState::Ended
+                } else {
+                    WatchState::Breaking(EventDelay::begin(), reason)
+                };
                 data_frame(self.relay.fail(&status))
             }
-            // The body ends as the API server ends a watch. The caller then begins the next one itself.
-            ResumeOutcome::TimedOut => {
-                metrics::watch_ended(WatchEnded::TimedOut);
-                self.state = WatchState::Ended;
-                None
-            }
-            ResumeOutcome::Stopping => {
-                metrics::watch_ended(WatchEnded::Stopping);
-                self.state = WatchState::Ended;
-                None
-            }
+            // Events may be missing, so a clean end would be taken for all that there were.
+            ResumeOutcome::TimedOut => self.break_off(WatchEnded::TimedOut),
+            ResumeOutcome::Stopping => self.break_off(WatchEnded::Stopping),
         }
+    }
+
+    /// Ends a watch that was not resumed with an error of its body.
+    fn break_off(&mut self, reason: WatchEnded) -> Piece {
+        metrics::watch_ended(reason);
+        self.state = WatchState::Ended;
+        Some(Err(BodyError::NotResumed(reason)))
     }
 }
 
@@ -229,14 +251,16 @@ fn is_of_tunnel(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Resolves when `source` was silent for long enough while another tunnel of its cluster was not, or when its
-/// agent stops and another one is connected.
+/// Resolves when `source` is silent and its agent answers over another tunnel, when it was silent for long enough
+/// while a tunnel of another agent was not, or when its agent stops and another one is connected.
 fn moves(watch: &Arc<ResumableWatch>, source: &ResponseSource) -> MoveFuture {
-    let (watch, route) = (Arc::clone(watch), source.route.clone());
+    let (watch, route, stream) = (Arc::clone(watch), source.route.clone(), source.stream);
     Box::pin(async move {
         let (registry, cluster) = (&watch.gateway.0.forwarding.registry, watch.action.cluster());
-        // Both arms are cancel-safe: they only observe the registry.
+        // All arms are cancel-safe: they only observe the registry.
         tokio::select! {
+            // Its agent answers over another tunnel.
+            _ = route.fate(stream) => {}
             () = registry.stable_elsewhere(cluster, &route) => {}
             () = registry.successor_ready(cluster, &route) => {}
         }

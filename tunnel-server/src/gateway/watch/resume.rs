@@ -78,6 +78,7 @@ impl ResumableWatch {
 
     async fn try_once(&self, until: Instant, version: &Version) -> Result<TunnelResponse, Refusal> {
         let (shared, cluster) = (&self.gateway.0, self.action.cluster());
+        let silent = || Refusal::AgentSilent(cluster.clone(), AGENT_HEAD_MAX);
         shared.forwarding.registry.route_within(cluster, until, &shared.watches.places).await?;
         // After the wait, which may have been long.
         let (caller, assumed) = (self.authenticate().await?, self.assumed.clone());
@@ -86,8 +87,18 @@ impl ResumableWatch {
         let request = without_body(&self.head);
         let audited = self.audit.with_permit(permit);
         let opened = OpenedExchange::open(audited, &request, &shared.forwarding, ParkWait::none()).await?;
+        let (route, stream) = (opened.route.clone(), opened.stream.number());
         let answer = opened.with_path(self.path_from(version)).send(request);
-        timeout(AGENT_HEAD_MAX, answer).await.unwrap_or_else(|_| Err(Refusal::AgentSilent(cluster.clone())))
+        // All arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that an answer that is
+        // there counts.
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            // This tunnel fell silent, too, and its agent answers over another one.
+            _ = route.fate(stream) => Err(Refusal::Lost(cluster.clone())),
+            () = shared.forwarding.registry.stable_elsewhere(cluster, &route) => Err(silent()),
+            () = sleep(AGENT_HEAD_MAX) => Err(silent()),
+        }
     }
 
     /// Authenticates the caller again, with its first credential.
@@ -125,8 +136,8 @@ impl ResumableWatch {
     }
 }
 
-/// Returns true if another attempt may succeed: the cluster was connected only briefly or not completely, or
-/// an authenticator or reviewer was unreachable. Nothing was answered then, and a watch has no effects.
+/// Returns true if another attempt may succeed: the cluster was connected only briefly or not completely, its
+/// tunnel was silent, or an authenticator or reviewer was unreachable. Nothing was answered then, and a watch has no effects.
 fn is_transient(refusal: &Refusal) -> bool {
     matches!(
         refusal,
@@ -135,11 +146,15 @@ fn is_transient(refusal: &Refusal) -> bool {
             | Refusal::NotDelegated(NotDelegated::Away)
             | Refusal::NoStream(_)
             | Refusal::Lost(_)
+            // A tunnel may pass heartbeats and nothing larger.
+            | Refusal::AgentSilent(..)
+            | Refusal::LinkSilent(..)
             | Refusal::Aborted(
                 _,
                 AbortCode::Draining
                     | AbortCode::Abandoned
                     | AbortCode::Busy
+                    | AbortCode::Fenced
                     | AbortCode::ApiServerUnreachable
             )
     )

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use proto::name_text::is_readable;
 
 use super::claims::{ClaimRequirements, LEEWAY, TokenBearer, expiry};
 use super::jwt::Jwt;
@@ -54,7 +55,7 @@ fn tokens() {
         assert!(credential.expires.is_some_and(|end| end > now));
         assert_eq!(user, format!("oidc:{}", claims_sent["sub"].as_str().unwrap()));
         for name in groups.iter().chain([&user]) {
-            assert!(name.starts_with("oidc:") && !name.chars().any(char::is_control), "{name:?}");
+            assert!(name.starts_with("oidc:") && is_readable(name), "{name:?}");
         }
     });
 }

@@ -84,6 +84,8 @@ fn a_wrong_line_refuses_the_token_file_and_is_named_without_its_token() {
         ("SECRET,alice,1,system:masters", Name(NameError::System)),
         ("SECRET,alice,1,\"ops,\"", Name(NameError::Empty)),
         ("SECRET,alice,1,\"ops, dev\"", Name(NameError::Invisible)),
+        ("SECRET,al\u{200b}ice,1", Name(NameError::Invisible)),
+        ("SECRET,alice,1,o\u{2060}ps", Name(NameError::Invisible)),
         ("SECRET,\"alice,1", Quote),
         ("SECRET,\"alice\"x,1", Quote),
         ("SECRET,al\"ice\",1", Quote),

@@ -56,6 +56,11 @@ fn only_an_answer_for_this_server_names_the_bearer() {
         (user(json!({ "username": "ann", "groups": "ops" })), Err(TokenReviewError::Unknown)),
         (user(json!({ "username": "ann", "groups": ["ops", 7] })), Err(TokenReviewError::Unknown)),
         (user(json!({ "username": "" })), Err(TokenReviewError::Name(NameError::Empty))),
+        (user(json!({ "username": "an\u{200b}n" })), Err(TokenReviewError::Name(NameError::Invisible))),
+        (
+            user(json!({ "username": "ann", "groups": ["o\u{202e}sp"] })),
+            Err(TokenReviewError::Name(NameError::Invisible)),
+        ),
     ] {
         let found = TokenReviewResult::from_status(&status, "t0ken", &audiences(), &prefixes());
         assert_eq!(found.is_yes(), expected.is_ok(), "{status}");

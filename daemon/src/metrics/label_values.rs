@@ -1,6 +1,23 @@
 //! A macro for enums whose variants have a fixed text each, such as the values of a metric's label.
 
-/// Defines an enum and derives `ALL` and `as_str` from the same list, so that no variant can be missing in either.
+/// Defines an enum and derives `ALL`, `VALUES` and `as_str` from the same list, so that no variant can be
+/// missing in either.
+///
+/// ```
+/// daemon::label_values! {
+///     /// The kind of a request, as a label.
+///     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///     pub enum Kind {
+///         /// A request that changes nothing.
+///         Read = "read",
+///         /// A request that changes something.
+///         Write = "write",
+///     }
+/// }
+/// assert_eq!(Kind::VALUES, ["read", "write"]);
+/// assert_eq!(Kind::ALL[1].as_str(), "write");
+/// ```
+#[macro_export]
 macro_rules! label_values {
     (
         $(#[$attribute:meta])*
@@ -13,9 +30,13 @@ macro_rules! label_values {
             $($(#[$variant_attribute])* $variant,)+
         }
 
+        #[allow(dead_code, reason = "a label needs one of the two lists")]
         impl $name {
             /// Every variant, in the order of its definition.
             $visibility const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The texts of all variants, in the same order.
+            $visibility const VALUES: &'static [&'static str] = &[$($text),+];
 
             /// The variant's text in metrics, logs and answers.
             #[must_use]
@@ -28,4 +49,4 @@ macro_rules! label_values {
     };
 }
 
-pub(crate) use label_values;
+pub use label_values;

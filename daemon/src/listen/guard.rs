@@ -1,0 +1,235 @@
+//! The one place that accepts TCP connections, for all listeners of all programs. It limits the connections of
+//! each source, so that one address cannot close a listener to others.
+
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, warn};
+
+use super::counters::{CertificateGuard, Counters, SourceGuard};
+use super::source_limits::PROVING_TIME_MAX;
+use super::{BindError, ListenerLimits, keep_alive};
+
+/// Connections that may wait in the kernel to be accepted; the kernel's own bound is `net.core.somaxconn`.
+const BACKLOG: u32 = 1024;
+
+/// The pause after the system has refused an accept. It is long enough for other connections to close.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A bound TCP socket that admits connections within its limits.
+#[derive(Debug)]
+pub struct GuardedListener {
+    key: &'static str,
+    socket: TcpListener,
+    address: SocketAddr,
+    counters: Arc<Counters>,
+}
+
+/// An admitted connection, of which nothing was read yet.
+#[derive(Debug)]
+pub struct GuardedConnection {
+    /// The connection, registered with the runtime that accepted it.
+    pub stream: TcpStream,
+    /// The remote address of the connection.
+    pub peer: SocketAddr,
+    /// The permit of the connection; hold it as long as the connection.
+    pub permit: ConnectionPermit,
+    /// The slot of its handshake; drop it when the handshake is over.
+    pub handshake: HandshakeSlot,
+    /// Resolves when the connection has to be closed.
+    pub expulsion: Expulsion,
+}
+
+/// The permit of one connection among [`ListenerLimits::connections_max`]. The limits cover the connection
+/// until this is dropped.
+#[derive(Debug)]
+#[must_use = "the connection is no longer counted when this is dropped"]
+pub struct ConnectionPermit {
+    counters: Arc<Counters>,
+    _slot: OwnedSemaphorePermit,
+    source: Mutex<SourceGuard>,
+    certificate: Mutex<Option<CertificateGuard>>,
+    has_proved: Arc<AtomicBool>,
+}
+
+/// The slot of one handshake among [`ListenerLimits::handshakes_max`], until this is dropped.
+#[derive(Debug)]
+#[must_use = "the handshake is no longer counted when this is dropped"]
+pub struct HandshakeSlot {
+    _slot: Option<OwnedSemaphorePermit>,
+}
+
+/// The end of a connection beyond its source's limits whose client does not prove in time who it is.
+#[derive(Debug)]
+pub struct Expulsion {
+    /// None for a connection within the limits.
+    pending: Option<PendingExpulsion>,
+    has_proved: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct PendingExpulsion {
+    /// Resolves when another connection of the same source takes the slot.
+    displaced: oneshot::Receiver<()>,
+    deadline: Instant,
+}
+
+/// The certificate has as many connections as it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too many connections with this certificate")]
+pub struct CertificateLimited;
+
+impl GuardedListener {
+    /// Listens on `address`, which is configured under `key`.
+    ///
+    /// # Errors
+    /// [`BindError`], which names the key and the remedy.
+    pub fn bind(key: &'static str, address: SocketAddr, limits: ListenerLimits) -> Result<Self, BindError> {
+        let (socket, address) = bind(address).map_err(|source| BindError::new(key, address, source))?;
+        Ok(Self { key, socket, address, counters: Arc::new(Counters::new(limits)) })
+    }
+
+    /// The bound address, with the port that the system chose if 0 was configured.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The listener's counters, which can be read while it runs.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Waits for the next connection that the limits admit; others are closed. After an error of the system it
+    /// tries again. Cancel-safe: nothing is accepted unless it is ready.
+    pub async fn next(&self) -> GuardedConnection {
+        let mut is_paused = false;
+        loop {
+            match self.socket.accept().await {
+                Ok((stream, peer)) => {
+                    is_paused = false;
+                    if let Some(admitted) = self.admit(stream, peer) {
+                        return admitted;
+                    }
+                }
+                Err(error) if concerns_one_connection(&error) => self.counters.count_failed_accept(),
+                Err(error) => {
+                    self.counters.count_failed_accept();
+                    if !is_paused {
+                        warn!(key = self.key, %error, "cannot accept connections for now, trying again");
+                        is_paused = true;
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Admits a connection within the limits. The newest one is closed otherwise, and the existing ones are
+    /// served.
+    fn admit(&self, stream: TcpStream, peer: SocketAddr) -> Option<GuardedConnection> {
+        let Some(slots) = self.counters.take_slots() else {
+            debug!(key = self.key, %peer, "too many connections or handshakes, closed a new one");
+            return None;
+        };
+        let (source, displaced) = self.counters.admit_source(peer, slots.lane)?;
+        if let Err(error) = keep_alive::watch(&stream) {
+            debug!(key = self.key, %peer, %error, "a connection cannot be watched for its end");
+        }
+        let has_proved = Arc::new(AtomicBool::new(false));
+        let deadline = Instant::now() + PROVING_TIME_MAX;
+        let pending = source.must_prove().then_some(PendingExpulsion { displaced, deadline });
+        Some(GuardedConnection {
+            stream,
+            peer,
+            permit: ConnectionPermit {
+                counters: Arc::clone(&self.counters),
+                _slot: slots.connection,
+                source: Mutex::new(source),
+                certificate: Mutex::default(),
+                has_proved: Arc::clone(&has_proved),
+            },
+            handshake: HandshakeSlot { _slot: slots.handshake },
+            expulsion: Expulsion { pending, has_proved },
+        })
+    }
+}
+
+impl ConnectionPermit {
+    /// Notes that the client has proved who it is: by a certificate, or by another credential. The connection
+    /// no longer counts against its source.
+    pub fn proved(&self) {
+        // Before the release, which may resolve the expulsion.
+        self.has_proved.store(true, Ordering::Release);
+        self.source.lock().unwrap_or_else(PoisonError::into_inner).proved();
+    }
+
+    /// Notes that the client has shown this certificate, which was verified, and counts the connection
+    /// against its limit.
+    ///
+    /// # Errors
+    /// [`CertificateLimited`]: the connection must be closed.
+    pub fn certified(&self, leaf: &[u8]) -> Result<(), CertificateLimited> {
+        let guard = self.counters.admit_certificate(leaf).ok_or(CertificateLimited)?;
+        *self.certificate.lock().unwrap_or_else(PoisonError::into_inner) = Some(guard);
+        self.proved();
+        Ok(())
+    }
+}
+
+impl Expulsion {
+    /// Returns true if the client must prove in time who it is.
+    #[must_use]
+    pub fn must_prove(&self) -> bool {
+        self.pending.is_some() && !self.has_proved.load(Ordering::Acquire)
+    }
+
+    /// Resolves when the connection has to be closed: it was displaced, or its time is over, and its client has
+    /// not proved who it is. Never resolves for a connection within the limits. Cancel-safe.
+    pub async fn expelled(&mut self) {
+        let Some(PendingExpulsion { displaced, deadline }) = &mut self.pending else {
+            return pending().await;
+        };
+        // Both arms are cancel-safe: neither holds anything.
+        tokio::select! {
+            _ = displaced => {}
+            () = sleep_until(*deadline) => {}
+        }
+        if self.has_proved.load(Ordering::Acquire) {
+            self.pending = None;
+            pending::<()>().await;
+        }
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restarted server can bind the port at once, although old connections are still in TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let socket = socket.listen(BACKLOG)?;
+    let address = socket.local_addr()?;
+    Ok((socket, address))
+}
+
+/// Returns true if the error concerns only one connection, so that the next accept may succeed (`accept(2)`).
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! A server's certificate that is replaced while listeners show it. Each handshake uses the newest one, and running
+//! connections go on with theirs.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use super::provider::provider;
+use super::{Material, TlsError};
+
+/// The certificate of a server with its key, which listeners share.
+#[derive(Debug)]
+pub struct SharedCertificate(RwLock<Arc<CertifiedKey>>);
+
+/// The TLS material of a server for agents.
+#[derive(Debug, Clone)]
+pub struct ServerMaterial {
+    /// The certificate that agents see, which may change.
+    pub certificate: Arc<SharedCertificate>,
+    /// The roots of agents, and of no other role.
+    pub agent_roots: Vec<CertificateDer<'static>>,
+}
+
+impl SharedCertificate {
+    /// The certificate `chain`, leaf first, with the leaf's key.
+    ///
+    /// # Errors
+    /// [`TlsError`] if they do not fit, or their kind is not supported.
+    pub fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Arc<Self>, TlsError> {
+        certified(chain, key).map(|certified| Arc::new(Self(RwLock::new(certified))))
+    }
+
+    /// Shows another certificate from the next handshake on.
+    ///
+    /// # Errors
+    /// [`TlsError`], as above. The old certificate stays in use then.
+    pub fn replace(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), TlsError> {
+        let certified = certified(chain, key)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
+        Ok(())
+    }
+
+    /// The certificate that is shown now.
+    #[must_use]
+    pub fn current(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ResolvesServerCert for SharedCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+impl TryFrom<Material> for ServerMaterial {
+    type Error = TlsError;
+
+    fn try_from(Material { chain, key, peer_roots }: Material) -> Result<Self, TlsError> {
+        Ok(Self { certificate: SharedCertificate::new(chain, key)?, agent_roots: peer_roots })
+    }
+}
+
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<CertifiedKey>, TlsError> {
+    CertifiedKey::from_der(chain, key, &provider()).map(Arc::new).map_err(TlsError::Certificate)
+}

@@ -41,6 +41,10 @@ pub const AGENT_TOKEN: &str = "the-agents-token";
 /// The environment variable that sets the level of all daemons' logs.
 const LOG_LEVEL: &str = "TOMBOLO_RIG_LOG";
 
+/// What a trial's daemons log. At debug, QUIC's library writes a line for each frame of an attack, and a server
+/// that writes them has no time for its tunnels.
+const DEBUG: &str = "debug,quinn_proto=info";
+
 /// The limit for anything to become ready. Builds of other tests may run beside.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// The pause between two looks.
@@ -119,7 +123,7 @@ impl Rig {
     /// of `gateway.authentication`, which are indented by 4, and further keys of `gateway`, which are
     /// indented by 2.
     pub async fn start_with(more: &str) -> Self {
-        Self::start_logging("debug", more).await
+        Self::start_logging(DEBUG, more).await
     }
 
     /// The same with another level of its logs and its agents': to measure, as people run it.

@@ -75,6 +75,12 @@ async fn retried(rig: &Rig, reason: &str) -> f64 {
     rig.metric(rig.probes(), &series).await
 }
 
+/// Number of reads that were sent again. A killed agent's tunnel is silent, until its replacement's greeting ends
+/// it: which of the two a read sees first is chance.
+async fn retried_in_all(rig: &Rig) -> f64 {
+    retried(rig, "lost").await + retried(rig, "silent").await
+}
+
 /// Returns true if the server misses something of one of a cluster's tunnels.
 fn is_suspect(item: &str) -> bool {
     item.contains("\"health\":\"Suspect\"")

@@ -267,6 +267,11 @@ pub(crate) fn open() -> StreamOpen {
     StreamOpen::http(alice, "audit".to_owned(), false)
 }
 
+/// The same as it arrives: the tunnel numbers its streams from 1.
+pub(crate) fn open_numbered(number: u64) -> StreamOpen {
+    StreamOpen { number, ..open() }
+}
+
 pub(crate) fn hello() -> Hello {
     Hello {
         versions: VERSIONS.to_vec(),

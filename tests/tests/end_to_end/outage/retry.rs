@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tests::fake_api::{Behaviour, FakeApi, RecordedRequest};
 use tests::rig::{ApiServer, Reply, Rig};
 
-use super::{SOON, retried};
+use super::{SOON, retried, retried_in_all};
 
 const PODS: &str = "/clusters/edge-a/api/v1/pods";
 const WATCH: &str = "/clusters/edge-a/api/v1/pods?watch=1&resourceVersion=7";
@@ -90,7 +90,7 @@ async fn reads_of_a_killed_agent_are_answered_by_its_replacement() {
         let named = |api: &FakeApi| api.requests().iter().filter(|one| has(one, name)).count();
         assert_eq!((named(&silent), named(&answers)), (1, 1), "{name} bears its name both times");
     }
-    let retried = retried(&rig, "lost").await;
+    let retried = retried_in_all(&rig).await;
     assert_eq!(retried, READS.len() as f64);
     drop(again);
 }
@@ -116,7 +116,7 @@ async fn a_read_is_resent_twice_at_most() {
     assert_eq!(replies[0].status, 504, "{replies:?}");
     assert!(replies[0].head.contains("application/json"), "{replies:?}");
     assert_eq!(came(&silent), 3);
-    let retried = retried(&rig, "lost").await;
+    let retried = retried_in_all(&rig).await;
     assert_eq!(retried, 2.0);
     drop(agent);
 }

@@ -27,7 +27,7 @@ pub struct ListenerLimits {
     pub handshake: Duration,
     /// The limits of one source whose clients have not proved who they are.
     pub source: PerSourceLimits,
-    /// The proof that a client beyond its source's limits owes.
+    /// The proof that a client beyond its source's limits owes. Only a listener with TLS reads this.
     pub proof: LaneProof,
     /// Connections beside the others, for clients that prove who they are, when all others are taken.
     pub reserved: usize,
@@ -44,14 +44,9 @@ pub enum LaneProof {
     Credential,
 }
 
-impl Default for ListenerLimits {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
-
 impl ListenerLimits {
-    /// The limits of a listener that sets none of its own: one source can take a fifth of the handshakes.
+    /// The limits of a listener that sets none of its own. Of its 2,000 handshakes one source can take 100,
+    /// and 640 more that a proof must soon follow.
     pub const DEFAULT: Self = Self {
         connections_max: 4_000,
         handshakes_max: 2_000,
@@ -134,10 +129,10 @@ mod tests {
     #[tokio::test]
     async fn a_port_in_use_is_named_with_its_key_and_a_way_out() {
         let any = "127.0.0.1:0".parse().unwrap();
-        let taken = GuardedListener::bind("listen", any, ListenerLimits::default()).unwrap();
+        let taken = GuardedListener::bind("listen", any, ListenerLimits::DEFAULT).unwrap();
         let address = taken.address();
 
-        let error = GuardedListener::bind("probesListen", address, ListenerLimits::default()).unwrap_err();
+        let error = GuardedListener::bind("probesListen", address, ListenerLimits::DEFAULT).unwrap_err();
 
         assert_eq!(
             error.to_string(),

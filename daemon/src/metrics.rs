@@ -14,8 +14,6 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use metrics_process::Collector;
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-pub use self::label_values::label_values;
-
 use self::exposition::Exposition;
 use crate::{
     Scope,
@@ -25,7 +23,6 @@ use crate::{
 mod codes;
 pub mod expiry;
 pub mod exposition;
-mod label_values;
 pub mod links;
 pub mod requests;
 mod runtime;

@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpStream, time::timeout};
 use tracing::debug;
 
-use crate::listen::{GuardedConnection, GuardedListener, LaneProof, ListenerLimits, PerSourceLimits};
+use crate::listen::{GuardedConnection, GuardedListener, ListenerLimits, PerSourceLimits};
 use crate::{BindError, Metrics, Rate, Readiness, Scope};
 
 /// The configuration key of the address, with its flag.
@@ -34,7 +34,6 @@ const LIMITS: ListenerLimits = ListenerLimits {
         rate: Rate { per_second: 50, burst: 100 },
         ..PerSourceLimits::DEFAULT
     },
-    proof: LaneProof::Credential,
     ..ListenerLimits::DEFAULT
 };
 
@@ -148,10 +147,8 @@ impl ProbeState {
 /// Serves one connection until its end, or until another of its source needs its slot.
 async fn serve(accepted: GuardedConnection, state: Arc<ProbeState>, scope: Scope) {
     let GuardedConnection { stream, permit: _permit, handshake: _handshake, mut expulsion, .. } = accepted;
-    // Both arms are cancel-safe: a connection that is dropped is closed.
-    tokio::select! {
-        () = answer_requests(stream, state, scope) => {}
-        () = expulsion.expelled() => debug!("a probe's connection was one too many of its source"),
+    if expulsion.unless_expelled(answer_requests(stream, state, scope)).await.is_none() {
+        debug!("a probe's connection was one too many of its source");
     }
 }
 

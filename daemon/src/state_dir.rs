@@ -50,7 +50,7 @@ pub enum StateError {
     Damaged {
         /// The path of the file.
         path: PathBuf,
-        /// The file that cannot be used.
+        /// The kind of the file, which has the cost of its loss and a remedy.
         file: StateFile,
         /// The error of its reader.
         source: Box<dyn Error + Send + Sync>,
@@ -78,7 +78,7 @@ pub enum StateError {
         act: &'static str,
         /// The path of the file.
         path: PathBuf,
-        /// The file of the operation.
+        /// The kind of the file, which has the cost of its loss.
         file: StateFile,
         /// The error of the operating system.
         source: io::Error,

@@ -182,7 +182,7 @@ impl OwnTarget {
             return Ok(Self { object, legacy, query: Query::default(), canonical: received });
         }
         let query = Query::parse(received.query().unwrap_or_default())?;
-        let canonical = path::with_query(received.path(), &query.encoded())?;
+        let canonical = path::with_query(received, &query.encoded())?;
         Ok(Self { object, legacy, query, canonical })
     }
 }

@@ -109,7 +109,8 @@ impl<'a> PathReference<'a> {
         format!("{}{}", &resolved[start..], self.rest)
     }
 
-    /// The path, query and fragment as they were written, from the root of a server.
+    /// The absolute path to which the reference leads from the root of a server, with its query and fragment.
+    /// Dot segments are resolved as in [`Self::resolve`].
     #[must_use]
     pub fn from_root(&self) -> String {
         self.resolve("/")

@@ -201,22 +201,10 @@ impl Session {
                 self.drain.peer_drained();
                 self.advance_drain();
             }
-            Some(Frame::Endpoints(endpoints)) => {
-                self.events.retain(|event| !matches!(event, Event::Endpoints(_)));
-                self.events.push_back(Event::Endpoints(endpoints));
-            }
-            Some(Frame::Extension(extension)) => {
-                self.events.retain(|event| !matches!(event, Event::Extension(_)));
-                self.events.push_back(Event::Extension(extension));
-            }
-            Some(Frame::StreamQuery(query)) => {
-                self.events.retain(|event| !matches!(event, Event::StreamQuery(_)));
-                self.events.push_back(Event::StreamQuery(query));
-            }
-            Some(Frame::StreamReport(report)) => {
-                self.events.retain(|event| !matches!(event, Event::StreamReport(_)));
-                self.events.push_back(Event::StreamReport(report));
-            }
+            Some(Frame::Endpoints(endpoints)) => self.replace_event(Event::Endpoints(endpoints)),
+            Some(Frame::Extension(extension)) => self.replace_event(Event::Extension(extension)),
+            Some(Frame::StreamQuery(query)) => self.replace_event(Event::StreamQuery(query)),
+            Some(Frame::StreamReport(report)) => self.replace_event(Event::StreamReport(report)),
             Some(Frame::Hello(_)) => return Err(ProtocolViolation::LateGreeting("Hello")),
             Some(Frame::Welcome(_)) => return Err(ProtocolViolation::LateGreeting("Welcome")),
             Some(Frame::Refused(_)) => return Err(ProtocolViolation::LateGreeting("Refused")),
@@ -464,6 +452,14 @@ impl Session {
         if self.drain.is_newly_empty(self.streams_open) {
             self.events.push_back(Event::Empty);
         }
+    }
+
+    /// Reports an event in place of one of its kind that was not taken yet, so that a peer fills no queue.
+    /// Changes of the health are all reported, and not by this.
+    fn replace_event(&mut self, event: Event) {
+        let kind = std::mem::discriminant(&event);
+        self.events.retain(|queued| std::mem::discriminant(queued) != kind);
+        self.events.push_back(event);
     }
 
     /// Queues a frame in place of one of its kind that was not sent yet, so that a blocked carrier fills no

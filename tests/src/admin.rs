@@ -1,6 +1,5 @@
 //! A client of a server's admin API, over its socket or by TLS, for any of its services.
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,6 +12,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -30,16 +30,16 @@ const EMPTY: &[u8] = &[0; 5];
 pub struct AdminWire(SendRequest<Body>);
 
 impl AdminWire {
-    /// Makes a client from an HTTP/2 connection that exists already.
-    #[must_use]
-    pub fn over<C>((requests, connection): (SendRequest<Body>, C)) -> Self
-    where
-        C: Future + Send + 'static,
-        C::Output: Send + 'static,
-    {
+    /// Begins HTTP/2 on a stream that has carried nothing yet, a TLS handshake aside.
+    ///
+    /// # Errors
+    /// An error of HTTP/2.
+    pub async fn greet(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> io::Result<Self> {
+        let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+        let (requests, connection): (SendRequest<Body>, _) = shaken.map_err(io::Error::other)?;
         // It ends with the last clone.
         tokio::spawn(connection);
-        Self(requests)
+        Ok(Self(requests))
     }
 
     /// The origin that gRPC puts in front of a path. The server ignores it.
@@ -53,9 +53,7 @@ impl AdminWire {
     /// # Errors
     /// An error of the system or of HTTP/2.
     pub async fn connect(socket: &Path) -> io::Result<Self> {
-        let stream = UnixStream::connect(socket).await?;
-        let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
-        shaken.map(Self::over).map_err(io::Error::other)
+        Self::greet(UnixStream::connect(socket).await?).await
     }
 }
 
@@ -76,9 +74,7 @@ impl AdminWire {
     /// An error of the system, of TLS or of HTTP/2. A refused client certificate is an error of the first
     /// request.
     pub async fn dial(address: SocketAddr, ca_pem: &str, identity: Option<&Issued>) -> io::Result<Self> {
-        let stream = dial(address, ca_pem, &["h2"], identity).await?;
-        let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
-        shaken.map(Self::over).map_err(io::Error::other)
+        Self::greet(dial(address, ca_pem, &["h2"], identity).await?).await
     }
 
     /// Calls the method at this path with an empty message, and returns its status as soon as that is known.

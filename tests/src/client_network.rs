@@ -1,16 +1,16 @@
 //! A network of people who use kubectl without any tunnel client.
 
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 
 use crate::caller::SOON;
+use crate::dial::connect_from;
 use crate::kube::EdgeCluster;
 use crate::kube::kubectl::Kubectl;
 use crate::lab::{Lab, NamespaceRuntime};
 use crate::network::NetworkNamespace;
 use crate::scratch::Scratch;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// A network that has a route to the server's host, and nothing else.
@@ -66,12 +66,10 @@ impl ClientNetwork {
     /// # Panics
     /// If the echo differs.
     pub async fn echoing(&self, source: &str, address: &str) -> Result<TcpStream, ErrorKind> {
-        let source = SocketAddr::new(source.parse().expect("an address"), 0);
+        let source = source.parse().expect("an address");
         let address = address.parse().expect("an address and a port");
         let output = async move {
-            let socket = TcpSocket::new_v4()?;
-            socket.bind(source)?;
-            let mut stream = socket.connect(address).await?;
+            let mut stream = connect_from(source, address).await?;
             stream.write_all(b"hello").await?;
             let mut echoed = [0; 5];
             timeout(SOON, stream.read_exact(&mut echoed)).await.map_err(|_| ErrorKind::TimedOut)??;

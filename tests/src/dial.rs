@@ -1,7 +1,7 @@
-//! TLS connections for peers that speak byte by byte.
+//! TCP and TLS connections for peers that speak byte by byte.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
@@ -9,7 +9,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -38,6 +38,16 @@ pub async fn dial_name(
 ) -> io::Result<TlsStream<TcpStream>> {
     let socket = TcpStream::connect(address).await?;
     shake(socket, name, ca_pem, protocols, identity).await
+}
+
+/// Connects from this IPv4 address of the machine, and a port that the system chooses, without TLS.
+///
+/// # Errors
+/// An error of the system.
+pub async fn connect_from(source: IpAddr, target: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((source, 0).into())?;
+    socket.connect(target).await
 }
 
 /// Shakes hands over a connected socket.

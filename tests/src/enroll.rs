@@ -9,8 +9,6 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use proto::enrollment::enrollment_client::EnrollmentClient;
 use proto::enrollment::{AttestRequest, ChallengeRequest, Credential, EnrollRequest, RenewRequest};
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
@@ -22,8 +20,7 @@ use trust::proof::{Attestation, EXPORTER_BYTES, EXPORTER_LABEL, NONCE_BYTES, Pro
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::admin::AdminWire;
-use crate::dial::{dial, shake};
-use crate::flood::connect_from;
+use crate::dial::{connect_from, dial, shake};
 use crate::pki::Issued;
 use crate::rig::{Agent, ApiServer, Rig, free_port};
 
@@ -159,8 +156,8 @@ impl AttestationClient {
 
     async fn over(tls: TlsStream<TcpStream>) -> Self {
         let exporter = tls.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
-        let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.expect("HTTP/2");
-        let client = EnrollmentClient::with_origin(AdminWire::over(shaken), AdminWire::origin());
+        let wire = AdminWire::greet(tls).await.expect("HTTP/2");
+        let client = EnrollmentClient::with_origin(wire, AdminWire::origin());
         Self { client, exporter: exporter.expect("an exporter") }
     }
 

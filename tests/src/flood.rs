@@ -1,13 +1,13 @@
 //! A flood of silent TCP connections from one loopback address.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
+
+use crate::dial::connect_from;
 
 /// The silent connections with which a flood begins, and the most that it holds.
 const SILENT: usize = 500;
@@ -59,14 +59,4 @@ impl Drop for SilentFlood {
 #[must_use]
 pub fn loopback(last: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 0, last).into()
-}
-
-/// Connects from this address of the machine, and a port that the system chooses.
-///
-/// # Errors
-/// An error of the system.
-pub async fn connect_from(source: IpAddr, target: SocketAddr) -> io::Result<TcpStream> {
-    let socket = TcpSocket::new_v4()?;
-    socket.bind((source, 0).into())?;
-    socket.connect(target).await
 }

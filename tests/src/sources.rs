@@ -1,6 +1,8 @@
-//! The workspace's own sources, for tests that compare pages of documentation with them.
+//! The workspace's own sources and manifests, for tests that compare pages of documentation with them or change
+//! a copy.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use crate::language;
 
@@ -19,6 +21,23 @@ pub fn workspace() -> &'static Path {
 pub fn all() -> String {
     let files = language::files(workspace()).unwrap_or_else(|violation| panic!("{violation}"));
     files.iter().filter(|file| file.has_extension("rs")).map(|file| file.text.as_str()).collect()
+}
+
+/// Copies the files of a base of `deploy/` and of an example of it to this folder, and returns the example's folder
+/// there.
+///
+/// # Panics
+/// If a file cannot be copied.
+pub fn copy_of_deploy(to: &Path, folders: [&str; 2]) -> PathBuf {
+    let deploy = workspace().join("deploy");
+    for folder in folders {
+        fs::create_dir_all(to.join(folder)).expect("a folder");
+        let files = fs::read_dir(deploy.join(folder)).expect("a folder").flatten();
+        for file in files.filter(|file| file.path().is_file()) {
+            fs::copy(file.path(), to.join(folder).join(file.file_name())).expect("a file can be copied");
+        }
+    }
+    to.join(folders[1])
 }
 
 /// Returns true if there is a test of this name in such a text.

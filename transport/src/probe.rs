@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 pub(crate) use rtt_repair::RttRepair;
 
-use full_size::FullSizePackets;
+use full_size::{AckedFullSize, FullSizePackets};
 
 mod full_size;
 mod rtt_repair;
@@ -80,6 +80,8 @@ struct Pings {
 struct ProbingController {
     inner: Box<dyn Controller>,
     probe: Probe,
+    /// The packets of the ACK frame that quinn handles now.
+    acked: AckedFullSize,
 }
 
 impl Probe {
@@ -213,7 +215,7 @@ impl ControllerFactory for ProbingFactory {
         self.probe.0.in_flight_bytes.store(0, Ordering::Relaxed);
         self.probe.0.packet_bytes.store(packet_bytes.into(), Ordering::Relaxed);
         let inner = Arc::clone(&self.inner).build(now, packet_bytes);
-        Box::new(ProbingController { inner, probe: self.probe.clone() })
+        Box::new(ProbingController { inner, probe: self.probe.clone(), acked: AckedFullSize::default() })
     }
 }
 
@@ -231,13 +233,14 @@ impl Controller for ProbingController {
         app_limited: bool,
         rtt: &quinn_proto::RttEstimator,
     ) {
-        if self.probe.full_size().acknowledged(sent, bytes) {
-            self.probe.0.answered.notify_one();
-        }
+        self.acked.add(sent, bytes);
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
+        if self.acked.take().is_some_and(|sent| self.probe.full_size().acknowledged(sent)) {
+            self.probe.0.answered.notify_one();
+        }
         self.probe.acknowledged(now, in_flight, largest);
         self.inner.on_end_acks(now, in_flight, app_limited, largest);
     }
@@ -263,7 +266,8 @@ impl Controller for ProbingController {
     fn clone_box(&self) -> Box<dyn Controller> {
         // The path of a peer whose port alone has changed, with nothing in flight on it yet.
         self.probe.0.in_flight_bytes.store(0, Ordering::Relaxed);
-        Box::new(Self { inner: self.inner.clone_box(), probe: self.probe.clone() })
+        let (inner, probe) = (self.inner.clone_box(), self.probe.clone());
+        Box::new(Self { inner, probe, acked: AckedFullSize::default() })
     }
 
     fn initial_window(&self) -> u64 {

@@ -95,6 +95,16 @@ impl Tunnel {
         self.state.session().health()
     }
 
+    /// Returns true if the peer was heard lately and the tunnel takes new streams.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        if self.connection.end().is_some() {
+            return false;
+        }
+        let session = self.state.session();
+        session.health() == Health::Live && !session.is_draining()
+    }
+
     /// Time since the last sign of life from the peer, to about a second.
     #[must_use]
     pub fn silence(&self) -> Duration {

@@ -10,7 +10,6 @@ use daemon::{
 use proto::greeting::BootNonce;
 use transport::EndpointKeys;
 use transport::tls::ExpectedServers;
-use trust::OutsideValidity;
 
 use crate::apiserver::{ApiServer, Timeouts};
 use crate::config::{ApiServers, Config, CredentialSource};
@@ -148,26 +147,27 @@ async fn dial(
         CertificateSource::Files(identity, files) => (*identity, Some(files), None),
         CertificateSource::Enrolled(enrollment) => (enrollment.identity(scope).await, None, Some(enrollment)),
     };
-    let begins = identity.validity().map_or(0, |(begins, _)| begins);
-    // The certificate was issued, so it is at least as late as its begin, even if this machine woke in 1970.
-    let clock = enrollment.as_ref().map_or_else(|| Clock::not_before(begins), Enrollment::clock);
-    let outside =
-        identity.chain.first().and_then(|leaf| OutsideValidity::of_certificate(leaf, SystemTime::now()));
     let Identity { agent, chain, key, server_roots } = identity;
     metrics::certificates("agent", &chain[..chain.len().min(1)]);
-    let trust = ServerTrust::new((chain.clone(), key), &server_roots, expected, state, Arc::new(clock));
+    let clock = match &enrollment {
+        Some(enrollment) => enrollment.clock(),
+        // The certificate was issued, so it is at least as late as its begin, even if this machine woke in 1970.
+        None => Clock::not_before(chain.first().and_then(trust::validity).map_or(0, |(begins, _)| begins)),
+    };
+    let trust = ServerTrust::new((chain, key), &server_roots, expected, state, Arc::new(clock));
     let trust = trust.map_err(Failure::misconfigured)?;
+    let is_outside_validity = trust.outside_validity(SystemTime::now()).is_some();
     metrics::certificates("server_ca", &trust.roots());
     if let Some(enrollment) = enrollment {
         enrollment.renew_expired(&trust, scope).await;
         scope.spawn_background(enrollment.keep_renewed(trust.clone(), scope.clone()));
     }
-    if outside.is_some() {
+    if is_outside_validity {
         // The server decides by its own clock, so the agent dials all the same.
         scope.spawn_background(clock_warning::warn_until_valid(trust.clone()));
     }
     if let Some(files) = files {
-        scope.spawn_background(files.follow(agent.clone(), chain, trust.clone()));
+        scope.spawn_background(files.follow(agent.clone(), trust.clone()));
     }
     Dialer::new(servers, agent, trust, dependencies, scope.clone()).run();
     Ok(())

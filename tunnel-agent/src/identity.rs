@@ -11,7 +11,6 @@ use rustls::crypto::aws_lc_rs;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use trust::validity;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::config::TlsFiles;
@@ -162,12 +161,6 @@ impl Identity {
         trust_domain: &str,
     ) -> Result<AgentId, IdentityError> {
         agent_of_leaf(leaf, Path::new(RECEIVED), cluster, trust_domain)
-    }
-
-    /// The first and the last second of the certificate's validity, since 1970.
-    #[must_use]
-    pub fn validity(&self) -> Option<(u64, u64)> {
-        validity(self.chain.first()?)
     }
 }
 

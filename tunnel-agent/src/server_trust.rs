@@ -138,6 +138,12 @@ impl ServerTrust {
         Ok(())
     }
 
+    /// Returns true if the agent shows this chain now.
+    #[must_use]
+    pub fn shows(&self, chain: &[CertificateDer<'_>]) -> bool {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).chain == chain
+    }
+
     /// The distance of the shown certificate from its validity at `now`; `None` while it is valid.
     #[must_use]
     pub fn outside_validity(&self, now: SystemTime) -> Option<OutsideValidity> {

@@ -36,7 +36,7 @@ use crate::exchanges::{ExchangeTable, RunningExchange};
 use crate::identity::Caller;
 use crate::limits::Limiter;
 use crate::metrics::{self, SentAgainKind};
-use crate::registry::{Registry, Route, WaitQueue};
+use crate::registry::{Registry, Route, WaitQueue, never_begun};
 use local_stream::LocalStream;
 
 pub use by_source::ServeError;
@@ -164,7 +164,7 @@ impl Dialer {
                     // Both arms are cancel-safe: a stream that is dropped is aborted.
                     let reply = tokio::select! {
                         reply = timeout(REPLY_MAX, stream.read_reply()) => Some(reply),
-                        () = route.never_begun(number) => None,
+                        () = never_begun(route.fate(number)) => None,
                     };
                     let is_fenced = verdict.peer_code() == Some(AbortCode::Fenced);
                     let Some(reply) = reply.filter(|_| !is_fenced) else {

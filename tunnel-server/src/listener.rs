@@ -239,11 +239,7 @@ impl Shaking {
     {
         let GuardedConnection { stream, peer, permit, handshake, mut expulsion } = connection;
         let done = handshake::accept(stream, &self.tls, self.limits.handshake);
-        // Both arms are cancel-safe: a handshake that is dropped closes its connection.
-        let done = tokio::select! {
-            done = done => done,
-            () = expulsion.expelled() => Err(HandshakeError::Displaced),
-        };
+        let done = expulsion.unless_expelled(done).await.unwrap_or(Err(HandshakeError::Displaced));
         drop(handshake);
         let CompletedHandshake { stream, peer_certificates, protocol } = match done {
             Ok(done) => done,
@@ -271,13 +267,9 @@ impl Shaking {
         self.counters.count(ListenerEvent::Accepted);
         let serving =
             accepted(AcceptedConnection { stream, peer, peer_certificates, protocol, home, permit });
-        // Both arms are cancel-safe: a connection that is dropped is closed.
-        tokio::select! {
-            () = serving => {}
-            () = expulsion.expelled() => {
-                self.counters.count(ListenerEvent::SourceLimited);
-                debug!(%peer, "too many connections of its source, closed one without a credential");
-            }
+        if expulsion.unless_expelled(serving).await.is_none() {
+            self.counters.count(ListenerEvent::SourceLimited);
+            debug!(%peer, "too many connections of its source, closed one without a credential");
         }
     }
 }

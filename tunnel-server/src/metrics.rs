@@ -10,11 +10,11 @@ use daemon::metrics::links::{Figures, Links};
 use daemon::metrics::requests::RequestMetrics;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use policy::action::Verb;
+use proto::text_enum;
 use rustls_pki_types::CertificateDer;
 use transport::{GreetError, Tunnel, TunnelEnded};
 
 pub use clusters::{AWAY_REPORTED_MAX, ClusterConnectivity, ClusterGauges};
-pub(crate) use daemon::metrics::label_values;
 pub use vip_services::{published, publishing_failed};
 
 const REFUSALS: &str = "tombolo_server_refusals_total";
@@ -45,7 +45,7 @@ const VALIDITY: ValidityGauges = ValidityGauges {
 /// The value of the label `reason` for an exchange that was ended because its caller did not read.
 const SLOW_READER: &str = "slow_reader";
 
-label_values! {
+text_enum! {
     /// A file, besides the policy, that the server reloads when it changes.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ReloadedFile {
@@ -64,7 +64,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The reason why a read was sent a second time.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum RetryReason {
@@ -75,7 +75,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The kind of a request that was sent again because its agent never began it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum SentAgainKind {
@@ -88,7 +88,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The reason why a watch that lost its tunnel was not resumed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum WatchEnded {
@@ -123,7 +123,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The outcome of a request for an agent's certificate.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum EnrollmentOutcome {
@@ -140,7 +140,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The reason why a tunnel ended, as a label.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum TunnelEndReason {
@@ -153,7 +153,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The reason why an agent's connection did not become a tunnel, as a label.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum HandshakeFailure {

@@ -80,7 +80,7 @@ impl PassthroughListener {
                 by_source::check_source(&service.dialer, accepted, [(&service.entry_point, ())])?;
             Some(Arc::clone(&service).serve(admitted))
         };
-        by_source::accept(&listener, &scope, begin).await;
+        listener.run(&scope, begin).await;
     }
 }
 

@@ -36,6 +36,7 @@ use waiters::Waiters;
 
 pub use duplicate_check::{DuplicateCheck, PROBATION};
 pub use given_up::SILENT_BESIDE_LIVE_MAX;
+pub(crate) use route::never_begun;
 pub use route::{Route, RouteError, STABLE_AFTER};
 pub use wait_queue::{WaitOutcomes, WaitQueue};
 

@@ -151,7 +151,7 @@ impl VipService {
             let (admitted, route) = by_source::check_source(&self.dialer, accepted, entry_points)?;
             Some(Arc::clone(&self).serve(admitted, Arc::clone(route)))
         };
-        by_source::accept(&socket, &self.scope, begin).await;
+        socket.run(&self.scope, begin).await;
     }
 
     async fn serve(self: Arc<Self>, admitted: AdmittedConnection, route: Arc<AddressRoute>) {

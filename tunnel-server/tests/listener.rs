@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use transport::tls::{Material, SharedCertificate};
+use tunnel_server::enrollment;
 use tunnel_server::listener::{
     AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, PerSourceLimits, tls,
 };
@@ -232,6 +233,24 @@ async fn beyond_the_limit_of_a_source_only_certificates_are_accepted() {
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
     let mut again = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
     assert!(is_served(&mut again).await, "its slot is free again");
+}
+
+/// A certificate is a proof for good. A client without one has some seconds to prove itself by another credential.
+#[tokio::test]
+async fn a_full_enrollment_listener_has_slots_for_agents_that_prove_themselves() {
+    let server = TestListener::open(ListenerLimits { connections_max: 1, ..enrollment::LIMITS });
+    let agent = server.callers.issue("agent");
+    let mut first = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
+    assert!(is_served(&mut first).await);
+
+    let mut certified = server.connect(server.caller(Some(&agent), &version::TLS13)).await.unwrap();
+    let mut nameless = server.connect(server.caller(None, &version::TLS13)).await.unwrap();
+
+    assert!(is_served(&mut certified).await && is_served(&mut nameless).await);
+    let end = timeout(SOON, nameless.read(&mut [0])).await.expect("it has proved nothing");
+    assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+    assert!(is_served(&mut certified).await && is_served(&mut first).await);
+    assert_eq!(server.counts.values().turned_away, 0);
 }
 
 #[tokio::test]

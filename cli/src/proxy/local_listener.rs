@@ -11,7 +11,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use daemon::Scope;
-use daemon::listen::{ConnectionPermit, GuardedConnection, GuardedListener, LaneProof, ListenerLimits};
+use daemon::listen::{ConnectionPermit, GuardedConnection, GuardedListener, ListenerLimits};
 use proto::socks5;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -28,7 +28,6 @@ const CONNECTIONS_MAX: usize = 2_000;
 pub(super) const LIMITS: ListenerLimits = ListenerLimits {
     connections_max: CONNECTIONS_MAX,
     handshakes_max: CONNECTIONS_MAX,
-    proof: LaneProof::Credential,
     ..ListenerLimits::DEFAULT
 };
 
@@ -59,11 +58,8 @@ impl LocalListener {
     /// Serves one connection until its end, or until its client has to prove itself and does not.
     async fn serve_guarded(self: Arc<Self>, accepted: GuardedConnection) {
         let GuardedConnection { stream, permit, handshake: _handshake, mut expulsion, .. } = accepted;
-        // Both arms are cancel-safe: a connection that is dropped is closed, and an upgraded one has a task of its own.
-        tokio::select! {
-            () = self.serve_connection(stream, permit) => {}
-            () = expulsion.expelled() => {}
-        }
+        // An upgraded connection has a task of its own, which this does not end.
+        expulsion.unless_expelled(self.serve_connection(stream, permit)).await;
     }
 
     async fn serve_connection(self: Arc<Self>, stream: TcpStream, permit: ConnectionPermit) {

@@ -61,13 +61,14 @@ async fn a_file_is_polled_without_events() {
 #[test]
 fn reads_and_changes_of_other_files_are_ignored() {
     let event = |kind, name: &str| Event::new(kind).add_path(Path::new("/etc/tombolo").join(name));
-    let name = Some(OsStr::new("policy.yaml"));
+    let files = [OsString::from("policy.yaml"), OsString::from("admins.yaml")];
     let written = EventKind::Modify(notify::event::ModifyKind::Any);
-    assert!(may_change(&event(written, "policy.yaml"), name));
-    assert!(may_change(&event(written, "..data"), name));
-    assert!(may_change(&Event::new(EventKind::Other), name));
-    assert!(!may_change(&event(written, "server.yaml"), name));
-    assert!(!may_change(&event(EventKind::Access(notify::event::AccessKind::Any), "policy.yaml"), name));
+    assert!(may_change(&event(written, "policy.yaml"), &files));
+    assert!(may_change(&event(written, "admins.yaml"), &files));
+    assert!(may_change(&event(written, "..data"), &files));
+    assert!(may_change(&Event::new(EventKind::Other), &files));
+    assert!(!may_change(&event(written, "server.yaml"), &files));
+    assert!(!may_change(&event(EventKind::Access(notify::event::AccessKind::Any), "policy.yaml"), &files));
 }
 
 async fn noticed(watch: &mut FileWatch) {

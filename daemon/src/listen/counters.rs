@@ -220,7 +220,7 @@ impl SourceGuard {
         self.admission.is_some_and(SourceAdmission::must_prove)
     }
 
-    /// Releases the use of the source's limits, because the client has proved who it is.
+    /// Releases the use of the source's limits, because the client has proved who it is, or has gone.
     pub(super) fn proved(&mut self) {
         if let Some(admission) = self.admission.take() {
             self.counters.sources().released(admission);
@@ -230,9 +230,7 @@ impl SourceGuard {
 
 impl Drop for SourceGuard {
     fn drop(&mut self) {
-        if let Some(admission) = self.admission.take() {
-            self.counters.sources().released(admission);
-        }
+        self.proved();
     }
 }
 

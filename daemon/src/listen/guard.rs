@@ -4,6 +4,7 @@
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tracing::{debug, warn};
 use super::counters::{CertificateGuard, Counters, SourceGuard};
 use super::source_limits::PROVING_TIME_MAX;
 use super::{BindError, ListenerLimits, keep_alive};
+use crate::scope::Scope;
 
 /// Connections that may wait in the kernel to be accepted; the kernel's own bound is `net.core.somaxconn`.
 const BACKLOG: u32 = 1024;
@@ -43,7 +45,7 @@ pub struct GuardedConnection {
     pub permit: ConnectionPermit,
     /// The slot of its handshake; drop it when the handshake is over.
     pub handshake: HandshakeSlot,
-    /// Resolves when the connection has to be closed.
+    /// Ends the connection when it has to be closed.
     pub expulsion: Expulsion,
 }
 
@@ -133,6 +135,28 @@ impl GuardedListener {
         }
     }
 
+    /// Runs what `begin` makes of each admitted connection, on the homes of `scope` in turn, until the drain.
+    /// Connections that are open then continue.
+    pub async fn run<F>(&self, scope: &Scope, begin: impl Fn(GuardedConnection) -> Option<F>)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut homes = scope.homes_in_turn();
+        let mut draining = pin!(scope.draining());
+        loop {
+            // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that many new
+            // connections do not delay a drain.
+            let accepted = tokio::select! {
+                biased;
+                () = &mut draining => return,
+                accepted = self.next() => accepted,
+            };
+            if let Some(serving) = begin(accepted) {
+                scope.spawn_on(homes(), serving);
+            }
+        }
+    }
+
     /// Admits a connection within the limits. The newest one is closed otherwise, and the existing ones are
     /// served.
     fn admit(&self, stream: TcpStream, peer: SocketAddr) -> Option<GuardedConnection> {
@@ -145,8 +169,9 @@ impl GuardedListener {
             debug!(key = self.key, %peer, %error, "a connection cannot be watched for its end");
         }
         let has_proved = Arc::new(AtomicBool::new(false));
-        let deadline = Instant::now() + PROVING_TIME_MAX;
-        let pending = source.must_prove().then_some(PendingExpulsion { displaced, deadline });
+        let pending = source
+            .must_prove()
+            .then(|| PendingExpulsion { displaced, deadline: Instant::now() + PROVING_TIME_MAX });
         Some(GuardedConnection {
             stream,
             peer,
@@ -192,9 +217,18 @@ impl Expulsion {
         self.pending.is_some() && !self.has_proved.load(Ordering::Acquire)
     }
 
-    /// Resolves when the connection has to be closed: it was displaced, or its time is over, and its client has
-    /// not proved who it is. Never resolves for a connection within the limits. Cancel-safe.
-    pub async fn expelled(&mut self) {
+    /// Drives `serving` to its end. `None` if the connection has to be closed before: it was displaced, or
+    /// its time is over, and its client has not proved who it is. One within the limits never has to.
+    pub async fn unless_expelled<T>(&mut self, serving: impl Future<Output = T>) -> Option<T> {
+        // Both arms are cancel-safe: a connection whose future is dropped is closed.
+        tokio::select! {
+            served = serving => Some(served),
+            () = self.expelled() => None,
+        }
+    }
+
+    /// Resolves when the connection has to be closed, and never for one within the limits. Cancel-safe.
+    async fn expelled(&mut self) {
         let Some(PendingExpulsion { displaced, deadline }) = &mut self.pending else {
             return pending().await;
         };

@@ -29,15 +29,20 @@ pub(super) fn of_cluster(rest: &str) -> Result<PathAndQuery, ActionError> {
     if path.as_str() == complete { Ok(path) } else { Err(ActionError::RawByte) }
 }
 
-/// A path with this canonical query, or without one where it is empty.
-pub(super) fn with_query(path: &str, query: &str) -> Result<PathAndQuery, ActionError> {
-    let complete: Cow<'_, str> =
-        if query.is_empty() { path.into() } else { format!("{path}?{query}").into() };
+/// The path of `received` with this canonical query, or without one where it is empty.
+pub(super) fn with_query(received: PathAndQuery, query: &str) -> Result<PathAndQuery, ActionError> {
+    let path = received.path();
+    let bytes = if query.is_empty() { path.len() } else { path.len() + 1 + query.len() };
     // Encoding may have made it longer.
-    if complete.len() > TARGET_BYTES_MAX {
+    if bytes > TARGET_BYTES_MAX {
         return Err(ActionError::TooLong);
     }
-    PathAndQuery::try_from(complete.as_ref()).map_err(|_| ActionError::RawByte)
+    // Mostly it is canonical already, at the agent always.
+    if received.query().map_or(query.is_empty(), |own| !own.is_empty() && own == query) {
+        return Ok(received);
+    }
+    let complete = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+    PathAndQuery::try_from(complete).map_err(|_| ActionError::RawByte)
 }
 
 /// The first segment of a target, decoded, if it has one that is not empty.

@@ -5,8 +5,10 @@
 //! be read in two ways is refused here. Everything else is percent-encoded anew, as `url.Values.Encode` does, in the
 //! order in which it came.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use super::Action;
 use super::error::{ActionError, QUERY_PAIRS_MAX};
 use super::path::percent_decoded;
 
@@ -35,7 +37,7 @@ impl Query {
 
     /// Returns true if the query turns a list into a watch.
     pub(super) fn asks_to_watch(&self) -> bool {
-        self.watches().next().is_some_and(is_on)
+        self.watches().next().is_some_and(Action::is_parameter_on)
     }
 
     /// The canonical text: each name and value encoded as Go's `url.QueryEscape` does, with `=` between them.
@@ -60,6 +62,7 @@ impl Query {
         let Some(first) = watches.next() else {
             return Ok(());
         };
+        let is_on = Action::is_parameter_on;
         let agree = first.is_ascii() && watches.all(|value| value.is_ascii() && is_on(value) == is_on(first));
         if agree { Ok(()) } else { Err(ActionError::AmbiguousWatch) }
     }
@@ -69,10 +72,13 @@ impl Query {
     }
 }
 
-/// A boolean as `Convert_Slice_string_To_bool` of apimachinery reads it: every value but `false` and `0` is true, also
-/// the empty one.
-fn is_on(value: &str) -> bool {
-    !value.eq_ignore_ascii_case("false") && value != "0"
+impl Action {
+    /// Reads the `value` of a boolean parameter as `Convert_Slice_string_To_bool` of apimachinery does: every
+    /// value but `false` and `0` is true, also the empty one.
+    #[must_use]
+    pub fn is_parameter_on(value: &str) -> bool {
+        !value.eq_ignore_ascii_case("false") && value != "0"
+    }
 }
 
 /// One parameter. A name without `=` has the empty value.
@@ -85,7 +91,7 @@ fn pair(raw: &str) -> Result<(String, String), ActionError> {
 }
 
 fn decoded(raw: &str) -> Result<String, ActionError> {
-    let spaced = raw.replace('+', " ");
+    let spaced: Cow<'_, str> = if raw.contains('+') { raw.replace('+', " ").into() } else { raw.into() };
     let text = percent_decoded(&spaced).map_err(|_| ActionError::QueryEncoding)?;
     Ok(text.into_owned())
 }

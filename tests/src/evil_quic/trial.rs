@@ -1,6 +1,5 @@
 //! A server with one rightful agent, and clients that attack it with broken QUIC.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,6 @@ use tokio::time::timeout;
 use super::forged::Forgery;
 use crate::dial;
 use crate::fake_api::{Behaviour, FakeApi};
-use crate::pki::Issued;
 use crate::rig::{Agent, ApiServer, Rig};
 
 /// More than the server gives a greeting (12 s).
@@ -55,9 +53,7 @@ impl Trial {
     /// # Panics
     /// Without its certificate.
     pub fn tls(&self) -> rustls::ClientConfig {
-        let file =
-            |end| fs::read_to_string(self.rig.path().join(format!("pki/edge-b-agent.{end}"))).expect("PEM");
-        let identity = Issued { certificate_pem: file("crt"), key_pem: file("key") };
+        let identity = self.rig.issued("edge-b-agent");
         let mut tls = dial::config(&self.rig.server_ca(), Some(&identity)).expect("a configuration");
         tls.alpn_protocols = vec![b"tombolo/1".to_vec()];
         tls

@@ -1,5 +1,6 @@
 //! Runs `tombolo` for a server under test: certificates, kubeconfigs, and any other command of a trial.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 use std::time::{Duration, SystemTime};
@@ -45,14 +46,14 @@ impl Rig {
     pub async fn caller(&self, user: &str, groups: &[&str]) -> Issued {
         // As `tombolo` names its files.
         let stem = user.replace(':', "-");
-        let file = |end: &str| format!("{PKI}/{stem}-caller.{end}");
-        if !self.path().join(file("crt")).exists() {
+        let name = format!("{stem}-caller");
+        if !self.is_issued(&name) {
             let groups = groups.iter().flat_map(|group| ["--group", group]);
             let words: Vec<&str> =
                 ["ca", "issue", "caller", "--dir", PKI, "--user", user].into_iter().chain(groups).collect();
             self.tombolo(&words).await;
         }
-        Issued { certificate_pem: self.read(&file("crt")), key_pem: self.read(&file("key")) }
+        self.issued(&name)
     }
 
     /// Issues a caller's certificate that holds no longer than this: `tombolo` issues none for less than a
@@ -69,11 +70,25 @@ impl Rig {
 
     /// Issues an administrator's certificate, `pki/NAME-admin.crt` with its key.
     pub async fn admin(&self, name: &str) -> Issued {
-        let file = |end: &str| format!("{PKI}/{name}-admin.{end}");
-        if !self.path().join(file("crt")).exists() {
+        let file = format!("{name}-admin");
+        if !self.is_issued(&file) {
             self.tombolo(&["ca", "issue", "admin", "--dir", PKI, "--name", name]).await;
         }
-        Issued { certificate_pem: self.read(&file("crt")), key_pem: self.read(&file("key")) }
+        self.issued(&file)
+    }
+
+    /// Reads a certificate and its key that `tombolo ca issue` wrote, by the stem of both files' names, such as
+    /// `edge-a-agent`.
+    pub fn issued(&self, name: &str) -> Issued {
+        let read = |end: &str| {
+            let path = self.path().join(format!("{PKI}/{name}.{end}"));
+            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        };
+        Issued { certificate_pem: read("crt"), key_pem: read("key") }
+    }
+
+    fn is_issued(&self, name: &str) -> bool {
+        self.path().join(format!("{PKI}/{name}.crt")).exists()
     }
 
     /// Writes a caller's kubeconfig for a cluster by path, and returns where it is.

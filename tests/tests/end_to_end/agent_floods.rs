@@ -14,7 +14,7 @@ use tests::dial::dial;
 use tests::fake_api::{Behaviour, HttpVersion};
 use tests::fake_edge::FakeEdge;
 use tests::pki::Issued;
-use tests::rig::{GROUP, Rig, ask};
+use tests::rig::{GROUP, ask};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -107,7 +107,7 @@ impl AgentFloodSetup {
         let edge = FakeEdge::start(HttpVersion::Http2).await;
         edge.fake.otherwise(Behaviour::json("{}"));
         edge.rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", "edge-b"]).await;
-        let flooding = agents_certificate(&edge.rig, "edge-b");
+        let flooding = edge.rig.issued("edge-b-agent");
         let alice = edge.rig.caller("alice", &[GROUP]).await;
         let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
         let bystander = Bystander::start(move || {
@@ -250,12 +250,4 @@ fn encoded(message: &impl frame::Message) -> Vec<u8> {
     let mut bytes = BytesMut::new();
     frame::encode(message, &mut bytes).expect("a frame");
     bytes.to_vec()
-}
-
-fn agents_certificate(rig: &Rig, cluster: &str) -> Issued {
-    let read = |kind: &str| {
-        let path = rig.path().join("pki").join(format!("{cluster}-agent.{kind}"));
-        std::fs::read_to_string(path).expect("a file")
-    };
-    Issued { certificate_pem: read("crt"), key_pem: read("key") }
 }

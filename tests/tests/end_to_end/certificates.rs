@@ -14,7 +14,6 @@ use tests::dial::{self, dial};
 use tests::enroll::{self, at};
 use tests::fake_api::FakeApi;
 use tests::kube::{ClusterOptions, EdgeCluster};
-use tests::pki::Issued;
 use tests::rig::{ApiServer, Rig};
 
 const CLUSTER: &str = "edge-a";
@@ -103,7 +102,7 @@ async fn every_listener_shows_a_replaced_server_certificate_without_restart() {
         ("gateway", rig.gateway(), "h2", None),
         ("enrollment", enrollment.address, "h2", None),
         ("admin", admins, "h2", Some(rig.admin("olga").await)),
-        ("tunnel over TCP", rig.gateway(), "tombolo/1", Some(agents_certificate(&rig))),
+        ("tunnel over TCP", rig.gateway(), "tombolo/1", Some(rig.issued("edge-a-agent"))),
     ];
     let all_show = async |expected: &[u8]| {
         for (name, address, protocol, identity) in &listeners {
@@ -193,14 +192,9 @@ fn leaf(rig: &Rig, name: &str) -> Vec<u8> {
     CertificateDer::from_pem_file(rig.path().join(name)).expect("a certificate").to_vec()
 }
 
-fn agents_certificate(rig: &Rig) -> Issued {
-    let file = |end: &str| fs::read_to_string(rig.path().join(format!("pki/edge-a-agent.{end}"))).unwrap();
-    Issued { certificate_pem: file("crt"), key_pem: file("key") }
-}
-
 /// The certificate that the server shows to an agent over QUIC.
 async fn shown_by_quic(rig: &Rig) -> Vec<u8> {
-    let mut tls = dial::config(&rig.server_ca(), Some(&agents_certificate(rig))).unwrap();
+    let mut tls = dial::config(&rig.server_ca(), Some(&rig.issued("edge-a-agent"))).unwrap();
     tls.alpn_protocols = vec![b"tombolo/1".to_vec()];
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
     let endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();

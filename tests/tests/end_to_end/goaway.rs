@@ -10,7 +10,7 @@ use tests::real_edge::RealEdge;
 use tests::routes::{RouteClient, TestRequest, TestResponse};
 use tokio::time::Instant;
 
-/// Callers at the same time.
+/// Enough that several requests are under way whenever the API server ends a connection.
 const CALLERS: usize = 40;
 
 /// Users among whom the callers are divided, because the gateway limits the requests of one user in a second.
@@ -19,7 +19,6 @@ const USERS: usize = 8;
 /// The greatest chance that kube-apiserver allows: each request ends its connection with 2 %.
 const FLAGS: &[&str] = &["--goaway-chance=0.02"];
 
-/// The namespace of all objects.
 const NAMESPACE: &str = "goaway";
 
 /// The path of the objects that callers write.

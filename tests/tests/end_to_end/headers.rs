@@ -229,6 +229,8 @@ async fn the_page_on_workloads_says_what_passes() {
             ("via", "1.1 proxy"),
             ("x-remote-user", "root"),
             ("x-original-url", "/"),
+            ("x-rewrite-url", "/"),
+            ("x-tombolo-x", "1"),
         ],
     );
     let (answer_passes, answer_stays) = (
@@ -251,6 +253,7 @@ async fn the_page_on_workloads_says_what_passes() {
         assert!(request.header(name).is_empty(), "{name}: {:?}", request.headers);
     }
     assert_eq!(request.header("host"), [edge.fake.address().to_string()]);
+    assert_eq!(request.header("authorization"), [format!("Bearer {AGENT_TOKEN}")]);
     let answered = reply.head.to_lowercase();
     for (name, value) in answer_passes {
         assert!(answered.contains(&format!("\n{name}: {value}\r\n")), "{name}: {answered}");

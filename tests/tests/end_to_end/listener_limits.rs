@@ -7,19 +7,20 @@ use rcgen::KeyPair;
 use tests::admin::{AdminWire, remote_admin_listener};
 use tests::caller::{GATEWAY, Http1Caller, SOON};
 use tests::carrier::is_not_quic;
-use tests::dial::{dial_name, shake};
+use tests::dial::{connect_from, dial_name, shake};
 use tests::enroll::{self, AttestationClient, EnrollmentClaim, at, issued, named};
 use tests::evil_quic::initial::{Initial, client_hello, is_retry};
 use tests::evil_quic::parameters;
 use tests::fake_api::Behaviour;
 use tests::fake_edge::FakeEdge;
-use tests::flood::{SilentFlood, connect_from, loopback};
+use tests::flood::{SilentFlood, loopback};
 use tests::pki::Issued;
 use tests::rig::{GROUP, Reply, Rig, TOKEN, ask};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
+use tonic::Code;
 use trust::proof::Purpose;
 
 #[tokio::test]
@@ -108,12 +109,9 @@ async fn silent_connections_of_one_address_shut_out_neither_others_nor_proofs() 
         let socket = connect_from(loopback(source), admins).await.unwrap();
         let tls =
             shake(socket, "127.0.0.1", &rig.server_ca(), &["h2"], Some(&olga)).await.expect("olga gets in");
-        let shaken = hyper::client::conn::http2::handshake(
-            hyper_util::rt::TokioExecutor::new(),
-            hyper_util::rt::TokioIo::new(tls),
-        );
-        let mut wire = AdminWire::over(shaken.await.expect("HTTP/2"));
-        wire.ask("/tombolo.admin.v1.Admin/ListClusters").await.expect("an answer");
+        let mut wire = AdminWire::greet(tls).await.expect("HTTP/2");
+        let code = wire.ask("/tombolo.admin.v1.Admin/ListClusters").await.expect("an answer");
+        assert_eq!(code, Code::Ok, "{source}");
     }
     drop(flood);
 

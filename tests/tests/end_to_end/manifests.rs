@@ -1,13 +1,14 @@
 //! The manifests of deploy/, applied at a real API server.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tests::kube::EdgeCluster;
 use tests::kube::assets::Assets;
 use tests::kube::kubectl::Kubectl;
 use tests::scratch::Scratch;
+use tests::sources::copy_of_deploy;
 
 /// Each example, its namespace, and what owns its pods.
 const EXAMPLES: [(&str, &str, &str); 2] = [
@@ -85,7 +86,8 @@ async fn pods_match_the_selectors_of_their_workloads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_policy_restarts_no_server_and_a_changed_configuration_does() {
     let (scratch, kubectl) = (Scratch::new("tombolo-manifests-").unwrap(), Assets::find().unwrap().kubectl);
-    let (kubectl, site) = (Kubectl::new(kubectl, "/dev/null"), copy_of_the_cloud_example(scratch.path()));
+    let kubectl = Kubectl::new(kubectl, "/dev/null");
+    let site = copy_of_deploy(scratch.path(), ["server", "examples/cloud"]);
     let rendered = async || kubectl.stdout(&["kustomize", site.to_str().unwrap()]).await;
     let before = rendered().await;
 
@@ -97,18 +99,6 @@ async fn a_changed_policy_restarts_no_server_and_a_changed_configuration_does() 
     assert_ne!(with_policy, before);
     assert_eq!(deployment(&with_policy), deployment(&before));
     assert_ne!(deployment(&with_configuration), deployment(&before));
-}
-
-fn copy_of_the_cloud_example(to: &Path) -> PathBuf {
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-    for folder in ["server", "examples/cloud"] {
-        fs::create_dir_all(to.join(folder)).unwrap();
-        for file in fs::read_dir(deploy.join(folder)).unwrap().flatten().filter(|file| file.path().is_file())
-        {
-            fs::copy(file.path(), to.join(folder).join(file.file_name())).unwrap();
-        }
-    }
-    to.join("examples/cloud")
 }
 
 fn append(file: &Path, line: &str) {

@@ -297,15 +297,17 @@ fn documented(sections: &[&str]) -> BTreeMap<String, Metric> {
         .split("\n## ")
         .filter(|part| sections.iter().any(|section| format!("## {part}").starts_with(*section)));
     let rows = parts.flat_map(str::lines).filter_map(|line| line.strip_prefix("| `"));
-    rows.map(|row| {
+    let mut found = BTreeMap::new();
+    for row in rows {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let labels = cells[2].split(',').map(|label| label.trim().trim_matches('`').to_owned());
         let labels = labels.filter(|label| !label.is_empty()).collect();
         let (kind, help) = (cells[1].to_owned(), cells[3].to_owned());
         let metric = Metric { kind, labels, help, ..Metric::default() };
-        (cells[0].trim_end_matches('`').to_owned(), metric)
-    })
-    .collect()
+        let name = cells[0].trim_end_matches('`');
+        assert!(found.insert(name.to_owned(), metric).is_none(), "{name} is there twice");
+    }
+    found
 }
 
 /// The values of `reason`, `outcome` and `limit` that the page's description leaves out, although it lists

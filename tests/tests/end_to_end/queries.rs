@@ -6,10 +6,10 @@ use bytes::Bytes;
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, head};
 use tests::fake_api::{Behaviour, HttpVersion};
 use tests::fake_edge::FakeEdge;
-use tests::kube::EdgeCluster;
-use tests::pki::Issued;
+use tests::real_edge::RealEdge;
 use tests::rig::policy::rule;
-use tests::rig::{ApiServer, GROUP, Reply, Rig, TOKEN, ask_raw};
+use tests::rig::{GROUP, TOKEN, ask_raw};
+use tests::routes::TestRequest;
 
 /// The holder of the rig's token.
 const HOLDERS: (&str, &str) = ("token", "token:tombolo:admins");
@@ -121,7 +121,8 @@ async fn what_is_left_without_a_fragment_is_authorized_and_forwarded() {
 /// Directly, the API server reads each of these otherwise than a parser that skips what it cannot decode.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_api_server_gets_no_query_that_it_reads_otherwise() {
-    let site = QuerySite::start().await;
+    let edge = RealEdge::start().await;
+    let [direct, through, _] = &edge.routes;
     let flood = format!("watch=1&allowWatchBookmarks=1{}", "&".repeat(10_000));
     let mut current = "";
     for (may, query, is_watch) in [
@@ -132,32 +133,36 @@ async fn a_real_api_server_gets_no_query_that_it_reads_otherwise() {
         ("watch", flood.as_str(), false),
     ] {
         if may != current {
-            site.rig.put_policy(&[only(ADMINS, may)]).await;
+            edge.rig.put_policy(&[only(ADMINS, may)]).await;
             current = may;
         }
-        let path = format!("/api/v1/namespaces/default/configmaps?{query}");
-        let direct = site.directly(&path).await;
-        assert_eq!(direct.status, 200, "{query:.40}: {direct:?}");
-        assert_eq!(!direct.body.contains("ConfigMapList"), is_watch, "{query:.40}: {direct:?}");
-        let through = site.through(&path).await;
-        assert_eq!(through.status, 400, "{may} {query:.40}: {through:?}");
+        let asked = TestRequest::get(format!("/api/v1/namespaces/default/configmaps?{query}"));
+        let reply = direct.ask_http1(&asked).await;
+        let body = String::from_utf8_lossy(&reply.body);
+        assert_eq!(reply.status, 200, "{query:.40}: {body}");
+        assert_eq!(!body.contains("ConfigMapList"), is_watch, "{query:.40}: {body}");
+        let reply = through.ask_http1(&asked).await;
+        assert_eq!(reply.status, 400, "{may} {query:.40}: {reply:?}");
     }
     // What the caller may is served all the same.
-    site.rig.put_policy(&[only(ADMINS, "list")]).await;
-    assert_eq!(site.through("/api/v1/namespaces/default/configmaps?w%61tch=%30").await.status, 200);
-    assert_eq!(site.through("/api/v1/namespaces/default/configmaps?w%61tch=%31").await.status, 403);
+    edge.rig.put_policy(&[only(ADMINS, "list")]).await;
+    for (query, status) in [("w%61tch=%30", 200), ("w%61tch=%31", 403)] {
+        let asked = TestRequest::get(format!("/api/v1/namespaces/default/configmaps?{query}"));
+        assert_eq!(through.ask_http1(&asked).await.status, status, "{query}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denial_of_one_namespace_keeps_its_objects_out_of_every_list() {
-    let site = QuerySite::start().await;
+    let edge = RealEdge::start().await;
+    let [_, through, _] = &edge.routes;
     let of = |effect: &str, resources: &str, namespaces: &str| {
         let actions = format!(
             "{{ verbs: [\"*\"], apiGroups: [\"\"], resources: [{resources}], namespaces: [{namespaces}] }}"
         );
         rule(&effect.to_lowercase(), effect, ADMINS, &["*"], &actions)
     };
-    site.rig.put_policy(&[of("Allow", "\"*\"", "\"*\""), of("Deny", "secrets", "default")]).await;
+    edge.rig.put_policy(&[of("Allow", "\"*\"", "\"*\""), of("Deny", "secrets", "default")]).await;
     for (path, status) in [
         ("/api/v1/secrets", 403),
         ("/api/v1/secrets?watch=1&timeoutSeconds=1", 403),
@@ -168,42 +173,7 @@ async fn a_denial_of_one_namespace_keeps_its_objects_out_of_every_list() {
         ("/api/v1/configmaps", 200),
         ("/api/v1/nodes", 200),
     ] {
-        let reply = site.through(path).await;
+        let reply = through.ask_http1(&TestRequest::get(path)).await;
         assert_eq!(reply.status, status, "{path}: {reply:?}");
-    }
-}
-
-/// A real API server behind a gateway, and a caller who may everything there.
-struct QuerySite {
-    cluster: EdgeCluster,
-    rig: Rig,
-    alice: Issued,
-    _agent: tests::rig::Agent,
-}
-
-impl QuerySite {
-    async fn start() -> Self {
-        let cluster = EdgeCluster::start().await.expect("a cluster starts");
-        let account = cluster.create_agent_account().await.expect("an account for the agent");
-        let rig = Rig::start().await;
-        cluster.make_admins(GROUP).await;
-        let agent = rig.agent("edge-a", &ApiServer::of(&cluster, &account)).await;
-        let alice = rig.caller("alice", &[GROUP]).await;
-        Self { cluster, rig, alice, _agent: agent }
-    }
-
-    async fn directly(&self, path: &str) -> Reply {
-        let admin = self.cluster.issue_user("admin", &["system:masters"]);
-        let bytes = format!("GET {path} HTTP/1.1\r\nHost: api\r\nConnection: close\r\n\r\n");
-        let asked = ask_raw(self.cluster.address(), self.cluster.ca_pem(), Some(&admin), bytes.as_bytes());
-        asked.await.expect("the API server answers")
-    }
-
-    async fn through(&self, path: &str) -> Reply {
-        let lines = format!("Host: {GATEWAY}\r\nConnection: close\r\n");
-        let bytes = format!("GET /clusters/edge-a{path} HTTP/1.1\r\n{lines}\r\n");
-        let ca = self.rig.server_ca();
-        let asked = ask_raw(self.rig.gateway(), &ca, Some(&self.alice), bytes.as_bytes());
-        asked.await.expect("the gateway answers")
     }
 }

@@ -102,12 +102,7 @@ impl RoleTrial {
             other => unreachable!("{other}"),
         };
         self.rig.tombolo(&[&["ca", "issue"], &words[..1], &["--dir", "pki"], &words[1..]].concat()).await;
-        let file = |end: &str| self.pki(&format!("{name}.{end}"));
-        Issued { certificate_pem: file("crt"), key_pem: file("key") }
-    }
-
-    fn pki(&self, name: &str) -> String {
-        std::fs::read_to_string(self.rig.path().join("pki").join(name)).expect("it was issued")
+        self.rig.issued(name)
     }
 
     /// Checks that the listener accepts the certificate: up to an open tunnel, or to an answer of the

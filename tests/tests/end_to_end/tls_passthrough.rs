@@ -9,6 +9,7 @@ use rustls_pki_types::ServerName;
 use serde_json::Value;
 use tests::audit_log::{AuditLog, note};
 use tests::caller::{SOON, status_of_connect};
+use tests::dial::connect_from;
 use tests::echo::Echo;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
@@ -16,7 +17,7 @@ use tests::rig::policy::{may_dial, user_may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Rig, free_port};
 use tests::targets;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const CLUSTER: &str = "edge-a";
@@ -316,9 +317,7 @@ impl TlsEdge {
 
     /// A connection from this address.
     async fn dial(&self, source: &str) -> io::Result<TcpStream> {
-        let socket = TcpSocket::new_v4()?;
-        socket.bind(SocketAddr::new(source.parse().expect("an address"), 0))?;
-        let stream = socket.connect(self.passthrough).await?;
+        let stream = connect_from(source.parse().expect("an address"), self.passthrough).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }

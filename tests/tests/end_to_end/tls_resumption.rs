@@ -62,9 +62,5 @@ async fn handshake(
 
 async fn agents_certificate(rig: &Rig) -> Issued {
     rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", "edge-a", "--id", "resumed"]).await;
-    let read = |end: &str| {
-        let path = rig.path().join(format!("pki/edge-a.resumed-agent.{end}"));
-        std::fs::read_to_string(path).expect("it was issued")
-    };
-    Issued { certificate_pem: read("crt"), key_pem: read("key") }
+    rig.issued("edge-a.resumed-agent")
 }

@@ -223,24 +223,6 @@ async fn an_answer_that_is_no_watch_becomes_one_error_event() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parked_watch_ends_when_its_callers_time_or_the_limit_has_passed() {
-    let mut site = Site::start(HttpVersion::Http2, "watches: { limitSeconds: 4 }").await;
-    site.store().put("a", "1");
-    let (_, mut timed) = site.reflect("&timeoutSeconds=3").await;
-    let (_, mut patient) = site.reflect("&timeoutSeconds=900").await;
-
-    site.stop_agent().await;
-
-    assert!(timed.end().await.is_err(), "an event may be missing");
-    assert_eq!(timed.take(), b"");
-    assert!(patient.end().await.is_err());
-    let event: Value = serde_json::from_slice(&patient.take()).unwrap();
-    assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &503.into()));
-    assert_eq!((site.ended("timed_out").await, site.ended("away").await), (1.0, 1.0));
-    assert_eq!(site.parked().await, 0.0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_watch_whose_caller_disconnects_is_freed() {
     let mut site = Site::start(HttpVersion::Http2, "").await;
     site.store().put("a", "1");

@@ -16,6 +16,27 @@ pub(super) struct FullSizePackets {
     awaited_since: Option<Instant>,
 }
 
+/// The full-size packets that one ACK frame acknowledges. It has no lock, because quinn reports every packet.
+#[derive(Debug, Default)]
+pub(super) struct AckedFullSize {
+    /// The time at which the latest of them was sent.
+    latest: Option<Instant>,
+}
+
+impl AckedFullSize {
+    /// Adds an acknowledged packet, if it is a full-size one.
+    pub(super) fn add(&mut self, sent: Instant, bytes: u64) {
+        if bytes >= FULL_SIZE_BYTES_MIN {
+            self.latest = self.latest.max(Some(sent));
+        }
+    }
+
+    /// Takes the time at which the latest of them was sent, so that the next frame begins with none.
+    pub(super) fn take(&mut self) -> Option<Instant> {
+        self.latest.take()
+    }
+}
+
 impl FullSizePackets {
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         self.unanswered_since
@@ -35,11 +56,9 @@ impl FullSizePackets {
         }
     }
 
-    /// Notes an acknowledged packet; true if it answers a probe that is awaited.
-    pub(super) fn acknowledged(&mut self, sent: Instant, bytes: u64) -> bool {
-        if bytes < FULL_SIZE_BYTES_MIN {
-            return false;
-        }
+    /// Notes that full-size packets were acknowledged, the latest of which was `sent` then. Returns true if
+    /// it answers a probe that is awaited.
+    pub(super) fn acknowledged(&mut self, sent: Instant) -> bool {
         self.arrived = self.arrived.max(Some(sent));
         self.unanswered_since.take_if(|since| sent >= *since);
         self.awaited_since.take_if(|since| sent >= *since).is_some()
@@ -59,10 +78,10 @@ mod tests {
     fn only_a_full_size_packet_that_is_no_older_answers_a_probe() {
         let (mut packets, began) = (FullSizePackets::default(), Instant::now());
         packets.expect(began + STEP);
-        assert!(!packets.acknowledged(began + STEP, FULL - 1), "it is smaller");
-        assert!(!packets.acknowledged(began, FULL), "it is older");
-        assert!(packets.acknowledged(began + STEP, FULL));
-        assert!(!packets.acknowledged(began + STEP, FULL), "it is answered already");
+        assert!(!acknowledged(&mut packets, &[(began + STEP, FULL - 1)]), "it is smaller");
+        assert!(!acknowledged(&mut packets, &[(began, FULL)]), "it is older");
+        assert!(acknowledged(&mut packets, &[(began + STEP, FULL)]));
+        assert!(!acknowledged(&mut packets, &[(began + STEP, FULL)]), "it is answered already");
         assert_eq!(packets.arrived(), Some(began + STEP));
     }
 
@@ -73,12 +92,26 @@ mod tests {
         assert_eq!(packets.unanswered_since(), None);
         packets.sent(began + STEP, FULL * 10);
         packets.sent(began + STEP * 2, FULL);
-        packets.acknowledged(began, FULL);
-        packets.acknowledged(began + STEP * 2, FULL - 1);
+        acknowledged(&mut packets, &[(began, FULL), (began + STEP * 2, FULL - 1)]);
         assert_eq!(packets.unanswered_since(), Some(began + STEP));
 
-        packets.acknowledged(began + STEP, FULL);
+        acknowledged(&mut packets, &[(began + STEP, FULL)]);
 
         assert_eq!(packets.unanswered_since(), None);
+    }
+
+    #[test]
+    fn of_several_packets_the_latest_counts_whatever_their_order() {
+        let (mut packets, began) = (FullSizePackets::default(), Instant::now());
+        packets.expect(began + STEP);
+        assert!(acknowledged(&mut packets, &[(began, FULL), (began + STEP, FULL), (began, FULL)]));
+        assert_eq!(packets.arrived(), Some(began + STEP));
+    }
+
+    /// Acknowledges these packets by one frame; true if they answer a probe.
+    fn acknowledged(packets: &mut FullSizePackets, by_one_frame: &[(Instant, u64)]) -> bool {
+        let mut acked = AckedFullSize::default();
+        by_one_frame.iter().for_each(|(sent, bytes)| acked.add(*sent, *bytes));
+        acked.take().is_some_and(|sent| packets.acknowledged(sent))
     }
 }

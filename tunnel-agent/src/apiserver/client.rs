@@ -272,24 +272,11 @@ impl ApiServer {
     }
 
     /// Requests an upgrade on a connection of its own, with an empty body. No byte is sent after it before
-    /// the answer. Sets `Connection` and `Upgrade`, too.
+    /// the answer, whose head always has a deadline. Sets `Connection` and `Upgrade`, too.
     ///
     /// # Errors
     ///
     /// [`ApiServerError`]. `ProtocolError` for a 101 to anything else than `protocol`.
-    pub async fn upgrade(
-        &self,
-        request: Request<()>,
-        protocol: UpgradeProtocol,
-    ) -> Result<UpgradeAnswer, ApiServerError> {
-        self.upgrade_by(request, protocol, AnswerDeadline::Default).await
-    }
-
-    /// The same with a deadline for the answer's head. An upgrade always has one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::upgrade`].
     pub async fn upgrade_by(
         &self,
         request: Request<()>,

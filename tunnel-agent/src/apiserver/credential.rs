@@ -60,7 +60,7 @@ impl Credential {
         recheck: Duration,
     ) -> Result<Self, CredentialError> {
         let material = read(&source, owner)?;
-        let snapshot = Arc::new(Snapshot::new(&material, 0)?);
+        let snapshot = Arc::new(Snapshot::new(&material, 0, TlsConfigs::new(&material)?));
         let cached = CachedCredential {
             material: Arc::new(material),
             snapshot,
@@ -158,8 +158,13 @@ impl Credential {
             if material == *cached.material {
                 return Ok(None);
             }
-            let epoch = cached.snapshot.epoch + u64::from(!material.connects_like(&cached.material));
-            let snapshot = Snapshot::new(&material, epoch)?;
+            let Snapshot { epoch, tls, .. } = &*cached.snapshot;
+            let (epoch, tls) = if material.connects_like(&cached.material) {
+                (*epoch, tls.clone())
+            } else {
+                (epoch + 1, TlsConfigs::new(&material)?)
+            };
+            let snapshot = Snapshot::new(&material, epoch, tls);
             Ok(Some((material, snapshot)))
         });
         match updated {
@@ -182,13 +187,8 @@ impl Credential {
 }
 
 impl Snapshot {
-    fn new(material: &Material, epoch: u64) -> Result<Self, CredentialError> {
-        Ok(Self {
-            epoch,
-            target: material.target.clone(),
-            tls: TlsConfigs::new(material)?,
-            authorization: material.authorization.clone(),
-        })
+    fn new(material: &Material, epoch: u64, tls: TlsConfigs) -> Self {
+        Self { epoch, target: material.target.clone(), tls, authorization: material.authorization.clone() }
     }
 }
 

@@ -96,9 +96,9 @@ impl ApiServerAddress {
     pub(super) fn strip_base_path(&self, headers: &mut HeaderMap) {
         let mut locations = headers.get_all(LOCATION).iter();
         // Of several the gateway decides: it has to see all of them.
-        let (Some(_), None) = (locations.next(), locations.next()) else { return };
-        location::without_host(headers, &self.authority);
-        let path = headers.get(LOCATION).and_then(|location| location.to_str().ok());
+        let (Some(location), None) = (locations.next(), locations.next()) else { return };
+        let path_here = location::path_at(location, &self.authority);
+        let path = path_here.as_deref().or_else(|| location.to_str().ok());
         let Some(path) = path.filter(|path| path.starts_with('/') && !path.starts_with("//")) else { return };
         let inside = match path.strip_prefix(self.base_path.as_str()) {
             Some(inside) if inside.is_empty() || inside.starts_with('?') => format!("/{inside}"),

@@ -9,7 +9,7 @@ use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_na
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::X509Version;
@@ -28,6 +28,8 @@ pub(super) struct ServerCertificateVerifier {
 /// A certificate that may sign others.
 struct Ca {
     certificate: CertificateDer<'static>,
+    /// The same certificate, as the library verifies chains by it.
+    anchor: TrustAnchor<'static>,
     validity: ValidityPeriod,
 }
 
@@ -94,10 +96,8 @@ impl ServerCertificateVerifier {
         }
         let validity = ValidityPeriod::of(&parsed);
         let as_ca = check_ca(&parsed)
-            .and_then(|()| RootCertStore::empty().add(certificate.clone()).map_err(|_| NotACa::Unusable));
-        if as_ca.is_ok() {
-            self.cas.push(Ca { certificate: certificate.clone(), validity });
-        }
+            .and_then(|()| trust_anchor(&certificate).ok_or(NotACa::Unusable))
+            .map(|anchor| self.cas.push(Ca { certificate: certificate.clone(), anchor, validity }));
         self.pins.push(certificate);
         Ok(as_ca)
     }
@@ -156,8 +156,7 @@ impl ServerCertificateVerifier {
         shown: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(cas.map(|ca| ca.certificate.clone()));
+        let roots: RootCertStore = cas.map(|ca| ca.anchor.clone()).collect();
         let leaf = ParsedCertificate::try_from(leaf)?;
         verify_server_cert_signed_by_trust_anchor(&leaf, &roots, shown, now, self.algorithms.all)
     }
@@ -256,6 +255,13 @@ fn check_ca(certificate: &X509Certificate<'_>) -> Result<(), NotACa> {
         Ok(_) => Ok(()),
         Err(_) => Err(NotACa::Unusable),
     }
+}
+
+/// The part of a CA's certificate by which chains are verified. `None` if the library cannot use it.
+fn trust_anchor(certificate: &CertificateDer<'_>) -> Option<TrustAnchor<'static>> {
+    let mut store = RootCertStore::empty();
+    store.add(certificate.clone()).ok()?;
+    store.roots.pop()
 }
 
 /// The bits of a certificate's key, if it is an RSA key that is too short.

@@ -17,6 +17,7 @@ pub(super) const HTTP_2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// The TLS configurations of the two kinds of connections.
+#[derive(Clone)]
 pub(super) struct TlsConfigs {
     /// For ordinary requests: the HTTP version that the server prefers.
     pub(super) pooled: Arc<ClientConfig>,

@@ -1,23 +1,15 @@
 //! The files of the agent's identity, taken up again whenever they change: its certificate, its key, and the roots of
 //! its servers.
 
-use std::time::Duration;
-
-use daemon::{FileWatch, error_chain};
+use daemon::{FollowedFiles, error_chain, follow_files};
 use proto::ClusterId;
 use proto::spiffe::AgentId;
-use rustls_pki_types::CertificateDer;
-use tokio::task::spawn_blocking;
-use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::config::TlsFiles;
 use crate::identity::{Identity, IdentityError};
 use crate::metrics;
 use crate::server_trust::ServerTrust;
-
-/// The wait until files that do not fit are read again: a program may have written only one of them.
-const FILES_SETTLE: Duration = Duration::from_secs(1);
 
 /// The files that the configuration names, and the conditions that their content must meet.
 #[derive(Debug, Clone)]
@@ -37,71 +29,33 @@ impl IdentityFiles {
         Identity::load(&self.files, &self.cluster, &self.trust_domain)
     }
 
-    /// Takes up changed files as long as it is polled. Files that cannot be used change nothing. The `agent` shows the
-    /// certificate `shown` now.
-    pub(super) async fn follow(
-        self,
-        agent: AgentId,
-        mut shown: Vec<CertificateDer<'static>>,
-        trust: ServerTrust,
-    ) {
+    /// Takes up changed files as long as it is polled. Files that cannot be used change nothing. The process
+    /// is `agent`.
+    pub(super) async fn follow(self, agent: AgentId, trust: ServerTrust) {
         metrics::describe_identity_files();
-        let TlsFiles { certificate, key, server_ca } = &self.files;
-        let [mut certificate, mut key, mut roots] =
-            [certificate, key, server_ca].map(|path| FileWatch::new(path));
-        let mut refused = None;
-        loop {
-            // All arms are cancel-safe: whichever file has changed, all are read.
-            tokio::select! {
-                () = certificate.changed() => {}
-                () = key.changed() => {}
-                () = roots.changed() => {}
+        let TlsFiles { certificate, key, server_ca } = self.files.clone();
+        let read = move || self.load().map_err(|error| error_chain(&error).to_string());
+        let take = move |identity| take(&agent, &trust, identity);
+        let report = |outcome: FollowedFiles<'_>| match outcome {
+            FollowedFiles::Taken => {
+                metrics::identity_files_read(true);
+                info!("the files of this agent's identity have changed, and the next dials use them");
             }
-            let Some(mut found) = self.read().await else { return };
-            if found.is_err() {
-                sleep(FILES_SETTLE).await;
-                let Some(again) = self.read().await else { return };
-                found = again;
+            FollowedFiles::Restored => metrics::identity_files_read(true),
+            FollowedFiles::Refused(error) => {
+                metrics::identity_files_read(false);
+                warn!(
+                    error,
+                    "the files of this agent's identity have changed and were not taken, the last valid ones stay in force"
+                );
             }
-            match found.and_then(|identity| take(&agent, &trust, identity, &mut shown)) {
-                Ok(is_new) => {
-                    if is_new || refused.take().is_some() {
-                        metrics::identity_files_read(true);
-                    }
-                    if is_new {
-                        info!("the files of this agent's identity have changed, and the next dials use them");
-                    }
-                    refused = None;
-                }
-                // The same fault as before.
-                Err(error) if refused.as_ref() == Some(&error) => {}
-                Err(error) => {
-                    metrics::identity_files_read(false);
-                    warn!(
-                        error,
-                        "the files of this agent's identity have changed and were not taken, the last valid ones stay in force"
-                    );
-                    refused = Some(error);
-                }
-            }
-        }
-    }
-
-    /// The identity that the files have now; `None` if the process ends.
-    async fn read(&self) -> Option<Result<Identity, String>> {
-        let files = self.clone();
-        let read = spawn_blocking(move || files.load()).await.ok()?;
-        Some(read.map_err(|error| error_chain(&error).to_string()))
+        };
+        follow_files(&[&certificate, &key, &server_ca], read, take, report).await;
     }
 }
 
-/// Uses another identity from the next dial on. Returns true if it differs from the one that is `shown`.
-fn take(
-    agent: &AgentId,
-    trust: &ServerTrust,
-    identity: Identity,
-    shown: &mut Vec<CertificateDer<'static>>,
-) -> Result<bool, String> {
+/// Uses another identity from the next dial on. Returns true if it differs from the one before. Blocks.
+fn take(agent: &AgentId, trust: &ServerTrust, identity: Identity) -> Result<bool, String> {
     let Identity { agent: named, chain, key, server_roots } = identity;
     if named != *agent {
         return Err(format!("the certificate is for {named} and this process is {agent}: restart it"));
@@ -111,12 +65,12 @@ fn take(
     if has_new_roots {
         metrics::certificates("server_ca", &trust.roots());
     }
-    if *shown == chain {
+    if trust.shows(&chain) {
         return Ok(has_new_roots);
     }
-    trust.replace_certificate(chain.clone(), key).map_err(|error| error_chain(&error).to_string())?;
-    metrics::certificates("agent", chain.get(..1).unwrap_or_default());
-    *shown = chain;
+    let leaf = chain.get(..1).unwrap_or_default().to_vec();
+    trust.replace_certificate(chain, key).map_err(|error| error_chain(&error).to_string())?;
+    metrics::certificates("agent", &leaf);
     Ok(true)
 }
 
@@ -140,20 +94,16 @@ mod tests {
     fn a_replaced_certificate_is_shown_while_the_first_is_invalid() {
         let site = SiteFiles::with_certificate_until(2001);
         let (files, trust) = (site.files(), site.trust());
-        let Identity { agent, chain: mut shown, .. } = files.load().unwrap();
+        let agent = files.load().unwrap().agent;
         let now = SystemTime::now();
         assert!(matches!(trust.outside_validity(now), Some(OutsideValidity::Expired(_))));
-        assert_eq!(
-            take(&agent, &trust, files.load().unwrap(), &mut shown),
-            Ok(false),
-            "it is shown as it is"
-        );
+        assert_eq!(take(&agent, &trust, files.load().unwrap()), Ok(false), "it is shown as it is");
 
         fs::write(site.home.path().join("agent.crt"), "nothing of the kind").unwrap();
         assert!(error_chain(&files.load().unwrap_err()).to_string().contains("agent.crt"));
         site.write_until(3000);
 
-        assert_eq!(take(&agent, &trust, files.load().unwrap(), &mut shown), Ok(true));
+        assert_eq!(take(&agent, &trust, files.load().unwrap()), Ok(true));
         assert_eq!(trust.outside_validity(now), None);
         assert!(matches!(trust.outside_validity(SystemTime::UNIX_EPOCH), Some(OutsideValidity::NotYet(_))));
     }

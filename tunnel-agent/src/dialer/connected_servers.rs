@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use proto::session::Health;
 use proto::wire::Welcome;
 use tokio::sync::watch;
 use transport::Tunnel;
 
 use super::backoff::STEADY_AFTER;
+use crate::streams::ledgers::ServerIdentity;
 
 /// All tunnels to servers. Clones share them.
 #[derive(Clone, Default)]
@@ -41,7 +41,7 @@ pub(super) trait Registered: Send + 'static {
 
 impl Registered for Tunnel {
     fn serves(&self) -> bool {
-        self.health() == Health::Live && !self.is_draining()
+        Self::serves(self)
     }
 
     fn flapped_at(&self) -> Option<Instant> {
@@ -49,12 +49,10 @@ impl Registered for Tunnel {
     }
 }
 
-/// The identity of a server process, as its Welcome has it.
+/// A server process and its keys, as its Welcome has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServerProcess {
-    id: String,
-    /// Names the process. Empty from a server that does not send it.
-    boot: Vec<u8>,
+    identity: ServerIdentity,
     /// Names its keys. Empty from a server that does not send it.
     keys: Vec<u8>,
 }
@@ -143,25 +141,22 @@ impl ConnectedServers {
 impl ServerProcess {
     /// The server that has sent this Welcome.
     pub(super) fn from_welcome(welcome: &Welcome) -> Self {
-        Self {
-            id: welcome.server_id.clone(),
-            boot: welcome.boot_nonce.clone(),
-            keys: welcome.keys_mark.clone(),
-        }
+        Self { identity: ServerIdentity::from_welcome(welcome), keys: welcome.keys_mark.clone() }
     }
 
     /// Returns true if both are the same process, by the fields that servers send.
     fn is(&self, other: &Self) -> bool {
-        self.id == other.id && self.boot == other.boot
+        self.identity == other.identity
     }
 
     fn conflict(&self, other: &Self) -> Option<ServerConflict> {
+        let (id, other_id) = (self.identity.id(), other.identity.id());
         if self.is(other) {
             None
-        } else if self.id == other.id {
-            Some(ServerConflict::Id(self.id.clone()))
+        } else if id == other_id {
+            Some(ServerConflict::Id(id.to_owned()))
         } else if !self.keys.is_empty() && self.keys == other.keys {
-            Some(ServerConflict::Keys(self.id.clone(), other.id.clone()))
+            Some(ServerConflict::Keys(id.to_owned(), other_id.to_owned()))
         } else {
             None
         }
@@ -309,7 +304,9 @@ mod tests {
     #[test]
     fn servers_that_say_nothing_of_their_keys_have_none_in_common() {
         let connected = ConnectedServers::default();
-        let silent = |id: &str| ServerProcess { id: id.to_owned(), boot: Vec::new(), keys: Vec::new() };
+        let silent = |id: &str| {
+            ServerProcess::from_welcome(&Welcome { server_id: id.to_owned(), ..Welcome::default() })
+        };
         let _one = connected.register(1, silent("a"), || true).unwrap();
         let other = connected.register(2, silent("b"), || true).unwrap();
         assert_eq!(other.conflict(), None);
@@ -317,6 +314,11 @@ mod tests {
     }
 
     fn server(id: &str, boot: u8, keys: u8) -> ServerProcess {
-        ServerProcess { id: id.to_owned(), boot: vec![boot; 16], keys: vec![keys; 8] }
+        ServerProcess::from_welcome(&Welcome {
+            server_id: id.to_owned(),
+            boot_nonce: vec![boot; 16],
+            keys_mark: vec![keys; 8],
+            ..Welcome::default()
+        })
     }
 }

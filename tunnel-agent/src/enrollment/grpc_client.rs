@@ -81,17 +81,16 @@ pub(super) enum CallError {
 impl CallError {
     /// The error of a TLS handshake.
     fn from_tls(error: io::Error) -> Self {
+        use rustls::Error::InvalidCertificate;
         let inside = error.get_ref().and_then(|inside| inside.downcast_ref::<rustls::Error>());
-        let outside = if let Some(rustls::Error::InvalidCertificate(refused)) = inside {
-            if let CertificateError::ExpiredContext { time, not_after } = refused {
+        let outside = match inside {
+            Some(InvalidCertificate(CertificateError::ExpiredContext { time, not_after })) => {
                 OutsideValidity::at(time.as_secs(), 0, not_after.as_secs())
-            } else if let CertificateError::NotValidYetContext { time, not_before } = refused {
-                OutsideValidity::at(time.as_secs(), not_before.as_secs(), u64::MAX)
-            } else {
-                None
             }
-        } else {
-            None
+            Some(InvalidCertificate(CertificateError::NotValidYetContext { time, not_before })) => {
+                OutsideValidity::at(time.as_secs(), not_before.as_secs(), u64::MAX)
+            }
+            Some(_) | None => None,
         };
         outside.map_or(Self::Tls(error), Self::Clock)
     }

@@ -1,7 +1,6 @@
 //! The validity period of a certificate, and the time at which its successor is due.
 
 use rustls_pki_types::CertificateDer;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The validity period, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,13 +12,8 @@ pub(super) struct Validity {
 impl Validity {
     /// The validity of the leaf at the begin of `chain`.
     pub(super) fn from_chain(chain: &[CertificateDer<'_>]) -> Option<Self> {
-        let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;
-        let second = |at: i64| u64::try_from(at).ok();
-        let period = leaf.validity();
-        Some(Self {
-            begins: second(period.not_before.timestamp())?,
-            ends: second(period.not_after.timestamp())?,
-        })
+        let (begins, ends) = trust::validity(chain.first()?)?;
+        Some(Self { begins, ends })
     }
 
     /// The time at which to request the next certificate: between 57 % and 67 % of its life, chosen by

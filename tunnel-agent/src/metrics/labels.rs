@@ -3,13 +3,13 @@
 //! The list of a label's values and the enum come from one declaration. The conversions from errors are
 //! total. So an error variant without a value does not compile, and every value starts at 0.
 
-use daemon::metrics::label_values;
 use proto::AbortCode;
 use proto::allow_list::NotAssertable;
+use proto::text_enum;
 use proto::wire::not_connected::Reason;
 use transport::{DialError, TunnelEnded};
 
-label_values! {
+text_enum! {
     /// The kind of a request: whether it changes anything, and how long it may last.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum RequestKind {
@@ -26,7 +26,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The cause of a tunnel's end.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TunnelEnd {
@@ -45,7 +45,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The reason for which a stream was aborted before an answer.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum AbortReason {
@@ -88,7 +88,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The reason for which a request was sent to the API server again.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ResendReason {
@@ -101,7 +101,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The reason for which a dial led to no tunnel.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum DialFailureReason {
@@ -136,7 +136,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The reason for which the agent's own allow-list refused an identity.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum GuardReason {
@@ -159,7 +159,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The outcome of a dial to a target.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TargetDialOutcome {
@@ -174,7 +174,7 @@ label_values! {
     }
 }
 
-label_values! {
+text_enum! {
     /// The outcome of a request to the cluster for its control plane.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum DiscoveryOutcome {

@@ -27,6 +27,7 @@ struct LedgerEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerIdentity {
     id: String,
+    /// Names the process. Empty from a server that does not send it.
     boot: Vec<u8>,
 }
 
@@ -76,13 +77,10 @@ impl TunnelLedgers {
         let mut entries = self.entries();
         let ended = entries.iter_mut().find(|entry| Arc::ptr_eq(&entry.ledger.0, &ledger.0));
         ended.into_iter().for_each(|entry| entry.close = None);
-        let surplus =
-            entries.iter().filter(|entry| entry.close.is_none()).count().saturating_sub(ENDED_TUNNELS_MAX);
-        for _ in 0..surplus {
-            // The oldest one: they are in the order of their greetings.
-            if let Some(oldest) = entries.iter().position(|entry| entry.close.is_none()) {
-                entries.remove(oldest);
-            }
+        let is_full = entries.iter().filter(|entry| entry.close.is_none()).count() > ENDED_TUNNELS_MAX;
+        // The oldest one: they are in the order of their greetings.
+        if is_full && let Some(oldest) = entries.iter().position(|entry| entry.close.is_none()) {
+            entries.remove(oldest);
         }
     }
 
@@ -97,6 +95,12 @@ impl ServerIdentity {
     #[must_use]
     pub fn from_welcome(welcome: &Welcome) -> Self {
         Self { id: welcome.server_id.clone(), boot: welcome.boot_nonce.clone() }
+    }
+
+    /// The name of the server, which its next process keeps.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
     }
 }
 

@@ -8,7 +8,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{Empty, Full};
 use hyper::body::Incoming;
 use proto::upgrade_protocol::UpgradeProtocol;
-use tunnel_agent::apiserver::{ApiServerError, Timeouts, UpgradeAnswer};
+use tunnel_agent::apiserver::{AnswerDeadline, ApiServerError, Timeouts, UpgradeAnswer};
 
 use crate::fake::{Authority, Fake, Log, Mounted, get, http1, http2, soon, whole};
 
@@ -109,7 +109,8 @@ async fn a_401_is_the_agents_only_if_the_api_server_refuses_it_again() {
         let upgraded = match protocol {
             "h2" => None,
             _ => {
-                Some(soon(api_server.upgrade(request().body(()).unwrap(), UpgradeProtocol::WebSocket)).await)
+                let (request, to) = (request().body(()).unwrap(), UpgradeProtocol::WebSocket);
+                Some(soon(api_server.upgrade_by(request, to, AnswerDeadline::Default)).await)
             }
         };
 

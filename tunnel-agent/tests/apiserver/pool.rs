@@ -291,7 +291,9 @@ async fn connections_are_opened_up_to_their_limit() {
     }
 
     let beyond = soon(api_server.send(get("/"))).await;
-    let upgrade = soon(api_server.upgrade(get("/").map(drop), UpgradeProtocol::WebSocket)).await;
+    let upgrading =
+        api_server.upgrade_by(get("/").map(drop), UpgradeProtocol::WebSocket, AnswerDeadline::Default);
+    let upgrade = soon(upgrading).await;
 
     assert!(matches!(beyond, Err(ApiServerError::Full)), "{beyond:?}");
     assert!(matches!(upgrade, Err(ApiServerError::Full)), "{upgrade:?}");

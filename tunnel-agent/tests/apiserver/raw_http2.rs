@@ -35,7 +35,6 @@ pub(crate) const REFUSED_STREAM: u32 = 7;
 /// A request that has arrived completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arrived {
-    /// The number of its stream.
     pub(crate) stream: u32,
     pub(crate) body: String,
 }

@@ -65,23 +65,23 @@ async fn a_known_length_with_tls_goodbye_too_early_is_an_error() {
     }
 }
 
+/// Without an answer behind the heads, only the agent ends the exchange within the time of a test.
 #[tokio::test]
 async fn an_api_server_that_sends_heads_without_end_is_given_up() {
     const HINTS: &str = "HTTP/1.1 103 Early Hints\r\n\r\n";
-    for (hints, is_answered) in [(64, true), (10_000, false)] {
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+    for (hints, answer) in [(64, ANSWER), (65, "")] {
         let (_scope, _fake, api_server) =
             pair(&["http/1.1"], Timeouts::default(), move |mut connection, _| async move {
                 read_head(&mut connection).await;
-                let answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-                // Fails once the agent has closed the connection.
-                let _ = connection.write_all((HINTS.repeat(hints) + answer).as_bytes()).await;
+                write(&mut connection, HINTS.repeat(hints) + answer).await;
                 std::future::pending::<()>().await;
             })
             .await;
 
         let answered = soon(api_server.send(get("/"))).await;
 
-        assert_eq!(answered.is_ok(), is_answered, "{hints} heads: {answered:?}");
+        assert_eq!(answered.is_ok(), !answer.is_empty(), "{hints} heads: {answered:?}");
     }
 }
 

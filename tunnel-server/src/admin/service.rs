@@ -85,12 +85,9 @@ impl AdminService {
     /// counts as known, because an operator may have issued the certificate by hand.
     async fn knows(&self, revoked: &Revoked) -> Result<bool, Status> {
         let (cluster, instance) = match revoked {
-            Revoked::Agent(cluster, instance) => (cluster, Some(instance)),
-            Revoked::Agents(cluster) => (cluster, None),
+            Revoked::Agent(cluster, instance) => (cluster, instance),
+            Revoked::Agents(cluster) => return Ok(self.directory.entry(cluster).is_some()),
             Revoked::Serial(_) => return Ok(true),
-        };
-        let Some(instance) = instance else {
-            return Ok(self.directory.entry(cluster).is_some());
         };
         let has_tunnel =
             |status: ClusterStatus| status.tunnels.iter().any(|tunnel| tunnel.agent.instance() == instance);

@@ -1,5 +1,6 @@
 //! The audit log, which opens before the server serves and closes after the last exchange.
 
+use std::error::Error;
 use std::future::pending;
 
 use audit::{ChainKey, Log, Settings, SigningKey};
@@ -34,27 +35,34 @@ pub(super) fn open(
 fn keys(settings: &Settings, state: &StateDir) -> Result<(ChainKey, SigningKey), Failure> {
     let chain = state.read(StateFile::AuditChainKey, ChainKey::BYTES as u64, ChainKey::from_bytes)?;
     let signing = state.read(StateFile::AuditSigningKey, SigningKey::BYTES as u64, SigningKey::from_bytes)?;
-    let has_log = settings.has_log().map_err(Failure::could_not_go_on)?;
-    let missing = |file| StateError::Missing { path: state.path_of(file), file };
+    let needed =
+        [(StateFile::AuditChainKey, chain.is_some()), (StateFile::AuditSigningKey, signing.is_some())];
+    if let Some((file, _)) = needed.into_iter().find(|(_, is_there)| !is_there)
+        && settings.has_log().map_err(Failure::could_not_go_on)?
+    {
+        return Err(StateError::Missing { path: state.path_of(file), file }.into());
+    }
     let chain = match chain {
         Some(key) => key,
-        None if has_log => return Err(missing(StateFile::AuditChainKey).into()),
-        None => {
-            let key = ChainKey::generate().map_err(Failure::could_not_go_on)?;
-            state.write(StateFile::AuditChainKey, &key.to_bytes())?;
-            key
-        }
+        None => new_key(state, StateFile::AuditChainKey, ChainKey::generate(), ChainKey::to_bytes)?,
     };
     let signing = match signing {
         Some(key) => key,
-        None if has_log => return Err(missing(StateFile::AuditSigningKey).into()),
-        None => {
-            let key = SigningKey::generate().map_err(Failure::could_not_go_on)?;
-            state.write(StateFile::AuditSigningKey, &key.to_bytes())?;
-            key
-        }
+        None => new_key(state, StateFile::AuditSigningKey, SigningKey::generate(), SigningKey::to_bytes)?,
     };
     Ok((chain, signing))
+}
+
+/// Stores a key that was generated, as `to_bytes` writes it.
+fn new_key<K, E: Error + Send + Sync + 'static, const BYTES: usize>(
+    state: &StateDir,
+    file: StateFile,
+    generated: Result<K, E>,
+    to_bytes: impl FnOnce(&K) -> [u8; BYTES],
+) -> Result<K, Failure> {
+    let key = generated.map_err(Failure::could_not_go_on)?;
+    state.write(file, &to_bytes(&key))?;
+    Ok(key)
 }
 
 /// Keeps readiness in step with the log as long as the server runs.

@@ -46,16 +46,24 @@ impl Clone for CertifiedPair {
 }
 
 impl PairFiles {
-    /// Reads the pair, which must fit and be valid at `now`. Blocks.
+    /// Reads the pair, which must fit. Blocks.
     ///
     /// # Errors
     ///
     /// [`KeyError`], which says what is wrong with which file.
-    pub fn read(&self, now: SystemTime) -> Result<CertifiedPair, KeyError> {
+    pub fn read(&self) -> Result<CertifiedPair, KeyError> {
         let Self { certificate: (certificate_key, certificate), key: (key_key, key) } = self;
-        let pair = pair((certificate_key, certificate), (key_key, key))?;
-        check_validity(certificate_key, certificate, &pair, now)?;
-        Ok(pair)
+        pair((certificate_key, certificate), (key_key, key))
+    }
+
+    /// Checks that a pair of these files is valid at `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`], which names the file of the certificate.
+    pub fn check_validity(&self, pair: &CertifiedPair, now: SystemTime) -> Result<(), KeyError> {
+        let (key, path) = &self.certificate;
+        check_validity(key, path, pair, now)
     }
 
     /// The paths of the certificate and of its key.
@@ -83,6 +91,13 @@ pub(super) fn pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<Cer
     let named = |(key, path): (&str, &Path)| (key.to_owned(), path.to_owned());
     let files = PairFiles { certificate: named(certificate), key: named(key) };
     Ok(CertifiedPair { chain, key: private, files })
+}
+
+/// Reads a certificate file and its key, as [`pair`] does. The certificate must be valid now.
+pub(super) fn valid_pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<CertifiedPair, KeyError> {
+    let pair = pair(certificate, key)?;
+    check_validity(certificate.0, certificate.1, &pair, SystemTime::now())?;
+    Ok(pair)
 }
 
 /// Checks that the leaf of `pair`, which was read at `path`, is valid at `now`. Without this check every caller and agent

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use daemon::config::KeyError;
 use serde::Deserialize;
@@ -42,9 +41,8 @@ pub(super) fn proxy(raw: Option<RawProxy>, directory: &Path) -> Result<Option<Pr
     let listen = required_listen_address("proxy.listen", listen)?;
     let certificate = file(CERTIFICATE, certificate_file, directory)?;
     let key = file(KEY, key_file, directory)?;
-    let pair = pem::pair((CERTIFICATE, &certificate), (KEY, &key))?;
-    pem::check_validity(CERTIFICATE, &certificate, &pair, SystemTime::now())?;
-    Ok(Some(ProxyConfig { listen, certificate: pair }))
+    let certificate = pem::valid_pair((CERTIFICATE, &certificate), (KEY, &key))?;
+    Ok(Some(ProxyConfig { listen, certificate }))
 }
 
 /// The SOCKS5 listener. SOCKS5 has no TLS, so that anyone who reads the traffic has the token.

@@ -1,7 +1,6 @@
 //! The sections `tls` and `trust`, and the identity that follows from them: server certificate, trust bundle, server ID.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use daemon::config::{KeyError, readable_file};
 use proto::cluster::is_dns_label;
@@ -44,9 +43,7 @@ pub(super) fn certificate(raw: RawTls, directory: &Path) -> Result<CertifiedPair
     let RawTls { certificate_file, key_file } = raw;
     let certificate = file(CERTIFICATE_FILE, certificate_file, directory)?;
     let key = file(KEY_FILE, key_file, directory)?;
-    let pair = pem::pair((CERTIFICATE_FILE, &certificate), (KEY_FILE, &key))?;
-    pem::check_validity(CERTIFICATE_FILE, &certificate, &pair, SystemTime::now())?;
-    Ok(pair)
+    pem::valid_pair((CERTIFICATE_FILE, &certificate), (KEY_FILE, &key))
 }
 
 /// The path of the bundle file and its bytes; no path and no bytes where none is configured.

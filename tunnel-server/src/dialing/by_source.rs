@@ -4,8 +4,7 @@
 use std::net::SocketAddr;
 
 use audit::FailureCause;
-use daemon::Scope;
-use daemon::listen::{GuardedConnection, GuardedListener, source_of};
+use daemon::listen::{GuardedConnection, source_of};
 use daemon::metrics::requests::{ActiveRequest, RequestMetrics};
 use http::StatusCode;
 use policy::Network;
@@ -155,30 +154,6 @@ impl AdmittedConnection {
         let stream = stream.into_std().and_then(TcpStream::from_std).ok()?;
         stream.set_nodelay(true).ok()?;
         Some(Self { stream, from, slot, condition })
-    }
-}
-
-/// Starts what `begin` makes of each accepted connection, on the homes in turn, until the drain.
-pub(crate) async fn accept<F>(
-    listener: &GuardedListener,
-    scope: &Scope,
-    begin: impl Fn(GuardedConnection) -> Option<F>,
-) where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let mut homes = scope.homes_in_turn();
-    let mut draining = std::pin::pin!(scope.draining());
-    loop {
-        // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that many new connections do not delay
-        // a drain.
-        let accepted = tokio::select! {
-            biased;
-            () = &mut draining => return,
-            accepted = listener.next() => accepted,
-        };
-        if let Some(serving) = begin(accepted) {
-            scope.spawn_on(homes(), serving);
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The reasons for which this server ends an exchange before its time.
 
-use crate::metrics::label_values;
+use proto::text_enum;
 
-label_values! {
+text_enum! {
     /// The reason why an exchange was ended, or may not begin. As an error it is a sentence for the caller
     /// that says what to do.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use http::StatusCode;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::linger::LingeringStream;
-use super::malformed::http1;
+use super::malformed::{PendingAnswer, http1};
 use crate::dialing::local_stream::{self, LocalStream, PrefixedStream};
 
 /// Most bytes that a caller may send before the answer to its previous request. They are mostly pipelined
@@ -65,7 +65,7 @@ struct ReadAhead {
     ended: Option<io::Result<()>>,
     exchange: Arc<ExchangeState>,
     /// An answer in place of hyper's own, which is not written yet.
-    answer: Bytes,
+    answer: PendingAnswer,
 }
 
 /// Wraps a caller's connection, which drops up to `linger_bytes_max` unread bytes when it closes.
@@ -80,7 +80,7 @@ pub(super) fn watch(
         bytes: BytesMut::new(),
         ended: None,
         exchange: Arc::clone(&exchange),
-        answer: Bytes::new(),
+        answer: PendingAnswer::default(),
     };
     let ahead = Arc::new(Mutex::new(ahead));
     let disconnected =
@@ -164,16 +164,8 @@ impl ReadAhead {
         }
     }
 
-    /// Writes an answer in place of hyper's own to its end.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.answer.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.answer))?;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.answer.advance(written);
-        }
-        Poll::Ready(Ok(()))
+        self.answer.poll_write(&mut self.stream, cx)
     }
 }
 

@@ -7,6 +7,7 @@ use daemon::{Scope, error_chain};
 use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use proto::wire::StreamOpen;
@@ -60,16 +61,25 @@ pub(super) struct ForwardContext {
 pub(super) struct OpenedExchange {
     permit: Permit,
     pub(super) route: Route,
-    pub(super) scope: Scope,
+    scope: Scope,
     pub(super) stream: ObservedStream,
-    /// The prefix of the cluster's paths as its callers see them.
-    prefix: String,
-    /// The path and query for the API server.
-    path: PathAndQuery,
-    /// The host and port of this server that the caller has asked.
-    host: Option<String>,
+    /// The path and query for the API server, and how the `Location` of its answer is adapted.
+    locations: LocationRules,
     /// The longest time that the API server may take until the head of its answer.
     deadline: Duration,
+}
+
+/// hyper's client side of a stream.
+type ClientConnection = http1::Connection<TokioIo<ObservedStream>, UploadBody>;
+
+/// The head of an answer as the agent has sent it, and the exchange that brings its body.
+pub(super) struct ReceivedHead {
+    pub(super) response: Response<Incoming>,
+    pub(super) context: ResponseContext,
+    pub(super) complete: oneshot::Sender<BodyComplete>,
+    pub(super) read_progress: ReadProgress,
+    pub(super) scope: Scope,
+    pub(super) route: Route,
 }
 
 /// An answer of which the head has arrived and the body is on its way.
@@ -118,8 +128,11 @@ impl OpenedExchange {
     ) -> Result<Self, Refusal> {
         let (permit, entry) = (audited.permit().clone(), audited.entry());
         let cluster = permit.action().cluster().clone();
-        let prefix = prefix(request.uri().path(), &cluster);
-        let host = asked_host(request);
+        let locations = LocationRules {
+            prefix: prefix(request.uri().path(), &cluster),
+            path: permit.action().path().clone(),
+            host: asked_host(request),
+        };
         let own = permit.action().path().query().and_then(longest_own_timeout);
         let configured = context.impersonation_rules.request_timeout(&cluster);
         let deadline = deadlines::api_server_deadline(configured, own);
@@ -141,8 +154,8 @@ impl OpenedExchange {
                     let audit = entry.clone();
                     let info = ExchangeInfo { tunnel: route.number, cluster, verb, audit_id, audit };
                     let stream = context.slow_readers.observe(stream, info);
-                    let (path, scope) = (permit.action().path().clone(), context.scope.clone());
-                    return Ok(Self { permit, route, scope, stream, prefix, path, host, deadline });
+                    let scope = context.scope.clone();
+                    return Ok(Self { permit, route, scope, stream, locations, deadline });
                 }
                 Err(error) => {
                     debug!(%cluster, error = %error_chain(&error), "could not open a stream");
@@ -157,8 +170,9 @@ impl OpenedExchange {
     }
 
     /// The same exchange with another path and query than the caller's.
-    pub(super) fn with_path(self, path: PathAndQuery) -> Self {
-        Self { path, ..self }
+    pub(super) fn with_path(mut self, path: PathAndQuery) -> Self {
+        self.locations.path = path;
+        self
     }
 
     /// Sends the request and returns the answer once its head has arrived.
@@ -166,39 +180,48 @@ impl OpenedExchange {
     /// # Errors
     /// The refusal that says why no acceptable head came.
     pub(super) async fn send(self, request: Request<RequestBody>) -> Result<TunnelResponse, Refusal> {
-        let context = self.response_context();
-        let (mut request, progress) = self.rewrite(request)?;
-        let (read_progress, stream) = (self.stream.read_progress(), self.stream.number());
-        let heads = InformationalHeads::count(&mut request, {
-            let read_progress = read_progress.clone();
-            move || read_progress.end()
-        });
-        let (mut sender, connection) = handshake(self.stream, &context.cluster).await?;
-        let (complete, completed) = oneshot::channel();
-        self.scope.spawn_on(self.route.home, carry(connection, completed, read_progress.clone()));
+        let (request, progress) = self.rewrite(request)?;
         let limit = (!self.permit.action().is_long_running()).then_some(progress);
-        let response = context.wait(sender.send_request(request), limit, &self.route.tunnel).await;
-        let response = response.map_err(|refusal| heads.explain(refusal, &context.cluster))?;
+        let stream = self.stream.number();
+        let received = self.receive_head(request, limit, carry).await?;
+        let ReceivedHead { response, context, complete, read_progress, scope: _, route } = received;
         // Nobody asked for an upgrade, so nobody would take the bytes after it.
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::NotHttp(context.cluster));
         }
         let response = context.clean(response)?.map(|body| TunnelBody::new(body, complete, read_progress));
-        let source = ResponseSource { route: self.route, stream, abort_codes: context.abort_codes };
+        let source = ResponseSource { route, stream, abort_codes: context.abort_codes };
         Ok(TunnelResponse { response, source })
     }
 
-    pub(super) fn response_context(&self) -> ResponseContext {
-        ResponseContext {
-            cluster: self.permit.action().cluster().clone(),
-            abort_codes: self.stream.abort_codes(),
-            deadline: self.deadline,
-            locations: LocationRules {
-                prefix: self.prefix.clone(),
-                path: self.path.clone(),
-                host: self.host.clone(),
-            },
-        }
+    /// Sends a request that [`Self::rewrite`] has made, and waits for the head of its answer. `limit` bounds
+    /// the wait. `carry` moves the exchange's bytes, on the tunnel's home.
+    ///
+    /// # Errors
+    /// The refusal that says why no head came.
+    pub(super) async fn receive_head<C>(
+        self,
+        mut request: Request<UploadBody>,
+        limit: Option<UploadProgress>,
+        carry: impl FnOnce(ClientConnection, oneshot::Receiver<BodyComplete>, ReadProgress) -> C,
+    ) -> Result<ReceivedHead, Refusal>
+    where
+        C: Future<Output = ()> + Send + 'static,
+    {
+        let Self { permit, route, scope, stream, locations, deadline } = self;
+        let (cluster, abort_codes) = (permit.action().cluster().clone(), stream.abort_codes());
+        let context = ResponseContext { cluster, abort_codes, deadline, locations };
+        let read_progress = stream.read_progress();
+        let heads = InformationalHeads::count(&mut request, {
+            let read_progress = read_progress.clone();
+            move || read_progress.end()
+        });
+        let (mut sender, connection) = handshake(stream, &context.cluster).await?;
+        let (complete, completed) = oneshot::channel();
+        scope.spawn_on(route.home, carry(connection, completed, read_progress.clone()));
+        let response = context.wait(sender.send_request(request), limit, &route.tunnel).await;
+        let response = response.map_err(|refusal| heads.explain(refusal, &context.cluster))?;
+        Ok(ReceivedHead { response, context, complete, read_progress, scope, route })
     }
 
     /// The request as it crosses the tunnel, and the progress of its body. Its headers were cleaned when it
@@ -212,7 +235,7 @@ impl OpenedExchange {
     ) -> Result<(Request<UploadBody>, UploadProgress), Refusal> {
         let cluster = self.permit.action().cluster();
         let (mut parts, body) = request.into_parts();
-        parts.uri = Uri::from(self.path.clone());
+        parts.uri = Uri::from(self.locations.path.clone());
         parts.version = Version::HTTP_11;
         // hyper's extensions belong to the caller's connection, not to the stream.
         parts.extensions.clear();
@@ -231,11 +254,10 @@ impl OpenedExchange {
 ///
 /// # Errors
 /// The stream was lost.
-pub(super) async fn handshake(
+async fn handshake(
     stream: ObservedStream,
     cluster: &ClusterId,
-) -> Result<(http1::SendRequest<UploadBody>, http1::Connection<TokioIo<ObservedStream>, UploadBody>), Refusal>
-{
+) -> Result<(http1::SendRequest<UploadBody>, ClientConnection), Refusal> {
     http1::Builder::new()
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
@@ -247,7 +269,7 @@ pub(super) async fn handshake(
 /// Moves an exchange's bytes on the tunnel's home. Returns when its answer was taken completely, when the
 /// answer was dropped, or when the exchange is to be ended.
 async fn carry(
-    mut connection: http1::Connection<TokioIo<ObservedStream>, UploadBody>,
+    mut connection: ClientConnection,
     mut completed: oneshot::Receiver<BodyComplete>,
     read_progress: ReadProgress,
 ) {
@@ -276,7 +298,7 @@ async fn carry(
 
 /// Closes a stream whose answer was taken completely: both directions are shut down, so that neither side
 /// sees an abort.
-async fn finish(mut connection: http1::Connection<TokioIo<ObservedStream>, UploadBody>) {
+async fn finish(mut connection: ClientConnection) {
     if poll_fn(|cx| connection.poll_without_shutdown(cx)).await.is_err() {
         return;
     }

@@ -131,9 +131,14 @@ impl<B: Body<Data = Bytes> + Unpin> Body for BodyAttempt<B> {
             return Poll::Ready(Some(Ok(Frame::data(again))));
         }
         let frame = ready!(Pin::new(&mut state.caller).poll_frame(cx));
-        if let Some(Ok(frame)) = &frame {
-            state.keep(frame);
-            this.taken = state.kept.as_ref().map_or(this.taken, BytesMut::len);
+        match &frame {
+            Some(Ok(frame)) => {
+                state.keep(frame);
+                this.taken = state.kept.as_ref().map_or(this.taken, BytesMut::len);
+            }
+            // A broken body is not sent again: what was kept would look complete.
+            Some(Err(_)) => state.release(),
+            None => {}
         }
         Poll::Ready(frame)
     }
@@ -218,6 +223,31 @@ mod tests {
             seen += 1;
         }
         assert_eq!((seen, body.next().is_some()), (2, false));
+    }
+
+    /// Over HTTP/1.1, nothing comes after the one error of hyper's body.
+    #[test]
+    fn a_body_that_broke_is_not_sent_again_as_if_complete() {
+        let body = KeptBody::new(Broken(VecDeque::from([Ok("half"), Err("broken")])), KeptBytes::default());
+        let mut first = body.first();
+        assert!(matches!(poll(&mut first), Poll::Ready(Some(Ok(_)))));
+        assert!(matches!(poll(&mut first), Poll::Ready(Some(Err("broken")))));
+
+        assert!(body.next().is_none());
+    }
+
+    struct Broken(VecDeque<Result<&'static str, &'static str>>);
+
+    impl Body for Broken {
+        type Data = Bytes;
+        type Error = &'static str;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+            Poll::Ready(self.0.pop_front().map(|piece| piece.map(|text| Frame::data(text.into()))))
+        }
     }
 
     struct Pieces(VecDeque<Frame<Bytes>>);

@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 pub(super) struct LocationRules {
     /// The prefix of the cluster's paths as its callers see them.
     pub(super) prefix: String,
-    /// The path that the API server was asked for, from which relative references lead on.
+    /// The path and query that the API server is asked for, from which relative references lead on.
     pub(super) path: PathAndQuery,
     /// The host and port of this server that the caller has asked.
     pub(super) host: Option<String>,

@@ -79,9 +79,10 @@ impl Gateway {
         let is_connect = request.method() == Method::CONNECT;
         let asks_upgrade = request.headers().contains_key(UPGRADE) || is_connect;
         let served = self.serve(peer, request).await;
-        let certified = peer.certified.as_ref().and_then(Certified::caller);
-        let is_revoked = certified.is_some_and(|caller| self.0.exchanges.check_revoked(caller).is_err());
-        if served.is_err() && is_revoked {
+        if served.is_err()
+            && let Some(caller) = peer.certified.as_ref().and_then(Certified::caller)
+            && self.0.exchanges.check_revoked(caller).is_err()
+        {
             // Every later request would be refused, too.
             peer.end.request();
         }

@@ -1,6 +1,5 @@
 //! Sends a request with effects, and sends it again only if its agent has promised that it never began it.
 
-use std::future::pending;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::request_body::{CountedBody, RequestBody, with_body};
 use crate::exchanges::audit::Audited;
 use crate::exchanges::slow_readers::ReadProgress;
 use crate::metrics::{self, SentAgainKind};
-use crate::registry::Route;
+use crate::registry::{Route, never_begun};
 
 /// A request is sent again this often at most, as a read is.
 pub(super) const SENT_AGAIN_MAX: usize = 2;
@@ -127,18 +126,12 @@ async fn settle<T, F: Future<Output = StreamFate>>(
     may_tell: impl FnOnce() -> bool,
 ) -> Result<Result<T, Refusal>, NeverBegun> {
     let mut sent = pin!(sent);
-    let never_begun = async {
-        if fate().await == StreamFate::MayHaveBegun {
-            // Its answer is awaited where it is.
-            pending::<()>().await;
-        }
-    };
     // Both arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that an answer that is there
     // counts.
     let answered = tokio::select! {
         biased;
         answered = &mut sent => answered,
-        () = never_begun => return Err(NeverBegun),
+        () = never_begun(fate()) => return Err(NeverBegun),
     };
     match answered {
         Err(Refusal::Aborted(_, AbortCode::Fenced)) => Err(NeverBegun),
@@ -152,7 +145,7 @@ async fn settle<T, F: Future<Output = StreamFate>>(
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
+    use std::future::{pending, ready};
 
     use tokio::time::{Instant, sleep};
 

@@ -1,10 +1,10 @@
 //! Upgraded connections (WebSocket and SPDY) as pipes that copy bytes in both directions.
 
 use audit::EndReason;
-use daemon::{Home, Scope, error_chain};
+use daemon::error_chain;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use proto::upgrade_protocol::UpgradeProtocol;
@@ -13,13 +13,11 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::body::AnswerBody;
-use super::forward::{ForwardContext, OpenedExchange, handshake};
+use super::forward::{ForwardContext, OpenedExchange, ReceivedHead};
 use super::guarded_body::{CallerBody, RequestSlot};
-use super::informational::InformationalHeads;
 use super::park_timeout::ParkWait;
 use super::refusal::Refusal;
 use super::request_body::{RequestBody, without_body};
-use super::response_head::ResponseContext;
 use super::send_again::{self, Repetitions, SentStream};
 use super::tunnel_body::{BodyComplete, TunnelBody};
 use crate::exchanges::audit::Audited;
@@ -40,16 +38,6 @@ pub(super) struct UpgradeContext<'a> {
     pub(super) again_max: usize,
 }
 
-/// An answer to a request for an upgrade, and the exchange that brings it.
-struct UpgradeAnswer {
-    response: Response<Incoming>,
-    context: ResponseContext,
-    complete: oneshot::Sender<BodyComplete>,
-    read_progress: ReadProgress,
-    scope: Scope,
-    home: Home,
-}
-
 impl UpgradeContext<'_> {
     /// Asks for an upgrade. Bytes after the request are not read until the API server has accepted it. If it
     /// does not, its answer is passed on and the caller's connection is closed after it.
@@ -66,7 +54,7 @@ impl UpgradeContext<'_> {
         let caller = hyper::upgrade::on(&mut request);
         let slot = request.body().guard().clone();
         let answered = self.ask(audited, protocol, request).await?;
-        let UpgradeAnswer { mut response, context, complete, read_progress, scope, home } = answered;
+        let ReceivedHead { mut response, context, complete, read_progress, scope, route } = answered;
         limit_guard.response_started();
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
@@ -76,7 +64,7 @@ impl UpgradeContext<'_> {
                 entry.set_status(answer.status());
             }
             set_upgrade(protocol, answer.headers_mut());
-            scope.spawn_on(home, pipe(caller, edge, complete, read_progress, (slot, limit_guard)));
+            scope.spawn_on(route.home, pipe(caller, edge, complete, read_progress, (slot, limit_guard)));
             return Ok(answer.map(|_| AnswerBody::text("")));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -94,7 +82,7 @@ impl UpgradeContext<'_> {
         audited: Audited,
         protocol: UpgradeProtocol,
         request: Request<CallerBody>,
-    ) -> Result<UpgradeAnswer, Refusal> {
+    ) -> Result<ReceivedHead, Refusal> {
         let Self { context, mut wait, again_max } = self;
         let cluster = audited.permit().action().cluster().clone();
         // A request for an upgrade has no body. One that has is sent once.
@@ -122,24 +110,14 @@ impl OpenedExchange {
         self,
         protocol: UpgradeProtocol,
         request: Request<RequestBody>,
-    ) -> Result<UpgradeAnswer, Refusal> {
-        let context = self.response_context();
+    ) -> Result<ReceivedHead, Refusal> {
         let (mut request, progress) = self.rewrite(request)?;
         set_upgrade(protocol, request.headers_mut());
-        let read_progress = self.stream.read_progress();
-        let heads = InformationalHeads::count(&mut request, {
-            let read_progress = read_progress.clone();
-            move || read_progress.end()
-        });
-        let (mut sender, connection) = handshake(self.stream, &context.cluster).await?;
-        let (complete, completed) = oneshot::channel();
-        let (scope, home) = (self.scope, self.route.home);
-        scope.spawn_on(home, carry(connection.with_upgrades(), completed, read_progress.clone()));
         // An upgraded exchange may run forever, but the answer that accepts it comes within the limit.
-        let answer = sender.send_request(request);
-        let response = context.wait(answer, Some(progress), &self.route.tunnel).await;
-        let response = response.map_err(|refusal| heads.explain(refusal, &context.cluster))?;
-        Ok(UpgradeAnswer { response, context, complete, read_progress, scope, home })
+        self.receive_head(request, Some(progress), |connection, completed, read_progress| {
+            carry(connection.with_upgrades(), completed, read_progress)
+        })
+        .await
     }
 }
 

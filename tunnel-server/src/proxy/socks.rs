@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use daemon::listen::{GuardedConnection, GuardedListener, LaneProof, ListenerEvent};
+use daemon::listen::{GuardedConnection, GuardedListener, ListenerEvent};
 use daemon::{Failure, Scope, peer_closed, socks5};
 use proto::socks5::{Login, Reply};
 use tokio::io::AsyncWriteExt as _;
@@ -25,7 +25,6 @@ const CONNECTIONS_MAX: usize = 2_000;
 const LIMITS: ListenerLimits = ListenerLimits {
     connections_max: CONNECTIONS_MAX,
     handshakes_max: CONNECTIONS_MAX,
-    proof: LaneProof::Credential,
     ..ListenerLimits::DEFAULT
 };
 
@@ -58,29 +57,18 @@ impl SocksListener {
 
     /// Serves connections until the drain. Connections that are open then continue.
     pub async fn run(self, proxy: DialProxy, scope: Scope) {
-        let mut homes = scope.homes_in_turn();
-        let mut draining = std::pin::pin!(scope.draining());
         let counters = self.listener.counters();
-        loop {
-            // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that many new connections
-            // do not delay a drain.
-            let accepted = tokio::select! {
-                biased;
-                () = &mut draining => return,
-                accepted = self.listener.next() => accepted,
-            };
-            scope.spawn_on(homes(), serve_guarded(proxy.clone(), accepted, Arc::clone(&counters)));
-        }
+        let begin = |accepted| Some(serve_guarded(proxy.clone(), accepted, Arc::clone(&counters)));
+        self.listener.run(&scope, begin).await;
     }
 }
 
 /// Serves one connection until its end, or until its client has to prove itself and does not.
 async fn serve_guarded(proxy: DialProxy, accepted: GuardedConnection, counters: Arc<Counters>) {
     let GuardedConnection { stream, peer, permit, handshake: _, mut expulsion } = accepted;
-    // Both arms are cancel-safe: a connection that is dropped is closed, and a relay has a task of its own.
-    tokio::select! {
-        () = serve(proxy, stream, peer, permit) => {}
-        () = expulsion.expelled() => counters.count(ListenerEvent::SourceLimited),
+    // A relay has a task of its own, which this does not end.
+    if expulsion.unless_expelled(serve(proxy, stream, peer, permit)).await.is_none() {
+        counters.count(ListenerEvent::SourceLimited);
     }
 }
 

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use proto::CloseCode;
-use proto::session::Health;
 use tokio::time::{Instant, sleep};
 use transport::Tunnel;
 
@@ -52,7 +51,7 @@ impl Registration {
                 earlier.iter().for_each(Tunnel::nudge);
                 sleep(NUDGE_EVERY).await;
                 // A process that has begun to drain meanwhile shuts down in good order.
-                if answers() && earlier.iter().any(may_be_alive) {
+                if answers() && earlier.iter().any(Tunnel::serves) {
                     return self.resolve_duplicate(&earlier);
                 }
             }
@@ -91,7 +90,7 @@ impl Registration {
         let tunnels = self.registry.0.by_cluster.get(&self.cluster);
         let earlier =
             tunnels.as_ref().into_iter().flat_map(|tunnels| tunnels.of_earlier_processes(self.ticket));
-        earlier.map(|old| &old.tunnel).filter(|old| may_be_alive(old)).cloned().collect()
+        earlier.map(|old| &old.tunnel).filter(|old| old.serves()).cloned().collect()
     }
 
     /// Nobody waits for answers of an earlier process, unless it drains: then it still answers.
@@ -108,8 +107,4 @@ impl Registration {
         }
         self.registry.changed(&self.cluster);
     }
-}
-
-fn may_be_alive(tunnel: &Tunnel) -> bool {
-    tunnel.health() == Health::Live && !tunnel.is_draining()
 }

@@ -34,7 +34,7 @@ const POLL_FIRST: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(160);
 
 /// The deadline of a wait that only a change may end: in effect never.
-pub(super) const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
+const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
 
 /// A route to a cluster: a tunnel, and the runtime on which its exchanges run.
 #[derive(Clone)]
@@ -143,18 +143,34 @@ impl Registry {
     /// Resolves when `route`'s tunnel is silent or gone while another tunnel of its cluster has been live for
     /// [`STABLE_AFTER`]. A repeatable request is then better repeated there. Cancel-safe.
     pub async fn stable_elsewhere(&self, cluster: &ClusterId, route: &Route) {
-        let mut live = route.live.subscribe();
+        self.silent_until(cluster, &route.live, |_| self.stable_at(cluster)).await;
+    }
+
+    /// Resolves when the tunnel of `live` has been silent or gone until a deadline, which `deadline` makes of
+    /// the beginning of its silence. It is asked again after each change of `cluster`. Cancel-safe.
+    pub(super) async fn silent_until(
+        &self,
+        cluster: &ClusterId,
+        live: &LiveSince,
+        deadline: impl Fn(Instant) -> Option<Instant>,
+    ) {
+        let mut changes = live.subscribe();
         loop {
-            // The route holds the sender too, so it cannot be closed.
-            let _ = live.wait_for(Option::is_none).await;
-            let stable_at = self.stable_at(cluster);
-            let look = || {
-                let (is_back, other) = (route.live.borrow().is_some(), self.stable_at(cluster));
-                (is_back || other != stable_at).then_some(())
-            };
-            let until = stable_at.unwrap_or_else(|| Instant::now() + UNBOUNDED);
-            if self.0.waiters.wait_for(cluster, until, look).await.is_none() && stable_at.is_some() {
-                return;
+            // The sender is borrowed, so it cannot be closed.
+            let _ = changes.wait_for(Option::is_none).await;
+            let silent_since = Instant::now();
+            while live.borrow().is_none() {
+                let due = deadline(silent_since);
+                let look = || {
+                    // Not borrowed any more when `deadline` is asked, which may borrow it again.
+                    let is_back = live.borrow().is_some();
+                    (is_back || deadline(silent_since) != due).then_some(())
+                };
+                let until = due.unwrap_or_else(|| Instant::now() + UNBOUNDED);
+                let changed = self.0.waiters.wait_for(cluster, until, look).await;
+                if changed.is_none() && due.is_some() {
+                    return;
+                }
             }
         }
     }
@@ -189,6 +205,14 @@ impl Registry {
         let tunnels = self.0.by_cluster.get(cluster)?;
         let since = tunnels.usable(candidate).filter_map(|entry| *entry.tunnel.live.borrow()).min();
         since.map(|since| since + STABLE_AFTER)
+    }
+}
+
+/// Resolves once `fate` is the agent's promise that it has not begun a stream and never will. Never resolves
+/// if the stream may have begun: its answer is awaited where it is. Cancel-safe if `fate` is.
+pub(crate) async fn never_begun(fate: impl Future<Output = StreamFate>) {
+    if fate.await == StreamFate::MayHaveBegun {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -227,13 +251,6 @@ impl Route {
                 fate = self.inquiry.fate(self.sequence, stream) => return fate,
                 _ = live.wait_for(Option::is_some) => {}
             }
-        }
-    }
-
-    /// Resolves once the agent has promised that it has not begun this stream and never will. Cancel-safe.
-    pub async fn never_begun(&self, stream: u64) {
-        if self.fate(stream).await == StreamFate::MayHaveBegun {
-            std::future::pending::<()>().await;
         }
     }
 

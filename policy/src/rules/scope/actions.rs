@@ -64,7 +64,9 @@ impl Actions {
         self.verbs.has(|one| *one == verb)
             && match object {
                 Object::Resource(resource) => {
-                    self.resources.as_ref().is_some_and(|some| some.contains(resource))
+                    let namespace = resource.namespace.as_deref().unwrap_or_default();
+                    let contain = |some: &Resources| some.contains(resource, |one| one == namespace);
+                    self.resources.as_ref().is_some_and(contain)
                 }
                 Object::Path(path) => {
                     self.paths.as_ref().is_some_and(|paths| paths.has(|pattern| pattern.fits(path)))
@@ -74,20 +76,21 @@ impl Actions {
 
     /// Returns true if `object` stands for all namespaces together, and in some of them the actions contain `verb` of it.
     pub(super) fn contain_part_of(&self, verb: Verb, object: &Object) -> bool {
-        let spanned =
-            object.resource().filter(|resource| resource.namespace.is_none() && !is_cluster_scoped(resource));
-        let (Some(resource), Some(some)) = (spanned, &self.resources) else {
-            return false;
-        };
-        SPANNING.contains(&verb)
-            && self.verbs.has(|one| *one == verb)
-            && some.contains_in_a_namespace(resource)
+        let (true, Some(resource)) = (self.can_span(verb), object.resource()) else { return false };
+        let contain = |some: &Resources| some.contains(resource, |namespace| !namespace.is_empty());
+        resource.namespace.is_none()
+            && !is_cluster_scoped(resource)
+            && self.resources.as_ref().is_some_and(contain)
     }
 
     /// Returns true if a request of this `verb` that spans all namespaces is contained in part.
     pub(super) fn spans(&self, verb: Verb) -> bool {
-        let contained = SPANNING.contains(&verb) && self.verbs.has(|one| *one == verb);
-        contained && self.resources.as_ref().is_some_and(Resources::span)
+        self.can_span(verb) && self.resources.as_ref().is_some_and(Resources::span)
+    }
+
+    /// Returns true if `verb` is contained, and a request of it can span all namespaces.
+    fn can_span(&self, verb: Verb) -> bool {
+        SPANNING.contains(&verb) && self.verbs.has(|one| *one == verb)
     }
 
     /// Returns true if `verb` returns the objects that the actions contain by another verb, and is not among them.
@@ -157,18 +160,11 @@ impl Actions {
 }
 
 impl Resources {
-    fn contains(&self, resource: &Resource) -> bool {
-        let namespace = resource.namespace.as_deref().unwrap_or_default();
+    /// Returns true if the resource is contained, in a namespace that `fits`.
+    fn contains(&self, resource: &Resource, fits: impl Fn(&str) -> bool) -> bool {
         self.groups.has(|group| *group == resource.group)
             && self.resources.has(|pattern| pattern.fits(resource))
-            && self.namespaces.has(|one| one == namespace)
-    }
-
-    /// Returns true if the resource is contained in a namespace, whichever.
-    fn contains_in_a_namespace(&self, resource: &Resource) -> bool {
-        self.groups.has(|group| *group == resource.group)
-            && self.resources.has(|pattern| pattern.fits(resource))
-            && self.namespaces.has(|one| !one.is_empty())
+            && self.namespaces.has(|namespace| fits(namespace))
     }
 
     /// Returns true if some resource is contained in a namespace, but not for all namespaces together.

@@ -102,6 +102,7 @@ async fn a_parked_watch_breaks_off_when_its_callers_time_has_passed() {
 
     let ends = watches.ends().await;
     assert!(ends.iter().all(WatchEnd::is_cut), "{ends:?}");
+    assert_eq!(ends[1], WatchEnd::Broken(String::new()), "no event");
     assert_eq!((site.ended("timed_out").await, site.parked().await), (2.0, 0.0));
 }
 
@@ -129,6 +130,7 @@ async fn a_parked_watch_at_its_limit_has_an_error_event_and_breaks_off() {
 
     let ends = watches.ends().await;
     assert!(ends.iter().all(|end| end.is_explained(503)), "{ends:?}");
+    assert_eq!((site.ended("away").await, site.parked().await), (2.0, 0.0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

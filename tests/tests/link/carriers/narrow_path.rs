@@ -124,7 +124,7 @@ impl CarrierSetup {
     }
 }
 
-/// A request and its outcome.
+/// One read or write of [`Asking`], once it is answered or has failed.
 #[derive(Debug)]
 struct Asked {
     method: &'static str,

@@ -10,6 +10,7 @@ use tests::node;
 use tests::node_edge::{NAMES, NodeEdge, caller};
 use tests::rig::Rig;
 use tests::skip::skip;
+use tests::sources::copy_of_deploy;
 
 /// The variable with the path of the image's archive from `.ci/image`, and the image's name.
 const ARCHIVE: &str = "TOMBOLO_AGENT_IMAGE";
@@ -50,7 +51,7 @@ pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, 
 
 /// Applies the example's copy with the trial's server and image.
 async fn deploy(edge: &NodeEdge, rig: &Rig) {
-    let site = copied(edge, ["agent", "examples/edge-a"]);
+    let site = copy_of_deploy(&edge.file("deploy"), ["agent", "examples/edge-a"]);
     let config = site.join("agent.yaml");
     change(&config, "gateway.example:8443", &rig.dialed().to_string());
     change(&config, "\"alice\"", &format!("{:?}", caller(edge.name)));
@@ -59,19 +60,6 @@ async fn deploy(edge: &NodeEdge, rig: &Rig) {
     change(&site.join("kustomization.yaml"), "registry.example/tombolo/tunnel-agent", IMAGE);
     change(&site.join("kustomization.yaml"), "newTag: 0.1.0", &format!("newTag: \"{TAG}\""));
     edge.direct.stdout(&["apply", "--kustomize", site.to_str().expect("a path")]).await;
-}
-
-/// Copies a base of `deploy/` and an example of it, and returns where the example is.
-pub fn copied(edge: &NodeEdge, folders: [&str; 2]) -> PathBuf {
-    let (copy, deploy) = (edge.file("deploy"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy"));
-    for folder in folders {
-        fs::create_dir_all(copy.join(folder)).expect("a folder");
-        let files = fs::read_dir(deploy.join(folder)).expect("a folder").flatten();
-        for file in files.filter(|file| file.path().is_file()) {
-            fs::copy(file.path(), copy.join(folder).join(file.file_name())).expect("a file can be copied");
-        }
-    }
-    copy.join(folders[1])
 }
 
 pub fn change(file: &Path, from: &str, to: &str) {

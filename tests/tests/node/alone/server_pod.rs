@@ -15,8 +15,9 @@ use tests::node_edge::NodeEdge;
 use tests::process::Process;
 use tests::rig::{Agent, ApiServer, GROUP, ProcessEnvironment, Rig};
 use tests::skip::skip;
+use tests::sources::copy_of_deploy;
 
-use super::daemon_set::{are_rolled_out, change, copied};
+use super::daemon_set::{are_rolled_out, change};
 use crate::kubectls::{SOON, until, wrote};
 
 /// The variable with the path of the image's archive from `.ci/image`, and the image's name.
@@ -125,7 +126,7 @@ impl Hosted<'_> {
         let state = self.host.file("state");
         fs::create_dir(&state).expect("a folder");
         self.host.apply("volume", &volume(&state)).await;
-        let site = copied(&self.host, ["server", "examples/cloud"]);
+        let site = copy_of_deploy(&self.host.file("deploy"), ["server", "examples/cloud"]);
         change(&site.join("kustomization.yaml"), "registry.example/tombolo/tunnel-server", IMAGE);
         change(&site.join("kustomization.yaml"), "newTag: 0.1.0", &format!("newTag: \"{TAG}\""));
         self.host.direct.stdout(&["apply", "--kustomize", site.to_str().expect("a path")]).await;

@@ -23,6 +23,7 @@ use super::shared::{CloseReason, SharedConnection};
 use super::stream::{Http2Stream, Receiving};
 use super::wire::{Wire, WireStats};
 use crate::error::TunnelEnded;
+use crate::task_budget;
 
 /// Drives a connection until it has ended.
 pub(super) struct ConnectionDriver<T> {
@@ -177,13 +178,15 @@ fn poll_agent<T: AsyncRead + AsyncWrite + Unpin>(
     shared: &Arc<SharedConnection>,
 ) -> Poll<Polled> {
     loop {
-        let unit = ready!(coop::poll_proceed(cx));
+        // Only asks whether a unit is left. One that is held would give back what `Wire` spends on frames, if
+        // no stream is accepted.
+        drop(ready!(coop::poll_proceed(cx)));
         let (request, mut respond) = match ready!(connection.poll_accept(cx)) {
             None => return Poll::Ready(Polled::Over(None)),
             Some(Err(error)) => return Poll::Ready(Polled::Over(Some(error))),
             Some(Ok(accepted)) => accepted,
         };
-        unit.made_progress();
+        task_budget::spend(cx, 1);
         let (head, body): (_, RecvStream) = request.into_parts();
         let Ok(send) = respond.send_response(Response::new(()), false) else {
             // The peer aborted it before it was accepted.

@@ -51,10 +51,7 @@ impl Http2Tasks {
 
 impl Http2Driver {
     /// Drives a connection that was made with this executor.
-    pub(super) fn new(
-        connection: http2::Connection<TokioIo<Socket>, RequestBody, Http2Tasks>,
-        new_tasks: Http2Tasks,
-    ) -> Self {
+    pub(super) fn new(connection: HyperConnection, new_tasks: Http2Tasks) -> Self {
         let tasks = new_tasks.take().into_iter().collect();
         Self { connection: Some(Box::pin(connection)), ended: Ok(()), tasks, new_tasks }
     }

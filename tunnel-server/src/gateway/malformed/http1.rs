@@ -1,20 +1,16 @@
 //! Replaces hyper's own answer to a request of HTTP/1.1 that it cannot read by one with a `Status`.
 
 use http::StatusCode;
-use tracing::debug;
 
-use crate::gateway::refusal::{MalformedRequest, Refusal};
-use crate::metrics;
+use super::refusal;
+use crate::gateway::refusal::MalformedRequest;
 
 /// The version of HTTP and the status at the beginning of an answer, such as `HTTP/1.1 400 `.
 const STATUS_LINE_BYTES: usize = 13;
 
 /// The answer that is sent in place of hyper's, which is `own`. The connection ends after it.
 pub(in crate::gateway) fn answer(own: &[u8]) -> Vec<u8> {
-    let refusal = Refusal::Malformed(reason(own));
-    debug!(%refusal, "refused");
-    metrics::refused(refusal.cause());
-    let (parts, body) = refusal.response().into_parts();
+    let (parts, body) = refusal(reason(own)).response().into_parts();
     let version = own.get(..8).filter(|version| version.starts_with(b"HTTP/1.")).unwrap_or(b"HTTP/1.1");
     let mut answer = version.to_vec();
     let reason_phrase = parts.status.canonical_reason().unwrap_or_default();

@@ -10,12 +10,10 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tracing::debug;
 
-use crate::gateway::refusal::{MalformedRequest, Refusal};
-use crate::metrics;
+use super::{PendingAnswer, refusal};
+use crate::gateway::refusal::MalformedRequest;
 
 /// The length of a frame's head, in bytes (RFC 9113, section 4.1).
 const FRAME_HEAD_BYTES: usize = 9;
@@ -52,7 +50,7 @@ pub(in crate::gateway) struct AnsweredResets<S> {
     frame: FrameProgress,
     unanswered: Unanswered,
     /// An answer that is not written yet.
-    answer: Bytes,
+    answer: PendingAnswer,
 }
 
 /// The part of a frame that was written. At its end another frame begins.
@@ -76,7 +74,7 @@ impl<S> AnsweredResets<S> {
     /// Wraps the stream to which h2 writes its frames, from the first one on.
     pub(in crate::gateway) fn new(stream: S) -> Self {
         let (frame, unanswered) = (FrameProgress::default(), Unanswered::default());
-        Self { stream, frame, unanswered, answer: Bytes::new() }
+        Self { stream, frame, unanswered, answer: PendingAnswer::default() }
     }
 
     /// The number of bytes in `pieces` that pass as they are. The reset of a request that was not answered
@@ -126,9 +124,7 @@ impl<S> AnsweredResets<S> {
 
     /// Puts an answer in the place of a reset, and returns the number of bytes that h2 has written for it.
     fn replace(&mut self, stream: u32) -> usize {
-        let refusal = Refusal::Malformed(MalformedRequest::Unreadable);
-        debug!(%refusal, "refused");
-        metrics::refused(refusal.cause());
+        let refusal = refusal(MalformedRequest::Unreadable);
         self.answer = answer(stream, &refusal.to_string()).into();
         self.unanswered.remove(stream);
         RESET_BYTES
@@ -136,16 +132,8 @@ impl<S> AnsweredResets<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AnsweredResets<S> {
-    /// Writes an answer to its end.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.answer.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.answer))?;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.answer.advance(written);
-        }
-        Poll::Ready(Ok(()))
+        self.answer.poll_write(&mut self.stream, cx)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The causes of refusals: the words in `details.causes` of a `Status`, which are the `reason` of the counter
 //! of refusals too.
 
-use crate::metrics::label_values;
+use proto::text_enum;
 
-label_values! {
+text_enum! {
     /// The cause of a refusal. [`RefusalCause::ALL`] sets the counters to zero, so that the first refusal is
     /// an increase.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -116,7 +116,7 @@ pub enum Refusal {
     Redirect {
         /// The cluster whose API server answered.
         cluster: ClusterId,
-        /// The status of its answer.
+        /// The answer's status, 300 to 399: clients follow no other one.
         status: StatusCode,
         /// The host and port of the redirect's target. `None` if it names none, or there are several targets.
         host: Option<String>,

@@ -26,9 +26,9 @@ use crate::registry::RouteError;
 fn every_listed_cause_is_the_cause_of_a_refusal() {
     let mut without_sample = Vec::new();
     for cause in RefusalCause::ALL {
-        match sample(*cause) {
+        match sample(cause) {
             Some(refusal) => assert_eq!(refusal.cause(), cause.as_str(), "{refusal}"),
-            None => without_sample.push(*cause),
+            None => without_sample.push(cause),
         }
     }
     assert_eq!(without_sample, [RefusalCause::ForbiddenByPolicy, RefusalCause::NotAsserted]);

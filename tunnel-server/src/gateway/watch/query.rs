@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use policy::action::Action;
+
 use super::version::{Start, Version};
 
 /// Longest `timeoutSeconds` of a watch that is followed. A watch with a longer one is left to the API server.
@@ -16,7 +18,7 @@ pub(super) struct Query {
     pub(super) bookmarks: bool,
     /// The time after which the API server is to end the watch; `None` leaves it to the API server.
     pub(super) timeout: Option<Duration>,
-    /// All other parameters, as they were received.
+    /// All other parameters, in their canonical form.
     rest: String,
 }
 
@@ -31,12 +33,13 @@ struct WatchParameters<'a> {
 }
 
 impl Query {
-    /// Parses a query. `None` if it is ambiguous: a parameter is there twice, or encoded without need.
+    /// Parses a canonical query. `None` if the watch is not followed: a name is encoded, or a parameter that
+    /// is read here is encoded, there twice, or invalid.
     pub(super) fn parse(query: Option<&str>) -> Option<Self> {
         let (mut parameters, mut rest) = (WatchParameters::default(), Vec::new());
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            if is_encoded(key) || pair.contains(';') {
+            if is_encoded(key) {
                 return None;
             }
             let Some(field) = parameters.field(key) else {
@@ -53,7 +56,7 @@ impl Query {
             timeout if timeout > TIMEOUT_MAX => return None,
             timeout => Some(timeout),
         };
-        let bookmarks = parameters.allow_bookmarks.is_some_and(is_on);
+        let bookmarks = parameters.allow_bookmarks.is_some_and(Action::is_parameter_on);
         Some(Self { start: parameters.start(), bookmarks, timeout, rest: rest.join("&") })
     }
 
@@ -99,18 +102,12 @@ impl<'a> WatchParameters<'a> {
 
     fn start(&self) -> Start {
         match (self.send_initial_events, self.resource_version) {
-            (Some(on), _) if is_on(on) => Start::InitialEvents,
+            (Some(on), _) if Action::is_parameter_on(on) => Start::InitialEvents,
             // The version does not count: the API server decides what both parameters together mean.
             (Some(_), _) | (None, None | Some("" | "0")) => Start::Anywhere,
             (None, Some(version)) => Version::parse(version).map_or(Start::Unclear, Start::At),
         }
     }
-}
-
-/// Reads a boolean as `Convert_Slice_string_To_bool` of apimachinery does: everything but `false` and `0` is
-/// true, empty text too.
-fn is_on(value: &str) -> bool {
-    !value.eq_ignore_ascii_case("false") && value != "0"
 }
 
 fn is_encoded(text: &str) -> bool {
@@ -151,7 +148,6 @@ mod tests {
     fn an_ambiguous_query_is_not_followed() {
         for query in [
             "resourceVersion=1&resourceVersion=2",
-            "resourceVersion=1;2",
             "resource%56ersion=1",
             "resourceVersion=%31",
             "allowWatchBookmarks=+true",

@@ -6,18 +6,14 @@
 //! stream. A side's process may be stopped and go on later, which is a step of its clock. Every schedule is
 //! its seed: a failure names it.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::unwrap_used,
-    reason = "a test needs one instant to begin virtual time from, and its unwraps are claims"
-)]
-
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use proto::Session;
 use proto::session::{Event, HEARTBEAT_ACTIVE, Health};
 use proto::wire::control_frame::Frame;
+
+use crate::rng::Rng;
 
 /// Schedules of one run; each is some minutes of virtual time.
 const SCHEDULES: u64 = 4000;
@@ -57,28 +53,6 @@ fn the_heartbeats_of_the_longest_outage_violate_no_limit() {
         simulation.go_dark(simulation.silence_max - Duration::from_secs(5));
         simulation.run_for(simulation.silence_max);
         assert_eq!(simulation.healths(), [Health::Live; 2], "seed {seed}");
-    }
-}
-
-/// A random generator of our own: a schedule must stay the same for ever, whatever a library changes.
-struct Rng(u64);
-
-impl Rng {
-    /// The next number of SplitMix64.
-    fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next_u64() % bound
-    }
-
-    fn millis(&mut self, least: u64, most: u64) -> Duration {
-        Duration::from_millis(least + self.below(most - least + 1))
     }
 }
 

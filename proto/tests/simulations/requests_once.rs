@@ -6,13 +6,13 @@
 //! on the way may arrive much later: streams in any order, frames of a control stream in theirs. Every schedule
 //! is its seed: a failure names it.
 
-#![expect(clippy::disallowed_methods, reason = "a test needs one instant to begin virtual time from")]
-
 use std::time::{Duration, Instant};
 
 use proto::inquiry::{Inquiry, StreamFate};
 use proto::stream_ledger::StreamLedger;
 use proto::wire::{StreamQuery, StreamReport};
+
+use crate::rng::Rng;
 
 /// Schedules of one run; each is two minutes of virtual time.
 const SCHEDULES: u64 = 1500;
@@ -30,7 +30,7 @@ const AGAIN_MAX: u32 = 2;
 fn no_write_is_carried_out_twice_over_thousands_of_bad_links() {
     let mut totals = Totals::default();
     for seed in 0..SCHEDULES {
-        Simulation::new(seed).run(&mut totals);
+        WritesSimulation::new(seed).run(&mut totals);
     }
     // The schedules try what they are for.
     let Totals { again, fenced_arrivals, unknown, acknowledged, not_done } = totals;
@@ -45,28 +45,6 @@ struct Totals {
     unknown: u64,
     acknowledged: u64,
     not_done: u64,
-}
-
-/// A random generator of our own: a schedule must stay the same for ever, whatever a library changes.
-struct Rng(u64);
-
-impl Rng {
-    /// The next number of SplitMix64.
-    fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next_u64() % bound
-    }
-
-    fn one_in(&mut self, bound: u64) -> bool {
-        self.below(bound) == 0
-    }
 }
 
 /// Bytes on their way over a tunnel, in either direction.
@@ -107,7 +85,7 @@ struct TunnelModel {
     control_until: Instant,
 }
 
-struct Simulation {
+struct WritesSimulation {
     seed: u64,
     rng: Rng,
     now: Instant,
@@ -116,7 +94,7 @@ struct Simulation {
     inquiry: Inquiry,
 }
 
-impl Simulation {
+impl WritesSimulation {
     fn new(seed: u64) -> Self {
         let now = Instant::now();
         let tunnel = |_| TunnelModel {

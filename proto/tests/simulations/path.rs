@@ -3,17 +3,13 @@
 //! Each heartbeat is a datagram, and each datagram is acknowledged. Full-size probes are datagrams that the
 //! path may lose although small ones pass, in one direction or both.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::unwrap_used,
-    reason = "a test needs one instant to begin virtual time from, and its unwraps are claims"
-)]
-
 use std::time::{Duration, Instant};
 
 use proto::Session;
 use proto::session::{Event, FULL_SIZE_EVERY, Health, PROBE_EVERY};
 use proto::wire::control_frame::Frame;
+
+use crate::rng::Rng;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SILENCE_MAX: Duration = Duration::from_secs(300);
@@ -168,7 +164,7 @@ fn random_loss_is_no_black_hole() {
     let mut flaps = 0;
     for seed in 0..40 {
         let mut path = Path::new(Duration::from_millis(40));
-        (path.loss_per_cent, path.rng_state) = (5, seed);
+        (path.loss_per_cent, path.rng) = (5, Rng(seed));
         path.run(600 * SECOND);
         flaps += path.flaps;
     }
@@ -177,7 +173,7 @@ fn random_loss_is_no_black_hole() {
 }
 
 /// The side's session, and what it cannot know.
-struct Side {
+struct PathSide {
     session: Session,
     /// The time of the oldest data that was sent and is lost, if there is any.
     data_since: Option<Instant>,
@@ -200,7 +196,7 @@ struct Path {
     began: Instant,
     now: Instant,
     rtt: Duration,
-    sides: [Side; 2],
+    sides: [PathSide; 2],
     /// Packets to each side, with the times of their arrival.
     under_way: [Vec<(Instant, Instant, Packet)>; 2],
     /// True if anything passes that a side sends.
@@ -208,7 +204,7 @@ struct Path {
     /// The same for full-size packets.
     full_size_passes: [bool; 2],
     loss_per_cent: u64,
-    rng_state: u64,
+    rng: Rng,
     probes_sent: [u64; 2],
     probes_received: [u64; 2],
     /// Changes from suspect to live.
@@ -221,7 +217,7 @@ impl Path {
         let side = || {
             let mut session = Session::new(now, SILENCE_MAX);
             session.require_full_size(now);
-            Side { session, data_since: None }
+            PathSide { session, data_since: None }
         };
         Self {
             began: now,
@@ -232,7 +228,7 @@ impl Path {
             passes: [true; 2],
             full_size_passes: [true; 2],
             loss_per_cent: 0,
-            rng_state: 1,
+            rng: Rng(1),
             probes_sent: [0; 2],
             probes_received: [0; 2],
             flaps: 0,
@@ -321,8 +317,7 @@ impl Path {
     /// Puts a packet of this side on its way, unless the path loses it.
     fn put(&mut self, from: usize, packet: Packet) {
         let is_full_size = matches!(packet, Packet::Heartbeat { is_full_size: true, .. });
-        self.rng_state = next_random(self.rng_state);
-        let is_lost = self.rng_state % 100 < self.loss_per_cent;
+        let is_lost = self.rng.below(100) < self.loss_per_cent;
         if self.passes[from] && !is_lost && (!is_full_size || self.full_size_passes[from]) {
             self.under_way[1 - from].push((self.now + self.rtt / 2, self.now, packet));
         }
@@ -330,11 +325,3 @@ impl Path {
 }
 
 const _: () = assert!(TICK.as_millis() < PROBE_EVERY.as_millis());
-
-fn next_random(rng_state: u64) -> u64 {
-    // SplitMix64.
-    let mixed = rng_state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
-}

@@ -63,7 +63,9 @@ async fn informational_heads_without_end_are_refused_and_others_are_served() {
     agent.answer_pings();
     setup.edge.rig.connected("edge-b").await;
     let floods = async {
-        let (_request, mut respond) = agent.next_stream().await;
+        let (request, mut respond) = agent.next_stream().await;
+        // An answer that comes before its request is another fault.
+        let _body = request_head(request).await;
         let mut answer = respond.send_response(Response::new(()), false).expect("a head");
         let heads = Bytes::from(b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000));
         // Until the gateway resets the stream.
@@ -232,6 +234,16 @@ impl Drop for FloodingAgent {
     fn drop(&mut self) {
         self.serving.abort();
     }
+}
+
+/// Reads until the head of a GET has come whole, and returns the rest of the stream.
+async fn request_head(request: Request<RecvStream>) -> RecvStream {
+    let (mut body, mut received) = (request.into_body(), Vec::new());
+    while !received.ends_with(b"\r\n\r\n") {
+        let bytes = timeout(DONE_MAX, body.data()).await.expect("in time").expect("more").expect("bytes");
+        received.extend_from_slice(&bytes);
+    }
+    body
 }
 
 /// Sends bytes as the window allows.

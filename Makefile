@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: help demo test test-node soak chaos load fuzz mutants binaries lint language fmt tools
+.PHONY: help demo test test-node soak chaos load fuzz mutants binaries lint language docs fmt tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ lint: ## formatting, clippy, documentation, dependencies: what .ci/run checks be
 
 language: ## prints figures about sentences and names, before and after a change (LANGUAGE_FLAGS="--list --path docs")
 	@cargo run --locked --quiet --package tests --bin tombolo-language -- $(LANGUAGE_FLAGS)
+
+docs: ## builds the documentation into target/site, and finds dead links
+	@.ci/docs
 
 fmt: ## formats the sources
 	@cargo fmt --all

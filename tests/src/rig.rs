@@ -41,7 +41,7 @@ pub const AGENT_TOKEN: &str = "the-agents-token";
 /// The environment variable that sets the level of all daemons' logs.
 const LOG_LEVEL: &str = "TOMBOLO_RIG_LOG";
 
-/// What a trial's daemons log. At debug, QUIC's library writes a line for each frame of an attack, and a server
+/// The level of a trial's daemons. At debug, QUIC's library writes a line for each frame of an attack, and a server
 /// that writes them has no time for its tunnels.
 const DEBUG: &str = "debug,quinn_proto=info";
 

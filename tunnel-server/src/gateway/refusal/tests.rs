@@ -61,6 +61,18 @@ fn every_abort_code_and_every_limit_has_a_listed_cause() {
     }
 }
 
+/// An answer names its cause, so that its reader finds the heading.
+#[test]
+fn the_page_on_troubleshooting_has_a_heading_for_every_cause() {
+    let page = include_str!("../../../../docs/operate/troubleshooting.md");
+    let headings: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let causes = RefusalCause::ALL.iter().map(|cause| cause.as_str());
+
+    let wanted: BTreeSet<&str> = causes.chain(DialError::CAUSES.iter().copied()).collect();
+
+    assert_eq!(headings, wanted);
+}
+
 /// A refusal with this cause. `None` where only the policy or an allow-list can make one.
 fn sample(cause: RefusalCause) -> Option<Refusal> {
     Some(match cause {

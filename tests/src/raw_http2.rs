@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::pin::pin;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,6 +30,9 @@ const STATUS_200: u8 = 0x88;
 
 const NO_ERROR: [u8; 4] = [0; 4];
 
+/// Bytes of a frame before its payload (RFC 9113, section 4.1).
+const FRAME_HEAD_BYTES: usize = 9;
+
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestOutcome {
@@ -51,6 +55,14 @@ pub struct RawHttp2 {
     next_stream: u32,
     /// Of streams that are answered, and not ended yet.
     outcomes: BTreeMap<u32, RequestOutcome>,
+}
+
+/// A frame of the gateway's.
+struct ReceivedFrame {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: BytesMut,
 }
 
 impl RawHttp2 {
@@ -152,14 +164,50 @@ impl RawHttp2 {
         }
     }
 
+    /// Reads until `done` resolves. The gateway closes a connection that does not answer a PING within 20 s, so a caller that
+    /// waits for something else has to read all the same.
+    ///
+    /// # Panics
+    /// If a stream or the connection ends meanwhile.
+    pub async fn read_until<T>(&mut self, done: impl Future<Output = T>) -> T {
+        let mut done = pin!(done);
+        loop {
+            // Both arms are cancel-safe: a frame is taken only when all of it is there.
+            let frame = tokio::select! {
+                result = &mut done => return result,
+                frame = self.frame() => frame,
+            };
+            match frame {
+                Ok(frame) => {
+                    let ended = self.take(frame).await.expect("the connection goes on");
+                    assert_eq!(ended, None, "a stream has ended");
+                }
+                // A gateway without processor time for its PINGs closes nothing, either.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+                Err(error) => panic!("the connection has ended: {error}"),
+            }
+        }
+    }
+
     /// Reads one frame, and returns the stream that ended with it.
     async fn receive(&mut self) -> io::Result<Option<u32>> {
-        self.fill(9).await?;
-        let length = self.unread.get_uint(3);
+        let frame = self.frame().await?;
+        self.take(frame).await
+    }
+
+    /// The next frame of the gateway. Cancel-safe.
+    async fn frame(&mut self) -> io::Result<ReceivedFrame> {
+        self.fill(FRAME_HEAD_BYTES).await?;
+        let length = usize::try_from((&self.unread[..]).get_uint(3)).expect("three bytes");
+        self.fill(FRAME_HEAD_BYTES + length).await?;
+        self.unread.advance(3);
         let (kind, flags, stream) = (self.unread.get_u8(), self.unread.get_u8(), self.unread.get_u32());
-        let length = usize::try_from(length).expect("three bytes");
-        self.fill(length).await?;
-        let payload = self.unread.split_to(length);
+        Ok(ReceivedFrame { kind, flags, stream, payload: self.unread.split_to(length) })
+    }
+
+    /// Notes a frame, and returns the stream that ended with it.
+    async fn take(&mut self, frame: ReceivedFrame) -> io::Result<Option<u32>> {
+        let ReceivedFrame { kind, flags, stream, payload } = frame;
         match kind {
             HEADERS => {
                 let outcome = if payload.first() == Some(&STATUS_200) {

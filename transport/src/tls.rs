@@ -5,12 +5,13 @@ mod error;
 mod provider;
 mod server_verifier;
 mod shared_certificate;
+mod shared_roots;
 
 use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
@@ -24,6 +25,7 @@ pub use provider::provider;
 pub use server_verifier::ExpectedServers;
 use server_verifier::ServerVerifier;
 pub use shared_certificate::{ServerMaterial, SharedCertificate};
+pub use shared_roots::SharedRoots;
 
 /// The tunnel's protocol in the TLS handshake (RFC 7301).
 pub const ALPN: &[u8] = b"tombolo/1";
@@ -48,20 +50,17 @@ pub fn tcp_server_config(material: ServerMaterial) -> Result<Arc<ServerConfig>, 
     server(material).map(Arc::new)
 }
 
-/// The server's TLS configuration: agents must present a certificate of the agents' root.
+/// The server's TLS configuration: agents must present a certificate of the agents' roots, whose newest ones count.
 pub(crate) fn server(material: ServerMaterial) -> Result<ServerConfig, TlsError> {
     let ServerMaterial { certificate, agent_roots } = material;
-    let provider = provider();
-    let roots = Arc::new(roots(agent_roots)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build()?;
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
-        .with_client_cert_verifier(ChainLengthVerifier::wrap(verifier))
+        .with_client_cert_verifier(agent_roots)
         .with_cert_resolver(Arc::new(TunnelAlpnOnly(certificate)));
     config.alpn_protocols = vec![ALPN.to_vec()];
-    // A resumed session skips the verifier, so that a revoked agent could come back: no tickets, no store, no
-    // 0-RTT.
+    // A resumed session skips the verifier, so that an agent could come back that was revoked, or whose root is gone: no
+    // tickets, no store, no 0-RTT.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;

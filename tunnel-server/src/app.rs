@@ -16,7 +16,7 @@ use policy::action::GatewayNames;
 use proto::greeting::BootNonce;
 use tokio::sync::watch;
 use tracing::info;
-use transport::tls::{ServerMaterial, SharedCertificate};
+use transport::tls::{ServerMaterial, SharedCertificate, SharedRoots};
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
 use crate::admin::{self, Admin, Dependencies, EnrollmentInfo, Remote, ServerInfo};
@@ -42,11 +42,14 @@ mod audit_log;
 mod authentication;
 mod certificates;
 mod egress;
+mod enrollment_signer;
 mod entry_points;
 mod reload;
 mod scrape;
+mod trusted_roots;
 
 use entry_points::EntryPoints;
+use trusted_roots::RootsFollower;
 
 /// The name and version of this program, for metrics and logs.
 pub const PRODUCT: Product =
@@ -116,23 +119,24 @@ impl BoundServer {
         let directory = Directory::open(&state)?;
         let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
         let probes = Probes::bind(config.probes_listen, readiness, metrics.clone())?;
-        note_certificates(&config);
+        let roots = RootsFollower::new(std::mem::take(&mut config.client_roots), scope);
         let spawn: Arc<dyn transport::Spawn> = Arc::new(BackgroundSpawner(scope.clone()));
-        let material = server_material(&config, scope)?;
-        let certificate = Arc::clone(&material.certificate);
+        let material = server_material(&config, &roots, scope)?;
+        let ServerMaterial { certificate, agent_roots } = material.clone();
         let endpoint = endpoint(&config, &material, &keys, &spawn)?;
-        let (listener, agents) = listeners(&config, &endpoint, material)?;
-        let admission = admission(&mut config, &policy, &directory, scope)?;
-        let admin = admin_listeners(&mut config, &certificate, scope)?;
+        let (listener, agents) = listeners(&config, &endpoint, material, &roots)?;
+        let admission = admission(&mut config, &policy, &directory, &roots, scope)?;
+        let admin = admin_listeners(&mut config, &certificate, &roots, scope)?;
         let enrollment = config.enrollment.take();
-        let entry_points = EntryPoints::bind(&mut config, &certificate, &directory, scope).await?;
+        let entry_points = EntryPoints::bind(&mut config, &certificate, &directory, &roots, scope).await?;
         let proxy = config.proxy.take().map(|proxy| proxy_listener(proxy, scope)).transpose()?;
         let socks = config.socks.map(SocksListener::bind).transpose()?;
         let trust_bundle = follow_bundle(&config, scope);
         let shown = CertificateWithRoots::new(certificate, trust_bundle.clone());
         let (enrollment, site) = enrollment
             .map(|enrollment| {
-                bind_enrollment(enrollment, &config, (&directory, &log), trust_bundle.clone(), shown)
+                let bundle = trust_bundle.clone();
+                bind_enrollment(enrollment, &config, (&directory, &log), bundle, (shown, agent_roots), scope)
             })
             .transpose()?
             .unzip();
@@ -293,12 +297,12 @@ fn listeners(
     config: &Config,
     endpoint: &Endpoint,
     material: ServerMaterial,
+    roots: &RootsFollower,
 ) -> Result<(Listener, Option<Listener>), Failure> {
     let tunnel = endpoint.address().map_err(Failure::could_not_go_on)?;
-    let certificate: Arc<SharedCertificate> = Arc::clone(&material.certificate);
+    let method = config.gateway.authentication.client_certificate.as_ref();
+    let callers = roots.callers(&material.certificate, method.map(|method| &method.roots))?;
     let agents = transport::tls::tcp_server_config(material).map_err(Failure::misconfigured)?;
-    let roots = config.gateway.authentication.client_certificate.as_ref().map(|method| method.roots.clone());
-    let tls = tls::server_config(certificate, roots).map_err(Failure::misconfigured)?;
     let config::SourceLimitsConfig { connections, new: rate, .. } = config.limits.source;
     let source = PerSourceLimits { connections, rate, proving: PROVING_MAX };
     let config::GatewayLimits { connections, handshakes } = config.limits.listeners.gateway;
@@ -311,11 +315,10 @@ fn listeners(
         ..ListenerLimits::DEFAULT
     };
     if config.gateway.listen == tunnel {
-        let both = ListenerTls { agents: Some(agents), ..ListenerTls::callers_only(tls) };
+        let both = ListenerTls { agents: Some(agents), ..callers };
         return Ok((Listener::bind("gateway.listen", tunnel, both, limits)?, None));
     }
-    let callers =
-        Listener::bind("gateway.listen", config.gateway.listen, ListenerTls::callers_only(tls), limits)?;
+    let callers = Listener::bind("gateway.listen", config.gateway.listen, callers, limits)?;
     let agents = ListenerTls { agents: Some(agents), ..ListenerTls::default() };
     Ok((callers, Some(Listener::bind("tunnel.listen", tunnel, agents, limits)?)))
 }
@@ -324,12 +327,14 @@ fn listeners(
 fn admin_listeners(
     config: &mut Config,
     certificate: &Arc<SharedCertificate>,
+    follower: &RootsFollower,
     scope: &Scope,
 ) -> Result<admin::AdminEndpoints, Failure> {
-    let remote = config.admin.tcp.take().map(|tcp| {
-        let (given, rules) = watch::channel(Arc::new(tcp.rules.clone()));
+    let remote = config.admin.tcp.take().map(|config::AdminTcp { listen, roots, rules }| {
+        let tls = follower.admins(certificate, &roots)?;
+        let (given, rules) = watch::channel(Arc::new(rules));
         scope.spawn_background(reload::follow_admins(config.file.clone(), given));
-        Remote::bind(tcp, rules, Arc::clone(certificate), &config.trust_domain)
+        Remote::bind(listen, tls, rules, &config.trust_domain)
     });
     Ok(admin::AdminEndpoints { socket: config.admin.socket.take(), remote: remote.transpose()? })
 }
@@ -341,13 +346,14 @@ fn bind_enrollment(
     config: &Config,
     (directory, log): (&Directory, &Log),
     trust_bundle: watch::Receiver<Arc<[u8]>>,
-    shown: Arc<CertificateWithRoots>,
+    (shown, agent_roots): (Arc<CertificateWithRoots>, Arc<SharedRoots>),
+    scope: &Scope,
 ) -> Result<((Listener, Enrollment), EnrollmentInfo), Failure> {
-    let config::EnrollmentConfig { listen, address, signer, lifetime, grace } = enrollment;
+    let config::EnrollmentConfig { listen, address, signer, signer_files, lifetime, grace } = enrollment;
+    let signer = enrollment_signer::follow(signer, signer_files, scope);
     let certificate: Arc<CertificateWithRoots> = Arc::clone(&shown);
-    let (tls, optional) = tls::for_enrollment(certificate, config.tunnel.agent_roots.clone())
-        .map_err(Failure::misconfigured)?;
-    let tls = ListenerTls { optional: Some(optional), ..ListenerTls::callers_only(tls) };
+    let tls = tls::for_enrollment(certificate, Arc::clone(&agent_roots)).map_err(Failure::misconfigured)?;
+    let tls = ListenerTls { optional: Some(agent_roots), ..ListenerTls::callers_only(tls) };
     let listener = Listener::bind("enrollment.listen", listen, tls, enrollment::LIMITS)?;
     let settings =
         EnrollmentSettings { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
@@ -377,13 +383,15 @@ fn admission(
     config: &mut Config,
     policy: &Policy,
     directory: &Directory,
+    roots: &RootsFollower,
     scope: &Scope,
 ) -> Result<AccessControl, Failure> {
-    let delegation = authentication::delegation(config, scope)?;
+    let delegation = authentication::delegation(config, roots, scope)?;
     let config::GatewayConfig {
         host_suffix, hosts, authentication, session_age_max, browser_origins, ..
     } = &config.gateway;
-    let authenticator = authentication::authenticator(config.trust_domain.clone(), authentication, scope)?;
+    let domain = config.trust_domain.clone();
+    let authenticator = authentication::authenticator(domain, authentication, roots, scope)?;
     let exchanges = exchanges::ExchangeTable::new(
         directory.clone(),
         policy.clone(),
@@ -400,17 +408,6 @@ fn admission(
         exchanges,
         browser_origins: browser_origins.clone(),
     })
-}
-
-/// Records the expiry of each authority's certificate in metrics. They are read once, at the start.
-fn note_certificates(config: &Config) {
-    metrics::certificates("agent_ca", &config.tunnel.agent_roots);
-    if let Some(callers) = &config.gateway.authentication.client_certificate {
-        metrics::certificates("caller_ca", &callers.roots);
-    }
-    if let Some(admins) = &config.admin.tcp {
-        metrics::certificates("admin_ca", &admins.roots);
-    }
 }
 
 /// The endpoint's keys. Those of the last run are used again, so that agents notice a restart at once.
@@ -457,11 +454,11 @@ fn number(server_id: &str) -> ServerNumber {
     ServerNumber(u16::from_be_bytes([digest.as_ref()[0], digest.as_ref()[1]]))
 }
 
-/// The server's certificate, taken up again whenever its files change, with the roots of agents.
-fn server_material(config: &Config, scope: &Scope) -> Result<ServerMaterial, Failure> {
+/// The server's certificate and the roots of agents, both taken up again whenever their files change.
+fn server_material(config: &Config, roots: &RootsFollower, scope: &Scope) -> Result<ServerMaterial, Failure> {
     let (file, files) = (ReloadedFile::ServerCertificate, config.certificate.clone());
     let certificate = certificates::follow(file, "server", files, scope)?;
-    Ok(ServerMaterial { certificate, agent_roots: config.tunnel.agent_roots.clone() })
+    Ok(ServerMaterial { certificate, agent_roots: roots.agents(&config.tunnel.agent_roots)? })
 }
 
 /// The QUIC endpoint for agents, bound.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use daemon::config::{CommonDefaults, KeyError, LoadError, RawCommon, RawLayout};
 use daemon::{Failure, Layout, LogOptions};
-use rustls_pki_types::CertificateDer;
 
 mod admin;
 mod audit_log;
@@ -27,6 +26,7 @@ mod pem;
 mod policy_file;
 mod proxy;
 mod raw;
+mod roots;
 mod sources;
 mod tls;
 mod token_review;
@@ -40,7 +40,7 @@ pub use authentication::{AuthenticationConfig, ClientCertificate, TokenFile};
 pub use by_source::{ClusterTarget, ENTRY_POINT_CONNECTIONS_MAX, SourceEntryPoint};
 pub use clusters::{AskedAs, ClusterRules};
 pub use egress::{EGRESS_CONNECTIONS_MAX, EGRESS_MAX, EgressConfig, EgressListener, EgressTcp, EgressUnix};
-pub use enrollment::{EnrollmentConfig, GRACE_DAYS_MAX};
+pub use enrollment::{EnrollmentConfig, GRACE_DAYS_MAX, SignerFiles};
 pub use flags::Flags;
 pub use gateway::{GatewayConfig, SESSION_AGE_SECONDS_MAX};
 pub use host_cluster::HostCluster;
@@ -53,6 +53,7 @@ pub use parking::{PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking};
 pub use passthrough::PassthroughConfig;
 pub use pem::{CertifiedPair, PairFiles};
 pub use proxy::ProxyConfig;
+pub use roots::{ClientRole, ClientRoots, RootsFile, TrustedRoots};
 pub use sources::SourceConditions;
 pub use tls::trust_bundle;
 pub use token_review::TokenReviewConfig;
@@ -90,6 +91,8 @@ pub struct Config {
     pub trust_domain: String,
     /// The certificate that the server shows to callers and to agents.
     pub certificate: CertifiedPair,
+    /// The roots by which all listeners accept clients.
+    pub client_roots: ClientRoots,
     /// The path of the trust bundle, if there is one.
     pub trust_bundle_file: Option<PathBuf>,
     /// The trust bundle for agents, signed by a server root that is in it; empty if there is none.
@@ -209,7 +212,7 @@ fn validate(
     let tunnel = tunnel::tunnel(tunnel.unwrap_or_default(), flags, directory)?;
     let admin = admin::admin(admin.unwrap_or_default(), flags, directory)?;
     let egress = egress::egress(egress.unwrap_or_default(), directory)?;
-    check_roots_differ(&gateway, &tunnel, &admin, &egress)?;
+    let client_roots = client_roots(&gateway, &tunnel, &admin, &egress)?;
     let passthrough = passthrough::passthrough(passthrough, &gateway, &certificate, &egress)?;
     let (trust_bundle_file, trust_bundle) =
         tls::bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
@@ -222,6 +225,7 @@ fn validate(
         server_id,
         trust_domain,
         certificate,
+        client_roots,
         trust_bundle_file,
         trust_bundle,
         gateway,
@@ -247,36 +251,26 @@ fn validate(
     })
 }
 
-/// Refuses a root that stands for two roles: a certificate of one role would be accepted at the listener of the other.
-fn check_roots_differ(
+/// The roots by which listeners accept clients.
+fn client_roots(
     gateway: &GatewayConfig,
     tunnel: &TunnelConfig,
     admin: &AdminConfig,
     egress: &[EgressConfig],
-) -> Result<(), KeyError> {
+) -> Result<ClientRoots, KeyError> {
     let callers = gateway.authentication.client_certificate.as_ref().map(|method| &method.roots);
-    // One authority can be for several API servers: the name in a certificate distinguishes them.
-    let egress: Vec<CertificateDer<'static>> =
-        egress.iter().filter_map(EgressConfig::tcp).flat_map(|tcp| tcp.roots.clone()).collect();
-    let listeners = [
-        ("tunnel.agentCAFile", Some(&tunnel.agent_roots)),
-        ("gateway.authentication.clientCertificate.caFile", callers),
-        ("admin.tcp.adminCAFile", admin.tcp.as_ref().map(|tcp| &tcp.roots)),
-        ("egress.tcp.clientCAFile", Some(&egress)),
-    ];
-    for (index, (key, roots)) in listeners.iter().enumerate() {
-        for (other, others) in &listeners[..index] {
-            let others = others.map(Vec::as_slice).unwrap_or_default();
-            let mut numbered = roots.iter().flat_map(|roots| roots.iter()).zip(1..);
-            if let Some((_, number)) = numbered.find(|(root, _)| others.contains(root)) {
-                let found = format_args!("certificate {number}, which is in {other} too,");
-                let allowed =
-                    "a CA of its own, else a certificate for one listener would be accepted at the other";
-                return Err(KeyError::new(*key, found, allowed));
-            }
-        }
+    let admins = admin.tcp.as_ref().map(|tcp| &tcp.roots);
+    let egress = egress.iter().filter_map(EgressConfig::tcp).map(|tcp| &tcp.roots);
+    let mut all = ClientRoots::default().with(ClientRole::Agent, &tunnel.agent_roots)?;
+    for (role, roots) in callers
+        .map(|roots| (ClientRole::Caller, roots))
+        .into_iter()
+        .chain(admins.map(|roots| (ClientRole::Administrator, roots)))
+        .chain(egress.map(|roots| (ClientRole::ApiServer, roots)))
+    {
+        all = all.with(role, roots)?;
     }
-    Ok(())
+    Ok(all)
 }
 
 impl From<ConfigError> for Failure {

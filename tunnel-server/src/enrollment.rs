@@ -25,6 +25,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::enrollment::enrollment_server::EnrollmentServer;
 use proto::enrollment::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::codegen::Service as _;
@@ -83,11 +84,11 @@ const _: () = assert!(GRACE_DAYS_MAX * 24 * 60 * 60 <= GRACE_MAX.as_secs());
 pub struct Enrollment(Arc<SharedEnrollment>);
 
 impl Enrollment {
-    /// A service in which `signer` issues agents' certificates and `verifier` verifies pods' tokens.
+    /// A service in which the newest `signer` issues agents' certificates and `verifier` verifies pods' tokens.
     #[must_use]
     pub fn new(
         directory: Directory,
-        signer: Arc<dyn Signer>,
+        signer: watch::Receiver<Arc<dyn Signer>>,
         settings: EnrollmentSettings,
         verifier: Verifier,
         log: Log,

@@ -46,11 +46,17 @@ pub struct ListenerTls {
 }
 
 impl ListenerTls {
-    /// A configuration for callers only, whose certificate never changes.
+    /// A configuration for callers only, whose own value never changes. The certificate and the verifier in it may.
     #[must_use]
     pub fn callers_only(tls: ServerConfig) -> Self {
-        // The sender is dropped, because this certificate never changes.
-        Self { callers: Some(watch::channel(Arc::new(tls)).1), ..Self::default() }
+        // The sender is dropped, because nothing replaces this configuration.
+        Self::callers_by_newest(watch::channel(Arc::new(tls)).1)
+    }
+
+    /// A configuration for callers only. Each handshake uses the newest value of `tls`.
+    #[must_use]
+    pub fn callers_by_newest(tls: watch::Receiver<Arc<ServerConfig>>) -> Self {
+        Self { callers: Some(tls), ..Self::default() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The server's metrics, whose names begin with `tombolo_server_`. `docs/metrics.md` lists every one of them.
 
 mod clusters;
+mod reloads;
 mod vip_services;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,6 +16,7 @@ use rustls_pki_types::CertificateDer;
 use transport::{GreetError, Tunnel, TunnelEnded};
 
 pub use clusters::{AWAY_REPORTED_MAX, ClusterConnectivity, ClusterGauges};
+pub use reloads::{ReloadStatus, ReloadedFile};
 pub use vip_services::{published, publishing_failed};
 
 const REFUSALS: &str = "tombolo_server_refusals_total";
@@ -35,8 +37,6 @@ const POLICY_GENERATION: &str = "tombolo_server_policy_generation";
 const POLICY_LOADED_AT: &str = "tombolo_server_policy_reload_last_success_timestamp_seconds";
 const POLICY_FAILURES: &str = "tombolo_server_policy_reload_failures_total";
 const POLICY_CURRENT: &str = "tombolo_server_policy_reload_last_successful";
-const FILE_FAILURES: &str = "tombolo_server_file_reload_failures_total";
-const FILE_CURRENT: &str = "tombolo_server_file_reload_last_successful";
 const VALIDITY: ValidityGauges = ValidityGauges {
     expiry: "tombolo_server_certificate_expiry_timestamp_seconds",
     not_before: "tombolo_server_certificate_not_before_timestamp_seconds",
@@ -44,25 +44,6 @@ const VALIDITY: ValidityGauges = ValidityGauges {
 
 /// The value of the label `reason` for an exchange that was ended because its caller did not read.
 const SLOW_READER: &str = "slow_reader";
-
-text_enum! {
-    /// A file, besides the policy, that the server reloads when it changes.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum ReloadedFile {
-        /// The file of static tokens.
-        Tokens = "tokens",
-        /// The trust bundle that is handed to agents.
-        TrustBundle = "trust_bundle",
-        /// The part of the configuration that lists administrators.
-        Admins = "admins",
-        /// The certificate of the server and its key.
-        ServerCertificate = "server_certificate",
-        /// The certificate of the proxy for dial tokens and its key.
-        ProxyCertificate = "proxy_certificate",
-        /// The certificate of an entry point for egress and its key.
-        EgressCertificate = "egress_certificate",
-    }
-}
 
 text_enum! {
     /// The reason why a read was sent a second time.
@@ -414,26 +395,6 @@ pub fn policy_in_force(generation: u64, at: SystemTime) {
 pub fn policy_refused() {
     counter!(POLICY_FAILURES).increment(1);
     gauge!(POLICY_CURRENT).set(0.0);
-}
-
-/// Describes the metrics of a file that was read at the start and is reloaded.
-pub fn describe_file(file: ReloadedFile) {
-    describe_counter!(
-        FILE_FAILURES,
-        "Changes of a file that were not taken because they are unreadable or invalid."
-    );
-    counter!(FILE_FAILURES, "file" => file.as_str()).increment(0);
-    describe_gauge!(
-        FILE_CURRENT,
-        "1 if the content of a file is in force, 0 if its last change was not taken."
-    );
-    gauge!(FILE_CURRENT, "file" => file.as_str()).set(1.0);
-}
-
-/// Records that a file has changed, and whether the change was taken.
-pub fn file_read(file: ReloadedFile, is_taken: bool) {
-    counter!(FILE_FAILURES, "file" => file.as_str()).increment(u64::from(!is_taken));
-    gauge!(FILE_CURRENT, "file" => file.as_str()).set(if is_taken { 1.0 } else { 0.0 });
 }
 
 /// Records how many exchanges wait for callers who do not read.

@@ -1,5 +1,6 @@
 //! The limits of `docs/limits.md` as callers meet them: the limit itself is accepted, one more is refused.
 
+use std::future::pending;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,13 @@ use tests::fake_api::{Answer, Behaviour, HttpVersion, RecordedRequest};
 use tests::fake_edge::FakeEdge;
 use tests::raw_http2::{RawHead, RawHttp2, RequestOutcome};
 use tests::rig::{GROUP, Reply, TOKEN, ask, ask_raw};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
+
+/// The same, for an answer that may take longer than the 75 s of other requests.
+const PATIENT: &str = "/clusters/edge-a/api/v1/namespaces?timeout=30m";
 
 /// The limit for a series of requests. Builds of other tests may run beside.
 const ARRIVE_MAX: Duration = Duration::from_secs(120);
@@ -173,8 +178,8 @@ async fn a_connection_has_as_many_streams_as_it_may_and_not_one_more() {
     edge.fake.otherwise(Behaviour::NeverAnswer);
     let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
 
-    caller.send(&vec![http2_head(PATH); STREAMS_MAX]).await.unwrap();
-    arrived(&edge, STREAMS_MAX).await;
+    caller.send(&vec![http2_head(PATIENT); STREAMS_MAX]).await.unwrap();
+    caller.read_until(arrived(&edge, STREAMS_MAX)).await;
     let beyond = caller.send(&[http2_head(PATH)]).await.unwrap();
 
     assert_eq!(caller.ended().await.unwrap(), (beyond[0], RequestOutcome::Reset));
@@ -217,12 +222,13 @@ async fn a_connection_that_provokes_too_many_resets_is_closed() {
 async fn a_callers_exchange_limit_affects_no_other_caller() {
     let edge = setup(HttpVersion::Http2).await;
     edge.fake.on("/silent", Behaviour::NeverAnswer);
-    let silent_head = vec![http2_head("/clusters/edge-a/silent"); STREAMS_MAX];
-    let mut held = Vec::new();
+    let silent_head = vec![http2_head("/clusters/edge-a/silent?timeout=30m"); STREAMS_MAX];
+    let (mut held, mut last) = (JoinSet::new(), None);
     for _ in 0..EXCHANGES_PER_CALLER_MAX / STREAMS_MAX {
         let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
         caller.send(&silent_head).await.unwrap();
-        held.push(caller);
+        // Each reads meanwhile, or the gateway would close it before the others have arrived.
+        last = Some(held.spawn(async move { caller.read_until(pending::<()>()).await }));
     }
     arrived(&edge, EXCHANGES_PER_CALLER_MAX).await;
 
@@ -235,7 +241,7 @@ async fn a_callers_exchange_limit_affects_no_other_caller() {
     assert_eq!(other.status, 200, "{other:?}");
     assert_eq!(edge.rig.ask_with_token("GET", "/clusters", &[]).await.status, 200, "the list is no exchange");
 
-    held.pop();
+    last.expect("there are several").abort();
     let again = async {
         while edge.rig.ask_with_token("GET", PATH, &[]).await.status != 200 {
             sleep(Duration::from_millis(20)).await;

@@ -59,6 +59,7 @@ mod quic_path;
 mod rbac_profiles;
 mod reauthorization;
 mod renewals;
+mod replaced_roots;
 mod request_ids;
 mod restart;
 mod revoked_users;

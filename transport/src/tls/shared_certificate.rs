@@ -8,7 +8,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::provider::provider;
-use super::{Material, TlsError};
+use super::{Material, SharedRoots, TlsError};
 
 /// The certificate of a server with its key, which listeners share.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub struct SharedCertificate(RwLock<Arc<CertifiedKey>>);
 pub struct ServerMaterial {
     /// The certificate that agents see, which may change.
     pub certificate: Arc<SharedCertificate>,
-    /// The roots of agents, and of no other role.
-    pub agent_roots: Vec<CertificateDer<'static>>,
+    /// The roots of agents, and of no other role, which may change.
+    pub agent_roots: Arc<SharedRoots>,
 }
 
 impl SharedCertificate {
@@ -66,7 +66,10 @@ impl TryFrom<Material> for ServerMaterial {
     type Error = TlsError;
 
     fn try_from(Material { chain, key, peer_roots }: Material) -> Result<Self, TlsError> {
-        Ok(Self { certificate: SharedCertificate::new(chain, key)?, agent_roots: peer_roots })
+        Ok(Self {
+            certificate: SharedCertificate::new(chain, key)?,
+            agent_roots: SharedRoots::new(peer_roots)?,
+        })
     }
 }
 

@@ -8,18 +8,16 @@ use std::time::{Duration, SystemTime};
 
 use audit::{FailureCause, Log};
 use daemon::Failure;
+use rustls::ServerConfig;
 use tokio::sync::watch;
 use tonic_reflection::server::v1::ServerReflection;
 use tracing::debug;
-use transport::tls::SharedCertificate;
 
 use super::authorize::Actor;
 use super::connection::ConnectionService;
-use crate::config::{AdminRevoked, AdminRole, AdminRules, AdminTcp};
+use crate::config::{AdminRevoked, AdminRole, AdminRules};
 use crate::identity::{AdminCertificate, Verified, admin_identity};
-use crate::listener::{
-    AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls, tls,
-};
+use crate::listener::{AcceptedConnection, AgreedProtocol, Counters, Listener, ListenerLimits, ListenerTls};
 
 /// The limits of the listener: enough for a few people and their programs.
 const LIMITS: ListenerLimits =
@@ -44,19 +42,19 @@ struct AdminAccess {
 type RoleDecision = Result<Option<AdminRole>, AdminRevoked>;
 
 impl Remote {
-    /// Takes the port. The server shows `certificate` there, and lets administrators do what `rules` say at that time.
+    /// Takes the port. Each handshake is by the newest value of `tls`, which [`tls::for_admins`](crate::listener::tls::for_admins)
+    /// makes. Administrators may do what `rules` say at that time.
     ///
     /// # Errors
-    /// [`Failure`]: the port is taken, or a certificate is of no use.
+    /// [`Failure`]: the port is taken.
     pub fn bind(
-        tcp: AdminTcp,
+        listen: SocketAddr,
+        tls: watch::Receiver<Arc<ServerConfig>>,
         rules: watch::Receiver<Arc<AdminRules>>,
-        certificate: Arc<SharedCertificate>,
         trust_domain: &str,
     ) -> Result<Self, Failure> {
-        let AdminTcp { listen, roots, rules: _ } = tcp;
-        let tls = tls::for_admins(certificate, roots).map_err(Failure::misconfigured)?;
-        let listener = Listener::bind("admin.tcp.listen", listen, ListenerTls::callers_only(tls), LIMITS)?;
+        let tls = ListenerTls::callers_by_newest(tls);
+        let listener = Listener::bind("admin.tcp.listen", listen, tls, LIMITS)?;
         Ok(Self { listener, access: AdminAccess { trust_domain: trust_domain.to_owned(), rules } })
     }
 

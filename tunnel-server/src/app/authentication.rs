@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use daemon::{Failure, Scope};
-use rustls::client::Resumption;
-use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
 
 use super::reload;
+use super::trusted_roots::RootsFollower;
 use crate::authz::Delegation;
 use crate::config::{self, Config};
 use crate::identity::oidc::{ClaimRequirements, Issuer};
@@ -20,17 +17,18 @@ use crate::metrics::ReloadedFile;
 pub(super) fn authenticator(
     trust_domain: String,
     config: &config::AuthenticationConfig,
+    roots: &RootsFollower,
     scope: &Scope,
 ) -> Result<Authenticator, Failure> {
     let certificates = config.client_certificate.as_ref().map(|method| prefixes(&method.prefixes));
     let tokens = config.token_file.as_ref().map(|method| tokens(method, scope)).transpose()?;
     let issuers: Vec<Arc<Issuer>> =
-        config.oidc.iter().map(|method| issuer(method).map(Arc::new)).collect::<Result<_, _>>()?;
+        config.oidc.iter().map(|method| issuer(method, roots).map(Arc::new)).collect::<Result<_, _>>()?;
     for issuer in &issuers {
         scope.spawn_background(Arc::clone(issuer).follow());
     }
-    let reviewer =
-        config.token_review.as_ref().map(|method| reviewer(method, scope)).transpose()?.map(Arc::new);
+    let reviewer = config.token_review.as_ref().map(|method| reviewer(method, roots, scope));
+    let reviewer = reviewer.transpose()?.map(Arc::new);
     let methods = AuthMethods { certificates, tokens, issuers, reviewer };
     Ok(Authenticator::new(trust_domain, methods))
 }
@@ -57,7 +55,7 @@ fn tokens(method: &config::TokenFile, scope: &Scope) -> Result<SharedTokens, Fai
     Ok(book)
 }
 
-fn issuer(method: &config::OidcConfig) -> Result<Issuer, Failure> {
+fn issuer(method: &config::OidcConfig, roots: &RootsFollower) -> Result<Issuer, Failure> {
     let demands = ClaimRequirements {
         issuer: method.issuer.clone(),
         audience: method.audience.clone(),
@@ -66,43 +64,44 @@ fn issuer(method: &config::OidcConfig) -> Result<Issuer, Failure> {
         required: method.required_claims.clone(),
         prefixes: prefixes(&method.prefixes),
     };
-    let tls = trusting(&method.roots)?;
+    let tls = roots.servers(ReloadedFile::OidcCa, &method.roots)?;
     Issuer::new(&method.name, method.algorithms.clone(), demands, tls).map_err(Failure::could_not_go_on)
 }
 
-fn reviewer(method: &config::TokenReviewConfig, scope: &Scope) -> Result<TokenReviewer, Failure> {
-    let (api, prefixes) = (host_api(&method.host)?, prefixes(&method.prefixes));
+fn reviewer(
+    method: &config::TokenReviewConfig,
+    roots: &RootsFollower,
+    scope: &Scope,
+) -> Result<TokenReviewer, Failure> {
+    let api = host_api(&method.host, ReloadedFile::TokenReviewCa, roots)?;
+    let prefixes = prefixes(&method.prefixes);
     TokenReviewer::new(&method.name, api, &method.audiences, prefixes, scope.clone())
         .map_err(Failure::could_not_go_on)
 }
 
 /// The cluster that is asked about callers' requests, if one is configured.
-pub(super) fn delegation(config: &Config, scope: &Scope) -> Result<Delegation, Failure> {
+pub(super) fn delegation(
+    config: &Config,
+    roots: &RootsFollower,
+    scope: &Scope,
+) -> Result<Delegation, Failure> {
     let Some(host) = &config.delegation else { return Ok(Delegation::default()) };
     let reviewer = config.gateway.authentication.token_review.as_ref();
     let is_reviewer = reviewer.is_some_and(|method| method.host.server == host.server);
-    Ok(Delegation::new(host_api(host)?, is_reviewer, scope.clone()))
+    let api = host_api(host, ReloadedFile::DelegationCa, roots)?;
+    Ok(Delegation::new(api, is_reviewer, scope.clone()))
 }
 
-/// A client for the API server of a host cluster.
-pub(super) fn host_api(host: &config::HostCluster) -> Result<Arc<HostApi>, Failure> {
-    Ok(Arc::new(HostApi::new(host.server.clone(), host.token_file.clone(), trusting(&host.roots)?)))
+/// A client for the API server of a host cluster. `ca` is the kind of its CA file.
+pub(super) fn host_api(
+    host: &config::HostCluster,
+    ca: ReloadedFile,
+    roots: &RootsFollower,
+) -> Result<Arc<HostApi>, Failure> {
+    let tls = roots.servers(ca, &host.roots)?;
+    Ok(Arc::new(HostApi::new(host.server.clone(), host.token_file.clone(), tls)))
 }
 
 fn prefixes(config::NamePrefixes { username, groups }: &config::NamePrefixes) -> Prefixes {
     Prefixes { username: username.clone(), groups: groups.clone() }
-}
-
-/// A TLS client configuration that trusts these roots and no others.
-fn trusting(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, Failure> {
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(roots.iter().cloned());
-    let builder = ClientConfig::builder_with_provider(transport::tls::provider())
-        .with_protocol_versions(&[&TLS13, &TLS12])
-        .map_err(Failure::could_not_go_on)?;
-    let mut config = builder.with_root_certificates(store).with_no_client_auth();
-    // A resumed session would not verify the certificate again.
-    config.resumption = Resumption::disabled();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
 }

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use transport::tls::SharedCertificate;
 
 use crate::config::{CertifiedPair, PairFiles};
-use crate::metrics::{self, ReloadedFile};
+use crate::metrics::{self, ReloadStatus, ReloadedFile};
 
 /// The certificate of `pair`. Within `scope` it is replaced when its files change. A pair that cannot be used
 /// changes nothing, and the last valid one is shown. `used_for` names it in the metric of expiry.
@@ -36,7 +36,7 @@ async fn follow_pair(
     files: PairFiles,
     shared: Arc<SharedCertificate>,
 ) {
-    metrics::describe_file(file);
+    let mut status = ReloadStatus::new(file);
     let [certificate, key] = files.paths().map(Path::to_owned);
     let shown = Arc::clone(&shared);
     let read = move || read(&files, &shown);
@@ -44,12 +44,12 @@ async fn follow_pair(
     let path = certificate.display().to_string();
     let report = |outcome: FollowedFiles<'_>| match outcome {
         FollowedFiles::Taken => {
-            metrics::file_read(file, true);
+            status.read(true);
             info!(file = path, "the certificate has changed, and new connections see the new one");
         }
-        FollowedFiles::Restored => metrics::file_read(file, true),
+        FollowedFiles::Restored => status.read(true),
         FollowedFiles::Refused(error) => {
-            metrics::file_read(file, false);
+            status.read(false);
             warn!(
                 file = path,
                 error, "the certificate has changed and was not taken, the last valid one stays in force"

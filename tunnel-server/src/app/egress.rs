@@ -11,13 +11,12 @@ use tracing::{debug, info, warn};
 use transport::tls::SharedCertificate;
 
 use super::certificates;
+use super::trusted_roots::RootsFollower;
 use crate::config::{EGRESS_CONNECTIONS_MAX, EgressConfig, EgressListener, EgressTcp, EgressUnix};
 use crate::gateway::{EntryPoint, EntryPointSlots, Gateway};
 use crate::identity::{self, Authenticated, EntryPointError};
 use crate::listener::unix_socket::{LocalSocket, SocketAccess};
-use crate::listener::{
-    AcceptedConnection, Listener, ListenerLimits, ListenerTls, PeerStream, accept_loop, tls,
-};
+use crate::listener::{AcceptedConnection, Listener, ListenerLimits, PeerStream, accept_loop};
 use crate::metrics::ReloadedFile;
 
 /// A bound listener and the cluster that it leads to.
@@ -48,12 +47,13 @@ impl BoundEgress {
     pub(super) async fn bind(
         egress: EgressConfig,
         certificate: &Arc<SharedCertificate>,
+        roots: &RootsFollower,
         scope: &Scope,
     ) -> Result<Self, Failure> {
         let EgressConfig { name, cluster, connections, listener } = egress;
         let route = EgressRoute { name: name.into(), cluster, places: EntryPointSlots::new(connections) };
         let socket = match listener {
-            EgressListener::Tcp(tcp) => self::tcp(tcp, certificate, scope)?,
+            EgressListener::Tcp(tcp) => self::tcp(*tcp, certificate, roots, scope)?,
             EgressListener::Unix(EgressUnix { path, uids }) => {
                 let access = if uids.iter().all(|uid| is_ours(*uid)) {
                     SocketAccess::Owner
@@ -106,14 +106,18 @@ impl EgressRoute {
     }
 }
 
-fn tcp(tcp: EgressTcp, shared: &Arc<SharedCertificate>, scope: &Scope) -> Result<EgressSocket, Failure> {
+fn tcp(
+    tcp: EgressTcp,
+    shared: &Arc<SharedCertificate>,
+    follower: &RootsFollower,
+    scope: &Scope,
+) -> Result<EgressSocket, Failure> {
     let EgressTcp { listen, certificate, roots, client_name } = tcp;
     let certificate = match certificate {
         Some(own) => certificates::follow(ReloadedFile::EgressCertificate, "egress", own, scope)?,
         None => Arc::clone(shared),
     };
-    let tls = tls::for_entry_point(certificate, roots).map_err(Failure::misconfigured)?;
-    let tls = ListenerTls::callers_only(tls);
+    let tls = follower.egress(&certificate, &roots)?;
     let listener = Listener::bind("egress.tcp.listen", listen, tls, ListenerLimits::DEFAULT)?;
     Ok(EgressSocket::Tcp { listener, client_name: client_name.into() })
 }

@@ -8,11 +8,13 @@ use daemon::{Failure, Scope};
 use tracing::info;
 use transport::tls::SharedCertificate;
 
+use super::trusted_roots::RootsFollower;
 use super::{authentication, egress};
 use crate::config::{Config, VipPublish};
 use crate::directory::Directory;
 use crate::gateway::{self, Gateway};
 use crate::limits::LimitUsage;
+use crate::metrics::ReloadedFile;
 use crate::passthrough::PassthroughListener;
 use crate::vip::{HostNamespace, VipListener};
 
@@ -35,18 +37,19 @@ impl EntryPoints {
         config: &mut Config,
         certificate: &Arc<SharedCertificate>,
         directory: &Directory,
+        roots: &RootsFollower,
         scope: &Scope,
     ) -> Result<Self, Failure> {
         let mut egress = Vec::new();
         for listener in std::mem::take(&mut config.egress) {
-            egress.push(egress::BoundEgress::bind(listener, certificate, scope).await?);
+            egress.push(egress::BoundEgress::bind(listener, certificate, roots, scope).await?);
         }
         let passthrough = config.passthrough.take().map(PassthroughListener::bind).transpose()?;
         let vip = match config.vip.take() {
             Some(mut vip) => {
                 let publish = vip.publish.take();
                 let published =
-                    publish.map(|publish| host_namespace(publish, &config.server_id)).transpose()?;
+                    publish.map(|publish| host_namespace(publish, roots, &config.server_id)).transpose()?;
                 Some(VipListener::bind(vip, directory, published).await?)
             }
             None => None,
@@ -88,8 +91,9 @@ impl EntryPoints {
 
 fn host_namespace(
     VipPublish { host, namespace }: VipPublish,
+    roots: &RootsFollower,
     server: &str,
 ) -> Result<HostNamespace, Failure> {
-    let api = authentication::host_api(&host)?;
+    let api = authentication::host_api(&host, ReloadedFile::PublishCa, roots)?;
     Ok(HostNamespace { api, name: namespace, server: server.to_owned() })
 }

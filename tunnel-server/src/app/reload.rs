@@ -13,7 +13,7 @@ use trust::Role;
 use trust::bundle::{Anchors, BundleError, TrustBundle};
 
 use crate::config::{self, AdminRules};
-use crate::metrics::{self, ReloadedFile};
+use crate::metrics::{ReloadStatus, ReloadedFile};
 
 /// Calls `take` with the bytes of the file at `path` whenever they differ from `contents`, and then after
 /// each change. An error of `take` is logged.
@@ -24,7 +24,7 @@ pub(super) async fn follow(
     read: impl Fn(&Path) -> Result<Vec<u8>, KeyError> + Clone + Send + 'static,
     mut take: impl FnMut(Vec<u8>) -> Result<(), String> + Send,
 ) {
-    metrics::describe_file(file);
+    let mut status = ReloadStatus::new(file);
     let mut watch = FileWatch::new(&path);
     let mut found = Ok(contents);
     loop {
@@ -39,7 +39,7 @@ pub(super) async fn follow(
         }
         found = now.clone();
         let taken = now.and_then(&mut take);
-        metrics::file_read(file, taken.is_ok());
+        status.read(taken.is_ok());
         match taken {
             Ok(()) => info!(file = %path.display(), "the file has changed, and its new content is in force"),
             Err(error) => {

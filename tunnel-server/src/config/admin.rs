@@ -9,13 +9,12 @@ use std::time::SystemTime;
 use daemon::config::{KeyError, bounded};
 use prost_types::Timestamp;
 use proto::admin::SOCKET_DEFAULT;
-use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 use trust::names::Label;
 use trust::parse_serial_text;
 
 use super::flags::Flags;
-use super::pem;
+use super::roots::{self, TrustedRoots};
 use super::value::{NOTHING, file, required_listen_address};
 
 /// Most administrators who can have a role on other machines, and most revocations of them.
@@ -38,7 +37,7 @@ pub struct AdminTcp {
     /// The TCP address to bind.
     pub listen: SocketAddr,
     /// The roots that administrators' certificates must chain to; at least one, and none that agents or callers chain to.
-    pub roots: Vec<CertificateDer<'static>>,
+    pub roots: TrustedRoots,
     /// The rights of administrators, as of the start of the process.
     pub rules: AdminRules,
 }
@@ -168,7 +167,7 @@ fn tcp(raw: RawAdminTcp, directory: &Path) -> Result<AdminTcp, KeyError> {
     let listen = required_listen_address("admin.tcp.listen", listen)?;
     let admin_ca_file = file("admin.tcp.adminCAFile", admin_ca_file, directory)?;
     let rules = rules(roles.unwrap_or_default(), revoked.unwrap_or_default())?;
-    Ok(AdminTcp { listen, roots: pem::roots("admin.tcp.adminCAFile", &admin_ca_file)?, rules })
+    Ok(AdminTcp { listen, roots: roots::roots("admin.tcp.adminCAFile", &admin_ca_file)?, rules })
 }
 
 fn rules(roles: Vec<RawAdminRole>, revoked: Vec<RawAdminRevocation>) -> Result<AdminRules, KeyError> {

@@ -4,11 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use daemon::config::{KeyError, readable_file};
-use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
 use super::oidc::{OidcConfig, RawOidc, issuer_key, oidc};
-use super::pem;
+use super::roots::{self, TrustedRoots};
 use super::token_review::{RawTokenReview, TOKEN_REVIEW, TokenReviewConfig, token_review};
 use super::value::{GROUPS_PREFIX, NOTHING, NamePrefixes, USERNAME_PREFIX, file, prefixes};
 
@@ -36,7 +35,7 @@ pub struct AuthenticationConfig {
 #[derive(Debug)]
 pub struct ClientCertificate {
     /// The roots that they must chain to; at least one, and none that agents chain to.
-    pub roots: Vec<CertificateDer<'static>>,
+    pub roots: TrustedRoots,
     /// The prefixes of their names.
     pub prefixes: NamePrefixes,
 }
@@ -110,7 +109,7 @@ fn client_certificate(raw: RawClientCertificate, directory: &Path) -> Result<Cli
     let key = format!("{CLIENT_CERTIFICATE}.caFile");
     let ca_file = file(&key, ca_file, directory)?;
     Ok(ClientCertificate {
-        roots: pem::roots(&key, &ca_file)?,
+        roots: roots::roots(&key, &ca_file)?,
         prefixes: prefixes(CLIENT_CERTIFICATE, username_prefix, groups_prefix)?,
     })
 }

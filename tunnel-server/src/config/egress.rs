@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use daemon::config::{KeyError, bounded};
 use proto::ClusterId;
 use proto::cluster::is_dns_label;
-use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
 use super::pem::{self, CertifiedPair};
+use super::roots::{self, TrustedRoots};
 use super::value::{NAMES_MAX, NOTHING, file, required_listen_address};
 
 /// Most entry points for the egress of API servers.
@@ -38,7 +38,7 @@ pub struct EgressConfig {
 #[derive(Debug)]
 pub enum EgressListener {
     /// By TLS, with a client certificate.
-    Tcp(EgressTcp),
+    Tcp(Box<EgressTcp>),
     /// By a Unix socket on this machine.
     Unix(EgressUnix),
 }
@@ -52,7 +52,7 @@ pub struct EgressTcp {
     pub certificate: Option<CertifiedPair>,
     /// The roots that the client's certificate must chain to; at least one, and none that agents, callers or administrators
     /// chain to.
-    pub roots: Vec<CertificateDer<'static>>,
+    pub roots: TrustedRoots,
     /// The common name of the client's certificate.
     pub client_name: String,
 }
@@ -121,7 +121,7 @@ fn entry(index: usize, raw: RawEgress, directory: &Path) -> Result<EgressConfig,
         KeyError::new(at(index, "cluster"), format_args!("{cluster:?}"), "the name of one cluster")
     })?;
     let listener = match (tcp, uds) {
-        (Some(tcp), None) => EgressListener::Tcp(self::tcp(index, tcp, directory)?),
+        (Some(tcp), None) => EgressListener::Tcp(Box::new(self::tcp(index, tcp, directory)?)),
         (None, Some(uds)) => EgressListener::Unix(unix(index, uds, directory)?),
         (Some(_), Some(_)) | (None, None) => {
             let allowed =
@@ -154,7 +154,7 @@ fn tcp(index: usize, raw: RawEgressTcp, directory: &Path) -> Result<EgressTcp, K
         let allowed = "the common name of the one client certificate that may come, such as kube-apiserver";
         KeyError::new(&name_at, NOTHING, allowed)
     })?;
-    Ok(EgressTcp { listen, certificate, roots: pem::roots(&ca_at, &client_ca_file)?, client_name })
+    Ok(EgressTcp { listen, certificate, roots: roots::roots(&ca_at, &client_ca_file)?, client_name })
 }
 
 fn unix(index: usize, raw: RawEgressUnix, directory: &Path) -> Result<EgressUnix, KeyError> {

@@ -2,12 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::config::{KeyError, bounded, seconds};
 use serde::Deserialize;
-use trust::{Role, Signer, TrustBundle, sealed};
+use trust::{Intermediate, Role, Signer as _, TrustBundle, sealed};
 
 use super::value::{NOTHING, file, required_listen_address};
 
@@ -34,11 +33,48 @@ pub struct EnrollmentConfig {
     /// The address by which agents reach it: `HOST:PORT`.
     pub address: String,
     /// The signer that issues their certificates.
-    pub signer: Arc<dyn Signer>,
+    pub signer: Intermediate,
+    /// The files from which it was read.
+    pub signer_files: SignerFiles,
     /// The lifetime of a certificate; 1 h to 7 d.
     pub lifetime: Duration,
     /// The time after a certificate's end in which its key can still renew it; 1 to 365 d.
     pub grace: Duration,
+}
+
+/// The files of a signer for agents: the sealed one, and the key that opens it.
+#[derive(Debug, Clone)]
+pub struct SignerFiles {
+    sealed: PathBuf,
+    sealing_key: PathBuf,
+    trust_domain: String,
+}
+
+impl SignerFiles {
+    /// Reads the signer, which must be for agents of the trust domain. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`], which says what is wrong with the files.
+    pub fn read(&self) -> Result<Intermediate, KeyError> {
+        let Self { sealed, sealing_key, trust_domain } = self;
+        let signer = sealed::load(sealed, sealing_key).map_err(|error| {
+            let allowed = format!("a sealed signer for agents ({})", daemon::error_chain(&error));
+            KeyError::new("enrollment.signerFile", sealed.display(), allowed)
+        })?;
+        if signer.role() != Role::Agent || signer.trust_domain().as_str() != trust_domain {
+            let found = format!("one for the role {} of {}", signer.role(), signer.trust_domain());
+            let allowed = format!("one for the role agent of {trust_domain}");
+            return Err(KeyError::new("enrollment.signerFile", found, allowed));
+        }
+        Ok(signer)
+    }
+
+    /// The paths of the sealed file and of the key.
+    #[must_use]
+    pub fn paths(&self) -> [&Path; 2] {
+        [&self.sealed, &self.sealing_key]
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -74,17 +110,12 @@ pub(super) fn enrollment(
     if !address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && is_port(port)) {
         return Err(KeyError::new("enrollment.address", address, allowed));
     }
-    let signer_path = file("enrollment.signerFile", signer_file, directory)?;
-    let key = file("enrollment.sealingKeyFile", sealing_key_file, directory)?;
-    let signer = sealed::load(&signer_path, &key).map_err(|error| {
-        let allowed = format!("a sealed signer for agents ({})", daemon::error_chain(&error));
-        KeyError::new("enrollment.signerFile", signer_path.display(), allowed)
-    })?;
-    if signer.role() != Role::Agent || signer.trust_domain().as_str() != trust_domain {
-        let found = format!("one for the role {} of {}", signer.role(), signer.trust_domain());
-        let allowed = format!("one for the role agent of {trust_domain}");
-        return Err(KeyError::new("enrollment.signerFile", found, allowed));
-    }
+    let signer_files = SignerFiles {
+        sealed: file("enrollment.signerFile", signer_file, directory)?,
+        sealing_key: file("enrollment.sealingKeyFile", sealing_key_file, directory)?,
+        trust_domain: trust_domain.to_owned(),
+    };
+    let signer = signer_files.read()?;
     let allowed = "the bundle that `tombolo ca init` writes, for agents to know servers by";
     TrustBundle::decode_unverified(trust_bundle)
         .map_err(|_| KeyError::new("trust.bundleFile", NOTHING, allowed))?;
@@ -94,7 +125,8 @@ pub(super) fn enrollment(
     Ok(Some(EnrollmentConfig {
         listen,
         address,
-        signer: Arc::new(signer),
+        signer,
+        signer_files,
         lifetime: seconds(
             "enrollment.certificateLifetimeSeconds",
             lifetime,

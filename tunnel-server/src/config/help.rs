@@ -19,6 +19,9 @@ The least that a configuration file has to say:
   tunnel: { agentCAFile: agent-ca.crt }
   policy: { file: policy.yaml }
 
+Certificates and CA files are read again when they change: new connections use
+them, and open ones go on. A bad file changes nothing.
+
 The policy is a file of its own, of kind Policy, and is read again when it
 changes; `tombolo policy check` says what is wrong in it. What it allows another
 cluster's RBAC may forbid: `policy: { file: policy.yaml, delegation: { server:

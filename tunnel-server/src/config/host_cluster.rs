@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use daemon::config::KeyError;
 use http::Uri;
 use http::uri::Scheme;
-use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
-use super::pem;
+use super::roots::{self, TrustedRoots};
 use super::value::{file, text};
 
 /// An API server that this server calls, with a token of its own.
@@ -17,7 +16,7 @@ pub struct HostCluster {
     /// The URL `https://HOST[:PORT]`, without a path.
     pub server: Uri,
     /// The roots that its certificate must chain to; at least one.
-    pub roots: Vec<CertificateDer<'static>>,
+    pub roots: TrustedRoots,
     /// The file of the bearer token, which is read for each request.
     pub token_file: PathBuf,
 }
@@ -69,7 +68,7 @@ pub(super) fn https_roots(
     key: &str,
     path: Option<PathBuf>,
     directory: &Path,
-) -> Result<Vec<CertificateDer<'static>>, KeyError> {
+) -> Result<TrustedRoots, KeyError> {
     let path = file(key, path, directory)?;
-    pem::authorities(key, &path)
+    roots::authorities(key, &path)
 }

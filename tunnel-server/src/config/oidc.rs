@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use daemon::config::{KeyError, bounded};
 use jsonwebtoken::{Algorithm, AlgorithmFamily};
-use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
 use super::host_cluster::{https_roots, https_url};
+use super::roots::TrustedRoots;
 use super::value::{NAMES_MAX, NamePrefixes, label, prefixes, text};
 
 /// Most issuers of callers' tokens.
@@ -30,7 +30,7 @@ pub struct OidcConfig {
     /// The audience that tokens must name.
     pub audience: String,
     /// The roots that the issuer's certificate must chain to; at least one.
-    pub roots: Vec<CertificateDer<'static>>,
+    pub roots: TrustedRoots,
     /// Accepted signature algorithms; at least one, and no MAC.
     pub algorithms: Vec<Algorithm>,
     /// The claim that names the user.

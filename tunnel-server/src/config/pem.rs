@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use daemon::config::{KeyError, describe_pem_error, readable_file};
-use rustls::RootCertStore;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{PemObject as _, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,10 +15,7 @@ use x509_parser::time::ASN1Time;
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Most certificates in a file; more is a mistake, such as a system's whole trust store.
-const CERTIFICATES_MAX: usize = 64;
-
-/// Most certificates in a system's trust store.
-const AUTHORITIES_MAX: usize = 1_000;
+pub(super) const CERTIFICATES_MAX: usize = 64;
 
 /// A certificate chain, leaf first, and the key that fits the leaf.
 #[derive(Debug)]
@@ -142,32 +138,12 @@ fn leaf(pair: &CertifiedPair) -> Option<X509Certificate<'_>> {
     X509Certificate::from_der(pair.chain.first()?).ok().map(|(_, leaf)| leaf)
 }
 
-/// The roots in a file, each usable as a trust anchor.
-pub(super) fn roots(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyError> {
-    anchors(key, path, certificates(key, path, CERTIFICATES_MAX)?)
-}
-
-/// The roots for servers that are called by HTTPS. They can have any public authority, so a system's trust store is accepted.
-pub(super) fn authorities(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyError> {
-    anchors(key, path, certificates(key, path, AUTHORITIES_MAX)?)
-}
-
-fn anchors(
+/// The certificates of a PEM file, in which there is nothing else.
+pub(super) fn certificates(
     key: &str,
     path: &Path,
-    roots: Vec<CertificateDer<'static>>,
+    max: usize,
 ) -> Result<Vec<CertificateDer<'static>>, KeyError> {
-    let mut store = RootCertStore::empty();
-    for (index, root) in roots.iter().enumerate() {
-        store.add(root.clone()).map_err(|error| {
-            let allowed = format!("a PEM file of CA certificates (number {} in it: {error})", index + 1);
-            KeyError::new(key, path.display(), allowed)
-        })?;
-    }
-    Ok(roots)
-}
-
-fn certificates(key: &str, path: &Path, max: usize) -> Result<Vec<CertificateDer<'static>>, KeyError> {
     let bytes = readable_file(key, path, FILE_BYTES_MAX)?;
     let refused = |reason: &dyn std::fmt::Display| {
         KeyError::new(key, path.display(), format!("a PEM file of certificates alone ({reason})"))

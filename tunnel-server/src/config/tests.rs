@@ -134,7 +134,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!((audit.target, audit.sync), (Target::Files { bytes_max: 1_048_576, kept: 3 }, Sync::Always));
     assert_eq!(config.admin.socket, Some(files.path().join("run/admin.sock")));
     let tcp = config.admin.tcp.unwrap();
-    assert_eq!((tcp.listen.to_string().as_str(), tcp.roots.len()), ("[::1]:4", 1));
+    assert_eq!((tcp.listen.to_string().as_str(), tcp.roots.certificates.len()), ("[::1]:4", 1));
     let roles: Vec<_> = tcp.rules.roles.iter().map(|(name, role)| (name.as_str(), *role)).collect();
     let (ci, olga) = (("ci", AdminRole::Enroller), ("olga", AdminRole::Operator));
     assert_eq!(roles, [ci, olga, ("wall-screen", AdminRole::Viewer)]);

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use daemon::config::{KeyError, seconds};
 use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
-use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
 use super::flags::Flags;
-use super::pem;
+use super::roots::{self, TrustedRoots};
 use super::value::{file, listen_address};
 
 const COPIED_KEY: &str = "tunnel.copiedKey";
@@ -21,7 +20,7 @@ pub struct TunnelConfig {
     /// A UDP address; agents come by TCP to the same port.
     pub listen: SocketAddr,
     /// The roots that agents' certificates must chain to; at least one.
-    pub agent_roots: Vec<CertificateDer<'static>>,
+    pub agent_roots: TrustedRoots,
     /// The time for which a silent tunnel and its exchanges are kept; 9 to 600 s.
     pub outage_limit: Duration,
     /// The choice between two processes that use one agent's certificate at the same time.
@@ -53,7 +52,7 @@ pub(super) fn tunnel(raw: RawTunnel, flags: &Flags, directory: &Path) -> Result<
     let agent_ca_file = file("tunnel.agentCAFile", agent_ca_file, directory)?;
     Ok(TunnelConfig {
         listen: listen_address("tunnel.listen", flags.tunnel_listen, listen)?,
-        agent_roots: pem::roots("tunnel.agentCAFile", &agent_ca_file)?,
+        agent_roots: roots::roots("tunnel.agentCAFile", &agent_ca_file)?,
         outage_limit: seconds(
             "tunnel.outageLimitSeconds",
             outage_limit_seconds.unwrap_or(SILENCE_MAX.as_secs()),

@@ -91,7 +91,8 @@ impl EnrollmentService {
         let CertificateSubject { agent, pod, key } = subject;
         let public_key = BASE64.encode(key.spki());
         let (subject, lasting) = (Subject::Agent(agent), self.shared.settings.lifetime);
-        let issued = self.shared.signer.issue(Order { subject, key, now, lasting }).await?;
+        let signer = Arc::clone(&self.shared.signer.borrow());
+        let issued = signer.issue(Order { subject, key, now, lasting }).await?;
         Ok(Agent {
             public_key,
             serial: issued.serial.to_string(),

@@ -28,7 +28,8 @@ pub struct EnrollmentSettings {
 
 pub(super) struct SharedEnrollment {
     pub(super) directory: Directory,
-    pub(super) signer: Arc<dyn Signer>,
+    /// The newest value issues the next certificate.
+    pub(super) signer: watch::Receiver<Arc<dyn Signer>>,
     pub(super) settings: EnrollmentSettings,
     /// FailedAttempts with tokens and proofs.
     pub(super) failures: FailedAttempts,

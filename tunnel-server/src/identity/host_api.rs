@@ -1,6 +1,7 @@
 //! A client of the host cluster's API server, with a CA of its own and a token that is read for each request.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
@@ -8,6 +9,7 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use serde_json::Value;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt as _;
+use tokio::sync::watch;
 
 use super::TOKEN_BYTES_MAX;
 use super::https::{HttpsClient, HttpsError};
@@ -41,9 +43,9 @@ pub(crate) enum HostApiError {
 }
 
 impl HostApi {
-    /// The API server at `server`, over `tls`, with the token in this file.
+    /// The API server at `server`, over the newest value of `tls`, with the token in this file.
     #[must_use]
-    pub fn new(server: Uri, token_file: PathBuf, tls: rustls::ClientConfig) -> Self {
+    pub fn new(server: Uri, token_file: PathBuf, tls: watch::Receiver<Arc<rustls::ClientConfig>>) -> Self {
         Self { server, token_file, fetch: HttpsClient::new(tls, None) }
     }
 

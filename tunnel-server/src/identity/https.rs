@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -28,7 +29,8 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// A client that speaks HTTPS only, trusts only its own CA, follows no redirect and keeps no cookie.
 #[derive(Clone)]
 pub(super) struct HttpsClient {
-    tls: TlsConnector,
+    /// The newest value is for the next connection.
+    tls: watch::Receiver<Arc<ClientConfig>>,
     /// The name that the certificate must have, if it is not the host of the URL.
     server_name: Option<ServerName<'static>>,
 }
@@ -49,8 +51,11 @@ pub(crate) enum HttpsError {
 }
 
 impl HttpsClient {
-    pub(super) fn new(tls: ClientConfig, server_name: Option<ServerName<'static>>) -> Self {
-        Self { tls: TlsConnector::from(Arc::new(tls)), server_name }
+    pub(super) fn new(
+        tls: watch::Receiver<Arc<ClientConfig>>,
+        server_name: Option<ServerName<'static>>,
+    ) -> Self {
+        Self { tls, server_name }
     }
 
     /// Sends `request`, whose URI is absolute, and reads at most `bytes_max` of the answer's body.
@@ -77,7 +82,8 @@ impl HttpsClient {
         };
         let unreachable = |error| HttpsError::Connect(format!("{host} port {port}"), error);
         let stream = TcpStream::connect((host.as_str(), port)).await.map_err(unreachable)?;
-        let stream = self.tls.connect(name, stream).await.map_err(unreachable)?;
+        let tls = TlsConnector::from(Arc::clone(&self.tls.borrow()));
+        let stream = tls.connect(name, stream).await.map_err(unreachable)?;
         let (mut sender, connection) =
             http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await?;
         let exchange = async {

@@ -21,6 +21,7 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPai
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, DecodingKey};
+use tokio::sync::watch;
 
 pub(super) use claims::expiry;
 pub use claims::{ClaimError, ClaimRequirements, LEEWAY};
@@ -58,7 +59,7 @@ impl Issuer {
         name: &str,
         algorithms: Vec<Algorithm>,
         requirements: ClaimRequirements,
-        tls: rustls::ClientConfig,
+        tls: watch::Receiver<Arc<rustls::ClientConfig>>,
     ) -> Result<Self, CryptoError> {
         test_crypto()?;
         let keys = Keys::new(name, &requirements.issuer, tls);

@@ -14,6 +14,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 /// A request that the server got.
@@ -90,15 +91,17 @@ impl TestServer {
         Self { url, certificate, seen }
     }
 
-    /// A client configuration that trusts only its certificate.
-    pub(super) fn tls(&self) -> ClientConfig {
+    /// A client configuration that trusts only its certificate, and never changes.
+    pub(super) fn tls(&self) -> watch::Receiver<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
-        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth()
+        let config =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+        watch::channel(Arc::new(config)).1
     }
 
     /// The requests so far, in their order.

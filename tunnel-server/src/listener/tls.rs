@@ -10,7 +10,7 @@ use rustls::server::{
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use rustls_pki_types::{CertificateDer, UnixTime};
-use transport::tls::ChainLengthVerifier;
+use transport::tls::{ChainLengthVerifier, SharedRoots};
 
 mod optional_verifier;
 mod with_roots;
@@ -77,18 +77,17 @@ pub fn for_proxy(certificate: Arc<dyn ResolvesServerCert>) -> Result<ServerConfi
 }
 
 /// TLS 1.3 with HTTP/2 for agents that enroll or renew. An agent may show its certificate. The handshake accepts
-/// every one, because an agent renews an expired one too. The verifier that is returned tells the valid ones.
+/// every one, because an agent renews an expired one too. `agents` tells the valid ones afterwards.
 ///
 /// # Errors
 ///
 /// [`TlsError`].
 pub fn for_enrollment(
     certificate: Arc<dyn ResolvesServerCert>,
-    agent_roots: Vec<CertificateDer<'static>>,
-) -> Result<(ServerConfig, Arc<dyn ClientCertVerifier>), TlsError> {
-    let strict = ChainLengthVerifier::wrap(verifier(agent_roots)?.allow_unauthenticated().build()?);
-    let optional = ChainLengthVerifier::wrap(Arc::new(OptionalVerifier(Arc::clone(&strict))));
-    Ok((config(certificate, &[&TLS13], optional, &[ALPN_H2])?, strict))
+    agents: Arc<SharedRoots>,
+) -> Result<ServerConfig, TlsError> {
+    let optional = ChainLengthVerifier::wrap(Arc::new(OptionalVerifier(agents)));
+    config(certificate, &[&TLS13], optional, &[ALPN_H2])
 }
 
 /// TLS 1.3 with HTTP/2 for administrators, who must show a certificate that chains to these roots.
@@ -126,8 +125,8 @@ fn config(
     Ok(config)
 }
 
-/// Disables resumption: a resumed session skips the verifier, so that a client with an expired certificate
-/// could come back. Hence no tickets (those of TLS 1.2 are off by default), no store, no 0-RTT.
+/// Disables resumption: a resumed session skips the verifier, so that a client with an expired certificate, or
+/// one whose root is gone, could come back. Hence no tickets (those of TLS 1.2 are off by default), no store, no 0-RTT.
 fn never_resumed(config: &mut ServerConfig) {
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});

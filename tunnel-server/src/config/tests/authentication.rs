@@ -27,7 +27,7 @@ fn every_key_of_issuers_and_host_clusters_is_read() {
 
     let [corp, partner] = config.gateway.authentication.oidc.as_slice() else { panic!("two issuers") };
     assert_eq!((corp.name.as_str(), corp.issuer.as_str()), ("corp", "https://login.example/realms/corp"));
-    assert_eq!((corp.audience.as_str(), corp.roots.len()), ("tombolo", 1));
+    assert_eq!((corp.audience.as_str(), corp.roots.certificates.len()), ("tombolo", 1));
     assert_eq!(corp.algorithms, [Algorithm::ES256, Algorithm::EdDSA]);
     assert_eq!((corp.username_claim.as_str(), corp.groups_claim.as_deref()), ("email", Some("roles")));
     assert_eq!(corp.required_claims, [("tenant".to_owned(), "acme".to_owned())].into());
@@ -41,7 +41,10 @@ fn every_key_of_issuers_and_host_clusters_is_read() {
         (review.name.as_str(), review.host.server.to_string()),
         ("host", "https://10.0.0.1:6443/".into())
     );
-    assert_eq!((review.host.token_file, review.host.roots.len()), (files.path().join("run/token"), 1));
+    assert_eq!(
+        (review.host.token_file, review.host.roots.certificates.len()),
+        (files.path().join("run/token"), 1)
+    );
     assert_eq!(
         (review.audiences, review.prefixes),
         (vec!["tombolo".into(), "gateway".into()], prefixes("host:", "host:"))
@@ -49,7 +52,7 @@ fn every_key_of_issuers_and_host_clusters_is_read() {
 
     let asked = config.delegation.unwrap();
     assert_eq!(asked.server.to_string(), "https://kubernetes.default.svc/");
-    assert_eq!((asked.token_file, asked.roots.len()), (PathBuf::from("/run/token"), 1));
+    assert_eq!((asked.token_file, asked.roots.certificates.len()), (PathBuf::from("/run/token"), 1));
     assert!(load(&files, SMALLEST, &Flags::default()).unwrap().delegation.is_none());
 }
 

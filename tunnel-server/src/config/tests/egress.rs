@@ -22,7 +22,7 @@ fn an_egress_is_for_one_client_name_or_some_user_ids_and_one_cluster() {
     assert_eq!((tcp.name.as_str(), tcp.cluster.as_str(), tcp.connections), ("host-a", "edge-a", 7));
     let by_tls = tcp.tcp().unwrap();
     assert_eq!((by_tls.listen.port(), by_tls.client_name.as_str()), (8131, "kube-apiserver"));
-    assert_eq!((by_tls.roots.len(), by_tls.certificate.is_some()), (1, true));
+    assert_eq!((by_tls.roots.certificates.len(), by_tls.certificate.is_some()), (1, true));
     let EgressListener::Unix(unix) = &local.listener else { panic!("{local:?}") };
     assert_eq!((&unix.path, unix.uids.as_slice()), (&files.path().join("run/b.sock"), [0, 7].as_slice()));
     assert!(
@@ -59,7 +59,7 @@ fn an_error_in_an_egress_names_key_and_value() {
     // A certificate for an agent, a caller or an administrator is accepted by none.
     let error =
         key_error(&files, &EGRESS.replace("clientCAFile: caller-ca.crt", "clientCAFile: agent-ca.crt"));
-    assert_eq!(error.key, "egress.tcp.clientCAFile");
+    assert_eq!(error.key, "egress[0].tcp.clientCAFile");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tonic::Code;
 use trust::proof::{Attestation, Proof, Purpose};
-use trust::{Role, Root, Serial};
+use trust::{Role, Root, Serial, Signer};
 use x509_parser::extensions::GeneralName;
 
 use super::*;
@@ -63,9 +63,11 @@ impl Server {
         let root = Root::generate(Role::Agent, "tombolo".parse().unwrap(), now).unwrap();
         // A closed channel still has its last value.
         let (_, trust_bundle) = watch::channel(Arc::from(BUNDLE));
+        let signer: Arc<dyn Signer> = Arc::new(root.intermediate(now).unwrap());
+        let (_, signer) = watch::channel(signer);
         let shared = SharedEnrollment {
             directory,
-            signer: Arc::new(root.intermediate(now).unwrap()),
+            signer,
             settings: EnrollmentSettings {
                 trust_domain: "tombolo".to_owned(),
                 lifetime,

@@ -50,6 +50,23 @@ async fn only_https_servers_with_a_trusted_name_are_called() {
     assert_eq!(at.seen().len(), 1);
 }
 
+/// As after a change of the file of its CA.
+#[tokio::test]
+async fn other_roots_count_from_the_next_connection_on() {
+    let at = TestServer::answering(|_| (StatusCode::OK, String::new())).await;
+    let other = TestServer::answering(|_| (StatusCode::OK, String::new())).await;
+    let config = |server: &TestServer| Arc::clone(&server.tls().borrow());
+    let (roots, tls) = watch::channel(config(&at));
+    let client = HttpsClient::new(tls, None);
+    assert!(client.send(request(&at.url), BYTES_MAX).await.is_ok());
+
+    roots.send_replace(config(&other));
+
+    let refused = client.send(request(&at.url), BYTES_MAX).await;
+    assert!(matches!(refused, Err(HttpsError::Connect(..))), "{refused:?}");
+    assert!(client.send(request(&other.url), BYTES_MAX).await.is_ok());
+}
+
 #[test]
 fn a_request_goes_to_the_host_and_the_port_of_its_url() {
     for (url, host, port) in [

@@ -72,7 +72,7 @@ enum RefreshError {
 }
 
 impl Keys {
-    pub(super) fn new(name: &str, issuer: &str, tls: rustls::ClientConfig) -> Self {
+    pub(super) fn new(name: &str, issuer: &str, tls: watch::Receiver<Arc<rustls::ClientConfig>>) -> Self {
         Self {
             name: name.to_owned(),
             issuer: issuer.to_owned(),

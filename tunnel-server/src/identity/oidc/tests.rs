@@ -117,6 +117,7 @@ fn debug_shows_which_issuer_it_is() {
             .unwrap()
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
+    let tls = watch::channel(Arc::new(tls)).1;
     let issuer =
         Issuer::new("corp", vec![Algorithm::ES256], requirements("https://issuer.example"), tls).unwrap();
     assert!(format!("{issuer:?}").contains("oidc:corp"), "{issuer:?}");

@@ -1,0 +1,260 @@
+//! The roots by which clients and servers are verified, taken up again whenever their files change.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use daemon::{Failure, FollowedFiles, Scope, error_chain, follow_files};
+use rustls::client::Resumption;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
+use tracing::{info, warn};
+use transport::tls::{SharedCertificate, SharedRoots};
+
+use crate::config::{ClientRoots, RootsFile, TrustedRoots};
+use crate::listener::tls::TlsError;
+use crate::listener::{ListenerTls, tls};
+use crate::metrics::{self, ReloadStatus, ReloadedFile};
+
+/// Follows files of roots by tasks of a scope. Clones share the roots of clients.
+#[derive(Clone)]
+pub(super) struct RootsFollower {
+    clients: Arc<Mutex<ClientRoots>>,
+    scope: Scope,
+}
+
+/// A followed file: its metrics, and the name under which its first root to expire is shown.
+#[derive(Debug, Clone, Copy)]
+struct FollowedRoots {
+    label: ReloadedFile,
+    expiry_of: Option<&'static str>,
+}
+
+impl RootsFollower {
+    /// Follows files within `scope`. `clients` are the roots of the configuration, none of which has two roles.
+    pub(super) fn new(clients: ClientRoots, scope: &Scope) -> Self {
+        Self { clients: Arc::new(Mutex::new(clients)), scope: scope.clone() }
+    }
+
+    /// The roots of agents, for all listeners at which agents arrive.
+    ///
+    /// # Errors
+    /// [`Failure`] if they cannot be used.
+    pub(super) fn agents(&self, roots: &TrustedRoots) -> Result<Arc<SharedRoots>, Failure> {
+        let shared = SharedRoots::new(roots.certificates.clone()).map_err(Failure::misconfigured)?;
+        let verifier = Arc::clone(&shared);
+        let put = move |roots: &[CertificateDer<'static>]| shown(verifier.replace(roots.to_vec()));
+        self.clients(ReloadedFile::AgentCa, Some("agent_ca"), roots, put);
+        Ok(shared)
+    }
+
+    /// The gateway's TLS for callers. Without roots it requests no certificate.
+    ///
+    /// # Errors
+    /// [`Failure`] if they cannot be used.
+    pub(super) fn callers(
+        &self,
+        certificate: &Arc<SharedCertificate>,
+        roots: Option<&TrustedRoots>,
+    ) -> Result<ListenerTls, Failure> {
+        let certificate: Arc<SharedCertificate> = Arc::clone(certificate);
+        let Some(roots) = roots else {
+            let tls = tls::server_config(certificate, None).map_err(Failure::misconfigured)?;
+            return Ok(ListenerTls::callers_only(tls));
+        };
+        let make = move |roots| {
+            let certificate: Arc<SharedCertificate> = Arc::clone(&certificate);
+            tls::server_config(certificate, Some(roots))
+        };
+        let tls = self.listener(ReloadedFile::CallerCa, Some("caller_ca"), roots, make)?;
+        Ok(ListenerTls::callers_by_newest(tls))
+    }
+
+    /// The TLS configuration of the admin API's listener.
+    ///
+    /// # Errors
+    /// [`Failure`] if the roots cannot be used.
+    pub(super) fn admins(
+        &self,
+        certificate: &Arc<SharedCertificate>,
+        roots: &TrustedRoots,
+    ) -> Result<watch::Receiver<Arc<ServerConfig>>, Failure> {
+        let certificate: Arc<SharedCertificate> = Arc::clone(certificate);
+        let make = move |roots| {
+            let certificate: Arc<SharedCertificate> = Arc::clone(&certificate);
+            tls::for_admins(certificate, roots)
+        };
+        self.listener(ReloadedFile::AdminCa, Some("admin_ca"), roots, make)
+    }
+
+    /// The TLS configuration of an entry point for an API server's egress.
+    ///
+    /// # Errors
+    /// [`Failure`] if the roots cannot be used.
+    pub(super) fn egress(
+        &self,
+        certificate: &Arc<SharedCertificate>,
+        roots: &TrustedRoots,
+    ) -> Result<ListenerTls, Failure> {
+        let certificate: Arc<SharedCertificate> = Arc::clone(certificate);
+        let make = move |roots| {
+            let certificate: Arc<SharedCertificate> = Arc::clone(&certificate);
+            tls::for_entry_point(certificate, roots)
+        };
+        self.listener(ReloadedFile::EgressCa, None, roots, make).map(ListenerTls::callers_by_newest)
+    }
+
+    /// The TLS configuration of a listener, which `make` makes of its clients' roots, and again after each change of them.
+    ///
+    /// # Errors
+    /// [`Failure`] if they cannot be used.
+    fn listener(
+        &self,
+        label: ReloadedFile,
+        expiry_of: Option<&'static str>,
+        roots: &TrustedRoots,
+        make: impl Fn(Vec<CertificateDer<'static>>) -> Result<ServerConfig, TlsError>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<watch::Receiver<Arc<ServerConfig>>, Failure> {
+        let first = make(roots.certificates.clone()).map_err(Failure::misconfigured)?;
+        let (given, taken) = watch::channel(Arc::new(first));
+        let put = move |roots: &[CertificateDer<'static>]| {
+            let config = shown(make(roots.to_vec()))?;
+            given.send_replace(Arc::new(config));
+            Ok(())
+        };
+        self.clients(label, expiry_of, roots, put);
+        Ok(taken)
+    }
+
+    /// The TLS configuration for servers that are called by HTTPS, which trusts the newest roots of the file alone.
+    ///
+    /// # Errors
+    /// [`Failure`] if the cryptography provider cannot be used.
+    pub(super) fn servers(
+        &self,
+        label: ReloadedFile,
+        roots: &TrustedRoots,
+    ) -> Result<watch::Receiver<Arc<ClientConfig>>, Failure> {
+        let first = trusting(&roots.certificates).map_err(Failure::could_not_go_on)?;
+        let (given, taken) = watch::channel(Arc::new(first));
+        let put = move |roots: &[CertificateDer<'static>]| {
+            let config = shown(trusting(roots))?;
+            given.send_replace(Arc::new(config));
+            Ok(())
+        };
+        self.follow(FollowedRoots { label, expiry_of: None }, roots, put);
+        Ok(taken)
+    }
+
+    /// Follows the roots of clients, which `put` puts into force. A root that is there for another role is refused.
+    fn clients(
+        &self,
+        label: ReloadedFile,
+        expiry_of: Option<&'static str>,
+        roots: &TrustedRoots,
+        put: impl Fn(&[CertificateDer<'static>]) -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let (all, file) = (Arc::clone(&self.clients), roots.file.clone());
+        let put = move |roots: &[CertificateDer<'static>]| {
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = all.clone();
+            next.replace(&file, roots).map_err(|error| error.to_string())?;
+            put(roots)?;
+            *all = next;
+            Ok(())
+        };
+        self.follow(FollowedRoots { label, expiry_of }, roots, put);
+    }
+
+    fn follow(
+        &self,
+        followed: FollowedRoots,
+        roots: &TrustedRoots,
+        put: impl Fn(&[CertificateDer<'static>]) -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let TrustedRoots { certificates, file } = roots.clone();
+        followed.note_expiry(&certificates);
+        self.scope.spawn_background(followed.run(file, certificates, put));
+    }
+}
+
+impl FollowedRoots {
+    fn note_expiry(self, roots: &[CertificateDer<'static>]) {
+        if let Some(name) = self.expiry_of {
+            metrics::certificates(name, roots);
+        }
+    }
+
+    /// Follows the file as long as it is polled. Roots that `put` refuses, or that cannot be read, change nothing.
+    async fn run(
+        self,
+        file: RootsFile,
+        first: Vec<CertificateDer<'static>>,
+        put: impl Fn(&[CertificateDer<'static>]) -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let mut status = ReloadStatus::new(self.label);
+        let (key, path) = (file.key().to_owned(), file.path().to_owned());
+        let current = Arc::new((Mutex::new(first), put));
+        let read = move || file.read().map_err(|error| error.to_string());
+        let take = move |roots: Vec<CertificateDer<'static>>| {
+            let (current, put) = &*current;
+            let is_new = take(&mut current.lock().unwrap_or_else(PoisonError::into_inner), &roots, put)?;
+            if is_new {
+                self.note_expiry(&roots);
+            }
+            Ok(is_new)
+        };
+        let report = |outcome: FollowedFiles<'_>| match outcome {
+            FollowedFiles::Taken => {
+                status.read(true);
+                info!(key, file = %path.display(), "the CA file has changed, and new connections are verified by it");
+            }
+            FollowedFiles::Restored => status.read(true),
+            FollowedFiles::Refused(error) => {
+                status.read(false);
+                warn!(
+                    key, file = %path.display(), error,
+                    "the CA file has changed and was not taken, the last valid one stays in force: correct the file, and it is \
+                     read again"
+                );
+            }
+        };
+        follow_files(&[&path], read, take, report).await;
+    }
+}
+
+/// Puts `roots` into force. Returns false if they are those that are `current`.
+fn take(
+    current: &mut Vec<CertificateDer<'static>>,
+    roots: &[CertificateDer<'static>],
+    put: impl Fn(&[CertificateDer<'static>]) -> Result<(), String>,
+) -> Result<bool, String> {
+    if *current == roots {
+        return Ok(false);
+    }
+    put(roots)?;
+    *current = roots.to_vec();
+    Ok(true)
+}
+
+/// A TLS client configuration that trusts these roots and no others.
+fn trusting(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, rustls::Error> {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(roots.iter().cloned());
+    let builder = ClientConfig::builder_with_provider(transport::tls::provider())
+        .with_protocol_versions(&[&TLS13, &TLS12])?;
+    let mut config = builder.with_root_certificates(store).with_no_client_auth();
+    // A resumed session would not verify the certificate again.
+    config.resumption = Resumption::disabled();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// The error with its causes, as a log shows it.
+fn shown<T, E: std::error::Error + 'static>(result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| error_chain(&error).to_string())
+}

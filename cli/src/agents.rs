@@ -26,12 +26,13 @@ pub(crate) fn list(args: &AgentList) -> Result<Vec<String>, AgentsError> {
     if agents.is_empty() {
         return Ok(Vec::new());
     }
-    let mut rows = vec![["AGENT", "EXPIRES", "SERIAL", "STATE", "POD"].map(str::to_owned)];
+    let mut rows = vec![["AGENT", "EXPIRES", "SERIAL", "STATE", "VERSION", "POD"].map(str::to_owned)];
     rows.extend(agents.into_iter().map(|agent| {
         let expires = agent.expires.map_or_else(print::none, |expires| expires.to_string());
         let state = if agent.revoked { "Revoked" } else { "Enrolled" };
-        let pod = if agent.pod.is_empty() { print::none() } else { agent.pod };
-        [format!("{}/{}", agent.cluster, agent.instance), expires, agent.serial, state.to_owned(), pod]
+        let shown = |text: String| if text.is_empty() { print::none() } else { text };
+        let (name, version) = (format!("{}/{}", agent.cluster, agent.instance), shown(agent.version));
+        [name, expires, agent.serial, state.to_owned(), version, shown(agent.pod)]
     }));
     Ok(print::columns(&rows))
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::greeting::{self, GREETING_MAX, Greeting, ServerInfo};
+use proto::greeting::{self, BootNonce, GREETING_MAX, Greeting, ServerInfo};
 use proto::spiffe::AgentId;
 use proto::wire::{control_frame::Frame, refused::Reason};
 use proto::{CloseCode, Session};
@@ -23,6 +23,9 @@ use crate::runtime::Spawn;
 use crate::settings::{self, HANDSHAKE_MAX, Side};
 use crate::tls;
 use crate::tunnel::Tunnel;
+
+/// The process of a greeting that only checks the connection. No process draws it, in practice.
+const CHECKING: BootNonce = BootNonce([0; 16]);
 
 /// An incoming connection of an agent, before its handshake: nothing of it is verified yet.
 pub struct Incoming {
@@ -173,7 +176,8 @@ impl AcceptedConnection {
 
     /// Reads the agent's greeting, checks it against the identity from its certificate, and answers.
     ///
-    /// `may_enter` decides last: it may refuse for a limit, or because the server is stopping.
+    /// `may_enter` decides last about the process with this nonce: it may refuse for a limit, or because the
+    /// server is stopping. An agent that only checks its connection is told such a refusal, too.
     ///
     /// # Errors
     /// `GreetError`; the connection is closed then.
@@ -181,7 +185,7 @@ impl AcceptedConnection {
         self,
         agent: &AgentId,
         server_info: &ServerInfo,
-        may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
+        may_enter: impl FnOnce(BootNonce) -> Result<(), (Reason, String)>,
     ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
         let greeted = timeout(GREETING_MAX, greet_agent(&self, agent, server_info, may_enter)).await;
         match greeted {
@@ -207,17 +211,20 @@ async fn greet_agent(
     accepted: &AcceptedConnection,
     agent: &AgentId,
     server_info: &ServerInfo,
-    may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
+    may_enter: impl FnOnce(BootNonce) -> Result<(), (Reason, String)>,
 ) -> Result<(ControlStream, Greeting), GreetError> {
     let mut stream = ControlStream::new(accepted.connection.control(Side::Server).await?);
     let Some(Frame::Hello(hello)) = stream.read().await?.frame else {
         return Err(GreetError::NotAHello);
     };
     let check = greeting::only_checks(&hello);
-    let verified = greeting::verify_hello(hello, agent).and_then(|greeting| {
-        may_enter(&greeting).map_err(|(reason, message)| greeting::refuse(reason, message))?;
-        Ok(greeting)
-    });
+    let may_enter = |boot| may_enter(boot).map_err(|(reason, message)| greeting::refuse(reason, message));
+    let verified = if check.is_some() {
+        // The running agent is another process.
+        may_enter(CHECKING).and_then(|()| greeting::verify_hello(hello, agent))
+    } else {
+        greeting::verify_hello(hello, agent).and_then(|greeting| may_enter(greeting.boot).map(|()| greeting))
+    };
     match verified {
         Ok(greeting) => {
             let silence_max = greeting::silence_agreed(&greeting, accepted.silence_max);

@@ -2,6 +2,7 @@
 
 mod admission;
 mod handshake_rate;
+mod refusal;
 mod tunnel_lifetime;
 
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 use transport::{
     AcceptedConnection, Driver, Endpoint, GreetError, Incoming, Spawn, Tunnel, TunnelEnded, TunnelEvent,
 };
@@ -35,9 +36,10 @@ use crate::directory::{AgentCredential, Directory};
 use crate::identity::{self, AgentCertificate, Verified};
 use crate::listener::AgentStream;
 use crate::metrics;
-use crate::registry::{DuplicateCheck, RegisterError, Registration, Registry, SILENT_BESIDE_LIVE_MAX};
+use crate::registry::{DuplicateCheck, Registration, Registry, SILENT_BESIDE_LIVE_MAX};
 use admission::Admission;
 use handshake_rate::HandshakeRate;
+use refusal::NotGreeted;
 
 /// The agents' listener for QUIC and TCP. Clones share one listener.
 #[derive(Clone)]
@@ -221,26 +223,11 @@ impl Handshake {
         let inner = Arc::clone(&self.0);
         match self.greet(incoming, &scope).await {
             Ok(greeted) => inner.serve(greeted, home, &scope).await,
-            Err(error) => {
-                metrics::handshake_failed(&error);
-                match error {
-                    // Its operator expects this agent to connect, so the refusal deserves a warning.
-                    GreetError::Refused(reason) => warn!(%from, reason, "an agent was refused"),
-                    GreetError::Checked { agent, software } => {
-                        info!(%from, %agent, software, "a connection was checked, and no tunnel was opened");
-                    }
-                    error @ (GreetError::TooSlow
-                    | GreetError::Handshake(_)
-                    | GreetError::NotAHello
-                    | GreetError::Broke(_)) => {
-                        debug!(%from, error = %error_chain(&error), "a connection of an agent did not become a tunnel");
-                    }
-                }
-            }
+            Err(not) => not.report(from),
         }
     }
 
-    async fn greet(self, incoming: IncomingAgent, scope: &Scope) -> Result<GreetedTunnel, GreetError> {
+    async fn greet(self, incoming: IncomingAgent, scope: &Scope) -> Result<GreetedTunnel, NotGreeted> {
         let inner = &self.0;
         let arrived = incoming.accept(inner).await?;
         let verified = match identity::agent_identity(arrived.chain(), &inner.trust_domain) {
@@ -248,21 +235,30 @@ impl Handshake {
             Err(error) => {
                 let reason = error_chain(&error).to_string();
                 arrived.turn_away(&reason);
-                return Err(GreetError::Refused(reason));
+                return Err(GreetError::Refused(reason).into());
             }
         };
         let credential = credential(&verified);
-        let may_register = |greeting: &Greeting| {
+        let mut reached = None;
+        let may_register = |boot| {
             if scope.is_draining() {
                 return Err((Reason::Draining, "this server is stopping; dial again".to_owned()));
             }
-            let allowed = inner.registry.may_register(&greeting.agent, &credential);
-            allowed.map_err(|not| (reason(&not), not.to_string()))
+            inner.registry.may_register(&verified.agent, boot, &credential).map_err(|not| {
+                reached = refusal::limit(&not);
+                (refusal::reason(&not), not.to_string())
+            })
         };
         let trust_bundle = inner.trust_bundle.borrow().to_vec();
         let host = ServerInfo { trust_bundle, ..inner.host.clone() };
-        let (tunnel, driver, greeting) = arrived.greet(&verified.agent, &host, may_register).await?;
-        Ok(GreetedTunnel { tunnel, driver, greeting, credential, ends: verified.ends })
+        match (arrived.greet(&verified.agent, &host, may_register).await, reached) {
+            (Ok((tunnel, driver, greeting)), _) => {
+                Ok(GreetedTunnel { tunnel, driver, greeting, credential, ends: verified.ends })
+            }
+            (Err(GreetError::Refused(_)), Some(limit)) => Err(NotGreeted::Full(limit)),
+            // A check is told of the limit, and is no agent that was refused.
+            (Err(error), _) => Err(error.into()),
+        }
     }
 }
 
@@ -286,11 +282,7 @@ impl SharedAgentListener {
             Ok(registration) => registration,
             Err(not) => {
                 warn!(%agent, "a tunnel was refused: {not}");
-                metrics::tunnel_over_limit();
-                tunnel.close(match not {
-                    RegisterError::TooManyTunnels(_) => CloseCode::NotGreeted,
-                    RegisterError::NotAdmitted(_) => CloseCode::Revoked,
-                });
+                tunnel.close(refusal::count_refused(&not));
                 return;
             }
         };
@@ -327,14 +319,6 @@ impl SharedAgentListener {
         drop(counted);
         metrics::tunnel_ended(&ended);
         info!(%agent, lasted = ?began.elapsed(), reason = %error_chain(&ended), "tunnel closed");
-    }
-}
-
-/// The reason that the agent reads in its refused greeting.
-fn reason(not: &RegisterError) -> Reason {
-    match not {
-        RegisterError::TooManyTunnels(_) => Reason::Limit,
-        RegisterError::NotAdmitted(_) => Reason::Revoked,
     }
 }
 

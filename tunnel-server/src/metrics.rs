@@ -1,5 +1,6 @@
 //! The server's metrics, whose names begin with `tombolo_server_`. `docs/metrics.md` lists every one of them.
 
+mod agent_versions;
 mod clusters;
 mod reloads;
 mod vip_services;
@@ -15,6 +16,7 @@ use proto::text_enum;
 use rustls_pki_types::CertificateDer;
 use transport::{GreetError, Tunnel, TunnelEnded};
 
+pub use agent_versions::AgentVersions;
 pub use clusters::{AWAY_REPORTED_MAX, ClusterConnectivity, ClusterGauges};
 pub use reloads::{ReloadStatus, ReloadedFile};
 pub use vip_services::{published, publishing_failed};
@@ -137,12 +139,21 @@ text_enum! {
 text_enum! {
     /// The reason why an agent's connection did not become a tunnel, as a label.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum HandshakeFailure {
+    pub enum HandshakeFailure {
+        /// The handshake or the greeting took too long.
         TooSlow = "too_slow",
+        /// The handshake failed.
         Handshake = "handshake",
+        /// The greeting was malformed, or broke off.
         Greeting = "greeting",
+        /// The agent was refused for another reason than a limit.
         Refused = "refused",
+        /// The agent's cluster has as many agents as it may.
         Full = "full",
+        /// The agent, or its cluster, has as many tunnels as it may.
+        TooManyTunnels = "too_many_tunnels",
+        /// The server has as many tunnels as it may.
+        ServerFull = "server_full",
     }
 }
 
@@ -328,9 +339,9 @@ pub fn handshake_failed(error: &GreetError) {
     counter!(HANDSHAKES_FAILED, "reason" => reason.as_str()).increment(1);
 }
 
-/// Counts a greeted tunnel that the registry did not accept.
-pub fn tunnel_over_limit() {
-    counter!(HANDSHAKES_FAILED, "reason" => HandshakeFailure::Full.as_str()).increment(1);
+/// Counts an agent's tunnel that the registry refused, for this reason.
+pub fn tunnel_refused(reason: HandshakeFailure) {
+    counter!(HANDSHAKES_FAILED, "reason" => reason.as_str()).increment(1);
 }
 
 /// Counts an agent that was disconnected because another process uses its certificate.

@@ -1,6 +1,8 @@
 //! The clusters that are reachable right now, and the tunnels that lead to them.
 
 mod advertised;
+mod agent_limits;
+mod agent_version;
 mod duplicate_check;
 mod given_up;
 mod inquiries;
@@ -9,6 +11,7 @@ mod tunnels;
 mod wait_queue;
 mod waiters;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use daemon::Home;
 use dashmap::DashMap;
-use proto::greeting::{Advertised, Certificate, Greeting};
+use proto::greeting::{Advertised, BootNonce, Certificate, Greeting};
 use proto::session::Health;
 use proto::spiffe::AgentId;
 use proto::wire::{StreamQuery, StreamReport};
@@ -29,20 +32,20 @@ use transport::{Carrier, LinkStats, Tunnel};
 use crate::config::CopiedKey;
 use crate::directory::{self, AgentCredential, Directory, NotAdmitted, SeenOutcome, StoreError};
 use advertised::LastAdvertised;
+use agent_version::agent_version;
 use inquiries::{Inquiries, ProcessInquiry};
 use route::{LiveSince, last_heard};
 use tunnels::{Candidate, ClusterTunnels, TunnelEntry};
 use waiters::Waiters;
 
+pub use agent_limits::{
+    AGENTS_PER_CLUSTER_MAX, LimitReached, SURGE_AGENTS_MAX, TUNNELS_PER_AGENT_MAX, TUNNELS_PER_CLUSTER_MAX,
+};
 pub use duplicate_check::{DuplicateCheck, PROBATION};
 pub use given_up::SILENT_BESIDE_LIVE_MAX;
 pub(crate) use route::never_begun;
 pub use route::{Route, RouteError, STABLE_AFTER};
 pub use wait_queue::{WaitOutcomes, WaitQueue};
-
-/// Most tunnels of one cluster. It is enough for a DaemonSet on its control-plane nodes, twice over for a
-/// rolling update.
-pub const TUNNELS_PER_CLUSTER_MAX: usize = 64;
 
 /// Most tunnels of all clusters together.
 pub const TUNNELS_MAX: usize = 20_000;
@@ -74,25 +77,16 @@ struct RegisteredTunnel {
     /// The number of the tunnel among those that its process has dialed.
     sequence: u64,
     inquiry: Arc<ProcessInquiry>,
-}
-
-/// The limit on tunnels that kept a tunnel out of the registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TooManyTunnels {
-    /// The cluster has `TUNNELS_PER_CLUSTER_MAX` tunnels already.
-    #[error("the cluster has {max} tunnels already, which is the most", max = TUNNELS_PER_CLUSTER_MAX)]
-    Cluster,
-    /// The server has `TUNNELS_MAX` tunnels already.
-    #[error("the server has {max} tunnels already, which is the most", max = TUNNELS_MAX)]
-    Server,
+    /// The version of the agent's software, or nothing.
+    version: Arc<str>,
 }
 
 /// The reason why a tunnel was not registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// A limit on the number of tunnels is reached.
+    /// A limit on the number of agents or tunnels is reached.
     #[error(transparent)]
-    TooManyTunnels(#[from] TooManyTunnels),
+    LimitReached(#[from] LimitReached),
     /// The directory does not admit the tunnel's agent.
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),
@@ -129,6 +123,8 @@ pub struct TunnelStatus {
     pub draining: bool,
     /// Another live process uses the same agent certificate at the same time.
     pub key_copied: bool,
+    /// The version of the agent's software as it claims, in a safe set of characters. Empty if it claims none.
+    pub version: Arc<str>,
     /// The time at which the tunnel was registered.
     pub since: SystemTime,
     /// The endpoints that the agent advertises for its control plane.
@@ -173,23 +169,25 @@ impl Registry {
         }))
     }
 
-    /// Checks whether this agent may register one more tunnel. The result can be outdated by the time of the
-    /// registration.
+    /// Checks whether the process `boot` of this agent may register one more tunnel. The result can be outdated
+    /// by the time of the registration.
     ///
     /// # Errors
     /// `RegisterError` if the agent is not admitted or a limit is reached.
-    pub fn may_register(&self, agent: &AgentId, credential: &AgentCredential) -> Result<(), RegisterError> {
+    pub fn may_register(
+        &self,
+        agent: &AgentId,
+        boot: BootNonce,
+        credential: &AgentCredential,
+    ) -> Result<(), RegisterError> {
         self.0.directory.admits(agent, credential)?;
-        Ok(self.has_room(agent.cluster())?)
-    }
-
-    fn has_room(&self, cluster: &ClusterId) -> Result<(), TooManyTunnels> {
         if self.0.tunnel_count.load(Ordering::Relaxed) >= TUNNELS_MAX as u64 {
-            return Err(TooManyTunnels::Server);
+            return Err(LimitReached::ServerTunnels.into());
         }
-        let tunnels = self.0.by_cluster.get(cluster);
-        let is_full = tunnels.is_some_and(|tunnels| tunnels.entries().len() >= TUNNELS_PER_CLUSTER_MAX);
-        if is_full { Err(TooManyTunnels::Cluster) } else { Ok(()) }
+        if let Some(tunnels) = self.0.by_cluster.get(agent.cluster()) {
+            tunnels.room_for(agent, boot, candidate)?;
+        }
+        Ok(())
     }
 
     /// Registers a greeted tunnel. It receives exchanges once [`Registration::check_duplicates`] has found
@@ -221,7 +219,7 @@ impl Registry {
             is_first: false,
         };
         if counted >= TUNNELS_MAX as u64 {
-            return Err(TooManyTunnels::Server.into());
+            return Err(LimitReached::ServerTunnels.into());
         }
         let now = SystemTime::now();
         let (advertised, live) = (Arc::clone(&registration.advertised), Arc::clone(&registration.live));
@@ -238,17 +236,14 @@ impl Registry {
                 live,
                 sequence,
                 inquiry,
+                version: agent_version(&greeting.software),
             },
             last_chosen: Arc::default(),
             on_probation: false,
             key_copied: false,
         };
-        self.0
-            .by_cluster
-            .entry(cluster.clone())
-            .or_default()
-            .insert(entry)
-            .map_err(|()| TooManyTunnels::Cluster)?;
+        let replaced = self.0.by_cluster.entry(cluster.clone()).or_default().insert(entry, candidate)?;
+        replaced.iter().for_each(|replaced| make_room(replaced, greeting.boot));
         // After the insertion, so that `disconnect_refused` cannot miss a tunnel that was revoked meanwhile.
         self.0.directory.admits(&greeting.agent, &credential)?;
         registration.is_first = self.0.directory.mark_seen(&cluster, now) == SeenOutcome::First;
@@ -334,6 +329,13 @@ impl ClusterStatus {
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         self.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining)
+    }
+
+    /// The agents that have a tunnel, with the version that each claimed with its newest one.
+    #[must_use]
+    pub fn agent_versions(&self) -> BTreeMap<&str, &str> {
+        // In the order of their registration, so that the newest comes last.
+        self.tunnels.iter().map(|tunnel| (tunnel.agent.instance(), &*tunnel.version)).collect()
     }
 }
 
@@ -425,6 +427,17 @@ impl fmt::Debug for Registration {
     }
 }
 
+/// Closes a tunnel that took no exchanges, for a new one of its agent's process `boot`.
+fn make_room(replaced: &TunnelEntry<RegisteredTunnel>, boot: BootNonce) {
+    let RegisteredTunnel { tunnel, inquiry, sequence, .. } = &replaced.tunnel;
+    if replaced.boot == boot {
+        inquiry.close(*sequence);
+    } else if !tunnel.is_draining() {
+        inquiry.abandon();
+    }
+    tunnel.close(CloseCode::Lost);
+}
+
 fn candidate(entry: &RegisteredTunnel) -> Candidate {
     let live_since = *entry.live.borrow();
     Candidate {
@@ -439,7 +452,7 @@ fn candidate(entry: &RegisteredTunnel) -> Candidate {
 }
 
 fn tunnel_status(entry: &TunnelEntry<RegisteredTunnel>) -> TunnelStatus {
-    let RegisteredTunnel { tunnel, home, .. } = &entry.tunnel;
+    let RegisteredTunnel { tunnel, home, version, .. } = &entry.tunnel;
     let Advertised { endpoints, certificates } = entry.tunnel.advertised();
     TunnelStatus {
         agent: entry.agent.clone(),
@@ -448,6 +461,7 @@ fn tunnel_status(entry: &TunnelEntry<RegisteredTunnel>) -> TunnelStatus {
         health: tunnel.health(),
         draining: tunnel.is_draining(),
         key_copied: entry.key_copied,
+        version: Arc::clone(version),
         since: entry.since,
         endpoints,
         certificates,

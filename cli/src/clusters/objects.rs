@@ -45,6 +45,7 @@ fn tunnel(cluster: &Cluster, tunnel: &Tunnel) -> Value {
     let measured = tunnel.measurements.unwrap_or_default();
     json!({
         "agent": tunnel.agent,
+        "version": Some(&tunnel.version).filter(|version| !version.is_empty()),
         "carrier": tunnel.carrier,
         "address": tunnel.address,
         "health": match tunnel.health() {

@@ -15,6 +15,7 @@ const WIDE: &[&str] = &[
     "NAME",
     "HEALTH",
     "AGENT",
+    "VERSION",
     "CARRIER",
     "ADDRESS",
     "RTT",
@@ -121,6 +122,7 @@ fn tunnel_row(cluster: &Cluster, tunnel: &Tunnel, now: SystemTime) -> Vec<String
         cluster.name.clone(),
         health(tunnel).to_owned(),
         tunnel.agent.clone(),
+        version(&tunnel.version),
         tunnel.carrier.clone(),
         tunnel.address.clone(),
         round_trip(&measured).map_or_else(none, milliseconds),
@@ -158,6 +160,11 @@ fn certificate_names(tunnel: &Tunnel) -> Vec<String> {
         each_once.push("...".to_owned());
     }
     each_once
+}
+
+/// The version of an agent's software; `<none>` from an agent, or a server, that tells none.
+fn version(version: &str) -> String {
+    if version.is_empty() { none() } else { version.to_owned() }
 }
 
 fn disconnected_row(cluster: &Cluster) -> Vec<String> {

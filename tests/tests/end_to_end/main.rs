@@ -31,6 +31,7 @@ mod egress;
 mod enrollment;
 mod floods;
 mod framing;
+mod full_cluster;
 mod go_parser;
 mod goaway;
 mod handshakes;

@@ -142,12 +142,14 @@ fn alerts_speak_of_metrics_that_exist() {
     }
 }
 
-/// `alerts_test.yaml` has the cases, among them a certificate of one day that is renewed in time.
+/// The files `alerts*_test.yaml` have the cases, among them a certificate of one day that is renewed in time.
 #[tokio::test]
 async fn alerts_fire_and_stay_silent_as_their_own_tests_say() {
-    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/prometheus/alerts_test.yaml");
+    let cases = ["alerts_test.yaml", "alerts_minutes_test.yaml"]
+        .map(|file| Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/prometheus").join(file));
+    let [days, minutes] = cases.each_ref().map(|file| file.to_str().unwrap());
 
-    match promtool(&["test", "rules", cases.to_str().unwrap()], None).await {
+    match promtool(&["test", "rules", days, minutes], None).await {
         Some(output) => output.unwrap(),
         None => skip("alerts_fire_and_stay_silent_as_their_own_tests_say", "no promtool"),
     }

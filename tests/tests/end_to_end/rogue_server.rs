@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use proto::AbortCode;
-use proto::greeting::{Greeting, refuse};
+use proto::greeting::{BootNonce, refuse};
 use proto::spiffe::AgentId;
 use proto::wire::refused::Reason;
 use proto::wire::{Assert, StreamOpen};
@@ -70,7 +70,7 @@ async fn an_agent_waits_as_long_as_a_server_asks_and_then_connects() {
         let arrived = endpoint.accept().await.unwrap().handshake().await.unwrap();
         assert!(Instant::now() >= earliest, "{:?} too soon", earliest - Instant::now());
         earliest = Instant::now() + retry_after;
-        let stops = |_: &Greeting| Err((Reason::Draining, "not now".to_owned()));
+        let stops = |_: BootNonce| Err((Reason::Draining, "not now".to_owned()));
         let greeted = arrived.greet(&agent_id(), &host("rogue", &keys), stops).await;
         assert!(matches!(greeted, Err(GreetError::Refused(_))));
     }

@@ -7,6 +7,7 @@ use proto::AbortCode;
 use proto::allow_list::NotAssertable;
 use proto::text_enum;
 use proto::wire::not_connected::Reason;
+use proto::wire::refused;
 use transport::{DialError, TunnelEnded};
 
 text_enum! {
@@ -127,8 +128,10 @@ text_enum! {
         NotNow = "not_now",
         /// The handshake took too long.
         TooSlow = "too_slow",
-        /// The server refused the agent.
+        /// The server refused the agent, for another reason than a limit.
         Refused = "refused",
+        /// The server, the cluster or the agent has as many agents or tunnels as it may.
+        Full = "full",
         /// The greeting broke, or was not valid.
         Greeting = "greeting",
         /// This host could not dial.
@@ -238,6 +241,7 @@ impl From<&DialError> for DialFailureReason {
             DialError::Handshake(_) => Self::Handshake,
             DialError::ServerUnavailable => Self::NotNow,
             DialError::TooSlow => Self::TooSlow,
+            DialError::Refused(why) if why.reason() == refused::Reason::Limit => Self::Full,
             DialError::Refused(_) | DialError::TurnedAway(_) => Self::Refused,
             DialError::NotAWelcome | DialError::Broke(_) => Self::Greeting,
             DialError::Local(_) => Self::Local,

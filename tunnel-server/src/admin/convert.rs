@@ -1,8 +1,10 @@
 //! Converts records of the registry and the directory into messages of the schema.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
+use proto::ClusterId;
 use proto::admin::{self, users};
 use proto::greeting::Certificate;
 use proto::session::Health;
@@ -32,8 +34,22 @@ pub(super) fn whole_seconds(time: SystemTime) -> Timestamp {
     Timestamp { nanos: 0, ..Timestamp::from(time) }
 }
 
-/// An agent that was enrolled.
-pub(super) fn agent(entry: &AgentEntry, directory: &Directory) -> admin::EnrolledAgent {
+/// The agents that were enrolled, with the versions of those that are connected.
+pub(super) fn agents(
+    entries: &[AgentEntry],
+    connected: &[ClusterStatus],
+    directory: &Directory,
+) -> Vec<admin::EnrolledAgent> {
+    let versions: BTreeMap<&ClusterId, BTreeMap<&str, &str>> =
+        connected.iter().map(|status| (&status.cluster, status.agent_versions())).collect();
+    let version = |entry: &AgentEntry| {
+        let of_cluster = versions.get(&entry.cluster);
+        of_cluster.and_then(|agents| agents.get(entry.instance.as_str())).copied().unwrap_or_default()
+    };
+    entries.iter().map(|entry| agent(entry, version(entry), directory)).collect()
+}
+
+fn agent(entry: &AgentEntry, version: &str, directory: &Directory) -> admin::EnrolledAgent {
     let AgentEntry { cluster, instance, agent } = entry;
     let credential = AgentCredential { serial: agent.serial.clone(), issued: agent.issued };
     let id = AgentId::new(cluster.clone(), instance);
@@ -45,6 +61,7 @@ pub(super) fn agent(entry: &AgentEntry, directory: &Directory) -> admin::Enrolle
         expires: agent.expires.time().map(whole_seconds),
         revoked: id.is_none_or(|id| directory.admits(&id, &credential).is_err()),
         pod: agent.pod.clone().unwrap_or_default(),
+        version: version.to_owned(),
     }
 }
 
@@ -123,6 +140,7 @@ fn tunnel(listed: &TunnelStatus) -> admin::Tunnel {
         health: health(listed.health).into(),
         draining: listed.draining,
         key_copied: listed.key_copied,
+        version: listed.version.as_ref().to_owned(),
         since: Some(whole_seconds(listed.since)),
         endpoints: listed.endpoints.clone(),
         certificates: listed.certificates.iter().map(certificate).collect(),

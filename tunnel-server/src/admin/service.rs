@@ -29,7 +29,10 @@ use super::watch::{ClusterWatch, Events};
 use super::{convert, requests};
 use crate::directory::{CLUSTERS_MAX, DialTokenEntry, Directory, NAME_RESERVED, Revoked};
 use crate::listener::tls::CertificateWithRoots;
-use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, TUNNELS_PER_CLUSTER_MAX};
+use crate::registry::{
+    AGENTS_PER_CLUSTER_MAX, ClusterStatus, Registry, SURGE_AGENTS_MAX, TUNNELS_MAX, TUNNELS_PER_AGENT_MAX,
+    TUNNELS_PER_CLUSTER_MAX,
+};
 
 const SOFTWARE: &str = concat!("tunnel-server/", env!("CARGO_PKG_VERSION"));
 
@@ -153,6 +156,9 @@ impl admin_server::Admin for AdminService {
                 streams_per_tunnel: transport::STREAMS_MAX,
                 watches: count(WATCHES_MAX),
                 connections: count(CONNECTIONS_MAX),
+                agents_per_cluster: count(AGENTS_PER_CLUSTER_MAX),
+                surge_agents: count(SURGE_AGENTS_MAX),
+                tunnels_per_agent: count(TUNNELS_PER_AGENT_MAX),
             }),
         }))
     }
@@ -248,7 +254,9 @@ impl admin_server::Admin for AdminService {
         let name = request.into_inner().cluster;
         let cluster = if name.is_empty() { None } else { Some(requests::cluster(&name)?) };
         let agents = self.directory.agents(cluster).await.map_err(|error| requests::store_status(&error))?;
-        let agents = agents.iter().map(|entry| convert::agent(entry, &self.directory)).collect();
+        let wanted: BTreeSet<&ClusterId> = agents.iter().map(|entry| &entry.cluster).collect();
+        let connected = self.registry.list(|cluster, _| wanted.contains(cluster));
+        let agents = convert::agents(&agents, &connected, &self.directory);
         Ok(Response::new(ListAgentsResponse { agents }))
     }
 

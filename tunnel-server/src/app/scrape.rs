@@ -1,5 +1,6 @@
 //! Metrics that are read from the server's state at each scrape.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,14 +15,15 @@ use crate::config::ListenerTotals;
 use crate::directory;
 use crate::limits::{EXCHANGES_MAX, LimitUsage};
 use crate::listener::{CounterValues, Counters, Listener};
-use crate::metrics::{ClusterConnectivity, ClusterGauges};
+use crate::metrics::{AgentVersions, ClusterConnectivity, ClusterGauges};
 use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, WaitQueue};
 
 /// Registers the readings of all scrapes but those of the admin API.
 pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: ListenerTotals, links: Links) {
     metrics.on_scrape(move |lines| links.write(lines, Instant::now()));
     let (registry, gauges) = (bound.registry.clone(), ClusterGauges::default());
-    metrics.on_scrape(move |lines| write_clusters(lines, &registry, &gauges));
+    let versions = AgentVersions::default();
+    metrics.on_scrape(move |lines| write_clusters(lines, &registry, &gauges, &versions));
     let counters: Vec<_> = [Some(&bound.listener), bound.agents.as_ref()]
         .into_iter()
         .flatten()
@@ -90,9 +92,19 @@ fn outcomes(values: &CounterValues) -> [(&'static str, u64); 6] {
     ]
 }
 
-fn write_clusters(lines: &mut Exposition, registry: &Registry, gauges: &ClusterGauges) {
-    let listed = registry.list(|_, _| true);
-    gauges.write(lines, &listed.iter().map(connectivity).collect::<Vec<_>>(), Instant::now());
+fn write_clusters(
+    lines: &mut Exposition,
+    registry: &Registry,
+    gauges: &ClusterGauges,
+    versions: &AgentVersions,
+) {
+    let (listed, now) = (registry.list(|_, _| true), Instant::now());
+    gauges.write(lines, &listed.iter().map(connectivity).collect::<Vec<_>>(), now);
+    let mut by_version: BTreeMap<&str, usize> = BTreeMap::new();
+    for version in listed.iter().flat_map(|listed| listed.agent_versions().into_values()) {
+        *by_version.entry(version).or_default() += 1;
+    }
+    versions.write(lines, &by_version, now);
     let mut tunnels =
         lines.gauge("tombolo_server_tunnels", "Tunnels of all clusters that are open now, by carrier.");
     for carrier in [Carrier::Quic, Carrier::Http2] {
@@ -112,13 +124,10 @@ fn write_clusters(lines: &mut Exposition, registry: &Registry, gauges: &ClusterG
 }
 
 fn connectivity(listed: &ClusterStatus) -> ClusterConnectivity {
-    let mut agents: Vec<&str> = listed.tunnels.iter().map(|tunnel| tunnel.agent.instance()).collect();
-    agents.sort_unstable();
-    agents.dedup();
     ClusterConnectivity {
         cluster: listed.cluster.clone(),
         connected: listed.is_reachable(),
-        agents: agents.len(),
+        agents: listed.agent_versions().len(),
     }
 }
 

@@ -225,7 +225,8 @@ fn in_utc(time: SystemTime) -> String {
 }
 
 fn route(entry: &TunnelEntry<RegisteredTunnel>) -> Route {
-    let RegisteredTunnel { tunnel, home, live, advertised, sequence, inquiry, credential: _ } = &entry.tunnel;
+    let RegisteredTunnel { tunnel, home, live, advertised, sequence, inquiry, credential: _, version: _ } =
+        &entry.tunnel;
     Route {
         number: entry.ticket,
         agent: entry.agent.clone(),

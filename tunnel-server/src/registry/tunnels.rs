@@ -10,7 +10,7 @@ use proto::spiffe::AgentId;
 
 use transport::Carrier;
 
-use super::TUNNELS_PER_CLUSTER_MAX;
+use super::agent_limits::{self, HeldTunnel, LimitReached};
 
 /// Round trips are compared in steps of this size. Smaller differences are the noise of one machine.
 const RTT_STEP: Duration = Duration::from_millis(2);
@@ -109,15 +109,41 @@ impl<T> ClusterTunnels<T> {
         self.entries.iter_mut().find(|entry| entry.ticket == ticket)
     }
 
-    /// Inserts a tunnel unless there are too many. It is on probation if its agent has tunnels of an earlier
-    /// process.
-    pub(super) fn insert(&mut self, mut entry: TunnelEntry<T>) -> Result<(), ()> {
-        if self.entries.len() >= TUNNELS_PER_CLUSTER_MAX {
-            return Err(());
-        }
+    /// Inserts a tunnel unless a limit is reached. It is on probation if its agent has tunnels of an earlier
+    /// process. Returns a removed tunnel of the same agent, which had to make room for it and is to be closed.
+    pub(super) fn insert(
+        &mut self,
+        mut entry: TunnelEntry<T>,
+        candidate: impl Fn(&T) -> Candidate,
+    ) -> Result<Option<TunnelEntry<T>>, LimitReached> {
+        let replaced = self.room_for(&entry.agent, entry.boot, candidate)?;
         entry.on_probation = self.entries.iter().any(|earlier| supersedes(&entry, earlier));
+        let replaced = replaced.and_then(|ticket| self.remove(ticket));
         self.entries.push(entry);
-        Ok(())
+        Ok(replaced)
+    }
+
+    /// Checks whether this process may open one more tunnel. Returns the ticket of a tunnel of the same agent
+    /// that has to go for it, if any.
+    pub(super) fn room_for(
+        &self,
+        agent: &AgentId,
+        boot: BootNonce,
+        candidate: impl Fn(&T) -> Candidate,
+    ) -> Result<Option<u64>, LimitReached> {
+        let held = self.entries.iter().map(|entry| {
+            let Candidate { health, draining, .. } = candidate(&entry.tunnel);
+            let is_replaced =
+                || entry.agent == *agent && self.entries.iter().any(|other| replaces(other, entry));
+            HeldTunnel {
+                ticket: entry.ticket,
+                agent: &entry.agent,
+                boot: entry.boot,
+                is_draining: draining,
+                is_idle: draining || health != Health::Live || entry.on_probation || is_replaced(),
+            }
+        });
+        agent_limits::room_for(&held.collect::<Vec<_>>(), agent, boot)
     }
 
     /// Removes the tunnel with this ticket and no other, even if another one is of the same agent.
@@ -215,8 +241,14 @@ fn supersedes<T>(later: &TunnelEntry<T>, earlier: &TunnelEntry<T>) -> bool {
     later.agent == earlier.agent && later.boot != earlier.boot && later.ticket > earlier.ticket
 }
 
+/// Returns true if `later` has taken the place of `earlier`, and is not on probation any more.
+fn replaces<T>(later: &TunnelEntry<T>, earlier: &TunnelEntry<T>) -> bool {
+    !later.on_probation && supersedes(later, earlier)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::agent_limits::{TUNNELS_PER_AGENT_MAX, TUNNELS_PER_PROCESS_MAX};
     use super::*;
 
     const LIVE: Candidate = Candidate {
@@ -299,7 +331,7 @@ mod tests {
     #[test]
     fn a_tunnel_on_probation_and_its_predecessor_get_no_exchanges() {
         let mut tunnels = tunnels(&[("a", 1, LIVE)]);
-        tunnels.insert(entry(1, "a", 2, LIVE)).unwrap();
+        insert(&mut tunnels, entry(1, "a", 2, LIVE)).unwrap();
         assert_eq!(best(&tunnels), None);
         assert_eq!(tunnels.of_earlier_processes(1).map(|(index, _)| *index).collect::<Vec<_>>(), [0]);
 
@@ -354,7 +386,7 @@ mod tests {
     fn a_new_tunnel_does_not_make_up_for_missed_turns() {
         let mut tunnels = tunnels(&[("a", 1, LIVE)]);
         (0..9).for_each(|_| assert_eq!(best(&tunnels), Some(0)));
-        tunnels.insert(entry(1, "b", 1, LIVE)).unwrap();
+        insert(&mut tunnels, entry(1, "b", 1, LIVE)).unwrap();
 
         let last_chosen: Vec<_> = (0..4).filter_map(|_| best(&tunnels)).collect();
 
@@ -363,11 +395,34 @@ mod tests {
 
     #[test]
     fn a_tunnel_beyond_the_limit_is_not_inserted() {
-        let full: Vec<_> = (0..TUNNELS_PER_CLUSTER_MAX).map(|_| ("a", 1, LIVE)).collect();
+        let full: Vec<_> = (0..TUNNELS_PER_PROCESS_MAX).map(|_| ("a", 1, LIVE)).collect();
         let mut tunnels = tunnels(&full);
-        assert!(tunnels.insert(entry(99, "b", 1, LIVE)).is_err());
+        assert_eq!(insert(&mut tunnels, entry(99, "a", 1, LIVE)), Err(LimitReached::AgentTunnels));
+        assert_eq!(
+            insert(&mut tunnels, entry(99, "b", 1, LIVE)),
+            Ok(None),
+            "another agent has its own limit"
+        );
         tunnels.remove(0);
-        assert!(tunnels.insert(entry(99, "b", 1, LIVE)).is_ok());
+        assert_eq!(insert(&mut tunnels, entry(100, "a", 1, LIVE)), Ok(None));
+    }
+
+    /// The holder of a copied key cannot end the tunnels of the agent itself.
+    #[test]
+    fn a_serving_tunnel_goes_for_no_other_and_one_on_probation_does() {
+        let full: Vec<_> = (0..TUNNELS_PER_PROCESS_MAX).map(|_| ("a", 1, LIVE)).collect();
+        let mut tunnels = tunnels(&full);
+        let later = TUNNELS_PER_PROCESS_MAX..TUNNELS_PER_AGENT_MAX;
+        for index in later.clone() {
+            assert_eq!(insert(&mut tunnels, entry(index, "a", 2, LIVE)), Ok(None));
+        }
+
+        let third = insert(&mut tunnels, entry(98, "a", 3, LIVE));
+
+        assert_eq!(third, Ok(Some(later.start)), "the oldest on probation");
+        tunnels.end_probation(98);
+        let fourth = insert(&mut tunnels, entry(99, "a", 4, LIVE));
+        assert_eq!(fourth, Ok(Some(0)), "the oldest that the third has replaced");
     }
 
     fn best(tunnels: &ClusterTunnels<(usize, Candidate)>) -> Option<usize> {
@@ -377,10 +432,19 @@ mod tests {
     fn tunnels(entries: &[(&str, u8, Candidate)]) -> ClusterTunnels<(usize, Candidate)> {
         let mut tunnels = ClusterTunnels::default();
         for (index, (instance, boot, candidate)) in entries.iter().enumerate() {
-            tunnels.insert(entry(index, instance, *boot, *candidate)).unwrap();
+            assert_eq!(insert(&mut tunnels, entry(index, instance, *boot, *candidate)), Ok(None));
             tunnels.end_probation(index as u64);
         }
         tunnels
+    }
+
+    /// Inserts a tunnel, and returns the index of the one that went for it.
+    fn insert(
+        tunnels: &mut ClusterTunnels<(usize, Candidate)>,
+        entry: TunnelEntry<(usize, Candidate)>,
+    ) -> Result<Option<usize>, LimitReached> {
+        let replaced = tunnels.insert(entry, |(_, candidate)| *candidate)?;
+        Ok(replaced.map(|entry| entry.tunnel.0))
     }
 
     fn entry(

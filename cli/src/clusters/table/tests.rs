@@ -36,6 +36,7 @@ fn wide_has_a_row_for_each_tunnel_and_one_for_a_cluster_without() {
         names: names.map(str::to_owned).to_vec(),
         cut,
     };
+    draining.version = String::new();
     draining.certificates =
         vec![certificate(["kube", "10.0.0.1"], false), certificate(["kube", "edge"], true)];
     let mut a = cluster("a", vec![tunnel("x", Health::Suspect, 5_000, 10, 5), draining]);
@@ -47,10 +48,10 @@ fn wide_has_a_row_for_each_tunnel_and_one_for_a_cluster_without() {
     assert_eq!(
         lines,
         [
-            "NAME   HEALTH     AGENT    CARRIER   ADDRESS       RTT      LOSS     STREAMS   AGE      HOME     ENDPOINTS                  ACCEPTED        CERTIFICATE",
-            "a      Suspect    x        quic      192.0.2.1:9   5.0ms    50%      2         100s     1        <none>                     <none>          <none>",
-            "a      Draining   y        quic      192.0.2.1:9   0.9ms    <none>   2         100s     1        10.0.0.1:6443,11.0.0.1:1   10.0.0.1:6443   kube,10.0.0.1,edge,...",
-            "b      Away       <none>   <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>                     <none>          <none>",
+            "NAME   HEALTH     AGENT    VERSION   CARRIER   ADDRESS       RTT      LOSS     STREAMS   AGE      HOME     ENDPOINTS                  ACCEPTED        CERTIFICATE",
+            "a      Suspect    x        0.1.0     quic      192.0.2.1:9   5.0ms    50%      2         100s     1        <none>                     <none>          <none>",
+            "a      Draining   y        <none>    quic      192.0.2.1:9   0.9ms    <none>   2         100s     1        10.0.0.1:6443,11.0.0.1:1   10.0.0.1:6443   kube,10.0.0.1,edge,...",
+            "b      Away       <none>   <none>    <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>                     <none>          <none>",
         ]
     );
 }
@@ -125,6 +126,7 @@ fn cluster(name: &str, tunnels: Vec<Tunnel>) -> Cluster {
 fn tunnel(agent: &str, health: Health, micros: u64, packets_sent: u64, packets_lost: u64) -> Tunnel {
     Tunnel {
         agent: agent.to_owned(),
+        version: "0.1.0".to_owned(),
         carrier: "quic".to_owned(),
         address: "192.0.2.1:9".to_owned(),
         health: health.into(),

@@ -26,7 +26,7 @@ use tonic::{Code, Status, Streaming};
 use crate::args::{AdminEndpoint, RemoteAdmin};
 use crate::names::AdminUrl;
 use crate::pem::PemError;
-use channel::Channel;
+pub(crate) use channel::Channel;
 
 /// Longest wait for a connection, and for the response to each request.
 const ANSWER_MAX: Duration = Duration::from_secs(10);

@@ -140,7 +140,8 @@ pub(crate) enum Command {
     /// Check your access to a cluster, or what a daemon needs, and advise how to fix it
     ///
     /// Without a subcommand, checks your kubeconfig, your certificate or token, and the way through the gateway to the cluster.
-    /// Prints one line for each check: ok, warning or failed. The exit code is 1 if a check failed.
+    /// Prints one line for each check: its result (ok, warning or failed), its name, what was found, and what to do. The names
+    /// stay the same in later versions.
     #[command(after_long_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
     /// Check a policy file, and explain its decisions

@@ -2,11 +2,16 @@
 
 mod access_review;
 mod agent;
+mod agent_identity;
 mod caller;
+mod carriers;
 mod certificate;
+mod check;
 mod clock;
 mod configuration;
 mod enrollment;
+mod enrollment_signer;
+mod excess_rights;
 mod host_cluster;
 mod https;
 mod kubeconfig;

@@ -82,9 +82,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
                 None => print::lines(&report.lines())?,
                 Some(DoctorOutput::Json) => print::lines(&[report.json()])?,
             }
-            if report.is_failed() {
-                return Ok(ExitCode::FAILURE);
-            }
+            return Ok(ExitCode::from(report.exit_code()));
         }
         Command::Policy(PolicyCommand::Check(args)) => policies::check(&args)?,
         Command::Policy(PolicyCommand::Explain(args)) => return Ok(policies::explain(*args)),

@@ -2,6 +2,7 @@
 
 mod error;
 mod greet;
+mod proxies;
 mod proxy;
 mod quic;
 mod tcp;
@@ -9,6 +10,7 @@ mod tls;
 
 pub use self::error::DialError;
 pub use self::greet::Dialed;
+pub use self::proxies::{Proxies, ProxiesError};
 pub use self::proxy::{NotAProxy, Proxy, ProxyError};
 pub use self::tcp::{DialPath, dial_tcp};
 pub use self::tls::DialTls;

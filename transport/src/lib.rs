@@ -35,7 +35,9 @@ pub use accept::{AcceptedConnection, GreetError, Incoming};
 pub use carrier::Carrier;
 pub use congestion::LossTolerantFactory;
 pub use control::{Driver, TunnelEvent};
-pub use dial::{DialError, DialPath, DialTls, Dialed, NotAProxy, Proxy, ProxyError, dial_tcp};
+pub use dial::{
+    DialError, DialPath, DialTls, Dialed, NotAProxy, Proxies, ProxiesError, Proxy, ProxyError, dial_tcp,
+};
 pub use endpoint::{Endpoint, EndpointError, ServerNumber};
 pub use error::{Aborted, TunnelEnded, abort_code};
 pub use keys::{EndpointKeys, NotKeys};

@@ -2,6 +2,7 @@
 
 mod chain_length;
 mod error;
+mod pinned_verifier;
 mod provider;
 mod server_verifier;
 mod shared_certificate;
@@ -21,6 +22,7 @@ use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 pub use chain_length::{CHAIN_CERTIFICATES_MAX, ChainLengthVerifier};
 pub use error::TlsError;
+pub use pinned_verifier::PinnedVerifier;
 pub use provider::provider;
 pub use server_verifier::ExpectedServers;
 use server_verifier::ServerVerifier;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
-use x509_parser::prelude::X509Certificate;
+use rustls_pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::hash::Hash;
 
@@ -28,6 +29,13 @@ impl Pin {
     #[must_use]
     pub fn of_certificate(certificate: &X509Certificate<'_>) -> Self {
         Self::of_spki(certificate.public_key().raw)
+    }
+
+    /// The pin of a CA's certificate. `None` if it cannot be read, or is of no CA.
+    #[must_use]
+    pub fn of_ca(der: &CertificateDer<'_>) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        certificate.is_ca().then(|| Self::of_certificate(&certificate))
     }
 
     /// The bytes of the hash.

@@ -10,7 +10,7 @@ use daemon::config::{KeyError, LoadError};
 use daemon::{Failure, Layout, LogOptions};
 use policy::{Network, TargetEntry};
 use proto::{AllowList, ClusterId};
-use transport::{Carrier, Proxy};
+use transport::Carrier;
 use trust::Pin;
 
 mod carriers;
@@ -21,6 +21,7 @@ mod tenants;
 mod validate;
 
 pub use tenants::{TENANTS_MAX, TenantKind, Tenants};
+pub use transport::Proxies;
 
 pub use limits::{Limits, QUEUE_MAX, QUEUE_SECONDS_MAX, REQUESTS_MAX};
 
@@ -168,15 +169,6 @@ pub enum CarrierChoice {
     Auto,
     /// This carrier and no other.
     Only(Carrier),
-}
-
-/// The proxy by which servers are reached over TCP, and the exceptions.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Proxies {
-    /// The proxy, if one is configured.
-    pub proxy: Option<Proxy>,
-    /// Hosts that are reached without the proxy, as in `NO_PROXY`.
-    pub except: Vec<String>,
 }
 
 /// The source of the agent's own TLS identity.

@@ -3,7 +3,6 @@
 
 mod clock;
 mod grpc_client;
-mod pinned_verifier;
 mod service_account;
 mod state;
 mod token_file;
@@ -27,7 +26,7 @@ use tokio::net::lookup_host;
 use tokio::time::sleep;
 use tracing::{info, warn};
 use transport::DialPath;
-use transport::tls::TlsError;
+use transport::tls::{PinnedVerifier, TlsError};
 use trust::bundle::{Anchors, BundleError};
 use trust::proof::{Attestation, NONCE_BYTES, Proof, Purpose};
 use trust::{Role, Serial};
@@ -40,7 +39,6 @@ use crate::metrics;
 use crate::random::random;
 use crate::server_trust::ServerTrust;
 use grpc_client::{CallError, GrpcClient, ShownCertificate};
-use pinned_verifier::PinnedVerifier;
 use service_account::{Issuer, IssuerError, ServiceAccount};
 use state::{EnrollmentState, new_key, spki};
 use token_file::{TokenFile, TokenFileError};

@@ -26,7 +26,7 @@ use crate::tls::{self, ALPN_H2, TLS13_ONLY};
 
 /// An HTTP/2 connection that tonic sends its requests over. Clones share it.
 #[derive(Clone)]
-pub(super) struct Channel(SendRequest<Body>);
+pub(crate) struct Channel(SendRequest<Body>);
 
 impl Channel {
     /// Connects, with TLS for a remote endpoint, and spawns the connection's driver in `scope`.
@@ -67,6 +67,13 @@ impl Channel {
             let _ = connection.await;
         });
         Ok(Self(requests))
+    }
+}
+
+impl From<SendRequest<Body>> for Channel {
+    /// A channel over a connection of the doctor's, to another gRPC service.
+    fn from(requests: SendRequest<Body>) -> Self {
+        Self(requests)
     }
 }
 

@@ -13,7 +13,8 @@ pub(crate) struct DoctorArgs {
     pub(crate) command: Option<DoctorCommand>,
     #[command(flatten)]
     pub(crate) caller: DoctorCaller,
-    /// The output format, in place of lines for people
+    /// The output format, in place of lines for people; json has the keys failed, exitCode, and checks with check, result, message
+    /// and advice
     #[arg(long, short, value_name = "FORMAT", global = true)]
     pub(crate) output: Option<DoctorOutput>,
 }
@@ -32,15 +33,17 @@ pub(crate) struct DoctorCaller {
 pub(crate) enum DoctorCommand {
     /// Check what a tunnel-server needs, on its machine
     ///
-    /// Checks files, certificates and their dates, ports, the admin socket, and readiness. Changes nothing; the server may run
-    /// or not.
+    /// Checks files, certificates and their dates, the signer with which agents enroll, ports, the admin socket, and readiness.
+    /// Changes nothing; the server may run or not.
     #[command(after_long_help = examples::DOCTOR_SERVER)]
     Server(DoctorServer),
     /// Check what a tunnel-agent needs, where it runs
     ///
-    /// Checks files, certificates and their dates, the agent's identity, each server by QUIC, the clock, and the agent's rights at
-    /// the API server. The connection to a server ends before a tunnel begins, so a running agent is not disturbed. The server
-    /// logs it as a refused agent.
+    /// Checks files, certificates and their dates, the agent's identity, its enrollment, each server by QUIC and by HTTP/2, the
+    /// clock, and the agent's rights at the API server. A carrier that is blocked while the other works is a warning.
+    ///
+    /// The connection to a server ends before a tunnel begins, so a running agent is not disturbed. Tokens are only checked: a
+    /// token that is good stays unused. The server logs both as checks.
     #[command(after_long_help = examples::DOCTOR_AGENT)]
     Agent(DoctorAgent),
 }

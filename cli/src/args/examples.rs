@@ -287,18 +287,35 @@ Examples:
   tombolo doctor --kubeconfig kubeconfig --context edge-1
   tombolo doctor server --config /etc/tombolo/server.yaml
   tombolo doctor agent --config /etc/tombolo/agent.yaml
-  For programs:
-  tombolo doctor --output json";
+  For programs (failed, exitCode, checks):
+  tombolo doctor --output json
+
+Exit codes:
+  0  no check failed; there may be warnings
+  1  a check failed
+  2  nothing to check: wrong usage, or a file that cannot be read";
 
 pub(super) const DOCTOR_SERVER: &str = "\
 Examples:
   tombolo doctor server
-  tombolo doctor server --config server.yaml --output json";
+  tombolo doctor server --config server.yaml --output json
+  The daemon's own look at its whole configuration:
+  tunnel-server --config server.yaml --dry-run
+
+Exit codes:
+  0  no check failed; there may be warnings
+  1  a check failed
+  2  nothing to check: wrong usage, or a file that cannot be read";
 
 pub(super) const DOCTOR_AGENT: &str = "\
 Examples:
   tombolo doctor agent
-  tombolo doctor agent --config agent.yaml --output json";
+  tombolo doctor agent --config agent.yaml --output json
+
+Exit codes:
+  0  no check failed; there may be warnings
+  1  a check failed
+  2  nothing to check: wrong usage, or a file that cannot be read";
 
 pub(super) const AUDIT: &str = "\
 Examples:

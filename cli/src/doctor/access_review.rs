@@ -7,15 +7,17 @@ use policy::ServiceName;
 use serde_json::{Value, json};
 
 use super::caller::status_message;
+use super::check::Check;
 use super::clock;
-use super::configuration::RawAgentConfig;
+use super::configuration::{RawAgentConfig, RawImpersonation};
+use super::excess_rights::{self, Excess};
 use super::https::HttpsConnection;
 use super::report::Report;
 
 /// The path for reviews of one's own rights.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-const CHECK: &str = "rights";
+const CHECK: Check = Check::Rights;
 const ADVICE: Advice = Advice {
     credential: "renew the token or certificate of the agent's ServiceAccount",
     rights: "apply the output of `tombolo rbac` for the agent's configuration to the cluster",
@@ -74,12 +76,37 @@ pub(super) async fn check_all(
             missing.push(format!("{verb} {} {}({})", right.resource, right.quoted_name(), right.purpose));
         }
     }
-    if missing.is_empty() {
+    let is_mighty = match excess_rights::check(allows_anybody(config), connection, prefix, report).await {
+        Excess::Dangerous => true,
+        Excess::None | Excess::Unknown => false,
+        Excess::Incomplete => {
+            let everything = json!({ "verb": "*", "group": "*", "resource": "*" });
+            let reviewed = review(&everything, connection, prefix, &ADVICE, &mut clock_checked, report).await;
+            match reviewed {
+                Ok(true) => excess_rights::report_powers(report, &[excess_rights::EVERYTHING]),
+                Ok(false) => excess_rights::report_none(report),
+                Err(ReviewFailed) => return,
+            }
+            matches!(reviewed, Ok(true))
+        }
+    };
+    if !missing.is_empty() {
+        report.fail(CHECK, format!("the agent may not {}", missing.join(", nor ")), ADVICE.rights);
+    } else if !is_mighty {
         report
             .ok(CHECK, "the agent may impersonate users and groups, and read the control plane's endpoints");
-    } else {
-        report.fail(CHECK, format!("the agent may not {}", missing.join(", nor ")), ADVICE.rights);
     }
+}
+
+/// True if the configuration lets the agent impersonate by a pattern. RBAC has no patterns, so the agent then needs the right to
+/// impersonate anybody.
+fn allows_anybody(config: &RawAgentConfig) -> bool {
+    let RawImpersonation { users, groups } = &config.impersonation;
+    has_patterns(users.as_ref()) || has_patterns(groups.as_ref())
+}
+
+fn has_patterns(names: Option<&Vec<String>>) -> bool {
+    names.is_none_or(|names| names.iter().any(|name| name.contains('*')))
 }
 
 /// Asks whether these resource attributes are allowed. Checks the clock by the first response, and reports a failed review.
@@ -113,7 +140,7 @@ pub(super) async fn review(
         200 | 201 => Ok(review["status"]["allowed"] == Value::Bool(true)),
         401 => {
             let found = format!("the API server does not accept it ({})", status_message(&response));
-            report.fail("credential", found, advice.credential);
+            report.fail(Check::Credential, found, advice.credential);
             Err(ReviewFailed)
         }
         status => {
@@ -134,8 +161,11 @@ fn required_rights(config: &RawAgentConfig) -> Vec<RequiredRight> {
     let lists = [("users", &impersonation.users), ("groups", &impersonation.groups)];
     let impersonated = lists.into_iter().flat_map(|(resource, names)| {
         // RBAC has no patterns: an agent with a pattern needs the right to impersonate anybody.
-        let has_patterns = names.as_ref().is_none_or(|names| names.iter().any(|name| name.contains('*')));
-        let names = if has_patterns { vec![String::new()] } else { names.clone().unwrap_or_default() };
+        let names = if has_patterns(names.as_ref()) {
+            vec![String::new()]
+        } else {
+            names.clone().unwrap_or_default()
+        };
         names.into_iter().map(move |name| RequiredRight {
             preferred: ("impersonate", ""),
             alternative: Some(("impersonate:user-info", "authentication.k8s.io")),

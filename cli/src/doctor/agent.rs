@@ -1,67 +1,149 @@
 //! Checks an agent's way to its servers and to its API server.
 
 use std::env;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use daemon::Scope;
-use proto::CloseCode;
 use proto::spiffe::{AgentId, TRUST_DOMAIN_DEFAULT};
-use proto::wire::{Hello, refused::Reason};
-use rustls_pki_types::CertificateDer;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use transport::tls::{ExpectedServers, Material};
-use transport::{DialError, DialTls, Endpoint, EndpointKeys, HANDSHAKE_MAX};
+use transport::{DialTls, Proxies, ProxiesError};
 use x509_parser::extensions::GeneralName;
 
 use super::access_review;
+use super::agent_identity::{self, EnrolledState};
+use super::carriers::Dialer;
 use super::certificate;
-use super::configuration::{self, RawAgentConfig, RawInCluster};
-use super::enrollment;
-use super::https::{self, HttpsTarget};
+use super::check::Check;
+use super::configuration::{self, RawAgentConfig, RawEnrollment, RawInCluster};
+use super::enrollment::EnrollmentCheck;
+use super::https::HttpsTarget;
 use super::kubeconfig::{self, Destination};
 use super::report::Report;
 use crate::args::DoctorAgent;
 use crate::pem;
 use crate::tls::ClientIdentity;
 
+/// The default directory of the agent's state.
+const STATE_DEFAULT: &str = "/var/lib/tombolo/agent";
+
 /// The directory in which Kubernetes mounts a pod's credential.
 const IN_CLUSTER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Spawns the carrier's drivers as background tasks, which end with the command.
-struct BackgroundSpawner(Scope);
+/// The configuration of an agent, and the paths and the proxy that follow from it.
+struct AgentSetup<'a> {
+    config: &'a RawAgentConfig,
+    /// The directory at which relative paths start.
+    base: &'a Path,
+    state_dir: PathBuf,
+    proxies: Proxies,
+}
 
 pub(super) async fn check_all(args: &DoctorAgent, scope: &Scope, report: &mut Report) {
     let Some((config, base)) = configuration::read::<RawAgentConfig>(report, &args.config, "AgentConfig")
     else {
         return;
     };
-    match &config.enrollment {
-        // The agent enrolls and renews its certificate by itself.
-        Some(enrolling) => enrollment::check_all(&config, enrolling, base, report),
-        None => check_issued(&config, base, scope, report).await,
+    let state_dir = config.state_dir.as_ref().map_or_else(|| STATE_DEFAULT.into(), |state| base.join(state));
+    if let Some(proxies) = proxies(&config, report) {
+        let setup = AgentSetup { config: &config, base, state_dir, proxies };
+        match &config.enrollment {
+            // The agent enrolls and renews its certificate by itself.
+            Some(raw) => setup.check_enrolling(raw, scope, report).await,
+            None => setup.check_issued(scope, report).await,
+        }
     }
     check_api_server(&config, base, scope, report).await;
 }
 
-/// Checks a certificate that was issued by hand, and dials each server with it.
-async fn check_issued(config: &RawAgentConfig, base: &Path, scope: &Scope, report: &mut Report) {
-    let now = SystemTime::now();
-    let tls = &config.tls;
-    let identity =
-        certificate::identity(report, &base.join(&tls.certificate_file), &base.join(&tls.key_file), now);
-    let roots = certificate::roots(report, "servers' CA", &base.join(&tls.server_ca_file), now);
-    if let (Some(identity), Some(roots)) = (identity, roots) {
-        check_name(config, &identity, report);
-        check_servers(config, identity, roots, scope, report).await;
+/// The proxy to servers, by the environment of this process, which should be the agent's. `None` if it cannot be used.
+fn proxies(config: &RawAgentConfig, report: &mut Report) -> Option<Proxies> {
+    let environment = |name: &str| env::var(name).ok();
+    match Proxies::by_environment(config.proxy.url.clone(), config.proxy.no_proxy.clone(), &environment) {
+        Ok(proxies) => Some(proxies),
+        // The value is not shown, because it may contain a password.
+        Err(ProxiesError { key, reason }) => {
+            report.fail(Check::Proxy, format!("{key} is no proxy"), reason.to_string());
+            None
+        }
     }
+}
+
+impl AgentSetup<'_> {
+    /// Checks a certificate that was issued by hand, and dials each server with it.
+    async fn check_issued(&self, scope: &Scope, report: &mut Report) {
+        let (now, tls, base) = (SystemTime::now(), &self.config.tls, self.base);
+        let identity =
+            certificate::identity(report, &base.join(&tls.certificate_file), &base.join(&tls.key_file), now);
+        let roots = certificate::roots(report, Check::ServerCa, &base.join(&tls.server_ca_file), now);
+        if let (Some(identity), Some(roots)) = (identity, roots) {
+            check_name(self.config, &identity, report);
+            self.dial(identity, roots, true, scope, report).await;
+        }
+    }
+
+    /// Checks the enrollment, and dials each server: with the agent's certificate, or before it has one to see whether they answer.
+    async fn check_enrolling(&self, raw: &RawEnrollment, scope: &Scope, report: &mut Report) {
+        let Some(state) = agent_identity::read(report, &self.state_dir, SystemTime::now()) else { return };
+        let roots = agent_identity::trusted_roots(&self.state_dir, self.trust_domain(), state.roots.clone());
+        let state = EnrolledState { roots, ..state };
+        let Self { config, base, proxies, .. } = self;
+        EnrollmentCheck { config, raw, base, proxies, state: &state }.check_all(scope, report).await;
+        let EnrolledState { identity, roots, .. } = state;
+        match identity {
+            Some(identity) => {
+                check_name(config, &identity, report);
+                self.dial(identity, roots, true, scope, report).await;
+            }
+            None => match placeholder() {
+                Ok(identity) => {
+                    // The placeholder is its own root, so nobody is trusted.
+                    let roots = identity.chain.clone();
+                    self.dial(identity, roots, false, scope, report).await;
+                }
+                Err(error) => report.fail_by(Check::Certificate, &error),
+            },
+        }
+    }
+
+    async fn dial(
+        &self,
+        identity: ClientIdentity,
+        roots: Vec<CertificateDer<'static>>,
+        has_certificate: bool,
+        scope: &Scope,
+        report: &mut Report,
+    ) {
+        let Self { config, state_dir, proxies, .. } = self;
+        let roots = agent_identity::trusted_roots(state_dir, self.trust_domain(), roots);
+        let ClientIdentity { chain, key } = identity;
+        let expected =
+            ExpectedServers { trust_domain: self.trust_domain().to_owned(), ids: config.server_ids.clone() };
+        match DialTls::new(Material { chain, key, peer_roots: roots }, expected) {
+            Ok(tls) => Dialer { config, proxies, tls, has_certificate }.check_servers(scope, report).await,
+            Err(error) => report.fail_by(Check::Tls, &error),
+        }
+    }
+
+    fn trust_domain(&self) -> &str {
+        self.config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT)
+    }
+}
+
+/// A certificate that no server accepts, for an agent that has none yet.
+fn placeholder() -> Result<ClientIdentity, rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let chain = vec![params.self_signed(&key)?.der().clone()];
+    Ok(ClientIdentity { chain, key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())) })
 }
 
 /// Checks that the certificate names an agent of the configured cluster.
 fn check_name(config: &RawAgentConfig, identity: &ClientIdentity, report: &mut Report) {
-    const CHECK: &str = "identity";
+    const CHECK: Check = Check::Identity;
     let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
     let advice = format!("have one issued: tombolo ca issue agent --cluster {}", config.cluster);
     match identity.chain.first().and_then(first_uri).map(|uri| (AgentId::parse(&uri, domain), uri)) {
@@ -104,90 +186,13 @@ fn first_uri(leaf: &CertificateDer<'static>) -> Option<String> {
     })
 }
 
-async fn check_servers(
-    config: &RawAgentConfig,
-    identity: ClientIdentity,
-    roots: Vec<CertificateDer<'static>>,
-    scope: &Scope,
-    report: &mut Report,
-) {
-    if config.servers.is_empty() {
-        report.fail("servers", "none is named", "name at least one host:port in `servers`");
-        return;
-    }
-    let ClientIdentity { chain, key } = identity;
-    let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
-    let expected = ExpectedServers { trust_domain: domain.to_owned(), ids: config.server_ids.clone() };
-    let tls = match DialTls::new(Material { chain, key, peer_roots: roots }, expected) {
-        Ok(tls) => tls,
-        Err(error) => {
-            report.fail_by("QUIC", &error);
-            return;
-        }
-    };
-    for server in &config.servers {
-        let split = server.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-        let Some((host, port)) = split else {
-            report.fail("servers", format!("{server:?} is no address"), "write host:port");
-            continue;
-        };
-        let host = host.trim_matches(['[', ']']);
-        let Some(addresses) = https::resolve(report, host, port).await else { continue };
-        let name = config.server_name.as_deref().unwrap_or(host);
-        if let Some(address) = addresses.first() {
-            dial(*address, name, &tls, scope, report).await;
-        }
-    }
-}
-
-/// Dials as the agent does, and sends a Hello without a version. Every server refuses it before it reads the rest. Both sides have
-/// then verified each other, no tunnel begins, and the tunnel of a running agent stays.
-async fn dial(address: SocketAddr, name: &str, tls: &DialTls, scope: &Scope, report: &mut Report) {
-    const CHECK: &str = "QUIC";
-    let keys = match EndpointKeys::generate() {
-        Ok(keys) => keys,
-        Err(error) => {
-            report.fail(CHECK, error.to_string(), "the system gives no random bytes");
-            return;
-        }
-    };
-    let endpoint = match Endpoint::dialing(address, &keys, Arc::new(BackgroundSpawner(scope.clone()))) {
-        Ok(endpoint) => endpoint,
-        Err(error) => {
-            report.fail_by(CHECK, &error);
-            return;
-        }
-    };
-    let hello = Hello {
-        software: concat!("tombolo-doctor/", env!("CARGO_PKG_VERSION")).to_owned(),
-        ..Hello::default()
-    };
-    let accepted = format!("{name} at UDP {address} answers, and accepts the agent's certificate");
-    match endpoint.dial(address, name, tls, hello, HANDSHAKE_MAX).await {
-        Err(DialError::Refused(refused)) if refused.reason() == Reason::Version => report.ok(CHECK, accepted),
-        Ok(dialed) => {
-            dialed.tunnel.close(CloseCode::Drained);
-            report.ok(CHECK, accepted);
-        }
-        Err(error @ DialError::ServerUnavailable) => report.warn(CHECK, error.to_string(), "try again"),
-        Err(error @ DialError::NoAnswer) => {
-            report.fail(CHECK, format!("UDP {address}: {error}"), "firewalls often pass TCP only");
-        }
-        Err(error) => report.fail(
-            CHECK,
-            format!("{name} at UDP {address}: {}", daemon::error_chain(&error)),
-            "see the server's log",
-        ),
-    }
-    endpoint.close(CloseCode::Drained).await;
-}
-
 async fn check_api_server(config: &RawAgentConfig, base: &Path, scope: &Scope, report: &mut Report) {
     const WHOSE: &str = "the API server";
     let now = SystemTime::now();
     let destination = match &config.api_server.kubeconfig {
         Some(path) => {
-            kubeconfig::check(report, &base.join(path), config.api_server.context.as_deref(), WHOSE, now)
+            let context = config.api_server.context.as_deref();
+            kubeconfig::check(report, &base.join(path), context, WHOSE, now).ok().flatten()
         }
         None => in_cluster(config.api_server.in_cluster.as_ref(), base, WHOSE, report, now),
     };
@@ -207,14 +212,14 @@ fn in_cluster(
     let host = raw.and_then(|raw| raw.host.clone()).or_else(|| variable("KUBERNETES_SERVICE_HOST"));
     let Some(host) = host else {
         let advice = "run this in the agent's pod, or name a kubeconfig in `apiServer`";
-        report.fail("API server", "this is no pod: KUBERNETES_SERVICE_HOST is not set", advice);
+        report.fail(Check::ApiServer, "this is no pod: KUBERNETES_SERVICE_HOST is not set", advice);
         return None;
     };
     let port = raw.and_then(|raw| raw.port);
     let port = port.or_else(|| variable("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()));
     let directory = raw.and_then(|raw| raw.directory.as_ref());
     let directory = directory.map_or_else(|| PathBuf::from(IN_CLUSTER), |directory| base.join(directory));
-    let roots = certificate::roots(report, "CA", &directory.join("ca.crt"), now)?;
+    let roots = certificate::roots(report, Check::Ca, &directory.join("ca.crt"), now)?;
     let token = kubeconfig::token(report, &directory.join("token"))?;
     let target = HttpsTarget {
         whose,
@@ -226,10 +231,4 @@ fn in_cluster(
         token: Some(token),
     };
     Some(Destination { target, prefix: String::new() })
-}
-
-impl transport::Spawn for BackgroundSpawner {
-    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        self.0.spawn_background(driver);
-    }
 }

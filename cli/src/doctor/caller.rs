@@ -6,7 +6,9 @@ use daemon::Scope;
 use http::Method;
 use serde_json::Value;
 
-use super::https::{HttpsConnection, HttpsResponse};
+use super::check::Check;
+use super::https::{HttpsConnection, HttpsResponse, SendError};
+use super::kubeconfig::KubeconfigUnusable;
 use super::report::Report;
 use super::{clock, kubeconfig};
 use crate::args::DoctorCaller;
@@ -14,15 +16,25 @@ use crate::args::DoctorCaller;
 /// The API server's readiness path, which every authenticated user may ask for.
 const READY: &str = "/readyz";
 
+/// The message in the cause of every refusal by the gateway; the API server's own answers have another one or none.
+const BY_THE_GATEWAY: &str = "tombolo gateway";
+
+/// The words in an API server's message about somebody who lacks the right to impersonate.
+const NO_IMPERSONATION: &str = "cannot impersonate";
+
 pub(super) async fn check_all(args: &DoctorCaller, scope: &Scope, report: &mut Report) {
     let Some(path) = args.kubeconfig.clone().or_else(kubeconfig::default_path) else {
-        report.fail("kubeconfig", "HOME is not set", "name the file with --kubeconfig");
+        report.unusable(Check::Kubeconfig, "HOME is not set", "name the file with --kubeconfig");
         return;
     };
     let context = args.context.as_deref();
-    let Some(destination) = kubeconfig::check(report, &path, context, "the gateway", SystemTime::now())
-    else {
-        return;
+    let destination = match kubeconfig::check(report, &path, context, "the gateway", SystemTime::now()) {
+        Ok(Some(destination)) => destination,
+        Ok(None) => return,
+        Err(KubeconfigUnusable) => {
+            report.set_unusable();
+            return;
+        }
     };
     let prefix = destination.prefix;
     let Some(mut connection) = destination.target.reach(report, scope).await else { return };
@@ -30,12 +42,12 @@ pub(super) async fn check_all(args: &DoctorCaller, scope: &Scope, report: &mut R
 }
 
 async fn ready(connection: &mut HttpsConnection, prefix: &str, report: &mut Report) {
-    const CHECK: &str = "cluster";
+    const CHECK: Check = Check::Cluster;
     let response = match connection.send(Method::GET, &format!("{prefix}{READY}"), None).await {
         Ok(response) => response,
         Err(error) => {
-            let advice = "see the gateway's log; it may not accept this certificate";
-            report.fail(CHECK, format!("the gateway does not answer a request ({error})"), advice);
+            let found = format!("the gateway does not answer a request ({error})");
+            report.fail(CHECK, found, advice_without_answer(&error));
             return;
         }
     };
@@ -46,12 +58,11 @@ async fn ready(connection: &mut HttpsConnection, prefix: &str, report: &mut Repo
         401 => {
             let advice =
                 "have a certificate issued by the caller CA that the server trusts, or a token that it knows";
-            report.fail("credential", format!("the gateway does not accept it ({message})"), advice);
+            report.fail(Check::Credential, format!("the gateway does not accept it ({message})"), advice);
         }
         403 => {
-            let advice =
-                "have the server's policy allow you this cluster, and the cluster's RBAC what you ask";
-            report.fail("permission", message, advice);
+            let (check, advice) = forbidden(&response, &message);
+            report.fail(check, message, advice);
         }
         404 => report.fail(CHECK, message, "check the path of `server`: https://GATEWAY/clusters/NAME"),
         503 => report.fail(
@@ -60,8 +71,47 @@ async fn ready(connection: &mut HttpsConnection, prefix: &str, report: &mut Repo
             "see `tombolo clusters` on the server, and `tombolo doctor agent` at the cluster",
         ),
         status => {
-            report.fail(CHECK, format!("answers {status} ({message})"), "see the logs of server and agent")
+            report.fail(CHECK, format!("answers {status} ({message})"), "see the logs of server and agent");
         }
+    }
+}
+
+/// The advice if a request has no response. A server that is silent has accepted the certificate.
+fn advice_without_answer(error: &SendError) -> &'static str {
+    match error {
+        SendError::NoAnswer => {
+            "the connection to the gateway stands, so the agent, its API server or the link between may be slow or away: see \
+             `tombolo clusters` on the server, and `tombolo doctor agent` at the cluster"
+        }
+        SendError::Broke(_) => "see the gateway's log; it may not accept this certificate",
+    }
+}
+
+/// Finds who has forbidden a request, and so what is to be changed: the gateway, the agent, or the cluster itself.
+fn forbidden(response: &HttpsResponse, message: &str) -> (Check, &'static str) {
+    let status: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+    let cause = &status["details"]["causes"][0];
+    match (cause["message"].as_str(), cause["reason"].as_str()) {
+        (Some(BY_THE_GATEWAY), Some("ForbiddenByAgent")) => (
+            Check::AllowList,
+            "have `impersonation` in the agent's configuration list your user and your groups",
+        ),
+        (Some(BY_THE_GATEWAY), Some("NotAsserted")) => {
+            (Check::AllowList, "have `clusters` in the server's configuration list your user and your groups")
+        }
+        (Some(BY_THE_GATEWAY), _) => (
+            Check::GatewayPolicy,
+            "have the server's policy allow you this cluster; `tombolo policy explain` says which rule decides",
+        ),
+        _ if message.contains(NO_IMPERSONATION) => (
+            Check::AgentImpersonation,
+            "the gateway lets you through, but the cluster does not let its agent act for you: apply the output of `tombolo rbac` \
+             there, and try `tombolo doctor agent`",
+        ),
+        _ => (
+            Check::ClusterRbac,
+            "the gateway and the agent let you through: have the cluster's own RBAC bind a role to your user or group",
+        ),
     }
 }
 
@@ -75,4 +125,60 @@ pub(super) fn status_message(response: &HttpsResponse) -> String {
 fn shortened(text: &str) -> String {
     const CHARACTERS_MAX: usize = 300;
     text.trim().chars().take(CHARACTERS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Silence means that the handshake has succeeded, so a certificate is not at fault.
+    #[test]
+    fn an_answer_that_does_not_come_is_not_blamed_on_the_certificate() {
+        let silent = advice_without_answer(&SendError::NoAnswer);
+        assert!(!silent.contains("certificate") && silent.contains("tombolo clusters"), "{silent}");
+        assert!(SendError::NoAnswer.to_string().contains("within 20 s"));
+        let broken = advice_without_answer(&SendError::Broke("connection reset".to_owned()));
+        assert!(broken.contains("certificate"), "{broken}");
+    }
+
+    #[test]
+    fn a_403_is_told_apart_by_who_has_forbidden_it() {
+        let gateway = |reason: &str| {
+            let causes = json!([{ "reason": reason, "message": BY_THE_GATEWAY }]);
+            json!({ "kind": "Status", "message": "no", "details": { "causes": causes } })
+        };
+        let cluster = |message: &str| json!({ "kind": "Status", "message": message, "details": {} });
+        let account = "system:serviceaccount:tombolo:tunnel-agent";
+        for (status, check, words) in [
+            (gateway("ForbiddenByPolicy"), Check::GatewayPolicy, "tombolo policy explain"),
+            (gateway("ForbiddenByHost"), Check::GatewayPolicy, "the server's policy"),
+            (gateway("ForbiddenByAgent"), Check::AllowList, "agent's configuration"),
+            (gateway("NotAsserted"), Check::AllowList, "server's configuration"),
+            (
+                cluster(&format!(
+                    "users \"alice\" is forbidden: User \"{account}\" cannot impersonate resource \"users\""
+                )),
+                Check::AgentImpersonation,
+                "tombolo rbac",
+            ),
+            (
+                cluster(&format!("User \"{account}\" cannot impersonate:user-info resource \"users\"")),
+                Check::AgentImpersonation,
+                "tombolo doctor agent",
+            ),
+            (
+                cluster("forbidden: User \"alice\" cannot get path \"/readyz\""),
+                Check::ClusterRbac,
+                "bind a role to your user",
+            ),
+            (json!("plain text"), Check::ClusterRbac, "RBAC"),
+        ] {
+            let response = HttpsResponse { status: 403, date: None, body: status.to_string().into_bytes() };
+            let (found, advice) = forbidden(&response, &status_message(&response));
+            assert_eq!(found, check, "{status}");
+            assert!(advice.contains(words), "{status}: {advice}");
+        }
+    }
 }

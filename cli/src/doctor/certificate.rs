@@ -10,6 +10,7 @@ use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 use x509_parser::prelude::X509Certificate;
 
+use super::check::Check;
 use super::report::Report;
 use crate::pem;
 use crate::tls::ClientIdentity;
@@ -20,7 +21,7 @@ const SOON_DAYS: i64 = 7;
 /// Reads CA certificates, and checks their dates. `None` if the file has none; the report says why.
 pub(super) fn roots(
     report: &mut Report,
-    check: &'static str,
+    check: Check,
     path: &Path,
     now: SystemTime,
 ) -> Option<Vec<CertificateDer<'static>>> {
@@ -43,7 +44,7 @@ pub(super) fn identity(
     key: &Path,
     now: SystemTime,
 ) -> Option<ClientIdentity> {
-    const CHECK: &str = "certificate";
+    const CHECK: Check = Check::Certificate;
     let chain = match pem::read_certificates(certificate) {
         Ok(found) => found.ders,
         Err(error) => {
@@ -56,12 +57,12 @@ pub(super) fn identity(
     let private = match pem::read_key(key) {
         Ok(found) => found,
         Err(error) => {
-            report.fail_by("key", &error);
+            report.fail_by(Check::Key, &error);
             return None;
         }
     };
     key_match(report, &chain, &private.pair, &format!("{} and {}", key.display(), certificate.display()));
-    private_file(report, "key", key);
+    private_file(report, Check::Key, key);
     Some(ClientIdentity { chain, key: private.der })
 }
 
@@ -69,10 +70,10 @@ pub(super) fn identity(
 pub(super) fn key_match(report: &mut Report, chain: &[CertificateDer<'_>], key: &KeyPair, what: &str) {
     let leaf = chain.first().and_then(|leaf| pem::parse_x509(leaf));
     if leaf.is_some_and(|leaf| pem::is_for_key(&leaf, key)) {
-        report.ok("key", format!("{what} belong together"));
+        report.ok(Check::Key, format!("{what} belong together"));
     } else {
         report.fail(
-            "key",
+            Check::Key,
             format!("{what} do not belong together"),
             "use the certificate and key that were issued together",
         );
@@ -82,7 +83,7 @@ pub(super) fn key_match(report: &mut Report, chain: &[CertificateDer<'_>], key: 
 /// Checks the dates of certificates. The report names the earliest end.
 pub(super) fn dates(
     report: &mut Report,
-    check: &'static str,
+    check: Check,
     what: &str,
     chain: &[CertificateDer<'_>],
     now: SystemTime,
@@ -113,7 +114,7 @@ pub(super) fn dates(
 }
 
 /// Checks that only its owner may read a secret file.
-pub(super) fn private_file(report: &mut Report, check: &'static str, path: &Path) {
+pub(super) fn private_file(report: &mut Report, check: Check, path: &Path) {
     match fs::metadata(path) {
         Ok(found) if found.permissions().mode() & 0o077 != 0 => {
             let mode = found.permissions().mode() & 0o777;

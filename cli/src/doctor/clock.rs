@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::check::Check;
 use super::report::Report;
 
 /// Largest difference that counts as none: an HTTP date has whole seconds, and a response takes time.
@@ -12,7 +13,7 @@ const SKEW_WARN: Duration = Duration::from_secs(5 * 60);
 
 /// Compares `now` with the `Date` header of the server that `whose` names.
 pub(super) fn compare(report: &mut Report, whose: &str, date: Option<SystemTime>, now: SystemTime) {
-    const CHECK: &str = "clock";
+    const CHECK: Check = Check::Clock;
     let Some(date) = date else {
         report.warn(CHECK, format!("{whose} says no time"), "compare the clocks by hand: date -u");
         return;

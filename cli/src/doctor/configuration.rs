@@ -7,6 +7,7 @@ use daemon::config::{self, parse_without_head};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::check::Check;
 use super::report::Report;
 use crate::files;
 
@@ -28,6 +29,10 @@ pub(super) struct RawServerConfig {
     #[serde(default)]
     pub(super) probes: RawProbes,
     pub(super) state_dir: Option<PathBuf>,
+    pub(super) trust_domain: Option<String>,
+    #[serde(default)]
+    pub(super) trust: RawTrust,
+    pub(super) enrollment: Option<RawEnrollmentService>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,6 +46,10 @@ pub(super) struct RawAgentConfig {
     #[serde(default)]
     pub(super) server_ids: Vec<String>,
     pub(super) trust_domain: Option<String>,
+    pub(super) carrier: Option<String>,
+    #[serde(default)]
+    pub(super) proxy: RawProxy,
+    pub(super) state_dir: Option<PathBuf>,
     #[serde(default)]
     pub(super) tls: RawTls,
     pub(super) enrollment: Option<RawEnrollment>,
@@ -57,7 +66,18 @@ pub(super) struct RawAgentConfig {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RawEnrollment {
+    pub(super) server: String,
+    pub(super) pin: String,
+    pub(super) token_file: Option<PathBuf>,
     pub(super) service_account_token_file: Option<PathBuf>,
+}
+
+/// A proxy, whose URL may contain a password.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RawProxy {
+    pub(super) url: Option<String>,
+    pub(super) no_proxy: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -140,6 +160,22 @@ pub(super) struct RawVip {
     pub(super) publish: Option<RawPublish>,
 }
 
+/// The files by which agents verify servers.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RawTrust {
+    pub(super) bundle_file: Option<PathBuf>,
+}
+
+/// The listener at which agents enroll, and the signer of their certificates.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RawEnrollmentService {
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) signer_file: PathBuf,
+    pub(super) sealing_key_file: PathBuf,
+}
+
 /// The cluster in which clusters' virtual addresses are published as Services.
 #[derive(Debug, Deserialize)]
 pub(super) struct RawPublish {
@@ -191,17 +227,27 @@ struct Head {
     kind: String,
 }
 
+/// The form of an address that [`split_address`] takes, for messages.
+pub(super) const ADDRESS: &str = "host:port, an IPv6 address in brackets";
+
+/// Splits `HOST:PORT`; an IPv6 address comes without its brackets. `None` if the text has another form.
+pub(super) fn split_address(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = host.trim_matches(['[', ']']);
+    (!host.is_empty()).then_some((host, port.parse().ok().filter(|port| *port > 0)?))
+}
+
 /// Reads a configuration of this kind, and returns it with the directory at which its relative paths start.
 pub(super) fn read<'a, T: DeserializeOwned>(
     report: &mut Report,
     path: &'a Path,
     kind: &str,
 ) -> Option<(T, &'a Path)> {
-    const CHECK: &str = "configuration";
+    const CHECK: Check = Check::Configuration;
     let text = match files::read(path) {
         Ok(text) => text,
         Err(error) => {
-            report.fail_by(CHECK, &error);
+            report.unusable_by(CHECK, &error);
             return None;
         }
     };
@@ -210,7 +256,7 @@ pub(super) fn read<'a, T: DeserializeOwned>(
     if let Ok(head) = &head
         && head.kind != kind
     {
-        report.fail(
+        report.unusable(
             CHECK,
             format!("{shown} is of kind {}", config::redact(&head.kind)),
             format!("name one of kind {kind} with --config"),
@@ -223,13 +269,19 @@ pub(super) fn read<'a, T: DeserializeOwned>(
             Some((config, path.parent().unwrap_or_else(|| Path::new(""))))
         }
         Err(error) => {
-            report.fail(
+            report.unusable(
                 CHECK,
                 format!("{shown} is not of kind {kind} ({error})"),
                 "correct it; the daemon's --help shows an example",
             );
             None
         }
+    }
+}
+
+impl std::fmt::Debug for RawProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawProxy").field("no_proxy", &self.no_proxy).finish_non_exhaustive()
     }
 }
 
@@ -258,7 +310,7 @@ mod tests {
         assert_eq!((agent.cluster.as_str(), agent.servers.len()), ("edge-a", 1));
         assert_eq!(agent.tls.server_ca_file, Path::new("pki/server-ca.crt"));
         assert_eq!(agent.api_server.kubeconfig.as_deref(), Some(Path::new("/etc/tombolo/kubeconfig")));
-        assert!(!report.is_failed());
+        assert_eq!(report.exit_code(), 0);
 
         assert!(read::<RawAgentConfig>(&mut report, &folder.join("server.yaml"), "AgentConfig").is_none());
         assert!(report.lines().last().unwrap().contains("is of kind ServerConfig"));

@@ -9,12 +9,13 @@ use serde_json::json;
 
 use super::access_review::{self, Advice};
 use super::certificate;
+use super::check::Check;
 use super::configuration::{RawHostCluster, RawPublish, RawServerConfig};
 use super::https::HttpsTarget;
 use super::kubeconfig;
 use super::report::Report;
 
-const CHECK: &str = "rights";
+const CHECK: Check = Check::Rights;
 
 /// The default namespace of the Services for clusters.
 const NAMESPACE_DEFAULT: &str = "tombolo";
@@ -44,7 +45,7 @@ const PUBLISH_ADVICE: Advice = Advice {
 pub(super) async fn check_all(config: &RawServerConfig, base: &Path, scope: &Scope, report: &mut Report) {
     let authentication = &config.gateway.authentication;
     for issuer in &authentication.oidc {
-        certificate::roots(report, "issuer's CA", &base.join(&issuer.ca_file), SystemTime::now());
+        certificate::roots(report, Check::IssuerCa, &base.join(&issuer.ca_file), SystemTime::now());
     }
     let reviewing = |at, whose, resources| HostClusterCheck {
         at,
@@ -77,11 +78,11 @@ pub(super) async fn check_all(config: &RawServerConfig, base: &Path, scope: &Sco
 
 async fn check(checked: &HostClusterCheck<'_>, base: &Path, scope: &Scope, report: &mut Report) {
     let HostClusterCheck { at: host, whose, verbs, resources, namespace, advice } = checked;
-    let roots = certificate::roots(report, "host's CA", &base.join(&host.ca_file), SystemTime::now());
+    let roots = certificate::roots(report, Check::HostCa, &base.join(&host.ca_file), SystemTime::now());
     let token = kubeconfig::token(report, &base.join(&host.token_file));
     let (Some(roots), Some(token)) = (roots, token) else { return };
     let Some(server) = HttpsServer::parse(&host.server) else {
-        report.fail("server", format!("{:?} is not https://HOST[:PORT]", host.server), "correct it");
+        report.fail(Check::HostServer, format!("{:?} is not https://HOST[:PORT]", host.server), "correct it");
         return;
     };
     let target = HttpsTarget {

@@ -16,6 +16,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::check::Check;
 use super::report::Report;
 use crate::tls::{self, ALPN_HTTP1, ClientIdentity};
 
@@ -48,6 +49,17 @@ pub(super) struct HttpsConnection {
     token: Option<String>,
 }
 
+/// A request had no response.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SendError {
+    /// The connection stands, and nothing came back. So the server has accepted the connection's certificates.
+    #[error("no answer within {} s", RESPONSE_MAX.as_secs())]
+    NoAnswer,
+    /// The connection broke, perhaps because the server does not accept the client's certificate.
+    #[error("{0}")]
+    Broke(String),
+}
+
 /// The parts of a response that the checks need.
 pub(super) struct HttpsResponse {
     pub(super) status: u16,
@@ -57,20 +69,27 @@ pub(super) struct HttpsResponse {
 
 /// The addresses of a host. `None` if there are none; the report says why.
 pub(super) async fn resolve(report: &mut Report, host: &str, port: u16) -> Option<Vec<SocketAddr>> {
-    match timeout(STEP_MAX, lookup_host((host, port))).await {
-        Ok(Ok(found)) => {
-            let addresses: Vec<_> = found.collect();
-            if !addresses.is_empty() {
-                return Some(addresses);
-            }
-            report.fail("name", format!("{host} has no address"), "check the name and your DNS");
+    match look_up(host, port).await {
+        Ok(addresses) => Some(addresses),
+        Err(found) => {
+            report.fail(Check::Dns, found, "check the name and your DNS");
+            None
         }
-        Ok(Err(error)) => {
-            report.fail("name", format!("{host} has no address ({error})"), "check the name and your DNS");
-        }
-        Err(_) => report.fail("name", format!("no DNS answer for {host}"), "check that your DNS answers"),
     }
-    None
+}
+
+/// The addresses of a host, at least one.
+///
+/// # Errors
+/// The text says why there is none.
+pub(super) async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    match timeout(STEP_MAX, lookup_host((host, port))).await {
+        Ok(Ok(found)) => Some(found.collect::<Vec<_>>())
+            .filter(|addresses| !addresses.is_empty())
+            .ok_or_else(|| format!("{host} has no address")),
+        Ok(Err(error)) => Err(format!("{host} has no address ({error})")),
+        Err(_) => Err(format!("no DNS answer for {host} within {} s", STEP_MAX.as_secs())),
+    }
 }
 
 impl HttpsTarget {
@@ -83,12 +102,16 @@ impl HttpsTarget {
         let config = match tls::client(roots, identity, ALL_VERSIONS, ALPN_HTTP1) {
             Ok(config) => config,
             Err(error) => {
-                report.fail_by("TLS", &error);
+                report.fail_by(Check::Tls, &error);
                 return None;
             }
         };
         let Ok(parsed) = ServerName::try_from(name.clone()) else {
-            report.fail("TLS", format!("{name} is no name that a certificate can have"), "correct the name");
+            report.fail(
+                Check::Tls,
+                format!("{name} is no name that a certificate can have"),
+                "correct the name",
+            );
             return None;
         };
         let stream = match timeout(STEP_MAX, TlsConnector::from(config).connect(parsed, stream)).await {
@@ -100,11 +123,11 @@ impl HttpsTarget {
             Err(_) => {
                 let advice =
                     format!("check that {host}:{port} is {whose}, and proxies and firewalls on the way");
-                report.fail("TLS", format!("{whose} does not answer the TLS handshake"), advice);
+                report.fail(Check::Tls, format!("{whose} does not answer the TLS handshake"), advice);
                 return None;
             }
         };
-        report.ok("TLS", format!("{whose} has a valid certificate for {name}"));
+        report.ok(Check::Tls, format!("{whose} has a valid certificate for {name}"));
         match http1::handshake(TokioIo::new(stream)).await {
             Ok((requests, connection)) => {
                 scope.spawn_background(async move {
@@ -114,7 +137,7 @@ impl HttpsTarget {
                 Some(HttpsConnection { requests, host: format!("{host}:{port}"), token })
             }
             Err(error) => {
-                report.fail_by("HTTP", &error);
+                report.fail_by(Check::Http, &error);
                 None
             }
         }
@@ -128,7 +151,7 @@ impl HttpsConnection {
         method: Method,
         path: &str,
         body: Option<String>,
-    ) -> Result<HttpsResponse, String> {
+    ) -> Result<HttpsResponse, SendError> {
         let exchange = async {
             let mut request = Request::builder().method(method).uri(path);
             request = request.header(HOST, &self.host).header(ACCEPT, "application/json");
@@ -153,8 +176,8 @@ impl HttpsConnection {
             Ok(HttpsResponse { status, date, body })
         };
         match timeout(RESPONSE_MAX, exchange).await {
-            Ok(result) => result,
-            Err(_) => Err(format!("no answer within {} s", RESPONSE_MAX.as_secs())),
+            Ok(result) => result.map_err(SendError::Broke),
+            Err(_) => Err(SendError::NoAnswer),
         }
     }
 }
@@ -168,7 +191,7 @@ async fn connect(report: &mut Report, whose: &str, addresses: &[SocketAddr]) -> 
     for address in addresses {
         match timeout(STEP_MAX, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                report.ok("TCP", format!("{whose} answers at {address}"));
+                report.ok(Check::Tcp, format!("{whose} answers at {address}"));
                 return Some(stream);
             }
             Ok(Err(error)) => last = Some((address, error.to_string())),
@@ -177,7 +200,7 @@ async fn connect(report: &mut Report, whose: &str, addresses: &[SocketAddr]) -> 
     }
     let (address, error) = last?;
     let advice = format!("check that {whose} runs, that the port is right, and firewalls on the way (TCP)");
-    report.fail("TCP", format!("{whose} cannot be reached at {address} ({error})"), advice);
+    report.fail(Check::Tcp, format!("{whose} cannot be reached at {address} ({error})"), advice);
     None
 }
 
@@ -211,5 +234,5 @@ fn report_tls_error(report: &mut Report, whose: &str, name: &str, error: &std::i
             "check that the port is the right one and speaks TLS".to_owned(),
         ),
     };
-    report.fail("TLS", problem, advice);
+    report.fail(Check::Tls, problem, advice);
 }

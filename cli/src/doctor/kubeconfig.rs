@@ -9,6 +9,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::certificate;
+use super::check::Check;
 use super::https::HttpsTarget;
 use super::report::Report;
 use crate::files;
@@ -21,6 +22,9 @@ pub(super) struct Destination {
     /// The path before every request path, without a slash at its end.
     pub(super) prefix: String,
 }
+
+/// The kubeconfig names no API server, and the report says why.
+pub(super) struct KubeconfigUnusable;
 
 /// A client certificate, a bearer token, or neither.
 #[derive(Default)]
@@ -37,20 +41,23 @@ pub(super) fn default_path() -> Option<PathBuf> {
 }
 
 /// Checks the file and the files that it names. `None` if no API server can be asked; the report says why.
+///
+/// # Errors
+/// The file, or the context in it, cannot be used at all.
 pub(super) fn check(
     report: &mut Report,
     path: &Path,
     context: Option<&str>,
     whose: &'static str,
     now: SystemTime,
-) -> Option<Destination> {
-    const CHECK: &str = "kubeconfig";
+) -> Result<Option<Destination>, KubeconfigUnusable> {
+    const CHECK: Check = Check::Kubeconfig;
     let shown = path.display();
     let text = match files::read(path) {
         Ok(text) => text,
         Err(error) => {
             report.fail_by(CHECK, &error);
-            return None;
+            return Err(KubeconfigUnusable);
         }
     };
     let kubeconfig = match Kubeconfig::parse(&text) {
@@ -58,31 +65,32 @@ pub(super) fn check(
         Err(error) => {
             let found = format!("{shown} is no kubeconfig (line {}, column {})", error.line, error.column);
             report.fail(CHECK, found, "write one with: tombolo kubeconfig");
-            return None;
+            return Err(KubeconfigUnusable);
         }
     };
     let selected = match kubeconfig.select(context) {
         Ok(selected) => selected,
         Err(reader::SelectContextError::NoCurrentContext) => {
             report.fail(CHECK, format!("{shown} has no current-context"), "name one with --context");
-            return None;
+            return Err(KubeconfigUnusable);
         }
         Err(reader::SelectContextError::UnknownContext(name)) => {
             let known = kubeconfig.context_names().join(", ");
             let advice = format!("name one of its contexts with --context: {known}");
             report.fail(CHECK, format!("{shown} has no context {name}"), advice);
-            return None;
+            return Err(KubeconfigUnusable);
         }
     };
     let name = selected.name;
     let (Some(cluster), Some(user)) = (selected.cluster, selected.user) else {
         let found = format!("the context {name} of {shown} names a cluster or a user that is not there");
         report.fail(CHECK, found, "write the file again with: tombolo kubeconfig");
-        return None;
+        return Err(KubeconfigUnusable);
     };
     report.ok(CHECK, format!("{shown}, context {name}: {}", config::redact(&cluster.server)));
     certificate::private_file(report, CHECK, path);
-    destination(report, path.parent().unwrap_or_else(|| Path::new("")), cluster, user, whose, now)
+    let directory = path.parent().unwrap_or_else(|| Path::new(""));
+    Ok(destination(report, directory, cluster, user, whose, now))
 }
 
 fn destination(
@@ -95,13 +103,13 @@ fn destination(
 ) -> Option<Destination> {
     let Some(server) = HttpsServer::parse(&cluster.server) else {
         let found = format!("the server {:?} is no https URL", config::redact(&cluster.server));
-        report.fail("kubeconfig", found, "correct `server`");
+        report.fail(Check::Kubeconfig, found, "correct `server`");
         return None;
     };
     if cluster.insecure_skip_tls_verify {
         let found =
             "insecure-skip-tls-verify is set: anybody on the network path can read and change everything";
-        report.warn("CA", found, "remove it and name the CA; the checks below need one");
+        report.warn(Check::Ca, found, "remove it and name the CA; the checks below need one");
     }
     let roots = roots(report, directory, cluster, now)?;
     let Credential { identity, token } = credential(report, directory, user, now)?;
@@ -123,7 +131,7 @@ fn roots(
     cluster: &ClusterEntry,
     now: SystemTime,
 ) -> Option<Vec<CertificateDer<'static>>> {
-    const CHECK: &str = "CA";
+    const CHECK: Check = Check::Ca;
     if let Some(data) = &cluster.certificate_authority_data {
         let text = reader::decode_data(data).unwrap_or_default();
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -149,7 +157,7 @@ fn credential(
     user: &UserEntry,
     now: SystemTime,
 ) -> Option<Credential> {
-    const CHECK: &str = "credential";
+    const CHECK: Check = Check::Credential;
     let by_certificate = |identity| Credential { identity: Some(identity), token: None };
     let by_token = |token| Credential { identity: None, token: Some(token) };
     if let (Some(certificate), Some(key)) = (&user.client_certificate_data, &user.client_key_data) {
@@ -178,7 +186,7 @@ fn credential(
 
 /// Reads a file with a bearer token. `None` if it has none; the report says why.
 pub(super) fn token(report: &mut Report, path: &Path) -> Option<String> {
-    const CHECK: &str = "credential";
+    const CHECK: Check = Check::Credential;
     match files::read(path) {
         Ok(token) if token.trim().is_empty() => {
             report.fail(CHECK, format!("{} is empty", path.display()), "put the token into it");
@@ -208,15 +216,15 @@ fn embedded_identity(
     let (Ok(chain), Ok(key)) = (chain, PrivateKeyDer::from_pem_slice(&key)) else {
         let advice = "write the kubeconfig again with: tombolo kubeconfig";
         let found = "client-certificate-data holds no certificate, or client-key-data no key";
-        report.fail("certificate", found, advice);
+        report.fail(Check::Certificate, found, advice);
         return None;
     };
-    certificate::dates(report, "certificate", WHAT, &chain, now);
+    certificate::dates(report, Check::Certificate, WHAT, &chain, now);
     match rcgen::KeyPair::try_from(&key) {
         Ok(pair) => {
             certificate::key_match(report, &chain, &pair, "client-certificate-data and client-key-data");
         }
-        Err(error) => report.fail_by("key", &error),
+        Err(error) => report.fail_by(Check::Key, &error),
     }
     Some(ClientIdentity { chain, key })
 }

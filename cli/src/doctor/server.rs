@@ -9,17 +9,22 @@ use std::time::{Duration, SystemTime};
 
 use daemon::Scope;
 use proto::admin::{GetServerInfoResponse, SOCKET_DEFAULT};
+use proto::spiffe::TRUST_DOMAIN_DEFAULT;
+use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::certificate;
+use super::check::Check;
 use super::configuration::{self, RawServerConfig};
+use super::enrollment_signer;
 use super::host_cluster;
 use super::report::Report;
 use crate::admin::{Admin, AdminError};
 use crate::args::{AdminEndpoint, DoctorServer};
 use crate::policies;
+use crate::tls::ClientIdentity;
 
 /// The default address of the gateway and of the tunnel listener.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
@@ -41,7 +46,10 @@ pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut R
     else {
         return;
     };
-    files(&config, base, report);
+    let agent_roots = files(&config, base, report);
+    if let Some(raw) = &config.enrollment {
+        enrollment_signer::check(&config, raw, base, agent_roots, report).await;
+    }
     host_cluster::check_all(&config, base, scope, report).await;
     let running = admin(&config, base, scope, report).await;
     let gateway = config.gateway.listen.unwrap_or(LISTEN_DEFAULT);
@@ -54,30 +62,20 @@ pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut R
         (None, true) => PortOwner::Unknown,
         (Some(_) | None, _) => PortOwner::Nobody,
     };
-    port(
-        report,
-        "gateway.listen",
-        "TCP",
-        gateway,
-        &TcpListener::bind(gateway).err(),
-        owner(&bound.gateway, gateway),
-    );
-    port(
-        report,
-        "tunnel.listen",
-        "UDP",
-        tunnel,
-        &UdpSocket::bind(tunnel).err(),
-        owner(&bound.tunnel, tunnel),
-    );
-    port(
-        report,
-        "probes.listen",
-        "TCP",
-        probes,
-        &TcpListener::bind(probes).err(),
-        owner(&bound.probes, probes),
-    );
+    let tcp = |address: SocketAddr| ("TCP", address, TcpListener::bind(address).err());
+    port(report, Check::GatewayPort, "gateway.listen", tcp(gateway), owner(&bound.gateway, gateway));
+    let udp = ("UDP", tunnel, UdpSocket::bind(tunnel).err());
+    port(report, Check::TunnelPort, "tunnel.listen", udp, owner(&bound.tunnel, tunnel));
+    if tunnel != gateway {
+        // Agents come by TCP to the same port.
+        port(report, Check::TunnelPort, "tunnel.listen", tcp(tunnel), owner(&bound.tunnel, tunnel));
+    }
+    port(report, Check::ProbesPort, "probes.listen", tcp(probes), owner(&bound.probes, probes));
+    if let Some(listen) = config.enrollment.as_ref().and_then(|enrollment| enrollment.listen) {
+        // A running server does not say where this listener is.
+        let owner = if running.is_some() || is_off { PortOwner::Unknown } else { PortOwner::Nobody };
+        port(report, Check::EnrollmentPort, "enrollment.listen", tcp(listen), owner);
+    }
     if running.is_some() || is_off {
         readyz(report, probes).await;
     }
@@ -88,32 +86,53 @@ pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut R
 enum PortOwner {
     ThisServer,
     Nobody,
-    /// The admin API is off, so the owner is not known.
+    /// The server runs and does not name this port, or its admin API is off.
     Unknown,
 }
 
-fn files(config: &RawServerConfig, base: &Path, report: &mut Report) {
+/// Checks the files that the configuration names. Returns the roots of agents' certificates, if they can be read.
+fn files(config: &RawServerConfig, base: &Path, report: &mut Report) -> Option<Vec<CertificateDer<'static>>> {
     let now = SystemTime::now();
     let tls = &config.tls;
-    certificate::identity(report, &base.join(&tls.certificate_file), &base.join(&tls.key_file), now);
-    certificate::roots(report, "agents' CA", &base.join(&config.tunnel.agent_ca_file), now);
+    let path = base.join(&tls.certificate_file);
+    if let Some(identity) = certificate::identity(report, &path, &base.join(&tls.key_file), now) {
+        check_name(config, &path, &identity, report);
+    }
+    let agent_roots =
+        certificate::roots(report, Check::AgentCa, &base.join(&config.tunnel.agent_ca_file), now);
     let authentication = &config.gateway.authentication;
     if let Some(callers) = &authentication.client_certificate {
-        certificate::roots(report, "callers' CA", &base.join(&callers.ca_file), now);
+        certificate::roots(report, Check::CallerCa, &base.join(&callers.ca_file), now);
     }
     if let Some(tcp) = &config.admin.tcp {
-        certificate::roots(report, "administrators' CA", &base.join(&tcp.admin_ca_file), now);
+        certificate::roots(report, Check::AdminCa, &base.join(&tcp.admin_ca_file), now);
     }
     if let Some(tokens) = &authentication.token_file {
-        certificate::private_file(report, "token file", &base.join(&tokens.path));
+        certificate::private_file(report, Check::TokenFile, &base.join(&tokens.path));
     }
     policy(report, &base.join(&config.policy.file));
     let state = config.state_dir.as_ref().map_or_else(|| STATE_DEFAULT.into(), |state| base.join(state));
     folder(report, &state);
+    agent_roots
+}
+
+/// Checks that the certificate is a server's, because agents accept no other one.
+fn check_name(config: &RawServerConfig, path: &Path, identity: &ClientIdentity, report: &mut Report) {
+    const CHECK: Check = Check::Identity;
+    let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
+    let Some(leaf) = identity.chain.first() else { return };
+    match trust::peer::server(leaf, domain) {
+        Ok(id) => report.ok(CHECK, format!("the certificate is of server {id}")),
+        Err(error) => {
+            let advice = "have one issued (tombolo ca issue server), or correct `trustDomain`: agents accept no other one";
+            let found = format!("{} is no certificate of a server of {domain} ({error})", path.display());
+            report.fail(CHECK, found, advice);
+        }
+    }
 }
 
 fn policy(report: &mut Report, path: &Path) {
-    const CHECK: &str = "policy";
+    const CHECK: Check = Check::PolicyFile;
     match policies::read(path) {
         Ok(rules) => report.ok(CHECK, format!("{} has {} rules", path.display(), rules.count())),
         Err(error) => {
@@ -124,7 +143,7 @@ fn policy(report: &mut Report, path: &Path) {
 }
 
 fn folder(report: &mut Report, path: &Path) {
-    const CHECK: &str = "state";
+    const CHECK: Check = Check::StateDir;
     let shown = path.display();
     match fs::metadata(path) {
         Ok(found) if !found.is_dir() => {
@@ -149,7 +168,7 @@ async fn admin(
     scope: &Scope,
     report: &mut Report,
 ) -> Option<GetServerInfoResponse> {
-    const CHECK: &str = "admin API";
+    const CHECK: Check = Check::AdminApi;
     if config.admin.enabled == Some(false) {
         let advice = "set admin.enabled to true for `tombolo clusters` and for more checks";
         report.warn(CHECK, "is switched off", advice);
@@ -189,45 +208,48 @@ async fn admin(
 
 fn port(
     report: &mut Report,
-    key: &'static str,
-    protocol: &str,
-    address: SocketAddr,
-    refused: &Option<std::io::Error>,
+    check: Check,
+    key: &str,
+    (protocol, address, refused): (&str, SocketAddr, Option<std::io::Error>),
     owner: PortOwner,
 ) {
     let shown = format!("{protocol} {address}");
     match (refused, owner) {
         (Some(error), PortOwner::ThisServer) if error.kind() == ErrorKind::AddrInUse => {
-            report.ok(key, format!("{shown} is the running server's"));
+            report.ok(check, format!("{shown} is the running server's"));
         }
         (None, PortOwner::ThisServer) => {
             let advice = "the server runs with other settings than this file; restart it";
             report.fail(
-                key,
+                check,
                 format!("{shown} is free, although the server says that it listens there"),
                 advice,
             );
         }
-        (None, PortOwner::Nobody | PortOwner::Unknown) => report.ok(key, format!("{shown} is free")),
+        (None, PortOwner::Nobody | PortOwner::Unknown) => report.ok(check, format!("{shown} is free")),
         (Some(error), PortOwner::Unknown) if error.kind() == ErrorKind::AddrInUse => {
-            report.ok(key, format!("{shown} is in use, maybe by the running server"));
+            report.ok(check, format!("{shown} is in use, maybe by the running server"));
         }
         (Some(error), _) if error.kind() == ErrorKind::AddrInUse => {
             let advice = format!("stop the process that has it (ss -lpn), or set {key} to another port");
-            report.fail(key, format!("{shown} is in use by another process"), advice);
+            report.fail(check, format!("{shown} is in use by another process"), advice);
         }
         (Some(error), _) if error.kind() == ErrorKind::PermissionDenied => {
             let advice = "run this as the server's user; a port below 1024 needs CAP_NET_BIND_SERVICE";
-            report.warn(key, format!("{shown} may not be bound by you"), advice);
+            report.warn(check, format!("{shown} may not be bound by you"), advice);
         }
         (Some(error), _) => {
-            report.fail(key, format!("{shown} cannot be bound ({error})"), "name an address of this machine");
+            report.fail(
+                check,
+                format!("{shown} cannot be bound ({error})"),
+                "name an address of this machine",
+            );
         }
     }
 }
 
 async fn readyz(report: &mut Report, probes: SocketAddr) {
-    const CHECK: &str = "readyz";
+    const CHECK: Check = Check::Readiness;
     let reached = match probes.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, probes.port())),
         IpAddr::V4(_) | IpAddr::V6(_) => probes,

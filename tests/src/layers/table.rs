@@ -155,6 +155,7 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "tunnel-server/src/exchanges/grpc.rs",
             "cli/src/admin.rs",
             "cli/src/admin/",
+            "cli/src/doctor/enrollment/listener.rs",
         ],
         why: "only the admin API, enrollment and the audit entry of a gRPC call use gRPC",
     },

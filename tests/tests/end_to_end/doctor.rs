@@ -1,26 +1,40 @@
 //! `tombolo doctor`: it reports success, or names each problem and its remedy.
 
+mod faults;
+mod site;
+
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use futures::{StreamExt as _, stream};
 use proto::admin::ListClustersRequest;
 use proto::admin::admin_client::AdminClient;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::Value;
 use tests::admin::AdminWire;
 use tests::binaries::binary;
+use tests::enroll;
 use tests::fake_api::{Answer, Behaviour, FakeApi};
 use tests::kube::EdgeCluster;
 use tests::process::{Invocation, run};
 use tests::rig::{ApiServer, GROUP, Rig};
+
+use faults::FAULTS;
+use site::DoctorSite;
 
 /// A dial to nobody waits for the handshake's deadline.
 const DOCTOR_MAX: Duration = Duration::from_secs(60);
 
 /// The path at which an agent's rights are reviewed.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// The path at which its rules are listed.
+const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+
+/// Doctors that run at the same time. Most of them wait for a peer that is silent.
+const DOCTORS_MAX: usize = 8;
 
 /// The output of the doctor.
 struct Diagnosis {
@@ -43,60 +57,52 @@ async fn the_doctor_finds_nothing_where_a_callers_cluster_answers() {
     assert_eq!(json["failed"], false, "{json}");
 }
 
+/// Each row of the table is one run of the doctor: its exit code, and a check with its result and words that help.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_planted_fault_has_its_check_its_exit_code_and_advice() {
+    let site = DoctorSite::start().await;
+
+    let tried = stream::iter(FAULTS.iter().enumerate()).map(|(number, fault)| site.difference(number, fault));
+    let different: Vec<String> =
+        tried.buffer_unordered(DOCTORS_MAX).filter_map(std::future::ready).collect().await;
+
+    assert!(different.is_empty(), "{} of {}:\n{}", different.len(), FAULTS.len(), different.join("\n"));
+    // After all these checks, among them many of this token.
+    site.token_enrolls().await;
+}
+
+#[test]
+fn the_table_has_more_than_forty_faults_of_different_names() {
+    let planted = FAULTS.iter().filter(|fault| fault.result != "ok");
+    assert!(planted.count() > 40);
+    let mut names: Vec<&str> = FAULTS.iter().map(|fault| fault.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), FAULTS.len());
+}
+
+/// The certificate and the roots are those of its state directory, and so the tunnel is tried as the agent would open it.
 #[tokio::test]
-async fn each_cause_that_keeps_a_caller_from_its_cluster_has_its_own_message() {
-    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
-    let path = rig.kubeconfig("alice", &[GROUP], "edge-a").await;
-    let good = fs::read_to_string(&path).expect("a kubeconfig");
-    let with = |name: &str, text: String| shown(&rig.write(name, &text));
-    let named = |ca: &str, certificate: &str| {
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-             contexts: [{{ name: c, context: {{ cluster: c, user: u }} }}]\n\
-             clusters: [{{ name: c, cluster: {{ server: \"https://{}/clusters/edge-a\", certificate-authority: {ca} }} }}]\n\
-             users: [{{ name: u, user: {{ client-certificate: {certificate}.crt, client-key: {certificate}.key }} }}]\n",
-            rig.gateway()
-        )
-    };
+async fn an_enrolled_agent_is_examined_by_its_stored_identity() {
+    let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let listener = enroll::open(&mut rig).await;
+    allow(&api);
+    let (_, file) = enroll::token(&rig, "edge-a").await;
+    let _agent = enroll::agent(&rig, &listener, "one", "edge-a", &ApiServer::of_fake(&rig, &api)).await;
+    rig.connected("edge-a").await;
+    fs::remove_file(file).expect("it was read");
+    let before = tunnels(&rig).await;
 
-    let never = doctor(&rig, &["--kubeconfig", &shown(&path)]).await;
-    never.fails("cluster", &["edge-a was never seen", "tombolo clusters"]);
+    let well = doctor(&rig, &["agent", "--config", "one.yaml"]).await;
 
-    let caller = "pki/alice-caller";
-    let untrusted = with("ca", named("pki/caller-ca.crt", caller));
-    doctor(&rig, &["--kubeconfig", &untrusted])
-        .await
-        .fails("TLS", &["not of the CA that is trusted here", "CA certificate"]);
-
-    expired(&rig, "expired");
-    let too_old = with("old", named("pki/server-ca.crt", "expired"));
-    doctor(&rig, &["--kubeconfig", &too_old])
-        .await
-        .fails("certificate", &["has expired on 2001", "tombolo ca issue"]);
-
-    let foreign = with("foreign", named("pki/server-ca.crt", "pki/server"));
-    doctor(&rig, &["--kubeconfig", &foreign]).await.fails("cluster", &["does not answer"]);
-
-    let nobody = free();
-    let away = with("away", good.replace(&rig.gateway().to_string(), &nobody.to_string()));
-    doctor(&rig, &["--kubeconfig", &away]).await.fails("TCP", &[&nobody.to_string(), "refused", "firewalls"]);
-
-    let port = rig.gateway().port();
-    let other_name = with("name", good.replace(&rig.gateway().to_string(), &format!("localhost:{port}")));
-    doctor(&rig, &["--kubeconfig", &other_name])
-        .await
-        .fails("TLS", &["does not name localhost", "--name localhost"]);
-
-    doctor(&rig, &["--kubeconfig", "none"]).await.fails("kubeconfig", &["cannot read none"]);
-    let context = doctor(&rig, &["--kubeconfig", &shown(&path), "--context", "edge-z"]).await;
-    context.fails("kubeconfig", &["has no context edge-z", "edge-a"]);
-
-    let mut late = Answer::json(200, "ok");
-    late.headers.push(("Date".to_owned(), "Sun, 06 Nov 1994 08:49:37 GMT".to_owned()));
-    api.on("/readyz", Behaviour::Answer(late));
-    let direct = rig.path().join("direct");
-    api.write_kubeconfig(&direct, "a-token").expect("a kubeconfig");
-    doctor(&rig, &["--kubeconfig", &shown(&direct)]).await.fails("clock", &["ahead of the gateway's", "NTP"]);
+    well.is_well(&[
+        "is enrolled already and needs no token",
+        "renews its certificate by itself",
+        "answers with a certificate of a root that the agent trusts",
+        "of cluster edge-a",
+    ]);
+    assert_eq!(well.text.matches("accepts the agent's certificate").count(), 2, "{}", well.text);
+    assert_eq!(tunnels(&rig).await, before, "the running agent's tunnel stays, and no other comes");
 }
 
 #[tokio::test]
@@ -119,30 +125,12 @@ async fn a_server_is_examined_while_it_runs_and_while_it_does_not() {
     assert_eq!(stopped.code, Some(0), "{}", stopped.text);
     assert!(stopped.text.contains("no server runs here"), "{}", stopped.text);
     assert_eq!(stopped.text.matches(" is free").count(), 3, "{}", stopped.text);
-
-    let _taken = TcpListener::bind(rig.gateway()).expect("the port is free");
-    doctor(&rig, &words).await.fails("gateway.listen", &["in use by another process", "ss -lpn"]);
-    drop(_taken);
-
-    expired(&rig, "expired");
-    let text = fs::read_to_string(rig.path().join("server.yaml")).expect("a configuration");
-    rig.write("old.yaml", &text.replace("pki/server.", "expired."));
-    doctor(&rig, &["server", "--config", "old.yaml"]).await.fails("certificate", &["has expired on 2001"]);
-    rig.write("mixed.yaml", &text.replace("pki/server.key", "expired.key"));
-    doctor(&rig, &["server", "--config", "mixed.yaml"]).await.fails("key", &["do not belong together"]);
-    rig.write("no-policy.yaml", &text.replace("policy.yaml", "tokens.csv"));
-    doctor(&rig, &["server", "--config", "no-policy.yaml"])
-        .await
-        .fails("policy", &["tokens.csv", "tombolo policy check"]);
-    doctor(&rig, &["agent", "--config", "server.yaml"])
-        .await
-        .fails("configuration", &["is of kind ServerConfig"]);
 }
 
 #[tokio::test]
 async fn the_doctor_examines_an_agent_without_disturbing_the_running_one() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
-    api.on(REVIEWS, Behaviour::Answer(Answer::json(201, r#"{"status":{"allowed":true}}"#)));
+    allow(&api);
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     let before = tunnels(&rig).await;
 
@@ -152,6 +140,7 @@ async fn the_doctor_examines_an_agent_without_disturbing_the_running_one() {
         "of cluster edge-a",
         "accepts the agent's certificate",
         "may impersonate users and groups",
+        "nothing dangerous beyond the agent's needs",
     ]);
     assert_eq!(tunnels(&rig).await, before, "the running agent's tunnel stays, and no other comes");
     assert!(!rig.agent_log("edge-a").contains("tunnel closed"), "{}", rig.agent_log("edge-a"));
@@ -161,39 +150,6 @@ async fn the_doctor_examines_an_agent_without_disturbing_the_running_one() {
     let checked = checked.unwrap_or_else(|| panic!("the server names the doctor: {log}"));
     assert!(checked.contains("tombolo-doctor/") && checked.contains("edge-a/"), "{checked}");
     assert!(!log.contains("an agent was refused") && !log.contains("versions {}"), "{log}");
-
-    api.on(REVIEWS, Behaviour::Answer(Answer::json(201, r#"{"status":{"allowed":false}}"#)));
-    let powerless = doctor(&rig, &["agent", "--config", "edge-a.yaml"]).await;
-    powerless.fails("rights", &["may not impersonate users", "nor list endpointslices", "tombolo rbac"]);
-
-    let text = fs::read_to_string(rig.path().join("edge-a.yaml")).expect("a configuration");
-    let with = |name: &str, old: &str, new: &str| {
-        assert!(text.contains(old), "{old}");
-        rig.write(name, &text.replace(old, new));
-    };
-    with("services.yaml", "cluster: edge-a", "cluster: edge-a\ntargets: [\"hook.shop.svc:443\"]");
-    let unread = doctor(&rig, &["agent", "--config", "services.yaml"]).await;
-    unread.fails(
-        "rights",
-        &["nor list services \"hook\"", "nor watch endpointslices", "where the Services lead"],
-    );
-    with("nobody.yaml", &rig.gateway().to_string(), &free().to_string());
-    let nobody = doctor(&rig, &["agent", "--config", "nobody.yaml"]).await;
-    nobody.fails("QUIC", &["no answer", "UDP"]);
-    with("caller.yaml", "edge-a-agent", "alice-caller");
-    let _alice = rig.caller("alice", &[]).await;
-    let caller = doctor(&rig, &["agent", "--config", "caller.yaml"]).await;
-    caller.fails(
-        "identity",
-        &["is no agent of trust domain tombolo", "tombolo ca issue agent --cluster edge-a"],
-    );
-    caller.fails("QUIC", &["refuses the handshake"]);
-    with("cluster.yaml", "cluster: edge-a", "cluster: edge-b");
-    doctor(&rig, &["agent", "--config", "cluster.yaml"])
-        .await
-        .fails("identity", &["for cluster edge-a, the file for edge-b"]);
-    with("ca.yaml", "server-ca.crt", "caller-ca.crt");
-    doctor(&rig, &["agent", "--config", "ca.yaml"]).await.fails("QUIC", &["cannot be trusted"]);
 }
 
 #[tokio::test]
@@ -237,7 +193,7 @@ async fn the_doctor_asks_each_reviewer_once_whether_the_server_may_ask() {
     rig.write("no-token.yaml", &text.replace("host.token", "no.token"));
     doctor(&rig, &words("no-token.yaml")).await.fails("credential", &["no.token"]);
     rig.write("other-ca.yaml", &text.replace("host-ca.crt", "pki/caller-ca.crt"));
-    doctor(&rig, &words("other-ca.yaml")).await.fails("TLS", &["is not of the CA that is trusted here"]);
+    doctor(&rig, &words("other-ca.yaml")).await.fails("tls", &["is not of the CA that is trusted here"]);
 }
 
 /// It reports the rights that the deployment grants, and the missing ones where it was not applied.
@@ -248,7 +204,24 @@ async fn the_doctor_reports_missing_rights_at_a_real_api_server() {
     let rig = Rig::start().await;
     let _agent = rig.agent("edge-a", &ApiServer::of(&cluster, &account)).await;
     let well = doctor(&rig, &["agent", "--config", "edge-a.yaml"]).await;
-    well.is_well(&["agrees with the API server's", "may impersonate users and groups"]);
+    well.is_well(&[
+        "agrees with the API server's",
+        "may impersonate users and groups",
+        "nothing dangerous beyond the agent's needs",
+    ]);
+    let text = fs::read_to_string(rig.path().join("edge-a.yaml")).expect("a configuration");
+    let section = text.lines().find(|line| line.starts_with("apiServer:")).expect("an API server");
+    let admin = format!("apiServer: {{ kubeconfig: {:?} }}", cluster.admin_kubeconfig());
+    rig.write("admin.yaml", &text.replace(section, &admin));
+    let mighty = doctor(&rig, &["agent", "--config", "admin.yaml"]).await;
+    assert_eq!(mighty.code, Some(0), "{}", mighty.text);
+    assert!(mighty.text.contains("do everything, as cluster-admin may"), "{}", mighty.text);
+    assert!(
+        !mighty.text.lines().any(|line| line.starts_with("ok") && line.contains(" rights ")),
+        "{}",
+        mighty.text
+    );
+    let kubeconfig = shown(&rig.kubeconfig("alice", &[GROUP], "edge-a").await);
 
     let taken =
         cluster.kubectl(&["delete", "clusterrolebinding", "tunnel-agent"]).await.expect("kubectl runs");
@@ -260,6 +233,8 @@ async fn the_doctor_reports_missing_rights_at_a_real_api_server() {
         if powerless.code == Some(1) || Instant::now() >= deadline {
             powerless.fails("rights", &["may not impersonate users", "tombolo rbac"]);
             assert!(!powerless.text.contains("nor list endpointslices"), "{}", powerless.text);
+            let caller = doctor(&rig, &["--kubeconfig", &kubeconfig]).await;
+            caller.fails("agent-impersonation", &["cannot impersonate", "tombolo rbac"]);
             return;
         }
     }
@@ -299,10 +274,20 @@ impl Diagnosis {
 
 async fn doctor(rig: &Rig, words: &[&str]) -> Diagnosis {
     let tombolo = Invocation::of(binary("tombolo")).arguments(["doctor"]).arguments(words.iter().copied());
+    // A proxy of this machine is none of the tests'.
+    let tombolo =
+        ["HTTPS_PROXY", "https_proxy"].iter().fold(tombolo, |tombolo, name| tombolo.variable(name, ""));
     let output = run(&tombolo.in_directory(rig.path()), DOCTOR_MAX).await.expect("tombolo runs");
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     Diagnosis { code: output.status.code(), text }
+}
+
+/// Gives the agent the rights that it needs, and no others.
+fn allow(api: &FakeApi) {
+    api.on(REVIEWS, Behaviour::Answer(Answer::json(201, r#"{"status":{"allowed":true}}"#)));
+    let rules = r#"{"status":{"resourceRules":[],"incomplete":false}}"#;
+    api.on(RULES, Behaviour::Answer(Answer::json(201, rules)));
 }
 
 /// The agent, the address and the start of each tunnel.

@@ -24,11 +24,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use transport::DialPath;
+use transport::tls::PinnedVerifier;
 use trust::OutsideValidity;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 use super::clock::Clock;
-use super::pinned_verifier::PinnedVerifier;
 
 /// Longest time of one call, on the slowest link that is supported.
 const CALL_MAX: Duration = Duration::from_secs(30);

@@ -20,6 +20,10 @@ pub(super) enum EnrollmentAction {
     Renew,
     /// New keys of a cluster's issuer are recorded.
     AddKeys,
+    /// An enrollment token is checked and stays as it is.
+    CheckToken,
+    /// A pod's ServiceAccount token is checked, and no certificate is issued.
+    CheckPod,
 }
 
 /// An attempt by an authenticated client, for the audit log.
@@ -35,6 +39,13 @@ impl Attempt<'_> {
     /// Writes the intent of the attempt, and waits until that is on disk.
     pub(super) async fn intent(&self, log: &Log, detail: String) -> Result<Receipt, AuditError> {
         log.intent(self.event(detail).with(Annotation::Decision, "allow")).await
+    }
+
+    /// Writes a check that passed, and waits until that is on disk.
+    pub(super) async fn checked(&self, log: &Log) -> Result<(), AuditError> {
+        let event = self.event("only checked; nothing was issued".to_owned());
+        let completion = Completion::new(Some(Status::code(200)), EndReason::Clean);
+        log.write(event.with(Annotation::Decision, "allow"), completion).await
     }
 
     /// Writes the refusal of the attempt.
@@ -62,6 +73,8 @@ impl Attempt<'_> {
             EnrollmentAction::Attest => ("attest", "/tombolo.enrollment.v1.Enrollment/Attest"),
             EnrollmentAction::Renew => ("renew", "/tombolo.enrollment.v1.Enrollment/Renew"),
             EnrollmentAction::AddKeys => ("add-issuer-keys", "/tombolo.enrollment.v1.Enrollment/Renew"),
+            EnrollmentAction::CheckToken => ("check-token", "/tombolo.enrollment.v1.Enrollment/CheckToken"),
+            EnrollmentAction::CheckPod => ("check-pod", "/tombolo.enrollment.v1.Enrollment/CheckPod"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The service `tombolo.enrollment.v1.Enrollment` for one connection: tokens and proofs in, certificates out.
 
 mod attest;
+mod check;
 mod enroll;
 mod renew;
 
@@ -15,8 +16,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use daemon::error_chain;
 use proto::ClusterId;
 use proto::enrollment::{
-    AttestRequest, AttestResponse, ChallengeRequest, ChallengeResponse, Credential, EnrollRequest,
-    EnrollResponse, RenewRequest, RenewResponse, enrollment_server,
+    AttestRequest, AttestResponse, ChallengeRequest, ChallengeResponse, CheckPodRequest, CheckPodResponse,
+    CheckTokenRequest, CheckTokenResponse, Credential, EnrollRequest, EnrollResponse, RenewRequest,
+    RenewResponse, enrollment_server,
 };
 use proto::spiffe::AgentId;
 use tonic::{Request, Response, Status, async_trait};
@@ -77,6 +79,25 @@ impl enrollment_server::Enrollment for EnrollmentService {
         let answer = self.attested(request.into_inner()).await?;
         (self.proved)();
         Ok(Response::new(AttestResponse { credential: Some(self.credential(&answer)) }))
+    }
+
+    async fn check_token(
+        &self,
+        request: Request<CheckTokenRequest>,
+    ) -> Result<Response<CheckTokenResponse>, Status> {
+        self.check_connection(&self.shared.failures)?;
+        self.token_checked(request.into_inner()).await?;
+        (self.proved)();
+        Ok(Response::new(CheckTokenResponse {}))
+    }
+
+    async fn check_pod(
+        &self,
+        request: Request<CheckPodRequest>,
+    ) -> Result<Response<CheckPodResponse>, Status> {
+        self.pod_checked(request.into_inner()).await?;
+        (self.proved)();
+        Ok(Response::new(CheckPodResponse {}))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::SystemTime;
 
-use audit::User;
 use proto::ClusterId;
 use proto::enrollment::AttestRequest;
 use proto::spiffe::AgentId;
@@ -11,9 +10,10 @@ use tracing::{info, warn};
 use trust::proof::Attestation;
 
 use super::super::attestation::{self, PodVerification};
-use super::super::audit_log::{self, EnrollmentAction};
+use super::super::audit_log::{self, Attempt, EnrollmentAction};
 use super::{CertificateSubject, EnrollmentService, unavailable};
-use crate::directory::{AttestError, IssuedChain};
+use crate::directory::{AttestError, IssuedChain, Workload};
+use crate::identity::oidc::pod::Pod;
 use crate::metrics::{self, EnrollmentOutcome};
 
 impl EnrollmentService {
@@ -39,34 +39,17 @@ impl EnrollmentService {
                 self.refuse_pod(&cluster, "it does not show the nonce that this connection was given")
             );
         };
-        let audience = self.audience(&cluster);
-        let verification = PodVerification { verifier: self.shared.verifier, audience: &audience, now };
-        let pod = match verification.pod(workload, &token) {
-            Ok(pod) => pod,
-            Err(no) if no.is_signed() => {
-                self.count_request(|rate_limits, now| rate_limits.cluster(&cluster, now))?;
-                return Err(self.refuse_signed_pod(&cluster, audit_log::of_issuer(), &no.to_string()).await);
-            }
-            Err(no) => return Err(self.refuse_pod(&cluster, &no.to_string())),
-        };
-        let Some(agent) = AgentId::new(cluster.clone(), &pod.uid) else {
-            return Err(self.refuse_pod(&cluster, "its pod's UID names no agent"));
-        };
-        self.count_request(|rate_limits, now| rate_limits.agent(&agent, now))?;
+        let (agent, pod) =
+            self.verified_pod(EnrollmentAction::Attest, &cluster, workload, &token, now).await?;
         let key = self.key(&certificate_request, failures)?;
         let spki = key.spki();
         let proof_input = Attestation { exporter: &self.exporter, nonce: &nonce, token: &token, spki: &spki };
         if !proof_input.is_signed(&proof) {
             let reason = "its proof is not by the key that a certificate is asked for";
-            return Err(self.refuse_signed_pod(&cluster, audit_log::pod(&pod), reason).await);
+            let attempt = self.attempt(EnrollmentAction::Attest, &cluster, audit_log::pod(&pod));
+            return Err(self.refuse_signed_pod(&attempt, reason).await);
         }
-        if let Err(no) = self.admits(&agent, now) {
-            let reason = format!(
-                "pod {} may not be an agent ({no}); delete it, and Kubernetes makes another",
-                pod.name
-            );
-            return Err(self.refuse_signed_pod(&cluster, audit_log::pod(&pod), &reason).await);
-        }
+        self.check_admitted(EnrollmentAction::Attest, &agent, &pod, now).await?;
         let attempt = self.attempt(EnrollmentAction::Attest, &cluster, audit_log::pod(&pod));
         let subject = CertificateSubject { agent: agent.clone(), pod: Some(pod.name.clone()), key };
         let detail = format!("pod {}/{}", pod.namespace, pod.name);
@@ -87,9 +70,51 @@ impl EnrollmentService {
         Ok(answer)
     }
 
+    /// The pod that a token of the recorded `workload` names, and the agent that it is. Counts against the limits of both.
+    pub(super) async fn verified_pod(
+        &self,
+        act: EnrollmentAction,
+        cluster: &ClusterId,
+        workload: &Workload,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<(AgentId, Pod), Status> {
+        let audience = self.audience(cluster);
+        let verification = PodVerification { verifier: self.shared.verifier, audience: &audience, now };
+        let pod = match verification.pod(workload, token) {
+            Ok(pod) => pod,
+            Err(no) if no.is_signed() => {
+                self.count_request(|rate_limits, now| rate_limits.cluster(cluster, now))?;
+                let attempt = self.attempt(act, cluster, audit_log::of_issuer());
+                return Err(self.refuse_signed_pod(&attempt, &no.to_string()).await);
+            }
+            Err(no) => return Err(self.refuse_pod(cluster, &no.to_string())),
+        };
+        let Some(agent) = AgentId::new(cluster.clone(), &pod.uid) else {
+            return Err(self.refuse_pod(cluster, "its pod's UID names no agent"));
+        };
+        self.count_request(|rate_limits, now| rate_limits.agent(&agent, now))?;
+        Ok((agent, pod))
+    }
+
+    /// Refuses a pod that was revoked.
+    pub(super) async fn check_admitted(
+        &self,
+        act: EnrollmentAction,
+        agent: &AgentId,
+        pod: &Pod,
+        now: SystemTime,
+    ) -> Result<(), Status> {
+        let Err(no) = self.admits(agent, now) else { return Ok(()) };
+        let reason =
+            format!("pod {} may not be an agent ({no}); delete it, and Kubernetes makes another", pod.name);
+        let attempt = self.attempt(act, agent.cluster(), audit_log::pod(pod));
+        Err(self.refuse_signed_pod(&attempt, &reason).await)
+    }
+
     /// The answer for a cluster that is closed to pods or does not exist: one answer for both. It is no
     /// failure, because nothing was verified.
-    fn closed(&self, cluster: &ClusterId) -> Status {
+    pub(super) fn closed(&self, cluster: &ClusterId) -> Status {
         info!(from = %self.peer, %cluster, "a pod cannot enroll: its cluster has no recorded account, or is closed to pods");
         metrics::enrollment(EnrollmentOutcome::Refused);
         Status::failed_precondition(
@@ -106,9 +131,8 @@ impl EnrollmentService {
     }
 
     /// Refuses a pod whose token the cluster's issuer has signed, and tells it why.
-    async fn refuse_signed_pod(&self, cluster: &ClusterId, user: User, reason: &str) -> Status {
-        let attempt = self.attempt(EnrollmentAction::Attest, cluster, user);
-        self.refuse(&attempt, reason, &self.shared.pod_failures).await;
+    async fn refuse_signed_pod(&self, attempt: &Attempt<'_>, reason: &str) -> Status {
+        self.refuse(attempt, reason, &self.shared.pod_failures).await;
         Status::permission_denied(format!("this pod is not let in: {reason}"))
     }
 }

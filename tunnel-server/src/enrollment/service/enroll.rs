@@ -35,26 +35,14 @@ impl EnrollmentService {
     pub(super) async fn enrolled(&self, request: EnrollRequest) -> Result<(IssuedChain, bool), Status> {
         let EnrollRequest { token, cluster: believed, certificate_request, workload } = request;
         let (failures, directory, now) = (&self.shared.failures, &self.shared.directory, SystemTime::now());
-        let refused = |reason: &str, id: &str| {
-            let answer =
-                "this token enrolls nobody; make another one with: tombolo token create --cluster NAME";
-            self.refuse_unauthenticated("enroll", reason, id, failures, answer)
-        };
         let key = self.key(&certificate_request, failures)?;
-        // An invalid token is not logged: it can be a valid one with a typing mistake.
-        let bearer: BearerToken = token.trim().parse().map_err(|_| refused("it is not a token", ""))?;
-        let id = bearer.id();
-        let refusal = |error: TokenRefused| {
-            if let TokenRefused::Store(error) = &error {
-                return unavailable(error);
-            }
-            refused(&error.to_string(), &id)
-        };
         let pin = key.pin().to_string();
-        let cluster = match directory.token_grant(bearer.clone(), pin.clone(), now).await.map_err(refusal)? {
+        let (bearer, grant) = self.granted("enroll", &token, &believed, pin.clone(), now).await?;
+        let id = bearer.id();
+        let refusal = |error: TokenRefused| self.refuse_token("enroll", &error, &id);
+        let cluster = match grant {
             TokenGrant::Repeat(answer) => return Ok((answer, self.is_open(&believed).await?)),
-            TokenGrant::NewAgent(cluster) if cluster.as_str() == believed => cluster,
-            TokenGrant::NewAgent(_) => return Err(refusal(TokenRefused::OtherCluster)),
+            TokenGrant::NewAgent(cluster) => cluster,
         };
         let came = match &workload {
             Some(sent) => match self.workload(&cluster, sent, now).await? {
@@ -83,6 +71,42 @@ impl EnrollmentService {
         info!(%agent, token = id, from = %self.peer, "an agent was enrolled");
         metrics::enrollment(EnrollmentOutcome::Enrolled);
         Ok((answer, self.is_open(agent.cluster().as_str()).await?))
+    }
+
+    /// The right that a token gives to the holder of the key `pin`, who believes to be an agent of `believed`. `act` is the call,
+    /// for the log.
+    pub(super) async fn granted(
+        &self,
+        act: &str,
+        token: &str,
+        believed: &str,
+        pin: String,
+        now: SystemTime,
+    ) -> Result<(BearerToken, TokenGrant), Status> {
+        // An invalid token is not logged: it can be a valid one with a typing mistake.
+        let parsed = token.trim().parse::<BearerToken>();
+        let bearer = parsed.map_err(|_| self.refuse_bearer(act, "it is not a token", ""))?;
+        let id = bearer.id();
+        let refusal = |error: TokenRefused| self.refuse_token(act, &error, &id);
+        match self.shared.directory.token_grant(bearer.clone(), pin, now).await.map_err(refusal)? {
+            TokenGrant::NewAgent(cluster) if cluster.as_str() != believed => {
+                Err(refusal(TokenRefused::OtherCluster))
+            }
+            grant @ (TokenGrant::NewAgent(_) | TokenGrant::Repeat(_)) => Ok((bearer, grant)),
+        }
+    }
+
+    fn refuse_token(&self, act: &str, error: &TokenRefused, id: &str) -> Status {
+        if let TokenRefused::Store(error) = error {
+            return unavailable(error);
+        }
+        self.refuse_bearer(act, &error.to_string(), id)
+    }
+
+    /// Refuses the holder of a token with one answer for every reason.
+    fn refuse_bearer(&self, act: &str, reason: &str, id: &str) -> Status {
+        let answer = "this token enrolls nobody; make another one with: tombolo token create --cluster NAME";
+        self.refuse_unauthenticated(act, reason, id, &self.shared.failures, answer)
     }
 
     /// The pod that came with a token, verified against the recorded workload of the cluster, or against the

@@ -23,6 +23,7 @@ use crate::enrollment::{EnrollmentSettings, FAILURES_MAX};
 use crate::identity::oidc::pod::Verifier;
 
 mod attesting;
+mod checking;
 mod enrolling;
 mod renewing;
 
@@ -135,6 +136,8 @@ fn audit_line(line: &Value) -> Option<String> {
         let (rpc, method) = match verb {
             "enroll" => ("Enroll", "enrollment-token"),
             "attest" => ("Attest", "service-account-token"),
+            "check-token" => ("CheckToken", "enrollment-token"),
+            "check-pod" => ("CheckPod", "service-account-token"),
             "renew" | "add-issuer-keys" => ("Renew", "recorded-key"),
             other => panic!("{other}"),
         };

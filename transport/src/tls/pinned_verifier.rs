@@ -1,5 +1,5 @@
 //! Verifies the enrollment server: its chain has to end at the pinned root, or at a root that is known since
-//! enrollment.
+//! enrollment. The agent and `tombolo doctor agent` share it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,22 +7,23 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use trust::{Pin, peer};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// Most certificates that a server may show.
 const CHAIN_MAX: usize = 8;
 
 /// Verifies the server's certificate. The system's roots are never used.
-pub(super) struct PinnedVerifier {
+pub struct PinnedVerifier {
     /// The pin of the root to trust before the agent is enrolled.
-    pub(super) pin: Pin,
+    pub pin: Pin,
     /// The roots to trust since the agent was enrolled. Empty before.
-    pub(super) roots: Vec<CertificateDer<'static>>,
-    pub(super) trust_domain: String,
-    pub(super) provider: Arc<CryptoProvider>,
+    pub roots: Vec<CertificateDer<'static>>,
+    /// The trust domain that the URI of the server's certificate has to name.
+    pub trust_domain: String,
+    /// The cryptography of the handshake.
+    pub provider: Arc<CryptoProvider>,
 }
 
 impl PinnedVerifier {
@@ -30,10 +31,7 @@ impl PinnedVerifier {
     fn anchors(&self, shown: &[CertificateDer<'_>]) -> Result<RootCertStore, Error> {
         let mut anchors = RootCertStore::empty();
         if self.roots.is_empty() {
-            let is_pinned = |certificate: &&CertificateDer<'_>| {
-                X509Certificate::from_der(certificate)
-                    .is_ok_and(|(_, parsed)| parsed.is_ca() && Pin::of_certificate(&parsed) == self.pin)
-            };
+            let is_pinned = |certificate: &&CertificateDer<'_>| Pin::of_ca(certificate) == Some(self.pin);
             if shown.len() <= CHAIN_MAX
                 && let Some(root) = shown.iter().find(is_pinned)
             {

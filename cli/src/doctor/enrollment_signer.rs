@@ -1,0 +1,154 @@
+//! Checks the signer with which a server enrolls agents, and the trust bundle that it gives them: with a wrong one the server does not
+//! start, or agents get certificates that it does not accept.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use proto::spiffe::{AgentId, TRUST_DOMAIN_DEFAULT};
+use rcgen::KeyPair;
+use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use trust::{Anchors, Intermediate, Order, ProvenKey, Role, Signer as _, Subject, TrustBundle, sealed};
+
+use super::certificate;
+use super::check::Check;
+use super::configuration::{RawEnrollmentService, RawServerConfig};
+use super::report::Report;
+use crate::files;
+
+/// The validity of the certificate that is issued to try the signer out, and then dropped.
+const TRIAL_VALIDITY: Duration = Duration::from_secs(60);
+
+/// Checks the sealed signer, its key, and that agents whom it enrolls would be accepted by these roots.
+pub(super) async fn check(
+    config: &RawServerConfig,
+    raw: &RawEnrollmentService,
+    base: &Path,
+    agent_roots: Option<Vec<CertificateDer<'static>>>,
+    report: &mut Report,
+) {
+    const CHECK: Check = Check::EnrollmentSigner;
+    let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
+    trust_bundle(config, base, domain, report);
+    for (key, path) in [("signerFile", &raw.signer_file), ("sealingKeyFile", &raw.sealing_key_file)] {
+        if path.as_os_str().is_empty() {
+            report.fail(
+                CHECK,
+                format!("enrollment.{key} is not set"),
+                "name the file; `tombolo ca init` writes both",
+            );
+            return;
+        }
+    }
+    let (signer_path, key_path) = (base.join(&raw.signer_file), base.join(&raw.sealing_key_file));
+    let now = SystemTime::now();
+    let signer = match sealed::load(&signer_path, &key_path) {
+        Ok(signer) => signer,
+        Err(error) => {
+            let advice = "use the sealed intermediate and the sealing key of one `tombolo ca init` or `tombolo ca intermediate`";
+            report.fail(CHECK, daemon::error_chain(&error).to_string(), advice);
+            return;
+        }
+    };
+    let shown = signer_path.display();
+    if signer.role() != Role::Agent || signer.trust_domain().as_str() != domain {
+        let found =
+            format!("{shown} issues certificates of the role {} of {}", signer.role(), signer.trust_domain());
+        report.fail(CHECK, found, format!("use one for the role agent of {domain}: tombolo ca intermediate"));
+        return;
+    }
+    certificate::dates(report, CHECK, &shown.to_string(), signer.certificates(), now);
+    let Some(roots) = agent_roots else { return };
+    match tried(&signer, roots, now).await {
+        Ok(()) => report.ok(CHECK, format!("{shown} opens, and its certificates lead to tunnel.agentCAFile")),
+        Err(found) => {
+            let advice = "use the intermediate of the agents' root in tunnel.agentCAFile, or name its root there as well";
+            report.fail(CHECK, format!("an agent that {shown} enrolls would be refused ({found})"), advice);
+        }
+    }
+}
+
+/// Issues a certificate to nobody, and verifies it as the tunnel listener would.
+async fn tried(
+    signer: &Intermediate,
+    roots: Vec<CertificateDer<'static>>,
+    now: SystemTime,
+) -> Result<(), String> {
+    let key = KeyPair::generate().map_err(|error| error.to_string())?;
+    let key = ProvenKey::of_pair(&key).ok_or("no key could be made")?;
+    let agent = "doctor".parse().ok().and_then(|cluster| AgentId::new(cluster, "doctor")).ok_or("no name")?;
+    let order = Order { subject: Subject::Agent(agent), key, now, lasting: TRIAL_VALIDITY };
+    let issued = signer.issue(order).await.map_err(|error| daemon::error_chain(&error).to_string())?;
+    let mut store = RootCertStore::empty();
+    for root in roots {
+        store.add(root).map_err(|error| error.to_string())?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), transport::tls::provider())
+        .build()
+        .map_err(|error| error.to_string())?;
+    let (leaf, intermediates) = issued.chain.split_first().ok_or("no certificate was issued")?;
+    let now = UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+    verifier.verify_client_cert(leaf, intermediates, now).map(drop).map_err(|error| error.to_string())
+}
+
+/// Checks the bundle by which agents that enroll know the servers.
+fn trust_bundle(config: &RawServerConfig, base: &Path, domain: &str, report: &mut Report) {
+    const CHECK: Check = Check::TrustBundle;
+    let Some(path) = &config.trust.bundle_file else {
+        let advice = "name the trust.bundle that `tombolo ca init` wrote, by which agents know servers";
+        report.fail(CHECK, "trust.bundleFile is not set, which enrollment needs", advice);
+        return;
+    };
+    let path = base.join(path);
+    let bytes = match files::read_bytes(&path) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            report.fail_by(CHECK, &error);
+            return;
+        }
+    };
+    let shown = path.display();
+    let refused =
+        domain.parse().map_err(|_| "trustDomain is no trust domain".to_owned()).and_then(|domain| {
+            // As the server does: by the bundle's own roots, so that a mistake shows here and not at every site.
+            let roots = TrustBundle::decode_unverified(&bytes).map_err(|error| error.to_string())?;
+            let roots = roots.roots(Role::Server).to_vec();
+            Anchors::new(domain)
+                .and_roots(&roots)
+                .accept(&bytes, None)
+                .map(drop)
+                .map_err(|error| error.to_string())
+        });
+    match refused {
+        Ok(()) => report.ok(CHECK, format!("{shown} is a trust bundle of {domain}")),
+        Err(found) => {
+            report.fail(
+                CHECK,
+                format!("{shown} cannot be used ({found})"),
+                "use the one that `tombolo ca` wrote last",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trust::Root;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signer_of_another_root_is_found_by_a_certificate_that_it_issues() {
+        let now = SystemTime::now();
+        let root = || Root::generate(Role::Agent, "tombolo".parse().unwrap(), now).unwrap();
+        let (own, other) = (root(), root());
+        let signer = own.intermediate(now).unwrap();
+        let roots = |root: &Root| vec![root.certificate().clone()];
+
+        tried(&signer, roots(&own), now).await.unwrap();
+        let found = tried(&signer, roots(&other), now).await.unwrap_err();
+        assert!(found.contains("UnknownIssuer"), "{found}");
+    }
+}

@@ -16,8 +16,9 @@ use proto::admin::{
     CreateDialTokenResponse, CreateTokenRequest, CreateTokenResponse, DeleteClusterRequest,
     DeleteClusterResponse, DialToken, EnrolledAgent, GetAttestationRequest, GetAttestationResponse,
     GetServerInfoRequest, GetServerInfoResponse, ListAgentsRequest, ListClustersRequest,
-    ListDialTokensRequest, ListRevokedUsersRequest, ListTokensRequest, RestoreUserRequest,
-    RevokeAgentRequest, RevokeDialTokenRequest, RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Token,
+    ListDialTokensRequest, ListRevokedUsersRequest, ListTokensRequest, RestoreAgentRequest,
+    RestoreAgentResponse, RestoreUserRequest, RevokeAgentRequest, RevokeDialTokenRequest, RevokeTokenRequest,
+    RevokeUserRequest, RevokedUsers, Token, UndeleteClusterRequest, UndeleteClusterResponse,
     UpdateClusterRequest, Users, WatchClustersRequest, WatchClustersResponse,
 };
 use tokio::time::timeout;
@@ -134,9 +135,26 @@ impl Admin {
         Ok(in_time(&self.endpoint, response).await?.into_inner())
     }
 
+    /// Brings a deleted cluster back with its description.
+    pub(crate) async fn undelete_cluster(
+        &mut self,
+        name: String,
+    ) -> Result<UndeleteClusterResponse, AdminError> {
+        let response = self.client.undelete_cluster(UndeleteClusterRequest { name });
+        Ok(in_time(&self.endpoint, response).await?.into_inner())
+    }
+
     /// Refuses agents from now on, and ends their tunnels.
     pub(crate) async fn revoke_agent(&mut self, request: RevokeAgentRequest) -> Result<(), AdminError> {
         in_time(&self.endpoint, self.client.revoke_agent(request)).await.map(drop)
+    }
+
+    /// Withdraws the revocation of an agent or of a certificate.
+    pub(crate) async fn restore_agent(
+        &mut self,
+        request: RestoreAgentRequest,
+    ) -> Result<RestoreAgentResponse, AdminError> {
+        Ok(in_time(&self.endpoint, self.client.restore_agent(request)).await?.into_inner())
     }
 
     /// The attestation of a cluster: how further pods prove that they are its agents.

@@ -1,14 +1,15 @@
-//! `tombolo agent`: lists the enrolled agents of a server, and revokes their certificates.
+//! `tombolo agent`: lists the enrolled agents of a server, and revokes and restores their certificates.
 
+use proto::admin::restore_agent_request::Restored;
 use proto::admin::revoke_agent_request::Revoked;
-use proto::admin::{Agent, RevokeAgentRequest};
+use proto::admin::{Agent, RestoreAgentRequest, RevokeAgentRequest};
 
 use crate::admin::{Admin, AdminError};
-use crate::args::{AgentList, AgentRevoke};
+use crate::args::{AgentList, AgentRestore, AgentRevoke};
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 
-/// The error if no agents were listed or revoked.
+/// The error if no agents were listed, revoked or restored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentsError {
     #[error(transparent)]
@@ -59,4 +60,27 @@ pub(crate) fn revoke(args: AgentRevoke) -> Result<Vec<String>, AgentsError> {
     let request = RevokeAgentRequest { revoked, unseen };
     runtime::run(async |scope| Admin::connect(server.endpoint(), scope).await?.revoke_agent(request).await)??;
     Ok(vec![message])
+}
+
+/// Withdraws the revocation of one agent or of one certificate.
+pub(crate) fn restore(args: AgentRestore) -> Result<Vec<String>, AgentsError> {
+    let AgentRestore { agent, serial, server } = args;
+    let (restored, whom) = match agent {
+        Some(agent) => {
+            let whom = format!("agent {}/{}", agent.cluster, agent.instance);
+            let (cluster, instance) = (agent.cluster.to_string(), agent.instance);
+            (Some(Restored::Agent(Agent { cluster, instance })), whom)
+        }
+        // clap requires one of the two.
+        None => (serial.map(Restored::Serial), "the certificate".to_owned()),
+    };
+    let request = RestoreAgentRequest { restored };
+    let answer = runtime::run(async |scope| {
+        Admin::connect(server.endpoint(), scope).await?.restore_agent(request).await
+    })??;
+    let mut lines = vec![format!("the revocation of {whom} is withdrawn")];
+    if !answer.still_refused.is_empty() {
+        lines.push(format!("it is refused all the same: {}", answer.still_refused));
+    }
+    Ok(lines)
 }

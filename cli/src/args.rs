@@ -2,9 +2,11 @@
 
 mod admin_endpoint;
 mod ca;
+mod cluster_list;
 mod clusters;
 mod doctor;
 mod examples;
+mod groups;
 mod kubeconfig;
 mod kubeconfig_copy;
 mod passthrough;
@@ -18,17 +20,18 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use proto::ClusterId;
 
-pub(crate) use admin_endpoint::{AdminEndpoint, AdminServerArgs, RemoteAdmin};
+pub(crate) use admin_endpoint::{AdminEndpoint, RemoteAdmin};
 pub(crate) use ca::{
     CaCommand, CaInit, CaIntermediate, CaRotate, CaShow, IssueAdmin, IssueAgent, IssueCaller, IssueCommand,
     IssueProxy, IssueServer, Placement,
 };
+pub(crate) use cluster_list::{ClusterSort, ClustersArgs, ClustersOutput};
 pub(crate) use clusters::{
-    AgentCommand, AgentList, AgentRevoke, AttestationCommand, AttestationOf, AttestationSetKeys,
-    ClusterCheck, ClusterCommand, ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange,
-    TokenCommand, TokenCreate, TokenList, TokenOutput, TokenRevoke,
+    AgentCommand, AgentList, AgentRestore, AgentRevoke, AttestationCommand, AttestationOf,
+    AttestationSetKeys, ClusterCheck, ClusterCommand, ClusterCreate, ClusterDelete, ClusterLabel,
+    ClusterUndelete, ClusterUpdate, LabelChange, TokenCommand, TokenCreate, TokenList, TokenOutput,
+    TokenRevoke,
 };
 pub(crate) use doctor::{DoctorAgent, DoctorArgs, DoctorCaller, DoctorCommand, DoctorOutput, DoctorServer};
 pub(crate) use kubeconfig::KubeconfigArgs;
@@ -55,7 +58,9 @@ pub(crate) enum Program {
     KubectlPlugin,
 }
 
-/// Administer Tombolo, which reaches Kubernetes clusters at the edge through tunnels, and connect to its clusters
+/// Tombolo connects kubectl to Kubernetes clusters at the edge, through tunnels that agents there keep to a server in the cloud
+///
+/// This command is for callers, who use kubectl, for operators, who run the server, and for sites, where agents run.
 #[derive(Parser)]
 #[command(name = "tombolo", version, after_long_help = examples::TOMBOLO)]
 struct CommandLine {
@@ -112,12 +117,8 @@ pub(crate) enum Command {
     /// copy is for machines that reach the address, such as pods of the cluster that has the Service.
     #[command(after_long_help = examples::VIP)]
     Vip(VipArgs),
-    /// Show the clusters of a server
-    ///
-    /// Uses the server's admin socket: run it on the server's machine, as root or as the server's user; or, with --server, from
-    /// another machine with an administrator's certificate. The exit code is 1 if the server does not answer or does not know
-    /// a cluster that was named.
-    #[command(after_long_help = examples::CLUSTERS)]
+    /// The old spelling of `tombolo cluster list`
+    #[command(hide = true, after_long_help = examples::CLUSTERS)]
     Clusters(ClustersArgs),
     /// Print the RBAC of an agent in its cluster, for kubectl apply
     ///
@@ -125,13 +126,13 @@ pub(crate) enum Command {
     /// impersonate and what it may read, with a reason for each rule. Generate it again when that configuration changes.
     #[command(after_long_help = examples::RBAC)]
     Rbac(RbacArgs),
-    /// Create, update and delete clusters at a server
+    /// List, create, change and delete clusters at a server
     #[command(subcommand, after_long_help = examples::CLUSTER)]
     Cluster(ClusterCommand),
     /// Create tokens with which agents enroll at a server
     #[command(subcommand, after_long_help = examples::TOKEN)]
     Token(TokenCommand),
-    /// List and revoke agents at a server
+    /// List, revoke and restore agents at a server
     #[command(subcommand, after_long_help = examples::AGENT)]
     Agent(AgentCommand),
     /// Create tokens for callers, and revoke callers at a server
@@ -156,29 +157,6 @@ pub(crate) enum Command {
     /// Print the version of this program
     #[command(after_long_help = examples::VERSION)]
     Version,
-}
-
-#[derive(Args)]
-pub(crate) struct ClustersArgs {
-    /// Show only the clusters of these names
-    #[arg(value_name = "CLUSTER")]
-    pub(crate) names: Vec<ClusterId>,
-    /// Show a cluster again whenever it changes, until Ctrl-C
-    #[arg(long, short)]
-    pub(crate) watch: bool,
-    /// The output format; wide, json and yaml have each tunnel, and with --watch also show new measurements
-    #[arg(long, short, value_name = "FORMAT")]
-    pub(crate) output: Option<ClustersOutput>,
-    #[command(flatten)]
-    pub(crate) server: AdminServerArgs,
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClustersOutput {
-    Wide,
-    Json,
-    Yaml,
-    Name,
 }
 
 #[derive(Args)]
@@ -259,7 +237,7 @@ pub(crate) fn parse() -> Invocation {
 
 /// The command with its usage and examples for the name `program`.
 pub(crate) fn command(program: Program) -> clap::Command {
-    let command = CommandLine::command();
+    let command = groups::with_groups(CommandLine::command());
     match program {
         Program::Tombolo => command.bin_name("tombolo"),
         Program::KubectlPlugin => with_kubectl_examples(command).bin_name("kubectl tombolo"),

@@ -1,12 +1,15 @@
-//! `tombolo cluster`: creates, labels, updates and deletes clusters at a server.
+//! `tombolo cluster`: creates, labels, updates, deletes and undeletes clusters at a server.
 
 mod check;
+
+use std::collections::BTreeSet;
 
 use proto::admin::{CreateClusterRequest, Description, Texts, UpdateClusterRequest};
 
 use crate::admin::{Admin, AdminError};
-use crate::args::{ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange};
+use crate::args::{ClusterCreate, ClusterDelete, ClusterLabel, ClusterUndelete, ClusterUpdate, LabelChange};
 use crate::confirm::{self, ConfirmError};
+use crate::print;
 use crate::runtime::{self, RuntimeError};
 
 pub(crate) use check::check;
@@ -20,6 +23,10 @@ pub(crate) enum ClusterError {
     Admin(#[from] AdminError),
     #[error(transparent)]
     Confirm(#[from] ConfirmError),
+    #[error("the label {0} is to be set and to be removed; leave one of the two out")]
+    SetAndRemoved(String),
+    #[error("the label {0} is to be set twice; leave one of the two out")]
+    SetTwice(String),
 }
 
 /// Creates a cluster, so that its agents may connect.
@@ -41,10 +48,15 @@ pub(crate) fn label(args: ClusterLabel) -> Result<Vec<String>, ClusterError> {
     for change in labels {
         match change {
             LabelChange::Set(name, value) => {
-                request.set_labels.insert(name, value);
+                if request.set_labels.insert(name.clone(), value).is_some() {
+                    return Err(ClusterError::SetTwice(name));
+                }
             }
             LabelChange::Remove(name) => request.remove_labels.push(name),
         }
+    }
+    if let Some(name) = request.remove_labels.iter().find(|name| request.set_labels.contains_key(*name)) {
+        return Err(ClusterError::SetAndRemoved(name.clone()));
     }
     runtime::run(async |scope| {
         Admin::connect(server.endpoint(), scope).await?.update_cluster(request).await
@@ -73,12 +85,35 @@ pub(crate) fn update(args: ClusterUpdate) -> Result<Vec<String>, ClusterError> {
 /// Deletes a cluster, whose name stays reserved.
 pub(crate) fn delete(args: &ClusterDelete) -> Result<Vec<String>, ClusterError> {
     let name = args.cluster.to_string();
-    let warning = format!("Cluster {name} loses its agents, its tokens and, for 90 days, its name.");
+    let warning = format!(
+        "Cluster {name} loses its agents and tokens for ever, and its name unless you undelete it within 90 days."
+    );
     confirm::by_name(&warning, &name, args.yes)?;
     let deleted = runtime::run(async |scope| {
         Admin::connect(args.server.endpoint(), scope).await?.delete_cluster(name).await
     })??;
     let cluster = &args.cluster;
     let until = deleted.reserved_until.map_or_else(String::new, |until| format!(" until {until}"));
-    Ok(vec![format!("cluster {cluster} is deleted; its name stays reserved{until}")])
+    Ok(vec![
+        format!("cluster {cluster} is deleted; its name stays reserved{until}"),
+        format!("if that was a mistake: tombolo cluster undelete {cluster}"),
+    ])
+}
+
+/// Brings a deleted cluster back, without its agents.
+pub(crate) fn undelete(args: &ClusterUndelete) -> Result<Vec<String>, ClusterError> {
+    let (cluster, name) = (&args.cluster, args.cluster.to_string());
+    let undeleted = runtime::run(async |scope| {
+        Admin::connect(args.server.endpoint(), scope).await?.undelete_cluster(name).await
+    })??;
+    let Description { labels, networks, advertise } = undeleted.description.unwrap_or_default();
+    let labels: BTreeSet<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let named = |what: &str, texts: &[String]| format!("{what}: {}", print::listed(texts));
+    Ok(vec![
+        format!("cluster {cluster} is back, without the agents that it had"),
+        named("labels", &labels.into_iter().collect::<Vec<_>>()),
+        named("networks", &networks),
+        named("addresses to advertise", &advertise),
+        format!("next: let its agents enroll again: tombolo token create --cluster {cluster}"),
+    ])
 }

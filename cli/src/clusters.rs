@@ -1,9 +1,10 @@
-//! `tombolo clusters`: shows the clusters of a server with their tunnels, once or whenever they change.
+//! `tombolo cluster list`: shows the clusters of a server with their tunnels, once or whenever they change.
 
 mod objects;
+mod sort;
 mod table;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::SystemTime;
 
@@ -44,16 +45,21 @@ pub(crate) fn show(args: &args::ClustersArgs) -> Result<(), ClustersError> {
 }
 
 async fn list(admin: &mut Admin, args: &args::ClustersArgs) -> Result<(), ClustersError> {
-    let clusters = admin.list(names(args)).await?;
-    let now = SystemTime::now();
+    let mut clusters = admin.list(names(args)).await?;
+    let are_any_known = !clusters.is_empty();
+    clusters.retain(|cluster| is_selected(args, cluster));
+    if let Some(column) = args.sort_by {
+        sort::sort(&mut clusters, column);
+    }
+    let (now, mut table) = (SystemTime::now(), table(args));
     match args.output {
+        None if clusters.is_empty() && are_any_known => print::note("no cluster has labels that match -l")?,
         None if clusters.is_empty() && args.names.is_empty() => {
             print::note(
                 "this server knows no cluster; make one with `tombolo cluster create`, or start an agent in one",
             )?;
         }
-        None => print::lines(&Table::new(Shape::Usual).rows(&clusters, now))?,
-        Some(ClustersOutput::Wide) => print::lines(&Table::new(Shape::Wide).rows(&clusters, now))?,
+        None | Some(ClustersOutput::Wide) => print::lines(&table.rows(&clusters, now))?,
         Some(ClustersOutput::Json) => {
             print::lines(&[serde_json::to_string_pretty(&objects::list(&clusters))?])?;
         }
@@ -72,18 +78,32 @@ async fn watch(admin: &mut Admin, args: &args::ClustersArgs) -> Result<(), Clust
     let measurements =
         matches!(args.output, Some(ClustersOutput::Wide | ClustersOutput::Json | ClustersOutput::Yaml));
     let mut changes = admin.watch(names(args), measurements).await?;
-    let shape = if args.output == Some(ClustersOutput::Wide) { Shape::Wide } else { Shape::Usual };
-    let mut table = Table::new(shape);
+    let mut table = table(args);
     let mut initial = Some(Vec::new());
+    let mut selected = BTreeSet::new();
     while let Some(event) = changes.next().await? {
         let clusters = match (event, &mut initial) {
-            (Event::Cluster(cluster), Some(initial)) => {
-                initial.push(cluster);
+            (Event::Cluster(cluster), _) if !is_selected(args, &cluster) => {
+                if selected.remove(&cluster.name) {
+                    print::note(&format!("cluster {} has no longer labels that match -l", cluster.name))?;
+                }
                 continue;
             }
-            (Event::Cluster(cluster), None) => vec![cluster],
+            (Event::Cluster(cluster), initial) => {
+                selected.insert(cluster.name.clone());
+                match initial {
+                    Some(initial) => {
+                        initial.push(cluster);
+                        continue;
+                    }
+                    None => vec![cluster],
+                }
+            }
             (Event::Deleted(name), _) => {
-                print::note(&format!("cluster {name} was deleted"))?;
+                // Of a cluster that was never shown nobody has asked.
+                if selected.remove(&name) || args.selector.is_none() {
+                    print::note(&format!("cluster {name} was deleted"))?;
+                }
                 continue;
             }
             // All rows of the first table are printed together, so that they share column widths.
@@ -106,6 +126,18 @@ async fn watch(admin: &mut Admin, args: &args::ClustersArgs) -> Result<(), Clust
         }
     }
     Ok(())
+}
+
+fn table(args: &args::ClustersArgs) -> Table {
+    let shape = if args.output == Some(ClustersOutput::Wide) { Shape::Wide } else { Shape::Usual };
+    Table::new(shape, args.show_labels)
+}
+
+/// Returns true if the labels of a cluster match the selector, if one is given.
+fn is_selected(args: &args::ClustersArgs, cluster: &Cluster) -> bool {
+    let Some(selector) = &args.selector else { return true };
+    let labels = cluster.description.iter().flat_map(|description| description.labels.clone());
+    selector.selects(&labels.collect::<BTreeMap<String, String>>())
 }
 
 fn names(args: &args::ClustersArgs) -> Vec<String> {

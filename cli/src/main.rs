@@ -25,6 +25,7 @@ mod rbac;
 mod revocations;
 mod runtime;
 mod settings;
+mod site;
 mod tls;
 mod tokens;
 mod user_tokens;
@@ -65,6 +66,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Cluster(ClusterCommand::Label(args)) => print::lines(&cluster::label(args)?)?,
         Command::Cluster(ClusterCommand::Update(args)) => print::lines(&cluster::update(args)?)?,
         Command::Cluster(ClusterCommand::Delete(args)) => print::lines(&cluster::delete(&args)?)?,
+        Command::Cluster(ClusterCommand::Undelete(args)) => print::lines(&cluster::undelete(&args)?)?,
         Command::Cluster(ClusterCommand::Check(args)) => {
             let (lines, is_reached) = cluster::check(&args)?;
             print::lines(&lines)?;
@@ -75,6 +77,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Cluster(ClusterCommand::Attestation(args)) => print::lines(&attestation::run(args)?)?,
         Command::Agent(AgentCommand::List(args)) => print::lines(&agents::list(&args)?)?,
         Command::Agent(AgentCommand::Revoke(args)) => print::lines(&agents::revoke(args)?)?,
+        Command::Agent(AgentCommand::Restore(args)) => print::lines(&agents::restore(args)?)?,
         Command::Doctor(args) => {
             let output = args.output;
             let report = doctor::examine(args)?;
@@ -87,7 +90,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Policy(PolicyCommand::Check(args)) => policies::check(&args)?,
         Command::Policy(PolicyCommand::Explain(args)) => return Ok(policies::explain(*args)),
         Command::Audit(AuditCommand::Verify(args)) => return Ok(audit_verify::verify_and_print(args)),
-        Command::Token(TokenCommand::Create(args)) => print::document(&tokens::create(&args)?)?,
+        Command::Token(TokenCommand::Create(args)) => print::document(&tokens::create(args)?)?,
         Command::Token(TokenCommand::List(args)) => print::lines(&tokens::list(&args)?)?,
         Command::Token(TokenCommand::Revoke(args)) => print::lines(&tokens::revoke(&args)?)?,
         Command::User(command) => print::lines(&run_user(command)?)?,

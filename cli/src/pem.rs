@@ -128,6 +128,16 @@ pub(crate) fn is_for_key(certificate: &X509Certificate<'_>, key: &KeyPair) -> bo
     certificate.public_key().raw == key.subject_public_key_info()
 }
 
+/// The URIs among the alternative names of a certificate.
+pub(crate) fn uris(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
+    let uri = |name: &GeneralName<'_>| {
+        if let GeneralName::URI(uri) = name { Some((*uri).to_owned()) } else { None }
+    };
+    names.iter().filter_map(uri).collect()
+}
+
 /// The DNS names to which this CA is limited by critical name constraints. `None` if it may sign for anything else, such as
 /// an address.
 pub(crate) fn constrained_dns_names(der: &CertificateDer<'_>) -> Option<Vec<String>> {

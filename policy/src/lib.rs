@@ -10,6 +10,7 @@ mod document;
 mod error;
 #[cfg(test)]
 mod fuzz;
+mod label;
 mod method;
 mod network;
 mod rules;
@@ -17,6 +18,7 @@ mod target;
 
 pub use document::{Document, KIND};
 pub use error::DocumentError;
+pub use label::{LABEL_BYTES_MAX, LabelSelector, NotALabelSelector, is_label_name, is_label_value};
 pub use method::{DIAL_TOKEN, DIAL_TOKEN_PREFIX, NotAMethod, parse_method};
 pub use network::{Network, NotANetwork};
 pub use rules::{ClusterFacts, ENTRIES_MAX, Notice, Principal, RULES_MAX, Request, Rules, Verdict};

@@ -231,7 +231,7 @@ impl SharedEnrollment {
             Err(EnrollmentError::Call(error)) if error.is_not_set_up() => {
                 // Without a token, the server's message says what to do.
                 match &self.token {
-                    Some(token) if token_file::read(token).await.is_ok_and(|token| !token.is_empty()) => {
+                    Some(token) if token_file::read(token).await.is_ok() => {
                         self.enroll(&mut client, Some(service_account)).await
                     }
                     Some(_) | None => Err(error.into()),

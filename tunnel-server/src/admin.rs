@@ -7,6 +7,7 @@ mod connection;
 mod convert;
 mod remote;
 mod requests;
+mod revocable;
 mod service;
 mod unix_socket;
 mod watch;

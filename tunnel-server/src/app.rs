@@ -358,7 +358,7 @@ fn bind_enrollment(
     let settings =
         EnrollmentSettings { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
-    let site = EnrollmentInfo { address, shown };
+    let site = EnrollmentInfo { address, servers: config.tunnel.addresses.clone(), shown };
     Ok(((listener, Enrollment::new(directory.clone(), signer, settings, verifier, log.clone())), site))
 }
 

@@ -57,7 +57,7 @@ pub use roots::{ClientRole, ClientRoots, RootsFile, TrustedRoots};
 pub use sources::SourceConditions;
 pub use tls::trust_bundle;
 pub use token_review::TokenReviewConfig;
-pub use tunnel::{CopiedKey, TunnelConfig};
+pub use tunnel::{ADDRESSES_FOR_AGENTS_MAX, CopiedKey, TunnelConfig};
 pub use value::{NAMES_MAX, NamePrefixes, REQUESTS_PER_SECOND_MAX};
 pub use vip::{VIP_ENTRY_POINTS_MAX, VipConfig, VipEntryPoint, VipPublish, VipRange};
 pub use watches::{

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
+use policy::{LABEL_BYTES_MAX, is_label_name, is_label_value};
 use proto::ClusterId;
 
 use super::admin_endpoint::AdminServerArgs;
-use super::{ClustersArgs, examples};
+use super::cluster_list::ClustersArgs;
+use super::examples;
 use crate::names::{Label as DnsLabel, Validity};
 
 #[derive(Subcommand)]
@@ -15,10 +17,19 @@ pub(crate) enum ClusterCommand {
     /// Create a cluster, so that its agents may connect
     #[command(after_long_help = examples::CLUSTER_CREATE)]
     Create(ClusterCreate),
-    /// Show the clusters, like `tombolo clusters`
+    /// Show the clusters of a server
+    ///
+    /// Uses the server's admin socket: run it on the server's machine, as root or as the server's user; or, with --server, from
+    /// another machine with an administrator's certificate. The exit code is 1 if the server does not answer or does not know
+    /// a cluster that was named.
+    ///
+    /// `tombolo clusters` is the old spelling of this command, and goes on working.
     #[command(after_long_help = examples::CLUSTER_LIST)]
     List(ClustersArgs),
     /// Set or remove a cluster's labels
+    ///
+    /// As with kubectl, NAME=VALUE sets a label and NAME- removes it. Names and values are those of Kubernetes' labels: a name may
+    /// have a domain and a slash in front, and a value may be empty.
     #[command(after_long_help = examples::CLUSTER_LABEL)]
     Label(ClusterLabel),
     /// Change a cluster's networks, and the addresses that its agents may advertise
@@ -33,8 +44,23 @@ pub(crate) enum ClusterCommand {
     #[command(after_long_help = examples::CLUSTER_CHECK)]
     Check(ClusterCheck),
     /// Delete a cluster: its tunnels end, its agents are refused, and its name stays reserved
+    ///
+    /// For 90 days nobody can create a cluster of this name, and `tombolo cluster undelete` brings it back. The agents' certificates
+    /// stay refused for ever.
     #[command(after_long_help = examples::CLUSTER_DELETE)]
     Delete(ClusterDelete),
+    /// Bring a deleted cluster back, within 90 days
+    ///
+    /// What comes back: the name, the labels, the networks, the addresses that its agents may advertise, its virtual address, and
+    /// what policies and dial tokens allow in it.
+    ///
+    /// What does not: its agents. A deletion may have been meant for a stolen certificate, so each certificate that was issued
+    /// before stays refused, and revoked agents stay revoked. Enrollment tokens and the recorded ServiceAccount are gone, too. Let
+    /// each site enroll again (`tombolo token create`), or issue new certificates (`tombolo ca issue agent`).
+    ///
+    /// The role operator may do this, as it may delete, and the audit log has both.
+    #[command(after_long_help = examples::CLUSTER_UNDELETE)]
+    Undelete(ClusterUndelete),
     /// Show and change the attestation by which further pods of an agent enroll without a token
     ///
     /// The first agent that enrolls with a token in a pod records its ServiceAccount and the keys of its issuer. Further pods of
@@ -91,7 +117,7 @@ pub(crate) struct ClusterCreate {
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
     /// A label in the form of Kubernetes' labels; repeat for more
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
     /// A network to which its addresses belong, a DNS label; repeat for more
     #[arg(long = "network", value_name = "NETWORK")]
@@ -157,14 +183,37 @@ pub(crate) struct ClusterDelete {
     pub(crate) server: AdminServerArgs,
 }
 
+#[derive(Args)]
+pub(crate) struct ClusterUndelete {
+    /// The name of the cluster
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    #[command(flatten)]
+    pub(crate) server: AdminServerArgs,
+}
+
 #[derive(Subcommand)]
 pub(crate) enum AgentCommand {
     /// List the enrolled agents of all clusters, or of one
     #[command(after_long_help = examples::AGENT_LIST)]
     List(AgentList),
     /// Revoke an agent: refuse it from now on, and end its tunnels
+    ///
+    /// `tombolo agent restore` takes the revocation of one agent or of one certificate back. That of all agents of a cluster holds
+    /// for ever.
     #[command(after_long_help = examples::AGENT_REVOKE)]
     Revoke(AgentRevoke),
+    /// Take the revocation of an agent back, if it was a mistake
+    ///
+    /// What comes back: each certificate of this agent that has not expired, and its right to renew it. It connects again within a
+    /// minute, without a new token. So restore it only if nobody else can have its key. If its machine was lost, enroll a new one.
+    ///
+    /// What does not: certificates that are revoked by their serial number (--serial takes that back), and all that were revoked
+    /// with --cluster or by the deletion of the cluster. Those stay refused: enroll the agent again (`tombolo token create`).
+    ///
+    /// The role operator may do this, as it may revoke, and the audit log has both.
+    #[command(after_long_help = examples::AGENT_RESTORE)]
+    Restore(AgentRestore),
 }
 
 #[derive(Args)]
@@ -179,6 +228,13 @@ pub(crate) struct AgentList {
 #[derive(Subcommand)]
 pub(crate) enum TokenCommand {
     /// Create a token with which one agent of a cluster enrolls, once
+    ///
+    /// Prints the commands for a machine of the site: paste them into a shell there. They write the token and a complete agent.yaml
+    /// into the current folder, with the addresses of the servers and the pin by which the agent knows them, and start the agent.
+    /// With --dir the two files are written here, to be carried to the site, and only the last command is printed.
+    ///
+    /// The addresses are tunnel.addresses and enrollment.address of the server's configuration. Sites must reach the first by UDP,
+    /// or by TCP if their network blocks UDP, and the second by TCP.
     ///
     /// The token is shown once. Its holder can become an agent of the cluster: carry it in a file, never on a command line.
     #[command(after_long_help = examples::TOKEN_CREATE)]
@@ -199,16 +255,26 @@ pub(crate) struct TokenCreate {
     /// The lifetime of the token, from 1m to 1h
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub(crate) ttl: Validity,
-    /// Print only the token, or a Secret for `kubectl apply`, in place of instructions
+    /// Print only the token, only the agent.yaml, or a Secret for `kubectl apply`, in place of the commands
     #[arg(long, short, value_name = "FORMAT")]
     pub(crate) output: Option<TokenOutput>,
+    /// Write token and agent.yaml into this folder, which is made if it is missing
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Replace the files if they exist
+    #[arg(long, requires = "dir")]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) server: AdminServerArgs,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenOutput {
+    /// The token and nothing else
     Token,
+    /// The agent's configuration, which reads the token from a file `token` beside it
+    AgentConfig,
+    /// A Secret with token, pin and enrollment address
     Manifest,
 }
 
@@ -230,7 +296,7 @@ pub(crate) struct TokenRevoke {
 #[derive(Args)]
 #[group(id = "whom", required = true, multiple = false)]
 pub(crate) struct AgentRevoke {
-    /// An agent, as `tombolo clusters --output wide` shows it
+    /// An agent, as `tombolo cluster list --output wide` shows it
     #[arg(value_name = "CLUSTER/AGENT", group = "whom")]
     pub(crate) agent: Option<OneAgent>,
     /// All agents of a cluster whose certificates were issued before now; no pod enrolls by its ServiceAccount until `tombolo
@@ -243,6 +309,19 @@ pub(crate) struct AgentRevoke {
     /// Revoke it also if it is neither enrolled nor connected at this server; without this flag a mistyped name is an error
     #[arg(long, conflicts_with = "serial")]
     pub(crate) unseen: bool,
+    #[command(flatten)]
+    pub(crate) server: AdminServerArgs,
+}
+
+#[derive(Args)]
+#[group(id = "restored-agent", required = true, multiple = false)]
+pub(crate) struct AgentRestore {
+    /// The agent, as it was revoked
+    #[arg(value_name = "CLUSTER/AGENT", group = "restored-agent")]
+    pub(crate) agent: Option<OneAgent>,
+    /// One certificate, by its serial number in hexadecimal
+    #[arg(long, value_name = "SERIAL", group = "restored-agent")]
+    pub(crate) serial: Option<String>,
     #[command(flatten)]
     pub(crate) server: AdminServerArgs,
 }
@@ -268,24 +347,38 @@ pub(crate) enum ArgumentError {
     Pair,
     #[error("use NAME=VALUE to set a label, or NAME- to remove it")]
     LabelChange,
-    #[error("use CLUSTER/AGENT, as `tombolo clusters --output wide` shows them")]
+    #[error("{0:?} is not the name of a label: use a name such as stage or example.com/stage")]
+    LabelName(String),
+    #[error(
+        "{0:?} is not the value of a label: use letters, digits, '-', '_' and '.', at most {LABEL_BYTES_MAX}"
+    )]
+    LabelValue(String),
+    #[error("use CLUSTER/AGENT, as `tombolo cluster list --output wide` shows them")]
     Agent,
 }
 
-fn pair(text: &str) -> Result<(String, String), ArgumentError> {
+/// Parses NAME=VALUE by the rules of Kubernetes' labels.
+fn label(text: &str) -> Result<(String, String), ArgumentError> {
     let (name, value) = text.split_once('=').ok_or(ArgumentError::Pair)?;
-    Ok((name.to_owned(), value.to_owned()))
+    if !is_label_value(value) {
+        return Err(ArgumentError::LabelValue(value.to_owned()));
+    }
+    Ok((label_name(name)?, value.to_owned()))
+}
+
+fn label_name(text: &str) -> Result<String, ArgumentError> {
+    if is_label_name(text) { Ok(text.to_owned()) } else { Err(ArgumentError::LabelName(text.to_owned())) }
 }
 
 impl FromStr for LabelChange {
     type Err = ArgumentError;
 
     fn from_str(text: &str) -> Result<Self, ArgumentError> {
-        if let Ok((name, value)) = pair(text) {
-            return Ok(Self::Set(name, value));
+        if text.contains('=') {
+            return label(text).map(|(name, value)| Self::Set(name, value));
         }
         let name = text.strip_suffix('-').ok_or(ArgumentError::LabelChange)?;
-        Ok(Self::Remove(name.to_owned()))
+        label_name(name).map(Self::Remove)
     }
 }
 

@@ -126,22 +126,22 @@ Examples:
 pub(super) const CLUSTERS: &str = "\
 Examples:
   tombolo clusters
-  tombolo clusters edge-1 --output wide
-  As they come and go:
-  tombolo clusters --watch
-  For programs:
-  tombolo clusters --output json
-  tombolo clusters edge-1 --output yaml
-  At a server with another socket:
-  tombolo clusters --socket /run/tombolo/b/admin.sock
-  From another machine, as an administrator:
-  tombolo clusters --server https://server.example:9443 \\
-      --ca server-ca.crt --cert olga-admin.crt --key olga-admin.key";
+  The present spelling:
+  tombolo cluster list";
 
 pub(super) const RBAC: &str = "\
 Examples:
   tombolo rbac --agent-config agent.yaml > rbac.yaml
   tombolo rbac --agent-config agent.yaml | kubectl apply -f -
+  Then a kubeconfig with these rights alone, for an agent outside of pods:
+  (umask 077
+  kubectl config view --raw --minify --flatten > kubeconfig)
+  kubectl --kubeconfig kubeconfig config unset users
+  kubectl --kubeconfig kubeconfig config set-credentials tunnel-agent \\
+      --token \"$(kubectl -n tombolo create token tunnel-agent \\
+      --duration 8760h)\"
+  kubectl --kubeconfig kubeconfig config set-context --current \\
+      --user tunnel-agent
   For more callers than can be listed, if the token is kept safe:
   tombolo rbac --agent-config agent.yaml --profile open > rbac.yaml";
 
@@ -154,7 +154,20 @@ Examples:
 pub(super) const CLUSTER_LIST: &str = "\
 Examples:
   tombolo cluster list
-  tombolo cluster list edge-1 --output wide";
+  tombolo cluster list edge-1 --output wide
+  By labels, those first that were away for the longest time:
+  tombolo cluster list -l 'stage=live,region in (north,south)' \\
+      --show-labels --sort-by last-seen
+  As they come and go:
+  tombolo cluster list --watch
+  For programs; times are RFC 3339:
+  tombolo cluster list --output json
+  tombolo cluster list edge-1 --output yaml
+  At a server with another socket:
+  tombolo cluster list --socket /run/tombolo/b/admin.sock
+  From another machine, as an administrator:
+  tombolo cluster list --server https://server.example:9443 \\
+      --ca server-ca.crt --cert olga-admin.crt --key olga-admin.key";
 
 pub(super) const CLUSTER_CREATE: &str = "\
 Examples:
@@ -209,11 +222,20 @@ pub(super) const CLUSTER_DELETE: &str = "\
 Examples:
   tombolo cluster delete edge-1
   In a script, where nobody can be asked:
-  tombolo cluster delete edge-1 --yes";
+  tombolo cluster delete edge-1 --yes
+  It was a mistake:
+  tombolo cluster undelete edge-1";
+
+pub(super) const CLUSTER_UNDELETE: &str = "\
+Examples:
+  tombolo cluster undelete edge-1
+  Its agents then enroll again:
+  tombolo token create --cluster edge-1";
 
 pub(super) const AGENT: &str = "\
 Examples:
   tombolo agent revoke edge-1/0f3c9a7e
+  tombolo agent restore edge-1/0f3c9a7e
   tombolo agent revoke --cluster edge-1";
 
 pub(super) const AGENT_LIST: &str = "\
@@ -229,11 +251,13 @@ Examples:
 
 pub(super) const TOKEN_CREATE: &str = "\
 Examples:
-  Print the token, with instructions for the agent's machine:
+  Print commands to be pasted at the site, which start an agent:
   tombolo token create --cluster edge-1
-  For a site to which somebody has to travel:
-  tombolo token create --cluster edge-1 --ttl 1h
-  Apply it to the cluster as a Secret:
+  Straight to the site's machine, if you reach it by ssh:
+  tombolo token create --cluster edge-1 | ssh edge-1 sh
+  A folder to be carried to the site, by somebody who has to travel:
+  tombolo token create --cluster edge-1 --ttl 1h --dir edge-1
+  Apply it to the cluster as a Secret, for agents in pods:
   tombolo token create --cluster edge-1 -o manifest | kubectl apply -f -";
 
 pub(super) const TOKEN_LIST: &str = "\
@@ -246,7 +270,7 @@ Examples:
 
 pub(super) const AGENT_REVOKE: &str = "\
 Examples:
-  One agent, as `tombolo clusters edge-1 --output wide` names it:
+  One agent, by the name in `tombolo cluster list edge-1 -o wide`:
   tombolo agent revoke edge-1/0f3c9a7e
   All agents that the cluster has now; new ones may enroll:
   tombolo agent revoke --cluster edge-1
@@ -254,6 +278,12 @@ Examples:
   tombolo agent revoke --serial 4f:a2:09:c3
   An agent that is neither enrolled nor connected:
   tombolo agent revoke edge-1/0f3c9a7e --unseen";
+
+pub(super) const AGENT_RESTORE: &str = "\
+Examples:
+  tombolo agent restore edge-1/0f3c9a7e
+  One certificate:
+  tombolo agent restore --serial 4f:a2:09:c3";
 
 pub(super) const USER: &str = "\
 Examples:

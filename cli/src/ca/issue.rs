@@ -83,7 +83,7 @@ pub(crate) fn issue_admin(args: &IssueAdmin) -> Result<Vec<String>, IssueError> 
     let subject = Subject::Admin { name: args.name.clone() };
     let (written, mut lines) = issue(&args.placement, subject, &format!("{}-admin", args.name))?;
     lines.push(format!(
-        "next: give {} a role in admin.tcp.roles of server.yaml, and ask with tombolo clusters --server https://HOST:9443 --ca {} --cert {} --key {}",
+        "next: give {} a role in admin.tcp.roles of server.yaml, and ask with tombolo cluster list --server https://HOST:9443 --ca {} --cert {} --key {}",
         args.name,
         paths::root_certificate(&args.placement.dir, Role::Server).display(),
         written.certificate.display(),

@@ -50,7 +50,7 @@ pub(super) fn certificate_use(role: Role) -> &'static str {
         Role::Server => "tls.certificateFile in server.yaml",
         Role::Agent => "tls.certificateFile in agent.yaml",
         Role::Caller => "`tombolo kubeconfig --cert`",
-        Role::Admin => "`tombolo clusters --server --cert`",
+        Role::Admin => "`tombolo cluster list --server --cert`",
     }
 }
 

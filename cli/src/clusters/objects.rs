@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use prost_types::Timestamp;
 use proto::admin::{Cluster, Health, ServedCertificate, Tunnel};
 use serde_json::{Value, json};
 use serde_saphyr::{SerializeError, ser_options};
 
-use super::table::{accepted, round_trip, time};
+use super::table::{accepted, round_trip};
 
 /// A `ClusterList` of these clusters.
 pub(super) fn list(clusters: &[Cluster]) -> Value {
@@ -26,15 +27,24 @@ pub(super) fn object(cluster: &Cluster) -> Value {
     json!({
         "apiVersion": "tombolo.dev/v1alpha1",
         "kind": "Cluster",
-        "metadata": { "name": cluster.name, "labels": sorted(&description.labels) },
+        "metadata": {
+            "name": cluster.name,
+            "labels": sorted(&description.labels),
+            "creationTimestamp": rfc3339(cluster.created),
+        },
         "spec": { "networks": description.networks, "advertise": description.advertise },
         "status": {
             "connected": cluster.connected,
-            "lastSeenUnixSeconds": time(cluster.last_seen),
+            "lastSeen": rfc3339(cluster.last_seen),
             "virtualAddress": Some(&cluster.virtual_address).filter(|address| !address.is_empty()),
             "tunnels": cluster.tunnels.iter().map(|found| tunnel(cluster, found)).collect::<Vec<_>>(),
         },
     })
+}
+
+/// A time as Kubernetes writes it: `2026-01-31T12:00:00Z`.
+fn rfc3339(time: Option<Timestamp>) -> Option<String> {
+    time.map(|time| time.to_string())
 }
 
 fn sorted(labels: &HashMap<String, String>) -> BTreeMap<&String, &String> {
@@ -56,7 +66,7 @@ fn tunnel(cluster: &Cluster, tunnel: &Tunnel) -> Value {
         },
         "draining": tunnel.draining,
         "keyCopied": tunnel.key_copied,
-        "sinceUnixSeconds": time(tunnel.since),
+        "since": rfc3339(tunnel.since),
         "endpoints": tunnel.endpoints,
         "acceptedEndpoints": accepted(cluster, tunnel),
         "certificates": tunnel.certificates.iter().map(certificate).collect::<Vec<_>>(),
@@ -77,6 +87,26 @@ fn certificate(certificate: &ServedCertificate) -> Value {
 mod tests {
     use super::*;
     use proto::admin::Description;
+
+    #[test]
+    fn times_of_clusters_and_tunnels_are_rfc_3339() {
+        let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
+        let tunnel = Tunnel { since: at(1_769_860_800), ..Tunnel::default() };
+        let cluster = Cluster {
+            created: at(0),
+            last_seen: at(1_769_860_801),
+            tunnels: vec![tunnel],
+            ..Cluster::default()
+        };
+
+        let shown = object(&cluster);
+
+        assert_eq!(shown["metadata"]["creationTimestamp"], "1970-01-01T00:00:00Z");
+        assert_eq!(shown["status"]["lastSeen"], "2026-01-31T12:00:01Z");
+        assert_eq!(shown["status"]["tunnels"][0]["since"], "2026-01-31T12:00:00Z");
+        assert_eq!(object(&Cluster::default())["status"]["lastSeen"], Value::Null);
+        assert!(!shown.to_string().contains("UnixSeconds"), "{shown}");
+    }
 
     #[test]
     fn yaml_has_the_values_of_json_for_every_label() {

@@ -37,33 +37,43 @@ pub(super) enum Shape {
     Wide,
 }
 
+/// The title of the further last column for `--show-labels`, as kubectl has it.
+const LABELS: &str = "LABELS";
+
 /// A table to which rows may be added later. Its columns never become narrower.
 pub(super) struct Table {
     shape: Shape,
+    has_labels: bool,
     widths: Vec<usize>,
     has_header: bool,
 }
 
 impl Table {
-    pub(super) fn new(shape: Shape) -> Self {
-        let widths = shape.header().iter().map(|title| title.len()).collect();
-        Self { shape, widths, has_header: false }
+    /// A table of this shape, with a further last column for labels if `has_labels` is set.
+    pub(super) fn new(shape: Shape, has_labels: bool) -> Self {
+        let titles = shape.header().iter().chain(has_labels.then_some(&LABELS));
+        Self { shape, has_labels, widths: titles.map(|title| title.len()).collect(), has_header: false }
     }
 
     /// Formats these clusters as lines; the first call begins with the header.
     pub(super) fn rows(&mut self, clusters: &[Cluster], now: SystemTime) -> Vec<String> {
         let mut rows: Vec<Vec<String>> = Vec::new();
         if !self.has_header {
-            rows.push(self.shape.header().iter().map(|title| (*title).to_owned()).collect());
+            let titles = self.shape.header().iter().chain(self.has_labels.then_some(&LABELS));
+            rows.push(titles.map(|title| (*title).to_owned()).collect());
             self.has_header = true;
         }
         for cluster in clusters {
+            let begin = rows.len();
             match self.shape {
                 Shape::Usual => rows.push(cluster_row(cluster, now)),
                 Shape::Wide if cluster.tunnels.is_empty() => rows.push(disconnected_row(cluster)),
                 Shape::Wide => {
                     rows.extend(cluster.tunnels.iter().map(|tunnel| tunnel_row(cluster, tunnel, now)))
                 }
+            }
+            if self.has_labels {
+                rows[begin..].iter_mut().for_each(|row| row.push(labels(cluster)));
             }
         }
         for row in &rows {
@@ -88,6 +98,14 @@ impl Shape {
             Self::Wide => WIDE,
         }
     }
+}
+
+/// The labels of a cluster in the order of their names, as kubectl shows them.
+fn labels(cluster: &Cluster) -> String {
+    let labels = cluster.description.iter().flat_map(|description| &description.labels);
+    let mut labels: Vec<String> = labels.map(|(name, value)| format!("{name}={value}")).collect();
+    labels.sort_unstable();
+    listed(&labels)
 }
 
 fn cluster_row(cluster: &Cluster, now: SystemTime) -> Vec<String> {
@@ -174,7 +192,7 @@ fn disconnected_row(cluster: &Cluster) -> Vec<String> {
 }
 
 /// The health of the best tunnel, because that tunnel is used.
-fn cluster_health(cluster: &Cluster) -> &'static str {
+pub(super) fn cluster_health(cluster: &Cluster) -> &'static str {
     let best = ["Live", "Suspect", "Draining", "Lost", "Unknown"];
     let found = |wanted: &&str| cluster.tunnels.iter().any(|tunnel| health(tunnel) == *wanted);
     best.into_iter().find(found).unwrap_or("Away")

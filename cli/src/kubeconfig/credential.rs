@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use proto::spiffe::{self, AgentId};
 use time::OffsetDateTime;
+use trust::Role;
 
 use super::writer::{UserBody, base64};
 use crate::files::{self, AbsolutePathError, ReadError};
@@ -25,7 +27,13 @@ pub(crate) enum CredentialError {
     Expired(PathBuf, OffsetDateTime),
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("the token file {0} is empty")]
+    #[error(
+        "{certificate} is the certificate of another role, {role} ({uri}); a caller's is needed: tombolo ca issue caller"
+    )]
+    OtherRole { certificate: PathBuf, role: Role, uri: String },
+    #[error(
+        "the token file {0} is empty; it must hold one token, as `tombolo user token create --out FILE` writes it"
+    )]
     EmptyToken(PathBuf),
     #[error("the token file {0} has more than one line; it must hold one token and nothing else")]
     ManyLines(PathBuf),
@@ -53,6 +61,11 @@ fn certificate_user(certificate: &Path, key: &Path, embedded: bool) -> Result<Us
     let Some(leaf) = leaf.filter(|leaf| pem::is_for_key(leaf, &private.pair)) else {
         return Err(CredentialError::Mismatch { certificate: certificate.to_owned(), key: key.to_owned() });
     };
+    for uri in pem::uris(&leaf) {
+        if let Some(role) = other_role(&uri) {
+            return Err(CredentialError::OtherRole { certificate: certificate.to_owned(), role, uri });
+        }
+    }
     let end = leaf.validity().not_after.to_datetime();
     if end < OffsetDateTime::now_utc() {
         return Err(CredentialError::Expired(certificate.to_owned(), end));
@@ -70,6 +83,17 @@ fn certificate_user(certificate: &Path, key: &Path, embedded: bool) -> Result<Us
             ..UserBody::default()
         }
     })
+}
+
+/// The role of a certificate with this URI, if it is one of ours and not a caller's. Callers may have other URIs.
+fn other_role(uri: &str) -> Option<Role> {
+    let domain = uri.strip_prefix("spiffe://")?.split('/').next()?;
+    let roles = [
+        (Role::Agent, AgentId::parse(uri, domain).is_ok()),
+        (Role::Server, spiffe::parse_server(uri, domain).is_ok()),
+        (Role::Admin, spiffe::parse_admin(uri, domain).is_ok()),
+    ];
+    roles.into_iter().find(|(_, is_its)| *is_its).map(|(role, _)| role)
 }
 
 fn token_user(file: &Path, embedded: bool) -> Result<UserBody, CredentialError> {

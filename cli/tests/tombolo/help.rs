@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 58] = [
+const COMMANDS: [&str; 60] = [
     "",
     "ca",
     "ca init",
@@ -29,6 +29,7 @@ const COMMANDS: [&str; 58] = [
     "cluster update",
     "cluster check",
     "cluster delete",
+    "cluster undelete",
     "cluster attestation",
     "cluster attestation show",
     "cluster attestation set-keys",
@@ -37,6 +38,7 @@ const COMMANDS: [&str; 58] = [
     "agent",
     "agent list",
     "agent revoke",
+    "agent restore",
     "user",
     "user revoke",
     "user list",
@@ -99,8 +101,10 @@ fn no_command_is_missing_from_these_tests() {
     ];
     for group in groups {
         let help = workdir.succeeds(&format!("{group} --help"));
-        let (_, listed) = help.split_once("Commands:\n").unwrap();
-        let names = listed.lines().take_while(|line| !line.is_empty());
+        // The first help has its commands under several headings, up to the options.
+        let (_, listed) = help.split_once("Usage:").unwrap();
+        let listed = listed.split_once("Commands:\n").map_or(listed, |(_, listed)| listed);
+        let names = listed.lines().take_while(|line| *line != "Options:");
         for name in names
             .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
             .filter(|name| !name.is_empty())
@@ -110,6 +114,45 @@ fn no_command_is_missing_from_these_tests() {
             assert!(known, "{command} is not in COMMANDS");
         }
     }
+}
+
+#[test]
+fn the_first_help_groups_the_commands_by_who_types_them() {
+    let workdir = WorkDir::new();
+    for flag in ["--help", "-h"] {
+        let help = workdir.succeeds(flag);
+        let first = help.lines().next().unwrap();
+        assert!(first.starts_with("Tombolo connects kubectl to Kubernetes clusters at the edge"), "{first}");
+        let place = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text:?} is not in {help}"));
+        let places = [
+            "Usage: tombolo <COMMAND>",
+            "Callers, who use kubectl:",
+            "\n  kubeconfig ",
+            "Operators, who run the server:",
+            "\n  cluster ",
+            "\n  doctor server ",
+            "Sites, where agents run:",
+            "\n  rbac ",
+            "\n  doctor agent ",
+            "\nOptions:\n",
+        ]
+        .map(place);
+        assert!(places.is_sorted(), "{help}");
+        assert!(!help.contains("\n  clusters "), "{help}");
+        let (groups, _) = help.split_once("\nOptions:").unwrap();
+        assert!(groups.lines().skip(2).all(|line| line.len() <= 80 || !line.starts_with("  ")), "{help}");
+    }
+}
+
+#[test]
+fn the_old_spelling_of_cluster_list_goes_on_working() {
+    let workdir = WorkDir::new();
+    for command in ["clusters", "cluster list"] {
+        let said = workdir.fails(&format!("{command} -l stage=live --show-labels --socket none.sock"));
+        assert_says(&said, "there is no socket none.sock");
+    }
+    assert_says(&workdir.succeeds("cluster list --help"), "`tombolo clusters` is the old spelling");
+    assert_says(&workdir.succeeds("clusters --help"), "The old spelling of `tombolo cluster list`");
 }
 
 #[test]

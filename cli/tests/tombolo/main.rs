@@ -20,3 +20,4 @@ mod rbac;
 mod settings;
 mod user_tokens;
 mod workdir;
+mod wrong_inputs;

@@ -5,16 +5,19 @@ use serde_saphyr::{Error, Location, MessageFormatter as _, UserMessageFormatter}
 use super::common::COMMON_KEYS;
 use super::redact;
 
-/// Describes `error` in one line, with the key in front if the fault is in a value. `own` are the keys of the struct beside
-/// which the common keys are allowed, if any.
+/// Describes `error` in one line, with the key in front if the fault is in a value, and with the line of the file. `own` are
+/// the keys of the struct beside which the common keys are allowed, if any.
 pub(super) fn describe(text: &str, error: &Error, own: Option<&[&str]>) -> String {
     let error = error.without_snippet();
-    let at = error.location().and_then(|location| split_line(text, location));
-    let (key, value) = at.map_or((None, ""), |(before, after)| (key_before(before), scalar(after)));
-    let message = message(error, value, own);
-    match key {
-        Some(key) => format!("{key}: {message}"),
-        None => message,
+    let Some((before, after)) = error.location().and_then(|location| split_line(text, location)) else {
+        return message(error, "", own);
+    };
+    let message = message(error, scalar(after), own);
+    let line = redact::redact_line(&[before, after].concat());
+    let line = if line.is_empty() { String::new() } else { format!("; the line is `{line}`") };
+    match key_before(before) {
+        Some(key) => format!("{key}: {message}{line}"),
+        None => format!("{message}{line}"),
     }
 }
 

@@ -3,6 +3,9 @@
 /// Longest text that is quoted in place of a number, a switch or a choice; a longer one may be a secret.
 const WORD_CHARS_MAX: usize = 16;
 
+/// Longest part of a file's line that is quoted.
+const LINE_CHARS_MAX: usize = 120;
+
 /// Longest key that is quoted. Our own keys are shorter.
 const KEY_CHARS_MAX: usize = 40;
 
@@ -45,6 +48,32 @@ pub(super) fn redact_word(value: &str) -> String {
     match value.chars().count() {
         count if count > WORD_CHARS_MAX => format!("a text of {count} characters"),
         _ => redact(value),
+    }
+}
+
+/// Returns a line of a configuration file without the blanks around it. Of a word that is longer than a number, a switch or
+/// a choice, only a key is quoted, because any other may be a secret in the wrong place.
+pub(super) fn redact_line(line: &str) -> String {
+    let is_of_a_word = |letter: char| !letter.is_whitespace() && !"{}[],#\"'".contains(letter);
+    let (mut text, mut rest) = (String::new(), line.trim());
+    while let Some(begin) = rest.find(is_of_a_word) {
+        let (before, word) = rest.split_at(begin);
+        let (word, behind) = word.split_at(word.find(|letter| !is_of_a_word(letter)).unwrap_or(word.len()));
+        text.push_str(before);
+        let is_key = word.strip_suffix(':').is_some_and(|key| {
+            key.len() <= KEY_CHARS_MAX && key.bytes().all(|letter| letter.is_ascii_alphabetic())
+        });
+        if is_key || word.chars().count() <= WORD_CHARS_MAX {
+            text.push_str(&redact(word));
+        } else {
+            text.push_str(HIDDEN);
+        }
+        rest = behind;
+    }
+    text.push_str(rest);
+    match text.char_indices().nth(LINE_CHARS_MAX) {
+        Some((end, _)) => format!("{}{HIDDEN}", &text[..end]),
+        None => text,
     }
 }
 
@@ -107,6 +136,24 @@ mod tests {
         ] {
             assert_eq!(redact(written), quoted);
         }
+    }
+
+    #[test]
+    fn a_line_is_quoted_with_its_keys_and_short_words_only() {
+        let long = "a: b, ".repeat(40);
+        for (line, quoted) in [
+            ("  listen: [", "listen: ["),
+            ("- { name: a, requestTimeoutSeconds: x }", "- { name: a, requestTimeoutSeconds: x }"),
+            ("\tlisten: a # why", "listen: a # why"),
+            ("keyFile: /etc/tombolo/pki/server.key", "keyFile: …"),
+            ("proxy: { url: 'http://me:sesame@proxy.test:3128' }", "proxy: { url: '…' }"),
+            ("proxy: { url: http://a:b@c }", "proxy: { url: http://…@c }"),
+            ("password: \"sesame-sesame-sesame", "password: \"…"),
+            ("sesame-sesame-sesame: x", "… x"),
+        ] {
+            assert_eq!(redact_line(line), quoted);
+        }
+        assert_eq!(redact_line(&long).chars().count(), LINE_CHARS_MAX + 1);
     }
 
     #[test]

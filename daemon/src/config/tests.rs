@@ -78,19 +78,28 @@ fn an_unknown_key_lists_own_and_common_keys() {
     assert_eq!(
         text,
         "server.yaml:4:1: unknown field `drainGrace`, expected one of listen, apiServer, stateDir, probes, \
-         drainGraceSeconds, log, runtime"
+         drainGraceSeconds, log, runtime; the line is `drainGrace: 5`"
     );
     let nested = with_common(&headed("apiServer: {ports: 1}\n")).unwrap_err().to_string();
-    assert_eq!(nested, "server.yaml:3:13: unknown field `ports`, expected one of kind, port");
+    assert_eq!(
+        nested,
+        "server.yaml:3:13: unknown field `ports`, expected one of kind, port; the line is `apiServer: {ports: 1}`"
+    );
     let common = with_common(&headed("log: {depth: 1}\n")).unwrap_err().to_string();
-    assert_eq!(common, "server.yaml:3:7: unknown field `depth`, expected one of format, level");
+    assert_eq!(
+        common,
+        "server.yaml:3:7: unknown field `depth`, expected one of format, level; the line is `log: {depth: 1}`"
+    );
 }
 
 #[test]
 fn a_duplicate_common_key_is_refused() {
     let text = with_common(&headed("stateDir: a\nstateDir: b\n")).unwrap_err().to_string();
 
-    assert_eq!(text, "server.yaml:4:1: duplicate mapping key `stateDir` is not allowed here");
+    assert_eq!(
+        text,
+        "server.yaml:4:1: duplicate mapping key `stateDir` is not allowed here; the line is `stateDir: b`"
+    );
 }
 
 #[test]
@@ -111,7 +120,8 @@ fn an_unknown_key_is_named_with_its_position_and_the_known_keys() {
 
     assert_eq!(
         text,
-        "server.yaml:4:1: unknown field `drainGrace`, expected one of listen, drainGraceSeconds, labels, apiServer"
+        "server.yaml:4:1: unknown field `drainGrace`, expected one of listen, drainGraceSeconds, labels, apiServer; \
+         the line is `drainGrace: 5`"
     );
 }
 
@@ -132,7 +142,11 @@ fn a_value_of_a_wrong_type_is_named_with_position_and_key() {
         let text = refusal(&headed(line));
 
         let allowed = "a whole number of 0 or more, within reason";
-        assert_eq!(text, format!("server.yaml:{place}: {found} is not allowed, use {allowed}"));
+        let line = line.trim_end();
+        assert_eq!(
+            text,
+            format!("server.yaml:{place}: {found} is not allowed, use {allowed}; the line is `{line}`")
+        );
     }
 }
 
@@ -158,7 +172,10 @@ fn a_secret_in_the_wrong_place_is_not_quoted() {
 
 #[test]
 fn a_mapping_instead_of_a_value_is_named_with_its_key() {
-    assert_eq!(refusal(&headed("listen: {a: b}\n")), "server.yaml:3:9: listen: expected string scalar");
+    assert_eq!(
+        refusal(&headed("listen: {a: b}\n")),
+        "server.yaml:3:9: listen: expected string scalar; the line is `listen: {a: b}`"
+    );
 }
 
 #[test]
@@ -166,8 +183,14 @@ fn duplicate_keys_are_refused_in_head_and_rest() {
     let rest = refusal(&headed("listen: a\nlisten: b\n"));
     let head = refusal(&headed("kind: ServerConfig\n"));
 
-    assert_eq!(rest, "server.yaml:4:1: duplicate mapping key `listen` is not allowed here");
-    assert_eq!(head, "server.yaml:3:1: duplicate mapping key `kind` is not allowed here");
+    assert_eq!(
+        rest,
+        "server.yaml:4:1: duplicate mapping key `listen` is not allowed here; the line is `listen: b`"
+    );
+    assert_eq!(
+        head,
+        "server.yaml:3:1: duplicate mapping key `kind` is not allowed here; the line is `kind: ServerConfig`"
+    );
 }
 
 #[test]
@@ -176,6 +199,19 @@ fn invalid_yaml_is_refused_in_one_line_with_its_position() {
 
     assert!(text.starts_with("server.yaml:"), "{text}");
     assert!(!text.contains('\n'), "{text}");
+}
+
+#[test]
+fn an_error_of_syntax_shows_the_line_of_the_file() {
+    for (rest, line) in [
+        ("apiServer:\n  kind: 'a\n", "kind: 'a"),
+        ("listen: a: b\n", "listen: a: b"),
+        ("apiServer:\n\tkind: a\n", "kind: a"),
+        ("labels: {a: b\nlisten: c\n", "listen: c"),
+    ] {
+        let text = refusal(&headed(rest));
+        assert!(text.ends_with(&format!("; the line is `{line}`")), "{rest:?}: {text}");
+    }
 }
 
 #[test]

@@ -3,18 +3,19 @@
 use proto::{ClusterId, glob};
 
 use super::choice::Choice;
-use super::labels::Selector;
+use super::labels;
 use super::lists::choice;
 use super::request::ClusterFacts;
 use crate::document;
 use crate::error::{DocumentError, FieldPath};
+use crate::label::LabelSelector;
 
 /// Clusters that match one of the names and the selector, where both are present.
 #[derive(Debug, Clone)]
 pub(super) struct Clusters {
     /// Names in which `*` stands for any text.
     names: Choice<String>,
-    selector: Option<Selector>,
+    selector: Option<LabelSelector>,
 }
 
 impl Clusters {
@@ -33,7 +34,7 @@ impl Clusters {
         let names =
             names.as_ref().map(|names| choice(&at.child("names", names), names, pattern)).transpose()?;
         let selector = label_selector.as_ref();
-        let selector = selector.map(|raw| Selector::validate(&at.child("labelSelector", raw), &raw.value));
+        let selector = selector.map(|raw| labels::selector(&at.child("labelSelector", raw), &raw.value));
         // Without names the selector alone decides.
         Ok(Self { names: names.unwrap_or(Choice::Any), selector: selector.transpose()? })
     }

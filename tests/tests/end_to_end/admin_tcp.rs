@@ -107,6 +107,11 @@ async fn the_audit_log_has_administrator_role_method_and_verdict() {
         as_admin(&rig, address, "enno", &["token", "create", "--cluster", "edge-a", "-o", "token"]).await;
     refused_as(&rig, address, "vera", &["cluster", "delete", "edge-a", "--yes"]).await;
     as_admin(&rig, address, "olga", &["cluster", "delete", "edge-a", "--yes"]).await;
+    refused_as(&rig, address, "vera", &["cluster", "undelete", "edge-a"]).await;
+    as_admin(&rig, address, "olga", &["cluster", "undelete", "edge-a"]).await;
+    as_admin(&rig, address, "olga", &["agent", "revoke", "edge-a/one", "--unseen"]).await;
+    refused_as(&rig, address, "vera", &["agent", "restore", "edge-a/one"]).await;
+    as_admin(&rig, address, "olga", &["agent", "restore", "edge-a/one"]).await;
     let foreign = rig.root_of("admin").issue_named("olga", &[], "spiffe://elsewhere/admin/olga");
     assert!(asked(&rig, address, Some(&foreign), LIST).await.is_err());
     Rig::ends_with(rig.server(), rustix::process::Signal::TERM).await;
@@ -135,6 +140,11 @@ async fn the_audit_log_has_administrator_role_method_and_verdict() {
             ("admin:enno", "enroller", "create", "token for cluster edge-a", "allow", 200),
             ("admin:vera", "viewer", "delete", "the clusters", "forbid", 403),
             ("admin:olga", "operator", "delete", "cluster edge-a", "allow", 200),
+            ("admin:vera", "viewer", "undelete", "the clusters", "forbid", 403),
+            ("admin:olga", "operator", "undelete", "cluster edge-a", "allow", 200),
+            ("admin:olga", "operator", "revoke", "agent edge-a/one", "allow", 200),
+            ("admin:vera", "viewer", "restore", "the agents", "forbid", 403),
+            ("admin:olga", "operator", "restore", "agent edge-a/one", "allow", 200),
         ]
     );
     for line in log.lines().iter().filter(|line| note(line, "listener") == "admin-tcp") {

@@ -33,6 +33,7 @@ async fn a_wrong_server_configuration_exits_with_2_and_names_the_mistake() {
     let expired = format!("pki/{server_id}.crt");
     let typo = trial.text("policy.yaml").replacen("names: [\"*\"]", "names: [\"edge-**\"]", 1);
     trial.rig.write("typo.yaml", &typo);
+    trial.rig.write("empty.csv", "");
     let wrong: &[WrongConfig<'_>] = &[
         ("policy:", "polcy:", &["broken.yaml:", "polcy"]),
         ("ServerConfig", "AgentConfig", &["broken.yaml:2:", "kind", "AgentConfig", "use ServerConfig"]),
@@ -58,6 +59,13 @@ async fn a_wrong_server_configuration_exits_with_2_and_names_the_mistake() {
         ),
         ("stateDir", "drainGraceSeconds: 0\nstateDir", &["drainGraceSeconds", "0", "1 to 600"]),
         (&state, &open_state, &["others may enter", &open_state, "755", "chmod 700"]),
+        (
+            "stateDir",
+            "drainGraceSeconds: a: b\nstateDir",
+            &["broken.yaml:", "mapping values are not allowed", "the line is `drainGraceSeconds: a: b`"],
+        ),
+        ("tokens.csv", "empty.csv", &["there is no token in the file", "tombolo user token create"]),
+        ("tunnel: {", "tunnel: { addresses: [gateway],", &["tunnel.addresses", "gateway", "HOST:PORT"]),
     ];
     for (from, to, words) in wrong {
         trial.refuses("tunnel-server", "server.yaml", (from, to), &[], words).await;
@@ -68,6 +76,14 @@ async fn a_wrong_server_configuration_exits_with_2_and_names_the_mistake() {
     let both = trial.text("server.yaml").replace("pki/server.key", &key);
     trial.rig.write("expired.yaml", &both);
     trial.refuses("tunnel-server", "expired.yaml", certificate, &[], &words).await;
+    // Each is a certificate with its own key, and of another role.
+    for client in ["edge-a-agent", "alice-caller"] {
+        let (client_certificate, key) = (format!("pki/{client}.crt"), format!("pki/{client}.key"));
+        trial.rig.write("client.yaml", &trial.text("server.yaml").replace("pki/server.key", &key));
+        let words = ["tls.certificateFile", &client_certificate, "client's certificate", "ca issue server"];
+        let certificate = ("pki/server.crt", client_certificate.as_str());
+        trial.refuses("tunnel-server", "client.yaml", certificate, &[], &words).await;
+    }
 }
 
 #[tokio::test]
@@ -79,6 +95,11 @@ async fn a_wrong_agent_configuration_exits_with_2_and_names_the_mistake() {
     let wrong: &[WrongConfig<'_>] = &[
         ("cluster: edge-a", "cluter: edge-a", &["broken.yaml:3:", "cluter"]),
         ("AgentConfig", "ServerConfig", &["broken.yaml:2:", "kind", "ServerConfig", "use AgentConfig"]),
+        (
+            "cluster: edge-a",
+            "cluster: edge-a: b",
+            &["broken.yaml:3:", "mapping values are not allowed", "the line is `cluster: edge-a: b`"],
+        ),
         ("cluster: edge-a", "cluster: Edge_A", &["cluster", "Edge_A", "lower-case letters"]),
         ("cluster: edge-a", "cluster: edge-b", &["edge-a-agent.crt", "cluster edge-a", "cluster edge-b"]),
         (

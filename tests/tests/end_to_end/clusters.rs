@@ -1,7 +1,7 @@
 //! Clusters and agents that an administrator creates, describes, deletes and revokes with the shipped
 //! programs.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tests::binaries::binary;
@@ -32,12 +32,15 @@ async fn a_clusters_spec_is_listed_and_outlives_the_servers_death() {
     assert_eq!(cluster["metadata"]["labels"], serde_json::json!({ "region": "south" }), "{listed}");
     assert_eq!(cluster["spec"]["networks"][0], "plant-7", "{listed}");
     assert_eq!(cluster["spec"]["advertise"][0], "192.168.1.10:6443", "{listed}");
-    assert_eq!(cluster["status"]["lastSeenUnixSeconds"], Value::Null, "{listed}");
+    assert_eq!(cluster["status"]["lastSeen"], Value::Null, "{listed}");
     for (words, says) in [
         (["cluster", "create", "edge-a"].as_slice(), "is there already"),
         (&["cluster", "create", "console"], "reserved for the server itself"),
         (&["cluster", "delete", "edge-b", "--yes"], "there is no cluster edge-b"),
         (&["cluster", "delete", "edge-a"], "there is no terminal on which to ask. Give --yes"),
+        (&["cluster", "undelete", "edge-a"], "is not deleted, so there is nothing to undelete"),
+        (&["cluster", "undelete", "edge-b"], "no cluster edge-b was deleted at this server"),
+        (&["agent", "restore", "edge-a/one"], "nothing was restored: agent edge-a/one is not revoked"),
     ] {
         let refused = at_fails(&rig, words).await;
         assert!(refused.contains(says), "{refused}");
@@ -80,6 +83,76 @@ async fn a_deleted_clusters_agent_is_disconnected_and_its_name_stays_reserved() 
     let gone = rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await;
     assert!(gone.status == 503 && gone.body.contains("ClusterNeverSeen"), "{}", gone.body);
     assert!(is_served(&rig, "edge-b").await);
+}
+
+/// The name and the labels come back at once, and the certificate of before the deletion never.
+#[tokio::test]
+async fn an_undeleted_cluster_is_back_with_its_labels_and_without_its_agents() {
+    let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let api_server = ApiServer::of_fake(&rig, &api);
+    let agent = rig.agent("edge-a", &api_server).await;
+    at(&rig, &["cluster", "label", "edge-a", "stage=live"]).await;
+    at(&rig, &["cluster", "delete", "edge-a", "--yes"]).await;
+    let deleted = SystemTime::now();
+    assert_eq!(at(&rig, &["cluster", "list", "-o", "name"]).await, "");
+    rig.kill_server();
+    rig.start_server().await;
+
+    let back = at(&rig, &["cluster", "undelete", "edge-a"]).await;
+
+    assert!(back.contains("labels: stage=live") && back.contains("without the agents"), "{back}");
+    assert_eq!(at(&rig, &["cluster", "list", "-l", "stage=live", "-o", "name"]).await, "edge-a\n");
+    drop(agent);
+    let again = rig.agent_with("edge-a", &api_server, "").await;
+    rig.logged("edge-a.log", 0, "this agent's certificate was revoked; enroll it again").await;
+    let restored = at_fails(&rig, &["agent", "restore", "edge-a/edge-a"]).await;
+    assert!(restored.contains("cannot be taken back: enroll it again"), "{restored}");
+    drop(again);
+    // Revocations and certificates count whole seconds, so a new certificate is of a later second.
+    let later = deleted + Duration::from_secs(1);
+    tokio::time::sleep(later.duration_since(SystemTime::now()).unwrap_or_default()).await;
+    rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", "edge-a", "--force"]).await;
+    let _new = rig.agent("edge-a", &api_server).await;
+    assert!(is_served(&rig, "edge-a").await);
+}
+
+#[tokio::test]
+async fn a_restored_agent_connects_again_with_its_old_certificate() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let api_server = ApiServer::of_fake(&rig, &api);
+    let agent = rig.agent_of_id("edge-a", "one", &api_server, "").await;
+    rig.connected("edge-a").await;
+    at(&rig, &["agent", "revoke", "edge-a/one"]).await;
+    rig.disconnected("edge-a").await;
+    drop(agent);
+
+    let restored = at(&rig, &["agent", "restore", "edge-a/one"]).await;
+
+    assert_eq!(restored, "the revocation of agent edge-a/one is withdrawn\n");
+    let _again = rig.agent_of_id("edge-a", "one", &api_server, "").await;
+    rig.connected("edge-a").await;
+    let twice = at_fails(&rig, &["agent", "restore", "edge-a/one"]).await;
+    assert!(twice.contains("agent edge-a/one is not revoked"), "{twice}");
+}
+
+#[tokio::test]
+async fn clusters_are_listed_by_label_in_the_order_of_a_column() {
+    let rig = Rig::start().await;
+    for (name, stage) in [("edge-c", "live"), ("edge-a", "live"), ("edge-b", "test")] {
+        at(&rig, &["cluster", "create", name, "--label", &format!("stage={stage}")]).await;
+    }
+
+    let live = at(&rig, &["cluster", "list", "-l", "stage in (live)", "--show-labels"]).await;
+
+    let rows: Vec<&str> = live.lines().collect();
+    assert!(rows[0].ends_with("LABELS") && rows.len() == 3, "{live}");
+    assert!(rows[1].starts_with("edge-a ") && rows[1].ends_with("stage=live"), "{live}");
+    let by_name = at(&rig, &["cluster", "list", "--sort-by", "last-seen", "-o", "name"]).await;
+    assert_eq!(by_name, "edge-a\nedge-b\nedge-c\n", "none was seen, so the names decide");
+    let json: Value = serde_json::from_str(&at(&rig, &["clusters", "-o", "json"]).await).expect("JSON");
+    let created = json["items"][0]["metadata"]["creationTimestamp"].as_str().expect("a time");
+    assert!(created.starts_with("20") && created.ends_with('Z'), "{created}");
+    assert!(!json.to_string().contains("UnixSeconds"), "{json}");
 }
 
 #[tokio::test]

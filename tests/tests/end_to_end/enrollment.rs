@@ -8,12 +8,14 @@ use futures::future::join_all;
 use proto::enrollment::{Credential, EnrollRequest};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
 use serde_json::Value;
+use tests::binaries::binary;
 use tests::clock::Shift;
 use tests::enroll::{
     AttestationClient, EnrollmentClaim, EnrollmentListener, agent, at, named, private, start, token,
     unauthenticated_client,
 };
 use tests::fake_api::FakeApi;
+use tests::process::{Invocation, Process};
 use tests::rig::{ApiServer, Rig};
 use tonic::{Code, Status};
 use trust::proof::Purpose;
@@ -56,6 +58,50 @@ async fn an_agent_enrolls_by_a_token_serves_and_needs_no_token_again() {
     }
     let store = fs::read(rig.path().join("server.state/directory.redb")).expect("the store");
     assert!(!store.windows(secret.len()).any(|bytes| bytes == secret.as_bytes()), "only its hash is kept");
+}
+
+/// An operator pastes them at the site, into a folder with nothing in it.
+#[tokio::test]
+async fn the_commands_of_token_create_join_a_site_as_they_stand() {
+    let ((rig, _), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+    let ApiServer::Kubeconfig(kubeconfig) = ApiServer::of_fake(&rig, &api) else { panic!("a kubeconfig") };
+    let site = rig.path().join("site");
+    fs::create_dir(&site).expect("a folder");
+    let commands = at(&rig, &["token", "create", "--cluster", "edge-a"]).await;
+    // The agent takes the shell's place, so that it ends with this test.
+    let commands = commands.replace("\ntunnel-agent ", "\nexec tunnel-agent ");
+    assert!(commands.contains("\nexec tunnel-agent "), "{commands}");
+    let programs = binary("tunnel-agent").parent().expect("a folder").display().to_string();
+    let shell = Invocation::of("sh")
+        .arguments(["-euc", &commands])
+        .in_directory(&site)
+        .variable("PATH", format!("{programs}:/usr/bin:/bin"))
+        .variable("KUBECONFIG", kubeconfig.display().to_string())
+        .variable("TOMBOLO_AGENT_PROBES_LISTEN", "127.0.0.1:0");
+
+    let _agent = Process::start(&shell, &rig.path().join("site.log")).await.expect("it starts");
+
+    rig.connected("edge-a").await;
+    rig.logged("site.log", 0, "this agent was enrolled").await;
+    let written = rig.path().join("carried");
+    let next = at(&rig, &["token", "create", "--cluster", "edge-a", "--dir", "carried"]).await;
+    assert!(
+        next.contains("tunnel-agent --config agent.yaml") && written.join("agent.yaml").is_file(),
+        "{next}"
+    );
+}
+
+#[tokio::test]
+async fn an_empty_token_file_is_logged_with_the_remedy_and_read_again() {
+    let ((rig, listener), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
+    private(&rig, "token", "\n");
+
+    let _agent = agent(&rig, &listener, "one", "edge-a", &ApiServer::of_fake(&rig, &api)).await;
+
+    rig.logged("one.log", 0, "is empty; write the token into it that `tombolo token create` prints").await;
+    assert!(!rig.server_log().contains("it is not known"), "no token is sent that there is not");
+    let _token = token(&rig, "edge-a").await;
+    rig.connected("edge-a").await;
 }
 
 /// The winner gets the same answer again, also from a restarted server.

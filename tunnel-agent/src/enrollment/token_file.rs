@@ -21,18 +21,23 @@ pub(super) struct TokenFile {
 
 /// The token cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the token in {}", redact(&path.display().to_string()))]
-pub(super) struct TokenFileError {
-    path: PathBuf,
-    source: io::Error,
+pub(super) enum TokenFileError {
+    #[error("cannot read the token in {}", redact(&path.display().to_string()))]
+    Io { path: PathBuf, source: io::Error },
+    #[error(
+        "the token file {} is empty; write the token into it that `tombolo token create` prints, or that Kubernetes projects",
+        redact(&.0.display().to_string())
+    )]
+    Empty(PathBuf),
 }
 
-/// Reads the token on a thread that may block.
+/// Reads the token, which is not empty, on a thread that may block.
 pub(super) async fn read(file: &Arc<TokenFile>) -> Result<String, TokenFileError> {
     let reader = Arc::clone(file);
-    let unread = |source| TokenFileError { path: file.path.clone(), source };
+    let unread = |source| TokenFileError::Io { path: file.path.clone(), source };
     let read = tokio::task::spawn_blocking(move || reader.read()).await;
-    read.map_err(|_| unread(io::ErrorKind::Interrupted.into()))?.map_err(unread)
+    let token = read.map_err(|_| unread(io::ErrorKind::Interrupted.into()))?.map_err(unread)?;
+    if token.is_empty() { Err(TokenFileError::Empty(file.path.clone())) } else { Ok(token) }
 }
 
 impl TokenFile {
@@ -56,5 +61,31 @@ impl TokenFile {
         let mut text = String::new();
         from.take(self.bytes_max).read_to_string(&mut text)?;
         Ok(text.trim().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_empty_token_file_is_an_error_that_names_it_and_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        for (text, expected) in [("", None), (" \n", None), ("abc.def\n", Some("abc.def"))] {
+            std::fs::write(&path, text).unwrap();
+
+            let token = read(&Arc::new(TokenFile::at(path.clone(), 1024))).await;
+
+            match expected {
+                Some(expected) => assert_eq!(token.unwrap(), expected),
+                None => {
+                    let message = token.unwrap_err().to_string();
+                    let names_both =
+                        message.contains("token is empty") && message.contains("tombolo token create");
+                    assert!(names_both, "{text:?}: {message}");
+                }
+            }
+        }
     }
 }

@@ -113,8 +113,12 @@ admin_actions! {
     UpdateCluster = "/tombolo.admin.v1.Admin/UpdateCluster", Admin, "update", Clusters, Operator, Intent;
     /// The action of the gRPC method `Admin.DeleteCluster`.
     DeleteCluster = "/tombolo.admin.v1.Admin/DeleteCluster", Admin, "delete", Clusters, Operator, BestEffort;
+    /// The action of the gRPC method `Admin.UndeleteCluster`.
+    UndeleteCluster = "/tombolo.admin.v1.Admin/UndeleteCluster", Admin, "undelete", Clusters, Operator, Intent;
     /// The action of the gRPC method `Admin.RevokeAgent`.
     RevokeAgent = "/tombolo.admin.v1.Admin/RevokeAgent", Admin, "revoke", Agents, Operator, BestEffort;
+    /// The action of the gRPC method `Admin.RestoreAgent`.
+    RestoreAgent = "/tombolo.admin.v1.Admin/RestoreAgent", Admin, "restore", Agents, Operator, Intent;
     /// The action of the gRPC method `Admin.GetAttestation`.
     GetAttestation = "/tombolo.admin.v1.Admin/GetAttestation", Admin, "describe", Agents, Viewer, Intent;
     /// The action of the gRPC method `Admin.ChangeAttestation`.

@@ -123,7 +123,8 @@ pub(super) fn revoked(callers: Callers, revocation: CallerRevocation) -> admin::
     }
 }
 
-fn description(record: &Cluster) -> admin::Description {
+/// The labels, networks and addresses to advertise of a cluster.
+pub(super) fn description(record: &Cluster) -> admin::Description {
     admin::Description {
         labels: record.labels.clone().into_iter().collect(),
         networks: record.networks.clone(),

@@ -6,8 +6,8 @@ use prost_types::Timestamp;
 use proto::ClusterId;
 use proto::admin::{
     Agent, CreateClusterRequest, CreateDialTokenRequest, CreateTokenRequest, Description, Everyone, Forget,
-    Reopen, RevokeAgentRequest, Texts, UpdateClusterRequest, Users, change_attestation_request,
-    revoke_agent_request, users,
+    Reopen, RestoreAgentRequest, RevokeAgentRequest, Texts, UpdateClusterRequest, Users,
+    change_attestation_request, restore_agent_request, revoke_agent_request, users,
 };
 use proto::cluster::is_dns_label;
 use tonic::Status;
@@ -15,7 +15,8 @@ use trust::parse_serial_text;
 
 use crate::directory::{
     Attestation, AttestationUpdateError, Callers, CallersError, ClusterError, ClusterSpecUpdate, DialScope,
-    DialTokenError, NotANetworkName, RevokeError, Revoked, StoreError, TokenError, UnixSeconds, Workload,
+    DialTokenError, Directory, NotANetworkName, RevokeError, Revoked, StoreError, TokenError, UnixSeconds,
+    Workload,
 };
 use crate::identity::oidc::pod::IssuerKeys;
 use crate::identity::{NAME_BYTES_MAX, is_name};
@@ -55,16 +56,28 @@ pub(super) fn updated(request: UpdateClusterRequest) -> Result<(ClusterId, Clust
 /// The credentials that a request revokes.
 pub(super) fn revoked(request: RevokeAgentRequest) -> Result<Revoked, Status> {
     match request.revoked {
-        Some(revoke_agent_request::Revoked::Agent(Agent { cluster: name, instance })) => {
-            if !is_dns_label(&instance) {
-                return Err(Status::invalid_argument(format!("{instance:?} is not the name of an agent")));
-            }
-            Ok(Revoked::Agent(cluster(&name)?, instance))
-        }
+        Some(revoke_agent_request::Revoked::Agent(named)) => agent(named),
         Some(revoke_agent_request::Revoked::Cluster(name)) => Ok(Revoked::Agents(cluster(&name)?)),
         Some(revoke_agent_request::Revoked::Serial(serial)) => Ok(Revoked::Serial(self::serial(&serial)?)),
         None => Err(Status::invalid_argument("say whom: an agent, a cluster or a serial number")),
     }
+}
+
+/// The revocation that a request withdraws.
+pub(super) fn restored(request: RestoreAgentRequest) -> Result<Revoked, Status> {
+    match request.restored {
+        Some(restore_agent_request::Restored::Agent(named)) => agent(named),
+        Some(restore_agent_request::Restored::Serial(serial)) => Ok(Revoked::Serial(self::serial(&serial)?)),
+        None => Err(Status::invalid_argument("say whom: an agent or a serial number")),
+    }
+}
+
+fn agent(named: Agent) -> Result<Revoked, Status> {
+    let Agent { cluster: name, instance } = named;
+    if !is_dns_label(&instance) {
+        return Err(Status::invalid_argument(format!("{instance:?} is not the name of an agent")));
+    }
+    Ok(Revoked::Agent(cluster(&name)?, instance))
 }
 
 /// The same in words, for the audit log.
@@ -80,9 +93,28 @@ pub(super) fn describe_revoked(revoked: &Revoked) -> String {
 pub(super) fn unseen_status(revoked: &Revoked) -> Status {
     let whom = describe_revoked(revoked);
     Status::not_found(format!(
-        "nothing was revoked: {whom} is neither enrolled nor connected here. `tombolo agent list` and `tombolo clusters --output wide` \
+        "nothing was revoked: {whom} is neither enrolled nor connected here. `tombolo agent list` and `tombolo cluster list --output wide` \
          show the names; to revoke it all the same, give --unseen"
     ))
+}
+
+/// The answer if there is no such revocation to withdraw.
+pub(super) fn not_revoked_status(revoked: &Revoked, directory: &Directory) -> Status {
+    let whom = describe_revoked(revoked);
+    Status::not_found(match revoked {
+        Revoked::Agent(cluster, _) if directory.are_agents_revoked(cluster) => format!(
+            "nothing was restored: {whom} is not revoked by its name. All agents that cluster {cluster} had at some time are \
+             revoked together, which cannot be taken back: enroll it again by `tombolo token create --cluster {cluster}`"
+        ),
+        Revoked::Agent(..) => {
+            format!(
+                "nothing was restored: {whom} is not revoked; `tombolo agent list` shows the names and states"
+            )
+        }
+        Revoked::Agents(_) | Revoked::Serial(_) => {
+            format!("nothing was restored: {whom} is not revoked; check the number by `tombolo ca show FILE`")
+        }
+    })
 }
 
 /// The next attestation record in place of `seen`, and a description of the change for the audit log.
@@ -201,9 +233,11 @@ pub(super) fn cluster_status(error: ClusterError) -> Status {
     let message = error.to_string();
     match error {
         ClusterError::Exists(_) => Status::already_exists(message),
-        ClusterError::Unknown(_) => Status::not_found(message),
+        ClusterError::Unknown(_) | ClusterError::NeverDeleted(_) => Status::not_found(message),
         ClusterError::Refused(_) | ClusterError::InvalidSpec(_) => Status::invalid_argument(message),
-        ClusterError::Reserved { .. } => Status::failed_precondition(message),
+        ClusterError::Reserved { .. } | ClusterError::NotDeleted(_) | ClusterError::TooLate { .. } => {
+            Status::failed_precondition(message)
+        }
         ClusterError::Full | ClusterError::NetworkFull(_) => Status::resource_exhausted(message),
         ClusterError::Store(error) => store_status(&error),
     }

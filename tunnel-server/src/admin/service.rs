@@ -14,9 +14,10 @@ use proto::admin::{
     GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, Limits, ListAgentsRequest,
     ListAgentsResponse, ListClustersRequest, ListClustersResponse, ListDialTokensRequest,
     ListDialTokensResponse, ListRevokedUsersRequest, ListRevokedUsersResponse, ListTokensRequest,
-    ListTokensResponse, NAMES_MAX, RestoreUserRequest, RestoreUserResponse, RevokeAgentRequest,
-    RevokeAgentResponse, RevokeDialTokenRequest, RevokeDialTokenResponse, RevokeTokenRequest,
-    RevokeTokenResponse, RevokeUserRequest, RevokeUserResponse, UpdateClusterRequest, UpdateClusterResponse,
+    ListTokensResponse, NAMES_MAX, RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest,
+    RestoreUserResponse, RevokeAgentRequest, RevokeAgentResponse, RevokeDialTokenRequest,
+    RevokeDialTokenResponse, RevokeTokenRequest, RevokeTokenResponse, RevokeUserRequest, RevokeUserResponse,
+    UndeleteClusterRequest, UndeleteClusterResponse, UpdateClusterRequest, UpdateClusterResponse,
     WatchClustersRequest,
 };
 use proto::{ClusterId, NotAClusterId};
@@ -26,11 +27,11 @@ use tracing::info;
 
 use super::audit_log::RequestDetail;
 use super::watch::{ClusterWatch, Events};
-use super::{convert, requests};
-use crate::directory::{CLUSTERS_MAX, DialTokenEntry, Directory, NAME_RESERVED, Revoked};
+use super::{convert, requests, revocable};
+use crate::directory::{CLUSTERS_MAX, DialTokenEntry, Directory, NAME_RESERVED};
 use crate::listener::tls::CertificateWithRoots;
 use crate::registry::{
-    AGENTS_PER_CLUSTER_MAX, ClusterStatus, Registry, SURGE_AGENTS_MAX, TUNNELS_MAX, TUNNELS_PER_AGENT_MAX,
+    AGENTS_PER_CLUSTER_MAX, Registry, SURGE_AGENTS_MAX, TUNNELS_MAX, TUNNELS_PER_AGENT_MAX,
     TUNNELS_PER_CLUSTER_MAX,
 };
 
@@ -62,6 +63,8 @@ pub struct ServerInfo {
 pub struct EnrollmentInfo {
     /// The address of the enrollment listener, `HOST:PORT`.
     pub address: String,
+    /// The configured addresses at which agents reach the servers' tunnel listeners; may be empty.
+    pub servers: Vec<String>,
     /// The certificate of the listener with its roots, by whose pins agents verify it.
     pub shown: Arc<CertificateWithRoots>,
 }
@@ -81,26 +84,6 @@ pub(super) struct AdminService {
 enum ClusterFilter {
     All,
     Named(BTreeSet<ClusterId>),
-}
-
-impl AdminService {
-    /// Returns true if this server knows the agents that are to be revoked. A certificate's serial number
-    /// counts as known, because an operator may have issued the certificate by hand.
-    async fn knows(&self, revoked: &Revoked) -> Result<bool, Status> {
-        let (cluster, instance) = match revoked {
-            Revoked::Agent(cluster, instance) => (cluster, instance),
-            Revoked::Agents(cluster) => return Ok(self.directory.entry(cluster).is_some()),
-            Revoked::Serial(_) => return Ok(true),
-        };
-        let has_tunnel =
-            |status: ClusterStatus| status.tunnels.iter().any(|tunnel| tunnel.agent.instance() == instance);
-        if self.registry.list(|name, _| name == cluster).into_iter().any(has_tunnel) {
-            return Ok(true);
-        }
-        let enrolled = self.directory.agents(Some(cluster.clone())).await;
-        let enrolled = enrolled.map_err(|error| requests::store_status(&error))?;
-        Ok(enrolled.iter().any(|entry| entry.instance == *instance))
-    }
 }
 
 #[async_trait]
@@ -204,6 +187,19 @@ impl admin_server::Admin for AdminService {
         Ok(Response::new(DeleteClusterResponse { reserved_until }))
     }
 
+    async fn undelete_cluster(
+        &self,
+        request: Request<UndeleteClusterRequest>,
+    ) -> Result<Response<UndeleteClusterResponse>, Status> {
+        let detail = detail(&request);
+        let cluster = requests::cluster(&request.into_inner().name)?;
+        detail.set(format!("cluster {cluster}"));
+        let undeleted = self.directory.undelete_cluster(cluster.clone(), SystemTime::now()).await;
+        let record = undeleted.map_err(requests::cluster_status)?;
+        self.registry.directory_changed(&cluster);
+        Ok(Response::new(UndeleteClusterResponse { description: Some(convert::description(&record)) }))
+    }
+
     async fn revoke_agent(
         &self,
         request: Request<RevokeAgentRequest>,
@@ -213,12 +209,27 @@ impl admin_server::Admin for AdminService {
         let is_unknown_allowed = request.unseen;
         let revoked = requests::revoked(request)?;
         detail.set(requests::describe_revoked(&revoked));
-        if !is_unknown_allowed && !self.knows(&revoked).await? {
+        if !is_unknown_allowed && !revocable::is_known(&revoked, &self.registry, &self.directory).await? {
             return Err(requests::unseen_status(&revoked));
         }
         self.directory.revoke(revoked, SystemTime::now()).await.map_err(requests::revoke_status)?;
         self.registry.disconnect_refused();
         Ok(Response::new(RevokeAgentResponse {}))
+    }
+
+    async fn restore_agent(
+        &self,
+        request: Request<RestoreAgentRequest>,
+    ) -> Result<Response<RestoreAgentResponse>, Status> {
+        let detail = detail(&request);
+        let revoked = requests::restored(request.into_inner())?;
+        detail.set(requests::describe_revoked(&revoked));
+        let restored = self.directory.restore(revoked.clone()).await;
+        if !restored.map_err(|error| requests::store_status(&error))? {
+            return Err(requests::not_revoked_status(&revoked, &self.directory));
+        }
+        let still_refused = revocable::still_refused(&revoked, &self.directory).await?;
+        Ok(Response::new(RestoreAgentResponse { still_refused }))
     }
 
     async fn get_attestation(
@@ -264,8 +275,7 @@ impl admin_server::Admin for AdminService {
         &self,
         request: Request<CreateTokenRequest>,
     ) -> Result<Response<CreateTokenResponse>, Status> {
-        let EnrollmentInfo { address, shown } =
-            self.server.enrollment.clone().ok_or_else(requests::no_enrollment)?;
+        let enrollment = self.server.enrollment.clone().ok_or_else(requests::no_enrollment)?;
         let detail = detail(&request);
         let (cluster, ttl) = requests::token(request.into_inner())?;
         detail.set(format!("token for cluster {cluster}"));
@@ -274,8 +284,9 @@ impl admin_server::Admin for AdminService {
         Ok(Response::new(CreateTokenResponse {
             token: bearer.reveal(),
             expires: token.expires.time().map(convert::whole_seconds),
-            enrollment_address: address,
-            pins: shown.pins(),
+            servers: enrollment.servers_or_default(self.server.tunnel.port()),
+            pins: enrollment.shown.pins(),
+            enrollment_address: enrollment.address,
         }))
     }
 
@@ -383,6 +394,16 @@ impl admin_server::Admin for AdminService {
                 Err(Status::not_found(advice))
             }
             Err(error) => Err(requests::store_status(&error)),
+        }
+    }
+}
+
+impl EnrollmentInfo {
+    /// The configured addresses, or else this port at the host of the enrollment listener.
+    fn servers_or_default(&self, tunnel_port: u16) -> Vec<String> {
+        match self.address.rsplit_once(':') {
+            Some((host, _)) if self.servers.is_empty() => vec![format!("{host}:{tunnel_port}")],
+            Some(_) | None => self.servers.clone(),
         }
     }
 }

@@ -85,7 +85,8 @@ pub(super) fn cluster(at: String, raw: Option<String>) -> Result<ClusterId, KeyE
 pub(super) fn target(at: String, raw: Option<String>) -> Result<Target, KeyError> {
     let target = raw.unwrap_or_default();
     target.parse().map_err(|_| {
-        let allowed = "HOST:PORT of its API server, as its agent advertises it (`tombolo clusters -o wide`)";
+        let allowed =
+            "HOST:PORT of its API server, as its agent advertises it (`tombolo cluster list -o wide`)";
         KeyError::new(at, format_args!("{target:?}"), allowed)
     })
 }

@@ -8,7 +8,7 @@ use daemon::config::{KeyError, bounded, seconds};
 use serde::Deserialize;
 use trust::{Intermediate, Role, Signer as _, TrustBundle, sealed};
 
-use super::value::{NOTHING, file, required_listen_address};
+use super::value::{NOTHING, file, is_host_and_port, required_listen_address};
 
 /// Default lifetime of an agent's certificate: a stolen one is useless on the next day.
 const LIFETIME_DEFAULT_SECONDS: u64 = 24 * 60 * 60;
@@ -106,8 +106,7 @@ pub(super) fn enrollment(
     let listen = required_listen_address("enrollment.listen", listen)?;
     let allowed = "HOST:PORT, by which agents reach enrollment.listen";
     let address = address.ok_or_else(|| KeyError::new("enrollment.address", NOTHING, allowed))?;
-    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
-    if !address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && is_port(port)) {
+    if !is_host_and_port(&address) {
         return Err(KeyError::new("enrollment.address", address, allowed));
     }
     let signer_files = SignerFiles {

@@ -86,7 +86,25 @@ pub(super) fn pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<Cer
     )?;
     let named = |(key, path): (&str, &Path)| (key.to_owned(), path.to_owned());
     let files = PairFiles { certificate: named(certificate), key: named(key) };
-    Ok(CertifiedPair { chain, key: private, files })
+    let pair = CertifiedPair { chain, key: private, files };
+    check_is_for_servers(certificate.0, certificate.1, &pair)?;
+    Ok(pair)
+}
+
+/// Refuses the certificate of an agent, a caller or an administrator, which no client would accept from a server.
+fn check_is_for_servers(key: &str, path: &Path, pair: &CertifiedPair) -> Result<(), KeyError> {
+    let Some(leaf) = leaf(pair) else { return Ok(()) };
+    // Without such an extension a certificate is for everything.
+    let usage = leaf.extended_key_usage().ok().flatten();
+    if usage.is_none_or(|usage| usage.value.server_auth || usage.value.any) {
+        return Ok(());
+    }
+    let names = leaf.subject_alternative_name().ok().flatten();
+    let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
+    let uri = names.iter().find_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None });
+    let whose = uri.map_or_else(String::new, |uri| format!(" of {uri}"));
+    let found = format!("{}, a client's certificate{whose},", path.display());
+    Err(KeyError::new(key, found, "a server's certificate: tombolo ca issue server --name HOST"))
 }
 
 /// Reads a certificate file and its key, as [`pair`] does. The certificate must be valid now.

@@ -39,7 +39,7 @@ gateway:
   authentication:
     clientCertificate: { caFile: caller-ca.crt, usernamePrefix: 'cert:', groupsPrefix: 'team:' }
     tokenFile: { path: tokens.csv, usernamePrefix: 't:', groupsPrefix: 'u:' }
-tunnel: { listen: '[::1]:2', agentCAFile: agent-ca.crt, outageLimitSeconds: 120 }
+tunnel: { listen: '[::1]:2', addresses: ['gw.example:8443', '[2001:db8::1]:443'], agentCAFile: agent-ca.crt, outageLimitSeconds: 120 }
 policy: { file: rules/policy.yaml }
 clusters:
   - { name: edge-b, requestTimeoutSeconds: 300, impersonation: { users: [ann], systemNames: ['system:monitoring'] } }
@@ -94,6 +94,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
         (&b"sesame,alice,1"[..], &files.path().join("tokens.csv"))
     );
     assert_eq!(config.tunnel.listen.to_string(), "[::1]:2");
+    assert_eq!(config.tunnel.addresses, ["gw.example:8443", "[2001:db8::1]:443"]);
     assert_eq!(config.tunnel.outage_limit, Duration::from_secs(120));
     assert_eq!(config.policy_file, files.path().join("rules/policy.yaml"));
     let (users, system_names) = (vec!["ann".to_owned()], vec!["system:monitoring".to_owned()]);

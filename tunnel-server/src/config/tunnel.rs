@@ -4,21 +4,28 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use daemon::config::{KeyError, seconds};
+use daemon::config::{KeyError, bounded, seconds};
 use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
 use serde::Deserialize;
 
 use super::flags::Flags;
 use super::roots::{self, TrustedRoots};
-use super::value::{file, listen_address};
+use super::value::{file, is_host_and_port, listen_address};
 
 const COPIED_KEY: &str = "tunnel.copiedKey";
+const ADDRESSES: &str = "tunnel.addresses";
+
+/// Most addresses of servers that are given to new agents: an agent dials no more.
+pub const ADDRESSES_FOR_AGENTS_MAX: usize = 8;
 
 /// The listener for agents, and its roots.
 #[derive(Debug)]
 pub struct TunnelConfig {
     /// A UDP address; agents come by TCP to the same port.
     pub listen: SocketAddr,
+    /// The addresses at which agents reach this server and its like, `HOST:PORT` each; may be empty. Only told to
+    /// new agents.
+    pub addresses: Vec<String>,
     /// The roots that agents' certificates must chain to; at least one.
     pub agent_roots: TrustedRoots,
     /// The time for which a silent tunnel and its exchanges are kept; 9 to 600 s.
@@ -41,6 +48,7 @@ pub enum CopiedKey {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawTunnel {
     listen: Option<String>,
+    addresses: Option<Vec<String>>,
     #[serde(rename = "agentCAFile")]
     agent_ca_file: Option<PathBuf>,
     outage_limit_seconds: Option<u64>,
@@ -48,10 +56,11 @@ pub(super) struct RawTunnel {
 }
 
 pub(super) fn tunnel(raw: RawTunnel, flags: &Flags, directory: &Path) -> Result<TunnelConfig, KeyError> {
-    let RawTunnel { listen, agent_ca_file, outage_limit_seconds, copied_key } = raw;
+    let RawTunnel { listen, addresses, agent_ca_file, outage_limit_seconds, copied_key } = raw;
     let agent_ca_file = file("tunnel.agentCAFile", agent_ca_file, directory)?;
     Ok(TunnelConfig {
         listen: listen_address("tunnel.listen", flags.tunnel_listen, listen)?,
+        addresses: self::addresses(addresses.unwrap_or_default())?,
         agent_roots: roots::roots("tunnel.agentCAFile", &agent_ca_file)?,
         outage_limit: seconds(
             "tunnel.outageLimitSeconds",
@@ -60,6 +69,16 @@ pub(super) fn tunnel(raw: RawTunnel, flags: &Flags, directory: &Path) -> Result<
         )?,
         copied_key: self::copied_key(copied_key)?,
     })
+}
+
+fn addresses(raw: Vec<String>) -> Result<Vec<String>, KeyError> {
+    bounded(ADDRESSES, raw.len(), 0..=ADDRESSES_FOR_AGENTS_MAX)?;
+    match raw.iter().find(|address| !is_host_and_port(address)) {
+        Some(address) => {
+            Err(KeyError::new(ADDRESSES, address, "HOST:PORT, by which agents reach tunnel.listen"))
+        }
+        None => Ok(raw),
+    }
 }
 
 fn copied_key(raw: Option<String>) -> Result<CopiedKey, KeyError> {

@@ -1,6 +1,6 @@
 //! Values that several sections share: file paths, addresses, names and prefixes.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use daemon::config::{KeyError, socket_address};
@@ -106,6 +106,16 @@ pub(super) fn text(key: String, text: Option<String>) -> Result<String, KeyError
         Some(text) if !text.is_empty() => Ok(text),
         Some(_) | None => Err(KeyError::new(key, NOTHING, "a text that is not empty")),
     }
+}
+
+/// Returns true if the text is a host and a port other than 0, with an IPv6 address in brackets.
+pub(super) fn is_host_and_port(text: &str) -> bool {
+    let is_host = |host: &str| match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(inner) => inner.parse::<Ipv6Addr>().is_ok(),
+        None => is_dns_name(host),
+    };
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && is_port(port))
 }
 
 /// Returns true if the text reads as a DNS name without the dot of the root; an IPv4 address does too.

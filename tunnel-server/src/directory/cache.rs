@@ -45,7 +45,7 @@ impl DirectoryCache {
         let cluster = || key.parse::<ClusterId>().map_err(|error| store.damaged_at(*table, key, error));
         match (table, record) {
             (StoreTable::Clusters, Some(bytes)) => {
-                let record = Arc::new(store.parse::<Cluster>(key, bytes)?);
+                let record = Arc::new(store.parse::<Cluster>(key, bytes)?.in_force());
                 let cluster = cluster()?;
                 let before = self.clusters.get(&cluster).map(|member| &*member.record);
                 self.networks.apply(&cluster, before, Some(&record));

@@ -1,6 +1,6 @@
 //! Validation of a cluster's description: labels, networks and addresses to advertise.
 
-use policy::{Network, Target};
+use policy::{LABEL_BYTES_MAX, Network, Target, is_label_name, is_label_value};
 use proto::cluster::is_dns_label;
 
 use super::records::Cluster;
@@ -13,12 +13,6 @@ pub const NETWORKS_MAX: usize = 16;
 
 /// Most addresses that a cluster can advertise.
 pub const ADDRESSES_MAX: usize = 256;
-
-/// Longest name or value of a label, as in Kubernetes.
-const LABEL_BYTES_MAX: usize = 63;
-
-/// Longest DNS name: the domain in front of a label's name, or an address (RFC 1035, section 2.3.4).
-const DNS_NAME_BYTES_MAX: usize = 253;
 
 /// The reason why a description of a cluster is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +55,7 @@ pub(super) fn validate(record: &Cluster) -> Result<(), ClusterSpecError> {
         if !is_label_name(name) {
             return Err(ClusterSpecError::LabelName(quoted(name)));
         }
-        if !value.is_empty() && !is_label_text(value) {
+        if !is_label_value(value) {
             return Err(ClusterSpecError::LabelValue(quoted(value)));
         }
     }
@@ -76,28 +70,6 @@ pub(super) fn validate(record: &Cluster) -> Result<(), ClusterSpecError> {
 
 fn bounded(what: &'static str, found: usize, max: usize) -> Result<(), ClusterSpecError> {
     if found > max { Err(ClusterSpecError::TooMany { what, max, found }) } else { Ok(()) }
-}
-
-/// Checks a label's name by the rules of Kubernetes:
-/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/>.
-fn is_label_name(text: &str) -> bool {
-    match text.split_once('/') {
-        Some((domain, name)) => is_dns_name(domain) && is_label_text(name),
-        None => is_label_text(text),
-    }
-}
-
-fn is_label_text(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    bytes.len() <= LABEL_BYTES_MAX
-        && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.iter().all(fits)
-}
-
-fn is_dns_name(text: &str) -> bool {
-    text.len() <= DNS_NAME_BYTES_MAX && text.split('.').all(is_dns_label)
 }
 
 fn is_address(text: &str) -> bool {
@@ -116,28 +88,6 @@ mod tests {
     use super::*;
     use crate::directory::records::UnixSeconds;
     use policy::may_advertise;
-
-    #[test]
-    fn labels_are_those_of_kubernetes() {
-        for name in ["a", "A.b-c_d", "example.com/site", "0"] {
-            assert!(is_label_name(name), "{name:?}");
-        }
-        let long = "x".repeat(64);
-        for name in ["", "-a", "a-", "a/b/c", "Example.com/a", "/a", "a/", "a b", "ä", long.as_str()] {
-            assert!(!is_label_name(name), "{name:?}");
-        }
-    }
-
-    #[test]
-    fn the_length_of_a_labels_text_and_of_its_domain_is_limited() {
-        let label = "x".repeat(LABEL_BYTES_MAX);
-        let domain = [label.as_str(), &label, &label, &label[2..]].join(".");
-        assert_eq!(domain.len(), DNS_NAME_BYTES_MAX);
-
-        assert!(is_label_text(&label) && is_label_name(&format!("{domain}/{label}")));
-        assert!(!is_label_text(&format!("{label}x")));
-        assert!(!is_label_name(&format!("{domain}x/{label}")));
-    }
 
     #[test]
     fn the_numbers_of_labels_networks_and_addresses_are_limited() {

@@ -85,7 +85,7 @@ impl Directory {
     }
 
     /// Deletes a cluster: its agents are refused from now on, and its name is reserved for the time
-    /// `reserved`.
+    /// `reserved`. Only the store keeps its description, for [`Directory::undelete_cluster`].
     ///
     /// # Errors
     /// [`ClusterError`].
@@ -100,13 +100,50 @@ impl Directory {
             let found = existing_cluster(transaction, &cluster, cached)?;
             let now = UnixSeconds::from(now);
             let tombstone = Tombstone { deleted: now, reserved_until: now + reserved };
-            let record = Cluster { tombstone: Some(tombstone), ..Cluster::new(found.created) };
+            let record = Cluster { tombstone: Some(tombstone), ..found };
             transaction.put(cluster.as_str(), &record)?;
             transaction.remove::<Seen>(cluster.as_str())?;
             forget_agents(transaction, &cluster)?;
             // Certificates can outlive the reservation. The next cluster of this name must not accept them.
             transaction.put(&Revoked::Agents(cluster).key(), &Revocation { at: now })?;
             Ok(tombstone)
+        })
+        .await
+    }
+
+    /// Brings a deleted cluster back with its description, while its name is reserved. Returns its record.
+    ///
+    /// Its agents, tokens and attestation are gone, and the revocation of its agents' certificates stays: the
+    /// deletion may have been meant for a stolen one.
+    ///
+    /// # Errors
+    /// [`ClusterError`].
+    pub async fn undelete_cluster(
+        &self,
+        cluster: ClusterId,
+        now: SystemTime,
+    ) -> Result<Cluster, ClusterError> {
+        let (this, cached) = (self.clone(), self.record(&cluster));
+        self.change(move |transaction| {
+            let Some(found) = transaction.get::<Cluster>(cluster.as_str())? else {
+                // It may be a cluster that is not in the store yet.
+                return Err(match cached {
+                    Some(_) => ClusterError::NotDeleted(cluster),
+                    None => ClusterError::NeverDeleted(cluster),
+                });
+            };
+            let Some(Tombstone { deleted, reserved_until }) = found.tombstone else {
+                return Err(ClusterError::NotDeleted(cluster));
+            };
+            if UnixSeconds::from(now) >= reserved_until {
+                let days = reserved_until.0.saturating_sub(deleted.0) / (24 * 60 * 60);
+                return Err(ClusterError::TooLate { cluster, days });
+            }
+            this.full_network(&found.networks, &cluster)
+                .map_or(Ok(()), |full| Err(ClusterError::NetworkFull(full)))?;
+            let record = Cluster { tombstone: None, ..found };
+            transaction.put(cluster.as_str(), &record)?;
+            Ok(record)
         })
         .await
     }

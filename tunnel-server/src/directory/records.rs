@@ -29,7 +29,7 @@ pub struct Cluster {
     pub networks: Vec<String>,
     /// The addresses that its agents can advertise: `host:port`, or addresses as CIDR.
     pub advertise: Vec<String>,
-    /// Set if the cluster was deleted and only its name is kept.
+    /// Set if the cluster was deleted. Its description is kept until the name is free, and selects nothing.
     pub tombstone: Option<Tombstone>,
 }
 
@@ -252,6 +252,14 @@ impl Cluster {
     pub(super) fn new(created: UnixSeconds) -> Self {
         let (labels, networks, advertise) = (BTreeMap::new(), Vec::new(), Vec::new());
         Self { created, labels, networks, advertise, tombstone: None }
+    }
+
+    /// The record as decisions see it: a deleted cluster has no description.
+    pub(super) fn in_force(self) -> Self {
+        match self.tombstone {
+            Some(_) => Self { tombstone: self.tombstone, ..Self::new(self.created) },
+            None => self,
+        }
     }
 }
 

@@ -92,4 +92,18 @@ impl Directory {
         })
         .await
     }
+
+    /// Withdraws a revocation. Returns whether there was one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn restore(&self, revoked: Revoked) -> Result<bool, StoreError> {
+        self.change(move |transaction| transaction.remove::<Revocation>(&revoked.key())).await
+    }
+
+    /// Returns true if the agents that a cluster once had are revoked together, perhaps by its deletion.
+    #[must_use]
+    pub fn are_agents_revoked(&self, cluster: &ClusterId) -> bool {
+        self.cache().revocations.contains_key(&Revoked::Agents(cluster.clone()))
+    }
 }

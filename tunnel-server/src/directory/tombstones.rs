@@ -33,12 +33,35 @@ pub enum ClusterError {
     Refused(ClusterId),
     /// The name belonged to a deleted cluster.
     #[error(
-        "a cluster {cluster} was deleted, and its name is reserved for {days} more days; choose another name"
+        "a cluster {cluster} was deleted, and its name is reserved for {days} more days; bring it back by `tombolo cluster \
+         undelete {cluster}`, or choose another name"
     )]
     Reserved {
         /// The name of the cluster.
         cluster: ClusterId,
         /// Days until the name is free, rounded up.
+        days: u64,
+    },
+    /// There is nothing to undelete, because the cluster exists.
+    #[error(
+        "cluster {0} is not deleted, so there is nothing to undelete; `tombolo cluster list {0}` shows it"
+    )]
+    NotDeleted(ClusterId),
+    /// No cluster of this name was ever deleted.
+    #[error(
+        "there is nothing to undelete: no cluster {0} was deleted at this server. Check the name, or make it: tombolo cluster \
+         create {0}"
+    )]
+    NeverDeleted(ClusterId),
+    /// The reservation of the deleted cluster's name has ended.
+    #[error(
+        "it is too late to undelete cluster {cluster}: the reservation of its name has ended, {days} days after it was deleted. \
+         Make a new one: tombolo cluster create {cluster}"
+    )]
+    TooLate {
+        /// The name of the cluster.
+        cluster: ClusterId,
+        /// Days from the deletion to the end of the reservation.
         days: u64,
     },
     /// The limit of clusters is reached.

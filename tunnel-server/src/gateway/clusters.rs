@@ -1,10 +1,9 @@
 //! `GET /clusters`: the list of the clusters that the caller may reach.
 
-use std::time::UNIX_EPOCH;
-
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use policy::ClusterFacts;
+use prost_types::Timestamp;
 use proto::ClusterId;
 use proto::session::Health;
 use serde_json::{Value, json};
@@ -54,7 +53,7 @@ fn tunnel(tunnel: &TunnelStatus) -> Value {
             Health::Lost => "Lost",
         },
         "draining": tunnel.draining,
-        "sinceUnixSeconds": tunnel.since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        "since": Timestamp { nanos: 0, ..Timestamp::from(tunnel.since) }.to_string(),
         "endpoints": tunnel.endpoints,
     })
 }

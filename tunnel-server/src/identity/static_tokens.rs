@@ -74,7 +74,7 @@ pub enum TokenLineError {
     #[error("there are more than {max} tokens", max = TOKENS_MAX)]
     TooMany,
     /// The file has no token at all.
-    #[error("there is no token in the file")]
+    #[error("there is no token in the file; `tombolo user token create` prints a line for it")]
     None,
 }
 

@@ -14,7 +14,7 @@ fn a_row_for_each_cluster_under_a_header_and_columns_that_fit() {
         cluster("a-cluster-of-a-long-name", vec![]),
     ];
 
-    let lines = Table::new(Shape::Usual).rows(&clusters, now());
+    let lines = Table::new(Shape::Usual, false).rows(&clusters, now());
 
     assert_eq!(
         lines,
@@ -43,7 +43,7 @@ fn wide_has_a_row_for_each_tunnel_and_one_for_a_cluster_without() {
     a.description = Some(Description { advertise: vec!["10.0.0.0/8".to_owned()], ..Description::default() });
     let clusters = [a, cluster("b", vec![])];
 
-    let lines = Table::new(Shape::Wide).rows(&clusters, now());
+    let lines = Table::new(Shape::Wide, false).rows(&clusters, now());
 
     assert_eq!(
         lines,
@@ -54,6 +54,29 @@ fn wide_has_a_row_for_each_tunnel_and_one_for_a_cluster_without() {
             "b      Away       <none>   <none>    <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>                     <none>          <none>",
         ]
     );
+}
+
+#[test]
+fn labels_are_the_last_column_of_both_shapes_if_they_are_wanted() {
+    let mut labelled =
+        cluster("a", vec![tunnel("x", Health::Live, 1, 1, 0), tunnel("y", Health::Live, 1, 1, 0)]);
+    let labels = [("stage", "live"), ("region", ""), ("example.com/tier", "1")];
+    labelled.description = Some(Description {
+        labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        ..Description::default()
+    });
+    let clusters = [labelled, cluster("b", vec![])];
+    for (shape, rows) in [(Shape::Usual, 1), (Shape::Wide, 2)] {
+        let lines = Table::new(shape, true).rows(&clusters, now());
+
+        assert!(lines[0].ends_with("   LABELS"), "{}", lines[0]);
+        let (last, shown) = lines[1..].split_last().unwrap();
+        assert_eq!(shown.len(), rows);
+        for line in shown {
+            assert!(line.ends_with("   example.com/tier=1,region=,stage=live"), "{line}");
+        }
+        assert!(last.starts_with('b') && last.ends_with("   <none>"), "{last}");
+    }
 }
 
 #[test]
@@ -70,7 +93,7 @@ fn a_cluster_is_as_healthy_as_its_best_tunnel() {
 
 #[test]
 fn later_rows_have_no_header_and_keep_the_columns() {
-    let mut table = Table::new(Shape::Usual);
+    let mut table = Table::new(Shape::Usual, false);
     let first = table.rows(&[cluster("a-long-name", vec![])], now());
     let later = table.rows(&[cluster("b", vec![])], now());
 

@@ -47,6 +47,9 @@ fn an_error_names_key_and_value() {
         ("'cert:'", "'a b'", "gateway.authentication.clientCertificate.usernamePrefix", "\"a b\""),
         ("path: tokens.csv, ", "", "gateway.authentication.tokenFile.path", "nothing"),
         ("[::1]:2", "::1", "tunnel.listen", "::1"),
+        ("'gw.example:8443'", "'gw.example'", "tunnel.addresses", "gw.example"),
+        ("'gw.example:8443'", "'gw.example:0'", "tunnel.addresses", "gw.example:0"),
+        ("'[2001:db8::1]:443'", "'2001:db8::1:443'", "tunnel.addresses", "2001:db8::1:443"),
         ("Seconds: 120", "Seconds: 8", "tunnel.outageLimitSeconds", "8"),
         ("Seconds: 120", "Seconds: 601", "tunnel.outageLimitSeconds", "601"),
         (", agentCAFile: agent-ca.crt", "", "tunnel.agentCAFile", "nothing"),
@@ -180,6 +183,40 @@ fn an_unusable_file_is_named_with_its_key_path_and_reason() {
         let error = key_error(&files, &EVERY_KEY.replace(from, to));
         assert_eq!((error.key.as_str(), &error.value), (key, &path(to)), "{to}");
         assert!(error.allowed.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn new_agents_are_told_servers_up_to_the_limit_of_an_agents_list() {
+    let files = files();
+    let with = |count: usize| {
+        let addresses = vec!["'gw.example:8443'"; count].join(", ");
+        EVERY_KEY.replace("'gw.example:8443', '[2001:db8::1]:443'", &addresses)
+    };
+
+    let most = load(&files, &with(ADDRESSES_FOR_AGENTS_MAX), &Flags::default()).unwrap();
+    assert_eq!(most.tunnel.addresses.len(), ADDRESSES_FOR_AGENTS_MAX);
+    assert_eq!(key_error(&files, &with(ADDRESSES_FOR_AGENTS_MAX + 1)).key, "tunnel.addresses");
+}
+
+/// Agents, callers and administrators have client certificates, which no client accepts from a server.
+#[test]
+fn a_clients_certificate_as_the_servers_is_named_with_the_remedy() {
+    let files = files();
+    let key = KeyPair::generate().unwrap();
+    let uri = "spiffe://edge.example/cluster/edge-a/agent/one";
+    let mut params = CertificateParams::default();
+    params.subject_alt_names.push(SanType::URI(uri.try_into().unwrap()));
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let path = |name: &str| files.path().join(name);
+    fs::write(path("agent.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(path("agent.key"), key.serialize_pem()).unwrap();
+    let text = EVERY_KEY.replace("server.crt", "agent.crt").replace("server.key", "agent.key");
+
+    for text in [text.clone(), text.replace("serverId: gateway-7", "")] {
+        let error = key_error(&files, &text);
+        assert_eq!(error.key, "tls.certificateFile");
+        assert!(error.value.contains(uri) && error.allowed.contains("tombolo ca issue server"), "{error}");
     }
 }
 

@@ -181,6 +181,54 @@ async fn agents_of_a_deleted_cluster_are_refused_by_its_names_next_owner() {
     assert_eq!(directory.admits(&agent("edge-a", "one"), &issued_since), Ok(()));
 }
 
+/// Neither a certificate of before the deletion nor a token of before comes back.
+#[tokio::test]
+async fn an_undeleted_clusters_former_agents_and_tokens_stay_refused() {
+    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    directory.create_cluster(id("edge-a"), ClusterSpecUpdate::default(), at(1)).await.unwrap();
+    directory.revoke(Revoked::agent(&agent("edge-a", "two")), at(5)).await.unwrap();
+    let ttl = Duration::from_secs(15 * 60);
+    let (bearer, _) = directory.create_token(id("edge-a"), ttl, at(9)).await.unwrap();
+    directory.delete_cluster(id("edge-a"), at(10), NAME_RESERVED).await.unwrap();
+
+    directory.undelete_cluster(id("edge-a"), at(20)).await.unwrap();
+
+    let admitted = |instance: &str, issued| {
+        let credential = AgentCredential { serial: "1".to_owned(), issued: UnixSeconds(issued) };
+        directory.admits(&agent("edge-a", instance), &credential)
+    };
+    assert_eq!(admitted("one", 9), Err(NotAdmitted::Revoked));
+    assert_eq!(admitted("one", 21), Ok(()));
+    assert_eq!(admitted("two", 21), Err(NotAdmitted::Revoked), "revoked by its name before");
+    let refused = directory.token_grant(bearer, "pin".to_owned(), at(21)).await;
+    assert!(matches!(refused, Err(TokenRefused::Unknown)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_restored_agent_is_admitted_unless_something_else_refuses_it() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = open(&state).unwrap();
+    let (one, serial) = (Revoked::agent(&agent("edge-a", "one")), Revoked::Serial("abc".to_owned()));
+    let credential = AgentCredential { serial: "abc".to_owned(), issued: UnixSeconds(50) };
+    for revoked in [&one, &serial] {
+        directory.revoke(revoked.clone(), at(100)).await.unwrap();
+    }
+
+    assert!(directory.restore(one.clone()).await.unwrap());
+    assert!(!directory.restore(one.clone()).await.unwrap(), "once");
+    assert_eq!(directory.admits(&agent("edge-a", "one"), &credential), Err(NotAdmitted::Revoked));
+    assert!(directory.restore(serial).await.unwrap());
+    assert_eq!(directory.admits(&agent("edge-a", "one"), &credential), Ok(()));
+    drop(directory);
+
+    let directory = open(&state).unwrap();
+    assert_eq!(directory.admits(&agent("edge-a", "one"), &credential), Ok(()));
+    directory.revoke(one.clone(), at(100)).await.unwrap();
+    directory.revoke(Revoked::Agents(id("edge-a")), at(100)).await.unwrap();
+    assert!(directory.restore(one).await.unwrap() && directory.are_agents_revoked(&id("edge-a")));
+    assert_eq!(directory.admits(&agent("edge-a", "one"), &credential), Err(NotAdmitted::Revoked));
+}
+
 fn agent(cluster: &str, instance: &str) -> AgentId {
     AgentId::parse(&format!("spiffe://tombolo/cluster/{cluster}/agent/{instance}"), "tombolo").unwrap()
 }

@@ -1,0 +1,104 @@
+//! The needs of a new site that joins a server: addresses, the pin of the server's root, its cluster and a token.
+//!
+//! Each form in which this is handed over (shell commands, files, a Secret) is a file of its own below, and takes a [`NewSite`].
+
+mod agent_config;
+mod files;
+mod secret;
+mod shell;
+
+use proto::ClusterId;
+use proto::admin::{CreateTokenRequest, CreateTokenResponse};
+
+use crate::admin::{Admin, AdminError};
+use crate::names::Validity;
+
+pub(crate) use agent_config::agent_config;
+pub(crate) use files::write;
+pub(crate) use secret::secret;
+pub(crate) use shell::commands;
+
+/// The port of servers for agents, for a server that is too old to tell its addresses.
+const TUNNEL_PORT_DEFAULT: u16 = 8443;
+
+/// The file with the token, beside the agent's configuration.
+const TOKEN_FILE: &str = "token";
+
+/// The file with the agent's configuration.
+const CONFIG_FILE: &str = "agent.yaml";
+
+/// The folder for the agent's key and certificate, beside its configuration.
+const STATE_DIR: &str = "state";
+
+/// Everything that one new agent needs. There is no `Debug`, because it has the token.
+pub(crate) struct NewSite {
+    pub(crate) cluster: ClusterId,
+    /// The addresses of the servers' tunnel listeners, `HOST:PORT` each; at least one.
+    pub(crate) servers: Vec<String>,
+    /// The address at which the agent enrolls, `HOST:PORT`.
+    pub(crate) enrollment_server: String,
+    /// The pin of the root by which the agent knows the enrollment server: `sha256:` and 64 digits. It learns the CA of
+    /// the tunnel's servers there.
+    pub(crate) pin: String,
+    /// The secret that enrolls one agent, once.
+    pub(crate) token: String,
+    /// The time for which the token is valid.
+    pub(crate) ttl: Validity,
+}
+
+impl NewSite {
+    /// Creates a token for one agent of an existing cluster, and gathers what belongs to it.
+    pub(crate) async fn gather(
+        admin: &mut Admin,
+        cluster: ClusterId,
+        ttl: Validity,
+    ) -> Result<Self, AdminError> {
+        let lifetime = prost_types::Duration { seconds: ttl.duration().whole_seconds(), nanos: 0 };
+        let request = CreateTokenRequest { cluster: cluster.to_string(), ttl: Some(lifetime) };
+        Ok(Self::from_response(cluster, ttl, admin.create_token(request).await?))
+    }
+
+    fn from_response(cluster: ClusterId, ttl: Validity, created: CreateTokenResponse) -> Self {
+        let CreateTokenResponse { token, expires: _, enrollment_address, pins, servers } = created;
+        let servers = match enrollment_address.rsplit_once(':') {
+            Some((host, _)) if servers.is_empty() => vec![format!("{host}:{TUNNEL_PORT_DEFAULT}")],
+            Some(_) | None => servers,
+        };
+        let pin = pins.into_iter().next().unwrap_or_default();
+        Self { cluster, servers, enrollment_server: enrollment_address, pin, token, ttl }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A site whose values differ from each other.
+    pub(super) fn site() -> NewSite {
+        NewSite::from_response(
+            "edge-1".parse().unwrap(),
+            "15m".parse().unwrap(),
+            response(&["gw.example:443"]),
+        )
+    }
+
+    #[test]
+    fn a_server_that_tells_no_addresses_is_reached_at_its_enrollment_host() {
+        let of = |servers: &[&str]| {
+            let cluster = "edge-1".parse().unwrap();
+            NewSite::from_response(cluster, "15m".parse().unwrap(), response(servers)).servers
+        };
+        assert_eq!(of(&[]), ["enroll.example:8443"]);
+        assert_eq!(of(&["a.example:1", "b.example:2"]), ["a.example:1", "b.example:2"]);
+    }
+
+    fn response(servers: &[&str]) -> CreateTokenResponse {
+        CreateTokenResponse {
+            token: "0f3c.secret".to_owned(),
+            expires: None,
+            enrollment_address: "enroll.example:8444".to_owned(),
+            pins: vec![format!("sha256:{}", "0".repeat(64))],
+            servers: servers.iter().map(|server| (*server).to_owned()).collect(),
+        }
+    }
+}

@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: help demo test test-node soak chaos load fuzz mutants binaries lint language docs fmt tools
+.PHONY: help demo test test-node soak chaos load fuzz mutants binaries dist lint language docs fmt tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ mutants: ## breaks what decides who may do what in every small way, and says whi
 
 binaries: ## builds the programs under test, for running single tests with cargo
 	@.ci/binaries
+
+dist: ## makes the files of a release in target/dist: a quarter of an hour and more (DIST_FLAGS="--dry-run", "--twice", --help)
+	@.ci/dist $(DIST_FLAGS)
 
 lint: ## formatting, clippy, documentation, dependencies: what .ci/run checks before the tests
 	@.ci/lint

@@ -12,14 +12,15 @@ use http::Uri;
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{
-    ANSWER_BYTES_MAX, ChangeAttestationRequest, Cluster, CreateClusterRequest, CreateDialTokenRequest,
-    CreateDialTokenResponse, CreateTokenRequest, CreateTokenResponse, DeleteClusterRequest,
-    DeleteClusterResponse, DialToken, EnrolledAgent, GetAttestationRequest, GetAttestationResponse,
-    GetServerInfoRequest, GetServerInfoResponse, ListAgentsRequest, ListClustersRequest,
-    ListDialTokensRequest, ListRevokedUsersRequest, ListTokensRequest, RestoreAgentRequest,
-    RestoreAgentResponse, RestoreUserRequest, RevokeAgentRequest, RevokeDialTokenRequest, RevokeTokenRequest,
-    RevokeUserRequest, RevokedUsers, Token, UndeleteClusterRequest, UndeleteClusterResponse,
-    UpdateClusterRequest, Users, WatchClustersRequest, WatchClustersResponse,
+    ANSWER_BYTES_MAX, BACKUP_BYTES_MAX, BackupRequest, ChangeAttestationRequest, Cluster,
+    CreateClusterRequest, CreateDialTokenRequest, CreateDialTokenResponse, CreateTokenRequest,
+    CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, DialToken, EnrolledAgent,
+    GetAttestationRequest, GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse,
+    ListAgentsRequest, ListClustersRequest, ListDialTokensRequest, ListRevokedUsersRequest,
+    ListTokensRequest, RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest, RevokeAgentRequest,
+    RevokeDialTokenRequest, RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Token,
+    UndeleteClusterRequest, UndeleteClusterResponse, UpdateClusterRequest, Users, WatchClustersRequest,
+    WatchClustersResponse,
 };
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
@@ -82,6 +83,8 @@ pub(crate) enum AdminError {
     Refused(String),
     #[error("the server at {0} does not know this request; use the tombolo of the server's version")]
     Unimplemented(AdminEndpoint),
+    #[error("the server at {0} sends more than {BACKUP_BYTES_MAX} bytes, which no backup has")]
+    BackupTooLarge(AdminEndpoint),
     #[error("the server at {0} ended the connection: {1}")]
     ConnectionEnded(AdminEndpoint, String),
     #[error(
@@ -235,6 +238,19 @@ impl Admin {
     pub(crate) async fn revoke_dial_token(&mut self, id: String) -> Result<(), AdminError> {
         let response = self.client.revoke_dial_token(RevokeDialTokenRequest { id });
         in_time(&self.endpoint, response).await.map(drop)
+    }
+
+    /// A copy of the server's records, complete.
+    pub(crate) async fn backup(&mut self) -> Result<Vec<u8>, AdminError> {
+        let mut chunks = in_time(&self.endpoint, self.client.backup(BackupRequest {})).await?.into_inner();
+        let mut copy = Vec::new();
+        while let Some(response) = in_time(&self.endpoint, chunks.message()).await? {
+            copy.extend(response.chunk);
+            if copy.len() as u64 > BACKUP_BYTES_MAX {
+                return Err(AdminError::BackupTooLarge(self.endpoint.clone()));
+            }
+        }
+        Ok(copy)
     }
 
     /// The server's version, addresses and counts.

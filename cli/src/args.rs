@@ -12,6 +12,7 @@ mod kubeconfig_copy;
 mod passthrough;
 mod policies;
 mod proxy;
+mod server;
 mod users;
 mod vip;
 
@@ -39,11 +40,15 @@ pub(crate) use kubeconfig_copy::{ClusterKubeconfig, CopyOutput};
 pub(crate) use passthrough::PassthroughArgs;
 pub(crate) use policies::{PolicyCheck, PolicyCommand, PolicyExplain, PolicyOutput};
 pub(crate) use proxy::ProxyArgs;
+pub(crate) use server::{ServerBackup, ServerCommand, ServerRestore};
 pub(crate) use users::{
     DialTokenCommand, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, UserCommand,
     UserList, UserRestore, UserRevoke, UserTokenCommand, UserTokenCreate, UserTokenHash,
 };
 pub(crate) use vip::VipArgs;
+
+/// The name by which kubectl starts the completion of this plugin.
+const KUBECTL_COMPLETE: &str = "kubectl_complete-tombolo";
 
 /// The command, and the name under which the program was started.
 pub(crate) struct Invocation {
@@ -138,6 +143,9 @@ pub(crate) enum Command {
     /// Create tokens for callers, and revoke callers at a server
     #[command(subcommand, after_long_help = examples::USER)]
     User(UserCommand),
+    /// Back up the records of a server, and restore them on the same or another machine
+    #[command(subcommand, after_long_help = examples::SERVER)]
+    Server(ServerCommand),
     /// Check your access to a cluster, or what a daemon needs, and advise how to fix it
     ///
     /// Without a subcommand, checks your kubeconfig, your certificate or token, and the way through the gateway to the cluster.
@@ -154,6 +162,9 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     #[command(after_long_help = examples::COMPLETION)]
     Completion(CompletionArgs),
+    /// Write the manual pages of all commands to a directory, for packages
+    #[command(hide = true, after_long_help = examples::MAN)]
+    Man(ManArgs),
     /// Print the version of this program
     #[command(after_long_help = examples::VERSION)]
     Version,
@@ -218,6 +229,22 @@ pub(crate) enum AuditOutput {
 #[derive(Args)]
 pub(crate) struct CompletionArgs {
     pub(crate) shell: Shell,
+}
+
+#[derive(Args)]
+pub(crate) struct ManArgs {
+    /// The directory to write the pages to; it is made if it is missing
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+/// The words that kubectl asks to complete, if it has started this program for that: by the name
+/// `kubectl_complete-tombolo`, as kubectl looks for a plugin's completion.
+pub(crate) fn words_to_complete() -> Option<Vec<String>> {
+    let mut arguments = std::env::args_os();
+    let started_as = PathBuf::from(arguments.next()?);
+    (started_as.file_stem()? == KUBECTL_COMPLETE)
+        .then(|| arguments.map(|word| word.to_string_lossy().into_owned()).collect())
 }
 
 /// Parses the command line of this process. Prints help or a usage error and exits if that is the result.

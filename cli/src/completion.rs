@@ -1,8 +1,11 @@
-//! `tombolo completion`: completion scripts for shells.
+//! `tombolo completion`: completion scripts for shells, and candidates for kubectl.
+
+mod candidates;
 
 use clap_complete::{Generator, Shell};
 
 use crate::args::{self, Program};
+pub(crate) use candidates::candidates;
 
 /// The error if no completion script was generated.
 #[derive(Debug, thiserror::Error)]

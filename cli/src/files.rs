@@ -82,6 +82,11 @@ pub(crate) fn create_private_directory(path: &Path) -> Result<(), WriteError> {
         .map_err(|error| WriteError::Io(path.to_owned(), error))
 }
 
+/// Creates a directory with its parents, with the usual modes.
+pub(crate) fn create_directory(path: &Path) -> Result<(), WriteError> {
+    fs::create_dir_all(path).map_err(|error| WriteError::Io(path.to_owned(), error))
+}
+
 /// Writes a file of mode 0600. Replaces an existing file only if `force` is set.
 pub(crate) fn write_private(path: &Path, text: &str, force: bool) -> Result<(), WriteError> {
     let existing = if force { Existing::Replace } else { Existing::Keep };
@@ -93,14 +98,18 @@ pub(crate) fn write_private(path: &Path, text: &str, force: bool) -> Result<(), 
 /// # Errors
 /// [`WriteError::AlreadyThere`] if a file exists and `existing` keeps it.
 pub(crate) fn write_all(files: Vec<NewFile>, existing: Existing) -> Result<(), WriteError> {
-    if existing == Existing::Keep
-        && let Some(file) = files.iter().find(|file| file.path.symlink_metadata().is_ok())
-    {
-        return Err(WriteError::AlreadyThere(file.path.clone()));
-    }
+    files.iter().try_for_each(|file| check_absent(&file.path, existing))?;
     // All contents are on the disk before the first file gets its name.
     let staged: Vec<_> = files.into_iter().map(stage).collect::<Result<_, _>>()?;
     staged.into_iter().try_for_each(|file| file.persist(existing))
+}
+
+/// Refuses a path that is there if `existing` keeps it.
+pub(crate) fn check_absent(path: &Path, existing: Existing) -> Result<(), WriteError> {
+    match existing {
+        Existing::Keep if path.symlink_metadata().is_ok() => Err(WriteError::AlreadyThere(path.to_owned())),
+        Existing::Keep | Existing::Replace => Ok(()),
+    }
 }
 
 /// Writes and syncs a hidden file in the directory of its final path.

@@ -5,6 +5,7 @@ mod agents;
 mod args;
 mod attestation;
 mod audit_verify;
+mod backup;
 mod ca;
 mod certificate_names;
 mod cluster;
@@ -15,6 +16,7 @@ mod dial_tokens;
 mod doctor;
 mod files;
 mod kubeconfig;
+mod man;
 mod names;
 mod passthrough;
 mod pem;
@@ -22,6 +24,7 @@ mod policies;
 mod print;
 mod proxy;
 mod rbac;
+mod restore;
 mod revocations;
 mod runtime;
 mod settings;
@@ -36,12 +39,15 @@ use std::process::ExitCode;
 
 use args::{
     AgentCommand, AuditCommand, CaCommand, ClusterCommand, Command, DialTokenCommand, DoctorOutput,
-    IssueCommand, PolicyCommand, TokenCommand, UserCommand, UserTokenCommand,
+    IssueCommand, PolicyCommand, Program, ServerCommand, TokenCommand, UserCommand, UserTokenCommand,
 };
 
 fn main() -> ExitCode {
-    let invocation = args::parse();
-    match run(invocation) {
+    let done = match args::words_to_complete() {
+        Some(words) => complete(&words),
+        None => run(args::parse()),
+    };
+    match done {
         Ok(code) => code,
         Err(error) => {
             print::failure(error.as_ref());
@@ -87,6 +93,8 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
             }
             return Ok(ExitCode::from(report.exit_code()));
         }
+        Command::Server(ServerCommand::Backup(args)) => print::lines(&backup::take(&args)?)?,
+        Command::Server(ServerCommand::Restore(args)) => print::lines(&restore::put_back(&args)?)?,
         Command::Policy(PolicyCommand::Check(args)) => policies::check(&args)?,
         Command::Policy(PolicyCommand::Explain(args)) => return Ok(policies::explain(*args)),
         Command::Audit(AuditCommand::Verify(args)) => return Ok(audit_verify::verify_and_print(args)),
@@ -95,8 +103,17 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Token(TokenCommand::Revoke(args)) => print::lines(&tokens::revoke(&args)?)?,
         Command::User(command) => print::lines(&run_user(command)?)?,
         Command::Completion(args) => print::document(&completion::script(args.shell, invocation.program)?)?,
+        Command::Man(args) => print::lines(&man::write(&args)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Answers kubectl, which asks for the candidates of a plugin's command line.
+fn complete(words: &[String]) -> Result<ExitCode, Box<dyn Error>> {
+    // Not as lines for people, where a tab would be escaped.
+    let candidates = completion::candidates(args::command(Program::KubectlPlugin), words);
+    print::document(&(candidates.join("\n") + "\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

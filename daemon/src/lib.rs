@@ -36,7 +36,9 @@ mod cancel;
 pub mod config;
 mod error_chain;
 pub mod exit_code;
+#[cfg(target_os = "linux")]
 mod file_watch;
+#[cfg(target_os = "linux")]
 mod follow_files;
 pub mod kubeconfig;
 pub mod listen;
@@ -46,6 +48,7 @@ pub mod probes;
 pub mod rate;
 pub mod readiness;
 pub mod runtime;
+#[cfg(target_os = "linux")]
 mod sandbox;
 pub mod scope;
 pub mod seats;
@@ -59,7 +62,9 @@ pub use bounded_file::read_bounded;
 pub use cancel::run_until;
 pub use error_chain::error_chain;
 pub use exit_code::{Failure, Outcome, conclude};
+#[cfg(target_os = "linux")]
 pub use file_watch::FileWatch;
+#[cfg(target_os = "linux")]
 pub use follow_files::{FollowedFiles, follow_files};
 pub use listen::BindError;
 pub use metrics::Metrics;
@@ -68,6 +73,7 @@ pub use probes::{BoundProbes, Probes};
 pub use rate::{Rate, TokenBucket};
 pub use readiness::{Degraded, NotReady, Readiness};
 pub use runtime::{Layout, Plan, run};
+#[cfg(target_os = "linux")]
 pub use sandbox::{SandboxError, enter_sandbox};
 pub use scope::{BackgroundExecutor, GraceExceeded, Home, Scope};
 pub use seats::{NoSeat, Seat, SeatFigures, SeatLimits, Seats};

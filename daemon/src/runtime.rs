@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures::{FutureExt as _, Stream, StreamExt as _};
+#[cfg(target_os = "linux")]
 use rustix::{
     process::{getpriority_process, setpriority_process},
     thread::gettid,
@@ -228,6 +229,7 @@ impl HomeThread {
 }
 
 /// Lowers the priority of this thread. If the kernel refuses, it keeps its normal priority.
+#[cfg(target_os = "linux")]
 fn lower_priority() {
     let thread = Some(gettid());
     let niceness = getpriority_process(thread).map(|niceness| (niceness + NICENESS_ADDED).min(NICENESS_MAX));
@@ -235,6 +237,10 @@ fn lower_priority() {
         warn!(%error, "the low-priority runtime runs with normal priority");
     }
 }
+
+/// Elsewhere a priority belongs to the process, which nothing but tests and `tombolo` runs there.
+#[cfg(not(target_os = "linux"))]
+fn lower_priority() {}
 
 /// Builds a runtime with one thread for blocking calls, which it keeps.
 fn build(builder: &mut Builder) -> io::Result<Runtime> {

@@ -1,6 +1,7 @@
 //! A server and its agents under test, set up as a person would: certificates by `tombolo`, two configuration
 //! files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use crate::scratch::Scratch;
 
 mod agents;
 mod ask;
+mod other_release;
 mod peer;
 pub mod policy;
 mod ports;
@@ -77,6 +79,8 @@ pub struct Rig {
     has_clocks: bool,
     /// Environment variables of the processes that are started.
     variables: Vec<(String, String)>,
+    /// Programs in place of those under test, by name.
+    programs: BTreeMap<&'static str, PathBuf>,
 }
 
 /// The network namespace of a rig's server, if it is not the test's, and the address that agents elsewhere
@@ -150,6 +154,7 @@ impl Rig {
             placement,
             has_clocks: false,
             variables: Vec::new(),
+            programs: BTreeMap::new(),
         };
         rig.tombolo(&["ca", "init", "--dir", PKI]).await;
         let names = ["--name", "127.0.0.1", "--name", "127.0.0.2", "--name", "gateway.test"];
@@ -348,7 +353,8 @@ impl Rig {
         if self.has_clocks {
             variables.extend(clock::variables(self.path()).expect("a C compiler"));
         }
-        let invocation = Invocation::of(binary(program))
+        let path = self.programs.get(program).cloned().unwrap_or_else(|| binary(program));
+        let invocation = Invocation::of(path)
             .in_network_namespace(network_namespace)
             .with_hosts(hosts)
             .arguments(["--config".to_owned(), config.display().to_string()])

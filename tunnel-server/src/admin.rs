@@ -3,6 +3,7 @@
 
 mod audit_log;
 mod authorize;
+mod backup;
 mod connection;
 mod convert;
 mod remote;
@@ -27,6 +28,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use tracing::info;
 
 pub use authorize::{Actor, AdminAction, AdminForbidden, AdminObject, authorize_admin};
+pub use backup::BACKUPS_MAX;
 pub use remote::Remote;
 pub use service::{CONNECTIONS_MAX, EnrollmentInfo, ServerInfo, WATCHES_MAX};
 
@@ -110,6 +112,7 @@ impl Admin {
             registry,
             directory,
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+            backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
             scope: scope.clone(),
         };
         let reflection = tonic_reflection::server::Builder::configure()

@@ -184,6 +184,17 @@ impl Directory {
         self.change(move |transaction| this.write_meetings(transaction)).await
     }
 
+    /// The store as it is at one moment, as the bytes of a file that [`Directory::open`] reads on any machine. A change
+    /// that is made meanwhile is in it completely or not at all.
+    ///
+    /// # Errors
+    /// The store cannot be read, or has more than [`BACKUP_BYTES_MAX`](proto::admin::BACKUP_BYTES_MAX).
+    pub async fn backup(&self) -> Result<Vec<u8>, StoreError> {
+        // The times at which clusters were last seen are only in memory until then.
+        self.save().await?;
+        self.read(RecordStore::snapshot).await
+    }
+
     fn write_meetings(&self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         let unsaved: Vec<_> = {
             let cache = self.cache();

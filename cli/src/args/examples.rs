@@ -337,6 +337,33 @@ Exit codes:
   1  a check failed
   2  nothing to check: wrong usage, or a file that cannot be read";
 
+pub(super) const SERVER: &str = "\
+Examples:
+  tombolo server backup --out backup.redb
+  tombolo server restore backup.redb";
+
+pub(super) const SERVER_BACKUP: &str = "\
+Examples:
+  On the server's machine:
+  tombolo server backup --out backup.redb
+  From another machine, as an operator:
+  tombolo server backup --out backup.redb \\
+      --server https://gateway.example:8446 --ca pki/server-ca.crt \\
+      --cert pki/olga-admin.crt --key pki/olga-admin.key";
+
+pub(super) const SERVER_RESTORE: &str = "\
+Examples:
+  On a new machine, before the first start of its server:
+  tombolo server restore backup.redb
+  In place of the records that are there:
+  systemctl stop tunnel-server
+  tombolo server restore backup.redb --replace
+  systemctl start tunnel-server";
+
+pub(super) const MAN: &str = "\
+Examples:
+  tombolo man share/man/man1";
+
 pub(super) const DOCTOR_AGENT: &str = "\
 Examples:
   tombolo doctor agent

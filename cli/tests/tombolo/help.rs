@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 60] = [
+const COMMANDS: [&str; 63] = [
     "",
     "ca",
     "ca init",
@@ -64,6 +64,9 @@ const COMMANDS: [&str; 60] = [
     "user dial-token list",
     "user dial-token revoke",
     "vip",
+    "server",
+    "server backup",
+    "server restore",
     "completion",
 ];
 
@@ -98,6 +101,7 @@ fn no_command_is_missing_from_these_tests() {
         "user",
         "user token",
         "user dial-token",
+        "server",
     ];
     for group in groups {
         let help = workdir.succeeds(&format!("{group} --help"));
@@ -214,4 +218,33 @@ fn wrong_usage_and_failure_have_different_exit_codes() {
     assert_says(&workdir.usage_error("frob"), "unrecognized subcommand 'frob'");
     assert_says(&workdir.usage_error("ca init"), "--dir <DIR>");
     workdir.fails("ca show none");
+}
+
+/// The hidden commands have none.
+#[test]
+fn every_command_has_a_manual_page() {
+    let workdir = WorkDir::new();
+
+    workdir.succeeds("man pages");
+
+    let expected =
+        COMMANDS.map(|command| format!("tombolo {command}.1").replace(" .", ".").replace(' ', "-"));
+    let pages = workdir.list("pages");
+    for page in expected.iter().chain([&"tombolo-version.1".to_owned()]) {
+        assert!(pages.contains(page), "{page} is missing: {pages:?}");
+    }
+    let page = workdir.text("pages/tombolo-ca-init.1");
+    assert!(page.contains(".TH tombolo-ca-init 1") && page.contains("Examples:"), "{page}");
+    assert!(!pages.iter().any(|page| page.contains("man.1") || page.contains("help")), "{pages:?}");
+}
+
+#[test]
+fn kubectl_gets_candidates_for_the_plugins_command_line() {
+    let workdir = WorkDir::new();
+    let name = workdir.path("kubectl_complete-tombolo");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tombolo"), &name).unwrap();
+
+    let answer = stdout(workdir.program(&name, ["cluster", "cre"]).assert().success());
+
+    assert!(answer.starts_with("create\t") && answer.ends_with("\n:4\n"), "{answer}");
 }

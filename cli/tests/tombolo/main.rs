@@ -17,6 +17,7 @@ mod help;
 mod kubeconfig;
 mod policy;
 mod rbac;
+mod restore;
 mod settings;
 mod user_tokens;
 mod workdir;

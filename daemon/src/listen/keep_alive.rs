@@ -29,6 +29,7 @@ pub(super) fn watch(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
     sockopt::set_tcp_keepcnt(stream, PROBES_MAX)?;
     // An older kernel does without it.
+    #[cfg(target_os = "linux")]
     let _ = sys::set_tcp_rto_max(stream, RETRANSMIT_EVERY_MAX);
     Ok(())
 }

@@ -28,6 +28,9 @@ const SKEWED: &str = "kubectl-v";
 /// The go.mod file that pins helm.
 const HELM: (&str, &str) = ("helm.sh/helm/v3", include_str!("../../kube/helm/go.mod"));
 
+/// The go.mod file that pins krew.
+const KREW: (&str, &str) = ("sigs.k8s.io/krew", include_str!("../../kube/krew/go.mod"));
+
 /// The programs of a control plane and kubectl.
 #[derive(Debug, Clone)]
 pub struct Assets {
@@ -72,6 +75,14 @@ pub fn request_info() -> Result<PathBuf, MissingAssets> {
 /// It is missing.
 pub fn helm() -> Result<PathBuf, MissingAssets> {
     find(&format!("helm-{}", pinned(HELM.0, HELM.1)), CLIENTS, &of_ours())
+}
+
+/// krew, of the pinned release.
+///
+/// # Errors
+/// It is missing.
+pub fn krew() -> Result<PathBuf, MissingAssets> {
+    find(&format!("krew-{}", pinned(KREW.0, KREW.1)), CLIENTS, &of_ours())
 }
 
 /// The path of the program of `tests/kube/kube-rs`.

@@ -8,6 +8,8 @@ pub const CRATES: &[Layer] = &[
     // Measurements use the edge clusters of the tests, and not the other way round.
     Layer { name: "trials", members: &[built("loadtest")] },
     Layer { name: "tests", members: &[built("tests")] },
+    // Reads cargo's own description of the workspace, and nothing of its code.
+    Layer { name: "releases", members: &[built("sbom")] },
     // Knows nothing of the project: TCP, QUIC and a peer's programs suffer the same link.
     Layer { name: "faults", members: &[built("linksim")] },
     Layer { name: "programs", members: &[built("tunnel-server"), built("tunnel-agent"), built("cli")] },
@@ -89,7 +91,7 @@ pub const ELSEWHERE: &[(&str, &str)] = &[("linksim", "tests/linksim")];
 
 /// The folders of crates without layers: no circle between their top-level modules is enough.
 pub const WITHOUT_CIRCLES: &[&str] =
-    &["sys", "proto", "policy", "trust", "transport", "daemon", "audit", "cli", "tests/linksim"];
+    &["sys", "proto", "policy", "trust", "transport", "daemon", "audit", "cli", "tests/linksim", "sbom"];
 
 /// The crates that are shipped to users.
 pub const PRODUCTS: &[&str] = &[

@@ -143,6 +143,8 @@ admin_actions! {
     ListDialTokens = "/tombolo.admin.v1.Admin/ListDialTokens", Admin, "list", DialTokens, Viewer, Intent;
     /// The action of the gRPC method `Admin.RevokeDialToken`.
     RevokeDialToken = "/tombolo.admin.v1.Admin/RevokeDialToken", Admin, "revoke", DialTokens, Operator, BestEffort;
+    /// The action of the gRPC method `Admin.Backup`.
+    Backup = "/tombolo.admin.v1.Admin/Backup", Admin, "copy", Store, Operator, Intent;
     /// The action of the gRPC method `Health.Check`.
     CheckHealth = "/grpc.health.v1.Health/Check", Health, "check", Server, Viewer, Unaudited;
     /// The action of the gRPC method `Health.Watch`.
@@ -186,6 +188,8 @@ pub enum AdminObject {
     Users,
     /// The tokens by which callers are connected to targets.
     DialTokens,
+    /// The records of everything above, in one file.
+    Store,
     /// The server itself, and its health.
     Server,
     /// The schema of the API.
@@ -294,6 +298,7 @@ impl fmt::Display for AdminObject {
             Self::Tokens => "the tokens",
             Self::Users => "the users",
             Self::DialTokens => "the dial tokens",
+            Self::Store => "the store",
             Self::Server => "the server",
             Self::Schema => "the schema",
         })

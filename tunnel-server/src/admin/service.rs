@@ -8,11 +8,11 @@ use std::time::SystemTime;
 use daemon::Scope;
 use proto::admin::admin_server;
 use proto::admin::{
-    Addresses, ChangeAttestationRequest, ChangeAttestationResponse, Cluster, Counts, CreateClusterRequest,
-    CreateClusterResponse, CreateDialTokenRequest, CreateDialTokenResponse, CreateTokenRequest,
-    CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, GetAttestationRequest,
-    GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, Limits, ListAgentsRequest,
-    ListAgentsResponse, ListClustersRequest, ListClustersResponse, ListDialTokensRequest,
+    Addresses, BackupRequest, ChangeAttestationRequest, ChangeAttestationResponse, Cluster, Counts,
+    CreateClusterRequest, CreateClusterResponse, CreateDialTokenRequest, CreateDialTokenResponse,
+    CreateTokenRequest, CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse,
+    GetAttestationRequest, GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, Limits,
+    ListAgentsRequest, ListAgentsResponse, ListClustersRequest, ListClustersResponse, ListDialTokensRequest,
     ListDialTokensResponse, ListRevokedUsersRequest, ListRevokedUsersResponse, ListTokensRequest,
     ListTokensResponse, NAMES_MAX, RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest,
     RestoreUserResponse, RevokeAgentRequest, RevokeAgentResponse, RevokeDialTokenRequest,
@@ -26,6 +26,7 @@ use tonic::{Request, Response, Status, async_trait};
 use tracing::info;
 
 use super::audit_log::RequestDetail;
+use super::backup::{self, BACKUPS_MAX, BackupChunks};
 use super::watch::{ClusterWatch, Events};
 use super::{convert, requests, revocable};
 use crate::directory::{CLUSTERS_MAX, DialTokenEntry, Directory, NAME_RESERVED};
@@ -77,6 +78,8 @@ pub(super) struct AdminService {
     pub(super) directory: Directory,
     /// The slots for watches, [`WATCHES_MAX`] in all.
     pub(super) watches: Arc<Semaphore>,
+    /// The slots for copies of the store, [`BACKUPS_MAX`] in all.
+    pub(super) backups: Arc<Semaphore>,
     pub(super) scope: Scope,
 }
 
@@ -89,6 +92,7 @@ enum ClusterFilter {
 #[async_trait]
 impl admin_server::Admin for AdminService {
     type WatchClustersStream = Events;
+    type BackupStream = BackupChunks;
 
     async fn list_clusters(
         &self,
@@ -395,6 +399,17 @@ impl admin_server::Admin for AdminService {
             }
             Err(error) => Err(requests::store_status(&error)),
         }
+    }
+
+    async fn backup(&self, request: Request<BackupRequest>) -> Result<Response<BackupChunks>, Status> {
+        let Ok(permit) = Arc::clone(&self.backups).try_acquire_owned() else {
+            let full = format!("{BACKUPS_MAX} backups are under way, which is the most; try again soon");
+            return Err(Status::resource_exhausted(full));
+        };
+        let bytes = self.directory.backup().await.map_err(|error| requests::store_status(&error))?;
+        detail(&request).set(format!("the store, {} bytes", bytes.len()));
+        info!(bytes = bytes.len(), "an administrator takes a copy of the store");
+        Ok(Response::new(backup::chunks(bytes, permit)))
     }
 }
 

@@ -7,12 +7,14 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use daemon::{Failure, StateDir, StateFile};
+use proto::admin::BACKUP_BYTES_MAX;
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable, StorageBackend as _,
-    StorageError, TableDefinition, WriteTransaction,
+    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable, StorageBackend, StorageError,
+    TableDefinition, TableHandle as _, WriteTransaction,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,9 +33,6 @@ const FILE_MODE: u32 = 0o600;
 
 /// Memory for cached parts of the file: the records of 10,000 clusters, with reserve.
 const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-/// Largest file that is copied into memory, in bytes: 100,000 revocations are 15 MB.
-const COPIED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Largest record, in bytes: a cluster with all labels and addresses that it can have.
 const RECORD_BYTES_MAX: usize = 64 * 1024;
@@ -109,6 +108,10 @@ pub(super) struct RecordStore {
     path: PathBuf,
 }
 
+/// The bytes of a database in memory. Clones share them.
+#[derive(Debug, Clone, Default)]
+struct SharedMemory(Arc<InMemoryBackend>);
+
 /// Changes that are made together or not at all.
 pub(super) struct Transaction<'s> {
     store: &'s RecordStore,
@@ -176,7 +179,7 @@ impl RecordStore {
     /// Copies the store in the folder `state_dir` into memory, even if another process has it open; an empty
     /// one if there is none. Changes of the copy are lost with it.
     pub(super) fn copy(state_dir: &Path) -> Result<Self, StoreError> {
-        Self::copy_at_most(state_dir, COPIED_BYTES_MAX)
+        Self::copy_at_most(state_dir, BACKUP_BYTES_MAX)
     }
 
     fn copy_at_most(state_dir: &Path, bytes_max: u64) -> Result<Self, StoreError> {
@@ -185,11 +188,7 @@ impl RecordStore {
         let memory = InMemoryBackend::new();
         let is_there = path.try_exists().map_err(io)?;
         if is_there {
-            let bytes_count = fs::metadata(&path).map_err(io)?.len();
-            if bytes_count > bytes_max {
-                let why = format!("it has {bytes_count} bytes, and a copy may have {bytes_max}");
-                return Err(io(io::Error::other(why)));
-            }
+            check_size(&path, bytes_max)?;
             let bytes = fs::read(&path).map_err(io)?;
             memory.set_len(bytes.len() as u64).and_then(|()| memory.write(0, &bytes)).map_err(io)?;
         }
@@ -245,6 +244,32 @@ impl RecordStore {
             }
         }
         Ok(found)
+    }
+
+    /// The bytes of a file with the records of this moment, which [`RecordStore::open`] reads.
+    pub(super) fn snapshot(&self) -> Result<Vec<u8>, StoreError> {
+        check_size(&self.path, BACKUP_BYTES_MAX)?;
+        // A read transaction sees one moment, and delays no writer.
+        let read = self.failing(self.database.begin_read())?;
+        let memory = SharedMemory::default();
+        let database =
+            builder().create_with_backend(memory.clone()).map_err(|error| not_opened(&self.path, error))?;
+        let copy = Self { database, path: self.path.clone() };
+        copy.write_schema()?;
+        let write = copy.failing(copy.database.begin_write())?;
+        // Every table of the file: a newer server may have made some that this one does not know.
+        for table in self.failing(read.list_tables())?.filter(|table| table.name() != SCHEMA_TABLE.name()) {
+            let definition = TableDefinition::<&str, &[u8]>::new(table.name());
+            let rows = self.failing(read.open_table(definition))?;
+            let mut copied = copy.failing(write.open_table(definition))?;
+            for row in self.failing(rows.iter())? {
+                let (key, record) = self.failing(row)?;
+                copy.failing(copied.insert(key.value(), record.value()))?;
+            }
+        }
+        copy.failing(write.commit())?;
+        copy.database.close().map_err(|error| not_opened(&self.path, error))?;
+        memory.bytes().map_err(|source| StoreError::Io { path: self.path.clone(), source })
     }
 
     /// Makes changes, or none if `act` fails. They are on disk when this returns.
@@ -360,6 +385,38 @@ impl Transaction<'_> {
     }
 }
 
+impl SharedMemory {
+    /// All bytes, from the first on.
+    fn bytes(&self) -> io::Result<Vec<u8>> {
+        let length = usize::try_from(self.0.len()?).map_err(io::Error::other)?;
+        let mut bytes = vec![0; length];
+        self.0.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl StorageBackend for SharedMemory {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::could_not_go_on(error)
@@ -385,6 +442,18 @@ fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
     store.database.close().map_err(|error| not_opened(path, error))?;
     fs::rename(&new, path).map_err(io)?;
     fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
+}
+
+/// Refuses a file that is too large for a copy of it in memory.
+fn check_size(path: &Path, bytes_max: u64) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { path: path.to_owned(), source };
+    let bytes_count = fs::metadata(path).map_err(io)?.len();
+    if bytes_count > bytes_max {
+        return Err(io(io::Error::other(format!(
+            "it has {bytes_count} bytes, and a copy may have {bytes_max}"
+        ))));
+    }
+    Ok(())
 }
 
 fn builder() -> Builder {

@@ -10,6 +10,7 @@ const DAY: u64 = 24 * 60 * 60;
 
 mod addresses;
 mod attesting;
+mod backup;
 mod crash;
 mod describing;
 mod dialing;

@@ -1,0 +1,91 @@
+//! `tombolo server restore`: puts a backup into the state directory of a server that does not run.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use daemon::{StateDir, StateError, StateFile, read_bounded};
+use proto::admin::{BACKUP_BYTES_MAX, BACKUP_MAGIC};
+
+use crate::args::ServerRestore;
+
+/// The file of a server's records.
+const RECORDS: StateFile = StateFile::Directory;
+
+/// Added to the name of records that a backup replaces.
+const REPLACED_SUFFIX: &str = ".replaced";
+
+/// The error if no backup was restored. The state directory is then as it was.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RestoreError {
+    #[error("cannot read {0}")]
+    Read(PathBuf, #[source] io::Error),
+    #[error("{0} is larger than {BACKUP_BYTES_MAX} bytes, which no backup is")]
+    TooLarge(PathBuf),
+    #[error("{0} is not a backup of a server; pass the file that `tombolo server backup` wrote")]
+    NotABackup(PathBuf),
+    #[error(
+        "{0} is already there; pass --replace to keep it beside under another name, or another --state-dir"
+    )]
+    AlreadyThere(PathBuf),
+    #[error("{0} is in use; stop its tunnel-server first")]
+    InUse(PathBuf),
+    #[error("cannot keep the records that are there as {0}")]
+    Keep(PathBuf, #[source] io::Error),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error("{0} is restored, but could not be given to the owner of its directory; run chown")]
+    Owner(PathBuf, #[source] io::Error),
+}
+
+/// Puts the backup in place, under the owner of the state directory.
+pub(crate) fn put_back(args: &ServerRestore) -> Result<Vec<String>, RestoreError> {
+    let ServerRestore { backup, state_dir, replace } = args;
+    let bytes = read(backup)?;
+    let state = StateDir::open(state_dir)?;
+    let path = state.path_of(RECORDS);
+    let kept = keep_existing(&path, *replace)?;
+    state.write(RECORDS, &bytes)?;
+    // Root restores, and the server runs as a user of its own.
+    let owned = fs::metadata(state_dir).and_then(|dir| chown(&path, Some(dir.uid()), Some(dir.gid())));
+    owned.map_err(|error| RestoreError::Owner(path.clone(), error))?;
+    let mut lines = vec![format!("{} has the records of {}", path.display(), backup.display())];
+    lines.extend(kept.map(|kept| format!("the records from before are kept as {}", kept.display())));
+    lines.push(
+        "now make the revocations again that are newer than the backup, and start the server".to_owned(),
+    );
+    Ok(lines)
+}
+
+fn read(backup: &Path) -> Result<Vec<u8>, RestoreError> {
+    let bytes = read_bounded(backup, BACKUP_BYTES_MAX)
+        .map_err(|error| RestoreError::Read(backup.to_owned(), error))?
+        .ok_or_else(|| RestoreError::TooLarge(backup.to_owned()))?;
+    if !bytes.starts_with(BACKUP_MAGIC) {
+        return Err(RestoreError::NotABackup(backup.to_owned()));
+    }
+    Ok(bytes)
+}
+
+/// Keeps the records that are there under another name, which is returned.
+fn keep_existing(path: &Path, replace: bool) -> Result<Option<PathBuf>, RestoreError> {
+    let existing = match File::options().read(true).write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|error| RestoreError::Read(path.to_owned(), error))?,
+    };
+    match existing.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(RestoreError::InUse(path.to_owned())),
+        Err(TryLockError::Error(error)) => return Err(RestoreError::Read(path.to_owned(), error)),
+    }
+    if !replace {
+        return Err(RestoreError::AlreadyThere(path.to_owned()));
+    }
+    let mut kept = path.as_os_str().to_owned();
+    kept.push(REPLACED_SUFFIX);
+    let kept = PathBuf::from(kept);
+    // The lock is held until the copy is complete. A copy and not a new name, so that the path is never empty.
+    fs::copy(path, &kept).map_err(|error| RestoreError::Keep(kept.clone(), error))?;
+    Ok(Some(kept))
+}

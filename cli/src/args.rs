@@ -7,6 +7,7 @@ mod clusters;
 mod doctor;
 mod examples;
 mod groups;
+mod join;
 mod kubeconfig;
 mod kubeconfig_copy;
 mod passthrough;
@@ -24,8 +25,8 @@ use clap_complete::Shell;
 
 pub(crate) use admin_endpoint::{AdminEndpoint, RemoteAdmin};
 pub(crate) use ca::{
-    CaCommand, CaInit, CaIntermediate, CaRotate, CaShow, IssueAdmin, IssueAgent, IssueCaller, IssueCommand,
-    IssueProxy, IssueServer, Placement,
+    CaCommand, CaInit, CaIntermediate, CaRotate, CaSecrets, CaShow, IssueAdmin, IssueAgent, IssueCaller,
+    IssueCommand, IssueProxy, IssueServer, Placement,
 };
 pub(crate) use cluster_list::{ClusterSort, ClustersArgs, ClustersOutput};
 pub(crate) use clusters::{
@@ -35,6 +36,7 @@ pub(crate) use clusters::{
     TokenRevoke,
 };
 pub(crate) use doctor::{DoctorAgent, DoctorArgs, DoctorCaller, DoctorCommand, DoctorOutput, DoctorServer};
+pub(crate) use join::{JoinArgs, PrintedCommand};
 pub(crate) use kubeconfig::KubeconfigArgs;
 pub(crate) use kubeconfig_copy::{ClusterKubeconfig, CopyOutput};
 pub(crate) use passthrough::PassthroughArgs;

@@ -10,6 +10,7 @@ mod paths;
 mod proxy;
 mod root;
 mod rotate;
+mod secrets;
 mod show;
 
 pub(crate) use init::init;
@@ -17,4 +18,5 @@ pub(crate) use intermediate::intermediate;
 pub(crate) use issue::{issue_admin, issue_agent, issue_caller, issue_server};
 pub(crate) use proxy::issue_proxy;
 pub(crate) use rotate::rotate;
+pub(crate) use secrets::secrets;
 pub(crate) use show::show;

@@ -31,7 +31,7 @@ pub(crate) enum ClusterError {
 
 /// Creates a cluster, so that its agents may connect.
 pub(crate) fn create(args: ClusterCreate) -> Result<Vec<String>, ClusterError> {
-    let ClusterCreate { cluster, labels, networks, advertise, server } = args;
+    let ClusterCreate { cluster, labels, networks, advertise, join: _, server } = args;
     let networks = networks.iter().map(ToString::to_string).collect();
     let description = Some(Description { labels: labels.into_iter().collect(), networks, advertise });
     let request = CreateClusterRequest { name: cluster.to_string(), description };

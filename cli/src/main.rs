@@ -15,6 +15,7 @@ mod confirm;
 mod dial_tokens;
 mod doctor;
 mod files;
+mod join;
 mod kubeconfig;
 mod man;
 mod names;
@@ -68,7 +69,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Vip(args) => print::lines(&vip::write(&args)?)?,
         Command::Rbac(args) => print::document(&rbac::manifest(&args)?)?,
         Command::Clusters(args) | Command::Cluster(ClusterCommand::List(args)) => clusters::show(&args)?,
-        Command::Cluster(ClusterCommand::Create(args)) => print::lines(&cluster::create(args)?)?,
+        Command::Cluster(ClusterCommand::Create(args)) => join::create(args)?,
         Command::Cluster(ClusterCommand::Label(args)) => print::lines(&cluster::label(args)?)?,
         Command::Cluster(ClusterCommand::Update(args)) => print::lines(&cluster::update(args)?)?,
         Command::Cluster(ClusterCommand::Delete(args)) => print::lines(&cluster::delete(&args)?)?,
@@ -127,6 +128,7 @@ fn run_ca(command: &CaCommand) -> Result<Vec<String>, Box<dyn Error>> {
         CaCommand::Issue(IssueCommand::Caller(args)) => ca::issue_caller(args)?,
         CaCommand::Issue(IssueCommand::Proxy(args)) => ca::issue_proxy(args)?,
         CaCommand::Issue(IssueCommand::Admin(args)) => ca::issue_admin(args)?,
+        CaCommand::Secrets(args) => ca::secrets(args)?,
         CaCommand::Show(args) => ca::show(args)?,
     })
 }

@@ -1,9 +1,10 @@
 //! The needs of a new site that joins a server: addresses, the pin of the server's root, its cluster and a token.
 //!
-//! Each form in which this is handed over (shell commands, files, a Secret) is a file of its own below, and takes a [`NewSite`].
+//! Each form in which this is handed over (shell commands, a Helm command, files, a Secret) is a file of its own below, and takes a [`NewSite`].
 
 mod agent_config;
 mod files;
+mod helm;
 mod secret;
 mod shell;
 
@@ -15,6 +16,7 @@ use crate::names::Validity;
 
 pub(crate) use agent_config::agent_config;
 pub(crate) use files::write;
+pub(crate) use helm::helm;
 pub(crate) use secret::secret;
 pub(crate) use shell::commands;
 

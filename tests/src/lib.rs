@@ -19,6 +19,7 @@ pub mod evil_quic;
 pub mod fake_api;
 pub mod fake_edge;
 pub mod flood;
+pub mod helm;
 pub mod kube;
 pub mod lab;
 pub mod language;

@@ -35,6 +35,13 @@ pub(crate) enum CaCommand {
     /// not before 90 days have passed.
     #[command(after_long_help = examples::CA_ROTATE)]
     Rotate(CaRotate),
+    /// Print the server's files as two Secrets, for kubectl apply
+    ///
+    /// One Secret has the server's certificate and key, the CAs, the trust bundle, and the sealed intermediate that issues agents'
+    /// certificates. The other has the sealing key, which decrypts the intermediate: one of the two alone issues no certificate.
+    /// Give few people the right to read both. The roots' keys are in neither.
+    #[command(after_long_help = examples::CA_SECRETS)]
+    Secrets(CaSecrets),
     /// Issue a certificate with its key
     #[command(subcommand, after_long_help = examples::CA_ISSUE)]
     Issue(IssueCommand),
@@ -89,6 +96,19 @@ pub(crate) struct CaRotate {
     /// Finish although agents that were off since the beginning may still come back within the renewal grace of 90 days
     #[arg(long, requires = "finish")]
     pub(crate) early: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct CaSecrets {
+    /// The authority, made by `ca init`, with the certificate of `ca issue server`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The namespace of the server
+    #[arg(long, short, value_name = "NAMESPACE", default_value = "tombolo-system")]
+    pub(crate) namespace: Label,
+    /// The id with which the server's certificate was issued, if it was issued with --id
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<Label>,
 }
 
 #[derive(Subcommand)]

@@ -10,6 +10,7 @@ use proto::ClusterId;
 use super::admin_endpoint::AdminServerArgs;
 use super::cluster_list::ClustersArgs;
 use super::examples;
+use super::join::JoinArgs;
 use crate::names::{Label as DnsLabel, Validity};
 
 #[derive(Subcommand)]
@@ -125,6 +126,8 @@ pub(crate) struct ClusterCreate {
     /// An address that its agents may advertise: HOST:PORT, or a CIDR; repeat for more
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Vec<String>,
+    #[command(flatten)]
+    pub(crate) join: JoinArgs,
     #[command(flatten)]
     pub(crate) server: AdminServerArgs,
 }

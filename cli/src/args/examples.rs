@@ -72,6 +72,12 @@ Examples:
   Months later, when every agent has been connected since:
   tombolo ca rotate --dir pki --role server --finish";
 
+pub(super) const CA_SECRETS: &str = "\
+Examples:
+  tombolo ca secrets --dir pki | kubectl apply -f -
+  In another namespace:
+  tombolo ca secrets --dir pki --namespace edge | kubectl apply -f -";
+
 pub(super) const CA_ISSUE: &str = "\
 Examples:
   tombolo ca issue server --dir pki --name gateway.example
@@ -173,7 +179,13 @@ pub(super) const CLUSTER_CREATE: &str = "\
 Examples:
   tombolo cluster create edge-1
   tombolo cluster create edge-1 --label region=north --label tier=gold \\
-      --network plant-7 --advertise 192.168.1.10:6443";
+      --network plant-7 --advertise 192.168.1.10:6443
+  Print the command that installs its agents, with a token:
+  tombolo cluster create edge-1 --print helm \\
+      --user alice --group tombolo:admins --cluster-role cluster-admin
+  Run it at once, with a kubeconfig of that cluster, and wait:
+  tombolo cluster create edge-1 --print helm --wait | \\
+      KUBECONFIG=edge-1.conf sh";
 
 pub(super) const CLUSTER_LABEL: &str = "\
 Examples:

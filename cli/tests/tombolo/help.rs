@@ -4,12 +4,13 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 63] = [
+const COMMANDS: [&str; 64] = [
     "",
     "ca",
     "ca init",
     "ca intermediate",
     "ca rotate",
+    "ca secrets",
     "ca issue",
     "ca issue server",
     "ca issue agent",

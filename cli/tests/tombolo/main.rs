@@ -11,6 +11,7 @@ mod ca_init;
 mod ca_intermediate;
 mod ca_issue;
 mod ca_rotate;
+mod ca_secrets;
 mod ca_show;
 mod certificate;
 mod help;

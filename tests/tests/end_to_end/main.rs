@@ -17,6 +17,7 @@ mod caller_limits;
 mod canaries;
 mod catalogue;
 mod certificates;
+mod charts;
 mod clients;
 mod clusters;
 mod connect;

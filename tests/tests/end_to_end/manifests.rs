@@ -12,7 +12,7 @@ use tests::sources::copy_of_deploy;
 
 /// Each example, its namespace, and what owns its pods.
 const EXAMPLES: [(&str, &str, &str); 2] = [
-    ("edge-a", "tombolo", "daemonset/tunnel-agent"),
+    ("edge-a", "tombolo", "deployment/tunnel-agent"),
     ("cloud", "tombolo-system", "deployment/tunnel-server"),
 ];
 

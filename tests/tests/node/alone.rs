@@ -6,10 +6,10 @@ use tests::node;
 use tests::node_edge::{NAMES, NodeEdge};
 use tests::skip::skip;
 
+mod agent_pods;
 mod by_address;
 mod by_entry_point;
 mod cut_reads;
-mod daemon_set;
 mod deployed;
 mod idle;
 mod lifecycle;

@@ -1,4 +1,4 @@
-//! The agent as it ships for Kubernetes: restricted pods of a DaemonSet, of an image without a shell, that
+//! The agent as it ships for Kubernetes: restricted pods of a Deployment, of an image without a shell, that
 //! enroll by themselves.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use tests::lab::Uplink;
 use tests::node_edge::{NodeEdge, POD};
 use tests::rig::{GROUP, Rig};
 
-use super::daemon_set::{DAEMON_SET, rolled_out, trial};
+use super::agent_pods::{DEPLOYMENT, rolled_out, trial};
 
 /// A line each 50 ms, for 20 s: it begins before the old agent is asked to stop and ends after it.
 const SLOW: &str = "seq 1 400 | while read n; do echo $n; sleep 0.05; done";
@@ -18,8 +18,8 @@ const SLOW_LINES: u32 = 400;
 /// Meanwhile no read fails, and a shell goes on.
 #[test]
 #[ignore = "soak: its image is built for four minutes first, by .ci/image"]
-fn the_daemon_sets_agents_enroll_serve_and_are_replaced() {
-    trial("the_daemon_sets_agents_enroll_serve_and_are_replaced", Uplink::Cable, async |_, edge, rig| {
+fn the_deployments_agents_enroll_serve_and_are_replaced() {
+    trial("the_deployments_agents_enroll_serve_and_are_replaced", Uplink::Cable, async |_, edge, rig| {
         let first = uids(&edge).await;
         assert_eq!(agents(rig, edge.name).await.intersection(&first).count(), 1, "{first:?}");
         let shown = edge.tunneled.stdout(&["exec", POD, "--", "cat", "/proc/1/cmdline"]).await;
@@ -28,7 +28,7 @@ fn the_daemon_sets_agents_enroll_serve_and_are_replaced() {
         let output =
             edge.tunneled.clone().with_kubeconfig(outsider).refusal(&["exec", POD, "--", "true"]).await;
         assert!(output.contains("does not let this identity be asserted"), "{output}");
-        let shell = ["exec", "--namespace", "tombolo", DAEMON_SET, "--", "sh"];
+        let shell = ["exec", "--namespace", "tombolo", DEPLOYMENT, "--", "sh"];
         let output = edge.tunneled.refusal(&shell).await;
         assert!(output.contains("executable file not found"), "{output}");
 
@@ -47,7 +47,7 @@ async fn replaced(edge: &NodeEdge) {
     let slow = edge.tunneled.run(&["exec", POD, "--", "sh", "-c", SLOW]);
     let update = async {
         let old = pods(edge, "{.items[*].metadata.name}").await;
-        edge.direct.stdout(&["rollout", "restart", DAEMON_SET, "--namespace", "tombolo"]).await;
+        edge.direct.stdout(&["rollout", "restart", DEPLOYMENT, "--namespace", "tombolo"]).await;
         rolled_out(edge).await;
         let old = format!("pod/{old}");
         edge.direct.stdout(&["wait", "--for=delete", &old, "--namespace", "tombolo", "--timeout=100s"]).await;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use tests::lab::Uplink;
 
-use super::daemon_set::trial;
+use super::agent_pods::trial;
 use super::open_sessions::OpenSessions;
 use super::outage::for_half_a_minute;
 

@@ -17,7 +17,7 @@ use tests::rig::{Agent, ApiServer, GROUP, ProcessEnvironment, Rig};
 use tests::skip::skip;
 use tests::sources::copy_of_deploy;
 
-use super::daemon_set::{are_rolled_out, change};
+use super::agent_pods::{are_rolled_out, change};
 use crate::kubectls::{SOON, until, wrote};
 
 /// The variable with the path of the image's archive from `.ci/image`, and the image's name.
@@ -32,15 +32,6 @@ const GATEWAY: &str = "gateway.example";
 const PROBES: u16 = 9090;
 /// A folder of certificates like a person's, beside the rig's own.
 const PKI: &str = "host-pki";
-/// The files of the Secret, as in the example.
-const SECRET: [&str; 6] = [
-    "server.crt",
-    "server.key",
-    "caller-ca.crt",
-    "agent-ca.crt",
-    "agent-intermediate.sealed",
-    "trust.bundle",
-];
 const EDGE: &str = "edge-a";
 /// A request that is under way for 20 s, and then over by itself.
 const SLOW: &str = "/api/v1/namespaces?watch=true&timeoutSeconds=20";
@@ -132,14 +123,8 @@ impl Hosted<'_> {
         self.host.direct.stdout(&["apply", "--kustomize", site.to_str().expect("a path")]).await;
         self.rig.tombolo(&["ca", "init", "--dir", PKI]).await;
         self.rig.tombolo(&["ca", "issue", "server", "--dir", PKI, "--name", GATEWAY]).await;
-        let pki = self.rig.path().join(PKI);
-        let files = SECRET.map(|file| format!("--from-file={}", pki.join(file).display()));
-        let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        let create = ["create", "secret", "generic", "tunnel-server", "--namespace", NAMESPACE];
-        self.host.direct.stdout(&[create.as_slice(), &files].concat()).await;
-        let sealing_key = format!("--from-file={}", pki.join("sealing.key").display());
-        let create = ["create", "secret", "generic", "tunnel-server-sealing-key", "--namespace", NAMESPACE];
-        self.host.direct.stdout(&[create.as_slice(), &[&sealing_key]].concat()).await;
+        let secrets = self.rig.tombolo(&["ca", "secrets", "--dir", PKI]).await;
+        self.host.apply("secrets", &secrets).await;
     }
 
     /// The name of the pod, once there is one alone and it is ready; the server's name means it then.

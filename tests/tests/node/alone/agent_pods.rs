@@ -17,9 +17,9 @@ const ARCHIVE: &str = "TOMBOLO_AGENT_IMAGE";
 const IMAGE: &str = "tombolo.test/tunnel-agent";
 const TAG: &str = "1";
 
-pub const DAEMON_SET: &str = "daemonset/tunnel-agent";
+pub const DEPLOYMENT: &str = "deployment/tunnel-agent";
 
-/// Runs a trial with a cluster whose agents are pods of its DaemonSet, enrolled by a token, behind this
+/// Runs a trial with a cluster whose agent is a pod of its Deployment, enrolled by a token, behind this
 /// uplink.
 pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, &Rig) + Send) {
     if let Err(unable) = node::assets() {
@@ -49,7 +49,7 @@ pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, 
     done.expect("a lab");
 }
 
-/// Applies the example's copy with the trial's server and image.
+/// Applies the example's copy with the trial's server and image, and one agent: there is one node.
 async fn deploy(edge: &NodeEdge, rig: &Rig) {
     let site = copy_of_deploy(&edge.file("deploy"), ["agent", "examples/edge-a"]);
     let config = site.join("agent.yaml");
@@ -59,6 +59,8 @@ async fn deploy(edge: &NodeEdge, rig: &Rig) {
     fs::write(site.join("rbac.yaml"), rights).expect("it is ours");
     change(&site.join("kustomization.yaml"), "registry.example/tombolo/tunnel-agent", IMAGE);
     change(&site.join("kustomization.yaml"), "newTag: 0.1.0", &format!("newTag: \"{TAG}\""));
+    let one = "replicas:\n- { name: tunnel-agent, count: 1 }\nimages:\n";
+    change(&site.join("kustomization.yaml"), "images:\n", one);
     edge.direct.stdout(&["apply", "--kustomize", site.to_str().expect("a path")]).await;
 }
 
@@ -68,9 +70,9 @@ pub fn change(file: &Path, from: &str, to: &str) {
     fs::write(file, text.replace(from, to)).expect("it is ours");
 }
 
-/// Waits until the DaemonSet's pods are those of its newest template, and ready.
+/// Waits until the Deployment's pods are those of its newest template, and ready.
 pub async fn rolled_out(edge: &NodeEdge) {
-    are_rolled_out(edge, "tombolo", DAEMON_SET).await;
+    are_rolled_out(edge, "tombolo", DEPLOYMENT).await;
 }
 
 /// The same for other owners of pods.

@@ -1,0 +1,111 @@
+//! `tombolo cluster create --print`: the command that joins a new cluster, and the wait until it is connected.
+
+use std::io;
+use std::time::Instant;
+
+use daemon::Scope;
+use proto::ClusterId;
+use proto::admin::Cluster;
+use proto::admin::watch_clusters_response::Event;
+use tokio::time::timeout;
+
+use crate::admin::{Admin, AdminError};
+use crate::args::{AdminEndpoint, ClusterCreate, JoinArgs, PrintedCommand};
+use crate::cluster::{self, ClusterError};
+use crate::names::Validity;
+use crate::print;
+use crate::runtime::{self, RuntimeError};
+use crate::site::{self, NewSite};
+
+/// The error if a cluster was not created, or has not joined.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JoinError {
+    #[error(transparent)]
+    Create(#[from] ClusterError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error("cluster {0} is created, but there is no command to join it")]
+    Command(String, #[source] AdminError),
+    #[error("cannot wait for cluster {0}; see `tombolo clusters {0}`")]
+    Wait(String, #[source] AdminError),
+    #[error("the server has ended the wait for cluster {0}; see `tombolo clusters {0}`")]
+    WaitEnded(String),
+    #[error(
+        "no agent of cluster {cluster} has connected within {limit}; in that cluster, see `kubectl --namespace tombolo logs \
+         deployment/tunnel-agent`"
+    )]
+    NotLive { cluster: String, limit: Validity },
+    #[error("cannot print")]
+    Print(#[from] io::Error),
+}
+
+/// Creates a cluster. With `--print`, prints the command that joins it, and waits if asked.
+pub(crate) fn create(args: ClusterCreate) -> Result<(), JoinError> {
+    let (join, id) = (args.join.clone(), args.cluster.clone());
+    let cluster = id.to_string();
+    let endpoint = args.server.endpoint();
+    let created = cluster::create(args)?;
+    let Some(PrintedCommand::Helm) = join.print else { return Ok(print::lines(&created)?) };
+    let needs = runtime::run(async |scope| site(&join, id, endpoint.clone(), scope).await)?
+        .map_err(|error| JoinError::Command(cluster.clone(), error))?;
+    print::document(&site::helm(&join, &needs))?;
+    if join.users.is_empty() && join.groups.is_empty() {
+        print::note(
+            "no caller can act in this cluster yet: name some by --user and --group, or by --set config.impersonation.users",
+        )?;
+    }
+    if join.wait {
+        print::note(&format!("waiting for an agent of {cluster}, up to {}", join.timeout))?;
+        let live = runtime::run(async |scope| wait(&join, &cluster, endpoint, scope).await)??;
+        print::note(&live)?;
+    }
+    Ok(())
+}
+
+/// A token for the new cluster's first agent, and what belongs to it. Addresses from the flags replace the server's.
+async fn site(
+    join: &JoinArgs,
+    cluster: ClusterId,
+    endpoint: AdminEndpoint,
+    scope: &Scope,
+) -> Result<NewSite, AdminError> {
+    let mut admin = Admin::connect(endpoint, scope).await?;
+    let mut site = NewSite::gather(&mut admin, cluster, join.token_ttl).await?;
+    if !join.servers.is_empty() {
+        site.servers.clone_from(&join.servers);
+    }
+    Ok(site)
+}
+
+/// Waits until an agent of the cluster is connected. Returns a sentence about it.
+async fn wait(
+    join: &JoinArgs,
+    cluster: &str,
+    endpoint: AdminEndpoint,
+    scope: &Scope,
+) -> Result<String, JoinError> {
+    let begun = Instant::now();
+    let limit = join.timeout;
+    let not_live = || JoinError::NotLive { cluster: cluster.to_owned(), limit };
+    let connected = connected(cluster, endpoint, scope);
+    let found = timeout(limit.duration().unsigned_abs(), connected).await.map_err(|_| not_live())??;
+    let agents: Vec<&str> = found.tunnels.iter().map(|tunnel| tunnel.agent.as_str()).collect();
+    Ok(format!(
+        "cluster {cluster} is live after {} s, by the agent {}",
+        begun.elapsed().as_secs(),
+        agents.join(", ")
+    ))
+}
+
+async fn connected(cluster: &str, endpoint: AdminEndpoint, scope: &Scope) -> Result<Cluster, JoinError> {
+    let failed = |error| JoinError::Wait(cluster.to_owned(), error);
+    let mut admin = Admin::connect(endpoint, scope).await.map_err(failed)?;
+    let mut changes = admin.watch(vec![cluster.to_owned()], false).await.map_err(failed)?;
+    while let Some(event) = changes.next().await.map_err(failed)? {
+        match event {
+            Event::Cluster(found) if found.connected => return Ok(found),
+            Event::Cluster(_) | Event::Deleted(_) | Event::InitialEnd(_) => {}
+        }
+    }
+    Err(JoinError::WaitEnded(cluster.to_owned()))
+}

@@ -1,0 +1,81 @@
+//! Tests of `tombolo ca secrets`: two Secrets, of which neither alone issues certificates.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::workdir::{WorkDir, assert_says};
+
+#[test]
+fn the_sealing_key_has_a_secret_of_its_own_and_no_roots_key_is_in_one() {
+    let workdir = WorkDir::with_authority();
+    workdir.succeeds("ca issue server --dir pki --name gateway.example");
+
+    let made = workdir.succeeds("ca secrets --dir pki --namespace edge");
+
+    let (server, sealing) = made.split_once("---\n").unwrap();
+    for (secret, name) in [(server, "tunnel-server"), (sealing, "tunnel-server-sealing-key")] {
+        assert!(secret.contains(&format!("kind: Secret\nmetadata:\n  name: {name}\n  namespace: edge\n")));
+    }
+    let files = [
+        "server.crt",
+        "server.key",
+        "caller-ca.crt",
+        "agent-ca.crt",
+        "admin-ca.crt",
+        "agent-intermediate.sealed",
+        "trust.bundle",
+    ];
+    assert_eq!(names(server), files);
+    assert_eq!(names(sealing), ["sealing.key"]);
+    for (secret, name) in files.iter().map(|file| (server, *file)).chain([(sealing, "sealing.key")]) {
+        let line = secret.lines().find_map(|line| line.strip_prefix(&format!("  {name}: "))).unwrap();
+        assert_eq!(BASE64.decode(line).unwrap(), workdir.text(&format!("pki/{name}")).into_bytes(), "{name}");
+    }
+}
+
+#[test]
+fn certificates_of_an_id_and_of_the_proxy_keep_the_configurations_names() {
+    let workdir = WorkDir::with_authority();
+    workdir.succeeds("ca issue server --dir pki --name gateway.example --id west");
+    workdir.succeeds("ca issue proxy --dir pki --name gateway.example");
+
+    let made = workdir.succeeds("ca secrets --dir pki --id west");
+
+    let (server, _) = made.split_once("---\n").unwrap();
+    let encoded = BASE64.encode(workdir.text("pki/west-server.crt"));
+    assert!(server.contains(&format!("  server.crt: {encoded}\n")), "{server}");
+    assert!(names(server).ends_with(&["proxy.crt", "proxy.key"]), "{server}");
+    assert!(server.contains("  namespace: tombolo-system\n"), "{server}");
+}
+
+#[test]
+fn a_missing_or_wrong_file_of_the_secrets_names_the_command_that_makes_it() {
+    let workdir = WorkDir::with_authority();
+    let without = workdir.fails("ca secrets --dir pki");
+    assert_says(
+        &without,
+        "there is no pki/server.crt; make it with `tombolo ca issue server --dir pki --name HOST`",
+    );
+
+    workdir.succeeds("ca issue server --dir pki --name gateway.example");
+    workdir.succeeds("ca issue server --dir pki --name gateway.example --id other");
+    workdir.write("pki/server.key", workdir.text("pki/other-server.key"));
+    assert_says(
+        &workdir.fails("ca secrets --dir pki"),
+        "pki/server.crt and pki/server.key do not belong together",
+    );
+
+    std::fs::remove_file(workdir.path("pki/sealing.key")).unwrap();
+    let without = workdir.fails("ca secrets --dir pki --id other");
+    assert_says(
+        &without,
+        "there is no pki/sealing.key; make it with `tombolo ca intermediate --dir pki --role agent`",
+    );
+    assert_says(&workdir.fails("ca secrets --dir none"), "none holds no finished authority");
+}
+
+/// The names of the files in a Secret, in its order.
+fn names(secret: &str) -> Vec<&str> {
+    let data = secret.split_once("data:\n").unwrap().1;
+    data.lines().map(|line| line.trim().split_once(": ").unwrap().0).collect()
+}

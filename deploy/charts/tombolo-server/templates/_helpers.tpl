@@ -1,0 +1,97 @@
+{{- define "tombolo-server.labels" -}}
+app.kubernetes.io/name: tunnel-server
+app.kubernetes.io/part-of: tombolo
+{{- end }}
+
+{{- define "tombolo-server.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end }}
+
+{{- /* The port of an address such as 0.0.0.0:8443. */ -}}
+{{- define "tombolo-server.port" -}}
+{{- regexFind "[0-9]+$" (. | toString) -}}
+{{- end }}
+
+{{- define "tombolo-server.isLoopback" -}}
+{{- if regexMatch "^(127\\.|\\[::1\\]|localhost:)" (. | toString) }}true{{ end -}}
+{{- end }}
+
+{{- /* Every listener that `config` opens beyond loopback, as a YAML list of { name, listener, port, protocol }. */ -}}
+{{- define "tombolo-server.listeners" -}}
+{{- $config := .Values.config -}}
+{{- $gateway := dig "gateway" "listen" "0.0.0.0:8443" $config -}}
+{{- $tunnel := dig "tunnel" "listen" "0.0.0.0:8443" $config -}}
+- { name: gateway, listener: gateway, port: {{ include "tombolo-server.port" $gateway }}, protocol: TCP }
+- { name: tunnel, listener: tunnel, port: {{ include "tombolo-server.port" $tunnel }}, protocol: UDP }
+{{- if ne (include "tombolo-server.port" $gateway) (include "tombolo-server.port" $tunnel) }}
+- { name: tunnel-tcp, listener: tunnel, port: {{ include "tombolo-server.port" $tunnel }}, protocol: TCP }
+{{- end }}
+{{- range $name := list "enrollment" "proxy" "socks" "passthrough" }}
+{{- $listen := dig $name "listen" "" $config }}
+{{- if and $listen (not (include "tombolo-server.isLoopback" $listen)) }}
+- { name: {{ $name }}, listener: {{ $name }}, port: {{ include "tombolo-server.port" $listen }}, protocol: TCP }
+{{- end }}
+{{- end }}
+{{- $admin := dig "admin" "tcp" "listen" "" $config }}
+{{- if and $admin (not (include "tombolo-server.isLoopback" $admin)) }}
+- { name: admin, listener: admin, port: {{ include "tombolo-server.port" $admin }}, protocol: TCP }
+{{- end }}
+{{- range $index, $entry := $config.egress }}
+{{- $listen := dig "tcp" "listen" "" $entry }}
+{{- if and $listen (not (include "tombolo-server.isLoopback" $listen)) }}
+- { name: egress-{{ $index }}, listener: egress, port: {{ include "tombolo-server.port" $listen }}, protocol: TCP }
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The host and port that the server tells agents for their renewals. */ -}}
+{{- define "tombolo-server.enrollmentAddress" -}}
+{{- $port := dig "enrollment" (include "tombolo-server.port" .Values.config.enrollment.listen) .Values.service.ports -}}
+{{- $host := required "host is empty: set it to the DNS name or address at which agents reach the server, or set config.enrollment.address" .Values.host -}}
+{{- if contains ":" $host }}[{{ $host }}]{{ else }}{{ $host }}{{ end }}:{{ $port }}
+{{- end }}
+
+{{- /* The text of server.yaml. */ -}}
+{{- define "tombolo-server.config" -}}
+apiVersion: tombolo.dev/v1alpha1
+kind: ServerConfig
+{{- $config := deepCopy .Values.config }}
+{{- if $config.enrollment }}
+{{- if not $config.enrollment.address }}
+{{- $_ := set $config.enrollment "address" (include "tombolo-server.enrollmentAddress" .) }}
+{{- end }}
+{{- end }}
+{{- $_ := set $config "policy" (merge (dict "file" "policy.yaml") ($config.policy | default dict)) }}
+{{ toYaml $config }}
+{{- end }}
+
+{{- /* The files of /etc/tombolo, which the server's pod and the doctor's have. */ -}}
+{{- define "tombolo-server.files" -}}
+projected:
+  defaultMode: 0440
+  sources:
+  - configMap:
+      name: {{ .Values.existingConfigMap | default "tunnel-server" }}
+  # policy.yaml. The kubelet renews it in the running pod, within 90 s by default.
+  - configMap:
+      name: {{ .Values.existingPolicyConfigMap | default "tunnel-server-policy" }}
+  # server.crt, server.key, caller-ca.crt, agent-ca.crt, agent-intermediate.sealed and trust.bundle; `tombolo ca secrets` writes them.
+  - secret:
+      name: {{ .Values.secrets.server }}
+{{- if .Values.config.enrollment }}
+  # sealing.key, which decrypts the intermediate of the other Secret.
+  - secret:
+      name: {{ .Values.secrets.sealingKey }}
+{{- end }}
+{{- range .Values.extraFiles }}
+{{- if .secret }}
+  - secret:
+      name: {{ .secret }}
+{{- else }}
+  - configMap:
+      name: {{ .configMap }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,98 @@
+//! The rights that the chart of the agent makes, beside those that `tombolo rbac` prints for the same agent.yaml.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::binaries::binary;
+use tests::helm::{Helm, objects};
+use tests::process::{Invocation, run};
+use tests::scratch::Scratch;
+use tests::skip::skip;
+
+const RUN_MAX: Duration = Duration::from_secs(60);
+
+const PROFILES: [&str; 3] = ["named", "constrained", "open"];
+
+/// Configurations of agents, without the cluster and the servers.
+const CONFIGURATIONS: [&str; 8] = [
+    "impersonation: { users: [alice], groups: ['tombolo:admins'] }",
+    "impersonation: { users: [alice, bob], groups: [] }",
+    "impersonation: { users: [], groups: [] }",
+    "impersonation: { users: [], groups: [], systemNames: ['system:serviceaccount:ci:deployer', 'system:monitoring', 'system:serviceaccount:ci:tester', 'system:serviceaccount:ops:b'] }",
+    "impersonation: { users: [a], groups: [b] }\ntenants: [{ kind: Service, namespace: t, port: 1 }, { kind: Pod, namespace: t, port: 2 }, { kind: Pod, labelSelector: app, port: 3 }]",
+    "impersonation: { users: [a], groups: [b] }\nadvertise: ['kubernetes.default.svc:443', 'api.site.example:6443']\ntargets: ['Hook.shop.svc:443', 'hook.shop.svc:80', 'api.shop.svc:443', '10.96.0.0/12:443', 'db.example:5432', 'a.b.svc.example:1']",
+    "impersonation: { users: ['quoted \"name\"', 'a: b', '#x'], groups: ['- c'] }",
+    "impersonation: { users: [a], groups: [b] }\npassThrough: true\nlog: { level: debug }",
+];
+
+#[tokio::test]
+async fn the_chart_gives_agents_the_rights_that_tombolo_rbac_prints() {
+    let helm = match Helm::find() {
+        Ok(helm) => helm,
+        Err(missing) => {
+            return skip("the_chart_gives_agents_the_rights_that_tombolo_rbac_prints", &missing.to_string());
+        }
+    };
+    for configuration in CONFIGURATIONS {
+        for profile in PROFILES {
+            let indented: String = configuration.lines().map(|line| format!("  {line}\n")).collect();
+            let values = format!(
+                "config:\n  cluster: a\n  servers: ['g:1']\n{indented}rbac: {{ profile: {profile} }}\n"
+            );
+
+            let chart = helm.template("tombolo-agent", &values).await.unwrap();
+
+            assert_eq!(
+                rights(&chart),
+                rights(&printed(configuration, profile).await),
+                "{profile}: {configuration}"
+            );
+        }
+    }
+}
+
+/// The default lists of an agent are patterns, which need the profile open.
+#[tokio::test]
+async fn lists_that_are_null_have_the_agents_defaults() {
+    let helm = match Helm::find() {
+        Ok(helm) => helm,
+        Err(missing) => return skip("lists_that_are_null_have_the_agents_defaults", &missing.to_string()),
+    };
+    let values = "config: { cluster: a, servers: ['g:1'], impersonation: null }\n";
+
+    let named = helm.template("tombolo-agent", values).await;
+    let open = helm.template("tombolo-agent", &format!("{values}rbac: {{ profile: open }}\n")).await.unwrap();
+
+    assert!(named.unwrap_err().contains("RBAC knows no patterns"));
+    assert_eq!(rights(&open), rights(&printed("", "open").await));
+}
+
+/// The ServiceAccount, the roles and their bindings, without the chart's labels, in a fixed order.
+fn rights(manifests: &str) -> Vec<Value> {
+    let kinds = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+    let mut rights: Vec<Value> = objects(manifests)
+        .into_iter()
+        .filter(|object| kinds.contains(&object["kind"].as_str().unwrap_or_default()))
+        .collect();
+    for right in &mut rights {
+        right["metadata"].as_object_mut().unwrap().remove("labels");
+    }
+    rights.sort_by_key(|right| {
+        format!("{} {} {}", right["kind"], right["metadata"]["namespace"], right["metadata"]["name"])
+    });
+    assert!(rights.len() > 8, "{manifests}");
+    rights
+}
+
+/// The output of `tombolo rbac` for this configuration.
+async fn printed(configuration: &str, profile: &str) -> String {
+    let scratch = Scratch::new("tombolo-rights-").unwrap();
+    let file = scratch.path().join("agent.yaml");
+    let head = "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n";
+    fs::write(&file, format!("{head}{configuration}\n")).unwrap();
+    let words = ["rbac", "--agent-config", file.to_str().unwrap(), "--profile", profile];
+    let output = run(&Invocation::of(binary("tombolo")).arguments(words), RUN_MAX).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}

@@ -1,0 +1,244 @@
+//! The charts' templates: every documented combination of values, and what a change of values changes.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::{Value, json};
+use tests::helm::combinations::COMBINATIONS;
+use tests::helm::{CHARTS, Helm, folder, object, objects};
+use tests::skip::skip;
+use tests::sources::workspace;
+
+/// The beginning of every combination of an agent's values.
+const EDGE_A: &str = "config: { cluster: edge-a, servers: ['gateway.example:8443'] }\n";
+
+/// The pinned helm. The calling test is skipped if it is missing.
+macro_rules! helm {
+    ($test:literal) => {
+        match Helm::find() {
+            Ok(helm) => helm,
+            Err(missing) => return skip($test, &missing.to_string()),
+        }
+    };
+}
+
+#[tokio::test]
+async fn the_charts_pass_helms_strict_lint_with_every_combination() {
+    let helm = helm!("the_charts_pass_helms_strict_lint_with_every_combination");
+
+    for (chart, _) in CHARTS {
+        let folder = folder(chart);
+        let folder = folder.to_str().unwrap();
+        for values in COMBINATIONS.iter().filter(|combination| combination.chart == chart) {
+            let linted = helm.run(&["lint", "--strict", folder], values.values).await;
+            assert!(linted.is_ok(), "{}: {linted:?}", values.name);
+        }
+        let linted = helm.run(&["lint", "--strict", folder], "").await;
+        assert!(linted.is_ok(), "{linted:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_documented_combination_of_values_makes_complete_objects() {
+    let helm = helm!("every_documented_combination_of_values_makes_complete_objects");
+
+    for combination in COMBINATIONS {
+        let name = combination.name;
+        let made = helm.template(combination.chart, combination.values).await;
+        let made = objects(&made.unwrap_or_else(|message| panic!("{name}: {message}")));
+
+        let mut seen = BTreeSet::new();
+        for object in &made {
+            let id = format!(
+                "{} {} {}",
+                object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]
+            );
+            assert!(seen.insert(id.clone()), "{name}: twice {id}");
+            assert!(object["apiVersion"].is_string(), "{name}: {id}");
+            assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/part-of"], "tombolo", "{name}: {id}");
+            // Server-side validation finds unknown fields, but an empty list or text may still have a meaning.
+            assert!(!object.to_string().contains(":null"), "{name}: {object}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_changed_policy_changes_one_configmap_and_no_pod() {
+    let helm = helm!("a_changed_policy_changes_one_configmap_and_no_pod");
+    let made = async |values: &str| objects(&helm.template("tombolo-server", values).await.unwrap());
+    let before = made("host: gateway.example\n").await;
+
+    let after = made("host: gateway.example\npolicy: { rules: [] }\n").await;
+
+    let changed: Vec<&Value> =
+        before.iter().zip(&after).filter(|(before, after)| before != after).map(|(_, after)| after).collect();
+    assert_eq!(before.len(), after.len());
+    assert_eq!(changed, [object(&after, "ConfigMap", "tunnel-server-policy")]);
+}
+
+#[tokio::test]
+async fn a_changed_configuration_replaces_the_pods() {
+    let helm = helm!("a_changed_configuration_replaces_the_pods");
+    for (chart, workload, before, after) in [
+        ("tombolo-server", "tunnel-server", "host: gateway.example\n", "host: other.example\n"),
+        (
+            "tombolo-agent",
+            "tunnel-agent",
+            EDGE_A,
+            "config: { cluster: edge-a, servers: ['other.example:8443'] }\n",
+        ),
+    ] {
+        let template = async |values: &str| {
+            let made = objects(&helm.template(chart, values).await.unwrap());
+            object(&made, "Deployment", workload)["spec"]["template"].clone()
+        };
+
+        assert_ne!(template(before).await, template(after).await, "{chart}");
+        assert_eq!(template(before).await, template(before).await, "{chart}");
+    }
+}
+
+/// A listener that the configuration opens is a port of the container, of the Service and of the NetworkPolicy.
+#[tokio::test]
+async fn each_listener_of_the_configuration_becomes_a_port() {
+    let helm = helm!("each_listener_of_the_configuration_becomes_a_port");
+    let combination = COMBINATIONS.iter().find(|combination| combination.name == "every listener").unwrap();
+
+    let made = objects(&helm.template("tombolo-server", combination.values).await.unwrap());
+
+    let expected = [
+        ("gateway", 8443, "TCP", 443),
+        ("tunnel", 9443, "UDP", 8443),
+        ("tunnel-tcp", 9443, "TCP", 8443),
+        ("enrollment", 8444, "TCP", 8445),
+        ("proxy", 8445, "TCP", 444),
+        ("socks", 1080, "TCP", 1081),
+        ("passthrough", 6443, "TCP", 6444),
+        ("admin", 9444, "TCP", 9445),
+        ("egress-0", 8131, "TCP", 8131),
+    ];
+    let pod = &object(&made, "Deployment", "tunnel-server")["spec"]["template"]["spec"];
+    let ports = pod["containers"][0]["ports"].as_array().unwrap();
+    let container = expected.map(
+        |(name, port, protocol, _)| json!({ "name": name, "containerPort": port, "protocol": protocol }),
+    );
+    assert_eq!(ports[..ports.len() - 1], container);
+    let service = expected
+        .map(|(name, _, protocol, port)| json!({ "name": name, "port": port, "targetPort": name, "protocol": protocol }));
+    assert_eq!(object(&made, "Service", "tunnel-server")["spec"]["ports"], json!(service));
+    let ingress = object(&made, "NetworkPolicy", "tunnel-server")["spec"]["ingress"].as_array().unwrap();
+    let allowed: Vec<&Value> = ingress.iter().map(|rule| &rule["ports"][0]["port"]).collect();
+    assert_eq!(allowed, expected.map(|(name, ..)| name).iter().chain(&["probes"]).collect::<Vec<_>>());
+}
+
+/// Nobody may reach the administrators' listener unless its clients are listed, and nobody one on loopback.
+#[tokio::test]
+async fn no_port_leads_to_a_loopback_listener_nor_unasked_to_admin() {
+    let helm = helm!("no_port_leads_to_a_loopback_listener_nor_unasked_to_admin");
+    let values = "host: g\nconfig:\n  socks: { listen: '127.0.0.1:1080' }\n  proxy: { listen: '[::1]:8445' }\n  \
+                  admin: { tcp: { listen: '0.0.0.0:9444' } }\n";
+
+    let made = helm.template("tombolo-server", values).await.unwrap();
+
+    let made = objects(&made);
+    let pod = object(&made, "Deployment", "tunnel-server")["spec"]["template"]["spec"].to_string();
+    assert!(!pod.contains("1080") && !pod.contains("8445"), "{pod}");
+    assert!(pod.contains("9444"), "{pod}");
+    for (kind, name) in [("Service", "tunnel-server"), ("NetworkPolicy", "tunnel-server")] {
+        let found = object(&made, kind, name)["spec"].to_string();
+        assert!(!found.contains("admin") && !found.contains("9444"), "{kind}: {found}");
+    }
+}
+
+/// The sealing key is in no pod that enrolls nobody, and never in the Secret of the intermediate.
+#[tokio::test]
+async fn a_pod_has_the_sealing_key_only_for_enrollment() {
+    let helm = helm!("a_pod_has_the_sealing_key_only_for_enrollment");
+    for (values, expected) in [("host: g\n", true), ("config: { enrollment: null }\n", false)] {
+        let made = helm.template("tombolo-server", values).await.unwrap();
+
+        assert_eq!(made.contains("name: tunnel-server-sealing-key"), expected, "{values}");
+    }
+}
+
+#[tokio::test]
+async fn agents_are_two_apart_with_a_disruption_budget_or_one_for_each_node() {
+    let helm = helm!("agents_are_two_apart_with_a_disruption_budget_or_one_for_each_node");
+
+    let made = objects(&helm.template("tombolo-agent", EDGE_A).await.unwrap());
+    let nodes =
+        objects(&helm.template("tombolo-agent", &format!("{EDGE_A}kind: DaemonSet\n")).await.unwrap());
+
+    let spec = &object(&made, "Deployment", "tunnel-agent")["spec"];
+    let spread = &spec["template"]["spec"]["topologySpreadConstraints"];
+    assert_eq!((&spec["replicas"], spread.as_array().unwrap().len()), (&json!(2), 2), "{spec}");
+    assert_eq!(object(&made, "PodDisruptionBudget", "tunnel-agent")["spec"]["maxUnavailable"], 1);
+    let daemons = &object(&nodes, "DaemonSet", "tunnel-agent")["spec"];
+    assert!(daemons.get("replicas").is_none() && daemons.get("strategy").is_none(), "{daemons}");
+    assert!(!nodes.iter().any(|object| object["kind"] == "PodDisruptionBudget"));
+}
+
+/// Some clusters refuse system-cluster-critical outside of kube-system.
+#[tokio::test]
+async fn no_pod_asks_for_a_priority_class_by_default() {
+    let helm = helm!("no_pod_asks_for_a_priority_class_by_default");
+    for (chart, values) in [("tombolo-server", "host: g\n"), ("tombolo-agent", EDGE_A)] {
+        let made = helm.template(chart, values).await.unwrap();
+        assert!(!made.contains("priorityClassName"), "{chart}");
+    }
+}
+
+/// The copies of the alerts are those that the project tests, and an agent's are about agents.
+#[tokio::test]
+async fn the_rules_for_prometheus_are_the_projects_alerts() {
+    let helm = helm!("the_rules_for_prometheus_are_the_projects_alerts");
+    let alerts = fs::read_to_string(workspace().join("deploy/prometheus/alerts.yaml")).unwrap();
+    let alerts = objects(&alerts)[0]["groups"].clone();
+    let enabled = "monitoring: { rules: { enabled: true } }\n";
+
+    let server = objects(&helm.template("tombolo-server", &format!("host: g\n{enabled}")).await.unwrap());
+    let agent = objects(&helm.template("tombolo-agent", &format!("{EDGE_A}{enabled}")).await.unwrap());
+
+    assert_eq!(object(&server, "PrometheusRule", "tunnel-server")["spec"]["groups"], alerts);
+    let of_agents = object(&agent, "PrometheusRule", "tunnel-agent")["spec"]["groups"][0]["rules"].clone();
+    let expected: Vec<&Value> = alerts[0]["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|rule| rule["expr"].as_str().unwrap().contains("tombolo_agent_"))
+        .collect();
+    assert!(!expected.is_empty());
+    assert_eq!(of_agents, json!(expected));
+}
+
+/// Values that the schema allows and that make no working release.
+#[tokio::test]
+async fn values_that_cannot_work_are_refused_with_what_to_do() {
+    let helm = helm!("values_that_cannot_work_are_refused_with_what_to_do");
+    let named = "config: { cluster: edge-a, servers: ['g:1'], impersonation:";
+    for (chart, values, words) in [
+        ("tombolo-server", String::new(), "host is empty: set it to the DNS name"),
+        (
+            "tombolo-server",
+            "host: g\nconfig: { tunnel: { listen: '0.0.0.0:9443' } }\nservice: { ports: { gateway: 443, tunnel: 443 } }".to_owned(),
+            "gateway and tunnel-tcp would both have the Service's TCP port 443",
+        ),
+        ("tombolo-agent", String::new(), "config.cluster is empty: set it to the name of this cluster"),
+        ("tombolo-agent", "config: { cluster: edge-a }".to_owned(), "config.servers is empty: set it to"),
+        ("tombolo-agent", format!("{EDGE_A}enrollment: {{ token: t }}"), "enrollment.token needs config.enrollment.server"),
+        (
+            "tombolo-agent",
+            "config: { cluster: a, servers: ['g:1'], enrollment: { server: 'g:2' } }".to_owned(),
+            "config.enrollment.pin is empty: set it to the pin",
+        ),
+        ("tombolo-agent", format!("{named} {{ users: ['a*'] }} }}"), "users has the pattern \"a*\", and RBAC knows no patterns"),
+        (
+            "tombolo-agent",
+            format!("{named} {{ systemNames: ['system:node:n'] }} }}\nrbac: {{ profile: constrained }}"),
+            "has the node system:node:n",
+        ),
+    ] {
+        let refused = helm.template(chart, &values).await.unwrap_err();
+        assert!(refused.contains(words), "{values}: {refused}");
+    }
+}

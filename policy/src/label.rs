@@ -165,7 +165,7 @@ pub fn is_label_value(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The forms of <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#api>.
+    /// Every form of a selector that kubectl knows: <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#api>.
     #[test]
     fn a_selector_of_kubectl_selects_as_kubectl_does() {
         let clusters: [(&str, &[(&str, &str)]); 4] = [

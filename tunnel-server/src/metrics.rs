@@ -142,7 +142,7 @@ text_enum! {
     pub enum HandshakeFailure {
         /// The handshake or the greeting took too long.
         TooSlow = "too_slow",
-        /// The handshake failed.
+        /// The handshake of QUIC or TLS failed.
         Handshake = "handshake",
         /// The greeting was malformed, or broke off.
         Greeting = "greeting",

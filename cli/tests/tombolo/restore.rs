@@ -1,4 +1,4 @@
-//! Tests of `tombolo server restore`, and of the way in which it refuses.
+//! Tests of `tombolo server restore`, and of its refusals.
 
 use std::fs::File;
 

@@ -1,6 +1,7 @@
 //! The files of a server's pod: the chart's ConfigMaps and the Secrets of `tombolo ca secrets`, read by the server.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -63,10 +64,12 @@ async fn a_server_reads_the_charts_configuration_and_the_printed_secrets() {
     assert!(!output.status.success() && message.contains("sealing.key"), "{message}");
 }
 
-/// Writes the data of a ConfigMap or a Secret as files.
+/// Writes the data of a ConfigMap or a Secret as files, for their owner alone.
 fn write(folder: &Path, object: &Value, decode: impl Fn(&str) -> Vec<u8>) {
     for (name, text) in object["data"].as_object().unwrap() {
-        fs::write(folder.join(name), decode(text.as_str().unwrap())).unwrap();
+        let path = folder.join(name);
+        fs::write(&path, decode(text.as_str().unwrap())).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o440)).unwrap();
     }
 }
 

@@ -64,12 +64,18 @@ async fn a_wrong_server_configuration_exits_with_2_and_names_the_mistake() {
             "drainGraceSeconds: a: b\nstateDir",
             &["broken.yaml:", "mapping values are not allowed", "the line is `drainGraceSeconds: a: b`"],
         ),
-        ("tokens.csv", "empty.csv", &["there is no token in the file", "tombolo user token create"]),
         ("tunnel: {", "tunnel: { addresses: [gateway],", &["tunnel.addresses", "gateway", "HOST:PORT"]),
     ];
     for (from, to, words) in wrong {
         trial.refuses("tunnel-server", "server.yaml", (from, to), &[], words).await;
     }
+    // Tokens are read later, when the running server's state and ports would be refused.
+    let own_state = trial.path("own.state");
+    let listeners = ["--gateway-listen", "--tunnel-listen", "--probes-listen"];
+    let mut apart = vec!["--state-dir", &own_state];
+    apart.extend(listeners.iter().flat_map(|listener| [*listener, "127.0.0.1:0"]));
+    let words = ["there is no token in the file", "tombolo user token create"];
+    trial.refuses("tunnel-server", "server.yaml", ("tokens.csv", "empty.csv"), &apart, &words).await;
     let certificate = ("pki/server.crt", expired.as_str());
     let words = ["tls.certificateFile", &expired, "expired", "2001", "tombolo ca issue server"];
     let key = format!("pki/{server_id}.key");

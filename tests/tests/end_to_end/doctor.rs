@@ -177,7 +177,7 @@ async fn the_doctor_asks_each_reviewer_once_whether_the_server_may_ask() {
 
     says(true);
     let well = doctor(&rig, &words("asking.yaml")).await;
-    well.is_well(&["issuer's CA", "may create tokenreviews", "may create subjectaccessreviews"]);
+    well.is_well(&["issuer-ca", "may create tokenreviews", "may create subjectaccessreviews"]);
     let asked: Vec<Value> =
         api.requests().iter().map(|asked| serde_json::from_slice(&asked.body).expect("JSON")).collect();
     let resources: Vec<&Value> =

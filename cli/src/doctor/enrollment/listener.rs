@@ -60,7 +60,7 @@ pub(super) enum OpenError {
 
 /// The answer to a check.
 pub(super) enum Checked {
-    /// Enrollment would succeed.
+    /// The token is good, and an enrollment would succeed.
     Good,
     /// The token is refused for good.
     Refused(String),

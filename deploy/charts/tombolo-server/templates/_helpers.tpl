@@ -53,6 +53,12 @@ app.kubernetes.io/part-of: tombolo
 {{- if contains ":" $host }}[{{ $host }}]{{ else }}{{ $host }}{{ end }}:{{ $port }}
 {{- end }}
 
+{{- /* The host and port that the server tells new agents for their tunnels. */ -}}
+{{- define "tombolo-server.tunnelAddress" -}}
+{{- $port := dig "tunnel" (include "tombolo-server.port" .Values.config.tunnel.listen) .Values.service.ports -}}
+{{- if contains ":" .Values.host }}[{{ .Values.host }}]{{ else }}{{ .Values.host }}{{ end }}:{{ $port }}
+{{- end }}
+
 {{- /* The text of server.yaml. */ -}}
 {{- define "tombolo-server.config" -}}
 apiVersion: tombolo.dev/v1alpha1
@@ -62,6 +68,9 @@ kind: ServerConfig
 {{- if not $config.enrollment.address }}
 {{- $_ := set $config.enrollment "address" (include "tombolo-server.enrollmentAddress" .) }}
 {{- end }}
+{{- end }}
+{{- if and .Values.host (not $config.tunnel.addresses) }}
+{{- $_ := set $config.tunnel "addresses" (list (include "tombolo-server.tunnelAddress" .)) }}
 {{- end }}
 {{- $_ := set $config "policy" (merge (dict "file" "policy.yaml") ($config.policy | default dict)) }}
 {{ toYaml $config }}

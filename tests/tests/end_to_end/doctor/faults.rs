@@ -9,7 +9,7 @@ pub(super) enum DoctorSubject {
     Enrolling,
     /// A server, which runs with the file as it was before.
     Server,
-    /// A caller's kubeconfig.
+    /// A caller with a kubeconfig for the gateway.
     Caller,
 }
 

@@ -25,7 +25,7 @@ const PROXY: (&str, &str) = ("agent", "a-proxys-password");
 pub(super) struct DoctorSite {
     rig: Rig,
     listener: EnrollmentListener,
-    /// The unused token.
+    /// A token that is not used up.
     token: String,
     /// The texts for the names in braces.
     places: BTreeMap<&'static str, String>,

@@ -26,9 +26,9 @@ pub(crate) enum JoinError {
     Runtime(#[from] RuntimeError),
     #[error("cluster {0} is created, but there is no command to join it")]
     Command(String, #[source] AdminError),
-    #[error("cannot wait for cluster {0}; see `tombolo clusters {0}`")]
+    #[error("cannot wait for cluster {0}; see `tombolo cluster list {0}`")]
     Wait(String, #[source] AdminError),
-    #[error("the server has ended the wait for cluster {0}; see `tombolo clusters {0}`")]
+    #[error("the server has ended the wait for cluster {0}; see `tombolo cluster list {0}`")]
     WaitEnded(String),
     #[error(
         "no agent of cluster {cluster} has connected within {limit}; in that cluster, see `kubectl --namespace tombolo logs \

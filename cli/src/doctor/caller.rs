@@ -68,7 +68,7 @@ async fn ready(connection: &mut HttpsConnection, prefix: &str, report: &mut Repo
         503 => report.fail(
             CHECK,
             message,
-            "see `tombolo clusters` on the server, and `tombolo doctor agent` at the cluster",
+            "see `tombolo cluster list` on the server, and `tombolo doctor agent` at the cluster",
         ),
         status => {
             report.fail(CHECK, format!("answers {status} ({message})"), "see the logs of server and agent");
@@ -81,7 +81,7 @@ fn advice_without_answer(error: &SendError) -> &'static str {
     match error {
         SendError::NoAnswer => {
             "the connection to the gateway stands, so the agent, its API server or the link between may be slow or away: see \
-             `tombolo clusters` on the server, and `tombolo doctor agent` at the cluster"
+             `tombolo cluster list` on the server, and `tombolo doctor agent` at the cluster"
         }
         SendError::Broke(_) => "see the gateway's log; it may not accept this certificate",
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn an_answer_that_does_not_come_is_not_blamed_on_the_certificate() {
         let silent = advice_without_answer(&SendError::NoAnswer);
-        assert!(!silent.contains("certificate") && silent.contains("tombolo clusters"), "{silent}");
+        assert!(!silent.contains("certificate") && silent.contains("tombolo cluster list"), "{silent}");
         assert!(SendError::NoAnswer.to_string().contains("within 20 s"));
         let broken = advice_without_answer(&SendError::Broke("connection reset".to_owned()));
         assert!(broken.contains("certificate"), "{broken}");

@@ -170,7 +170,7 @@ async fn admin(
 ) -> Option<GetServerInfoResponse> {
     const CHECK: Check = Check::AdminApi;
     if config.admin.enabled == Some(false) {
-        let advice = "set admin.enabled to true for `tombolo clusters` and for more checks";
+        let advice = "set admin.enabled to true for `tombolo cluster list` and for more checks";
         report.warn(CHECK, "is switched off", advice);
         return None;
     }

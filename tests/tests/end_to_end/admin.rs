@@ -1,4 +1,4 @@
-//! The admin API and `tombolo clusters`: access, output, and the end of watches.
+//! The admin API and `tombolo cluster list`: access, output, and the end of watches.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

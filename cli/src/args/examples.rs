@@ -139,7 +139,7 @@ pub(super) const RBAC: &str = "\
 Examples:
   tombolo rbac --agent-config agent.yaml > rbac.yaml
   tombolo rbac --agent-config agent.yaml | kubectl apply -f -
-  Then a kubeconfig with these rights alone, for an agent outside of pods:
+  Then a kubeconfig with no other rights, for an agent outside of pods:
   (umask 077
   kubectl config view --raw --minify --flatten > kubeconfig)
   kubectl --kubeconfig kubeconfig config unset users

@@ -16,7 +16,7 @@ const GROUPS: [CommandGroup; 4] = [
     },
     CommandGroup {
         heading: "Operators, who run the server:",
-        commands: &["cluster", "token", "agent", "user", "policy", "audit", "ca", "doctor server"],
+        commands: &["cluster", "token", "agent", "user", "policy", "audit", "ca", "server", "doctor server"],
     },
     CommandGroup { heading: "Sites, where agents run:", commands: &["rbac", "doctor agent"] },
     CommandGroup { heading: "Everybody:", commands: &["completion", "version", "help"] },

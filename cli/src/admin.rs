@@ -81,6 +81,8 @@ pub(crate) enum AdminError {
     Timeout(AdminEndpoint),
     #[error("refused: {0}")]
     Refused(String),
+    #[error("the server answered {0:?} where {1} belongs; check that this is the server that you mean")]
+    UnusableAnswer(String, &'static str),
     #[error("the server at {0} does not know this request; use the tombolo of the server's version")]
     Unimplemented(AdminEndpoint),
     #[error("the server at {0} sends more than {BACKUP_BYTES_MAX} bytes, which no backup has")]

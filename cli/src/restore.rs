@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, lchown};
 use std::path::{Path, PathBuf};
 
 use daemon::{StateDir, StateError, StateFile, read_bounded};
@@ -31,6 +31,8 @@ pub(crate) enum RestoreError {
     AlreadyThere(PathBuf),
     #[error("{0} is in use; stop its tunnel-server first")]
     InUse(PathBuf),
+    #[error("{0} is already there, from an earlier restore; move it away first")]
+    AlreadyKept(PathBuf),
     #[error("cannot keep the records that are there as {0}")]
     Keep(PathBuf, #[source] io::Error),
     #[error(transparent)]
@@ -48,7 +50,7 @@ pub(crate) fn put_back(args: &ServerRestore) -> Result<Vec<String>, RestoreError
     let kept = keep_existing(&path, *replace)?;
     state.write(RECORDS, &bytes)?;
     // Root restores, and the server runs as a user of its own.
-    let owned = fs::metadata(state_dir).and_then(|dir| chown(&path, Some(dir.uid()), Some(dir.gid())));
+    let owned = fs::metadata(state_dir).and_then(|dir| lchown(&path, Some(dir.uid()), Some(dir.gid())));
     owned.map_err(|error| RestoreError::Owner(path.clone(), error))?;
     let mut lines = vec![format!("{} has the records of {}", path.display(), backup.display())];
     lines.extend(kept.map(|kept| format!("the records from before are kept as {}", kept.display())));
@@ -70,7 +72,7 @@ fn read(backup: &Path) -> Result<Vec<u8>, RestoreError> {
 
 /// Keeps the records that are there under another name, which is returned.
 fn keep_existing(path: &Path, replace: bool) -> Result<Option<PathBuf>, RestoreError> {
-    let existing = match File::options().read(true).write(true).open(path) {
+    let mut existing = match File::options().read(true).write(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(|error| RestoreError::Read(path.to_owned(), error))?,
     };
@@ -85,7 +87,15 @@ fn keep_existing(path: &Path, replace: bool) -> Result<Option<PathBuf>, RestoreE
     let mut kept = path.as_os_str().to_owned();
     kept.push(REPLACED_SUFFIX);
     let kept = PathBuf::from(kept);
-    // The lock is held until the copy is complete. A copy and not a new name, so that the path is never empty.
-    fs::copy(path, &kept).map_err(|error| RestoreError::Keep(kept.clone(), error))?;
-    Ok(Some(kept))
+    // The lock is held until the copy is complete. A copy and not a new name, so that the path is never empty. A new file:
+    // another user owns the directory, and a link in it would lead root elsewhere; and nothing that was kept is lost.
+    let copied = File::options().write(true).create_new(true).mode(0o600).open(&kept).and_then(|mut copy| {
+        io::copy(&mut existing, &mut copy)?;
+        copy.sync_all()
+    });
+    match copied {
+        Ok(()) => Ok(Some(kept)),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(RestoreError::AlreadyKept(kept)),
+        Err(error) => Err(RestoreError::Keep(kept, error)),
+    }
 }

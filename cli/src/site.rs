@@ -10,6 +10,7 @@ mod shell;
 
 use proto::ClusterId;
 use proto::admin::{CreateTokenRequest, CreateTokenResponse};
+use trust::Pin;
 
 use crate::admin::{Admin, AdminError};
 use crate::names::Validity;
@@ -57,18 +58,42 @@ impl NewSite {
     ) -> Result<Self, AdminError> {
         let lifetime = prost_types::Duration { seconds: ttl.duration().whole_seconds(), nanos: 0 };
         let request = CreateTokenRequest { cluster: cluster.to_string(), ttl: Some(lifetime) };
-        Ok(Self::from_response(cluster, ttl, admin.create_token(request).await?))
+        Self::from_response(cluster, ttl, admin.create_token(request).await?)
     }
 
-    fn from_response(cluster: ClusterId, ttl: Validity, created: CreateTokenResponse) -> Self {
+    /// Takes a server's answer apart. Its texts go into commands for a shell and into files, at a site that trusts
+    /// nobody but its own people: each has to be what it is called.
+    fn from_response(
+        cluster: ClusterId,
+        ttl: Validity,
+        created: CreateTokenResponse,
+    ) -> Result<Self, AdminError> {
         let CreateTokenResponse { token, expires: _, enrollment_address, pins, servers } = created;
         let servers = match enrollment_address.rsplit_once(':') {
             Some((host, _)) if servers.is_empty() => vec![format!("{host}:{TUNNEL_PORT_DEFAULT}")],
             Some(_) | None => servers,
         };
         let pin = pins.into_iter().next().unwrap_or_default();
-        Self { cluster, servers, enrollment_server: enrollment_address, pin, token, ttl }
+        let checked = |text: &str, is_one: bool, name| {
+            if is_one { Ok(()) } else { Err(AdminError::UnusableAnswer(text.to_owned(), name)) }
+        };
+        for address in servers.iter().chain([&enrollment_address]) {
+            checked(address, is_host_and_port(address), "HOST:PORT")?;
+        }
+        checked(&pin, pin.parse::<Pin>().is_ok(), "the pin of a root")?;
+        let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        checked("a text that is not shown", is_token, "a token")?;
+        Ok(Self { cluster, servers, enrollment_server: enrollment_address, pin, token, ttl })
     }
+}
+
+/// Returns true if the text is a host and a port, without a character that a shell, YAML or a line could take for its
+/// own.
+fn is_host_and_port(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    let port =
+        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    text.bytes().all(is_plain) && matches!(port, Some(Ok(1..)))
 }
 
 #[cfg(test)]
@@ -82,16 +107,39 @@ mod tests {
             "15m".parse().unwrap(),
             response(&["gw.example:443"]),
         )
+        .unwrap()
     }
 
     #[test]
     fn a_server_that_tells_no_addresses_is_reached_at_its_enrollment_host() {
         let of = |servers: &[&str]| {
             let cluster = "edge-1".parse().unwrap();
-            NewSite::from_response(cluster, "15m".parse().unwrap(), response(servers)).servers
+            NewSite::from_response(cluster, "15m".parse().unwrap(), response(servers)).unwrap().servers
         };
         assert_eq!(of(&[]), ["enroll.example:8443"]);
         assert_eq!(of(&["a.example:1", "b.example:2"]), ["a.example:1", "b.example:2"]);
+    }
+
+    /// Each text would end a line, a word or a quotation in what is printed for the site.
+    #[test]
+    fn a_servers_answer_that_could_command_the_sites_shell_is_refused() {
+        let good = || response(&["gw.example:443"]);
+        let hostile = "x:1\"\nEND-OF-FILE\ntouch owned\n";
+        let pin = format!("sha256:{}\nimpersonation: {{ users: ['*'] }}", "0".repeat(64));
+        for (bad, word) in [
+            (response(&[hostile]), "HOST:PORT"),
+            (response(&["$(touch owned):1"]), "HOST:PORT"),
+            (CreateTokenResponse { enrollment_address: hostile.to_owned(), ..good() }, "HOST:PORT"),
+            (CreateTokenResponse { pins: vec![pin], ..good() }, "pin"),
+            (CreateTokenResponse { pins: Vec::new(), ..good() }, "pin"),
+            (CreateTokenResponse { token: "a\nEND-OF-FILE\n".to_owned(), ..good() }, "token"),
+        ] {
+            let Err(error) = NewSite::from_response("edge-1".parse().unwrap(), "15m".parse().unwrap(), bad)
+            else {
+                panic!("{word}");
+            };
+            assert!(error.to_string().contains(word), "{error}");
+        }
     }
 
     fn response(servers: &[&str]) -> CreateTokenResponse {

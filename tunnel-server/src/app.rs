@@ -350,7 +350,7 @@ fn bind_enrollment(
     scope: &Scope,
 ) -> Result<((Listener, Enrollment), EnrollmentInfo), Failure> {
     let config::EnrollmentConfig { listen, address, signer, signer_files, lifetime, grace } = enrollment;
-    let signer = enrollment_signer::follow(signer, signer_files, scope);
+    let signer = enrollment_signer::follow(signer, signer_files, Arc::clone(&agent_roots), scope);
     let certificate: Arc<CertificateWithRoots> = Arc::clone(&shown);
     let tls = tls::for_enrollment(certificate, Arc::clone(&agent_roots)).map_err(Failure::misconfigured)?;
     let tls = ListenerTls { optional: Some(agent_roots), ..ListenerTls::callers_only(tls) };

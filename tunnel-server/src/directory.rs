@@ -185,14 +185,18 @@ impl Directory {
     }
 
     /// The store as it is at one moment, as the bytes of a file that [`Directory::open`] reads on any machine. A change
-    /// that is made meanwhile is in it completely or not at all.
+    /// that is made meanwhile is in it completely or not at all. The work holds `permit`, which comes back with the copy: it
+    /// goes on if its caller has gone.
     ///
     /// # Errors
     /// The store cannot be read, or has more than [`BACKUP_BYTES_MAX`](proto::admin::BACKUP_BYTES_MAX).
-    pub async fn backup(&self) -> Result<Vec<u8>, StoreError> {
+    pub async fn backup<P>(&self, permit: P) -> Result<(Vec<u8>, P), StoreError>
+    where
+        P: Send + 'static,
+    {
         // The times at which clusters were last seen are only in memory until then.
         self.save().await?;
-        self.read(RecordStore::snapshot).await
+        self.read(move |store| Ok((store.snapshot()?, permit))).await
     }
 
     fn write_meetings(&self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {

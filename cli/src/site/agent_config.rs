@@ -5,7 +5,7 @@ use super::{NewSite, STATE_DIR, TOKEN_FILE};
 /// A complete `agent.yaml`. Its paths are relative, so that it works in any folder with the token beside it.
 pub(crate) fn agent_config(site: &NewSite) -> String {
     let NewSite { cluster, servers, enrollment_server, pin, token: _, ttl: _ } = site;
-    // No host, port or pin needs another escape in YAML than its quotes.
+    // These were checked: no host, port or pin needs another escape in YAML than its quotes.
     let servers: Vec<String> = servers.iter().map(|server| format!("\"{server}\"")).collect();
     format!(
         "apiVersion: tombolo.dev/v1alpha1\n\

@@ -229,9 +229,8 @@ fn every_command_has_a_manual_page() {
     workdir.succeeds("man pages");
 
     let visible = COMMANDS.into_iter().filter(|command| *command != "clusters");
-    let expected: Vec<String> = visible
-        .map(|command| format!("tombolo {command}.1").replace(" .", ".").replace(' ', "-"))
-        .collect();
+    let expected: Vec<String> =
+        visible.map(|command| format!("tombolo {command}.1").replace(" .", ".").replace(' ', "-")).collect();
     let pages = workdir.list("pages");
     for page in expected.iter().chain([&"tombolo-version.1".to_owned()]) {
         assert!(pages.contains(page), "{page} is missing: {pages:?}");

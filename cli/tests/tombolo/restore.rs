@@ -40,6 +40,9 @@ fn records_are_replaced_only_if_asked_and_are_kept_beside() {
     assert_eq!(read("state/directory.redb"), read("later.redb"));
     assert_eq!(read("state/directory.redb.replaced"), read("backup.redb"));
     assert_eq!(workdir.mode("state/directory.redb.replaced"), 0o600);
+    let again = workdir.fails("server restore backup.redb --state-dir state --replace");
+    assert_says(&again, "move it away first");
+    assert_eq!(read("state/directory.redb.replaced"), read("backup.redb"), "the oldest records are not lost");
 }
 
 #[test]

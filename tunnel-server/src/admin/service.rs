@@ -232,7 +232,10 @@ impl admin_server::Admin for AdminService {
         if !restored.map_err(|error| requests::store_status(&error))? {
             return Err(requests::not_revoked_status(&revoked, &self.directory));
         }
-        let still_refused = revocable::still_refused(&revoked, &self.directory).await?;
+        // The revocation is gone already: an error here must not read as if it were not.
+        let still_refused = revocable::still_refused(&revoked, &self.directory).await;
+        let still_refused = still_refused
+            .unwrap_or_else(|error| format!("it cannot be read whether it is: {}", error.message()));
         Ok(Response::new(RestoreAgentResponse { still_refused }))
     }
 
@@ -406,7 +409,8 @@ impl admin_server::Admin for AdminService {
             let full = format!("{BACKUPS_MAX} backups are under way, which is the most; try again soon");
             return Err(Status::resource_exhausted(full));
         };
-        let bytes = self.directory.backup().await.map_err(|error| requests::store_status(&error))?;
+        let copied = self.directory.backup(permit).await;
+        let (bytes, permit) = copied.map_err(|error| requests::store_status(&error))?;
         detail(&request).set(format!("the store, {} bytes", bytes.len()));
         info!(bytes = bytes.len(), "an administrator takes a copy of the store");
         Ok(Response::new(backup::chunks(bytes, permit)))

@@ -2,25 +2,34 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use daemon::{FollowedFiles, Scope, follow_files};
-use rustls_pki_types::CertificateDer;
+use daemon::{FollowedFiles, Scope, error_chain, follow_files};
+use proto::spiffe::AgentId;
+use rcgen::KeyPair;
+use rustls::server::danger::ClientCertVerifier as _;
+use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::watch;
 use tracing::{info, warn};
-use trust::{Intermediate, Signer};
+use transport::tls::SharedRoots;
+use trust::{Intermediate, Order, ProvenKey, Signer, Subject};
 
 use crate::config::SignerFiles;
 use crate::metrics::{ReloadStatus, ReloadedFile};
 
+/// Validity of the certificate that tries a signer out, and is then dropped.
+const TRIAL_VALIDITY: Duration = Duration::from_secs(60);
+
 /// The signer that issues certificates. Within `scope` it is replaced when its files change. Files that cannot be used
-/// change nothing.
+/// change nothing, and neither does a signer whose certificates `agents` would not accept.
 pub(super) fn follow(
     signer: Intermediate,
     files: SignerFiles,
+    agents: Arc<SharedRoots>,
     scope: &Scope,
 ) -> watch::Receiver<Arc<dyn Signer>> {
     let (newest, taken) = NewestSigner::new(signer);
-    scope.spawn_background(follow_pair(files, newest));
+    scope.spawn_background(follow_pair(files, newest, agents));
     taken
 }
 
@@ -51,12 +60,31 @@ impl NewestSigner {
     }
 }
 
+/// Issues a certificate to nobody, which the tunnel listener has to accept: else each renewal would take a good
+/// certificate away.
+fn is_accepted(signer: &Intermediate, agents: &SharedRoots) -> Result<(), String> {
+    let now = SystemTime::now();
+    let key = KeyPair::generate().map_err(|error| error.to_string())?;
+    let key = ProvenKey::of_pair(&key).ok_or("no key could be made")?;
+    let agent = "trial".parse().ok().and_then(|cluster| AgentId::new(cluster, "trial")).ok_or("no name")?;
+    let order = Order { subject: Subject::Agent(agent), key, now, lasting: TRIAL_VALIDITY };
+    let issued = signer.sign(&order).map_err(|error| error_chain(&error).to_string())?;
+    let (leaf, intermediates) = issued.chain.split_first().ok_or("no certificate was issued")?;
+    let accepted = agents.verify_client_cert(leaf, intermediates, UnixTime::now());
+    accepted.map(drop).map_err(|error| {
+        format!("tunnel.agentCAFile does not accept what it issues ({error}): put its root there first")
+    })
+}
+
 /// Follows the two files of the signer as long as it is polled.
-async fn follow_pair(files: SignerFiles, newest: NewestSigner) {
+async fn follow_pair(files: SignerFiles, newest: NewestSigner, agents: Arc<SharedRoots>) {
     let mut status = ReloadStatus::new(ReloadedFile::EnrollmentSigner);
     let [sealed, sealing_key] = files.paths().map(Path::to_owned);
     let read = move || files.read().map_err(|error| error.to_string());
-    let take = move |signer| Ok(newest.take(signer));
+    let take = move |signer| {
+        is_accepted(&signer, &agents)?;
+        Ok(newest.take(signer))
+    };
     let report = |outcome: FollowedFiles<'_>| match outcome {
         FollowedFiles::Taken => {
             status.read(true);
@@ -77,14 +105,25 @@ async fn follow_pair(files: SignerFiles, newest: NewestSigner) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
-
-    use proto::spiffe::AgentId;
-    use rcgen::KeyPair;
     use trust::sealed::{self, SealingKey};
-    use trust::{Order, ProvenKey, Role, Root, Subject};
+    use trust::{Role, Root};
 
     use super::*;
+
+    #[test]
+    fn a_signer_is_taken_once_the_agents_roots_accept_what_it_issues() {
+        let now = SystemTime::now();
+        let root = || Root::generate(Role::Agent, "tombolo".parse().unwrap(), now).unwrap();
+        let (old, new) = (root(), root());
+        let agents = SharedRoots::new(vec![old.certificate().clone()]).unwrap();
+        let signer = new.intermediate(now).unwrap();
+
+        let refused = is_accepted(&signer, &agents).unwrap_err();
+        assert!(refused.contains("tunnel.agentCAFile"), "{refused}");
+
+        agents.replace(vec![old.certificate().clone(), new.certificate().clone()]).unwrap();
+        is_accepted(&signer, &agents).unwrap();
+    }
 
     #[tokio::test]
     async fn a_replaced_signer_issues_the_next_certificate() {

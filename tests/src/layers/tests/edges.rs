@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::edges::{Graph, Metadata, check, check_banned};
 use super::lines;
 
-const OURS: [&str; 13] = [
+const OURS: [&str; 14] = [
     "sys",
     "proto",
     "policy",
@@ -17,6 +17,7 @@ const OURS: [&str; 13] = [
     "tunnel-agent",
     "cli",
     "linksim",
+    "sbom",
     "tests",
     "loadtest",
 ];

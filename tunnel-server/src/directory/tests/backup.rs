@@ -35,7 +35,7 @@ async fn a_backup_keeps_revocations_used_tokens_addresses_and_names() {
     // The time is in memory alone until somebody saves it.
     let _ = directory.mark_seen(&id("edge-a"), at(30));
 
-    let restored = opened_elsewhere(directory.backup().await.unwrap());
+    let restored = opened_elsewhere(directory.backup(()).await.unwrap().0);
 
     let other = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/two", "tombolo").unwrap();
     let revoked = AgentCredential { serial: "abc".to_owned(), issued: UnixSeconds(50) };
@@ -76,7 +76,7 @@ async fn a_backup_taken_during_writes_is_the_store_of_one_moment() {
     let copying = async {
         let mut copies = Vec::new();
         for _ in 0..COPIES {
-            copies.push(directory.backup().await.unwrap());
+            copies.push(directory.backup(()).await.unwrap().0);
         }
         is_over.store(true, Ordering::Relaxed);
         copies
@@ -106,7 +106,7 @@ async fn a_backup_taken_during_writes_is_the_store_of_one_moment() {
 async fn a_backup_begins_with_the_bytes_by_which_it_is_known() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
 
-    assert!(directory.backup().await.unwrap().starts_with(BACKUP_MAGIC));
+    assert!(directory.backup(()).await.unwrap().0.starts_with(BACKUP_MAGIC));
 }
 
 /// `tombolo server restore` tells by this lock that a server runs.

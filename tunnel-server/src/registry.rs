@@ -6,6 +6,7 @@ mod agent_version;
 mod duplicate_check;
 mod given_up;
 mod inquiries;
+mod newest_process;
 mod route;
 mod tunnels;
 mod wait_queue;

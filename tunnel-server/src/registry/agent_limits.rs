@@ -30,15 +30,24 @@ pub(super) const TUNNELS_PER_PROCESS_MAX: usize = 8;
 /// Most tunnels of one agent: those of a process, and those of its predecessors that have not ended yet.
 pub const TUNNELS_PER_AGENT_MAX: usize = 16;
 
-/// Most tunnels of a cluster. Beyond them a process gets its first tunnel and no second one, so that no agent
-/// keeps another one out.
+/// Most tunnels of a cluster with which an agent may add tunnels as it likes. Beyond them an agent gets its
+/// first tunnel, so that no agent keeps another one out. If all of its tunnels serve, a new process of it gets
+/// one more. Every other tunnel takes the place of an idle one of the agent.
 pub const TUNNELS_PER_CLUSTER_MAX: usize = 512;
+
+/// Most tunnels of a cluster whose agents are all hostile. Beyond [`TUNNELS_PER_CLUSTER_MAX`] an agent that has
+/// tunnels adds one at most, and none if it has more than [`TUNNELS_PER_PROCESS_MAX`]. One that has none adds
+/// two. So a cluster gets most if 64 agents have 8 tunnels each and add one, and all others add two.
+const TUNNELS_WITH_RESTARTS_MAX: usize = TUNNELS_PER_CLUSTER_MAX
+    + TUNNELS_PER_CLUSTER_MAX / TUNNELS_PER_PROCESS_MAX
+    + 2 * (CONNECTED_AGENTS_MAX + LEAVING_AGENTS_MAX - TUNNELS_PER_CLUSTER_MAX / TUNNELS_PER_PROCESS_MAX);
 
 const _: () = assert!(LEAVING_AGENTS_MAX >= CONNECTED_AGENTS_MAX, "all agents of a cluster can be replaced");
 // The predecessor's tunnels may all look live, and the new process gets its own beside them.
 const _: () = assert!(TUNNELS_PER_AGENT_MAX >= 2 * TUNNELS_PER_PROCESS_MAX);
 // Two carriers for every agent, and for every agent that is leaving.
 const _: () = assert!(TUNNELS_PER_CLUSTER_MAX >= 2 * (CONNECTED_AGENTS_MAX + LEAVING_AGENTS_MAX));
+const _: () = assert!(TUNNELS_WITH_RESTARTS_MAX == 768, "docs/limits.md and decision 0063 say this number");
 
 /// The limit that kept a tunnel out of the registry. Each message says what to do, because the agent logs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +70,7 @@ pub enum LimitReached {
          {} names or addresses in `servers` lead to one server", TUNNELS_PER_PROCESS_MAX / 2
     )]
     AgentTunnels,
-    /// The cluster has as many tunnels as it may, and this agent has one of them.
+    /// The cluster has as many tunnels as it may, and this process of the agent has one of them.
     #[error(
         "the cluster has {TUNNELS_PER_CLUSTER_MAX} tunnels, which is the most, and this agent has one already; run fewer agents"
     )]
@@ -93,7 +102,8 @@ pub(super) struct HeldTunnel<'t> {
 ///
 /// # Errors
 /// `LimitReached` if there is no room. A new process of an agent that counts is never refused, because it
-/// replaces the earlier one.
+/// replaces the earlier one. In a full cluster an idle tunnel goes for it, even one that still drains: a
+/// process is only a claim, so new ones must not add a tunnel each.
 pub(super) fn room_for(
     held: &[HeldTunnel<'_>],
     agent: &AgentId,
@@ -101,17 +111,24 @@ pub(super) fn room_for(
 ) -> Result<Option<u64>, LimitReached> {
     check_agents(held, agent)?;
     let of_agent = || held.iter().filter(|tunnel| tunnel.agent == agent);
+    let of_all_processes = of_agent().count();
     let of_process = of_agent().filter(|tunnel| tunnel.boot == boot).count();
     let is_process_full = of_process >= TUNNELS_PER_PROCESS_MAX;
-    let is_agent_full = is_process_full || of_agent().count() >= TUNNELS_PER_AGENT_MAX;
-    let is_cluster_full = of_process > 0 && held.len() >= TUNNELS_PER_CLUSTER_MAX;
+    let is_agent_full = is_process_full || of_all_processes >= TUNNELS_PER_AGENT_MAX;
+    let is_cluster_full = of_all_processes > 0 && held.len() >= TUNNELS_PER_CLUSTER_MAX;
     if !is_agent_full && !is_cluster_full {
         return Ok(None);
     }
-    let mut may_go = of_agent().filter(|tunnel| tunnel.is_idle && (!is_process_full || tunnel.boot == boot));
+    // A process that got a tunnel beyond the cluster's limit does not also get the last one of the earlier
+    // processes. Otherwise every restart could add a tunnel that serves.
+    let is_last_kept = is_cluster_full && of_process > 0 && of_all_processes - of_process <= 1;
+    let is_own_only = is_process_full || is_last_kept;
+    let mut may_go = of_agent().filter(|tunnel| tunnel.is_idle && (!is_own_only || tunnel.boot == boot));
     match may_go.next() {
         Some(oldest) => Ok(Some(oldest.ticket)),
         None if is_agent_full => Err(LimitReached::AgentTunnels),
+        // All of the agent's tunnels serve an earlier process, which was perhaps killed a moment ago.
+        None if of_process == 0 => Ok(None),
         None => Err(LimitReached::ClusterTunnels),
     }
 }

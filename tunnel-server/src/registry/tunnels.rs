@@ -1,5 +1,6 @@
 //! The tunnels of one cluster, and the choice of the best one for an exchange.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -11,6 +12,7 @@ use proto::spiffe::AgentId;
 use transport::Carrier;
 
 use super::agent_limits::{self, HeldTunnel, LimitReached};
+use super::newest_process::NewestProcesses;
 
 /// Round trips are compared in steps of this size. Smaller differences are the noise of one machine.
 const RTT_STEP: Duration = Duration::from_millis(2);
@@ -156,10 +158,10 @@ impl<T> ClusterTunnels<T> {
     /// was chosen longest ago. A tunnel that has silently died completes nothing, so its streams pile up and
     /// make it expensive.
     pub(super) fn best(&self, candidate: impl Fn(&T) -> Candidate) -> Option<&TunnelEntry<T>> {
-        let rank = |entry: &&TunnelEntry<T>| {
-            (candidate(&entry.tunnel).cost(), entry.last_chosen.load(Ordering::Relaxed))
+        let rank = |(entry, candidate): &(&TunnelEntry<T>, Candidate)| {
+            (candidate.cost(), entry.last_chosen.load(Ordering::Relaxed))
         };
-        let best = self.usable(&candidate).min_by_key(rank)?;
+        let (best, _) = self.usable_candidates(candidate).min_by_key(rank)?;
         best.last_chosen.store(self.turn.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         Some(best)
     }
@@ -170,15 +172,29 @@ impl<T> ClusterTunnels<T> {
         &self,
         candidate: impl Fn(&T) -> Candidate,
     ) -> impl Iterator<Item = &TunnelEntry<T>> {
-        let serving = move |entry: &TunnelEntry<T>| {
+        self.usable_candidates(candidate).map(|(entry, _)| entry)
+    }
+
+    /// The usable tunnels with their states, each of which is read once. The caller holds a lock on the
+    /// cluster, so the time for this grows with the number of tunnels and not with its square.
+    fn usable_candidates(
+        &self,
+        candidate: impl Fn(&T) -> Candidate,
+    ) -> impl Iterator<Item = (&TunnelEntry<T>, Candidate)> {
+        let newest = self.newest_processes();
+        let mut serving = Vec::with_capacity(self.entries.len());
+        let mut by_process: HashMap<(&AgentId, BootNonce), Vec<Candidate>> = HashMap::new();
+        for entry in &self.entries {
             let candidate = candidate(&entry.tunnel);
             let serves = candidate.health == Health::Live && !candidate.draining;
-            (serves && !entry.on_probation && !self.is_superseded(entry)).then_some(candidate)
-        };
-        self.entries.iter().filter(move |entry| {
-            let Some(candidate) = serving(entry) else { return false };
-            let others = self.entries.iter().filter(|other| other.is_same_process(entry));
-            !others.filter_map(&serving).any(|other| other.is_preferred_over(&candidate))
+            if serves && !entry.on_probation && !newest.supersede(&entry.agent, entry.boot, entry.ticket) {
+                serving.push((entry, candidate));
+                by_process.entry((&entry.agent, entry.boot)).or_default().push(candidate);
+            }
+        }
+        serving.into_iter().filter(move |(entry, candidate)| {
+            let of_process = by_process.get(&(&entry.agent, entry.boot));
+            !of_process.into_iter().flatten().any(|other| other.is_preferred_over(candidate))
         })
     }
 
@@ -226,12 +242,15 @@ impl<T> ClusterTunnels<T> {
 
     /// The tunnels whose agent has since greeted as another process.
     pub(super) fn superseded(&self) -> impl Iterator<Item = &T> {
-        self.entries.iter().filter(|entry| self.is_superseded(entry)).map(|entry| &entry.tunnel)
+        let newest = self.newest_processes();
+        let superseded =
+            move |entry: &&TunnelEntry<T>| newest.supersede(&entry.agent, entry.boot, entry.ticket);
+        self.entries.iter().filter(superseded).map(|entry| &entry.tunnel)
     }
 
-    /// Returns true if a later process of the same agent has greeted.
-    fn is_superseded(&self, entry: &TunnelEntry<T>) -> bool {
-        self.entries.iter().any(|other| supersedes(other, entry))
+    /// The newest processes of all agents, which supersede the others as [`supersedes`] says.
+    fn newest_processes(&self) -> NewestProcesses<'_> {
+        self.entries.iter().map(|entry| (&entry.agent, entry.boot, entry.ticket)).collect()
     }
 }
 

@@ -4,6 +4,9 @@ use super::*;
 
 const LIVE: Option<IdleCause> = None;
 
+/// The number of processes, of as many agents, that fill a cluster with all tunnels that they may have.
+const FULL_PROCESSES: usize = TUNNELS_PER_CLUSTER_MAX / TUNNELS_PER_PROCESS_MAX;
+
 /// The reason why a tunnel takes no exchanges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IdleCause {
@@ -30,6 +33,16 @@ impl CrowdedCluster {
         cluster
     }
 
+    /// A cluster with all tunnels that it may have. They belong to agents `0` to `FULL_PROCESSES - 1`.
+    fn full() -> Self {
+        let mut cluster = Self::default();
+        for number in 0..FULL_PROCESSES {
+            (0..TUNNELS_PER_PROCESS_MAX).for_each(|_| assert_eq!(cluster.dial(&name(number), 1), Ok(None)));
+        }
+        assert_eq!(cluster.tunnels.len(), TUNNELS_PER_CLUSTER_MAX);
+        cluster
+    }
+
     /// Dials as a process of an agent, and registers the tunnel if it may. Returns the ticket of the tunnel
     /// that had to go.
     fn dial(&mut self, agent: &str, boot: u8) -> Result<Option<u64>, LimitReached> {
@@ -47,6 +60,13 @@ impl CrowdedCluster {
         let agent = id(agent);
         let own = self.tunnels.iter_mut().filter(|(_, of, ..)| *of == agent);
         own.for_each(|(.., now)| *now = Some(idle));
+    }
+
+    /// The tunnels of the agent's processes before `boot` take no exchanges any more.
+    fn earlier_are(&mut self, agent: &str, boot: u8, idle: IdleCause) {
+        let agent = id(agent);
+        let earlier = self.tunnels.iter_mut().filter(|(_, of, process, _)| *of == agent && *process < boot);
+        earlier.for_each(|(.., now)| *now = Some(idle));
     }
 
     fn ended(&mut self, agent: &str) {
@@ -185,16 +205,84 @@ fn a_process_at_its_limit_keeps_what_serves_and_gives_up_what_does_not() {
 
 #[test]
 fn beyond_a_clusters_tunnels_an_agent_gets_its_first_and_no_second() {
-    let mut cluster = CrowdedCluster::default();
-    for number in 0..TUNNELS_PER_CLUSTER_MAX / TUNNELS_PER_PROCESS_MAX {
-        (0..TUNNELS_PER_PROCESS_MAX).for_each(|_| assert_eq!(cluster.dial(&name(number), 1), Ok(None)));
-    }
-    assert_eq!(cluster.tunnels.len(), TUNNELS_PER_CLUSTER_MAX);
+    let mut cluster = CrowdedCluster::full();
 
     assert_eq!(cluster.dial("modest", 1), Ok(None));
     assert_eq!(cluster.dial("modest", 1), Err(LimitReached::ClusterTunnels));
     cluster.all_are("modest", IdleCause::Silent);
     assert!(matches!(cluster.dial("modest", 1), Ok(Some(_))), "it is back over another path");
+}
+
+/// An agent can claim a new process for every dial, and say that all earlier tunnels drain.
+#[test]
+fn new_processes_of_draining_agents_add_no_tunnel_to_a_full_cluster() {
+    let mut cluster = CrowdedCluster::full();
+
+    for boot in 2..20 {
+        for number in 0..FULL_PROCESSES {
+            cluster.all_are(&name(number), IdleCause::Drains);
+            let gone = cluster.dial(&name(number), boot);
+            assert!(matches!(gone, Ok(Some(_))), "agent {number}, process {boot}: {gone:?}");
+        }
+    }
+
+    assert_eq!(cluster.tunnels.len(), TUNNELS_PER_CLUSTER_MAX);
+}
+
+/// A new process gets in beside a predecessor that looks live. The place beyond the limit stays one place,
+/// even if the new process claims to serve and the next one follows.
+#[test]
+fn restarts_in_a_full_cluster_add_one_tunnel_to_an_agent() {
+    let mut cluster = CrowdedCluster::full();
+    assert_eq!(cluster.dial("modest", 1), Ok(None));
+    assert_eq!(cluster.dial("modest", 2), Ok(None), "its predecessor looks live");
+
+    for boot in 3..20 {
+        cluster.earlier_are("modest", boot - 1, IdleCause::Silent);
+        assert_eq!(cluster.dial("modest", boot - 1), Err(LimitReached::ClusterTunnels), "the last is kept");
+        assert!(matches!(cluster.dial("modest", boot), Ok(Some(_))), "for process {boot} it goes");
+    }
+
+    assert_eq!(cluster.count_of("modest"), 2);
+}
+
+/// A second tunnel of the new process takes the place of an earlier process's tunnel, as long as another one
+/// is left.
+#[test]
+fn a_restarted_agent_gets_its_places_in_a_full_cluster_back_but_one() {
+    let mut cluster = CrowdedCluster::full();
+    assert_eq!(cluster.dial(&name(0), 2), Ok(None), "its predecessor looks live");
+    cluster.earlier_are(&name(0), 2, IdleCause::Silent);
+
+    for oldest in 0..TUNNELS_PER_PROCESS_MAX - 1 {
+        assert_eq!(cluster.dial(&name(0), 2), Ok(Some(oldest as u64)));
+    }
+
+    assert_eq!(cluster.dial(&name(0), 2), Err(LimitReached::AgentTunnels));
+    assert_eq!(cluster.count_of(&name(0)), TUNNELS_PER_PROCESS_MAX + 1);
+}
+
+/// All agents that may be there hold all that they can. It is one agent less than the bound counts, because
+/// a new agent is admitted only while there is room for a leaving one, too.
+#[test]
+fn a_cluster_of_hostile_agents_has_no_more_tunnels_than_the_bound() {
+    let mut cluster = CrowdedCluster::full();
+    (0..FULL_PROCESSES).for_each(|number| assert_eq!(cluster.dial(&name(number), 2), Ok(None)));
+
+    for number in 0..2 * CONNECTED_AGENTS_MAX {
+        let further = format!("further-{number}");
+        for boot in 1..5 {
+            let _ = cluster.dial(&further, boot);
+            if boot > 1 {
+                cluster.earlier_are(&further, boot, IdleCause::Silent);
+            }
+        }
+        if number < LEAVING_AGENTS_MAX - 1 {
+            cluster.all_are(&further, IdleCause::Drains);
+        }
+    }
+
+    assert_eq!(cluster.tunnels.len(), TUNNELS_WITH_RESTARTS_MAX - 2);
 }
 
 #[test]

@@ -12,7 +12,8 @@ pub(super) fn describe(text: &str, error: &Error, own: Option<&[&str]>) -> Strin
     let Some((before, after)) = error.location().and_then(|location| split_line(text, location)) else {
         return message(error, "", own);
     };
-    let message = message(error, scalar(after), own);
+    let value = redact::without_login(after);
+    let message = message(error, scalar(&value), own);
     let line = redact::redact_line(&[before, after].concat());
     let line = if line.is_empty() { String::new() } else { format!("; the line is `{line}`") };
     match key_before(before) {

@@ -52,10 +52,12 @@ pub(super) fn redact_word(value: &str) -> String {
 }
 
 /// Returns a line of a configuration file without the blanks around it. Of a word that is longer than a number, a switch or
-/// a choice, only a key is quoted, because any other may be a secret in the wrong place.
+/// a choice, only a key is quoted, because any other may be a secret in the wrong place. The user and password of a URL are
+/// hidden before the line is split, because a password may contain the characters between words.
 pub(super) fn redact_line(line: &str) -> String {
     let is_of_a_word = |letter: char| !letter.is_whitespace() && !"{}[],#\"'".contains(letter);
-    let (mut text, mut rest) = (String::new(), line.trim());
+    let line = without_login(line.trim());
+    let (mut text, mut rest) = (String::new(), line.as_str());
     while let Some(begin) = rest.find(is_of_a_word) {
         let (before, word) = rest.split_at(begin);
         let (word, behind) = word.split_at(word.find(|letter| !is_of_a_word(letter)).unwrap_or(word.len()));
@@ -95,6 +97,14 @@ fn without_user(value: &str) -> String {
             format!("{scheme}{HIDDEN}@{host}")
         }
         Some(_) | None => value.to_owned(),
+    }
+}
+
+/// Hides all of a line between the first `://` and the last `@` behind it.
+pub(super) fn without_login(line: &str) -> String {
+    match line.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
+        Some((scheme, Some((_, host)))) => format!("{scheme}://{HIDDEN}@{host}"),
+        Some((_, None)) | None => line.to_owned(),
     }
 }
 
@@ -148,6 +158,9 @@ mod tests {
             ("keyFile: /etc/tombolo/pki/server.key", "keyFile: …"),
             ("proxy: { url: 'http://me:sesame@proxy.test:3128' }", "proxy: { url: '…' }"),
             ("proxy: { url: http://a:b@c }", "proxy: { url: http://…@c }"),
+            ("ur: http://me:Pa55,w0rd@proxy:3128", "ur: …"),
+            ("ur: http://me:Pa55,w0@d@p", "ur: http://…@p"),
+            ("ur: 'http://me:P#5\"[w 0]@p' # why", "ur: 'http://…@p' # why"),
             ("password: \"sesame-sesame-sesame", "password: \"…"),
             ("sesame-sesame-sesame: x", "… x"),
         ] {

@@ -164,6 +164,7 @@ fn a_secret_in_the_wrong_place_is_not_quoted() {
         "listen: $: x",
         "listen: *$",
         "apiVersion: http://me:$@a.test",
+        "drainGraceSeconds: http://a:5ecre7,x@p",
     ] {
         let text = refusal(&headed(&line.replace('$', SECRET)));
         assert!(!text.contains("5ecre7"), "{line}: {text}");

@@ -1,11 +1,13 @@
 //! The rights that the chart of the agent makes, beside those that `tombolo rbac` prints for the same agent.yaml.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::process::Output;
 use std::time::Duration;
 
 use serde_json::Value;
 use tests::binaries::binary;
-use tests::helm::{Helm, objects};
+use tests::helm::{Helm, folder, objects};
 use tests::process::{Invocation, run};
 use tests::scratch::Scratch;
 use tests::skip::skip;
@@ -25,6 +27,29 @@ const CONFIGURATIONS: [&str; 8] = [
     "impersonation: { users: ['quoted \"name\"', 'a: b', '#x'], groups: ['- c'] }",
     "impersonation: { users: [a], groups: [b] }\npassThrough: true\nlog: { level: debug }",
 ];
+
+/// Lists of names that the agent refuses in every profile, with the words by which the chart refuses them.
+const REFUSED: [(&str, &str); 13] = [
+    ("groups: ['system:masters']", "groups has \"system:masters\", a name of Kubernetes itself"),
+    ("groups: [a, 'system:nodes']", "groups has \"system:nodes\""),
+    ("groups: ['kubeadm:cluster-admins']", "groups has \"kubeadm:cluster-admins\""),
+    ("groups: ['system:*']", "groups has \"system:*\""),
+    ("groups: ['']", "groups has an empty name"),
+    ("users: ['system:admin']", "users has \"system:admin\""),
+    ("users: ['system:serviceaccount:ci:deployer']", "users has \"system:serviceaccount:ci:deployer\""),
+    ("users: ['kubeadm:x']", "users has \"kubeadm:x\""),
+    ("systemNames: ['system:masters']", "systemNames has system:masters, which is above every rule"),
+    ("systemNames: ['system:nodes']", "systemNames has system:nodes, which is above every rule"),
+    (
+        "systemNames: ['system:serviceaccount:ci:*']",
+        "names that begin with system: or kubeadm:, each in full",
+    ),
+    ("systemNames: [alice]", "systemNames has \"alice\""),
+    ("systemNames: ['']", "systemNames has an empty name"),
+];
+
+/// The namespaces in which the agent reads what the cluster publishes.
+const PUBLISHING: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 #[tokio::test]
 async fn the_chart_gives_agents_the_rights_that_tombolo_rbac_prints() {
@@ -68,6 +93,61 @@ async fn lists_that_are_null_have_the_agents_defaults() {
     assert_eq!(rights(&open), rights(&printed("", "open").await));
 }
 
+#[tokio::test]
+async fn the_chart_refuses_the_names_that_tombolo_rbac_refuses() {
+    let helm = match Helm::find() {
+        Ok(helm) => helm,
+        Err(missing) => {
+            return skip("the_chart_refuses_the_names_that_tombolo_rbac_refuses", &missing.to_string());
+        }
+    };
+    for (names, words) in REFUSED {
+        for profile in PROFILES {
+            let impersonation = format!("impersonation: {{ {names} }}");
+            let values = format!(
+                "config:\n  cluster: a\n  servers: ['g:1']\n  {impersonation}\nrbac: {{ profile: {profile} }}\n"
+            );
+
+            let chart = helm.template("tombolo-agent", &values).await.expect_err(&values);
+            let program = rbac(&impersonation, profile).await;
+
+            assert!(chart.contains(words), "{values}: {chart}");
+            let message = String::from_utf8_lossy(&program.stderr);
+            let list = names.split_once(':').unwrap().0;
+            let key = format!(": impersonation.{list}: ");
+            assert!(!program.status.success() && message.contains(&key), "{profile}, {names}: {message}");
+        }
+    }
+}
+
+/// The role for the Secret is beside a role for what the cluster publishes in the same namespace.
+#[tokio::test]
+async fn no_two_rights_have_one_name_in_a_namespace_of_the_cluster() {
+    let helm = match Helm::find() {
+        Ok(helm) => helm,
+        Err(missing) => {
+            return skip("no_two_rights_have_one_name_in_a_namespace_of_the_cluster", &missing.to_string());
+        }
+    };
+    let chart = folder("tombolo-agent");
+    for namespace in PUBLISHING {
+        let words = ["template", "trial", chart.to_str().unwrap(), "--namespace", namespace];
+        let made = helm.run(&words, "config: { cluster: a, servers: ['g:1'] }\n").await.unwrap();
+
+        let rights = rights(&made);
+
+        let names: BTreeSet<String> = rights.iter().map(place).collect();
+        assert_eq!(names.len(), rights.len(), "{namespace}: {names:?}");
+        let reads_the_secret = |right: &&Value| right["rules"][0]["resources"][0] == "secrets";
+        let role = rights.iter().find(reads_the_secret).unwrap();
+        let bound = rights.iter().filter(|right| {
+            right["roleRef"]["name"] == role["metadata"]["name"]
+                && right["metadata"]["namespace"] == namespace
+        });
+        assert_eq!(bound.count(), 1, "{namespace}: {role}");
+    }
+}
+
 /// The ServiceAccount, the roles and their bindings, without the chart's labels, in a fixed order.
 fn rights(manifests: &str) -> Vec<Value> {
     let kinds = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
@@ -78,21 +158,29 @@ fn rights(manifests: &str) -> Vec<Value> {
     for right in &mut rights {
         right["metadata"].as_object_mut().unwrap().remove("labels");
     }
-    rights.sort_by_key(|right| {
-        format!("{} {} {}", right["kind"], right["metadata"]["namespace"], right["metadata"]["name"])
-    });
+    rights.sort_by_key(place);
     assert!(rights.len() > 8, "{manifests}");
     rights
 }
 
-/// The output of `tombolo rbac` for this configuration.
+/// The kind, the namespace and the name, which no other object has.
+fn place(right: &Value) -> String {
+    format!("{} {} {}", right["kind"], right["metadata"]["namespace"], right["metadata"]["name"])
+}
+
+/// The manifests that `tombolo rbac` prints for this configuration.
 async fn printed(configuration: &str, profile: &str) -> String {
+    let output = rbac(configuration, profile).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs `tombolo rbac` with this configuration, which it may refuse.
+async fn rbac(configuration: &str, profile: &str) -> Output {
     let scratch = Scratch::new("tombolo-rights-").unwrap();
     let file = scratch.path().join("agent.yaml");
     let head = "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n";
     fs::write(&file, format!("{head}{configuration}\n")).unwrap();
     let words = ["rbac", "--agent-config", file.to_str().unwrap(), "--profile", profile];
-    let output = run(&Invocation::of(binary("tombolo")).arguments(words), RUN_MAX).await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    run(&Invocation::of(binary("tombolo")).arguments(words), RUN_MAX).await.unwrap()
 }

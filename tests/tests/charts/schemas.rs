@@ -167,6 +167,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (SERVER, "service: { ports: { gatway: 443 } }", "'gatway' not allowed"),
     (SERVER, "service: { nodePorts: { gateway: '30443' } }", "/service/nodePorts/gateway"),
     (SERVER, "service: { expose: [all] }", "/service/expose/0"),
+    // A NetworkPolicy reads an empty list of peers as everybody.
+    (SERVER, "networkPolicy: { from: { enrollment: [] } }", "/networkPolicy/from/enrollment"),
     (SERVER, "networkPolicy: { from: { admin: [{ ipblock: {} }] } }", "'ipblock' not allowed"),
     (SERVER, "extraFiles: [{ secret: a, configMap: b }]", "/extraFiles/0"),
     (SERVER, "resources: { limits: { memory: true } }", "/resources/limits/memory"),

@@ -29,7 +29,11 @@ fn the_sealing_key_has_a_secret_of_its_own_and_no_roots_key_is_in_one() {
     assert_eq!(names(sealing), ["sealing.key"]);
     for (secret, name) in files.iter().map(|file| (server, *file)).chain([(sealing, "sealing.key")]) {
         let line = secret.lines().find_map(|line| line.strip_prefix(&format!("  {name}: "))).unwrap();
-        assert_eq!(BASE64.decode(line).unwrap(), workdir.text(&format!("pki/{name}")).into_bytes(), "{name}");
+        assert_eq!(
+            BASE64.decode(line).unwrap(),
+            std::fs::read(workdir.path(&format!("pki/{name}"))).unwrap(),
+            "{name}"
+        );
     }
 }
 
@@ -76,6 +80,6 @@ fn a_missing_or_wrong_file_of_the_secrets_names_the_command_that_makes_it() {
 
 /// The names of the files in a Secret, in its order.
 fn names(secret: &str) -> Vec<&str> {
-    let data = secret.split_once("data:\n").unwrap().1;
+    let data = secret.split_once("\ndata:\n").unwrap().1;
     data.lines().map(|line| line.trim().split_once(": ").unwrap().0).collect()
 }

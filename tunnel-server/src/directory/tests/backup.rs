@@ -104,7 +104,8 @@ async fn a_backup_taken_during_writes_is_the_store_of_one_moment() {
 /// `tombolo server restore` tells by these bytes that a file is a backup.
 #[tokio::test]
 async fn a_backup_begins_with_the_bytes_by_which_it_is_known() {
-    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let directory = open(&state).unwrap();
 
     assert!(directory.backup(()).await.unwrap().0.starts_with(BACKUP_MAGIC));
 }

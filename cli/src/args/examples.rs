@@ -2,11 +2,12 @@
 
 pub(super) const TOMBOLO: &str = "\
 Examples:
-  From nothing to kubectl, in five commands:
+  Certificates and a kubeconfig, for a server and an agent by hand:
   tombolo ca init --dir pki
   tombolo ca issue server --dir pki --name gateway.example
   tombolo ca issue agent --dir pki --cluster edge-1
-  tombolo ca issue caller --dir pki --user alice --group developers
+  tombolo ca issue caller --dir pki --user alice \\
+      --group tombolo:admins
   tombolo kubeconfig --gateway https://gateway.example:8443 \\
       --ca pki/server-ca.crt \\
       --cert pki/alice-caller.crt --key pki/alice-caller.key \\

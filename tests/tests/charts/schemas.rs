@@ -148,6 +148,8 @@ const AGENT: &str = "tombolo-agent";
 const REFUSED: &[(&str, &str, &str)] = &[
     (SERVER, "replicas: 2", "'replicas' not allowed"),
     (SERVER, "host: 7", "/host"),
+    (SERVER, "host: 'gateway.example:8443'", "/host"),
+    (SERVER, "host: 'https://gateway.example'", "/host"),
     (SERVER, "image: { digest: latest }", "/image/digest"),
     (SERVER, "image: { repository: '' }", "/image/repository"),
     (SERVER, "imagePullSecrets: [registry]", "/imagePullSecrets/0"),

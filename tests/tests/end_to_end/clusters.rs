@@ -104,7 +104,7 @@ async fn an_undeleted_cluster_is_back_with_its_labels_and_without_its_agents() {
     assert_eq!(at(&rig, &["cluster", "list", "-l", "stage=live", "-o", "name"]).await, "edge-a\n");
     drop(agent);
     let again = rig.agent_with("edge-a", &api_server, "").await;
-    rig.logged("edge-a.log", 0, "this agent's certificate was revoked; enroll it again").await;
+    rig.logged("edge-a.log", 0, "this agent's certificate was revoked; ask an operator").await;
     let restored = at_fails(&rig, &["agent", "restore", "edge-a/edge-a"]).await;
     assert!(restored.contains("cannot be taken back: enroll it again"), "{restored}");
     drop(again);
@@ -168,7 +168,7 @@ async fn a_revoked_agent_is_disconnected_for_good_and_another_serves_on() {
 
     let only_two = |item: &str| !item.contains("\"agent\":\"one\"") && item.contains("\"agent\":\"two\"");
     rig.listed("edge-a", only_two).await;
-    rig.logged("edge-a.one.log", 0, "this agent's certificate was revoked; enroll it again").await;
+    rig.logged("edge-a.one.log", 0, "this agent's certificate was revoked; ask an operator").await;
     assert!(is_served(&rig, "edge-a").await);
 
     rig.kill_server();
@@ -206,7 +206,7 @@ async fn all_agents_of_a_revoked_cluster_are_disconnected() {
     at(&rig, &["agent", "revoke", "--cluster", "edge-a"]).await;
 
     rig.disconnected("edge-a").await;
-    rig.logged("edge-a.one.log", 0, "this agent's certificate was revoked; enroll it again").await;
+    rig.logged("edge-a.one.log", 0, "this agent's certificate was revoked; ask an operator").await;
     rig.connected("edge-b").await;
     let words = [["agent", "revoke"].as_slice(), &SOCKET].concat();
     let without_cluster = Invocation::of(binary("tombolo")).arguments(words).in_directory(rig.path());

@@ -26,13 +26,17 @@ pub struct AgentCredential {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
     /// Its cluster was deleted by an administrator.
-    #[error("cluster {0} was deleted; create a cluster of another name for it")]
+    #[error(
+        "cluster {0} was deleted; bring it back by `tombolo cluster undelete {0}`, or create a cluster of another name"
+    )]
     Deleted(ClusterId),
     /// Its cluster has a reserved name.
     #[error("no cluster may be called {0}, which is reserved for the server itself; choose another name")]
     Refused(ClusterId),
     /// It, all agents of its cluster, or its certificate are revoked.
-    #[error("this agent's certificate was revoked; enroll it again")]
+    #[error(
+        "this agent's certificate was revoked; ask an operator to restore it or to issue another, or enroll again"
+    )]
     Revoked,
 }
 

@@ -61,7 +61,11 @@ mod tests {
         let ends = Arc::new(Notify::new());
         let told = Arc::clone(&ends);
         let heads = InformationalHeads::count(&mut request, move || told.notify_one());
-        let floods = async { while theirs.write_all(CONTINUE).await.is_ok() {} };
+        let floods = async {
+            // An answer before its request is another fault.
+            let _ = theirs.read(&mut [0; 1024]).await;
+            while theirs.write_all(CONTINUE).await.is_ok() {}
+        };
 
         // All arms are cancel-safe: they are dropped together.
         let ended = async {

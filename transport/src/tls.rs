@@ -27,7 +27,7 @@ pub use provider::provider;
 pub use server_verifier::ExpectedServers;
 use server_verifier::ServerVerifier;
 pub use shared_certificate::{ServerMaterial, SharedCertificate};
-pub use shared_roots::SharedRoots;
+pub use shared_roots::{SharedRoots, SignerNotAccepted};
 
 /// The tunnel's protocol in the TLS handshake (RFC 7301).
 pub const ALPN: &[u8] = b"tombolo/1";

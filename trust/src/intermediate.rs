@@ -3,24 +3,29 @@
 use std::fmt;
 use std::time::SystemTime;
 
+use proto::spiffe::AgentId;
 use rcgen::{CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, SerialNumber};
 use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::X509Certificate;
 
 use crate::ca::{self, MakeError, NotACa};
+use crate::key::ProvenKey;
 use crate::names::TrustDomain;
 use crate::organizations;
 use crate::role::Role;
 use crate::serial::Serial;
 use crate::signer::{Issued, Issuing, Order, SignError, Signer};
-use crate::subject::Subject;
+use crate::subject::{Subject, SubjectError};
 
 /// Most certificates of one intermediate: by the current root, and by earlier ones.
 pub const CERTIFICATES_MAX: usize = 4;
 
 /// The validity of an intermediate. It is renewed with the root at hand, every other year at the latest.
 pub const INTERMEDIATE_VALIDITY: Duration = Duration::days(3 * 365);
+
+/// The validity of a certificate that tries a signer out, and is then dropped.
+const TRIAL_VALIDITY: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// An intermediate signs leaves and nothing else.
 const LEVELS: u8 = 0;
@@ -115,6 +120,19 @@ impl Intermediate {
     /// Its key, to be sealed.
     pub(crate) fn key(&self) -> &KeyPair {
         self.issuer.key()
+    }
+
+    /// Issues an agent's certificate of a minute to nobody, which shows if listeners accept what this signer issues.
+    ///
+    /// # Errors
+    /// [`SignError`], as [`Self::sign`].
+    pub fn sign_trial(&self, now: SystemTime) -> Result<Issued, SignError> {
+        // Its own public key stands for an agent's: nobody uses the certificate.
+        let key = ProvenKey::of_pair(self.key());
+        let key = key.ok_or(SignError::Make(rcgen::Error::UnsupportedSignatureAlgorithm))?;
+        let agent = "trial".parse().ok().and_then(|cluster| AgentId::new(cluster, "trial"));
+        let agent = agent.ok_or_else(|| SubjectError::Letters("trial".to_owned()))?;
+        self.sign(&Order { subject: Subject::Agent(agent), key, now, lasting: TRIAL_VALIDITY })
     }
 
     /// Issues a certificate at once.

@@ -52,10 +52,10 @@ pub(crate) enum ClusterCommand {
     Delete(ClusterDelete),
     /// Bring a deleted cluster back, within 90 days
     ///
-    /// What comes back: the name, the labels, the networks, the addresses that its agents may advertise, its virtual address, and
+    /// It brings back the name, the labels, the networks, the addresses that its agents may advertise, its virtual address, and
     /// what policies and dial tokens allow in it.
     ///
-    /// What does not: its agents. A deletion may have been meant for a stolen certificate, so each certificate that was issued
+    /// It does not bring back its agents. A deletion may have been meant for a stolen certificate, so each certificate that was issued
     /// before stays refused, and revoked agents stay revoked. Enrollment tokens and the recorded ServiceAccount are gone, too. Let
     /// each site enroll again (`tombolo token create`), or issue new certificates (`tombolo ca issue agent`).
     ///
@@ -208,10 +208,10 @@ pub(crate) enum AgentCommand {
     Revoke(AgentRevoke),
     /// Take the revocation of an agent back, if it was a mistake
     ///
-    /// What comes back: each certificate of this agent that has not expired, and its right to renew it. It connects again within a
+    /// It brings back each certificate of this agent that has not expired, and the right to renew it. The agent connects again within a
     /// minute, without a new token. So restore it only if nobody else can have its key. If its machine was lost, enroll a new one.
     ///
-    /// What does not: certificates that are revoked by their serial number (--serial takes that back), and all that were revoked
+    /// It does not bring back certificates that are revoked by their serial number (--serial does), and all that were revoked
     /// with --cluster or by the deletion of the cluster. Those stay refused: enroll the agent again (`tombolo token create`).
     ///
     /// The role operator may do this, as it may revoke, and the audit log has both.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use daemon::Scope;
-use proto::spiffe::{AgentId, TRUST_DOMAIN_DEFAULT};
+use proto::spiffe::AgentId;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use transport::tls::{ExpectedServers, Material};
@@ -80,15 +80,14 @@ impl AgentSetup<'_> {
         let roots = certificate::roots(report, Check::ServerCa, &base.join(&tls.server_ca_file), now);
         if let (Some(identity), Some(roots)) = (identity, roots) {
             check_name(self.config, &identity, report);
-            self.dial(identity, roots, true, scope, report).await;
+            self.dial(identity, self.trusted_roots(roots), true, scope, report).await;
         }
     }
 
     /// Checks the enrollment, and dials each server: with the agent's certificate, or before it has one to see whether they answer.
     async fn check_enrolling(&self, raw: &RawEnrollment, scope: &Scope, report: &mut Report) {
         let Some(state) = agent_identity::read(report, &self.state_dir, SystemTime::now()) else { return };
-        let roots = agent_identity::trusted_roots(&self.state_dir, self.trust_domain(), state.roots.clone());
-        let state = EnrolledState { roots, ..state };
+        let state = EnrolledState { roots: self.trusted_roots(state.roots), ..state };
         let Self { config, base, proxies, .. } = self;
         EnrollmentCheck { config, raw, base, proxies, state: &state }.check_all(scope, report).await;
         let EnrolledState { identity, roots, .. } = state;
@@ -116,19 +115,21 @@ impl AgentSetup<'_> {
         scope: &Scope,
         report: &mut Report,
     ) {
-        let Self { config, state_dir, proxies, .. } = self;
-        let roots = agent_identity::trusted_roots(state_dir, self.trust_domain(), roots);
+        let Self { config, proxies, .. } = self;
         let ClientIdentity { chain, key } = identity;
-        let expected =
-            ExpectedServers { trust_domain: self.trust_domain().to_owned(), ids: config.server_ids.clone() };
+        let expected = ExpectedServers {
+            trust_domain: config.trust_domain().to_owned(),
+            ids: config.server_ids.clone(),
+        };
         match DialTls::new(Material { chain, key, peer_roots: roots }, expected) {
             Ok(tls) => Dialer { config, proxies, tls, has_certificate }.check_servers(scope, report).await,
             Err(error) => report.fail_by(Check::Tls, &error),
         }
     }
 
-    fn trust_domain(&self) -> &str {
-        self.config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT)
+    /// The roots by which the agent verifies servers if it began with `roots`.
+    fn trusted_roots(&self, roots: Vec<CertificateDer<'static>>) -> Vec<CertificateDer<'static>> {
+        agent_identity::trusted_roots(&self.state_dir, self.config.trust_domain(), roots)
     }
 }
 
@@ -144,7 +145,7 @@ fn placeholder() -> Result<ClientIdentity, rcgen::Error> {
 /// Checks that the certificate names an agent of the configured cluster.
 fn check_name(config: &RawAgentConfig, identity: &ClientIdentity, report: &mut Report) {
     const CHECK: Check = Check::Identity;
-    let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
+    let domain = config.trust_domain();
     let advice = format!("have one issued: tombolo ca issue agent --cluster {}", config.cluster);
     match identity.chain.first().and_then(first_uri).map(|uri| (AgentId::parse(&uri, domain), uri)) {
         Some((Ok(agent), _)) if agent.cluster().as_str() == config.cluster => {

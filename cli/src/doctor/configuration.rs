@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use daemon::config::{self, parse_without_head};
+use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -225,6 +226,20 @@ pub(super) struct RawInCluster {
 #[derive(Debug, Deserialize)]
 struct Head {
     kind: String,
+}
+
+impl RawAgentConfig {
+    /// The configured trust domain, or the default one.
+    pub(super) fn trust_domain(&self) -> &str {
+        self.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT)
+    }
+}
+
+impl RawServerConfig {
+    /// The configured trust domain, or the default one.
+    pub(super) fn trust_domain(&self) -> &str {
+        self.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT)
+    }
 }
 
 /// The form of an address that [`split_address`] takes, for messages.

@@ -11,7 +11,6 @@ use daemon::Scope;
 use daemon::config::{self, KeyError};
 use proto::ClusterId;
 use proto::enrollment::{CheckPodRequest, CheckTokenRequest, audience};
-use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use rustls::CertificateError;
 use transport::tls::PinnedVerifier;
 use transport::{DialPath, Proxies};
@@ -128,7 +127,7 @@ impl EnrollmentCheck<'_> {
                 return None;
             }
         };
-        let domain = self.config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
+        let domain = self.config.trust_domain();
         let audience = audience(domain, cluster);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         match pod_token::fault(&token, &audience, now) {
@@ -163,7 +162,7 @@ impl EnrollmentCheck<'_> {
         };
         let name = self.config.server_name.as_deref().unwrap_or(host);
         let roots = self.state.roots.clone();
-        let domain = self.config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
+        let domain = self.config.trust_domain();
         let (trust_domain, provider) = (domain.to_owned(), transport::tls::provider());
         let has_roots = !roots.is_empty();
         let verifier = PinnedVerifier { pin, roots, trust_domain, provider };

@@ -2,15 +2,11 @@
 //! start, or agents get certificates that it does not accept.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use proto::spiffe::{AgentId, TRUST_DOMAIN_DEFAULT};
-use rcgen::KeyPair;
-use rustls::RootCertStore;
-use rustls::server::WebPkiClientVerifier;
-use rustls_pki_types::{CertificateDer, UnixTime};
-use trust::{Anchors, Intermediate, Order, ProvenKey, Role, Signer as _, Subject, TrustBundle, sealed};
+use rustls_pki_types::CertificateDer;
+use transport::tls::SharedRoots;
+use trust::{Anchors, Intermediate, Role, Signer as _, TrustBundle, sealed};
 
 use super::certificate;
 use super::check::Check;
@@ -18,11 +14,8 @@ use super::configuration::{RawEnrollmentService, RawServerConfig};
 use super::report::Report;
 use crate::files;
 
-/// The validity of the certificate that is issued to try the signer out, and then dropped.
-const TRIAL_VALIDITY: Duration = Duration::from_secs(60);
-
 /// Checks the sealed signer, its key, and that agents whom it enrolls would be accepted by these roots.
-pub(super) async fn check(
+pub(super) fn check(
     config: &RawServerConfig,
     raw: &RawEnrollmentService,
     base: &Path,
@@ -30,7 +23,7 @@ pub(super) async fn check(
     report: &mut Report,
 ) {
     const CHECK: Check = Check::EnrollmentSigner;
-    let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
+    let domain = config.trust_domain();
     trust_bundle(config, base, domain, report);
     for (key, path) in [("signerFile", &raw.signer_file), ("sealingKeyFile", &raw.sealing_key_file)] {
         if path.as_os_str().is_empty() {
@@ -61,7 +54,7 @@ pub(super) async fn check(
     }
     certificate::dates(report, CHECK, &shown.to_string(), signer.certificates(), now);
     let Some(roots) = agent_roots else { return };
-    match tried(&signer, roots, now).await {
+    match tried(&signer, roots) {
         Ok(()) => report.ok(CHECK, format!("{shown} opens, and its certificates lead to tunnel.agentCAFile")),
         Err(found) => {
             let advice = "use the intermediate of the agents' root in tunnel.agentCAFile, or name its root there as well";
@@ -70,27 +63,11 @@ pub(super) async fn check(
     }
 }
 
-/// Issues a certificate to nobody, and verifies it as the tunnel listener would.
-async fn tried(
-    signer: &Intermediate,
-    roots: Vec<CertificateDer<'static>>,
-    now: SystemTime,
-) -> Result<(), String> {
-    let key = KeyPair::generate().map_err(|error| error.to_string())?;
-    let key = ProvenKey::of_pair(&key).ok_or("no key could be made")?;
-    let agent = "doctor".parse().ok().and_then(|cluster| AgentId::new(cluster, "doctor")).ok_or("no name")?;
-    let order = Order { subject: Subject::Agent(agent), key, now, lasting: TRIAL_VALIDITY };
-    let issued = signer.issue(order).await.map_err(|error| daemon::error_chain(&error).to_string())?;
-    let mut store = RootCertStore::empty();
-    for root in roots {
-        store.add(root).map_err(|error| error.to_string())?;
-    }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), transport::tls::provider())
-        .build()
-        .map_err(|error| error.to_string())?;
-    let (leaf, intermediates) = issued.chain.split_first().ok_or("no certificate was issued")?;
-    let now = UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
-    verifier.verify_client_cert(leaf, intermediates, now).map(drop).map_err(|error| error.to_string())
+/// Tries the signer out by the roots of the tunnel listener.
+fn tried(signer: &Intermediate, roots: Vec<CertificateDer<'static>>) -> Result<(), String> {
+    let shown = |error: &(dyn std::error::Error + 'static)| daemon::error_chain(error).to_string();
+    let roots = SharedRoots::new(roots).map_err(|error| shown(&error))?;
+    roots.try_signer(signer).map_err(|error| shown(&error))
 }
 
 /// Checks the bundle by which agents that enroll know the servers.
@@ -139,16 +116,16 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_signer_of_another_root_is_found_by_a_certificate_that_it_issues() {
+    #[test]
+    fn a_signer_of_another_root_is_found_by_a_certificate_that_it_issues() {
         let now = SystemTime::now();
         let root = || Root::generate(Role::Agent, "tombolo".parse().unwrap(), now).unwrap();
         let (own, other) = (root(), root());
         let signer = own.intermediate(now).unwrap();
         let roots = |root: &Root| vec![root.certificate().clone()];
 
-        tried(&signer, roots(&own), now).await.unwrap();
-        let found = tried(&signer, roots(&other), now).await.unwrap_err();
+        tried(&signer, roots(&own)).unwrap();
+        let found = tried(&signer, roots(&other)).unwrap_err();
         // The roots have one name, so the issuer is known by name and not by signature.
         assert!(found.contains("invalid peer certificate"), "{found}");
     }

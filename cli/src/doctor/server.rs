@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime};
 
 use daemon::Scope;
 use proto::admin::{GetServerInfoResponse, SOCKET_DEFAULT};
-use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -48,7 +47,7 @@ pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut R
     };
     let agent_roots = files(&config, base, report);
     if let Some(raw) = &config.enrollment {
-        enrollment_signer::check(&config, raw, base, agent_roots, report).await;
+        enrollment_signer::check(&config, raw, base, agent_roots, report);
     }
     host_cluster::check_all(&config, base, scope, report).await;
     let running = admin(&config, base, scope, report).await;
@@ -119,7 +118,7 @@ fn files(config: &RawServerConfig, base: &Path, report: &mut Report) -> Option<V
 /// Checks that the certificate is a server's, because agents accept no other one.
 fn check_name(config: &RawServerConfig, path: &Path, identity: &ClientIdentity, report: &mut Report) {
     const CHECK: Check = Check::Identity;
-    let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
+    let domain = config.trust_domain();
     let Some(leaf) = identity.chain.first() else { return };
     match trust::peer::server(leaf, domain) {
         Ok(id) => report.ok(CHECK, format!("the certificate is of server {id}")),

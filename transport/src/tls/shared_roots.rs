@@ -2,12 +2,14 @@
 //! connections go on.
 
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use trust::{Intermediate, SignError};
 
 use super::provider::provider;
 use super::{ChainLengthVerifier, TlsError};
@@ -18,6 +20,17 @@ use super::{ChainLengthVerifier, TlsError};
 /// whatever a server names.
 #[derive(Debug)]
 pub struct SharedRoots(RwLock<Arc<dyn ClientCertVerifier>>);
+
+/// The reason why agents would be refused with what a signer issues.
+#[derive(Debug, thiserror::Error)]
+pub enum SignerNotAccepted {
+    /// It issues no certificate for an agent.
+    #[error(transparent)]
+    Sign(SignError),
+    /// Its certificates do not chain to the roots.
+    #[error(transparent)]
+    Verify(#[from] Error),
+}
 
 impl SharedRoots {
     /// Verifies certificates by these roots.
@@ -35,6 +48,17 @@ impl SharedRoots {
     pub fn replace(&self, roots: Vec<CertificateDer<'static>>) -> Result<(), TlsError> {
         let verifier = verifier(roots)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = verifier;
+        Ok(())
+    }
+
+    /// Tries out whether what `signer` issues is accepted, by an agent's certificate for nobody.
+    ///
+    /// # Errors
+    /// [`SignerNotAccepted`], with the reason.
+    pub fn try_signer(&self, signer: &Intermediate) -> Result<(), SignerNotAccepted> {
+        let issued = signer.sign_trial(SystemTime::now()).map_err(SignerNotAccepted::Sign)?;
+        let (leaf, intermediates) = issued.chain.split_first().ok_or(Error::NoCertificatesPresented)?;
+        self.verify_client_cert(leaf, intermediates, UnixTime::now())?;
         Ok(())
     }
 

@@ -2,23 +2,16 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
 
 use daemon::{FollowedFiles, Scope, error_chain, follow_files};
-use proto::spiffe::AgentId;
-use rcgen::KeyPair;
-use rustls::server::danger::ClientCertVerifier as _;
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use tracing::{info, warn};
 use transport::tls::SharedRoots;
-use trust::{Intermediate, Order, ProvenKey, Signer, Subject};
+use trust::{Intermediate, Signer};
 
 use crate::config::SignerFiles;
 use crate::metrics::{ReloadStatus, ReloadedFile};
-
-/// Validity of the certificate that tries a signer out, and is then dropped.
-const TRIAL_VALIDITY: Duration = Duration::from_secs(60);
 
 /// The signer that issues certificates. Within `scope` it is replaced when its files change. Files that cannot be used
 /// change nothing, and neither does a signer whose certificates `agents` would not accept.
@@ -48,32 +41,21 @@ impl NewestSigner {
         (Self { certificates, given }, taken)
     }
 
-    /// Lets `signer` issue from now on. Returns false if it is the one in force.
-    fn take(&self, signer: Intermediate) -> bool {
+    /// Lets `signer` issue from now on, if `agents` accept what it issues: else each renewal would take a good
+    /// certificate away. Returns false if it is the one in force.
+    fn take(&self, signer: Intermediate, agents: &SharedRoots) -> Result<bool, String> {
         let mut certificates = self.certificates.lock().unwrap_or_else(PoisonError::into_inner);
         if *certificates == signer.certificates() {
-            return false;
+            return Ok(false);
         }
+        agents.try_signer(&signer).map_err(|error| {
+            let error = error_chain(&error);
+            format!("tunnel.agentCAFile does not accept what it issues ({error}): put its root there first")
+        })?;
         *certificates = signer.certificates().to_vec();
         self.given.send_replace(Arc::new(signer));
-        true
+        Ok(true)
     }
-}
-
-/// Issues a certificate to nobody, which the tunnel listener has to accept: else each renewal would take a good
-/// certificate away.
-fn is_accepted(signer: &Intermediate, agents: &SharedRoots) -> Result<(), String> {
-    let now = SystemTime::now();
-    let key = KeyPair::generate().map_err(|error| error.to_string())?;
-    let key = ProvenKey::of_pair(&key).ok_or("no key could be made")?;
-    let agent = "trial".parse().ok().and_then(|cluster| AgentId::new(cluster, "trial")).ok_or("no name")?;
-    let order = Order { subject: Subject::Agent(agent), key, now, lasting: TRIAL_VALIDITY };
-    let issued = signer.sign(&order).map_err(|error| error_chain(&error).to_string())?;
-    let (leaf, intermediates) = issued.chain.split_first().ok_or("no certificate was issued")?;
-    let accepted = agents.verify_client_cert(leaf, intermediates, UnixTime::now());
-    accepted.map(drop).map_err(|error| {
-        format!("tunnel.agentCAFile does not accept what it issues ({error}): put its root there first")
-    })
 }
 
 /// Follows the two files of the signer as long as it is polled.
@@ -81,10 +63,7 @@ async fn follow_pair(files: SignerFiles, newest: NewestSigner, agents: Arc<Share
     let mut status = ReloadStatus::new(ReloadedFile::EnrollmentSigner);
     let [sealed, sealing_key] = files.paths().map(Path::to_owned);
     let read = move || files.read().map_err(|error| error.to_string());
-    let take = move |signer| {
-        is_accepted(&signer, &agents)?;
-        Ok(newest.take(signer))
-    };
+    let take = move |signer| newest.take(signer, &agents);
     let report = |outcome: FollowedFiles<'_>| match outcome {
         FollowedFiles::Taken => {
             status.read(true);
@@ -105,43 +84,51 @@ async fn follow_pair(files: SignerFiles, newest: NewestSigner, agents: Arc<Share
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use proto::spiffe::AgentId;
+    use rcgen::KeyPair;
     use trust::sealed::{self, SealingKey};
-    use trust::{Role, Root};
+    use trust::{Order, ProvenKey, Role, Root, Subject};
 
     use super::*;
 
     #[test]
     fn a_signer_is_taken_once_the_agents_roots_accept_what_it_issues() {
-        let now = SystemTime::now();
-        let root = || Root::generate(Role::Agent, "tombolo".parse().unwrap(), now).unwrap();
         let (old, new) = (root(), root());
         let agents = SharedRoots::new(vec![old.certificate().clone()]).unwrap();
-        let signer = new.intermediate(now).unwrap();
+        let (newest, _taken) = NewestSigner::new(signer(&old));
 
-        let refused = is_accepted(&signer, &agents).unwrap_err();
+        let refused = newest.take(signer(&new), &agents).unwrap_err();
         assert!(refused.contains("tunnel.agentCAFile"), "{refused}");
 
         agents.replace(vec![old.certificate().clone(), new.certificate().clone()]).unwrap();
-        is_accepted(&signer, &agents).unwrap();
+        assert_eq!(newest.take(signer(&new), &agents), Ok(true));
     }
 
     #[tokio::test]
     async fn a_replaced_signer_issues_the_next_certificate() {
-        let now = SystemTime::now();
-        let signer = || {
-            let root = Root::generate(Role::Agent, "tombolo".parse().unwrap(), now).unwrap();
-            root.intermediate(now).unwrap()
-        };
-        let (old, new, key) = (signer(), signer(), SealingKey::generate().unwrap());
+        let (now, new_root, key) = (SystemTime::now(), root(), SealingKey::generate().unwrap());
+        let (old, new) = (signer(&root()), signer(&new_root));
+        let agents = SharedRoots::new(vec![new_root.certificate().clone()]).unwrap();
         let (issuer, text) = (new.certificates()[0].clone(), sealed::seal(&new, &key).unwrap());
         let (newest, taken) = NewestSigner::new(old);
 
-        assert!(newest.take(new));
-        assert!(!newest.take(sealed::open(&text, &key).unwrap()), "it is in force already");
+        assert_eq!(newest.take(new, &agents), Ok(true));
+        let again = sealed::open(&text, &key).unwrap();
+        assert_eq!(newest.take(again, &agents), Ok(false), "it is in force already");
 
         let signer = Arc::clone(&taken.borrow());
         let issued = signer.issue(order(now)).await.unwrap();
         assert_eq!(issued.chain.get(1), Some(&issuer));
+    }
+
+    fn root() -> Root {
+        Root::generate(Role::Agent, "tombolo".parse().unwrap(), SystemTime::now()).unwrap()
+    }
+
+    fn signer(root: &Root) -> Intermediate {
+        root.intermediate(SystemTime::now()).unwrap()
     }
 
     fn order(now: SystemTime) -> Order {

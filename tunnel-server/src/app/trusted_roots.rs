@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use daemon::{Failure, FollowedFiles, Scope, error_chain, follow_files};
 use rustls::client::Resumption;
+use rustls::server::ResolvesServerCert;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::CertificateDer;
@@ -16,18 +17,14 @@ use crate::listener::tls::TlsError;
 use crate::listener::{ListenerTls, tls};
 use crate::metrics::{self, ReloadStatus, ReloadedFile};
 
+/// Puts roots into force, or says why they cannot be used.
+type Put = Box<dyn Fn(&[CertificateDer<'static>]) -> Result<(), String> + Send + Sync>;
+
 /// Follows files of roots by tasks of a scope. Clones share the roots of clients.
 #[derive(Clone)]
 pub(super) struct RootsFollower {
     clients: Arc<Mutex<ClientRoots>>,
     scope: Scope,
-}
-
-/// A followed file: its metrics, and the name under which its first root to expire is shown.
-#[derive(Debug, Clone, Copy)]
-struct FollowedRoots {
-    label: ReloadedFile,
-    expiry_of: Option<&'static str>,
 }
 
 impl RootsFollower {
@@ -44,7 +41,7 @@ impl RootsFollower {
         let shared = SharedRoots::new(roots.certificates.clone()).map_err(Failure::misconfigured)?;
         let verifier = Arc::clone(&shared);
         let put = move |roots: &[CertificateDer<'static>]| shown(verifier.replace(roots.to_vec()));
-        self.clients(ReloadedFile::AgentCa, Some("agent_ca"), roots, put);
+        self.clients(ReloadedFile::AgentCa, roots, put);
         Ok(shared)
     }
 
@@ -57,16 +54,12 @@ impl RootsFollower {
         certificate: &Arc<SharedCertificate>,
         roots: Option<&TrustedRoots>,
     ) -> Result<ListenerTls, Failure> {
-        let certificate: Arc<SharedCertificate> = Arc::clone(certificate);
         let Some(roots) = roots else {
-            let tls = tls::server_config(certificate, None).map_err(Failure::misconfigured)?;
+            let tls = tls::server_config(shown_by(certificate), None).map_err(Failure::misconfigured)?;
             return Ok(ListenerTls::callers_only(tls));
         };
-        let make = move |roots| {
-            let certificate: Arc<SharedCertificate> = Arc::clone(&certificate);
-            tls::server_config(certificate, Some(roots))
-        };
-        let tls = self.listener(ReloadedFile::CallerCa, Some("caller_ca"), roots, make)?;
+        let make = |certificate, roots| tls::server_config(certificate, Some(roots));
+        let tls = self.listener(ReloadedFile::CallerCa, certificate, roots, make)?;
         Ok(ListenerTls::callers_by_newest(tls))
     }
 
@@ -79,12 +72,7 @@ impl RootsFollower {
         certificate: &Arc<SharedCertificate>,
         roots: &TrustedRoots,
     ) -> Result<watch::Receiver<Arc<ServerConfig>>, Failure> {
-        let certificate: Arc<SharedCertificate> = Arc::clone(certificate);
-        let make = move |roots| {
-            let certificate: Arc<SharedCertificate> = Arc::clone(&certificate);
-            tls::for_admins(certificate, roots)
-        };
-        self.listener(ReloadedFile::AdminCa, Some("admin_ca"), roots, make)
+        self.listener(ReloadedFile::AdminCa, certificate, roots, tls::for_admins)
     }
 
     /// The TLS configuration of an entry point for an API server's egress.
@@ -96,37 +84,29 @@ impl RootsFollower {
         certificate: &Arc<SharedCertificate>,
         roots: &TrustedRoots,
     ) -> Result<ListenerTls, Failure> {
-        let certificate: Arc<SharedCertificate> = Arc::clone(certificate);
-        let make = move |roots| {
-            let certificate: Arc<SharedCertificate> = Arc::clone(&certificate);
-            tls::for_entry_point(certificate, roots)
-        };
-        self.listener(ReloadedFile::EgressCa, None, roots, make).map(ListenerTls::callers_by_newest)
+        let tls = self.listener(ReloadedFile::EgressCa, certificate, roots, tls::for_entry_point)?;
+        Ok(ListenerTls::callers_by_newest(tls))
     }
 
-    /// The TLS configuration of a listener, which `make` makes of its clients' roots, and again after each change of them.
+    /// The TLS configuration of a listener, which `make` makes of its certificate and its clients' roots, and again after
+    /// each change of the roots.
     ///
     /// # Errors
     /// [`Failure`] if they cannot be used.
     fn listener(
         &self,
         label: ReloadedFile,
-        expiry_of: Option<&'static str>,
+        certificate: &Arc<SharedCertificate>,
         roots: &TrustedRoots,
-        make: impl Fn(Vec<CertificateDer<'static>>) -> Result<ServerConfig, TlsError>
-        + Clone
+        make: impl Fn(Arc<dyn ResolvesServerCert>, Vec<CertificateDer<'static>>) -> Result<ServerConfig, TlsError>
         + Send
         + Sync
         + 'static,
     ) -> Result<watch::Receiver<Arc<ServerConfig>>, Failure> {
-        let first = make(roots.certificates.clone()).map_err(Failure::misconfigured)?;
-        let (given, taken) = watch::channel(Arc::new(first));
-        let put = move |roots: &[CertificateDer<'static>]| {
-            let config = shown(make(roots.to_vec()))?;
-            given.send_replace(Arc::new(config));
-            Ok(())
-        };
-        self.clients(label, expiry_of, roots, put);
+        let certificate = shown_by(certificate);
+        let make = move |roots: &[CertificateDer<'static>]| make(Arc::clone(&certificate), roots.to_vec());
+        let (put, taken) = newest(&roots.certificates, make).map_err(Failure::misconfigured)?;
+        self.clients(label, roots, put);
         Ok(taken)
     }
 
@@ -139,14 +119,8 @@ impl RootsFollower {
         label: ReloadedFile,
         roots: &TrustedRoots,
     ) -> Result<watch::Receiver<Arc<ClientConfig>>, Failure> {
-        let first = trusting(&roots.certificates).map_err(Failure::could_not_go_on)?;
-        let (given, taken) = watch::channel(Arc::new(first));
-        let put = move |roots: &[CertificateDer<'static>]| {
-            let config = shown(trusting(roots))?;
-            given.send_replace(Arc::new(config));
-            Ok(())
-        };
-        self.follow(FollowedRoots { label, expiry_of: None }, roots, put);
+        let (put, taken) = newest(&roots.certificates, trusting).map_err(Failure::could_not_go_on)?;
+        self.follow(label, roots, put);
         Ok(taken)
     }
 
@@ -154,7 +128,6 @@ impl RootsFollower {
     fn clients(
         &self,
         label: ReloadedFile,
-        expiry_of: Option<&'static str>,
         roots: &TrustedRoots,
         put: impl Fn(&[CertificateDer<'static>]) -> Result<(), String> + Send + Sync + 'static,
     ) {
@@ -167,64 +140,87 @@ impl RootsFollower {
             *all = next;
             Ok(())
         };
-        self.follow(FollowedRoots { label, expiry_of }, roots, put);
+        self.follow(label, roots, put);
     }
 
     fn follow(
         &self,
-        followed: FollowedRoots,
+        label: ReloadedFile,
         roots: &TrustedRoots,
         put: impl Fn(&[CertificateDer<'static>]) -> Result<(), String> + Send + Sync + 'static,
     ) {
         let TrustedRoots { certificates, file } = roots.clone();
-        followed.note_expiry(&certificates);
-        self.scope.spawn_background(followed.run(file, certificates, put));
+        note_expiry(label, &certificates);
+        self.scope.spawn_background(follow_file(label, file, certificates, put));
     }
 }
 
-impl FollowedRoots {
-    fn note_expiry(self, roots: &[CertificateDer<'static>]) {
-        if let Some(name) = self.expiry_of {
-            metrics::certificates(name, roots);
-        }
+/// Shows the first root of a file to expire, by the name of its kind. Kinds that have several files, and those of servers
+/// that are called, are not shown.
+fn note_expiry(label: ReloadedFile, roots: &[CertificateDer<'static>]) {
+    if matches!(label, ReloadedFile::AgentCa | ReloadedFile::CallerCa | ReloadedFile::AdminCa) {
+        metrics::certificates(label.as_str(), roots);
     }
+}
 
-    /// Follows the file as long as it is polled. Roots that `put` refuses, or that cannot be read, change nothing.
-    async fn run(
-        self,
-        file: RootsFile,
-        first: Vec<CertificateDer<'static>>,
-        put: impl Fn(&[CertificateDer<'static>]) -> Result<(), String> + Send + Sync + 'static,
-    ) {
-        let mut status = ReloadStatus::new(self.label);
-        let (key, path) = (file.key().to_owned(), file.path().to_owned());
-        let current = Arc::new((Mutex::new(first), put));
-        let read = move || file.read().map_err(|error| error.to_string());
-        let take = move |roots: Vec<CertificateDer<'static>>| {
-            let (current, put) = &*current;
-            let is_new = take(&mut current.lock().unwrap_or_else(PoisonError::into_inner), &roots, put)?;
-            if is_new {
-                self.note_expiry(&roots);
-            }
-            Ok(is_new)
-        };
-        let report = |outcome: FollowedFiles<'_>| match outcome {
-            FollowedFiles::Taken => {
-                status.read(true);
-                info!(key, file = %path.display(), "the CA file has changed, and new connections are verified by it");
-            }
-            FollowedFiles::Restored => status.read(true),
-            FollowedFiles::Refused(error) => {
-                status.read(false);
-                warn!(
-                    key, file = %path.display(), error,
-                    "the CA file has changed and was not taken, the last valid one stays in force: correct the file, and it is \
-                     read again"
-                );
-            }
-        };
-        follow_files(&[&path], read, take, report).await;
-    }
+/// Follows the file as long as it is polled. Roots that `put` refuses, or that cannot be read, change nothing.
+async fn follow_file(
+    label: ReloadedFile,
+    file: RootsFile,
+    first: Vec<CertificateDer<'static>>,
+    put: impl Fn(&[CertificateDer<'static>]) -> Result<(), String> + Send + Sync + 'static,
+) {
+    let mut status = ReloadStatus::new(label);
+    let (key, path) = (file.key().to_owned(), file.path().to_owned());
+    let current = Arc::new((Mutex::new(first), put));
+    let read = move || file.read().map_err(|error| error.to_string());
+    let take = move |roots: Vec<CertificateDer<'static>>| {
+        let (current, put) = &*current;
+        let is_new = take(&mut current.lock().unwrap_or_else(PoisonError::into_inner), &roots, put)?;
+        if is_new {
+            note_expiry(label, &roots);
+        }
+        Ok(is_new)
+    };
+    let report = |outcome: FollowedFiles<'_>| match outcome {
+        FollowedFiles::Taken => {
+            status.read(true);
+            info!(key, file = %path.display(), "the CA file has changed, and new connections are verified by it");
+        }
+        FollowedFiles::Restored => status.read(true),
+        FollowedFiles::Refused(error) => {
+            status.read(false);
+            warn!(
+                key, file = %path.display(), error,
+                "the CA file has changed and was not taken, the last valid one stays in force: correct the file, and it is \
+                 read again"
+            );
+        }
+    };
+    follow_files(&[&path], read, take, report).await;
+}
+
+/// A value that `make` makes of roots: a receiver of the newest one, and the function that makes it again of others.
+fn newest<T, E>(
+    roots: &[CertificateDer<'static>],
+    make: impl Fn(&[CertificateDer<'static>]) -> Result<T, E> + Send + Sync + 'static,
+) -> Result<(Put, watch::Receiver<Arc<T>>), E>
+where
+    T: Send + Sync + 'static,
+    E: std::error::Error + 'static,
+{
+    let (given, taken) = watch::channel(Arc::new(make(roots)?));
+    let put: Put = Box::new(move |roots| {
+        given.send_replace(Arc::new(shown(make(roots))?));
+        Ok(())
+    });
+    Ok((put, taken))
+}
+
+/// The certificate as TLS configurations take it.
+fn shown_by(certificate: &Arc<SharedCertificate>) -> Arc<dyn ResolvesServerCert> {
+    let certificate: Arc<SharedCertificate> = Arc::clone(certificate);
+    certificate
 }
 
 /// Puts `roots` into force. Returns false if they are those that are `current`.

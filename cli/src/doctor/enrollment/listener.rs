@@ -117,25 +117,21 @@ impl EnrollmentListener {
 
     /// Asks whether a token would enroll an agent with this key. The token stays as it is.
     pub(super) async fn check_token(&mut self, request: CheckTokenRequest) -> Checked {
-        let asked = timeout(ANSWER_MAX, self.0.check_token(request)).await;
-        asked.map_or_else(
-            |_| too_slow(),
-            |answer| answer.map_or_else(|status| refused(&status), |_| Checked::Good),
-        )
+        checked(self.0.check_token(request)).await
     }
 
     /// Asks whether a pod's token would enroll it. Its agent's certificate stays as it is.
     pub(super) async fn check_pod(&mut self, request: CheckPodRequest) -> Checked {
-        let asked = timeout(ANSWER_MAX, self.0.check_pod(request)).await;
-        asked.map_or_else(
-            |_| too_slow(),
-            |answer| answer.map_or_else(|status| refused(&status), |_| Checked::Good),
-        )
+        checked(self.0.check_pod(request)).await
     }
 }
 
-fn too_slow() -> Checked {
-    Checked::Failed(OpenError::NoAnswer.to_string())
+async fn checked<T>(asked: impl Future<Output = Result<T, Status>>) -> Checked {
+    match timeout(ANSWER_MAX, asked).await {
+        Ok(Ok(_)) => Checked::Good,
+        Ok(Err(status)) => refused(&status),
+        Err(_) => Checked::Failed(OpenError::NoAnswer.to_string()),
+    }
 }
 
 fn refused(status: &Status) -> Checked {

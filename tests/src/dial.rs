@@ -120,18 +120,19 @@ pub fn config(ca_pem: &str, identity: Option<&Issued>) -> Result<ClientConfig, r
     builder.with_client_auth_cert(chain, key)
 }
 
-/// A TLS acceptor that shows this certificate to every client.
+/// A TLS acceptor that shows this certificate to every client, and takes `protocols` by ALPN.
 ///
 /// # Panics
 /// If it is no PEM, or the parts do not fit together.
-pub fn acceptor(issued: &Issued) -> TlsAcceptor {
+pub fn acceptor(issued: &Issued, protocols: &[&str]) -> TlsAcceptor {
     let (chain, key) = pair(issued).expect("PEM");
-    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider has them")
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .expect("the key is the certificate's");
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     TlsAcceptor::from(Arc::new(config))
 }
 

@@ -37,6 +37,7 @@ pub mod prometheus;
 pub mod protobuf;
 pub mod raw_http2;
 pub mod real_edge;
+pub mod refusing_proxy;
 pub mod rig;
 pub mod rng;
 pub mod rogue_server;

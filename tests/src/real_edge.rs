@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
 
 use crate::caller::SOON;
+use crate::kube::account::AgentAccount;
 use crate::kube::kubeconfig::Credential;
 use crate::kube::kubectl::Kubectl;
 use crate::kube::{ClusterOptions, EdgeCluster};
@@ -59,6 +60,14 @@ impl RealEdge {
 
     /// The same with a cluster of these options.
     pub async fn start_at(place: ClusterOptions) -> Self {
+        Self::start_behind(place, async |cluster, account, _rig| ApiServer::of(cluster, account)).await
+    }
+
+    /// The same, where the agent reaches the API server as `reach` says, which may start something in between.
+    pub async fn start_behind(
+        place: ClusterOptions,
+        reach: impl AsyncFnOnce(&EdgeCluster, &AgentAccount, &Rig) -> ApiServer,
+    ) -> Self {
         let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");
         let rig = Rig::start_with(&format!("  browserOrigins: [\"{ORIGIN}\"]\n")).await;
@@ -67,7 +76,8 @@ impl RealEdge {
         let established =
             ["wait", "--for=condition=Established", "crd/islands.tombolo.test", "--timeout=60s"];
         cluster.admin().limit(SOON).stdout(&established).await;
-        let agent = rig.agent(CLUSTER, &ApiServer::of(&cluster, &account)).await;
+        let api = reach(&cluster, &account, &rig).await;
+        let agent = rig.agent(CLUSTER, &api).await;
         rig.write("hosts", &format!("127.0.0.1 localhost {CLUSTER}.{SUFFIX}\n"));
         let routes = routes(&cluster, &rig, "alice").await;
         Self { cluster, rig, routes, agent }

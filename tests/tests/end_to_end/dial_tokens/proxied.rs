@@ -171,7 +171,7 @@ fn kubeconfig(server: &str, authority: &str) -> String {
 
 /// Makes a handshake with this certificate, and disconnects.
 async fn present(issued: &Issued) -> SocketAddr {
-    let acceptor = acceptor(issued);
+    let acceptor = acceptor(issued, &[]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

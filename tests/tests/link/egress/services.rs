@@ -63,7 +63,7 @@ pub(super) fn logs(path: &str, _: &Value) -> Option<String> {
 /// Serves at an address of the namespace in which this is called, as long as the namespace is there, or until
 /// it is aborted with all its connections.
 pub(super) async fn serve(address: SocketAddr, certificate: Issued, answer: ServiceAnswer) -> AbortHandle {
-    let acceptor = acceptor(&certificate);
+    let acceptor = acceptor(&certificate, &[]);
     let listener = TcpListener::bind(address).await.unwrap();
     let serving = tokio::spawn(async move {
         let mut connections = JoinSet::new();

@@ -1,4 +1,5 @@
-//! A real API server that ends connections by GOAWAY, as several behind a load balancer do, and many callers.
+//! Requests of many callers that a real API server has not processed: it ends connections by GOAWAY, as several
+//! behind a load balancer do, or refuses streams.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -6,7 +7,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tests::kube::ClusterOptions;
+use tests::kube::kubeconfig::Kubeconfig;
 use tests::real_edge::RealEdge;
+use tests::refusing_proxy::RefusingProxy;
+use tests::rig::ApiServer;
 use tests::routes::{RouteClient, TestRequest, TestResponse};
 use tokio::time::Instant;
 
@@ -31,11 +35,24 @@ const ROUNDS: usize = 20;
 /// connection.
 const DIALS_MIN: f64 = 5.0;
 
+/// One stream of so many is refused.
+const REFUSED_ONE_OF: usize = 20;
+
+/// Fewest refused streams in the short trial: a twentieth of 1,600 requests.
+const REFUSED_MIN: usize = 80;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goaways_of_a_real_api_server_fail_no_request_and_repeat_none() {
     let dials = try_goaways(|round| round < ROUNDS).await;
 
     assert!(dials >= DIALS_MIN, "the API server hardly ended a connection: {dials} were dialed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_an_api_server_refuses_fail_no_request_and_repeat_none() {
+    let refused = try_refusals(|round| round < ROUNDS).await;
+
+    assert!(refused >= REFUSED_MIN, "only {refused} streams were refused");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,11 +65,51 @@ async fn a_minute_of_goaways_fails_no_request_and_repeats_none() {
     println!("the agent dialed {dials} connections");
 }
 
-/// All callers write and read as long as `goes_on` says of their rounds. Returns how many connections the
-/// agent has dialed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "soak: a minute of refused streams"]
+async fn a_minute_of_refused_streams_fails_no_request_and_repeats_none() {
+    let until = Instant::now() + Duration::from_secs(60);
+
+    let refused = try_refusals(|_| Instant::now() < until).await;
+
+    println!("{refused} streams were refused");
+}
+
+/// Lets callers ask an API server that ends connections. Returns how many the agent has dialed.
 async fn try_goaways(goes_on: impl Fn(usize) -> bool) -> f64 {
     let edge =
         RealEdge::start_at(ClusterOptions { apiserver_flags: FLAGS, ..ClusterOptions::default() }).await;
+
+    ask_all(&edge, goes_on).await;
+
+    edge.agent_metric("tombolo_agent_apiserver_dials_total{outcome=\"connected\"}").await
+}
+
+/// Lets callers ask an API server behind a proxy that refuses streams. Returns how many it has refused.
+async fn try_refusals(goes_on: impl Fn(usize) -> bool) -> usize {
+    let mut proxy = None;
+    let edge = RealEdge::start_behind(ClusterOptions::default(), async |cluster, account, rig| {
+        let before = RefusingProxy::start(cluster.address(), cluster.ca_pem(), REFUSED_ONE_OF).await;
+        let kubeconfig = Kubeconfig {
+            server: &format!("https://{}", before.address),
+            ca_pem: &before.ca_pem,
+            credential: &account.credential(),
+        };
+        let path = rig.path().join("refusing.kubeconfig");
+        kubeconfig.write(&path).expect("a kubeconfig can be written");
+        proxy = Some(before);
+        ApiServer::Kubeconfig(path)
+    });
+    let edge = edge.await;
+
+    ask_all(&edge, goes_on).await;
+
+    proxy.expect("it was started").refused()
+}
+
+/// All callers write and read as long as `goes_on` says of their rounds. Each request succeeds, and each write is
+/// done once.
+async fn ask_all(edge: &RealEdge, goes_on: impl Fn(usize) -> bool) {
     edge.namespace(NAMESPACE).await;
     let mut paths = Vec::new();
     for user in 0..USERS {
@@ -82,8 +139,7 @@ async fn try_goaways(goes_on: impl Fn(usize) -> bool) -> f64 {
     let (written, read) = (written.load(Ordering::Relaxed), read.load(Ordering::Relaxed));
     println!("{written} writes and {read} reads succeeded, {} failed", failed.len());
     assert!(failed.is_empty(), "{} failed, {}", failed.len(), failed[0]);
-    assert_eq!(objects(&edge).await, written, "objects, and the writes that made them");
-    edge.agent_metric("tombolo_agent_apiserver_dials_total{outcome=\"connected\"}").await
+    assert_eq!(objects(edge).await, written, "objects, and the writes that made them");
 }
 
 /// Creates an object whose name the API server chooses, so that a repeated write would make another one.

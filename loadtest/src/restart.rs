@@ -18,6 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, sleep};
 use transport::Carrier;
 use tunnel_agent::apiserver::{ApiServer, Timeouts};
+use tunnel_agent::clock::Clock;
 use tunnel_agent::config::{self, ApiServerSource, Proxies, ServerAddress};
 use tunnel_agent::dialer::{ConfiguredServer, ControlPlane, Dependencies, Dialer};
 use tunnel_agent::forward::{FairQueue, Forwarder};
@@ -214,7 +215,7 @@ fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn 
         return Err("a fake has a kubeconfig".into());
     };
     let source = ApiServerSource::Kubeconfig { path, context: None };
-    let api_server = ApiServer::new(source, Timeouts::default(), scope)?;
+    let api_server = ApiServer::new(source, Timeouts::default(), Clock::default(), scope)?;
     let anybody = || Some(vec!["*".to_owned()]);
     let anybody = AllowList::new(anybody(), anybody(), None)?;
     let queue = FairQueue::new(config::Limits::default());

@@ -12,10 +12,11 @@ use transport::EndpointKeys;
 use transport::tls::ExpectedServers;
 
 use crate::apiserver::{ApiServer, Timeouts};
+use crate::clock::Clock;
 use crate::config::{ApiServers, Config, CredentialSource};
 use crate::dialer::{ConfiguredServer, ControlPlane, Dependencies, Dialer};
 use crate::discovery::Discovery;
-use crate::enrollment::{Clock, Enrollment};
+use crate::enrollment::Enrollment;
 use crate::forward::{FairQueue, Forwarder};
 use crate::guard::Guard;
 use crate::guard::targets::Targets;
@@ -41,6 +42,7 @@ pub struct Bound {
     starting: NotReady,
     discovery: Discovery,
     source: CertificateSource,
+    clock: Clock,
     servers: Vec<ConfiguredServer>,
     expected: ExpectedServers,
     state: StateDir,
@@ -65,9 +67,10 @@ impl Bound {
         let readiness = Readiness::new();
         let starting = readiness.handle("agent");
         let state = StateDir::open(&config.state_dir)?;
-        let api_server = ApiServer::new(config.api_server.clone(), Timeouts::default(), scope)
+        let clock = Clock::default();
+        let api_server = ApiServer::new(config.api_server.clone(), Timeouts::default(), clock.clone(), scope)
             .map_err(Failure::misconfigured)?;
-        let source = certificate_source(&config, &state, &api_server)?;
+        let source = certificate_source(&config, &state, &api_server, &clock)?;
         let keys = keys(&state)?;
         let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone())?;
         let links = metrics::links();
@@ -106,7 +109,7 @@ impl Bound {
             links,
         };
         let servers = configured_servers(&config);
-        Ok(Self { probes, starting, discovery, source, servers, expected, state, dependencies })
+        Ok(Self { probes, starting, discovery, source, clock, servers, expected, state, dependencies })
     }
 
     /// The address at which `/livez`, `/readyz` and `/metrics` answer.
@@ -120,12 +123,13 @@ impl Bound {
     /// # Errors
     /// The certificate, or the trust bundle in the state directory, cannot be used.
     pub async fn run(self, scope: Scope) -> Result<(), Failure> {
-        let Self { probes, starting, discovery, source, servers, expected, state, dependencies } = self;
+        let Self { probes, starting, discovery, source, clock, servers, expected, state, dependencies } =
+            self;
         probes.run(&scope);
         scope.spawn_background(discovery.run(scope.clone()));
         // Both arms are cancel-safe: a certificate is written to disk before it is used.
         tokio::select! {
-            dialing = dial(source, servers, expected, state, dependencies, &scope) => dialing?,
+            dialing = dial(source, clock, servers, expected, state, dependencies, &scope) => dialing?,
             () = scope.draining() => return Ok(()),
         }
         drop(starting);
@@ -137,6 +141,7 @@ impl Bound {
 /// Begins to dial once the agent has a certificate. An enrolled agent renews it from then on.
 async fn dial(
     source: CertificateSource,
+    clock: Clock,
     servers: Vec<ConfiguredServer>,
     expected: ExpectedServers,
     state: StateDir,
@@ -149,11 +154,6 @@ async fn dial(
     };
     let Identity { agent, chain, key, server_roots } = identity;
     metrics::certificates("agent", &chain[..chain.len().min(1)]);
-    let clock = match &enrollment {
-        Some(enrollment) => enrollment.clock(),
-        // The certificate was issued, so it is at least as late as its begin, even if this machine woke in 1970.
-        None => Clock::not_before(chain.first().and_then(trust::validity).map_or(0, |(begins, _)| begins)),
-    };
     let trust = ServerTrust::new((chain, key), &server_roots, expected, state, Arc::new(clock));
     let trust = trust.map_err(Failure::misconfigured)?;
     let is_outside_validity = trust.outside_validity(SystemTime::now()).is_some();
@@ -178,15 +178,19 @@ fn certificate_source(
     config: &Config,
     state: &StateDir,
     api_server: &ApiServer,
+    clock: &Clock,
 ) -> Result<CertificateSource, Failure> {
     match &config.credential {
         CredentialSource::Files(files) => {
             let files = IdentityFiles::new(files, &config.cluster, &config.trust_domain);
             let identity = files.load().map_err(Failure::misconfigured)?;
+            // It was issued, so this is at least as late as its begin, even if this machine woke in 1970.
+            clock.raise(identity.chain.first().and_then(trust::validity).map_or(0, |(begins, _)| begins));
             Ok(CertificateSource::Files(Box::new(identity), files))
         }
         CredentialSource::Enrolled(at) => {
-            let opened = Enrollment::open(config, at.clone(), state.clone(), api_server.clone());
+            let opened =
+                Enrollment::open(config, at.clone(), state.clone(), api_server.clone(), clock.clone());
             opened.map(CertificateSource::Enrolled).map_err(Failure::could_not_go_on)
         }
     }

@@ -1,7 +1,6 @@
 //! Enrollment: the agent gets its first certificate by a token or its pod's ServiceAccount, and each next one
 //! by the key of the last one.
 
-mod clock;
 mod grpc_client;
 mod service_account;
 mod state;
@@ -33,6 +32,7 @@ use trust::{Role, Serial};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::apiserver::ApiServer;
+use crate::clock::Clock;
 use crate::config::{Config, EnrollmentConfig, Proxies};
 use crate::identity::{Identity, IdentityError};
 use crate::metrics;
@@ -44,7 +44,6 @@ use state::{EnrollmentState, new_key, spki};
 use token_file::{TokenFile, TokenFileError};
 use validity::Validity;
 
-pub use clock::Clock;
 pub use state::EnrollmentStateError;
 
 /// Largest file with an enrollment token, in bytes.
@@ -112,7 +111,7 @@ enum EnrollmentError {
 
 impl Enrollment {
     /// Opens the state of an earlier enrollment, or makes a new key. `api_server` names the issuer of pods'
-    /// tokens. Blocks.
+    /// tokens. Raises `clock` to the begin of the agent's certificate. Blocks.
     ///
     /// # Errors
     /// [`EnrollmentStateError`]: the state cannot be read or written.
@@ -121,6 +120,7 @@ impl Enrollment {
         enrollment: EnrollmentConfig,
         state_dir: StateDir,
         api_server: ApiServer,
+        clock: Clock,
     ) -> Result<Self, EnrollmentStateError> {
         let state = match EnrollmentState::read(&state_dir)? {
             Some(state) => state,
@@ -132,8 +132,7 @@ impl Enrollment {
             }
         };
         // A time of the server's: an earlier time of this machine's clock might be far ahead.
-        let clock =
-            Clock::not_before(Validity::from_chain(&state.chain).map_or(0, |validity| validity.begins));
+        clock.raise(Validity::from_chain(&state.chain).map_or(0, |validity| validity.begins));
         Ok(Self(Arc::new(SharedEnrollment {
             token: enrollment.token_file.clone().map(|path| Arc::new(TokenFile::at(path, TOKEN_BYTES_MAX))),
             service_account: enrollment
@@ -148,12 +147,6 @@ impl Enrollment {
             state: Mutex::new(state),
             clock,
         })))
-    }
-
-    /// The clock by which certificates are verified.
-    #[must_use]
-    pub fn clock(&self) -> Clock {
-        self.0.clock.clone()
     }
 
     /// The certificate on disk, expired or not, or else a first one, however long it takes. Cancel-safe: a

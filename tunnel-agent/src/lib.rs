@@ -3,6 +3,7 @@
 
 pub mod apiserver;
 pub mod app;
+pub mod clock;
 pub mod config;
 pub mod dialer;
 pub mod discovery;

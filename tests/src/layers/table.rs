@@ -77,7 +77,7 @@ pub const LAYERED_CRATES: &[LayeredCrate] = &[
             },
             Layer {
                 name: "foundation",
-                members: &[built("config"), built("metrics"), built("pipe"), built("random")],
+                members: &[built("config"), built("metrics"), built("pipe"), built("random"), built("clock")],
             },
         ],
     },

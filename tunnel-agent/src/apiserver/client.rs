@@ -31,6 +31,7 @@ use super::probing;
 use super::request_body::{BoxError, Progress, RequestBody, ResendableBody};
 use super::resend::{Resends, SendFailure, is_read};
 use super::response_body::{Lease, ResponseBody};
+use crate::clock::Clock;
 use crate::config::ApiServerSource;
 use crate::metrics;
 
@@ -80,14 +81,20 @@ pub struct SwitchedConnection {
 }
 
 impl ApiServer {
-    /// A client whose connections are background tasks of `scope`. Reads the credential, and connects to
-    /// nothing yet.
+    /// A client whose connections are background tasks of `scope`. API servers' certificates are verified by
+    /// `clock`. Reads the credential, and connects to nothing yet.
     ///
     /// # Errors
     ///
     /// [`CredentialError`] names the file and what to do.
-    pub fn new(source: ApiServerSource, timeouts: Timeouts, scope: &Scope) -> Result<Self, CredentialError> {
-        let this = Self::with_owner(CredentialOwner::Agent, source, timeouts, Arc::default(), scope)?;
+    pub fn new(
+        source: ApiServerSource,
+        timeouts: Timeouts,
+        clock: Clock,
+        scope: &Scope,
+    ) -> Result<Self, CredentialError> {
+        let credential = Credential::load(source, CredentialOwner::Agent, timeouts.recheck, clock)?;
+        let this = Self::with(credential, timeouts, Arc::default(), scope);
         let balancer = this.0.balancer.clone();
         scope.spawn_background(probing::run(balancer, Arc::downgrade(&this.0.credential), scope.clone()));
         Ok(this)
@@ -105,20 +112,16 @@ impl ApiServer {
         timeouts: Timeouts,
         scope: &Scope,
     ) -> Result<Self, CredentialError> {
-        Self::with_owner(CredentialOwner::Callers, source, timeouts, self.0.balancer.clone(), scope)
+        let clock = self.0.credential.clock().clone();
+        let credential = Credential::load(source, CredentialOwner::Callers, timeouts.recheck, clock)?;
+        Ok(Self::with(credential, timeouts, self.0.balancer.clone(), scope))
     }
 
-    fn with_owner(
-        owner: CredentialOwner,
-        source: ApiServerSource,
-        timeouts: Timeouts,
-        balancer: Arc<Balancer>,
-        scope: &Scope,
-    ) -> Result<Self, CredentialError> {
-        let credential = Arc::new(Credential::load(source, owner, timeouts.recheck)?);
+    fn with(credential: Credential, timeouts: Timeouts, balancer: Arc<Balancer>, scope: &Scope) -> Self {
+        let credential = Arc::new(credential);
         let pool = Pool::new(scope.clone(), timeouts, balancer.clone());
         let check = CredentialCheck::default();
-        Ok(Self(Arc::new(SharedApiServer { credential, balancer, pool, timeouts, check })))
+        Self(Arc::new(SharedApiServer { credential, balancer, pool, timeouts, check }))
     }
 
     /// Balances requests from now on among those API servers at these addresses that are ready. Each has to

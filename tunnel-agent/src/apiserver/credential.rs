@@ -11,6 +11,7 @@ use tracing::{info, warn};
 use super::material::{ApiServerAddress, CredentialError, Material};
 use super::tls::TlsConfigs;
 use super::{in_cluster, kubeconfig};
+use crate::clock::Clock;
 use crate::config::ApiServerSource;
 
 /// The credential as it was at one moment.
@@ -38,6 +39,7 @@ pub(super) struct Credential {
     source: ApiServerSource,
     owner: CredentialOwner,
     recheck: Duration,
+    clock: Clock,
     cached: RwLock<CachedCredential>,
     /// Locked by the task that reads the files.
     reading: tokio::sync::Mutex<()>,
@@ -58,9 +60,10 @@ impl Credential {
         source: ApiServerSource,
         owner: CredentialOwner,
         recheck: Duration,
+        clock: Clock,
     ) -> Result<Self, CredentialError> {
         let material = read(&source, owner)?;
-        let snapshot = Arc::new(Snapshot::new(&material, 0, TlsConfigs::new(&material)?));
+        let snapshot = Arc::new(Snapshot::new(&material, 0, TlsConfigs::new(&material, &clock)?));
         let cached = CachedCredential {
             material: Arc::new(material),
             snapshot,
@@ -71,6 +74,7 @@ impl Credential {
             source,
             owner,
             recheck,
+            clock,
             cached: RwLock::new(cached),
             reading: tokio::sync::Mutex::default(),
         })
@@ -150,6 +154,11 @@ impl Credential {
         (cached.snapshot.clone(), is_fresh)
     }
 
+    /// The clock by which API servers' certificates are verified.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Takes over what was read, if it is usable and new. Otherwise the cached credential stays in use.
     fn update(&self, read: Result<Material, CredentialError>) -> Arc<Snapshot> {
         let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +171,7 @@ impl Credential {
             let (epoch, tls) = if material.connects_like(&cached.material) {
                 (*epoch, tls.clone())
             } else {
-                (epoch + 1, TlsConfigs::new(&material)?)
+                (epoch + 1, TlsConfigs::new(&material, &self.clock)?)
             };
             let snapshot = Snapshot::new(&material, epoch, tls);
             Ok(Some((material, snapshot)))

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use super::material::{CredentialError, Material};
 use super::server_certificate::{NotACa, ServerCertificateVerifier};
+use crate::clock::Clock;
 
 pub(super) const HTTP_2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
@@ -26,11 +27,11 @@ pub(super) struct TlsConfigs {
 }
 
 impl TlsConfigs {
-    pub(super) fn new(material: &Material) -> Result<Self, CredentialError> {
+    pub(super) fn new(material: &Material, clock: &Clock) -> Result<Self, CredentialError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let mut verifier = ServerCertificateVerifier::new(provider.signature_verification_algorithms);
         trust_bundle(&mut verifier, material)?;
-        let builder = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_details(provider, Arc::new(clock.clone()))
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(CredentialError::Tls)?
             // It verifies as the library does, and in addition what Go's clients accept or refuse.

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Clock;
 use bytes::{Buf as _, Bytes};
 use daemon::Scope;
 use http::header::{CONTENT_TYPE, TE};
@@ -27,8 +28,6 @@ use transport::DialPath;
 use transport::tls::PinnedVerifier;
 use trust::OutsideValidity;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
-
-use super::clock::Clock;
 
 /// Longest time of one call, on the slowest link that is supported.
 const CALL_MAX: Duration = Duration::from_secs(30);

@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tunnel_agent::apiserver::{ApiServer, Timeouts};
+use tunnel_agent::clock::Clock;
 use tunnel_agent::config::ApiServerSource;
 
 /// Longest time of any step. After it the test has hung.
@@ -141,7 +142,7 @@ impl Mounted {
     }
 
     pub(crate) fn api_server(&self, address: SocketAddr, timeouts: Timeouts, scope: &Scope) -> ApiServer {
-        ApiServer::new(self.source(address), timeouts, scope).unwrap()
+        ApiServer::new(self.source(address), timeouts, Clock::default(), scope).unwrap()
     }
 }
 

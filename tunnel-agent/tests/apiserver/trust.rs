@@ -11,6 +11,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::PrivateKeyDer;
 use time::{Duration, OffsetDateTime};
 use tunnel_agent::apiserver::{ApiServer, ApiServerError, Timeouts};
+use tunnel_agent::clock::Clock;
 
 use crate::fake::{Authority, Fake, Mounted, get, http2, soon};
 
@@ -40,7 +41,7 @@ fn a_bundle_without_any_certificate_is_refused() {
         runtime.block_on(async {
             let (mounted, scope) = (Mounted::new("token-1", &bundle), Scope::here());
             let source = mounted.source("127.0.0.1:6443".parse().unwrap());
-            let refused = ApiServer::new(source, Timeouts::default(), &scope);
+            let refused = ApiServer::new(source, Timeouts::default(), Clock::default(), &scope);
             let message = refused.err().unwrap().to_string();
             assert!(message.contains("ca.crt"), "{message}");
         });
@@ -83,15 +84,35 @@ async fn a_certificate_that_is_not_trusted_is_reported_with_its_cause() {
     }
 }
 
+/// As on a machine that wakes before its certificate was issued: all that was issued since is not valid yet.
+#[tokio::test]
+async fn the_begin_of_the_agents_certificate_counts_where_the_machines_clock_is_behind_it() {
+    let tomorrow = OffsetDateTime::now_utc() + Duration::days(1);
+    let begins = |params: &mut CertificateParams| params.not_before = tomorrow;
+    let server = ServerCertificate::signed(&begins, &begins);
+    let clock = Clock::default();
+    assert!(asked_by(clock.clone(), &server, &server.ca).await.is_some());
+
+    clock.raise(u64::try_from(tomorrow.unix_timestamp()).unwrap());
+
+    assert_eq!(asked_by(clock, &server, &server.ca).await, None);
+}
+
 /// The code with which a request to this server fails for an agent with this bundle.
 async fn asked(server: &ServerCertificate, bundle: &str) -> Option<AbortCode> {
+    asked_by(Clock::default(), server, bundle).await
+}
+
+/// The same, where certificates are verified by `clock`.
+async fn asked_by(clock: Clock, server: &ServerCertificate, bundle: &str) -> Option<AbortCode> {
     let scope = Scope::here();
     let fake = Fake::start(&scope, server.config.clone(), |connection, _| {
         http2(connection, |_| async { Response::new(Full::from("x")) })
     })
     .await;
     let mounted = Mounted::new("token-1", bundle);
-    let api_server = mounted.api_server(fake.address, Timeouts::default(), &scope);
+    let source = mounted.source(fake.address);
+    let api_server = ApiServer::new(source, Timeouts::default(), clock, &scope).unwrap();
 
     match soon(api_server.send(get("/"))).await {
         Ok(_) => None,

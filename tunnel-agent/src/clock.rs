@@ -1,4 +1,5 @@
-//! A clock that is never before the begin of the agent's certificate, because a machine may wake in 1970.
+//! A clock that is never before the begin of the agent's certificate, because a machine may wake in 1970. The
+//! certificates of servers and of API servers are verified by it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,21 +16,14 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that is never before `floor`, in seconds since 1970.
-    #[must_use]
-    pub fn not_before(floor: u64) -> Self {
-        Self { floor: Arc::new(AtomicU64::new(floor)) }
-    }
-
     /// The time in seconds since 1970.
     #[must_use]
     pub fn seconds(&self) -> u64 {
         self.seconds_at(SystemTime::now())
     }
 
-    /// Raises the floor to a time that is certainly past: the begin of a certificate that a server has just
-    /// issued.
-    pub(super) fn raise(&self, floor: u64) {
+    /// Raises the floor to a time that is certainly past: the begin of a certificate that was issued.
+    pub fn raise(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::Relaxed);
     }
 
@@ -51,7 +45,8 @@ mod tests {
 
     #[test]
     fn a_machine_that_wakes_in_1970_goes_on_where_it_was() {
-        let clock = Clock::not_before(1_700_000_000);
+        let clock = Clock::default();
+        clock.raise(1_700_000_000);
         assert_eq!(clock.seconds_at(SystemTime::UNIX_EPOCH), 1_700_000_000);
         let later = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_001);
         assert_eq!(clock.seconds_at(later), 1_700_000_001);

@@ -18,7 +18,7 @@ use tests::pki::Issued;
 use tests::rig::{GROUP, Reply, Rig, TOKEN, ask};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::client::TlsStream;
 use tonic::Code;
 use trust::proof::Purpose;
@@ -88,15 +88,16 @@ async fn silent_connections_of_one_address_shut_out_neither_others_nor_proofs() 
 
     let flood = SilentFlood::start(loopback(FLOODED), enrollment.address).await;
     for (source, token) in [OTHER, FLOODED].into_iter().zip(&tokens) {
-        let mut client = AttestationClient::connect_from(loopback(source), &rig, &enrollment, None)
-            .await
-            .expect("it gets in");
+        let connecting = AttestationClient::connect_from(loopback(source), &rig, &enrollment, None);
+        let mut client = timed("enrollment", source, connecting).await.expect("it gets in");
         client.enroll(token, &KeyPair::generate().unwrap()).await.expect("a good token");
     }
     let next = KeyPair::generate().unwrap();
     let claim =
         EnrollmentClaim { instance: &instance, serial, key: &next, signer: &key, purpose: Purpose::Renewal };
-    AttestationClient::connect_from(loopback(FLOODED), &rig, &enrollment, Some(&certificate))
+    let connecting =
+        AttestationClient::connect_from(loopback(FLOODED), &rig, &enrollment, Some(&certificate));
+    timed("renewal", FLOODED, connecting)
         .await
         .expect("a valid certificate")
         .renew(&claim, None)
@@ -107,8 +108,9 @@ async fn silent_connections_of_one_address_shut_out_neither_others_nor_proofs() 
     let flood = SilentFlood::start(loopback(FLOODED), admins).await;
     for source in [OTHER, FLOODED] {
         let socket = connect_from(loopback(source), admins).await.unwrap();
-        let tls =
-            shake(socket, "127.0.0.1", &rig.server_ca(), &["h2"], Some(&olga)).await.expect("olga gets in");
+        let ca = rig.server_ca();
+        let shaking = shake(socket, "127.0.0.1", &ca, &["h2"], Some(&olga));
+        let tls = timed("admin.tcp", source, shaking).await.expect("olga gets in");
         let mut wire = AdminWire::greet(tls).await.expect("HTTP/2");
         let code = wire.ask("/tombolo.admin.v1.Admin/ListClusters").await.expect("an answer");
         assert_eq!(code, Code::Ok, "{source}");
@@ -117,15 +119,27 @@ async fn silent_connections_of_one_address_shut_out_neither_others_nor_proofs() 
 
     let flood = SilentFlood::start(loopback(FLOODED), rig.gateway()).await;
     let by_token = format!("Authorization: Bearer {TOKEN}\r\n");
-    assert_eq!(asked_from(OTHER, &rig, None, &by_token).await.unwrap(), 200);
-    assert_eq!(asked_from(FLOODED, &rig, Some(&alice), "").await.unwrap(), 200);
+    let asking = asked_from(OTHER, &rig, None, &by_token);
+    assert_eq!(timed("gateway, by token", OTHER, asking).await.unwrap(), 200);
+    let asking = asked_from(FLOODED, &rig, Some(&alice), "");
+    assert_eq!(timed("gateway, by certificate", FLOODED, asking).await.unwrap(), 200);
     drop(flood);
 
     let flood = SilentFlood::start(loopback(FLOODED), rig.probes()).await;
     for source in [OTHER, FLOODED] {
-        assert!(probed_from(source, rig.probes()).await.unwrap().starts_with("HTTP/1.1 200 "), "{source}");
+        let probed = timed("probes", source, probed_from(source, rig.probes())).await.unwrap();
+        assert!(probed.starts_with("HTTP/1.1 200 "), "{source}");
     }
     drop(flood);
+}
+
+/// Says how long a client was on its way in while the flood went on.
+async fn timed<T>(listener: &str, source: u8, connecting: impl Future<Output = T>) -> T {
+    let begun = Instant::now();
+    let done = connecting.await;
+    let (who, took) = (if source == FLOODED { "the flooding" } else { "another" }, begun.elapsed());
+    eprintln!("{listener}: {who} address got in after {} ms", took.as_millis());
+    done
 }
 
 /// Neither by connections that ask, nor by silent ones, with rights or without.

@@ -1,13 +1,20 @@
-//! `tombolo agent`: lists the enrolled agents of a server, and revokes and restores their certificates.
+//! `tombolo agent`: lists the agents of a server, and revokes and restores their certificates.
+
+mod table;
+
+use std::io;
 
 use proto::admin::restore_agent_request::Restored;
 use proto::admin::revoke_agent_request::Revoked;
 use proto::admin::{Agent, RestoreAgentRequest, RevokeAgentRequest};
+use serde_saphyr::SerializeError;
 
 use crate::admin::{Admin, AdminError};
-use crate::args::{AgentList, AgentRestore, AgentRevoke};
+use crate::args::{AgentList, AgentRestore, AgentRevoke, AgentsOutput};
+use crate::confirm::{self, ConfirmError};
 use crate::print;
 use crate::runtime::{self, RuntimeError};
+use crate::yaml;
 
 /// The error if no agents were listed, revoked or restored.
 #[derive(Debug, thiserror::Error)]
@@ -16,31 +23,43 @@ pub(crate) enum AgentsError {
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Admin(#[from] AdminError),
+    #[error(transparent)]
+    Confirm(#[from] ConfirmError),
+    #[error("the agents could not be written as JSON")]
+    Json(#[from] serde_json::Error),
+    #[error("the agents could not be written as YAML")]
+    Yaml(#[from] SerializeError),
+    #[error("cannot print")]
+    Print(#[from] io::Error),
 }
 
-/// A table of the enrolled agents.
+/// Lists the agents of one cluster or of all: those that were enrolled, and those that are connected.
 pub(crate) fn list(args: &AgentList) -> Result<Vec<String>, AgentsError> {
     let cluster = args.cluster.as_ref().map(ToString::to_string).unwrap_or_default();
     let agents = runtime::run(async |scope| {
         Admin::connect(args.server.endpoint(), scope).await?.agents(cluster).await
     })??;
-    if agents.is_empty() {
+    if agents.is_empty() && args.output.is_none_or(|output| output == AgentsOutput::Wide) {
+        print::note("there is no agent; `tombolo token create` prints the commands that start one")?;
         return Ok(Vec::new());
     }
-    let mut rows = vec![["AGENT", "EXPIRES", "SERIAL", "STATE", "VERSION", "POD"].map(str::to_owned)];
-    rows.extend(agents.into_iter().map(|agent| {
-        let expires = agent.expires.map_or_else(print::none, |expires| expires.to_string());
-        let state = if agent.revoked { "Revoked" } else { "Enrolled" };
-        let shown = |text: String| if text.is_empty() { print::none() } else { text };
-        let (name, version) = (format!("{}/{}", agent.cluster, agent.instance), shown(agent.version));
-        [name, expires, agent.serial, state.to_owned(), version, shown(agent.pod)]
-    }));
-    Ok(print::columns(&rows))
+    Ok(match args.output {
+        None => table::usual(&agents),
+        Some(AgentsOutput::Wide) => table::wide(&agents),
+        Some(AgentsOutput::Json) => vec![serde_json::to_string_pretty(&table::objects(&agents))?],
+        Some(AgentsOutput::Yaml) => vec![yaml::document(&table::objects(&agents))?],
+    })
 }
 
 /// Revokes one agent, all agents of a cluster, or one certificate.
 pub(crate) fn revoke(args: AgentRevoke) -> Result<Vec<String>, AgentsError> {
-    let AgentRevoke { agent, cluster, serial, unseen, server } = args;
+    let AgentRevoke { agent, cluster, serial, unseen, yes, server } = args;
+    if let Some(cluster) = &cluster {
+        let warning = format!(
+            "Every agent that cluster {cluster} has up to now is refused for ever, and has to enroll again."
+        );
+        confirm::by_name(&warning, cluster.as_str(), yes)?;
+    }
     let (revoked, message) = match (agent, cluster, serial) {
         (Some(agent), ..) => {
             let message = format!("agent {}/{} is refused from now on", agent.cluster, agent.instance);

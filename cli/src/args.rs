@@ -30,13 +30,13 @@ pub(crate) use ca::{
 };
 pub(crate) use cluster_list::{ClusterSort, ClustersArgs, ClustersOutput};
 pub(crate) use clusters::{
-    AgentCommand, AgentList, AgentRestore, AgentRevoke, AttestationCommand, AttestationOf,
+    AgentCommand, AgentList, AgentRestore, AgentRevoke, AgentsOutput, AttestationCommand, AttestationOf,
     AttestationSetKeys, ClusterCheck, ClusterCommand, ClusterCreate, ClusterDelete, ClusterLabel,
     ClusterUndelete, ClusterUpdate, LabelChange, TokenCommand, TokenCreate, TokenList, TokenOutput,
     TokenRevoke,
 };
 pub(crate) use doctor::{DoctorAgent, DoctorArgs, DoctorCaller, DoctorCommand, DoctorOutput, DoctorServer};
-pub(crate) use join::{JoinArgs, PrintedCommand};
+pub(crate) use join::{CHART_DEFAULT, JoinArgs, PrintedCommand, RoleSubject, SiteArgs};
 pub(crate) use kubeconfig::KubeconfigArgs;
 pub(crate) use kubeconfig_copy::{ClusterKubeconfig, CopyOutput};
 pub(crate) use passthrough::PassthroughArgs;

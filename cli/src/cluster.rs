@@ -23,6 +23,10 @@ pub(crate) enum ClusterError {
     Admin(#[from] AdminError),
     #[error(transparent)]
     Confirm(#[from] ConfirmError),
+    #[error(
+        "nothing is to be changed: give --network or --advertise; for labels there is `tombolo cluster label {0} NAME=VALUE`"
+    )]
+    NothingToUpdate(String),
     #[error("the label {0} is to be set and to be removed; leave one of the two out")]
     SetAndRemoved(String),
     #[error("the label {0} is to be set twice; leave one of the two out")]
@@ -67,6 +71,9 @@ pub(crate) fn label(args: ClusterLabel) -> Result<Vec<String>, ClusterError> {
 /// Replaces the networks of a cluster, or the addresses that its agents may advertise.
 pub(crate) fn update(args: ClusterUpdate) -> Result<Vec<String>, ClusterError> {
     let ClusterUpdate { cluster, networks, advertise, server } = args;
+    if networks.is_none() && advertise.is_none() {
+        return Err(ClusterError::NothingToUpdate(cluster.to_string()));
+    }
     let texts = |texts: Option<Vec<String>>| {
         texts.map(|texts| Texts { texts: texts.into_iter().filter(|text| !text.is_empty()).collect() })
     };

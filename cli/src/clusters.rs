@@ -17,6 +17,7 @@ use crate::admin::{Admin, AdminError};
 use crate::args::{self, ClustersOutput};
 use crate::print;
 use crate::runtime::{self, RuntimeError};
+use crate::yaml;
 use table::{Shape, Table};
 
 /// The error if not all clusters were shown.
@@ -63,7 +64,7 @@ async fn list(admin: &mut Admin, args: &args::ClustersArgs) -> Result<(), Cluste
         Some(ClustersOutput::Json) => {
             print::lines(&[serde_json::to_string_pretty(&objects::list(&clusters))?])?;
         }
-        Some(ClustersOutput::Yaml) => print::lines(&[objects::yaml(&objects::list(&clusters))?])?,
+        Some(ClustersOutput::Yaml) => print::lines(&[yaml::document(&objects::list(&clusters))?])?,
         Some(ClustersOutput::Name) => {
             let names: Vec<String> = clusters.iter().map(|cluster| cluster.name.clone()).collect();
             print::lines(&names)?;
@@ -116,7 +117,7 @@ async fn watch(admin: &mut Admin, args: &args::ClustersArgs) -> Result<(), Clust
                 clusters.iter().map(line).collect::<Result<_, _>>()?
             }
             Some(ClustersOutput::Yaml) => {
-                let document = |cluster| Ok(format!("---\n{}", objects::yaml(&objects::object(cluster))?));
+                let document = |cluster| Ok(format!("---\n{}", yaml::document(&objects::object(cluster))?));
                 clusters.iter().map(document).collect::<Result<_, SerializeError>>()?
             }
             Some(ClustersOutput::Name) => clusters.iter().map(|cluster| cluster.name.clone()).collect(),

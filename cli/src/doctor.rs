@@ -15,6 +15,7 @@ mod excess_rights;
 mod host_cluster;
 mod https;
 mod kubeconfig;
+mod ports;
 mod report;
 mod server;
 

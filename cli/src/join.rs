@@ -1,10 +1,9 @@
-//! `tombolo cluster create --print`: the command that joins a new cluster, and the wait until it is connected.
+//! `tombolo cluster create`: with `--print` the command that joins the new cluster, and with `--wait` the wait until it is connected.
 
 use std::io;
 use std::time::Instant;
 
 use daemon::Scope;
-use proto::ClusterId;
 use proto::admin::Cluster;
 use proto::admin::watch_clusters_response::Event;
 use tokio::time::timeout;
@@ -12,10 +11,10 @@ use tokio::time::timeout;
 use crate::admin::{Admin, AdminError};
 use crate::args::{AdminEndpoint, ClusterCreate, JoinArgs, PrintedCommand};
 use crate::cluster::{self, ClusterError};
-use crate::names::Validity;
+use crate::names::WaitTime;
 use crate::print;
 use crate::runtime::{self, RuntimeError};
-use crate::site::{self, NewSite};
+use crate::site::{self, NewSite, UnnamedCallers};
 
 /// The error if a cluster was not created, or has not joined.
 #[derive(Debug, thiserror::Error)]
@@ -34,25 +33,35 @@ pub(crate) enum JoinError {
         "no agent of cluster {cluster} has connected within {limit}; in that cluster, see `kubectl --namespace tombolo logs \
          deployment/tunnel-agent`"
     )]
-    NotLive { cluster: String, limit: Validity },
+    NotLive { cluster: String, limit: WaitTime },
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
 
-/// Creates a cluster. With `--print`, prints the command that joins it, and waits if asked.
+/// Creates a cluster. With `--print`, prints the command that joins it. With `--wait`, waits for an agent.
 pub(crate) fn create(args: ClusterCreate) -> Result<(), JoinError> {
     let (join, id) = (args.join.clone(), args.cluster.clone());
     let cluster = id.to_string();
     let endpoint = args.server.endpoint();
     let created = cluster::create(args)?;
-    let Some(PrintedCommand::Helm) = join.print else { return Ok(print::lines(&created)?) };
-    let needs = runtime::run(async |scope| site(&join, id, endpoint.clone(), scope).await)?
-        .map_err(|error| JoinError::Command(cluster.clone(), error))?;
-    print::document(&site::helm(&join, &needs))?;
-    if join.users.is_empty() && join.groups.is_empty() {
-        print::note(
-            "no caller can act in this cluster yet: name some by --user and --group, or by --set config.impersonation.users",
-        )?;
+    match join.print {
+        Some(PrintedCommand::Helm) => {
+            let needs = runtime::run(async |scope| {
+                let mut admin = Admin::connect(endpoint.clone(), scope).await?;
+                NewSite::gather(&mut admin, id, join.token_ttl, &join.site.servers).await
+            })?
+            .map_err(|error| JoinError::Command(cluster.clone(), error))?;
+            print::document(&site::helm(&join.site, &needs))?;
+            site::note_on_callers(&join.site, UnnamedCallers::Nobody).map_or(Ok(()), print::note)?;
+        }
+        None => {
+            print::lines(&created)?;
+            if join.wait {
+                print::note(&format!(
+                    "start an agent in it, by `tombolo token create --cluster {cluster}` in another terminal"
+                ))?;
+            }
+        }
     }
     if join.wait {
         print::note(&format!("waiting for an agent of {cluster}, up to {}", join.timeout))?;
@@ -60,21 +69,6 @@ pub(crate) fn create(args: ClusterCreate) -> Result<(), JoinError> {
         print::note(&live)?;
     }
     Ok(())
-}
-
-/// A token for the new cluster's first agent, and what belongs to it. Addresses from the flags replace the server's.
-async fn site(
-    join: &JoinArgs,
-    cluster: ClusterId,
-    endpoint: AdminEndpoint,
-    scope: &Scope,
-) -> Result<NewSite, AdminError> {
-    let mut admin = Admin::connect(endpoint, scope).await?;
-    let mut site = NewSite::gather(&mut admin, cluster, join.token_ttl).await?;
-    if !join.servers.is_empty() {
-        site.servers.clone_from(&join.servers);
-    }
-    Ok(site)
 }
 
 /// Waits until an agent of the cluster is connected. Returns a sentence about it.
@@ -88,7 +82,7 @@ async fn wait(
     let limit = join.timeout;
     let not_live = || JoinError::NotLive { cluster: cluster.to_owned(), limit };
     let connected = connected(cluster, endpoint, scope);
-    let found = timeout(limit.duration().unsigned_abs(), connected).await.map_err(|_| not_live())??;
+    let found = timeout(limit.duration(), connected).await.map_err(|_| not_live())??;
     let agents: Vec<&str> = found.tunnels.iter().map(|tunnel| tunnel.agent.as_str()).collect();
     Ok(format!(
         "cluster {cluster} is live after {} s, by the agent {}",

@@ -34,6 +34,7 @@ mod tls;
 mod tokens;
 mod user_tokens;
 mod vip;
+mod yaml;
 
 use std::error::Error;
 use std::process::ExitCode;

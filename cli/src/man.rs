@@ -18,7 +18,8 @@ pub(crate) enum ManError {
 
 /// Writes a page for each command that is not hidden, such as `tombolo-ca-init.1`.
 pub(crate) fn write(args: &ManArgs) -> Result<Vec<String>, ManError> {
-    let mut command = args::command(Program::Tombolo);
+    // `help` has no page, so that no page may refer to one.
+    let mut command = args::command(Program::Tombolo).disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
     render(&command, args, &mut pages)?;
@@ -35,6 +36,6 @@ fn render(command: &clap::Command, args: &ManArgs, pages: &mut Vec<NewFile>) -> 
     pages.push(NewFile::public(args.directory.join(format!("{name}.1")), page));
     command
         .get_subcommands()
-        .filter(|command| !command.is_hide_set() && command.get_name() != "help")
+        .filter(|command| !command.is_hide_set())
         .try_for_each(|command| render(command, args, pages))
 }

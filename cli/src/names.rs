@@ -2,11 +2,15 @@
 
 mod admin_url;
 mod gateway_url;
+mod host_port;
 mod validity;
+mod wait_time;
 
 pub(crate) use admin_url::AdminUrl;
 pub(crate) use gateway_url::{GatewayUrl, NotAGatewayUrl};
+pub(crate) use host_port::{host_and_port, is_host_and_port};
 pub(crate) use trust::names::{
     Group, HostSuffix, Label, NoRandomness, NotAHost, NotATrustDomain, ServerName, TrustDomain, User,
 };
 pub(crate) use validity::Validity;
+pub(crate) use wait_time::WaitTime;

@@ -38,6 +38,12 @@ pub(crate) fn document(text: &str) -> io::Result<()> {
     forgive_hang_up(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
+/// Prints bytes that no terminal shows. Unlike for texts, a reader that has stopped is an error.
+pub(crate) fn bytes(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush())
+}
+
 /// Aligns the columns of the rows, and returns them as lines.
 pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible(cell))).collect();

@@ -1,7 +1,7 @@
 //! `tombolo server restore`: puts a backup into the state directory of a server that does not run.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IsTerminal as _, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, lchown};
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,13 @@ use daemon::{StateDir, StateError, StateFile, read_bounded};
 use proto::admin::{BACKUP_BYTES_MAX, BACKUP_MAGIC};
 
 use crate::args::ServerRestore;
+use crate::backup::STANDARD_STREAM;
 
 /// The file of a server's records.
 const RECORDS: StateFile = StateFile::Directory;
+
+/// Standard input in messages.
+const STANDARD_INPUT: &str = "standard input";
 
 /// Added to the name of records that a backup replaces.
 const REPLACED_SUFFIX: &str = ".replaced";
@@ -21,6 +25,10 @@ const REPLACED_SUFFIX: &str = ".replaced";
 pub(crate) enum RestoreError {
     #[error("cannot read {0}")]
     Read(PathBuf, #[source] io::Error),
+    #[error(
+        "standard input is a terminal: redirect a backup into it, as in `tombolo server restore - < backup.redb`"
+    )]
+    Terminal,
     #[error("{0} is larger than {BACKUP_BYTES_MAX} bytes, which no backup is")]
     TooLarge(PathBuf),
     #[error("{0} is not a backup of a server; pass the file that `tombolo server backup` wrote")]
@@ -44,7 +52,12 @@ pub(crate) enum RestoreError {
 /// Puts the backup in place, under the owner of the state directory.
 pub(crate) fn put_back(args: &ServerRestore) -> Result<Vec<String>, RestoreError> {
     let ServerRestore { backup, state_dir, replace } = args;
-    let bytes = read(backup)?;
+    let (bytes, backup) = if backup == Path::new(STANDARD_STREAM) {
+        (read_standard_input()?, Path::new(STANDARD_INPUT))
+    } else {
+        let bytes = read_bounded(backup, BACKUP_BYTES_MAX);
+        (checked(bytes, backup)?, backup.as_path())
+    };
     let state = StateDir::open(state_dir)?;
     let path = state.path_of(RECORDS);
     let kept = keep_existing(&path, *replace)?;
@@ -60,8 +73,21 @@ pub(crate) fn put_back(args: &ServerRestore) -> Result<Vec<String>, RestoreError
     Ok(lines)
 }
 
-fn read(backup: &Path) -> Result<Vec<u8>, RestoreError> {
-    let bytes = read_bounded(backup, BACKUP_BYTES_MAX)
+fn read_standard_input() -> Result<Vec<u8>, RestoreError> {
+    let input = io::stdin();
+    if input.is_terminal() {
+        return Err(RestoreError::Terminal);
+    }
+    let mut bytes = Vec::new();
+    // One byte more than allowed, to detect a backup that is too large.
+    let read = input.lock().take(BACKUP_BYTES_MAX + 1).read_to_end(&mut bytes);
+    let bounded = read.map(|_| (bytes.len() as u64 <= BACKUP_BYTES_MAX).then_some(bytes));
+    checked(bounded, Path::new(STANDARD_INPUT))
+}
+
+/// A backup that was read up to its limit; `None` if it is larger.
+fn checked(read: io::Result<Option<Vec<u8>>>, backup: &Path) -> Result<Vec<u8>, RestoreError> {
+    let bytes = read
         .map_err(|error| RestoreError::Read(backup.to_owned(), error))?
         .ok_or_else(|| RestoreError::TooLarge(backup.to_owned()))?;
     if !bytes.starts_with(BACKUP_MAGIC) {

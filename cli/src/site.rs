@@ -13,7 +13,8 @@ use proto::admin::{CreateTokenRequest, CreateTokenResponse};
 use trust::Pin;
 
 use crate::admin::{Admin, AdminError};
-use crate::names::Validity;
+use crate::args::SiteArgs;
+use crate::names::{Validity, is_host_and_port};
 
 pub(crate) use agent_config::agent_config;
 pub(crate) use files::write;
@@ -50,15 +51,21 @@ pub(crate) struct NewSite {
 }
 
 impl NewSite {
-    /// Creates a token for one agent of an existing cluster, and gathers what belongs to it.
+    /// Creates a token for one agent of an existing cluster, and gathers what belongs to it. The addresses `servers`, if there are any,
+    /// replace those that the server tells.
     pub(crate) async fn gather(
         admin: &mut Admin,
         cluster: ClusterId,
         ttl: Validity,
+        servers: &[String],
     ) -> Result<Self, AdminError> {
         let lifetime = prost_types::Duration { seconds: ttl.duration().whole_seconds(), nanos: 0 };
         let request = CreateTokenRequest { cluster: cluster.to_string(), ttl: Some(lifetime) };
-        Self::from_response(cluster, ttl, admin.create_token(request).await?)
+        let mut response = admin.create_token(request).await?;
+        if !servers.is_empty() {
+            response.servers = servers.to_vec();
+        }
+        Self::from_response(cluster, ttl, response)
     }
 
     /// Takes a server's answer apart. Its texts go into commands for a shell and into files, at a site that trusts
@@ -87,13 +94,29 @@ impl NewSite {
     }
 }
 
-/// Returns true if the text is a host and a port, without a character that a shell, YAML or a line could take for its
-/// own.
-fn is_host_and_port(text: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
-    let port =
-        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
-    text.bytes().all(is_plain) && matches!(port, Some(Ok(1..)))
+/// A note for the person who joins a site, if the first request of its callers may be forbidden. It names the flags that allow more.
+pub(crate) fn note_on_callers(callers: &SiteArgs, unnamed: UnnamedCallers) -> Option<&'static str> {
+    let is_nobody_named = callers.users.is_empty() && callers.groups.is_empty();
+    match (is_nobody_named, unnamed) {
+        (true, UnnamedCallers::Nobody) => Some(
+            "no caller can act in this cluster yet: name some by --user and --group, or by --set config.impersonation.users",
+        ),
+        (true, UnnamedCallers::Prefixed) => Some(
+            "only callers whose users and groups begin with \"tombolo:\" can act in this cluster: name others by --user and --group",
+        ),
+        (false, _) if callers.cluster_role.is_none() => Some(
+            "the callers have the rights that this cluster gives them: --cluster-role binds them to a ClusterRole, such as view",
+        ),
+        (false, _) => None,
+    }
+}
+
+/// The callers that an agent may impersonate if none are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnnamedCallers {
+    Nobody,
+    /// Those with the default prefix of the agent's allow-list.
+    Prefixed,
 }
 
 #[cfg(test)]
@@ -118,6 +141,26 @@ mod tests {
         };
         assert_eq!(of(&[]), ["enroll.example:8443"]);
         assert_eq!(of(&["a.example:1", "b.example:2"]), ["a.example:1", "b.example:2"]);
+    }
+
+    #[test]
+    fn a_site_whose_callers_would_be_forbidden_gets_a_note_on_the_flags() {
+        let named = |role: Option<&str>| SiteArgs {
+            users: vec!["alice".to_owned()],
+            cluster_role: role.map(str::to_owned),
+            ..SiteArgs::default()
+        };
+        let note = |callers: &SiteArgs, unnamed| note_on_callers(callers, unnamed).unwrap_or("none");
+
+        for (callers, unnamed, words) in [
+            (SiteArgs::default(), UnnamedCallers::Nobody, "no caller can act"),
+            (SiteArgs::default(), UnnamedCallers::Prefixed, "begin with \"tombolo:\""),
+            (named(None), UnnamedCallers::Prefixed, "--cluster-role"),
+            (named(Some("view")), UnnamedCallers::Nobody, "none"),
+        ] {
+            let found = note(&callers, unnamed);
+            assert!(found.contains(words), "{found}");
+        }
     }
 
     /// Each text would end a line, a word or a quotation in what is printed for the site.

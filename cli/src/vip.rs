@@ -32,7 +32,10 @@ pub(crate) fn write(args: &VipArgs) -> Result<Vec<String>, VipError> {
     pem::parse_certificates(&ca_pem, kubeconfig)?;
     files::write_private(output, &text, *force)?;
     Ok(vec![
-        format!("wrote {} (private): the API server has to prove to be {name}, as before", output.display()),
+        format!(
+            "wrote {} (private): kubectl accepts only a certificate for {name}, as before",
+            output.display()
+        ),
         format!(
             "next, where {} is reached: kubectl --kubeconfig {} get namespaces",
             server.as_str(),

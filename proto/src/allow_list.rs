@@ -69,7 +69,7 @@ pub enum NotAssertable {
     #[error("the {0} name {1:?} has a control or invisible character, or white space at an end")]
     Unfit(NameKind, String),
     /// A name that is never asserted.
-    #[error("the {0} {1} is never asserted")]
+    #[error("the {0} {1} is never impersonated")]
     Never(NameKind, String),
     /// A name of Kubernetes itself that is not listed.
     #[error("the {0} {1} is not in impersonation.systemNames")]

@@ -354,10 +354,7 @@ impl fmt::Display for DeniedRequest {
             }
             Self::Dial(dial) => write!(f, "dial {} at the cluster {}", dial.target, dial.cluster),
             Self::Identity(cluster, Assert { user, groups }) => {
-                write!(
-                    f,
-                    "be taken for the user {user:?} with the groups {groups:?} at the cluster {cluster}"
-                )
+                write!(f, "act as the user {user:?} with the groups {groups:?} at the cluster {cluster}")
             }
         }
     }

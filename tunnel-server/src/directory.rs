@@ -256,6 +256,12 @@ impl Directory {
         self.cache().clusters.get(cluster).map(|member| Arc::clone(&member.record))
     }
 
+    /// The tombstone of a cluster, if it was deleted.
+    #[must_use]
+    pub fn tombstone(&self, cluster: &ClusterId) -> Option<Tombstone> {
+        self.record(cluster)?.tombstone
+    }
+
     /// The labels of a cluster, by which policy can select it; empty if it has none.
     #[must_use]
     pub fn labels(&self, cluster: &ClusterId) -> BTreeMap<String, String> {

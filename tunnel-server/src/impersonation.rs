@@ -29,7 +29,7 @@ struct SharedRules {
 /// The server's allow-list of the cluster does not contain this identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{user:?} may not be asserted at the cluster {cluster}: {cause}; ask the operator of this server for an entry in \
+    "{user:?} may not be impersonated at the cluster {cluster}: {cause}; ask the operator of this server for an entry in \
      clusters[].impersonation"
 )]
 pub struct NotAsserted {

@@ -114,6 +114,8 @@ pub struct ClusterStatus {
 pub struct TunnelStatus {
     /// The identity of the agent.
     pub agent: AgentId,
+    /// The certificate of the agent, the newest that it has shown.
+    pub credential: AgentCredential,
     /// The source address of the agent's packets.
     pub address: SocketAddr,
     /// The carrier of the tunnel, QUIC or HTTP/2.
@@ -453,10 +455,11 @@ fn candidate(entry: &RegisteredTunnel) -> Candidate {
 }
 
 fn tunnel_status(entry: &TunnelEntry<RegisteredTunnel>) -> TunnelStatus {
-    let RegisteredTunnel { tunnel, home, version, .. } = &entry.tunnel;
+    let RegisteredTunnel { tunnel, credential, home, version, .. } = &entry.tunnel;
     let Advertised { endpoints, certificates } = entry.tunnel.advertised();
     TunnelStatus {
         agent: entry.agent.clone(),
+        credential: credential.clone(),
         address: tunnel.peer_address(),
         carrier: tunnel.carrier(),
         health: tunnel.health(),

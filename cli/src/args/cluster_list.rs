@@ -53,4 +53,6 @@ pub(crate) enum ClusterSort {
     LastSeen,
     /// The time at which the cluster was created
     Created,
+    /// The oldest version among its connected agents
+    Version,
 }

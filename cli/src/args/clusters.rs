@@ -10,7 +10,7 @@ use proto::ClusterId;
 use super::admin_endpoint::AdminServerArgs;
 use super::cluster_list::ClustersArgs;
 use super::examples;
-use super::join::JoinArgs;
+use super::join::{JoinArgs, SiteArgs};
 use crate::names::{Label as DnsLabel, Validity};
 
 #[derive(Subcommand)]
@@ -150,7 +150,7 @@ pub(crate) struct ClusterUpdate {
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: ClusterId,
     /// A network to which its addresses belong; repeat for more, empty for none
-    #[arg(long = "network", value_name = "NETWORK", required_unless_present = "advertise")]
+    #[arg(long = "network", value_name = "NETWORK")]
     pub(crate) networks: Option<Vec<String>>,
     /// An address that its agents may advertise: HOST:PORT, or a CIDR; repeat for more, empty for none
     #[arg(long, value_name = "ADDRESS")]
@@ -197,13 +197,15 @@ pub(crate) struct ClusterUndelete {
 
 #[derive(Subcommand)]
 pub(crate) enum AgentCommand {
-    /// List the enrolled agents of all clusters, or of one
+    /// List the agents of all clusters, or of one: those that were enrolled, and those that are connected
+    ///
+    /// An agent with a certificate that was issued by hand has the state ByHand, and is listed while it is connected.
     #[command(after_long_help = examples::AGENT_LIST)]
     List(AgentList),
     /// Revoke an agent: refuse it from now on, and end its tunnels
     ///
     /// `tombolo agent restore` takes the revocation of one agent or of one certificate back. That of all agents of a cluster holds
-    /// for ever.
+    /// for ever: it asks for the cluster's name first, or needs --yes.
     #[command(after_long_help = examples::AGENT_REVOKE)]
     Revoke(AgentRevoke),
     /// Take the revocation of an agent back, if it was a mistake
@@ -224,8 +226,18 @@ pub(crate) struct AgentList {
     /// List only agents of this cluster
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: Option<ClusterId>,
+    /// The output format; wide, json and yaml also say when the certificate was issued, and whether the agent is connected
+    #[arg(long, short, value_name = "FORMAT")]
+    pub(crate) output: Option<AgentsOutput>,
     #[command(flatten)]
     pub(crate) server: AdminServerArgs,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AgentsOutput {
+    Wide,
+    Json,
+    Yaml,
 }
 
 #[derive(Subcommand)]
@@ -234,7 +246,12 @@ pub(crate) enum TokenCommand {
     ///
     /// Prints the commands for a machine of the site: paste them into a shell there. They write the token and a complete agent.yaml
     /// into the current folder, with the addresses of the servers and the pin by which the agent knows them, and start the agent.
-    /// With --dir the two files are written here, to be carried to the site, and only the last command is printed.
+    /// With --dir the two files are written here, to be carried to the site, and only the last commands are printed. With -o helm one
+    /// command is printed, the same as by `tombolo cluster create --print helm`.
+    ///
+    /// Name the callers of the cluster by --user and --group: the agent then may impersonate them, and nobody else. Without them it may
+    /// impersonate those whose names begin with "tombolo:", or nobody with -o helm. The cluster decides what each caller may do there:
+    /// --cluster-role binds the callers to a role of it.
     ///
     /// The addresses are tunnel.addresses and enrollment.address of the server's configuration. Sites must reach the first by UDP,
     /// or by TCP if their network blocks UDP, and the second by TCP.
@@ -258,7 +275,7 @@ pub(crate) struct TokenCreate {
     /// The lifetime of the token, from 1m to 1h
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub(crate) ttl: Validity,
-    /// Print only the token, only the agent.yaml, or a Secret for `kubectl apply`, in place of the commands
+    /// Print a Helm command, only the token, only the agent.yaml, or a Secret for `kubectl apply`, in place of the commands
     #[arg(long, short, value_name = "FORMAT")]
     pub(crate) output: Option<TokenOutput>,
     /// Write token and agent.yaml into this folder, which is made if it is missing
@@ -268,11 +285,15 @@ pub(crate) struct TokenCreate {
     #[arg(long, requires = "dir")]
     pub(crate) force: bool,
     #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    #[command(flatten)]
     pub(crate) server: AdminServerArgs,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenOutput {
+    /// The command that installs the agents by the chart
+    Helm,
     /// The token and nothing else
     Token,
     /// The agent's configuration, which reads the token from a file `token` beside it
@@ -312,6 +333,9 @@ pub(crate) struct AgentRevoke {
     /// Revoke it also if it is neither enrolled nor connected at this server; without this flag a mistyped name is an error
     #[arg(long, conflicts_with = "serial")]
     pub(crate) unseen: bool,
+    /// Do not ask, with --cluster. Without it, you type the cluster's name at the terminal
+    #[arg(long, short, conflicts_with_all = ["agent", "serial"])]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) server: AdminServerArgs,
 }

@@ -40,7 +40,8 @@ pub(crate) enum DoctorCommand {
     /// Check what a tunnel-agent needs, where it runs
     ///
     /// Checks files, certificates and their dates, the agent's identity, its enrollment, each server by QUIC and by HTTP/2, the
-    /// clock, and the agent's rights at the API server. A carrier that is blocked while the other works is a warning.
+    /// clock, and the agent's rights at the API server. A carrier that is blocked while the other works is a warning. Give it the
+    /// flags --config, --kubeconfig and --context with which the agent is started.
     ///
     /// The connection to a server ends before a tunnel begins, so a running agent is not disturbed. Tokens are only checked: a
     /// token that is good stays unused. The server logs both as checks.
@@ -60,6 +61,12 @@ pub(crate) struct DoctorAgent {
     /// The configuration file of the agent
     #[arg(long, value_name = "FILE", default_value = "/etc/tombolo/agent.yaml")]
     pub(crate) config: PathBuf,
+    /// The kubeconfig of the cluster's API server, if the agent is started with this flag; it wins over apiServer in the file
+    #[arg(long, value_name = "FILE", env = "TOMBOLO_AGENT_KUBECONFIG")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context of that kubeconfig [default: its current-context]
+    #[arg(long, value_name = "NAME", env = "TOMBOLO_AGENT_CONTEXT", requires = "kubeconfig")]
+    pub(crate) context: Option<String>,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,9 @@
 //! The examples at the end of each command's help.
 
+mod daemons;
+
+pub(super) use daemons::{DOCTOR, DOCTOR_AGENT, DOCTOR_SERVER, SERVER, SERVER_BACKUP, SERVER_RESTORE};
+
 pub(super) const TOMBOLO: &str = "\
 Examples:
   Certificates and a kubeconfig, for a server and an agent by hand:
@@ -254,7 +258,9 @@ Examples:
 pub(super) const AGENT_LIST: &str = "\
 Examples:
   tombolo agent list
-  tombolo agent list edge-1";
+  tombolo agent list edge-1 --output wide
+  For programs; times are RFC 3339:
+  tombolo agent list --output json";
 
 pub(super) const TOKEN: &str = "\
 Examples:
@@ -266,6 +272,11 @@ pub(super) const TOKEN_CREATE: &str = "\
 Examples:
   Print commands to be pasted at the site, which start an agent:
   tombolo token create --cluster edge-1
+  The same, with rights for the callers of the cluster:
+  tombolo token create --cluster edge-1 --user alice \\
+      --group tombolo:admins --cluster-role cluster-admin
+  The Helm command of `tombolo cluster create --print helm`, again:
+  tombolo token create --cluster edge-1 -o helm --user alice
   Straight to the site's machine, if you reach it by ssh:
   tombolo token create --cluster edge-1 | ssh edge-1 sh
   A folder to be carried to the site, by somebody who has to travel:
@@ -287,6 +298,8 @@ Examples:
   tombolo agent revoke edge-1/0f3c9a7e
   All agents that the cluster has now; new ones may enroll:
   tombolo agent revoke --cluster edge-1
+  In a script, where nobody can be asked:
+  tombolo agent revoke --cluster edge-1 --yes
   One certificate:
   tombolo agent revoke --serial 4f:a2:09:c3
   An agent that is neither enrolled nor connected:
@@ -324,68 +337,9 @@ Examples:
   tombolo user restore --name alice
   tombolo user restore --everyone";
 
-pub(super) const DOCTOR: &str = "\
-Examples:
-  tombolo doctor
-  tombolo doctor --kubeconfig kubeconfig --context edge-1
-  tombolo doctor server --config /etc/tombolo/server.yaml
-  tombolo doctor agent --config /etc/tombolo/agent.yaml
-  For programs (failed, exitCode, checks):
-  tombolo doctor --output json
-
-Exit codes:
-  0  no check failed; there may be warnings
-  1  a check failed
-  2  nothing to check: wrong usage, or a file that cannot be read";
-
-pub(super) const DOCTOR_SERVER: &str = "\
-Examples:
-  tombolo doctor server
-  tombolo doctor server --config server.yaml --output json
-  The daemon's own look at its whole configuration:
-  tunnel-server --config server.yaml --dry-run
-
-Exit codes:
-  0  no check failed; there may be warnings
-  1  a check failed
-  2  nothing to check: wrong usage, or a file that cannot be read";
-
-pub(super) const SERVER: &str = "\
-Examples:
-  tombolo server backup --out backup.redb
-  tombolo server restore backup.redb";
-
-pub(super) const SERVER_BACKUP: &str = "\
-Examples:
-  On the server's machine:
-  tombolo server backup --out backup.redb
-  From another machine, as an operator:
-  tombolo server backup --out backup.redb \\
-      --server https://gateway.example:8446 --ca pki/server-ca.crt \\
-      --cert pki/olga-admin.crt --key pki/olga-admin.key";
-
-pub(super) const SERVER_RESTORE: &str = "\
-Examples:
-  On a new machine, before the first start of its server:
-  tombolo server restore backup.redb
-  In place of the records that are there:
-  systemctl stop tunnel-server
-  tombolo server restore backup.redb --replace
-  systemctl start tunnel-server";
-
 pub(super) const MAN: &str = "\
 Examples:
   tombolo man share/man/man1";
-
-pub(super) const DOCTOR_AGENT: &str = "\
-Examples:
-  tombolo doctor agent
-  tombolo doctor agent --config agent.yaml --output json
-
-Exit codes:
-  0  no check failed; there may be warnings
-  1  a check failed
-  2  nothing to check: wrong usage, or a file that cannot be read";
 
 pub(super) const AUDIT: &str = "\
 Examples:

@@ -9,7 +9,7 @@ use super::examples;
 
 #[derive(Subcommand)]
 pub(crate) enum ServerCommand {
-    /// Copy the records of a running server to a file
+    /// Copy the records of a running server to a file, or to standard output
     ///
     /// The file has clusters, agents, tokens, addresses and revocations as they are at one moment, while the server goes on. It has
     /// the hashes of tokens and not the tokens, and no key. Needs root or the server's user at the socket, or the role operator.
@@ -30,7 +30,7 @@ pub(crate) enum ServerCommand {
 
 #[derive(Args)]
 pub(crate) struct ServerBackup {
-    /// The file to write the backup to, with mode 0600
+    /// The file to write the backup to, with mode 0600; - for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
     /// Replace the file if it exists
@@ -42,7 +42,7 @@ pub(crate) struct ServerBackup {
 
 #[derive(Args)]
 pub(crate) struct ServerRestore {
-    /// The backup, as `tombolo server backup` wrote it
+    /// The backup, as `tombolo server backup` wrote it; - for standard input
     #[arg(value_name = "FILE")]
     pub(crate) backup: PathBuf,
     /// The state directory of the server: the stateDir of its configuration

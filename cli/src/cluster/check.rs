@@ -39,7 +39,7 @@ pub(crate) fn check(args: &ClusterCheck) -> Result<(Vec<String>, bool), CheckErr
         runtime::run(async |scope| Admin::connect(server.endpoint(), scope).await?.list(names).await)??;
     let found = found.into_iter().next().ok_or_else(|| CheckError::UnknownCluster(cluster.to_string()))?;
     let (lines, is_reached) = check_all(&found, &target, name.as_deref());
-    let head = format!("{} asks for {target}", kubeconfig.display());
+    let head = format!("{} leads to {target}", kubeconfig.display());
     Ok(([head].into_iter().chain(lines).collect(), is_reached))
 }
 

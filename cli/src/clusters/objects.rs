@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use prost_types::Timestamp;
 use proto::admin::{Cluster, Health, ServedCertificate, Tunnel};
 use serde_json::{Value, json};
-use serde_saphyr::{SerializeError, ser_options};
 
 use super::table::{accepted, round_trip};
 
@@ -13,12 +12,6 @@ use super::table::{accepted, round_trip};
 pub(super) fn list(clusters: &[Cluster]) -> Value {
     let items: Vec<Value> = clusters.iter().map(object).collect();
     json!({ "apiVersion": "tombolo.dev/v1alpha1", "kind": "ClusterList", "items": items })
-}
-
-/// The object as YAML, without a line end after the last line.
-pub(super) fn yaml(object: &Value) -> Result<String, SerializeError> {
-    let text = serde_saphyr::to_string_with_options(object, ser_options! { prefer_block_scalars: false })?;
-    Ok(text.trim_end().to_owned())
 }
 
 /// A `Cluster` with its spec and status.
@@ -86,6 +79,7 @@ fn certificate(certificate: &ServedCertificate) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::yaml;
     use proto::admin::Description;
 
     #[test]
@@ -117,7 +111,7 @@ mod tests {
         let cluster =
             Cluster { name: "123".to_owned(), description: Some(description), ..Cluster::default() };
 
-        let text = yaml(&list(std::slice::from_ref(&cluster))).unwrap();
+        let text = yaml::document(&list(std::slice::from_ref(&cluster))).unwrap();
 
         assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), list(&[cluster]), "{text}");
         assert!(!text.ends_with('\n') && text.lines().count() > 10, "{text}");

@@ -39,7 +39,26 @@ fn value(cluster: &Cluster, column: ClusterSort) -> Option<u64> {
         ClusterSort::Age => cluster.tunnels.iter().filter_map(|tunnel| seconds(tunnel.since)).min(),
         ClusterSort::LastSeen => seconds(cluster.last_seen),
         ClusterSort::Created => seconds(cluster.created),
+        ClusterSort::Version => cluster.tunnels.iter().filter_map(|tunnel| release(&tunnel.version)).min(),
     }
+}
+
+/// A version as a number that grows with it: `1.2.3`, and less for a pre-release of it, such as `1.2.3-rc1`. `None` for other texts.
+fn release(version: &str) -> Option<u64> {
+    const PART_BITS: u32 = 20;
+    let (version, _build) = version.split_once('+').unwrap_or((version, ""));
+    let (numbers, is_final) = match version.split_once('-') {
+        Some((numbers, _)) => (numbers, 0),
+        None => (version, 1),
+    };
+    let mut parts = numbers.split('.').map(|part| part.parse::<u64>().ok());
+    let (major, minor, patch) = (parts.next()??, parts.next()??, parts.next()??);
+    if parts.next().is_some() {
+        return None;
+    }
+    let of = |part: u64| part.min((1 << PART_BITS) - 1);
+    let shifted = |part, places| of(part) << (places * PART_BITS + 1);
+    Some(shifted(major, 2) | shifted(minor, 1) | shifted(patch, 0) | is_final)
 }
 
 /// The worst is the smallest, so that it comes first.
@@ -64,10 +83,11 @@ mod tests {
         let near = Cluster {
             last_seen: at(900),
             created: at(1),
-            tunnels: vec![tunnel(5, 1, 9, 50)],
+            tunnels: vec![Tunnel { version: "0.10.0".to_owned(), ..tunnel(5, 1, 9, 50) }],
             ..never("near")
         };
-        let two = vec![tunnel(20, 0, 2, 60), tunnel(30, 0, 2, 40)];
+        let old = Tunnel { version: "0.9.0".to_owned(), ..tunnel(20, 0, 2, 60) };
+        let two = vec![old, Tunnel { version: "0.11.0".to_owned(), ..tunnel(30, 0, 2, 40) }];
         let far = Cluster { last_seen: at(900), created: at(2), tunnels: two, ..never("far") };
         for (column, order) in [
             (ClusterSort::Name, "away far near never"),
@@ -79,6 +99,7 @@ mod tests {
             (ClusterSort::Age, "far near away never"),
             (ClusterSort::LastSeen, "away far near never"),
             (ClusterSort::Created, "near far away never"),
+            (ClusterSort::Version, "far near away never"),
         ] {
             let mut clusters = [never("never"), near.clone(), far.clone(), away.clone()];
 
@@ -87,7 +108,17 @@ mod tests {
             let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
             assert_eq!(names.join(" "), order, "{column:?}");
         }
-        assert_eq!(ClusterSort::value_variants().len(), 9, "a column without a row above");
+        assert_eq!(ClusterSort::value_variants().len(), 10, "a column without a row above");
+    }
+
+    #[test]
+    fn versions_are_ordered_by_their_numbers_and_not_as_texts() {
+        let ordered = ["0.2.0", "0.9.1", "0.10.0-rc1", "0.10.0", "0.10.1+build-7", "1.0.0", "1.0.9999999"];
+        let numbers: Vec<u64> = ordered.iter().map(|version| release(version).unwrap()).collect();
+        assert!(numbers.windows(2).all(|two| two[0] < two[1]), "{numbers:?}");
+        for none in ["", "1.0", "1.0.0.0", "v1.0.0", "one", "1.0.x", "99999999999999999999.0.0"] {
+            assert_eq!(release(none), None, "{none}");
+        }
     }
 
     fn tunnel(milliseconds: u64, packets_lost: u64, streams_open: u32, since: i64) -> Tunnel {

@@ -17,7 +17,7 @@ use super::agent_identity::{self, EnrolledState};
 use super::carriers::Dialer;
 use super::certificate;
 use super::check::Check;
-use super::configuration::{self, RawAgentConfig, RawEnrollment, RawInCluster};
+use super::configuration::{self, RawAgentConfig, RawApiServer, RawEnrollment};
 use super::enrollment::EnrollmentCheck;
 use super::https::HttpsTarget;
 use super::kubeconfig::{self, Destination};
@@ -28,6 +28,9 @@ use crate::tls::ClientIdentity;
 
 /// The default directory of the agent's state.
 const STATE_DEFAULT: &str = "/var/lib/tombolo/agent";
+
+/// The finding if neither a flag nor the file names a kubeconfig, outside of a pod.
+const NO_API_SERVER: &str = "no kubeconfig is named, and this is no pod";
 
 /// The directory in which Kubernetes mounts a pod's credential.
 const IN_CLUSTER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -55,7 +58,7 @@ pub(super) async fn check_all(args: &DoctorAgent, scope: &Scope, report: &mut Re
             None => setup.check_issued(scope, report).await,
         }
     }
-    check_api_server(&config, base, scope, report).await;
+    check_api_server(args, &config, base, scope, report).await;
 }
 
 /// The proxy to servers, by the environment of this process, which should be the agent's. `None` if it cannot be used.
@@ -187,33 +190,51 @@ fn first_uri(leaf: &CertificateDer<'static>) -> Option<String> {
     })
 }
 
-async fn check_api_server(config: &RawAgentConfig, base: &Path, scope: &Scope, report: &mut Report) {
+async fn check_api_server(
+    args: &DoctorAgent,
+    config: &RawAgentConfig,
+    base: &Path,
+    scope: &Scope,
+    report: &mut Report,
+) {
     const WHOSE: &str = "the API server";
     let now = SystemTime::now();
-    let destination = match &config.api_server.kubeconfig {
-        Some(path) => {
-            let context = config.api_server.context.as_deref();
-            kubeconfig::check(report, &base.join(path), context, WHOSE, now).ok().flatten()
-        }
-        None => in_cluster(config.api_server.in_cluster.as_ref(), base, WHOSE, report, now),
+    let destination = match named_kubeconfig(args, config, base) {
+        Some((path, context)) => kubeconfig::check(report, &path, context, WHOSE, now).ok().flatten(),
+        None => in_cluster(config, base, WHOSE, report, now),
     };
     let Some(Destination { target, prefix }) = destination else { return };
     let Some(mut connection) = target.reach(report, scope).await else { return };
     access_review::check_all(config, &mut connection, &prefix, report).await;
 }
 
+/// The kubeconfig and its context, chosen as the agent does: its flags first, then its file. `None` if neither names one, so that the
+/// pod's own credential is used.
+fn named_kubeconfig<'a>(
+    args: &'a DoctorAgent,
+    config: &'a RawAgentConfig,
+    base: &Path,
+) -> Option<(PathBuf, Option<&'a str>)> {
+    if let Some(path) = &args.kubeconfig {
+        return Some((path.clone(), args.context.as_deref()));
+    }
+    let RawApiServer { kubeconfig, context, in_cluster: _ } = &config.api_server;
+    kubeconfig.as_ref().map(|path| (base.join(path), context.as_deref()))
+}
+
 fn in_cluster(
-    raw: Option<&RawInCluster>,
+    config: &RawAgentConfig,
     base: &Path,
     whose: &'static str,
     report: &mut Report,
     now: SystemTime,
 ) -> Option<Destination> {
+    let raw = config.api_server.in_cluster.as_ref();
     let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let host = raw.and_then(|raw| raw.host.clone()).or_else(|| variable("KUBERNETES_SERVICE_HOST"));
     let Some(host) = host else {
-        let advice = "run this in the agent's pod, or name a kubeconfig in `apiServer`";
-        report.fail(Check::ApiServer, "this is no pod: KUBERNETES_SERVICE_HOST is not set", advice);
+        let found = format!("{NO_API_SERVER}: KUBERNETES_SERVICE_HOST is not set");
+        report.fail(Check::ApiServer, found, advice_outside_a_pod(config));
         return None;
     };
     let port = raw.and_then(|raw| raw.port);
@@ -232,4 +253,60 @@ fn in_cluster(
         token: Some(token),
     };
     Some(Destination { target, prefix: String::new() })
+}
+
+/// An agent whose file has something of a pod runs in one. Every other agent was started with a kubeconfig.
+fn advice_outside_a_pod(config: &RawAgentConfig) -> &'static str {
+    let has_pod_token =
+        config.enrollment.as_ref().is_some_and(|raw| raw.service_account_token_file.is_some());
+    if has_pod_token || config.api_server.in_cluster.is_some() {
+        "run this in the agent's pod"
+    } else {
+        "pass --kubeconfig FILE, as the agent is started with it"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(yaml: &str) -> RawAgentConfig {
+        let text = format!("kind: AgentConfig\n{yaml}");
+        daemon::config::parse_without_head(&text, Path::new("agent.yaml")).unwrap()
+    }
+
+    /// As in the agent's own configuration: its flag is relative to the working directory, a path of its file to the file.
+    #[test]
+    fn the_doctor_takes_the_kubeconfig_that_the_agent_would_take() {
+        let by_flag = |kubeconfig: Option<&str>, context: Option<&str>| DoctorAgent {
+            config: "agent.yaml".into(),
+            kubeconfig: kubeconfig.map(PathBuf::from),
+            context: context.map(str::to_owned),
+        };
+        let (bare, named) = (config(""), config("apiServer: { kubeconfig: in-file, context: in-file }\n"));
+        for (args, config, expected) in [
+            (by_flag(None, None), &bare, None),
+            (by_flag(None, None), &named, Some(("/etc/tombolo/in-file", Some("in-file")))),
+            (by_flag(Some("flag"), None), &bare, Some(("flag", None))),
+            (by_flag(Some("flag"), None), &named, Some(("flag", None))),
+            (by_flag(Some("flag"), Some("here")), &named, Some(("flag", Some("here")))),
+        ] {
+            let found = named_kubeconfig(&args, config, Path::new("/etc/tombolo"));
+
+            assert_eq!(found, expected.map(|(path, context)| (PathBuf::from(path), context)));
+        }
+    }
+
+    #[test]
+    fn outside_a_pod_the_advice_fits_how_the_agent_runs() {
+        for (yaml, words) in [
+            ("", "--kubeconfig"),
+            ("enrollment: { tokenFile: token }\n", "--kubeconfig"),
+            ("enrollment: { serviceAccountTokenFile: /var/run/token }\n", "pod"),
+            ("apiServer: { inCluster: {} }\n", "pod"),
+        ] {
+            let advice = advice_outside_a_pod(&config(yaml));
+            assert!(advice.contains(words), "{yaml}: {advice}");
+        }
+    }
 }

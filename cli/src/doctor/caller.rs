@@ -16,6 +16,19 @@ use crate::args::DoctorCaller;
 /// The API server's readiness path, which every authenticated user may ask for.
 const READY: &str = "/readyz";
 
+/// Advice for a person without a kubeconfig, who may have meant another of the three doctors.
+const WITHOUT_KUBECONFIG: &str = "write one by `tombolo kubeconfig`; for a daemon's machine there are `tombolo doctor server` and \
+                                  `tombolo doctor agent`";
+
+/// The gateway's list of clusters. No other server answers there as it does, and every gateway answers, with a refusal at least.
+const CLUSTERS: &str = "/clusters";
+
+/// The API server's own version, which it tells everybody.
+const VERSION: &str = "/version";
+
+/// The API group of the gateway's own objects.
+const GATEWAY_GROUP: &str = "tombolo.dev/";
+
 /// The message in the cause of every refusal by the gateway; the API server's own answers have another one or none.
 const BY_THE_GATEWAY: &str = "tombolo gateway";
 
@@ -27,6 +40,11 @@ pub(super) async fn check_all(args: &DoctorCaller, scope: &Scope, report: &mut R
         report.unusable(Check::Kubeconfig, "HOME is not set", "name the file with --kubeconfig");
         return;
     };
+    if args.kubeconfig.is_none() && !path.exists() {
+        let found = format!("no --kubeconfig is given, and there is no {}", path.display());
+        report.unusable(Check::Kubeconfig, found, WITHOUT_KUBECONFIG);
+        return;
+    }
     let context = args.context.as_deref();
     let destination = match kubeconfig::check(report, &path, context, "the gateway", SystemTime::now()) {
         Ok(Some(destination)) => destination,
@@ -51,6 +69,15 @@ async fn ready(connection: &mut HttpsConnection, prefix: &str, report: &mut Repo
             return;
         }
     };
+    if !is_refused_by_gateway(&response)
+        && let Some(found) = other_server(connection).await
+    {
+        let advice =
+            "use a kubeconfig that `tombolo kubeconfig` has written: --kubeconfig FILE --context NAME";
+        report.fail(Check::Gateway, format!("this is no Tombolo gateway, but {found}"), advice);
+        return;
+    }
+    report.ok(Check::Gateway, "a Tombolo gateway answers");
     clock::compare(report, "the gateway", response.date, SystemTime::now());
     let message = status_message(&response);
     match response.status {
@@ -74,6 +101,47 @@ async fn ready(connection: &mut HttpsConnection, prefix: &str, report: &mut Repo
             report.fail(CHECK, format!("answers {status} ({message})"), "see the logs of server and agent");
         }
     }
+}
+
+/// Describes the server that answers, if it is no gateway. The list of clusters is asked for after everything else, because a gateway may
+/// end the connection with its answer.
+async fn other_server(connection: &mut HttpsConnection) -> Option<String> {
+    // Without an answer nothing is known about the server.
+    let list = connection.send(Method::GET, CLUSTERS, None).await.ok()?;
+    if is_by_gateway(&list) {
+        return None;
+    }
+    let version = connection.send(Method::GET, VERSION, None).await.ok();
+    Some(description(&list, version.as_ref()))
+}
+
+/// The server that gave these answers, which is no gateway.
+fn description(list: &HttpsResponse, version: Option<&HttpsResponse>) -> String {
+    let version: Option<Value> = version.and_then(|version| serde_json::from_slice(&version.body).ok());
+    match version.as_ref().and_then(|version| version["gitVersion"].as_str()) {
+        Some(version) => format!("a Kubernetes API server ({version})"),
+        None => {
+            format!(
+                "another server, which answers GET {CLUSTERS} with {} ({})",
+                list.status,
+                status_message(list)
+            )
+        }
+    }
+}
+
+/// Returns true if this answer to `GET /clusters` is a gateway's: the list, or a refusal.
+fn is_by_gateway(list: &HttpsResponse) -> bool {
+    let object: Value = serde_json::from_slice(&list.body).unwrap_or_default();
+    let is_list = object["kind"] == "ClusterList"
+        && object["apiVersion"].as_str().is_some_and(|version| version.starts_with(GATEWAY_GROUP));
+    is_list || is_refused_by_gateway(list)
+}
+
+/// Returns true for a refusal that the gateway itself has written.
+fn is_refused_by_gateway(response: &HttpsResponse) -> bool {
+    let status: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+    status["details"]["causes"][0]["message"] == BY_THE_GATEWAY
 }
 
 /// The advice if a request has no response. A server that is silent has accepted the certificate.
@@ -141,6 +209,30 @@ mod tests {
         assert!(SendError::NoAnswer.to_string().contains("within 20 s"));
         let broken = advice_without_answer(&SendError::Broke("connection reset".to_owned()));
         assert!(broken.contains("certificate"), "{broken}");
+    }
+
+    #[test]
+    fn an_answer_to_get_clusters_tells_a_gateway_from_other_servers() {
+        let answer =
+            |status, body: &str| HttpsResponse { status, date: None, body: body.as_bytes().to_vec() };
+        let of_gateway =
+            |group: &str| format!(r#"{{"kind":"ClusterList","apiVersion":"{group}/v1alpha1","items":[]}}"#);
+        let refusal = json!({ "details": { "causes": [{ "message": BY_THE_GATEWAY }] } }).to_string();
+        for (status, body, is_gateway) in [
+            (200, of_gateway("tombolo.dev"), true),
+            (421, refusal, true),
+            (200, of_gateway("other.dev"), false),
+            (403, json!({ "kind": "Status", "details": {} }).to_string(), false),
+            (404, "404 page not found".to_owned(), false),
+        ] {
+            assert_eq!(is_by_gateway(&answer(status, &body)), is_gateway, "{body}");
+        }
+
+        let list = answer(404, "404 page not found");
+        let version = answer(200, r#"{"gitVersion":"v1.36.3"}"#);
+        assert_eq!(description(&list, Some(&version)), "a Kubernetes API server (v1.36.3)");
+        let other = "another server, which answers GET /clusters with 404 (404 page not found)";
+        assert_eq!(description(&list, None), other);
     }
 
     #[test]

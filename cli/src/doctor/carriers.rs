@@ -203,7 +203,8 @@ impl DialOutcome {
             Self::Blocked(error) => (true, error),
             Self::Refused(error) => (false, error),
         };
-        let (found, advice) = (format!("{at}: {error}"), advice(carrier, is_blocked, other_works));
+        let has_proxy = target.proxy.is_some();
+        let (found, advice) = (format!("{at}: {error}"), advice(carrier, is_blocked, other_works, has_proxy));
         if other_works {
             report.warn(check, found, advice);
         } else {
@@ -212,7 +213,7 @@ impl DialOutcome {
     }
 }
 
-fn advice(carrier: Carrier, is_blocked: bool, other_works: bool) -> &'static str {
+fn advice(carrier: Carrier, is_blocked: bool, other_works: bool, has_proxy: bool) -> &'static str {
     match (carrier, is_blocked, other_works) {
         (Carrier::Quic, true, true) => {
             "the agent uses HTTP/2 over TCP: allow UDP to this port, because QUIC suffers less from packet loss; or set `carrier: http2`"
@@ -224,9 +225,8 @@ fn advice(carrier: Carrier, is_blocked: bool, other_works: bool) -> &'static str
         (Carrier::Quic, true, false) => {
             "check that the server runs, and allow UDP to this port; firewalls often pass TCP only"
         }
-        (Carrier::Http2, true, false) => {
-            "check that the server runs, and allow TCP to this port, or correct `proxy`"
-        }
+        (Carrier::Http2, true, false) if has_proxy => "correct `proxy`, or have the proxy allow this address",
+        (Carrier::Http2, true, false) => "check that the server runs, and allow TCP to this port",
         (_, false, false) => "see the server's log",
     }
 }

@@ -23,6 +23,7 @@ text_enum! {
         Clock = "clock",
         Proxy = "proxy",
         // A caller, and the answer of its cluster.
+        Gateway = "gateway",
         Cluster = "cluster",
         GatewayPolicy = "gateway-policy",
         AllowList = "allow-list",
@@ -51,11 +52,17 @@ text_enum! {
         PolicyFile = "policy-file",
         TrustBundle = "trust-bundle",
         EnrollmentSigner = "enrollment-signer",
+        AdminSocket = "admin-socket",
         AdminApi = "admin-api",
         GatewayPort = "gateway-port",
         TunnelPort = "tunnel-port",
         ProbesPort = "probes-port",
         EnrollmentPort = "enrollment-port",
+        ProxyPort = "proxy-port",
+        SocksPort = "socks-port",
+        PassthroughPort = "passthrough-port",
+        EgressPort = "egress-port",
+        AdminPort = "admin-port",
         Readiness = "readiness",
     }
 }

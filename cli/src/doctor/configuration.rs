@@ -34,6 +34,11 @@ pub(super) struct RawServerConfig {
     #[serde(default)]
     pub(super) trust: RawTrust,
     pub(super) enrollment: Option<RawEnrollmentService>,
+    pub(super) proxy: Option<RawProxyListener>,
+    pub(super) socks: Option<RawListener>,
+    pub(super) passthrough: Option<RawListener>,
+    #[serde(default)]
+    pub(super) egress: Vec<RawEgressEntry>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -193,9 +198,33 @@ pub(super) struct RawAdmin {
     pub(super) tcp: Option<RawAdminTcp>,
 }
 
+/// A listener of which only the address is checked.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RawListener {
+    pub(super) listen: Option<SocketAddr>,
+}
+
+/// The listener for callers with a dial token, which has a certificate of its own.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RawProxyListener {
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) certificate_file: PathBuf,
+    pub(super) key_file: PathBuf,
+}
+
+/// A listener for an API server's egress: at a TCP port, or at a Unix socket.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RawEgressEntry {
+    pub(super) tcp: Option<RawListener>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RawAdminTcp {
+    pub(super) listen: Option<SocketAddr>,
     #[serde(rename = "adminCAFile")]
     pub(super) admin_ca_file: PathBuf,
 }
@@ -262,7 +291,8 @@ pub(super) fn read<'a, T: DeserializeOwned>(
     let text = match files::read(path) {
         Ok(text) => text,
         Err(error) => {
-            report.unusable_by(CHECK, &error);
+            let found = daemon::error_chain(&error).to_string();
+            report.unusable(CHECK, found, "name the daemon's own file with --config");
             return None;
         }
     };

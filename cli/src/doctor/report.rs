@@ -65,12 +65,6 @@ impl Report {
         self.fail(check, found, advice);
     }
 
-    /// The same for an error message that already says what to do.
-    pub(super) fn unusable_by(&mut self, check: Check, error: &dyn Error) {
-        self.set_unusable();
-        self.fail_by(check, error);
-    }
-
     /// The failure that was just reported leaves nothing to check.
     pub(super) fn set_unusable(&mut self) {
         self.is_unusable = true;

@@ -1,8 +1,8 @@
-//! Checks what a tunnel-server needs on its machine: files, ports, the admin API and readiness.
+//! Checks what a tunnel-server needs on its machine: files, the admin API and readiness.
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -19,17 +19,12 @@ use super::check::Check;
 use super::configuration::{self, RawServerConfig};
 use super::enrollment_signer;
 use super::host_cluster;
+use super::ports;
 use super::report::Report;
 use crate::admin::{Admin, AdminError};
 use crate::args::{AdminEndpoint, DoctorServer};
 use crate::policies;
 use crate::tls::ClientIdentity;
-
-/// The default address of the gateway and of the tunnel listener.
-const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
-
-/// The default address of the probes.
-const PROBES_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 /// The default directory of the server's state.
 const STATE_DEFAULT: &str = "/var/lib/tombolo/server";
@@ -51,42 +46,11 @@ pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut R
     }
     host_cluster::check_all(&config, base, scope, report).await;
     let running = admin(&config, base, scope, report).await;
-    let gateway = config.gateway.listen.unwrap_or(LISTEN_DEFAULT);
-    let tunnel = config.tunnel.listen.unwrap_or(LISTEN_DEFAULT);
-    let probes = config.probes.listen.unwrap_or(PROBES_DEFAULT);
-    let bound = running.as_ref().and_then(|info| info.addresses.clone()).unwrap_or_default();
     let is_off = config.admin.enabled == Some(false);
-    let owner = |bound: &str, address: SocketAddr| match (&running, is_off) {
-        (Some(_), _) if bound == address.to_string() => PortOwner::ThisServer,
-        (None, true) => PortOwner::Unknown,
-        (Some(_) | None, _) => PortOwner::Nobody,
-    };
-    let tcp = |address: SocketAddr| ("TCP", address, TcpListener::bind(address).err());
-    port(report, Check::GatewayPort, "gateway.listen", tcp(gateway), owner(&bound.gateway, gateway));
-    let udp = ("UDP", tunnel, UdpSocket::bind(tunnel).err());
-    port(report, Check::TunnelPort, "tunnel.listen", udp, owner(&bound.tunnel, tunnel));
-    if tunnel != gateway {
-        // Agents come by TCP to the same port.
-        port(report, Check::TunnelPort, "tunnel.listen", tcp(tunnel), owner(&bound.tunnel, tunnel));
-    }
-    port(report, Check::ProbesPort, "probes.listen", tcp(probes), owner(&bound.probes, probes));
-    if let Some(listen) = config.enrollment.as_ref().and_then(|enrollment| enrollment.listen) {
-        // A running server does not say where this listener is.
-        let owner = if running.is_some() || is_off { PortOwner::Unknown } else { PortOwner::Nobody };
-        port(report, Check::EnrollmentPort, "enrollment.listen", tcp(listen), owner);
-    }
+    let probes = ports::check_all(&config, running.as_ref(), report);
     if running.is_some() || is_off {
         readyz(report, probes).await;
     }
-}
-
-/// The process that is expected to have a port.
-#[derive(Clone, Copy)]
-enum PortOwner {
-    ThisServer,
-    Nobody,
-    /// The server runs and does not name this port, or its admin API is off.
-    Unknown,
 }
 
 /// Checks the files that the configuration names. Returns the roots of agents' certificates, if they can be read.
@@ -106,12 +70,16 @@ fn files(config: &RawServerConfig, base: &Path, report: &mut Report) -> Option<V
     if let Some(tcp) = &config.admin.tcp {
         certificate::roots(report, Check::AdminCa, &base.join(&tcp.admin_ca_file), now);
     }
+    if let Some(proxy) = &config.proxy {
+        let (certificate, key) = (base.join(&proxy.certificate_file), base.join(&proxy.key_file));
+        certificate::identity(report, &certificate, &key, now);
+    }
     if let Some(tokens) = &authentication.token_file {
         certificate::private_file(report, Check::TokenFile, &base.join(&tokens.path));
     }
     policy(report, &base.join(&config.policy.file));
     let state = config.state_dir.as_ref().map_or_else(|| STATE_DEFAULT.into(), |state| base.join(state));
-    folder(report, &state);
+    folder(report, Check::StateDir, &state, "stateDir");
     agent_roots
 }
 
@@ -141,22 +109,24 @@ fn policy(report: &mut Report, path: &Path) {
     }
 }
 
-fn folder(report: &mut Report, path: &Path) {
-    const CHECK: Check = Check::StateDir;
+/// Checks a folder that only the server's user may enter: the server starts with no other one. `key` is its configuration key.
+fn folder(report: &mut Report, check: Check, path: &Path, key: &str) {
     let shown = path.display();
     match fs::metadata(path) {
         Ok(found) if !found.is_dir() => {
-            report.fail(CHECK, format!("{shown} is not a directory"), "name another one as stateDir");
+            report.fail(check, format!("{shown} is not a directory"), format!("name another one as {key}"));
         }
         Ok(found) if found.permissions().mode() & 0o077 != 0 => {
-            report.fail(CHECK, format!("others may enter {shown}"), format!("run: chmod 700 {shown}"));
+            let mode = found.permissions().mode() & 0o777;
+            let problem = format!("others may enter {shown} (mode {mode:03o}), and the server refuses that");
+            report.fail(check, problem, format!("run: chmod 700 {shown}"));
         }
-        Ok(_) => report.ok(CHECK, format!("only its owner may enter {shown}")),
+        Ok(_) => report.ok(check, format!("only its owner may enter {shown}")),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            report.ok(CHECK, format!("{shown} does not exist yet; the server creates it"));
+            report.ok(check, format!("{shown} does not exist yet; the server creates it"));
         }
         Err(error) => {
-            report.fail(CHECK, format!("{shown}: {error}"), "run this as root or as the server's user")
+            report.fail(check, format!("{shown}: {error}"), "run this as root or as the server's user")
         }
     }
 }
@@ -174,6 +144,9 @@ async fn admin(
         return None;
     }
     let socket = base.join(config.admin.socket.clone().unwrap_or_else(|| PathBuf::from(SOCKET_DEFAULT)));
+    if let Some(parent) = socket.parent() {
+        folder(report, Check::AdminSocket, parent, "the folder of admin.socket");
+    }
     let request = async {
         let mut admin = Admin::connect(AdminEndpoint::Socket(socket), scope).await?;
         admin.server_info().await
@@ -193,10 +166,11 @@ async fn admin(
             report.ok(CHECK, found);
             Some(info)
         }
-        Err(error @ (AdminError::NoSocket(_) | AdminError::NotListening(_))) => {
-            let advice = "start it: tunnel-server --config FILE";
-            report.warn(CHECK, format!("no server runs here ({error})"), advice);
-            None
+        Err(AdminError::NoSocket(path)) => {
+            not_running(report, &format!("there is no socket {}", path.display()))
+        }
+        Err(AdminError::NotListening(path)) => {
+            not_running(report, &format!("nobody answers at {}", path.display()))
         }
         Err(error) => {
             report.fail_by(CHECK, &error);
@@ -205,46 +179,11 @@ async fn admin(
     }
 }
 
-fn port(
-    report: &mut Report,
-    check: Check,
-    key: &str,
-    (protocol, address, refused): (&str, SocketAddr, Option<std::io::Error>),
-    owner: PortOwner,
-) {
-    let shown = format!("{protocol} {address}");
-    match (refused, owner) {
-        (Some(error), PortOwner::ThisServer) if error.kind() == ErrorKind::AddrInUse => {
-            report.ok(check, format!("{shown} is the running server's"));
-        }
-        (None, PortOwner::ThisServer) => {
-            let advice = "the server runs with other settings than this file; restart it";
-            report.fail(
-                check,
-                format!("{shown} is free, although the server says that it listens there"),
-                advice,
-            );
-        }
-        (None, PortOwner::Nobody | PortOwner::Unknown) => report.ok(check, format!("{shown} is free")),
-        (Some(error), PortOwner::Unknown) if error.kind() == ErrorKind::AddrInUse => {
-            report.ok(check, format!("{shown} is in use, maybe by the running server"));
-        }
-        (Some(error), _) if error.kind() == ErrorKind::AddrInUse => {
-            let advice = format!("stop the process that has it (ss -lpn), or set {key} to another port");
-            report.fail(check, format!("{shown} is in use by another process"), advice);
-        }
-        (Some(error), _) if error.kind() == ErrorKind::PermissionDenied => {
-            let advice = "run this as the server's user; a port below 1024 needs CAP_NET_BIND_SERVICE";
-            report.warn(check, format!("{shown} may not be bound by you"), advice);
-        }
-        (Some(error), _) => {
-            report.fail(
-                check,
-                format!("{shown} cannot be bound ({error})"),
-                "name an address of this machine",
-            );
-        }
-    }
+/// The server may be stopped while it is checked. The message has none of the advice that the error has for other commands.
+fn not_running(report: &mut Report, found: &str) -> Option<GetServerInfoResponse> {
+    let advice = "start it: tunnel-server --config FILE";
+    report.warn(Check::AdminApi, format!("no server runs here ({found})"), advice);
+    None
 }
 
 async fn readyz(report: &mut Report, probes: SocketAddr) {
@@ -270,5 +209,33 @@ async fn readyz(report: &mut Report, probes: SocketAddr) {
             report.fail(CHECK, format!("no answer at {reached} ({error})"), "see the server's log");
         }
         Err(_) => report.fail(CHECK, format!("no answer at {reached} in time"), "see the server's log"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_others_may_enter_fails_with_its_mode_and_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tombolo");
+        let line = |mode| {
+            let mut report = Report::default();
+            if let Some(mode) = mode {
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            }
+            folder(&mut report, Check::AdminSocket, &path, "the folder of admin.socket");
+            (report.exit_code(), report.lines().remove(0))
+        };
+
+        assert!(matches!(line(None), (0, text) if text.contains("does not exist yet")));
+        fs::create_dir(&path).unwrap();
+        for mode in [0o777, 0o710, 0o701] {
+            let (code, text) = line(Some(mode));
+            assert_eq!(code, 1, "{text}");
+            assert!(text.contains(&format!("(mode {mode:o})")) && text.contains("chmod 700"), "{text}");
+        }
+        assert!(matches!(line(Some(0o700)), (0, text) if text.contains("only its owner")));
     }
 }

@@ -103,7 +103,7 @@ impl fmt::Display for Question {
             Wanted::KubeApi(verb, object) => write!(f, "{verb} {object}")?,
             Wanted::Dial(target) => write!(f, "dial {target}")?,
             Wanted::Identity(Assert { user, groups }) => {
-                write!(f, "be taken for the user {user:?} with the groups {groups:?}")?;
+                write!(f, "act as the user {user:?} with the groups {groups:?}")?;
                 return write!(f, " at the cluster {}", self.cluster);
             }
         }

@@ -21,8 +21,8 @@ What may be done under those names, within their own rights. Each verb is writte
 of the agent itself.";
 pub(super) const ACCOUNTS_ACTS: &str = "The same under the names of service accounts.";
 pub(super) const SLICE: &str = "\
-The slice \"kubernetes\" lists the addresses of the cluster's API servers, which the agent reports to the server. A list
-that asks for this name alone is allowed, and no other.";
+The slice \"kubernetes\" lists the addresses of the cluster's API servers, which the agent reports to the server. It may
+list this object by its name, and no other.";
 pub(super) const CLUSTER_INFO: &str = "\
 The name or address by which kubeadm lets nodes find the control plane, as in an admin.conf. The agent reports it to the
 server. A cluster that kubeadm did not make has none.";
@@ -32,8 +32,8 @@ pub(super) const TENANTS: &str = "\
 The Pods or Services in which API servers of tenants are found, by tenants in the agent's file. RBAC knows no labels, so
 this reads all of them in the namespace, and no Secrets.";
 pub(super) const SERVICES: &str = "\
-The Services that targets in the agent's file names, to which it connects callers. A list that asks for one of these names
-alone is allowed, and no other.";
+The Services that targets in the agent's file names, to which it connects callers. It may list each of them
+by its name, and no other.";
 pub(super) const SERVICE_SLICES: &str = "\
 The EndpointSlices of those Services. RBAC knows no labels and the slices' names are not known in advance, so this reads
 every EndpointSlice of the namespace: addresses of pods, and nothing else.";

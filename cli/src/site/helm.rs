@@ -3,20 +3,25 @@
 use serde_json::json;
 
 use super::NewSite;
-use crate::args::JoinArgs;
+use super::shell::word;
+use crate::args::{RoleSubject, SiteArgs};
 
 /// A command for a POSIX shell, which installs the agents of a site by the chart. The values are in its input, so that no
 /// list of processes shows the token.
-pub(crate) fn helm(join: &JoinArgs, site: &NewSite) -> String {
+pub(crate) fn helm(join: &SiteArgs, site: &NewSite) -> String {
     let NewSite { cluster, servers, enrollment_server, pin, token, ttl } = site;
-    let set: String = join.values.iter().map(|value| format!("  --set {} \\\n", quoted(value))).collect();
+    let set: String = join.values.iter().map(|value| format!("  --set {} \\\n", word(value))).collect();
     let roles = match &join.cluster_role {
         None => String::new(),
         Some(role) => {
-            let (kind, names) =
-                if join.groups.is_empty() { ("user", &join.users) } else { ("group", &join.groups) };
-            let entry = |name: &String| format!("- {}\n", json!({ kind: name, "clusterRole": role }));
-            format!("callerRoles:\n{}", names.iter().map(entry).collect::<String>())
+            let entry = |subject: &RoleSubject<'_>| {
+                let entry = match subject {
+                    RoleSubject::Group(group) => json!({ "group": group, "clusterRole": role }),
+                    RoleSubject::User(user) => json!({ "user": user, "clusterRole": role }),
+                };
+                format!("- {entry}\n")
+            };
+            format!("callerRoles:\n{}", join.role_subjects().iter().map(entry).collect::<String>())
         }
     };
     format!(
@@ -25,7 +30,7 @@ pub(crate) fn helm(join: &JoinArgs, site: &NewSite) -> String {
          config:\n  cluster: {}\n  servers: {}\n  enrollment:\n    server: {}\n    pin: {}\n  \
          impersonation:\n    users: {}\n    groups: {}\nenrollment:\n  token: {}\n{roles}EOF\n",
         ttl,
-        quoted(&join.chart),
+        word(&join.chart),
         json!(cluster.as_str()),
         json!(servers),
         json!(enrollment_server),
@@ -36,29 +41,13 @@ pub(crate) fn helm(join: &JoinArgs, site: &NewSite) -> String {
     )
 }
 
-/// A word for a shell: as it is if it has no special character, or else in quotes.
-fn quoted(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+=:@,".contains(&byte);
-    if !word.is_empty() && word.bytes().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::PrintedCommand;
-    use crate::names::Validity;
     use crate::site::tests::site;
 
-    fn join() -> JoinArgs {
-        let validity: Validity = "15m".parse().unwrap();
-        JoinArgs {
-            print: Some(PrintedCommand::Helm),
-            wait: false,
-            timeout: validity,
-            token_ttl: validity,
+    fn join() -> SiteArgs {
+        SiteArgs {
             users: vec!["alice".to_owned()],
             groups: vec!["tombolo:admins".to_owned()],
             cluster_role: Some("cluster-admin".to_owned()),
@@ -91,7 +80,7 @@ mod tests {
         let hostile = "a\nEOF\ntouch owned '$(touch owned)'".to_owned();
         let mut site = site();
         site.enrollment_server.clone_from(&hostile);
-        let join = JoinArgs { users: vec![hostile.clone()], values: vec![hostile], ..join() };
+        let join = SiteArgs { users: vec![hostile.clone()], values: vec![hostile], ..join() };
 
         let command = helm(&join, &site);
 

@@ -241,6 +241,28 @@ fn every_command_has_a_manual_page() {
     assert!(!pages.iter().any(|page| hidden.iter().any(|name| page.contains(name))), "{pages:?}");
 }
 
+/// A page refers to another as `tombolo-ca-init(1)`, with its hyphens escaped.
+#[test]
+fn every_page_that_a_manual_page_names_exists() {
+    let workdir = WorkDir::new();
+    workdir.succeeds("man pages");
+    let pages = workdir.list("pages");
+    let mut named = 0;
+
+    for page in &pages {
+        let text = workdir.text(&format!("pages/{page}")).replace("\\-", "-");
+        for reference in text.lines().filter_map(|line| line.strip_suffix("(1)")) {
+            assert!(
+                pages.contains(&format!("{reference}.1")),
+                "{page} names {reference}, which is not there"
+            );
+            named += 1;
+        }
+    }
+
+    assert_eq!(named, pages.len() - 1, "each page but the first is named once");
+}
+
 #[test]
 fn kubectl_gets_candidates_for_the_plugins_command_line() {
     let workdir = WorkDir::new();

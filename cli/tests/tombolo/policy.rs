@@ -93,7 +93,7 @@ fn an_explanation_names_the_rule_and_the_exit_code_is_the_verdict() {
         (
             format!("{BOB} --as ci:deployer --as-group dev"),
             0,
-            "may be taken for the user \"ci:deployer\" with the groups [\"dev\"] at the cluster edge-1: the rule deputies",
+            "may act as the user \"ci:deployer\" with the groups [\"dev\"] at the cluster edge-1: the rule deputies",
         ),
         (format!("{BOB} --as ci:deployer --as-group dev --as-group ops"), 1, "no rule allows it"),
         (format!("{ALICE} --as ci:deployer"), 1, "no rule allows it"),

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use proto::admin::BACKUP_MAGIC;
 
-use crate::workdir::{WorkDir, assert_says};
+use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
 fn with_backup() -> WorkDir {
     let workdir = WorkDir::new();
@@ -43,6 +43,22 @@ fn records_are_replaced_only_if_asked_and_are_kept_beside() {
     let again = workdir.fails("server restore backup.redb --state-dir state --replace");
     assert_says(&again, "move it away first");
     assert_eq!(read("state/directory.redb.replaced"), read("backup.redb"), "the oldest records are not lost");
+}
+
+#[test]
+fn a_backup_from_standard_input_is_restored_like_one_from_a_file() {
+    let workdir = with_backup();
+    let bytes = std::fs::read(workdir.path("backup.redb")).unwrap();
+    let restore = |input: &[u8]| {
+        let line = ["server", "restore", "-", "--state-dir", "state"];
+        workdir.command(line).write_stdin(input.to_vec()).assert()
+    };
+
+    assert_says(&stderr(restore(b"other").code(1)), "standard input is not a backup of a server");
+    assert_says(&stdout(restore(&bytes).success()), "has the records of standard input");
+
+    assert_eq!(std::fs::read(workdir.path("state/directory.redb")).unwrap(), bytes);
+    assert!(!workdir.path("-").exists());
 }
 
 #[test]

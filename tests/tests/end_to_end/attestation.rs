@@ -116,7 +116,7 @@ async fn revoked_pods_and_pods_of_a_revoked_cluster_are_refused() {
     out.process.stop(DONE_MAX).await.expect("it ends");
     // Nor with a token of its own.
     let _token = token(&site.rig, "edge-a").await;
-    at(&site.rig, &["agent", "revoke", "--cluster", "edge-a"]).await;
+    at(&site.rig, &["agent", "revoke", "--cluster", "edge-a", "--yes"]).await;
     let _token = token(&site.rig, "edge-a").await;
     let _out = site.agent("two", &two).await;
     site.rig.logged("two.log", 0, "this pod may not become an agent").await;
@@ -176,7 +176,7 @@ async fn only_a_pod_of_the_clusters_agents_gets_a_certificate() {
     for (what, token) in &refused_tokens {
         let refused = site.attest(token).await.expect_err(what);
         assert_eq!(refused.code(), Code::PermissionDenied, "{what}: {refused:?}");
-        assert!(refused.message().contains("did not prove to be"), "{what}: {refused:?}");
+        assert!(refused.message().contains("could not prove that it is"), "{what}: {refused:?}");
     }
     for (reason, token) in &known {
         let refused = site.attest(token).await.expect_err(reason);
@@ -243,7 +243,7 @@ async fn new_issuer_keys_need_a_recorded_key_beside_them_or_an_administrator() {
     site.rig.logged("server.log", 0, "none of them is recorded already").await;
     let three = site.cluster.create_pod("three").await;
     let _third = site.agent_later("three", &three, 17 * 2).await;
-    site.rig.logged("three.log", 0, "did not prove to be of this cluster's agents").await;
+    site.rig.logged("three.log", 0, "could not prove that it is an agent of this cluster").await;
     let verdicts = AuditLog::found(&site.rig, |log| {
         let added = log.completions().into_iter().filter(|line| line["verb"] == "add-issuer-keys");
         let verdicts: BTreeSet<String> = added.map(|line| note(line, "decision").to_owned()).collect();

@@ -245,7 +245,8 @@ async fn a_revocation_works_while_the_audit_log_cannot_be_written() {
 
     let made = edge.rig.tombolo_fails(&["cluster", "create", "edge-b", "--socket", "admin/admin.sock"]).await;
     assert!(made.contains("audit log"), "{made}");
-    edge.rig.tombolo(&["agent", "revoke", "--cluster", "edge-a", "--socket", "admin/admin.sock"]).await;
+    let words = ["agent", "revoke", "--cluster", "edge-a", "--yes", "--socket", "admin/admin.sock"];
+    edge.rig.tombolo(&words).await;
     edge.rig.logged("edge-a.log", 0, "certificate was revoked").await;
 
     fs::rename(&away, directory(&edge.rig)).unwrap();

@@ -3,11 +3,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
+use proto::admin::BACKUP_MAGIC;
 use rcgen::KeyPair;
 use tests::audit_log::{AuditLog, note};
+use tests::binaries::binary;
 use tests::enroll::{self, AttestationClient, at, token};
 use tests::pki::Issued;
+use tests::process::{Invocation, run};
 use tests::rig::{GROUP, Rig, ask};
 use tonic::Code;
 
@@ -15,6 +19,8 @@ const PATH: &str = "/clusters/edge-a/version";
 /// The cluster has no tunnel; its caller is known all the same.
 const NOT_CONNECTED: u16 = 503;
 const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];
+/// The limit for `tombolo` to end.
+const DONE_MAX: Duration = Duration::from_secs(60);
 const STATE: &str = "server.state";
 
 #[tokio::test]
@@ -68,6 +74,23 @@ async fn a_backup_is_private_and_stands_in_the_audit_log() {
     assert_eq!(detail, format!("the store, {bytes} bytes"));
     let again = [&["server", "backup", "--out", "backup.redb"], SOCKET.as_slice()].concat();
     assert!(rig.tombolo_fails(&again).await.contains("--force"));
+}
+
+/// As by `kubectl exec ... > backup.redb`: nothing but the records is at standard output.
+#[tokio::test]
+async fn a_backup_at_standard_output_is_the_same_as_in_a_file() {
+    let rig = Rig::start().await;
+    let words = [&["server", "backup", "--out", "-"], SOCKET.as_slice()].concat();
+    let invocation = Invocation::of(binary("tombolo")).arguments(words).in_directory(rig.path());
+
+    let output = run(&invocation, DONE_MAX).await.expect("tombolo runs");
+
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.starts_with(BACKUP_MAGIC), "{} bytes", output.stdout.len());
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("{} bytes", output.stdout.len())));
+    assert!(!rig.path().join("-").exists());
+    fs::write(rig.path().join("piped.redb"), &output.stdout).expect("a file can be written");
+    rig.tombolo(&["server", "restore", "piped.redb", "--state-dir", "other.state"]).await;
 }
 
 /// Its process would go on with records that nobody sees any more.

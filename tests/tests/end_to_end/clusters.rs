@@ -34,7 +34,7 @@ async fn a_clusters_spec_is_listed_and_outlives_the_servers_death() {
     assert_eq!(cluster["spec"]["advertise"][0], "192.168.1.10:6443", "{listed}");
     assert_eq!(cluster["status"]["lastSeen"], Value::Null, "{listed}");
     for (words, says) in [
-        (["cluster", "create", "edge-a"].as_slice(), "is there already"),
+        (["cluster", "create", "edge-a"].as_slice(), "`tombolo token create --cluster edge-a -o helm`"),
         (&["cluster", "create", "console"], "reserved for the server itself"),
         (&["cluster", "delete", "edge-b", "--yes"], "there is no cluster edge-b"),
         (&["cluster", "delete", "edge-a"], "there is no terminal on which to ask. Give --yes"),
@@ -81,7 +81,13 @@ async fn a_deleted_clusters_agent_is_disconnected_and_its_name_stays_reserved() 
     let refused = at_fails(&rig, &["cluster", "create", "edge-a"]).await;
     assert!(refused.contains("reserved for 90 more days"), "{refused}");
     let gone = rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await;
-    assert!(gone.status == 503 && gone.body.contains("ClusterNeverSeen"), "{}", gone.body);
+    assert!(gone.status == 503 && gone.body.contains("ClusterDeleted"), "{}", gone.body);
+    assert!(gone.body.contains("`tombolo cluster undelete edge-a`"), "{}", gone.body);
+    let never = rig.ask_with_token("GET", "/clusters/edge-z/version", &[]).await;
+    assert!(never.body.contains("ClusterNeverSeen"), "{}", never.body);
+    rig.put_policy(&[allow_all("other", ("token", &format!("token:{GROUP}")), &["edge-b"])]).await;
+    let hidden = rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await;
+    assert!(hidden.status == 403 && !hidden.body.contains("deleted"), "{}", hidden.body);
     assert!(is_served(&rig, "edge-b").await);
 }
 
@@ -184,7 +190,7 @@ async fn a_mistyped_agent_or_cluster_is_not_reported_as_revoked() {
     let _agent = rig.agent_of_id("edge-a", "one", &ApiServer::of_fake(&rig, &api), "").await;
     rig.connected("edge-a").await;
 
-    for whom in [["edge-a/oen"].as_slice(), &["nosuch/one"], &["--cluster", "nosuch"]] {
+    for whom in [["edge-a/oen"].as_slice(), &["nosuch/one"], &["--cluster", "nosuch", "--yes"]] {
         let words = [["agent", "revoke"].as_slice(), whom].concat();
         let refused = at_fails(&rig, &words).await;
         assert!(refused.contains("nothing was revoked") && refused.contains("--unseen"), "{refused}");
@@ -195,6 +201,33 @@ async fn a_mistyped_agent_or_cluster_is_not_reported_as_revoked() {
     assert!(is_served(&rig, "edge-a").await);
 }
 
+/// No enrollment has recorded them. An unknown cluster is an error, and a cluster without agents is not.
+#[tokio::test]
+async fn connected_agents_with_certificates_by_hand_are_listed() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let _one = rig.agent_of_id("edge-a", "one", &ApiServer::of_fake(&rig, &api), "").await;
+    rig.connected("edge-a").await;
+    at(&rig, &["cluster", "create", "edge-b"]).await;
+
+    let listed = at(&rig, &["agent", "list"]).await;
+
+    let row = listed.lines().find(|line| line.starts_with("edge-a/one ")).expect("a row of the agent");
+    assert!(row.contains(" ByHand "), "{listed}");
+    let json: Value =
+        serde_json::from_str(&at(&rig, &["agent", "list", "edge-a", "-o", "json"]).await).expect("JSON");
+    let status = &json["items"][0]["status"];
+    assert_eq!((&status["state"], &status["connected"]), (&"ByHand".into(), &true.into()), "{json}");
+    let serial = status["serial"].as_str().expect("a serial number");
+    assert!(at(&rig, &["agent", "list", "edge-a", "-o", "wide"]).await.contains(serial));
+    assert_eq!(at(&rig, &["agent", "list", "edge-b"]).await, "");
+    let unknown = at_fails(&rig, &["agent", "list", "edge-z"]).await;
+    assert!(unknown.contains("there is no cluster edge-z"), "{unknown}");
+    // The number names the certificate.
+    at(&rig, &["agent", "revoke", "--serial", serial]).await;
+    rig.disconnected("edge-a").await;
+    assert_eq!(at(&rig, &["agent", "list"]).await, "");
+}
+
 #[tokio::test]
 async fn all_agents_of_a_revoked_cluster_are_disconnected() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
@@ -203,7 +236,10 @@ async fn all_agents_of_a_revoked_cluster_are_disconnected() {
     let _other = rig.agent("edge-b", &api_server).await;
     rig.connected("edge-a").await;
 
-    at(&rig, &["agent", "revoke", "--cluster", "edge-a"]).await;
+    let unasked = at_fails(&rig, &["agent", "revoke", "--cluster", "edge-a"]).await;
+    assert!(unasked.contains("there is no terminal on which to ask. Give --yes"), "{unasked}");
+    assert!(is_served(&rig, "edge-a").await);
+    at(&rig, &["agent", "revoke", "--cluster", "edge-a", "--yes"]).await;
 
     rig.disconnected("edge-a").await;
     rig.logged("edge-a.one.log", 0, "this agent's certificate was revoked; ask an operator").await;

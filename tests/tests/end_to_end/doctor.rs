@@ -51,7 +51,13 @@ async fn the_doctor_finds_nothing_where_a_callers_cluster_answers() {
 
     let well = doctor(&rig, &["--kubeconfig", &shown(&kubeconfig)]).await;
 
-    well.is_well(&["the gateway answers at", "for 127.0.0.1", "clock", "agrees with the gateway's", "ready"]);
+    well.is_well(&[
+        "a Tombolo gateway answers",
+        "for 127.0.0.1",
+        "clock",
+        "agrees with the gateway's",
+        "ready",
+    ]);
     let json = doctor(&rig, &["--kubeconfig", &shown(&kubeconfig), "-o", "json"]).await;
     let json: Value = serde_json::from_str(&json.text).expect("JSON");
     assert_eq!(json["failed"], false, "{json}");
@@ -103,6 +109,28 @@ async fn an_enrolled_agent_is_examined_by_its_stored_identity() {
     ]);
     assert_eq!(well.text.matches("accepts the agent's certificate").count(), 2, "{}", well.text);
     assert_eq!(tunnels(&rig).await, before, "the running agent's tunnel stays, and no other comes");
+}
+
+/// As `tombolo token create` prints it: the file names no API server, and the flag of the agent does.
+#[tokio::test]
+async fn an_agent_whose_file_names_no_api_server_is_examined_by_its_flag() {
+    let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    enroll::open(&mut rig).await;
+    allow(&api);
+    let kubeconfig = rig.path().join("api.kubeconfig");
+    api.write_kubeconfig(&kubeconfig, "a-token").expect("a kubeconfig");
+    let create = ["token", "create", "--cluster", "edge-a", "--dir", "site", "--user", "alice"];
+    enroll::at(&rig, &create).await;
+    let words = ["agent", "--config", "site/agent.yaml"];
+
+    let well = doctor(&rig, &[words.as_slice(), &["--kubeconfig", "api.kubeconfig"]].concat()).await;
+
+    assert_eq!(well.code, Some(0), "{}", well.text);
+    for words in ["api.kubeconfig, context", "may impersonate users and groups", "not used up"] {
+        assert!(well.text.contains(words), "no {words:?}: {}", well.text);
+    }
+    let without = doctor(&rig, &words).await;
+    without.fails("api-server", &["no kubeconfig is named, and this is no pod", "--kubeconfig FILE"]);
 }
 
 #[tokio::test]

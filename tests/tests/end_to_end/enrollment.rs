@@ -381,6 +381,25 @@ async fn a_revoked_agent_gets_no_next_certificate() {
     assert!(at(&rig, &["agent", "list"]).await.contains("Revoked"));
 }
 
+/// It differs in the token alone, which enrolls once.
+#[tokio::test]
+async fn a_token_for_an_existing_cluster_comes_with_the_helm_command_of_create() {
+    let (rig, _listener) = start("").await;
+    let callers = ["--user", "alice", "--group", "tombolo:admins", "--cluster-role", "view"];
+    let create = ["cluster", "create", "site-7", "--print", "helm"];
+    let created = at(&rig, &[create.as_slice(), &callers].concat()).await;
+
+    let again = ["token", "create", "--cluster", "site-7", "-o", "helm"];
+    let again = at(&rig, &[again.as_slice(), &callers].concat()).await;
+
+    let without_token = |command: &str| {
+        let lines: Vec<&str> = command.lines().filter(|line| !line.starts_with("  token: ")).collect();
+        lines.join("\n")
+    };
+    assert_eq!(without_token(&again), without_token(&created));
+    assert!(again.contains("  token: ") && again != created, "{again}");
+}
+
 async fn enroll(
     rig: &Rig,
     listener: &EnrollmentListener,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
-use proto::ClusterId;
 use proto::admin::{self, users};
 use proto::greeting::Certificate;
 use proto::session::Health;
@@ -34,22 +33,41 @@ pub(super) fn whole_seconds(time: SystemTime) -> Timestamp {
     Timestamp { nanos: 0, ..Timestamp::from(time) }
 }
 
-/// The agents that were enrolled, with the versions of those that are connected.
+/// The agents that were enrolled, and the connected ones that were not, in the order of their clusters.
 pub(super) fn agents(
     entries: &[AgentEntry],
     connected: &[ClusterStatus],
     directory: &Directory,
 ) -> Vec<admin::EnrolledAgent> {
-    let versions: BTreeMap<&ClusterId, BTreeMap<&str, &str>> =
-        connected.iter().map(|status| (&status.cluster, status.agent_versions())).collect();
-    let version = |entry: &AgentEntry| {
-        let of_cluster = versions.get(&entry.cluster);
-        of_cluster.and_then(|agents| agents.get(entry.instance.as_str())).copied().unwrap_or_default()
-    };
-    entries.iter().map(|entry| agent(entry, version(entry), directory)).collect()
+    let enrolled = entries.iter().map(|entry| agent(entry, directory));
+    let mut agents: BTreeMap<(String, String), admin::EnrolledAgent> =
+        enrolled.map(|agent| ((agent.cluster.clone(), agent.instance.clone()), agent)).collect();
+    // In the order of their registration, so that the newest comes last.
+    for tunnel in connected.iter().flat_map(|status| &status.tunnels) {
+        let key = (tunnel.agent.cluster().to_string(), tunnel.agent.instance().to_owned());
+        let agent = agents.entry(key).or_insert_with(|| agent_by_hand(&tunnel.agent));
+        if agent.by_hand {
+            agent.serial.clone_from(&tunnel.credential.serial);
+            agent.issued = tunnel.credential.issued.time().map(whole_seconds);
+        }
+        agent.connected = true;
+        tunnel.version.as_ref().clone_into(&mut agent.version);
+    }
+    agents.into_values().collect()
 }
 
-fn agent(entry: &AgentEntry, version: &str, directory: &Directory) -> admin::EnrolledAgent {
+/// A connected agent without a record of its enrollment. Its certificate is the tunnel's, which is not revoked: a revocation ends the
+/// tunnel.
+fn agent_by_hand(id: &AgentId) -> admin::EnrolledAgent {
+    admin::EnrolledAgent {
+        cluster: id.cluster().to_string(),
+        instance: id.instance().to_owned(),
+        by_hand: true,
+        ..admin::EnrolledAgent::default()
+    }
+}
+
+fn agent(entry: &AgentEntry, directory: &Directory) -> admin::EnrolledAgent {
     let AgentEntry { cluster, instance, agent } = entry;
     let credential = AgentCredential { serial: agent.serial.clone(), issued: agent.issued };
     let id = AgentId::new(cluster.clone(), instance);
@@ -61,7 +79,9 @@ fn agent(entry: &AgentEntry, version: &str, directory: &Directory) -> admin::Enr
         expires: agent.expires.time().map(whole_seconds),
         revoked: id.is_none_or(|id| directory.admits(&id, &credential).is_err()),
         pod: agent.pod.clone().unwrap_or_default(),
-        version: version.to_owned(),
+        version: String::new(),
+        by_hand: false,
+        connected: false,
     }
 }
 

@@ -29,7 +29,7 @@ use super::audit_log::RequestDetail;
 use super::backup::{self, BACKUPS_MAX, BackupChunks};
 use super::watch::{ClusterWatch, Events};
 use super::{convert, requests, revocable};
-use crate::directory::{CLUSTERS_MAX, DialTokenEntry, Directory, NAME_RESERVED};
+use crate::directory::{CLUSTERS_MAX, ClusterError, DialTokenEntry, Directory, NAME_RESERVED};
 use crate::listener::tls::CertificateWithRoots;
 use crate::registry::{
     AGENTS_PER_CLUSTER_MAX, Registry, SURGE_AGENTS_MAX, TUNNELS_MAX, TUNNELS_PER_AGENT_MAX,
@@ -270,11 +270,15 @@ impl admin_server::Admin for AdminService {
         request: Request<ListAgentsRequest>,
     ) -> Result<Response<ListAgentsResponse>, Status> {
         let name = request.into_inner().cluster;
-        let cluster = if name.is_empty() { None } else { Some(requests::cluster(&name)?) };
-        let agents = self.directory.agents(cluster).await.map_err(|error| requests::store_status(&error))?;
-        let wanted: BTreeSet<&ClusterId> = agents.iter().map(|entry| &entry.cluster).collect();
-        let connected = self.registry.list(|cluster, _| wanted.contains(cluster));
-        let agents = convert::agents(&agents, &connected, &self.directory);
+        let wanted = if name.is_empty() { None } else { Some(requests::cluster(&name)?) };
+        if let Some(unknown) = wanted.as_ref().filter(|cluster| self.directory.entry(cluster).is_none()) {
+            return Err(requests::cluster_status(ClusterError::Unknown(unknown.clone())));
+        }
+        let enrolled = self.directory.agents(wanted.clone()).await;
+        let enrolled = enrolled.map_err(|error| requests::store_status(&error))?;
+        let connected =
+            self.registry.list(|cluster, _| wanted.as_ref().is_none_or(|wanted| wanted == cluster));
+        let agents = convert::agents(&enrolled, &connected, &self.directory);
         Ok(Response::new(ListAgentsResponse { agents }))
     }
 

@@ -116,9 +116,9 @@ fn impersonation_needs_rules_for_the_action_and_the_identity() {
     assert_eq!(permit.assumed(), Some(&identity("bob", &["ops", "dev"])));
 
     for (user, assumed, action, text, rule) in [
-        ("alice", identity("bobby", &[]), pods(), "may not be taken for the user \"bobby\"", None),
+        ("alice", identity("bobby", &[]), pods(), "may not act as the user \"bobby\"", None),
         ("alice", identity("bob", &["ops", "x"]), pods(), "with the groups [\"ops\", \"x\"] at the", None),
-        ("alice", identity("bob", &["ops", "root"]), pods(), "may not be taken for", Some("not-root")),
+        ("alice", identity("bob", &["ops", "root"]), pods(), "may not act as", Some("not-root")),
         // Nobody gains an action by impersonation.
         ("alice", identity("bob", &[]), action("/api/v1/nodes"), "may not list nodes", None),
         ("bob", identity("bob", &[]), pods(), "\"bob\" may not reach the cluster edge-a", None),

@@ -112,6 +112,7 @@ dial_error_facts! {
     Self::Ambiguous(..) => FORBIDDEN, "TargetAmbiguous";
     Self::NotFound(_) | Self::NotOfCluster(..) | Self::NotAdvertised(..) => FORBIDDEN, "TargetRefused";
     Self::NoTunnel(RouteError::NeverSeen(_)) => SERVICE_UNAVAILABLE, "ClusterNeverSeen";
+    Self::NoTunnel(RouteError::Deleted { .. }) => SERVICE_UNAVAILABLE, "ClusterDeleted";
     Self::NoTunnel(RouteError::Away { .. }) => SERVICE_UNAVAILABLE, "ClusterNotConnected";
     Self::NoTunnel(RouteError::QueueFull(_)) => SERVICE_UNAVAILABLE, "ClusterCrowded";
     Self::NoStream(_) => SERVICE_UNAVAILABLE, "ClusterBusy";

@@ -22,7 +22,8 @@ pub(super) const NAMES_REFUSED: [&str; 14] = [
 pub enum ClusterError {
     /// A cluster of this name already exists.
     #[error(
-        "cluster {0} is there already; change it with `tombolo cluster label` or `tombolo cluster update`"
+        "cluster {0} is there already; change it with `tombolo cluster label` or `tombolo cluster update`, or print the command that \
+         joins it with `tombolo token create --cluster {0} -o helm`"
     )]
     Exists(ClusterId),
     /// The cluster does not exist.

@@ -20,6 +20,7 @@ use super::inquiries::ProcessInquiry;
 use super::tunnels::TunnelEntry;
 use super::wait_queue::{WaitOutcome, WaitQueue};
 use super::{RegisteredTunnel, Registry, advertised, candidate};
+use crate::directory::{Tombstone, UnixSeconds};
 
 /// Another tunnel must have been live for this long before work moves to it from a silent tunnel. A link that
 /// flaps therefore does not move work back and forth.
@@ -63,6 +64,16 @@ pub enum RouteError {
     /// No agent of this cluster has ever connected to this server.
     #[error("cluster {0} was never seen")]
     NeverSeen(ClusterId),
+    /// The cluster was deleted by an administrator.
+    #[error("cluster {cluster} was deleted at {}{}", in_utc(*deleted), undelete(cluster, *is_reserved))]
+    Deleted {
+        /// The cluster that was asked for.
+        cluster: ClusterId,
+        /// The time of the deletion. Whole seconds.
+        deleted: SystemTime,
+        /// True while the name is reserved, so that the cluster can be brought back.
+        is_reserved: bool,
+    },
     /// The cluster was seen before, but its agents are away or silent now.
     #[error("cluster {cluster} is not connected and was last heard of at {}", in_utc(*last_seen))]
     Away {
@@ -87,7 +98,7 @@ impl Registry {
     /// becomes live. Cancel-safe: dropping the future leaves the queue.
     ///
     /// # Errors
-    /// `RouteError`: at once if the cluster was never seen or the queue is full, else at `until`.
+    /// `RouteError`: at once if the cluster was never seen or was deleted, or the queue is full, else at `until`.
     pub async fn route_within(
         &self,
         cluster: &ClusterId,
@@ -98,7 +109,7 @@ impl Registry {
             return Ok(route);
         }
         if !self.0.directory.was_seen(cluster) && !self.0.by_cluster.contains_key(cluster) {
-            return Err(RouteError::NeverSeen(cluster.clone()));
+            return Err(self.not_here(cluster));
         }
         if until > Instant::now() {
             let slot = queue.enter(cluster).ok_or_else(|| RouteError::QueueFull(cluster.clone()))?;
@@ -189,6 +200,20 @@ impl Registry {
         while self.0.waiters.wait_for(cluster, Instant::now() + UNBOUNDED, look).await.is_none() {}
     }
 
+    /// The reason why no agent of the cluster is known.
+    fn not_here(&self, cluster: &ClusterId) -> RouteError {
+        let cluster = cluster.clone();
+        let Some(Tombstone { deleted, reserved_until }) = self.0.directory.tombstone(&cluster) else {
+            return RouteError::NeverSeen(cluster);
+        };
+        let is_reserved = UnixSeconds::from(SystemTime::now()) < reserved_until;
+        RouteError::Deleted {
+            cluster,
+            deleted: deleted.time().unwrap_or(SystemTime::UNIX_EPOCH),
+            is_reserved,
+        }
+    }
+
     /// The time of the last sign of life from the cluster, at most a heartbeat ago while a tunnel is live.
     fn last_seen(&self, cluster: &ClusterId) -> SystemTime {
         let remembered = self.0.directory.last_seen(cluster).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -214,6 +239,14 @@ pub(crate) async fn never_begun(fate: impl Future<Output = StreamFate>) {
     if fate.await == StreamFate::MayHaveBegun {
         std::future::pending::<()>().await;
     }
+}
+
+/// Advice that follows the message about a deleted cluster, while it can be brought back.
+fn undelete(cluster: &ClusterId, is_reserved: bool) -> String {
+    if !is_reserved {
+        return String::new();
+    }
+    format!("; an operator can bring it back by `tombolo cluster undelete {cluster}`")
 }
 
 /// Formats a time as RFC 3339 does, in UTC.
@@ -279,5 +312,19 @@ mod tests {
 
         let expected = "cluster edge-a is not connected and was last heard of at 2023-11-14T22:13:20Z";
         assert_eq!(away.to_string(), expected);
+    }
+
+    #[test]
+    fn a_caller_of_a_deleted_cluster_reads_when_and_how_it_comes_back() {
+        let deleted = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let message = |is_reserved| {
+            let cluster = "edge-a".parse().unwrap();
+            RouteError::Deleted { cluster, deleted, is_reserved }.to_string()
+        };
+
+        let gone = "cluster edge-a was deleted at 2023-11-14T22:13:20Z";
+        assert_eq!(message(false), gone);
+        let advice = "; an operator can bring it back by `tombolo cluster undelete edge-a`";
+        assert_eq!(message(true), format!("{gone}{advice}"));
     }
 }

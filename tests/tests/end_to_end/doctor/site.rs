@@ -246,9 +246,19 @@ async fn apis(rig: &Rig) -> (Vec<FakeApi>, BTreeMap<&'static str, String>) {
         ("silent-api", vec![("/readyz", Behaviour::NeverAnswer)]),
         ("other-ca-api", vec![]),
         ("away-api", vec![]),
+        (
+            "plain-api",
+            vec![
+                ("/clusters", Behaviour::Answer(Answer::json(404, "{}"))),
+                ("/version", Behaviour::json(r#"{"gitVersion":"v1.36.3"}"#)),
+            ],
+        ),
+        ("no-version-api", vec![("/clusters", Behaviour::Answer(Answer::json(404, "{}")))]),
     ] {
         let mut api = FakeApi::start().await.expect("a fake starts");
         api.on("/readyz", Behaviour::Answer(Answer::json(200, "ok")));
+        // Some of them stand for a gateway.
+        api.on("/clusters", Behaviour::json(r#"{"kind":"ClusterList","apiVersion":"tombolo.dev/v1alpha1"}"#));
         api.on(REVIEWS, Behaviour::Answer(allowed(true)));
         api.on(RULES, Behaviour::Answer(rules(json!([]))));
         for (path, behaviour) in changes {

@@ -27,7 +27,7 @@ fn the_deployments_agents_enroll_serve_and_are_replaced() {
         let outsider = rig.kubeconfig("outsider", &[GROUP], edge.name).await;
         let output =
             edge.tunneled.clone().with_kubeconfig(outsider).refusal(&["exec", POD, "--", "true"]).await;
-        assert!(output.contains("does not let this identity be asserted"), "{output}");
+        assert!(output.contains("may not impersonate this user"), "{output}");
         let shell = ["exec", "--namespace", "tombolo", DEPLOYMENT, "--", "sh"];
         let output = edge.tunneled.refusal(&shell).await;
         assert!(output.contains("executable file not found"), "{output}");

@@ -125,7 +125,7 @@ impl EnrollmentService {
 
     /// Refuses a pod whose token no recorded key has signed.
     fn refuse_pod(&self, cluster: &ClusterId, reason: &str) -> Status {
-        let answer = "this pod did not prove to be of this cluster's agents; the server's log says why, and `tombolo cluster \
+        let answer = "this pod could not prove that it is an agent of this cluster; the server's log says why, and `tombolo cluster \
                       attestation show` what is recorded";
         self.refuse_unauthenticated("attest", reason, cluster.as_str(), &self.shared.pod_failures, answer)
     }

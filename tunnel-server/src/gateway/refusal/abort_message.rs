@@ -38,8 +38,8 @@ pub(super) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
              agent's apiServer configuration and its ServiceAccount token"
         ),
         AbortCode::GuardRefused => format!(
-            "the agent of cluster {cluster} does not let this identity be asserted: check the agent's impersonation \
-             configuration"
+            "the agent of cluster {cluster} may not impersonate this user with these groups: add them to impersonation in the \
+             agent's configuration"
         ),
         AbortCode::NoPassThrough => format!(
             "this server has callers' own credentials pass through to cluster {cluster}, and its agent does not: set \

@@ -24,6 +24,7 @@ text_enum! {
         UpgradeRefused = "UpgradeRefused",
         ParkLimitRefused = "ParkLimitRefused",
         ClusterNeverSeen = "ClusterNeverSeen",
+        ClusterDeleted = "ClusterDeleted",
         ClusterNotConnected = "ClusterNotConnected",
         ClusterCrowded = "ClusterCrowded",
         ClusterBusy = "ClusterBusy",

@@ -141,6 +141,7 @@ fn of_route(fault: &RouteError) -> RefusalFacts {
         RouteError::NeverSeen(_) => {
             facts(Cause::ClusterNeverSeen).advice(CHECK_NAME).watch_end(WatchEnded::Away)
         }
+        RouteError::Deleted { .. } => facts(Cause::ClusterDeleted).watch_end(WatchEnded::Away),
         RouteError::Away { .. } => facts(Cause::ClusterNotConnected)
             .advice(CHECK_AGENT)
             .retry(RetryAfter::DetailsOnly(LATER))

@@ -91,6 +91,10 @@ fn sample(cause: RefusalCause) -> Option<Refusal> {
         RefusalCause::UpgradeRefused => UpgradeError::Protocol.into(),
         RefusalCause::ParkLimitRefused => park_limit_refused(),
         RefusalCause::ClusterNeverSeen => RouteError::NeverSeen(cluster()).into(),
+        RefusalCause::ClusterDeleted => {
+            RouteError::Deleted { cluster: cluster(), deleted: SystemTime::UNIX_EPOCH, is_reserved: true }
+                .into()
+        }
         RefusalCause::ClusterNotConnected => {
             RouteError::Away { cluster: cluster(), last_seen: SystemTime::UNIX_EPOCH }.into()
         }

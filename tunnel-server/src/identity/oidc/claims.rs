@@ -58,7 +58,7 @@ pub enum ClaimError {
     #[error("the token is not valid yet: check the clocks")]
     NotYetValid,
     /// A claim has another value than the required one.
-    #[error("the token's {0} is not what this server asks for")]
+    #[error("the token's {0} is not the one that this server requires")]
     Required(String),
     /// The issuer has not verified the email address.
     #[error("the token's email is not verified")]

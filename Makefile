@@ -10,11 +10,8 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The dev profile, as for the tests: a release build takes several times as long on two cores, and nobody measures here.
-demo: ## shows kubectl reach two edge clusters through the tunnel until Ctrl-C (CI=1: once; DEMO_FLAGS=--help)
-	@set -e; TOMBOLO_KUBE_ASSETS=$$(tests/kube/build); export TOMBOLO_KUBE_ASSETS; \
-	.ci/binaries; \
-	exec $(CARGO_TARGET_DIR)/debug/tombolo-demo $(if $(CI),--once) $(DEMO_FLAGS)
+demo: ## shows kubectl, an outage, a denial and an admin.conf with two edge clusters until Ctrl-C (CI=1: once; DEMO_FLAGS=--help)
+	@CI=$(CI) exec .ci/demo $(DEMO_FLAGS)
 
 test: ## sets everything up and runs all tests (TEST_THREADS=N limits how many run at once)
 	@.ci/test

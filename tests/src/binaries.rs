@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::sources::workspace;
+
 /// The file that `make binaries` writes to the profile's folder once cargo has found every binary up to date.
 ///
 /// cargo does not touch a binary that a change of `Cargo.lock` leaves as it is, so the binary's age alone is
@@ -60,7 +62,7 @@ pub fn binary(name: &str) -> PathBuf {
 
 /// The same for callers that report the error themselves.
 pub fn find_binary(name: &str) -> Result<PathBuf, BinaryError> {
-    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("Cargo.lock");
+    let lock = workspace().join("Cargo.lock");
     find(&folder(), name, &lock)
 }
 

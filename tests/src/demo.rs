@@ -1,20 +1,26 @@
 //! The demo: it is set up, shown, kept running until Ctrl-C, and removed.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{interval, timeout};
 
+mod by_address;
+mod denial;
 mod forward;
 mod installer;
 pub mod isolation;
+mod link;
+mod live;
 mod network;
+mod outage;
 mod probes;
 mod progress;
 mod setup;
+mod shell_pod;
 mod tour;
 
 use crate::binaries::BinaryError;
@@ -44,6 +50,8 @@ pub struct DemoOptions {
     pub once: bool,
     /// The port of 127.0.0.1 for the gateway; the usual one or any other, if `None`.
     pub gateway_port: Option<u16>,
+    /// The folder with the programs of a release; those that cargo has built, if `None`.
+    pub bin_dir: Option<PathBuf>,
 }
 
 /// An error that ends the demo.
@@ -52,6 +60,9 @@ pub enum DemoError {
     /// The binaries of this workspace are missing.
     #[error(transparent)]
     Binaries(#[from] BinaryError),
+    /// A folder was named that lacks a program.
+    #[error("there is no program {}; give --bin-dir a folder with tunnel-server, tunnel-agent and tombolo", .0.display())]
+    NoProgram(PathBuf),
     /// The binaries of Kubernetes are missing.
     #[error(transparent)]
     Assets(#[from] MissingAssets),
@@ -92,6 +103,14 @@ pub enum DemoError {
         command: String,
         /// The output of the command to stderr.
         stderr: String,
+    },
+    /// Something did not happen as the demo claims.
+    #[error("{claim}, but there was: {found}")]
+    NotShown {
+        /// The claim, a sentence with "should".
+        claim: String,
+        /// The outputs that were found instead.
+        found: String,
     },
     /// A daemon ended while it should run, or badly when it should end.
     #[error("{name} ended with {status}")]
@@ -151,13 +170,13 @@ async fn play(
     // Both are cancel-safe in that what is cut short kills what it had started; the stage keeps what is
     // complete.
     let shown = tokio::select! {
-        shown = timeout(SHOWN_MAX, setup.perform(isolation, order.gateway_port, progress)) => shown,
+        shown = timeout(SHOWN_MAX, setup.perform(isolation, order, progress)) => shown,
         () = signals.next() => return DemoResult::Interrupted,
     };
     match shown {
         Ok(Ok(())) if order.once => DemoResult::Through,
         Ok(Ok(())) => {
-            setup.print_next_steps(progress);
+            setup.print_next_steps(isolation, progress);
             // As above.
             tokio::select! {
                 Err(error) = stay_up(setup) => DemoResult::Failed(error),

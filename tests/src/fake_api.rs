@@ -49,6 +49,20 @@ pub struct FakeApiOptions {
     /// Number of requests after which an HTTP/2 connection sends GOAWAY and finishes the running ones; `None`
     /// is never.
     pub goaway_after: Option<usize>,
+    /// The authority's certificate, PEM, if every client must have one of it; `None` asks for one of the fake's own
+    /// authority without insisting.
+    pub required_clients: Option<String>,
+}
+
+/// The client certificates that a TLS server asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientCertificates<'a> {
+    /// The server asks for none.
+    NotAsked,
+    /// One of this authority (PEM), or none.
+    Asked(&'a str),
+    /// One of this authority (PEM).
+    Required(&'a str),
 }
 
 /// The fake; dropping it closes its listener and all its connections.
@@ -77,6 +91,7 @@ impl Default for FakeApiOptions {
             versions: vec![HttpVersion::Http2, HttpVersion::Http1],
             concurrent_streams_max: 250,
             goaway_after: None,
+            required_clients: None,
         }
     }
 }
@@ -95,10 +110,18 @@ impl FakeApi {
 
     /// Starts a fake with these options.
     pub async fn start_with(options: FakeApiOptions) -> io::Result<Self> {
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), options).await
+    }
+
+    /// Starts a fake at this address; its port may be 0 for a free one.
+    pub async fn start_at(bound: SocketAddr, options: FakeApiOptions) -> io::Result<Self> {
         let authority = Authority::new("fake-api");
-        let server =
-            authority.issue_server(&["localhost", "kubernetes.default.svc"], &[Ipv4Addr::LOCALHOST.into()]);
-        let config = tls(&server, &options.versions, Some(&authority));
+        let server = authority.issue_server(&["localhost", "kubernetes.default.svc"], &[bound.ip()]);
+        let clients = match &options.required_clients {
+            Some(required) => ClientCertificates::Required(required),
+            None => ClientCertificates::Asked(authority.certificate_pem()),
+        };
+        let config = tls(&server, &options.versions, clients);
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let shared = Arc::new(Shared {
             options,
@@ -106,17 +129,16 @@ impl FakeApi {
             records: Records::default(),
             goaways: watch::Sender::new(()),
         });
-        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let (listening, address) = Listening::open(free, acceptor, Arc::clone(&shared)).await?;
+        let (listening, address) = Listening::open(bound, acceptor, Arc::clone(&shared)).await?;
         Ok(Self { shared, listening, address, authority })
     }
 
-    /// The fake's address: `127.0.0.1` and its port.
+    /// The fake's address, `127.0.0.1` unless it was started at another, and its port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of the fake: `https://127.0.0.1:PORT`.
+    /// The URL of the fake, such as `https://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -222,23 +244,29 @@ impl FakeApi {
     }
 }
 
-/// TLS of an API server that speaks these versions of HTTP, and asks for a certificate of this authority
-/// without insisting.
-pub(crate) fn tls(server: &Issued, versions: &[HttpVersion], clients: Option<&Authority>) -> ServerConfig {
+/// TLS of an API server that speaks these versions of HTTP, and asks for these certificates.
+pub(crate) fn tls(
+    server: &Issued,
+    versions: &[HttpVersion],
+    clients: ClientCertificates<'_>,
+) -> ServerConfig {
     let certificate = CertificateDer::from_pem_slice(server.certificate_pem.as_bytes()).expect("our own PEM");
     let key = PrivateKeyDer::from_pem_slice(server.key_pem.as_bytes()).expect("our own PEM");
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = match clients {
-        None => WebPkiClientVerifier::no_client_auth(),
-        Some(authority) => {
-            let mut roots = RootCertStore::empty();
-            let root = CertificateDer::from_pem_slice(authority.certificate_pem().as_bytes());
-            roots.add(root.expect("our own PEM")).expect("a root");
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider));
-            verifier.allow_unauthenticated().build().expect("a root is enough")
-        }
+    let verifier = |authority_pem: &str| {
+        let mut roots = RootCertStore::empty();
+        let root = CertificateDer::from_pem_slice(authority_pem.as_bytes());
+        roots.add(root.expect("our own PEM")).expect("a root");
+        WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
     };
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let verifier = match clients {
+        ClientCertificates::NotAsked => WebPkiClientVerifier::no_client_auth(),
+        ClientCertificates::Asked(pem) => {
+            verifier(pem).allow_unauthenticated().build().expect("a root is enough")
+        }
+        ClientCertificates::Required(pem) => verifier(pem).build().expect("a root is enough"),
+    };
+    let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .expect("the provider has the default versions")
         .with_client_cert_verifier(verifier)

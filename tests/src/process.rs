@@ -127,6 +127,12 @@ impl Invocation {
         self
     }
 
+    /// The name of the program and its arguments, as a person types them.
+    pub fn command_line(&self) -> String {
+        let words = std::iter::once(self.name()).chain(self.arguments.iter().cloned());
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     fn name(&self) -> String {
         self.program
             .file_name()

@@ -11,6 +11,7 @@ use tests::fake_api::{
     Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions, HttpVersion, ListenerMode, RecordedRequest,
     WatchFeed,
 };
+use tests::pki::Authority;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -45,6 +46,26 @@ async fn http1_requests_are_recorded_as_they_were_written() {
     assert!(request.body_ended.is_some());
     assert_eq!(fake.connections()[0].bytes, head.as_bytes());
     assert_eq!(fake.connections()[0].version, Some(HttpVersion::Http1));
+}
+
+#[tokio::test]
+async fn a_client_without_the_required_certificate_is_refused() {
+    let (authority, other) = (Authority::new("required"), Authority::new("other"));
+    let required_clients = Some(authority.certificate_pem().to_owned());
+    let fake =
+        FakeApi::start_with(FakeApiOptions { required_clients, ..FakeApiOptions::default() }).await.unwrap();
+    fake.otherwise(Behaviour::json("{}"));
+    let user = |authority: &Authority| Some(authority.issue_user("a", &[]));
+    for (identity, is_served) in [(user(&authority), true), (user(&other), false), (None, false)] {
+        let mut stream = dial(fake.address(), fake.ca_pem(), &[], identity.as_ref()).await.unwrap();
+
+        // With TLS 1.3 a client learns only afterwards that it was refused.
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await;
+        let answer = timeout(SOON, stream.read_u8()).await.unwrap();
+
+        assert_eq!(answer.is_ok(), is_served, "{answer:?}");
+    }
+    assert_eq!(fake.requests().len(), 1);
 }
 
 #[tokio::test]

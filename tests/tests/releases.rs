@@ -23,7 +23,9 @@ fn a_release_made_twice_from_one_commit_is_the_same_and_complete() {
     let programs = scratch.path().join("programs");
     fs::create_dir(&programs).expect("a folder");
     let tombolo = format!("exec {} \"$@\"", binary("tombolo").display());
-    for (name, does) in [("tombolo", tombolo.as_str()), ("tunnel-server", ":"), ("tunnel-agent", ":")] {
+    for (name, does) in
+        [("tombolo", tombolo.as_str()), ("tunnel-server", ":"), ("tunnel-agent", ":"), ("tombolo-demo", ":")]
+    {
         executable(&programs.join(name), &format!("#!/bin/sh\n{does}\n"));
     }
     let [first, second] = ["first", "second"].map(|name| {
@@ -38,7 +40,15 @@ fn a_release_made_twice_from_one_commit_is_the_same_and_complete() {
     assert!(differ.is_empty(), "{:?}", differ.iter().map(|(name, _)| name).collect::<Vec<_>>());
 
     let is_there = |part: &str| first.keys().any(|name| name.contains(part));
-    for part in ["tombolo-", "kubectl-tombolo-", "-manifests.tar.gz", ".cdx.json", "tombolo.krew.yaml"] {
+    for part in [
+        "tombolo-",
+        "kubectl-tombolo-",
+        "tombolo-demo-",
+        "COMMIT",
+        "-manifests.tar.gz",
+        ".cdx.json",
+        "tombolo.krew.yaml",
+    ] {
         assert!(is_there(part), "{part}: {:?}", first.keys());
     }
     let checked = sha256sum(&["--check", "--strict", "SHA256SUMS"], &scratch.path().join("first"));
@@ -49,6 +59,53 @@ fn a_release_made_twice_from_one_commit_is_the_same_and_complete() {
     for what in ["images: --programs", "signatures: ", "tombolo for macOS: "] {
         assert!(not_built.contains(what), "{what}: {not_built}");
     }
+}
+
+/// In a clone of its own, which has the script, a release whose demo says that it runs, and a build that fails.
+#[test]
+fn the_demo_runs_a_release_of_its_commit_and_builds_otherwise() {
+    let scratch = Scratch::new("tombolo-demo-release-").expect("a folder");
+    let (clone, dist) = (scratch.path().join("clone"), scratch.path().join("target/dist"));
+    fs::create_dir_all(clone.join(".ci")).expect("a folder");
+    for name in ["demo", "steps"] {
+        fs::copy(workspace().join(".ci").join(name), clone.join(".ci").join(name)).expect("a file");
+    }
+    executable(&clone.join(".ci/binaries"), "#!/bin/sh\necho builds\nexit 1\n");
+    let git = |words: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(["-c", "user.name=a", "-c", "user.email=a@example", "-c", "commit.gpgsign=false"]);
+        let done = output(command.args(words).current_dir(&clone));
+        assert!(done.status.success(), "{words:?}: {}", said(&done));
+        String::from_utf8_lossy(&done.stdout).trim().to_owned()
+    };
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "--message", "all"]);
+    let commit = git(&["rev-parse", "HEAD"]);
+    let arch = std::env::consts::ARCH.replace("x86_64", "amd64").replace("aarch64", "arm64");
+    let name = format!("tombolo-demo-0.1.0-linux-{arch}");
+    fs::create_dir_all(dist.join(&name)).expect("a folder");
+    executable(&dist.join(&name).join("tombolo-demo"), "#!/bin/sh\necho runs \"$@\"\n");
+    let archive = format!("{name}.tar.gz");
+    let packed = Command::new("tar")
+        .args(["--create", "--gzip", "--file", &archive, &name])
+        .current_dir(&dist)
+        .status();
+    assert!(packed.is_ok_and(|status| status.success()));
+    let demo = || {
+        let mut command = Command::new(clone.join(".ci/demo"));
+        command.arg("--without-namespaces").env("CI", "1").env("TOMBOLO_KUBE_ASSETS", scratch.path());
+        said(&output(command.env("CARGO_TARGET_DIR", scratch.path().join("target"))))
+    };
+
+    assert!(demo().contains("builds"), "a release of unknown sources");
+    fs::write(dist.join("COMMIT"), format!("{commit}\n")).expect("a file");
+    let ran = demo();
+    let programs = scratch.path().join("target/demo");
+    let expected = format!("runs --bin-dir {} --once --without-namespaces", programs.display());
+    assert!(ran.contains(&expected) && !ran.contains("builds"), "{ran}");
+    fs::write(clone.join("changed"), "").expect("a file");
+    assert!(demo().contains("builds"), "a checkout with changes");
 }
 
 #[test]

@@ -1,18 +1,32 @@
 //! `make demo`: kubectl reaches two real edge clusters with one address through one server, in public view.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use tests::demo::isolation::Isolation;
 use tests::demo::{DemoOptions, run};
 
+const EXAMPLES: &str = "\
+Examples:
+  make demo
+  make demo DEMO_FLAGS=\"--once --without-namespaces\"
+  With the archive of a release, and etcd, kube-apiserver and kubectl of
+  setup-envtest:
+  export KUBEBUILDER_ASSETS=$(setup-envtest use --print path)
+  ./tombolo-demo --bin-dir .";
+
 /// Starts a tunnel-server and two edge clusters that both are 192.168.1.10:6443, and shows kubectl reach both
 ///
-/// Needs `make binaries` and `tests/kube/build` to have run; `make demo` does that. Nothing of this machine
+/// Then a link goes dark under a watch and a shell, the policy changes, and each cluster's own admin.conf is used
+/// unchanged. It ends with an error if something is not as it says.
+///
+/// Needs `make binaries` and `tests/kube/build` to have run; `make demo` does that. With the programs of a release
+/// it needs etcd, kube-apiserver and kubectl alone, in the folder KUBEBUILDER_ASSETS. Nothing of this machine
 /// is changed: all files are in one temporary folder, all networks in namespaces of this process, and both go
 /// with it.
 #[derive(Debug, Parser)]
-#[command(name = "tombolo-demo", version)]
+#[command(name = "tombolo-demo", version, after_help = EXAMPLES)]
 struct Flags {
     /// Run through once and exit: 0 if every step succeeded, otherwise with the logs of the failed ones
     #[arg(long)]
@@ -26,13 +40,17 @@ struct Flags {
     #[arg(long, value_name = "PORT")]
     gateway_port: Option<u16>,
 
+    /// Folder with the tunnel-server, tunnel-agent and tombolo of a release [default: those that cargo has built]
+    #[arg(long, value_name = "DIR")]
+    bin_dir: Option<PathBuf>,
+
     /// Set when the demo has started itself again in a user namespace
     #[arg(long, hide = true)]
     in_user_namespace: bool,
 }
 
 fn main() -> ExitCode {
-    let Flags { once, without_namespaces, gateway_port, in_user_namespace } = Flags::parse();
+    let Flags { once, without_namespaces, gateway_port, bin_dir, in_user_namespace } = Flags::parse();
     let isolation = match (without_namespaces, in_user_namespace) {
         (true, _) => Isolation::Loopback { reason: "--without-namespaces was given".to_owned() },
         (false, true) => Isolation::UserNamespace,
@@ -41,5 +59,5 @@ fn main() -> ExitCode {
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
-    runtime.block_on(run(&DemoOptions { once, gateway_port }, &isolation))
+    runtime.block_on(run(&DemoOptions { once, gateway_port, bin_dir }, &isolation))
 }

@@ -4,20 +4,21 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::time::Duration;
 
 use super::DemoError;
 use super::network::{Cloud, DemoNetwork, EDGES, Edge, SERVER};
 use super::progress::Progress;
-use crate::binaries::{BinaryError, find_binary};
+use crate::binaries::find_binary;
 use crate::kube::EdgeCluster;
 use crate::kube::account::AgentAccount;
-use crate::process::{Invocation, Process, run};
+use crate::process::{Invocation, Process, ProcessError, run};
 
 /// The group that the server's policy and the clusters know.
 pub(super) const GROUP: &str = "tombolo:admins";
 /// The name of the caller, a member of that group.
-const CALLER: &str = "alice";
+pub(super) const CALLER: &str = "alice";
 
 // What runs here are the examples themselves, so they work.
 const SERVER_EXAMPLE: &str = include_str!("../../../deploy/examples/server.yaml");
@@ -49,13 +50,14 @@ pub(super) struct Installer<'a> {
 }
 
 impl Programs {
-    /// Finds all of them, before anything is started.
-    pub(super) fn find() -> Result<Self, BinaryError> {
-        Ok(Self {
-            server: find_binary("tunnel-server")?,
-            agent: find_binary("tunnel-agent")?,
-            tombolo: find_binary("tombolo")?,
-        })
+    /// Finds all of them, before anything is started: in this folder, or else where cargo has built them.
+    pub(super) fn find(folder: Option<&Path>) -> Result<Self, DemoError> {
+        let find = |name: &str| match folder.map(|folder| folder.join(name)) {
+            None => find_binary(name).map_err(DemoError::from),
+            Some(path) if path.is_file() => Ok(path),
+            Some(path) => Err(DemoError::NoProgram(path)),
+        };
+        Ok(Self { server: find("tunnel-server")?, agent: find("tunnel-agent")?, tombolo: find("tombolo")? })
     }
 }
 
@@ -85,20 +87,50 @@ impl Installer<'_> {
         Ok(path)
     }
 
+    /// Writes the configuration and the policy of the tunnel-server, and shows both.
+    pub(super) fn configure_server(&self) -> Result<(), DemoError> {
+        for (name, text) in [("server.yaml", SERVER_EXAMPLE), ("policy.yaml", POLICY_EXAMPLE)] {
+            let path = self.folder.join(name);
+            fs::write(&path, text).and_then(|()| self.progress.file(&path)).map_err(DemoError::Files)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a section to the server's configuration, and shows it.
+    pub(super) fn extend_server(&self, section: &str) -> Result<(), DemoError> {
+        let path = self.folder.join("server.yaml");
+        self.progress.appended(&path, section);
+        let text = fs::read_to_string(&path).map_err(DemoError::Files)?;
+        fs::write(&path, format!("{text}\n{section}")).map_err(DemoError::Files)
+    }
+
     /// Starts the tunnel-server with its configuration.
     pub(super) async fn server(&self, cloud: &Cloud) -> Result<Process, DemoError> {
-        let config = self.folder.join("server.yaml");
-        fs::write(&config, SERVER_EXAMPLE).map_err(DemoError::Files)?;
-        fs::write(self.folder.join("policy.yaml"), POLICY_EXAMPLE).map_err(DemoError::Files)?;
-        let server = daemon(&self.programs.server, &config, cloud.probes)
+        let server = self.server_invocation(cloud);
+        self.progress.command(&format!("{} &", server.command_line()));
+        Ok(Process::start(&server, &self.folder.join("server.log")).await?)
+    }
+
+    /// Shows what the tunnel-server would change on its host.
+    pub(super) async fn dry_run(&self, cloud: &Cloud) -> Result<(), DemoError> {
+        let server = self.server_invocation(cloud).arguments(["--dry-run"]);
+        self.progress.command(&server.command_line());
+        let output = run(&server, TOMBOLO_MAX).await?;
+        self.progress.output(&String::from_utf8_lossy(&output.stdout));
+        succeeded(&server.command_line(), output)
+    }
+
+    /// The path of the server's admin socket.
+    pub(super) fn admin_socket(&self) -> String {
+        self.folder.join("run/admin.sock").display().to_string()
+    }
+
+    fn server_invocation(&self, cloud: &Cloud) -> Invocation {
+        daemon(&self.programs.server, &self.folder.join("server.yaml"), cloud.probes)
             .arguments(["--gateway-listen".to_owned(), cloud.gateway.to_string()])
             .arguments(["--tunnel-listen".to_owned(), cloud.tunnel.to_string()])
-            .arguments([
-                "--admin-socket".to_owned(),
-                self.folder.join("run/admin.sock").display().to_string(),
-            ])
-            .in_network_namespace(cloud.namespace_path());
-        Ok(Process::start(&server, &self.folder.join("server.log")).await?)
+            .arguments(["--admin-socket".to_owned(), self.admin_socket()])
+            .in_network_namespace(cloud.namespace_path())
     }
 
     /// Starts a cluster's agent with the token that the cluster has minted for it.
@@ -115,13 +147,26 @@ impl Installer<'_> {
         let credential = format!("inCluster: {{ directory: {directory:?}, host: {host}, port: {port} }}");
         let text = AGENT_EXAMPLE.replace(EDGES[0], edge.name).replace(AGENT_CREDENTIAL, &credential);
         fs::write(&config, text).map_err(DemoError::Files)?;
+        if edge.name == EDGES[0] {
+            self.progress.file(&config).map_err(DemoError::Files)?;
+        } else {
+            self.progress
+                .say(&format!("that of {} is the same with its own name and credential:", edge.name));
+        }
         let agent = daemon(&self.programs.agent, &config, edge.probes)
             .arguments(["--servers".to_owned(), network.cloud.dialed.to_string()])
             .in_network_namespace(edge.namespace_path());
+        self.progress.command(&format!("{} &", agent.command_line()));
         Ok(Process::start(&agent, &self.folder.join(format!("{}-agent.log", edge.name))).await?)
     }
 
-    async fn tombolo(&self, words: &str) -> Result<(), DemoError> {
+    /// Runs a `tombolo` that must succeed, and shows it.
+    pub(super) async fn tombolo(&self, words: &str) -> Result<(), DemoError> {
+        succeeded(&format!("tombolo {words}"), self.ask(words).await?)
+    }
+
+    /// Runs a `tombolo` that may fail, and shows its command line.
+    pub(super) async fn ask(&self, words: &str) -> Result<Output, ProcessError> {
         self.progress.command(&format!("tombolo {words}"));
         // The person's own settings stay out of it.
         let home = self.folder.join("home").display().to_string();
@@ -129,13 +174,16 @@ impl Installer<'_> {
             .arguments(words.split(' '))
             .variable("HOME", home.clone())
             .variable("XDG_CONFIG_HOME", home);
-        let output = run(&tombolo, TOMBOLO_MAX).await?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(DemoError::Refused { command: format!("tombolo {words}"), stderr })
+        run(&tombolo, TOMBOLO_MAX).await
     }
+}
+
+fn succeeded(command: &str, output: Output) -> Result<(), DemoError> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(DemoError::Refused { command: command.to_owned(), stderr })
 }
 
 fn daemon(program: &Path, config: &Path, probes: SocketAddr) -> Invocation {

@@ -7,17 +7,22 @@ use std::path::PathBuf;
 use super::DemoError;
 use super::forward::Forwarder;
 use super::isolation::Isolation;
+use super::link::DemoLink;
 use crate::kube::ClusterOptions;
 use crate::network::{NetworkError, NetworkNamespace};
+use crate::process::Process;
 
 /// The clusters' names, and their contexts' names in the kubeconfig.
 pub(super) const EDGES: [&str; 2] = ["edge-a", "edge-b"];
 
 /// The address that each edge cluster takes for its control plane's. In a namespace it really is.
-const CONTROL_PLANE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 168, 1, 10)), 6443);
+pub(super) const CONTROL_PLANE: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 168, 1, 10)), 6443);
 
 /// The server's address in the cloud, as agents dial it (RFC 5737: for documentation).
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// The site's end of the link to the cloud; the cloud's end has the cluster's name.
+const UPLINK: &str = "uplink";
 const PORT: u16 = 8443;
 const SERVER_PROBES_PORT: u16 = 9090;
 const AGENT_PROBES_PORT: u16 = 9091;
@@ -108,6 +113,15 @@ impl DemoNetwork {
     }
 }
 
+impl DemoNetwork {
+    /// The link between the first cluster's agent and the server.
+    pub(super) fn first_link<'a>(&'a self, agent: &'a Process) -> DemoLink<'a> {
+        let edge = &self.edges[0];
+        let ends = self.cloud.namespace.as_ref().zip(edge.namespace.as_ref());
+        DemoLink { ends: ends.map(|(cloud, site)| [(cloud, edge.name), (site, UPLINK)]), agent }
+    }
+}
+
 impl Cloud {
     pub(super) fn namespace_path(&self) -> Option<PathBuf> {
         self.namespace.as_ref().map(|namespace| namespace.path().to_owned())
@@ -128,10 +142,10 @@ async fn edge_in_namespace(
 ) -> Result<Edge, NetworkError> {
     let edge = NetworkNamespace::new().await?;
     edge.ip(&format!("addr add {}/32 dev lo", CONTROL_PLANE.ip())).await?;
-    cloud.connect(name, &edge, "uplink").await?;
+    cloud.connect(name, &edge, UPLINK).await?;
     let (near, far) = (Ipv4Addr::new(203, 0, 113, number * 2), Ipv4Addr::new(203, 0, 113, number * 2 + 1));
     cloud.ip(&format!("addr add {near}/31 dev {name}")).await?;
-    edge.ip(&format!("addr add {far}/31 dev uplink")).await?;
+    edge.ip(&format!("addr add {far}/31 dev {UPLINK}")).await?;
     edge.ip(&format!("route add default via {near}")).await?;
     let options = ClusterOptions {
         network_namespace: Some(edge.path().to_owned()),

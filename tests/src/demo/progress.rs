@@ -1,5 +1,6 @@
 //! The demo's output to its terminal.
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -35,6 +36,30 @@ impl Progress {
         print(&format!("{INDENT}$ {}\n", self.shorten(words)));
     }
 
+    /// A line that a command which runs on has written, or that was typed into it, with the time.
+    pub(super) fn live(&self, label: &str, line: &str) {
+        print(&format!(
+            "[{:5.1} s]   {label:>5} | {}\n",
+            self.began.elapsed().as_secs_f64(),
+            self.shorten(line)
+        ));
+    }
+
+    /// Prints a configuration file without its comments, so that it can be copied.
+    pub(super) fn file(&self, path: &Path) -> io::Result<()> {
+        let text = fs::read_to_string(path)?;
+        let shown: String = without_comments(&text).map(|line| format!("{line}\n")).collect();
+        print(&format!("{INDENT}# {}\n", self.shorten(&path.display().to_string())));
+        self.output(&shown);
+        Ok(())
+    }
+
+    /// Prints what is added to a file, as a command.
+    pub(super) fn appended(&self, path: &Path, text: &str) {
+        self.command(&format!("cat >>{} <<'EOF'", path.display()));
+        self.output(&format!("{text}EOF"));
+    }
+
     /// Prints the output of a command.
     pub(super) fn output(&self, text: &str) {
         let lines: String = text.lines().map(|line| format!("{INDENT}  {line}\n")).collect();
@@ -51,7 +76,26 @@ impl Progress {
     }
 }
 
+fn without_comments(text: &str) -> impl Iterator<Item = &str> {
+    let is_kept = |line: &&str| !line.trim_start().is_empty() && !line.trim_start().starts_with('#');
+    text.lines().filter(is_kept)
+}
+
 // A reader that has gone away does not end the demo: it must still clean up.
 fn print(text: &str) {
     let _ = io::stdout().lock().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_comments;
+
+    #[test]
+    fn a_configuration_is_printed_without_comments_and_empty_lines() {
+        let text = "# A server.\nkind: A\n\n  # tokenFile: b\ngateway:\n  listen: c # stays\n";
+
+        let kept: Vec<&str> = without_comments(text).collect();
+
+        assert_eq!(kept, ["kind: A", "gateway:", "  listen: c # stays"]);
+    }
 }

@@ -3,13 +3,17 @@
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use super::by_address::Offices;
+use super::denial;
 use super::installer::{GROUP, Installer, Programs};
 use super::isolation::Isolation;
 use super::network::{DemoNetwork, EDGES, Edge};
+use super::outage;
 use super::probes;
 use super::progress::Progress;
+use super::shell_pod::{POD, ShellPod};
 use super::tour::Tour;
-use super::{DemoError, is_on_path};
+use super::{DemoError, DemoOptions, is_on_path};
 use crate::kube::account::AgentAccount;
 use crate::kube::assets::Assets;
 use crate::kube::kubectl::Kubectl;
@@ -27,6 +31,8 @@ const GRACE_EXCEEDED: i32 = 3;
 pub(super) struct DemoSetup {
     agents: Vec<Daemon>,
     server: Option<Daemon>,
+    offices: Option<Offices>,
+    pod: Option<ShellPod>,
     clusters: Vec<(EdgeCluster, AgentAccount)>,
     network: Option<DemoNetwork>,
     scratch: Scratch,
@@ -40,58 +46,82 @@ struct Daemon {
 
 impl DemoSetup {
     pub(super) fn new(scratch: Scratch) -> Self {
-        Self { agents: Vec::new(), server: None, clusters: Vec::new(), network: None, scratch }
+        Self {
+            agents: Vec::new(),
+            server: None,
+            offices: None,
+            pod: None,
+            clusters: Vec::new(),
+            network: None,
+            scratch,
+        }
     }
 
     /// Sets everything up and shows it.
     pub(super) async fn perform(
         &mut self,
         isolation: &Isolation,
-        gateway_port: Option<u16>,
+        order: &DemoOptions,
         progress: &Progress,
     ) -> Result<(), DemoError> {
-        let (programs, assets) = (Programs::find()?, Assets::find()?);
+        let (programs, assets) = (Programs::find(order.bin_dir.as_deref())?, Assets::find()?);
         let began = Instant::now();
-        let network = self.network.insert(DemoNetwork::prepare(isolation, gateway_port).await?);
-        let folder = self.scratch.path();
+        let Self { agents, server, offices, pod, clusters, network, scratch } = self;
+        let network = network.insert(DemoNetwork::prepare(isolation, order.gateway_port).await?);
+        let folder = scratch.path();
         let installer = Installer { programs, folder, progress };
 
         progress.say("starting two edge clusters, each a real etcd and kube-apiserver");
         let [one, two] = [&network.edges[0], &network.edges[1]];
         let (one, two) = tokio::try_join!(start_cluster(one, progress), start_cluster(two, progress))?;
-        self.clusters.extend([one, two]);
+        clusters.extend([one, two]);
 
         progress.say("certificates for the server, the agents and one caller");
         installer.issue().await?;
         let kubeconfig = installer.kubeconfig(network.gateway).await?;
 
-        let since = Instant::now();
-        let process = installer.server(&network.cloud).await?;
-        let server = self.server.insert(Daemon { name: "tunnel-server".to_owned(), process });
-        probes::ready(&mut server.process, network.probes).await?;
-        progress.done(
-            &format!(
-                "tunnel-server is ready: callers at https://{}, agents at {}",
-                network.gateway, network.cloud.dialed
-            ),
-            since,
+        progress.say(
+            "the server has the configuration and the policy of deploy/examples, here without comments:",
         );
-        for (edge, (cluster, account)) in network.edges.iter().zip(&self.clusters) {
+        installer.configure_server()?;
+        start_server(server, &installer, network).await?;
+        progress.say("each cluster has an agent, which runs at the site and dials the server:");
+        for (edge, (cluster, account)) in network.edges.iter().zip(&*clusters) {
             let process = installer.agent(network, edge, cluster, account).await?;
-            self.agents.push(Daemon { name: format!("tunnel-agent of {}", edge.name), process });
+            agents.push(Daemon { name: format!("tunnel-agent of {}", edge.name), process });
         }
         let kubectl = Kubectl::new(assets.kubectl, kubeconfig);
-        let show = Tour { progress, kubectl: &kubectl, folder };
-        show.connected().await?;
+        let tour = Tour { progress, kubectl: &kubectl, folder };
+        tour.connected().await?;
         progress.done("everything is set up", began);
-        show.two_clusters(network).await?;
-        show.watch().await?;
-        show.server(network).await?;
+        tour.two_clusters(network).await?;
+        tour.watch().await?;
+        tour.server(network).await?;
+
+        let (first, second) = (&clusters[0].0, &clusters[1].0);
+        *pod = Some(ShellPod::start(&network.edges[0], first, folder, progress).await?);
+        outage::show(&tour, &network.first_link(&agents[0].process), first).await?;
+
+        let before = process_id(server);
+        denial::show(&tour, &installer).await?;
+        same_server(before, process_id(server), progress)?;
+
+        if let Some(prepared) = Offices::prepare(&tour, &installer, network, [first, second]).await? {
+            tour.say("virtual IPs are read at the start, so this takes a restart; the agents dial again by themselves:");
+            if let Some(old) = server.take() {
+                ended_well(old.name, old.process.stop(STOP_GRACE).await)?;
+            }
+            start_server(server, &installer, network).await?;
+            tour.connected().await?;
+            prepared.show(&tour).await?;
+            *offices = Some(prepared);
+        }
         progress.done("everything was shown", began);
         Ok(())
     }
 
-    pub(super) fn print_next_steps(&self, progress: &Progress) {
+    /// Prints commands to try in another terminal.
+    pub(super) fn print_next_steps(&self, isolation: &Isolation, progress: &Progress) {
         let folder = self.scratch.path().display();
         progress.plain("\nTry it in another terminal:\n");
         if let Some(kubectl) = Assets::find().ok().filter(|_| !is_on_path("kubectl")) {
@@ -101,6 +131,13 @@ impl DemoSetup {
         progress.plain(&format!("  export KUBECONFIG={folder}/kubeconfig"));
         for edge in EDGES {
             progress.plain(&format!("  kubectl --context {edge} get pods -A"));
+        }
+        progress.plain(&format!("  kubectl --context {} exec -i {POD} -- sh", EDGES[0]));
+        // Namespaces of a user namespace are not entered from outside.
+        if let (Some(offices), Isolation::Namespaces) = (&self.offices, isolation) {
+            for command in offices.commands() {
+                progress.plain(&format!("  {command}"));
+            }
         }
         if let Some(network) = &self.network {
             progress.plain(&format!("  curl http://{}/metrics", network.probes));
@@ -147,7 +184,7 @@ impl DemoSetup {
     ///
     /// With `others_watch` a daemon may end with requests that it had to cut off: they are the person's own.
     pub(super) async fn stop(self, progress: &Progress, others_watch: bool) -> Result<(), DemoError> {
-        let Self { agents, server, clusters, network, scratch } = self;
+        let Self { agents, server, offices, pod, clusters, network, scratch } = self;
         let mut stopped = Ok(());
         for Daemon { name, process } in agents.into_iter().chain(server) {
             let since = Instant::now();
@@ -160,6 +197,7 @@ impl DemoSetup {
                 stopped = stopped.and(ended_well(name, ended));
             }
         }
+        drop((offices, pod));
         for ((cluster, _), name) in clusters.into_iter().zip(EDGES) {
             let since = Instant::now();
             let ended = cluster.stop().await.map_err(DemoError::from);
@@ -170,6 +208,35 @@ impl DemoSetup {
         drop(scratch);
         stopped
     }
+}
+
+async fn start_server(
+    server: &mut Option<Daemon>,
+    installer: &Installer<'_>,
+    network: &DemoNetwork,
+) -> Result<(), DemoError> {
+    let since = Instant::now();
+    let process = installer.server(&network.cloud).await?;
+    let server = server.insert(Daemon { name: "tunnel-server".to_owned(), process });
+    probes::ready(&mut server.process, network.probes).await?;
+    let (gateway, dialed) = (network.gateway, network.cloud.dialed);
+    let text = format!("tunnel-server is ready: callers at https://{gateway}, agents at {dialed}");
+    installer.progress.done(&text, since);
+    Ok(())
+}
+
+fn process_id(server: &mut Option<Daemon>) -> Option<u32> {
+    // An ended process has no ID.
+    server.as_mut().and_then(|server| server.process.ended().map_or_else(|| server.process.id(), |_| None))
+}
+
+fn same_server(before: Option<u32>, now: Option<u32>, progress: &Progress) -> Result<(), DemoError> {
+    if let Some(id) = before.filter(|_| before == now) {
+        progress.say(&format!("the server is still process {id}: nothing was started again"));
+        return Ok(());
+    }
+    let claim = "the server should be the same process as before the policy changed".to_owned();
+    Err(DemoError::NotShown { claim, found: format!("{before:?} and then {now:?}") })
 }
 
 fn ended_well(name: String, ended: Result<ExitStatus, ProcessError>) -> Result<(), DemoError> {

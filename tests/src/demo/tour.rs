@@ -158,18 +158,22 @@ impl Tour<'_> {
         }
     }
 
-    async fn run(&self, words: &str) -> Result<(), DemoError> {
+    /// Runs a kubectl that must succeed, and shows it with its output.
+    pub(super) async fn run(&self, words: &str) -> Result<(), DemoError> {
         self.progress.command(&format!("kubectl {words}"));
         let output = self.kubectl.run(&words.split(' ').collect::<Vec<_>>()).await?;
         self.progress.output(&String::from_utf8_lossy(&output.stdout));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.success() {
+            // Such as "No resources found".
+            self.progress.output(&stderr);
             return Ok(());
         }
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         Err(DemoError::Refused { command: format!("kubectl {words}"), stderr })
     }
 
-    fn say(&self, text: &str) {
+    /// Says in a sentence what comes next.
+    pub(super) fn say(&self, text: &str) {
         self.progress.say(text);
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::broadcast;
 
 use super::gate::Gate;
 use super::store::Store;
+use crate::process::Invocation;
 
 /// Events that a feed holds for a request that reads slowly; beyond these the request is cut off.
 const EVENTS_QUEUED_MAX: usize = 1024;
@@ -25,8 +26,8 @@ pub enum ListenerMode {
     Close,
 }
 
-/// The treatment of a request. `Upgrade`, `Exec` and `Raw` need HTTP/1.1; on HTTP/2 they reset the stream
-/// with `HTTP_1_1_REQUIRED`.
+/// The treatment of a request. `Upgrade`, `Exec`, `ExecProgram` and `Raw` need HTTP/1.1; on HTTP/2 they
+/// reset the stream with `HTTP_1_1_REQUIRED`.
 #[derive(Debug, Clone)]
 pub enum Behaviour {
     /// The request is read to its end and answered.
@@ -79,6 +80,9 @@ pub enum Behaviour {
     /// The subresource `exec` of a pod in which `cat` runs, as `kubectl exec -i` speaks to it: over WebSocket
     /// (`v5.channel.k8s.io`) or SPDY (`v4.channel.k8s.io`).
     Exec,
+    /// The same for another program, whose input and output are those of `kubectl exec -i`. Over SPDY alone, which
+    /// an API server speaks to the kubelet of a node that declares no feature.
+    ExecProgram(Invocation),
     /// Any bytes right after the request's head, and then the end.
     Raw {
         /// The bytes that are sent.

@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::Shared;
 use super::behaviour::Cut;
-use super::exec::exec;
+use super::exec::{exec, exec_program};
 use super::gate::{Gate, Moment};
 use super::record::Head;
 use super::recorded_stream::RecordedStream;
@@ -73,6 +73,9 @@ async fn exchange(
     if matches!(plan, ResponsePlan::Exec) {
         return ended(exec(reader, writer, head).await.and(writer.shutdown().await));
     }
+    if let ResponsePlan::ExecProgram(program) = &plan {
+        return ended(exec_program(reader, writer, program).await.and(writer.shutdown().await));
+    }
     let answer = async {
         match plan {
             ResponsePlan::Reply(reply) => {
@@ -83,7 +86,8 @@ async fn exchange(
             | ResponsePlan::NeverAnswer
             | ResponsePlan::Deaf
             | ResponsePlan::Upgrade { .. }
-            | ResponsePlan::Exec => std::future::pending().await,
+            | ResponsePlan::Exec
+            | ResponsePlan::ExecProgram(_) => std::future::pending().await,
         }
     };
     // `gone` loses nothing when it is dropped; an answer is dropped only when nobody is there to read it. The

@@ -140,7 +140,10 @@ impl Exchange {
             ResponsePlan::Ask(..) | ResponsePlan::NeverAnswer | ResponsePlan::Deaf => {
                 return ExchangeEnd::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await));
             }
-            ResponsePlan::Upgrade { .. } | ResponsePlan::Exec | ResponsePlan::Raw { .. } => {
+            ResponsePlan::Upgrade { .. }
+            | ResponsePlan::Exec
+            | ResponsePlan::ExecProgram(_)
+            | ResponsePlan::Raw { .. } => {
                 respond.send_reset(Reason::HTTP_1_1_REQUIRED);
                 return ExchangeEnd::Answered;
             }

@@ -9,6 +9,7 @@ use super::behaviour::{Answer, Behaviour, Cut, Declared, Event};
 use super::gate::{Gate, Moment};
 use super::record::Head;
 use super::store::{Store, StoreFeed, StoreReply};
+use crate::process::Invocation;
 
 /// The treatment of one request.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub(super) enum ResponsePlan {
         gate: Option<Gate>,
     },
     Exec,
+    ExecProgram(Box<Invocation>),
     Raw {
         bytes: Bytes,
         cut: Cut,
@@ -115,6 +117,7 @@ impl ResponsePlan {
             Behaviour::Deaf => return Self::Deaf,
             Behaviour::Upgrade { pause, first } => return Self::Upgrade { pause, first, gate },
             Behaviour::Exec => return Self::Exec,
+            Behaviour::ExecProgram(program) => return Self::ExecProgram(Box::new(program)),
             Behaviour::Raw { bytes, cut } => return Self::Raw { bytes, cut },
         };
         Self::Reply(reply.gated(gate))

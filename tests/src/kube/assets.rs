@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::sources::workspace;
+
 /// The go.mod files that pin the releases; `tests/kube/build` reads the same.
 const PINS: [(&str, &str, &str); 2] = [
     ("kubernetes", "k8s.io/kubernetes", include_str!("../../kube/kubernetes/go.mod")),
@@ -196,7 +198,7 @@ pub fn neighbouring_minors() -> [String; 2] {
 
 /// The minors whose kubectl `tests/kube/build --skew=all` builds.
 pub fn all_minors() -> Vec<String> {
-    let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("kube/kubectl"));
+    let files = fs::read_dir(workspace().join("tests/kube/kubectl"));
     let names =
         files.into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let mut minors: Vec<_> = names
@@ -228,8 +230,7 @@ fn built() -> Option<PathBuf> {
 }
 
 fn kube_assets() -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target"), PathBuf::from);
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
     target.join("kube-assets")
 }
 

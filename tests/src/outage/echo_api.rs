@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use super::meter::{Meter, StreamEnd};
 use crate::caller::UPGRADED_TO;
 use crate::check::stream::Generator;
-use crate::fake_api::{HttpVersion, tls};
+use crate::fake_api::{ClientCertificates, HttpVersion, tls};
 use crate::kube::kubeconfig::{Credential, Kubeconfig};
 use crate::pki::Authority;
 use crate::rig::AGENT_TOKEN;
@@ -112,7 +112,8 @@ impl EchoApi {
     pub async fn start() -> io::Result<Self> {
         let authority = Authority::new("partner");
         let server = authority.issue_server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]);
-        let acceptor = TlsAcceptor::from(Arc::new(tls(&server, &[HttpVersion::Http1], None)));
+        let acceptor =
+            TlsAcceptor::from(Arc::new(tls(&server, &[HttpVersion::Http1], ClientCertificates::NotAsked)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let trials = Arc::<Mutex<HashMap<String, ServerStreams>>>::default();

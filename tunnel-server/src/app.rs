@@ -44,6 +44,7 @@ mod certificates;
 mod egress;
 mod enrollment_signer;
 mod entry_points;
+mod expired_tokens;
 mod reload;
 mod scrape;
 mod trusted_roots;
@@ -117,6 +118,7 @@ impl BoundServer {
         let keys = keys(&state)?;
         let log = audit_log::open(config.audit.as_ref(), &state, &readiness, scope)?;
         let directory = Directory::open(&state)?;
+        scope.spawn_background(expired_tokens::remove(directory.clone()));
         let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
         let probes = Probes::bind(config.probes_listen, readiness, metrics.clone())?;
         let roots = RootsFollower::new(std::mem::take(&mut config.client_roots), scope);

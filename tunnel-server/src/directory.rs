@@ -9,6 +9,7 @@ mod callers;
 mod cluster_spec;
 mod clusters;
 mod dial_tokens;
+mod expired;
 mod networks;
 mod records;
 mod revocations;
@@ -52,7 +53,7 @@ pub use tombstones::ClusterError;
 
 use cache::{CachedCluster, DirectoryCache};
 use records::Seen;
-use store::{RecordStore, Transaction};
+use store::{Follower, RecordChange, RecordDamage, RecordStore, Transaction};
 
 /// Most clusters that are remembered, including deleted ones whose names are still reserved.
 pub const CLUSTERS_MAX: usize = 10_000;
@@ -65,10 +66,13 @@ pub struct Directory(Arc<SharedDirectory>);
 #[derive(Debug)]
 struct SharedDirectory {
     store: RecordStore,
+    memory: Arc<DirectoryMemory>,
+}
+
+/// The cache and its receivers, as of the last change of the store.
+#[derive(Debug)]
+struct DirectoryMemory {
     cache: Mutex<DirectoryCache>,
-    /// Locked from a change in the store until the same change in the cache, so that both have changes in one
-    /// order. Only blocking threads take it.
-    changing: Mutex<()>,
     /// Notifies the receivers of [`Directory::changes`].
     changes: watch::Sender<()>,
 }
@@ -117,16 +121,9 @@ impl Directory {
     }
 
     fn of(store: RecordStore) -> Result<Self, StoreError> {
-        let mut cache = DirectoryCache::default();
-        for record in store.load()? {
-            cache.apply(&store, &record)?;
-        }
-        Ok(Self(Arc::new(SharedDirectory {
-            store,
-            cache: Mutex::new(cache),
-            changing: Mutex::default(),
-            changes: watch::Sender::new(()),
-        })))
+        let memory = Arc::new(DirectoryMemory { cache: Mutex::default(), changes: watch::Sender::new(()) });
+        store.follow(Arc::<DirectoryMemory>::clone(&memory))?;
+        Ok(Self(Arc::new(SharedDirectory { store, memory })))
     }
 
     /// Returns true if `cluster` was ever seen, and was not deleted since.
@@ -221,17 +218,18 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes changes in the store, on a thread that can block, and then in the cache.
+    /// Makes the changes on which `act` decides, in the store and in the cache, on a thread that can block. Where others
+    /// change the same records meanwhile, `act` decides again.
     async fn change<T, E>(
         &self,
-        act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
+        act: impl Fn(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
         let inner = Arc::clone(&self.0);
-        let changed = tokio::task::spawn_blocking(move || inner.change(act)).await;
+        let changed = tokio::task::spawn_blocking(move || inner.store.update(act)).await;
         // Such a task is cancelled only when its runtime ends.
         changed.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
     }
@@ -282,34 +280,31 @@ impl Directory {
     /// changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
-        self.0.changes.subscribe()
+        self.0.memory.changes.subscribe()
     }
 
     fn cache(&self) -> MutexGuard<'_, DirectoryCache> {
-        self.0.cache()
+        self.0.memory.cache()
     }
 }
 
-impl SharedDirectory {
-    fn change<T, E: From<StoreError>>(
-        &self,
-        act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (done, changes) = self.store.update(act)?;
+impl DirectoryMemory {
+    fn cache(&self) -> MutexGuard<'_, DirectoryCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Follower for DirectoryMemory {
+    fn apply(&self, changes: &[RecordChange]) -> Result<(), RecordDamage> {
         let mut cache = self.cache();
-        for change in &changes {
-            cache.apply(&self.store, change)?;
+        for change in changes {
+            cache.apply(change)?;
         }
         drop(cache);
         if changes.iter().any(|change| change.table.affects_authorization()) {
             self.changes.send_replace(());
         }
-        Ok(done)
-    }
-
-    fn cache(&self) -> MutexGuard<'_, DirectoryCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use proto::ClusterId;
 
 use super::Directory;
 use super::records::{AddressRecord, Cluster, UnixSeconds};
-use super::store::{StoreError, StoreTable, Transaction};
+use super::store::{RecordStore, StoreError, StoreTable};
 
 /// Most addresses that are kept, including those that clusters had from other ranges.
 pub const ADDRESSES_KEPT_MAX: usize = 20_000;
@@ -62,19 +62,24 @@ pub enum AddressError {
     Store(#[from] StoreError),
 }
 
+/// Most addresses that one transaction assigns or frees, because an engine may bound what it compares and writes.
+const ADDRESSES_AT_ONCE: usize = 50;
+
+/// Most times that addresses are planned, where other servers assign some meanwhile.
+const PLANS_MAX: usize = 16;
+
 impl Directory {
     /// The address of each cluster in these ranges: the one that it already has there, or the lowest free
     /// one. A cluster keeps its address until it is deleted and its name is no longer reserved.
     ///
     /// # Errors
-    /// [`AddressError`]; then nothing was changed.
+    /// [`AddressError`]; a full range is noticed before any address is assigned.
     pub async fn assign_addresses(
         &self,
         ranges: Vec<AddressRange>,
         now: SystemTime,
     ) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
-        let assigned =
-            self.change(move |transaction| assign_addresses(transaction, &ranges, now.into())).await?;
+        let assigned = self.read(move |store| assign_addresses(store, &ranges, now.into())).await?;
         self.cache().given =
             assigned.iter().map(|(cluster, given)| (cluster.clone(), given.address)).collect();
         Ok(assigned)
@@ -83,26 +88,73 @@ impl Directory {
     /// Does the same as [`Directory::assign_addresses`] on a thread that can block.
     ///
     /// # Errors
-    /// [`AddressError`]; then nothing was changed.
+    /// As there.
     pub fn assign_addresses_blocking(
         &self,
         ranges: &[AddressRange],
         now: SystemTime,
     ) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
-        self.0.change(|transaction| assign_addresses(transaction, ranges, now.into()))
+        assign_addresses(&self.0.store, ranges, now.into())
     }
 }
 
+/// Plans on the addresses that are assigned, and plans again where another server was faster. All servers plan alike, so
+/// they end with the same addresses.
 fn assign_addresses(
-    transaction: &mut Transaction<'_>,
+    store: &RecordStore,
     ranges: &[AddressRange],
     now: UnixSeconds,
 ) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
-    let listed: BTreeSet<&ClusterId> = ranges.iter().flat_map(|range| &range.clusters).collect();
-    let mut kept = kept(transaction, &listed, now)?;
+    let mut own = BTreeSet::new();
+    for _ in 0..PLANS_MAX {
+        let kept = kept(store, ranges, now)?;
+        let mut plan = plan(&kept, ranges)?;
+        let missing: Vec<(IpAddr, ClusterId)> = plan
+            .iter()
+            .filter(|(_, assigned)| assigned.is_new)
+            .map(|(cluster, assigned)| (assigned.address, cluster.clone()))
+            .collect();
+        if missing.is_empty() {
+            for assigned in plan.values_mut() {
+                assigned.is_new = own.contains(&assigned.address);
+            }
+            return Ok(plan);
+        }
+        for some in missing.chunks(ADDRESSES_AT_ONCE) {
+            if !take(store, some, now)? {
+                break;
+            }
+            own.extend(some.iter().map(|(address, _)| *address));
+        }
+    }
+    Err(StoreError::Contended.into())
+}
+
+/// Assigns all of these addresses, or none and returns false if one is taken.
+fn take(store: &RecordStore, some: &[(IpAddr, ClusterId)], now: UnixSeconds) -> Result<bool, StoreError> {
+    store.update(|transaction| {
+        for (address, _) in some {
+            if transaction.get::<AddressRecord>(&address.to_string())?.is_some() {
+                return Ok(false);
+            }
+        }
+        for (address, cluster) in some {
+            let record = AddressRecord { cluster: cluster.to_string(), given: now };
+            transaction.put(&address.to_string(), &record)?;
+        }
+        Ok(true)
+    })
+}
+
+/// The address of each cluster in the ranges if nobody else assigns any. Those that are not kept yet are new.
+fn plan(
+    kept: &BTreeMap<IpAddr, ClusterId>,
+    ranges: &[AddressRange],
+) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
+    let mut taken: BTreeSet<IpAddr> = kept.keys().copied().collect();
     let mut assigned = BTreeMap::new();
     for AddressRange { network, clusters } in ranges {
-        for (address, cluster) in &kept {
+        for (address, cluster) in kept {
             if network.has_host(*address) && clusters.contains(cluster) {
                 // The lowest one, if it has several because the range was enlarged.
                 let found = AssignedAddress { address: *address, is_new: false };
@@ -116,7 +168,7 @@ fn assign_addresses(
             if assigned.contains_key(cluster) {
                 continue;
             }
-            let Some(address) = hosts.find(|address| !kept.contains_key(address)) else {
+            let Some(address) = hosts.find(|address| !taken.contains(address)) else {
                 let others = kept.iter().filter(|(address, other)| {
                     network.has_host(**address)
                         && assigned.get(*other).is_none_or(|given| given.address != **address)
@@ -129,12 +181,10 @@ fn assign_addresses(
                     all: network.host_count(),
                 });
             };
-            if kept.len() >= ADDRESSES_KEPT_MAX {
+            if taken.len() >= ADDRESSES_KEPT_MAX {
                 return Err(AddressError::TooMany);
             }
-            transaction
-                .put(&address.to_string(), &AddressRecord { cluster: cluster.to_string(), given: now })?;
-            kept.insert(address, cluster.clone());
+            taken.insert(address);
             assigned.insert(cluster.clone(), AssignedAddress { address, is_new: true });
         }
     }
@@ -143,23 +193,43 @@ fn assign_addresses(
 
 /// The cluster of each kept address. Addresses of unknown clusters are freed.
 fn kept(
-    transaction: &mut Transaction<'_>,
-    listed: &BTreeSet<&ClusterId>,
+    store: &RecordStore,
+    ranges: &[AddressRange],
     now: UnixSeconds,
 ) -> Result<BTreeMap<IpAddr, ClusterId>, StoreError> {
-    let mut kept = BTreeMap::new();
-    for (key, AddressRecord { cluster, .. }) in transaction.list::<AddressRecord>("")? {
+    let listed: BTreeSet<&ClusterId> = ranges.iter().flat_map(|range| &range.clusters).collect();
+    let (mut kept, mut to_free) = (BTreeMap::new(), Vec::new());
+    for (key, AddressRecord { cluster, .. }) in store.list::<AddressRecord>("")? {
         let (Ok(address), Ok(cluster)) = (key.parse::<IpAddr>(), cluster.parse::<ClusterId>()) else {
-            return Err(transaction.damaged_at(StoreTable::Addresses, &key, "no address of a cluster"));
+            return Err(store.damaged_at(StoreTable::Addresses, &key, "no address of a cluster"));
         };
-        let is_named = transaction
-            .get::<Cluster>(cluster.as_str())?
-            .is_some_and(|found| found.tombstone.is_none_or(|tombstone| now < tombstone.reserved_until));
-        if is_named || listed.contains(&cluster) {
+        if listed.contains(&cluster) || is_named(store.get::<Cluster>(cluster.as_str())?, now) {
             kept.insert(address, cluster);
         } else {
-            transaction.remove::<AddressRecord>(&key)?;
+            to_free.push((key, cluster));
         }
     }
+    for some in to_free.chunks(ADDRESSES_AT_ONCE) {
+        free(store, some, now)?;
+    }
     Ok(kept)
+}
+
+/// Frees addresses whose clusters are still unknown.
+fn free(store: &RecordStore, some: &[(String, ClusterId)], now: UnixSeconds) -> Result<(), StoreError> {
+    store.update(|transaction| {
+        for (key, cluster) in some {
+            let found = transaction.get::<AddressRecord>(key)?;
+            let is_theirs = found.is_some_and(|found| found.cluster == cluster.as_str());
+            if is_theirs && !is_named(transaction.get::<Cluster>(cluster.as_str())?, now) {
+                transaction.remove::<AddressRecord>(key)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Returns true if a cluster exists, or its name is reserved.
+fn is_named(found: Option<Cluster>, now: UnixSeconds) -> bool {
+    found.is_some_and(|found| found.tombstone.is_none_or(|tombstone| now < tombstone.reserved_until))
 }

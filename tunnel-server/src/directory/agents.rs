@@ -116,7 +116,7 @@ impl Directory {
                 Some(RenewalClaim { outcome: RenewalOutcome::Next, .. }) => {
                     let previous = Previous { public_key: found.public_key, serial: found.serial };
                     let answer = next.answer.clone();
-                    let next = Agent { previous: Some(previous), pod: found.pod, ..next };
+                    let next = Agent { previous: Some(previous), pod: found.pod, ..next.clone() };
                     transaction.put(&key, &next)?;
                     Ok(answer)
                 }
@@ -181,7 +181,7 @@ fn key(cluster: &ClusterId, instance: &str) -> String {
 pub(super) fn put(
     transaction: &mut Transaction<'_>,
     (cluster, instance): (&ClusterId, &str),
-    agent: Agent,
+    agent: &Agent,
     now: SystemTime,
 ) -> Result<Option<IssuedChain>, StoreError> {
     let key = key(cluster, instance);
@@ -191,7 +191,7 @@ pub(super) fn put(
     }
     let previous = before.map(|before| Previous { public_key: before.public_key, serial: before.serial });
     let answer = agent.answer.clone();
-    transaction.put(&key, &Agent { previous, ..agent })?;
+    transaction.put(&key, &Agent { previous, ..agent.clone() })?;
     Ok(Some(answer))
 }
 

@@ -70,7 +70,7 @@ impl Directory {
             {
                 return Err(AttestError::Changed);
             }
-            let answer = agents::put(transaction, (cluster, id.instance()), agent, now)?;
+            let answer = agents::put(transaction, (cluster, id.instance()), &agent, now)?;
             answer.ok_or(AttestError::Full)
         })
         .await
@@ -88,10 +88,10 @@ impl Directory {
     ) -> Result<(), AttestationUpdateError> {
         let (cluster, cached) = (cluster.clone(), self.record(cluster));
         self.change(move |transaction| {
-            existing_cluster(transaction, &cluster, cached)
+            existing_cluster(transaction, &cluster, cached.clone())
                 .map_err(|_| AttestationUpdateError::Unknown(cluster.clone()))?;
             if transaction.get::<Attestation>(cluster.as_str())?.unwrap_or_default() != seen {
-                return Err(AttestationUpdateError::Changed(cluster));
+                return Err(AttestationUpdateError::Changed(cluster.clone()));
             }
             Ok(transaction.put(cluster.as_str(), &next)?)
         })
@@ -103,13 +103,13 @@ impl Directory {
 pub(super) fn record(
     transaction: &mut Transaction<'_>,
     cluster: &ClusterId,
-    workload: Workload,
+    workload: &Workload,
 ) -> Result<(), StoreError> {
     let found = transaction.get::<Attestation>(cluster.as_str())?.unwrap_or_default();
     if found.workload.is_some() {
         return Ok(());
     }
-    transaction.put(cluster.as_str(), &Attestation { workload: Some(workload), ..found })
+    transaction.put(cluster.as_str(), &Attestation { workload: Some(workload.clone()), ..found })
 }
 
 /// Closes a cluster to further pods until an administrator reopens it, whether pods could enroll before or

@@ -12,7 +12,7 @@ use super::ClusterEntry;
 use super::callers::RevokedCallers;
 use super::networks::NetworkIndex;
 use super::records::{Callers, Cluster, DialToken, Revocation, Revoked, Seen, UnixSeconds};
-use super::store::{RecordChange, RecordStore, StoreError, StoreTable};
+use super::store::{RecordChange, RecordDamage, StoreTable, parse};
 
 /// The cached records, as of the last change.
 #[derive(Debug, Default)]
@@ -40,12 +40,13 @@ pub(super) struct CachedCluster {
 
 impl DirectoryCache {
     /// Applies a change of the store.
-    pub(super) fn apply(&mut self, store: &RecordStore, change: &RecordChange) -> Result<(), StoreError> {
+    pub(super) fn apply(&mut self, change: &RecordChange) -> Result<(), RecordDamage> {
         let RecordChange { table, key, record } = change;
-        let cluster = || key.parse::<ClusterId>().map_err(|error| store.damaged_at(*table, key, error));
+        let damaged = |reason: &dyn ToString| RecordDamage::new(*table, key, reason.to_string());
+        let cluster = || key.parse::<ClusterId>().map_err(|error| damaged(&error));
         match (table, record) {
             (StoreTable::Clusters, Some(bytes)) => {
-                let record = Arc::new(store.parse::<Cluster>(key, bytes)?.in_force());
+                let record = Arc::new(parse::<Cluster>(key, bytes)?.in_force());
                 let cluster = cluster()?;
                 let before = self.clusters.get(&cluster).map(|member| &*member.record);
                 self.networks.apply(&cluster, before, Some(&record));
@@ -59,8 +60,8 @@ impl DirectoryCache {
                 self.networks.apply(&cluster, before.as_ref().map(|member| &*member.record), None);
             }
             (StoreTable::Seen, Some(bytes)) => {
-                let Seen(at) = store.parse(key, bytes)?;
-                let time = at.time().ok_or_else(|| store.damaged_at(*table, key, "no time"))?;
+                let Seen(at) = parse(key, bytes)?;
+                let time = at.time().ok_or_else(|| damaged(&"no time"))?;
                 if let Some(member) = self.clusters.get_mut(&cluster()?) {
                     member.last_seen.get_or_insert(time);
                     member.stored_last_seen = Some(at);
@@ -73,8 +74,8 @@ impl DirectoryCache {
             }
             (StoreTable::Callers, record) => {
                 let callers = Callers::from_key(key);
-                let callers = callers.ok_or_else(|| store.damaged_at(*table, key, "of no known kind"))?;
-                let revocation = record.as_ref().map(|bytes| store.parse(key, bytes)).transpose()?;
+                let callers = callers.ok_or_else(|| damaged(&"of no known kind"))?;
+                let revocation = record.as_ref().map(|bytes| parse(key, bytes)).transpose()?;
                 self.callers.apply(callers, revocation);
             }
             // These are read from the store when they are needed.
@@ -83,7 +84,7 @@ impl DirectoryCache {
                 _,
             ) => {}
             (StoreTable::DialTokens, Some(bytes)) => {
-                let token = Arc::new(store.parse::<DialToken>(key, bytes)?);
+                let token = Arc::new(parse::<DialToken>(key, bytes)?);
                 self.dial_tokens.insert(key.clone(), token);
             }
             (StoreTable::DialTokens, None) => {
@@ -91,9 +92,9 @@ impl DirectoryCache {
             }
             (StoreTable::Revocations, record) => {
                 let revoked = Revoked::from_key(key);
-                let revoked = revoked.ok_or_else(|| store.damaged_at(*table, key, "of no known kind"))?;
+                let revoked = revoked.ok_or_else(|| damaged(&"of no known kind"))?;
                 match record {
-                    Some(bytes) => self.revocations.insert(revoked, store.parse(key, bytes)?),
+                    Some(bytes) => self.revocations.insert(revoked, parse(key, bytes)?),
                     None => self.revocations.remove(&revoked),
                 };
             }

@@ -8,7 +8,7 @@ use super::cluster_spec::{self, ClusterSpecError};
 use super::records::{Agent, Attestation, Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
 use super::store::{StoreError, Transaction};
 use super::tombstones::{ClusterError, NAMES_REFUSED, existing_cluster};
-use super::{CLUSTERS_MAX, Directory, tokens};
+use super::{CLUSTERS_MAX, Directory};
 
 /// Default time for which a deleted cluster's name is reserved. It is as long as the longest certificate of
 /// its agents can still be in use.
@@ -46,18 +46,20 @@ impl Directory {
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
             match transaction.get::<Cluster>(cluster.as_str())?.map(|found| found.tombstone) {
-                Some(None) => return Err(ClusterError::Exists(cluster)),
+                Some(None) => return Err(ClusterError::Exists(cluster.clone())),
                 Some(Some(Tombstone { reserved_until, .. })) if now < reserved_until => {
                     let days = (reserved_until.0 - now.0).div_ceil(24 * 60 * 60);
-                    return Err(ClusterError::Reserved { cluster, days });
+                    return Err(ClusterError::Reserved { cluster: cluster.clone(), days });
                 }
                 None if is_full => return Err(ClusterError::Full),
                 Some(Some(_)) | None => {}
             }
             let mut record = Cluster::new(now);
-            update.amend(&mut record)?;
+            update.clone().amend(&mut record)?;
             this.full_network(&record.networks, &cluster)
                 .map_or(Ok(()), |full| Err(ClusterError::NetworkFull(full)))?;
+            // A deleted one of this name leaves nothing to the new one.
+            transaction.remove::<Cluster>(cluster.as_str())?;
             transaction.remove::<Seen>(cluster.as_str())?;
             Ok(transaction.put(cluster.as_str(), &record)?)
         })
@@ -75,8 +77,8 @@ impl Directory {
     ) -> Result<(), ClusterError> {
         let (this, cached) = (self.clone(), self.record(&cluster));
         self.change(move |transaction| {
-            let mut record = existing_cluster(transaction, &cluster, cached)?;
-            update.amend(&mut record)?;
+            let mut record = existing_cluster(transaction, &cluster, cached.clone())?;
+            update.clone().amend(&mut record)?;
             this.full_network(&record.networks, &cluster)
                 .map_or(Ok(()), |full| Err(ClusterError::NetworkFull(full)))?;
             Ok(transaction.put(cluster.as_str(), &record)?)
@@ -97,7 +99,7 @@ impl Directory {
     ) -> Result<Tombstone, ClusterError> {
         let cached = self.record(&cluster);
         self.change(move |transaction| {
-            let found = existing_cluster(transaction, &cluster, cached)?;
+            let found = existing_cluster(transaction, &cluster, cached.clone())?;
             let now = UnixSeconds::from(now);
             let tombstone = Tombstone { deleted: now, reserved_until: now + reserved };
             let record = Cluster { tombstone: Some(tombstone), ..found };
@@ -105,7 +107,7 @@ impl Directory {
             transaction.remove::<Seen>(cluster.as_str())?;
             forget_agents(transaction, &cluster)?;
             // Certificates can outlive the reservation. The next cluster of this name must not accept them.
-            transaction.put(&Revoked::Agents(cluster).key(), &Revocation { at: now })?;
+            transaction.put(&Revoked::Agents(cluster.clone()).key(), &Revocation { at: now })?;
             Ok(tombstone)
         })
         .await
@@ -127,17 +129,17 @@ impl Directory {
         self.change(move |transaction| {
             let Some(found) = transaction.get::<Cluster>(cluster.as_str())? else {
                 // It may be a cluster that is not in the store yet.
-                return Err(match cached {
-                    Some(_) => ClusterError::NotDeleted(cluster),
-                    None => ClusterError::NeverDeleted(cluster),
+                return Err(match &cached {
+                    Some(_) => ClusterError::NotDeleted(cluster.clone()),
+                    None => ClusterError::NeverDeleted(cluster.clone()),
                 });
             };
             let Some(Tombstone { deleted, reserved_until }) = found.tombstone else {
-                return Err(ClusterError::NotDeleted(cluster));
+                return Err(ClusterError::NotDeleted(cluster.clone()));
             };
             if UnixSeconds::from(now) >= reserved_until {
                 let days = reserved_until.0.saturating_sub(deleted.0) / (24 * 60 * 60);
-                return Err(ClusterError::TooLate { cluster, days });
+                return Err(ClusterError::TooLate { cluster: cluster.clone(), days });
             }
             this.full_network(&found.networks, &cluster)
                 .map_or(Ok(()), |full| Err(ClusterError::NetworkFull(full)))?;
@@ -164,11 +166,12 @@ impl ClusterSpecUpdate {
     }
 }
 
-/// Removes the agents of a cluster, and the tokens and records by which more could enroll.
+/// Removes the agents of a cluster, and the record by which further pods could enroll. Its tokens are void by the
+/// revocation of its agents.
 fn forget_agents(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> Result<(), StoreError> {
     for (key, _) in transaction.list::<Agent>(&format!("{cluster}/"))? {
         transaction.remove::<Agent>(&key)?;
     }
     transaction.remove::<Attestation>(cluster.as_str())?;
-    tokens::forget(transaction, cluster)
+    Ok(())
 }

@@ -14,7 +14,6 @@ use super::clusters::NAME_RESERVED;
 use super::networks::NetworkName;
 use super::records::{DialToken, UnixSeconds};
 use super::store::StoreError;
-use super::tokens::{Expiring, remove_expired};
 use super::tombstones::existing_cluster;
 
 /// Most tokens that are kept, including expired ones until they are removed.
@@ -120,19 +119,22 @@ impl Directory {
         if !(1..=DIAL_TOKEN_CLUSTERS_MAX).contains(&(clusters.len() + networks.len())) {
             return Err(DialTokenError::Clusters);
         }
+        if self.cache().dial_tokens.len() >= DIAL_TOKENS_MAX {
+            self.remove_expired_tokens(now).await?;
+        }
         let bearer = BearerToken::random().ok_or(DialTokenError::Randomness)?;
         let cached: Vec<_> = clusters.iter().map(|cluster| self.record(cluster)).collect();
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
-            for (cluster, cached) in clusters.iter().zip(cached) {
-                existing_cluster(transaction, cluster, cached)
+            for (cluster, cached) in clusters.iter().zip(&cached) {
+                existing_cluster(transaction, cluster, cached.clone())
                     .map_err(|_| DialTokenError::Unknown(cluster.clone()))?;
             }
-            if remove_expired::<DialToken>(transaction, now)? >= DIAL_TOKENS_MAX {
+            if transaction.count::<DialToken>()? >= DIAL_TOKENS_MAX {
                 return Err(DialTokenError::Full);
             }
             let token = DialToken {
-                user,
+                user: user.clone(),
                 clusters: clusters.iter().map(ClusterId::to_string).collect(),
                 networks: networks.iter().map(NetworkName::to_string).collect(),
                 secret_hash: bearer.hash(),
@@ -141,7 +143,7 @@ impl Directory {
             };
             let id = bearer.id();
             transaction.put(&id, &token)?;
-            Ok((DialBearer(bearer), DialTokenEntry { id, token: Arc::new(token) }))
+            Ok((DialBearer(bearer.clone()), DialTokenEntry { id, token: Arc::new(token) }))
         })
         .await
     }
@@ -228,11 +230,5 @@ impl DialToken {
     #[must_use]
     pub fn network_names(&self) -> Vec<NetworkName> {
         self.networks.iter().filter_map(|network| network.parse().ok()).collect()
-    }
-}
-
-impl Expiring for DialToken {
-    fn expires(&self) -> UnixSeconds {
-        self.expires
     }
 }

@@ -1,4 +1,7 @@
 //! The records of the store, in their serialized form.
+//!
+//! A field that a newer server has added is not an error, and survives a change of its record by this one. A form that
+//! an older server must not overlook gets a new schema version instead.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -19,7 +22,7 @@ pub struct UnixSeconds(pub u64);
 
 /// A cluster and its description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct Cluster {
     /// The time at which it was first known.
     pub created: UnixSeconds,
@@ -35,7 +38,7 @@ pub struct Cluster {
 
 /// The remains of a deleted cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct Tombstone {
     /// The time of the deletion.
     pub deleted: UnixSeconds,
@@ -47,6 +50,9 @@ pub struct Tombstone {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Seen(pub(super) UnixSeconds);
+
+/// The beginning of the key of a revocation of all agents of a cluster.
+pub(super) const REVOKED_AGENTS: &str = "agents";
 
 /// The target of a revocation of agents.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +67,7 @@ pub enum Revoked {
 
 /// A revocation of agents' credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct Revocation {
     /// The time of the revocation.
     pub at: UnixSeconds,
@@ -80,7 +86,7 @@ pub enum Callers {
 
 /// A revocation of callers' credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct CallerRevocation {
     /// The time of the revocation.
     pub at: UnixSeconds,
@@ -90,7 +96,7 @@ pub struct CallerRevocation {
 
 /// An enrollment token in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct Token {
     /// The cluster that the token is for.
     pub(super) cluster: String,
@@ -106,7 +112,7 @@ pub struct Token {
 
 /// A token by which a caller is connected to targets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct DialToken {
     /// Its owner's user name, as policies name it.
     pub user: String,
@@ -125,7 +131,7 @@ pub struct DialToken {
 
 /// An address that is assigned to a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub(super) struct AddressRecord {
     /// The cluster that has the address.
     pub(super) cluster: String,
@@ -135,7 +141,7 @@ pub(super) struct AddressRecord {
 
 /// The use of an enrollment token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct TokenUse {
     /// The pin of the key that was enrolled.
     pub(super) pin: String,
@@ -149,7 +155,7 @@ pub struct TokenUse {
 
 /// An enrolled agent and its certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct Agent {
     /// Its key: a `SubjectPublicKeyInfo` in base64.
     pub public_key: String,
@@ -170,7 +176,7 @@ pub struct Agent {
 
 /// The key and serial number of an agent before its last renewal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct Previous {
     /// The public key in base64.
     pub public_key: String,
@@ -180,7 +186,7 @@ pub struct Previous {
 
 /// The account by which further pods of a cluster can enroll, and whether they can.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct Attestation {
     /// The account of the cluster's agents; `None` if no agent has shown one.
     pub workload: Option<Workload>,
@@ -190,7 +196,7 @@ pub struct Attestation {
 
 /// The ServiceAccount of a cluster's agents, and the issuer of its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct Workload {
     /// The namespace of the account.
     pub namespace: String,
@@ -274,7 +280,7 @@ impl Revoked {
     pub(super) fn key(&self) -> String {
         match self {
             Self::Agent(cluster, instance) => format!("agent/{cluster}/{instance}"),
-            Self::Agents(cluster) => format!("agents/{cluster}"),
+            Self::Agents(cluster) => format!("{REVOKED_AGENTS}/{cluster}"),
             Self::Serial(serial) => format!("serial/{serial}"),
         }
     }
@@ -287,7 +293,7 @@ impl Revoked {
                 let (cluster, instance) = rest.split_once('/')?;
                 Some(Self::Agent(cluster.parse().ok()?, instance.to_owned()))
             }
-            "agents" => rest.parse().ok().map(Self::Agents),
+            REVOKED_AGENTS => rest.parse().ok().map(Self::Agents),
             "serial" => Some(Self::Serial(rest.to_owned())),
             _ => None,
         }

@@ -8,7 +8,7 @@ use proto::spiffe::AgentId;
 use super::records::{Revocation, Revoked, UnixSeconds};
 use super::store::StoreError;
 use super::tombstones::NAMES_REFUSED;
-use super::{Directory, attestations, tokens};
+use super::{Directory, attestations};
 
 /// Most revocations of agents that are kept.
 pub const REVOCATIONS_MAX: usize = 100_000;
@@ -88,8 +88,7 @@ impl Directory {
                 return Err(RevokeError::Full);
             }
             if let Revoked::Agents(cluster) = &revoked {
-                // An unused token would enroll another agent.
-                tokens::forget(transaction, cluster)?;
+                // Unused tokens are void by this revocation, and the records of pods would enroll further agents.
                 attestations::close(transaction, cluster, now.into())?;
             }
             Ok(transaction.put(&key, &Revocation { at: now.into() })?)

@@ -6,8 +6,10 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use proto::ClusterId;
 
 use super::bearer_token::BearerToken;
-use super::records::{Agent, Cluster, IssuedChain, Token, TokenUse, UnixSeconds, Workload};
-use super::store::{StoreError, StoredRecord, Transaction};
+use super::records::{
+    Agent, Cluster, IssuedChain, REVOKED_AGENTS, Revocation, Token, TokenUse, UnixSeconds, Workload,
+};
+use super::store::StoreError;
 use super::tombstones::existing_cluster;
 use super::{Directory, agents, attestations};
 
@@ -19,14 +21,6 @@ pub const TTL_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Shortest lifetime of a token: somebody has to carry it to the site.
 const TTL_MIN: Duration = Duration::from_secs(60);
-
-/// The time for which an expired token is still listed.
-const KEPT_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// A record that is useless after its end.
-pub(super) trait Expiring: StoredRecord {
-    fn expires(&self) -> UnixSeconds;
-}
 
 /// A token in a listing.
 #[derive(Debug, Clone)]
@@ -78,6 +72,9 @@ pub enum TokenRefused {
     /// The token has expired by now.
     #[error("it has expired")]
     Expired,
+    /// All agents of its cluster were revoked after it was made.
+    #[error("all agents of its cluster were revoked since it was made")]
+    Void,
     /// Another key was enrolled by it.
     #[error("it was used with another key")]
     Used,
@@ -109,36 +106,48 @@ impl Directory {
         if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
             return Err(TokenError::Ttl);
         }
+        if self.read(|store| store.count::<Token>()).await? >= TOKENS_MAX {
+            self.remove_expired_tokens(now).await?;
+        }
         let bearer = BearerToken::random().ok_or(TokenError::Randomness)?;
         let cached = self.record(&cluster);
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
-            existing_cluster(transaction, &cluster, cached)
+            existing_cluster(transaction, &cluster, cached.clone())
                 .map_err(|_| TokenError::Unknown(cluster.clone()))?;
-            if remove_expired::<Token>(transaction, now)? >= TOKENS_MAX {
+            if transaction.count::<Token>()? >= TOKENS_MAX {
                 return Err(TokenError::Full);
             }
-            let token = Token {
+            let mut token = Token {
                 cluster: cluster.to_string(),
                 secret_hash: bearer.hash(),
                 created: now,
                 expires: now + ttl,
                 used: None,
             };
+            // Times are in whole seconds, and a revocation in this second is older than the token.
+            if let Some(revocation) = transaction.get::<Revocation>(&token.revocation_key())? {
+                token.created = now.max(revocation.at + Duration::from_secs(1));
+            }
             transaction.put(&bearer.id(), &token)?;
-            Ok((bearer, token))
+            Ok((bearer.clone(), token))
         })
         .await
     }
 
-    /// All enrollment tokens that are kept.
+    /// All enrollment tokens that are kept and not void.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn tokens(&self) -> Result<Vec<TokenEntry>, StoreError> {
         self.read(|store| {
-            let found = store.list::<Token>("")?.into_iter();
-            Ok(found.map(|(id, token)| TokenEntry { id, token }).collect())
+            let mut entries = Vec::new();
+            for (id, token) in store.list::<Token>("")? {
+                if !token.is_void(store.get::<Revocation>(&token.revocation_key())?.as_ref()) {
+                    entries.push(TokenEntry { id, token });
+                }
+            }
+            Ok(entries)
         })
         .await
     }
@@ -166,7 +175,8 @@ impl Directory {
             let cluster = token.cluster_id().ok_or(TokenRefused::Unknown)?;
             let is_there =
                 store.get::<Cluster>(cluster.as_str())?.is_none_or(|found| found.tombstone.is_none());
-            let token_grant = token.grant_for(&bearer, &pin, now.into())?;
+            let revocation = store.get::<Revocation>(&token.revocation_key())?;
+            let token_grant = token.grant_for(&bearer, &pin, revocation.as_ref(), now.into())?;
             if is_there { Ok(token_grant) } else { Err(TokenRefused::Deleted) }
         })
         .await
@@ -187,19 +197,25 @@ impl Directory {
     ) -> Result<IssuedChain, TokenRefused> {
         self.change(move |transaction| {
             let mut token = transaction.get::<Token>(&bearer.id())?.ok_or(TokenRefused::Unknown)?;
-            let cluster = match token.grant_for(&bearer, &pin, now.into())? {
+            let revocation = transaction.get::<Revocation>(&token.revocation_key())?;
+            let cluster = match token.grant_for(&bearer, &pin, revocation.as_ref(), now.into())? {
                 TokenGrant::NewAgent(cluster) => cluster,
                 TokenGrant::Repeat(answer) => return Ok(answer),
             };
             if existing_cluster(transaction, &cluster, None).is_err() {
                 return Err(TokenRefused::Deleted);
             }
-            let answer = agents::put(transaction, (&cluster, &instance), agent, now)?;
+            let answer = agents::put(transaction, (&cluster, &instance), &agent, now)?;
             let answer = answer.ok_or(TokenRefused::Full)?;
-            if let Some(workload) = workload {
+            if let Some(workload) = &workload {
                 attestations::record(transaction, &cluster, workload)?;
             }
-            token.used = Some(TokenUse { pin, instance, at: now.into(), answer: answer.clone() });
+            token.used = Some(TokenUse {
+                pin: pin.clone(),
+                instance: instance.clone(),
+                at: now.into(),
+                answer: answer.clone(),
+            });
             transaction.put(&bearer.id(), &token)?;
             Ok(answer)
         })
@@ -214,16 +230,30 @@ impl Token {
         self.cluster.parse().ok()
     }
 
+    /// The key of the revocation that makes the token void: of all agents of its cluster.
+    pub(super) fn revocation_key(&self) -> String {
+        format!("{REVOKED_AGENTS}/{}", self.cluster)
+    }
+
+    /// Returns true if all agents of the cluster were revoked after the token was made: it would enroll another one.
+    pub(super) fn is_void(&self, revocation: Option<&Revocation>) -> bool {
+        revocation.is_some_and(|revocation| self.created <= revocation.at)
+    }
+
     fn grant_for(
         &self,
         bearer: &BearerToken,
         pin: &str,
+        revocation: Option<&Revocation>,
         now: UnixSeconds,
     ) -> Result<TokenGrant, TokenRefused> {
         // The secret is checked first: a client without it learns nothing, not even by the time of the answer.
         let hash = bearer.hash();
         verify_slices_are_equal(hash.as_bytes(), self.secret_hash.as_bytes())
             .map_err(|_| TokenRefused::Secret)?;
+        if self.is_void(revocation) {
+            return Err(TokenRefused::Void);
+        }
         if now >= self.expires {
             return Err(TokenRefused::Expired);
         }
@@ -233,36 +263,4 @@ impl Token {
             Some(_) => Err(TokenRefused::Used),
         }
     }
-}
-
-/// Removes all tokens of a cluster.
-pub(super) fn forget(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> Result<(), StoreError> {
-    for (id, token) in transaction.list::<Token>("")? {
-        if token.cluster == cluster.as_str() {
-            transaction.remove::<Token>(&id)?;
-        }
-    }
-    Ok(())
-}
-
-impl Expiring for Token {
-    fn expires(&self) -> UnixSeconds {
-        self.expires
-    }
-}
-
-/// Removes records that expired more than [`KEPT_AFTER`] ago. Returns how many are left.
-pub(super) fn remove_expired<R: Expiring>(
-    transaction: &mut Transaction<'_>,
-    now: UnixSeconds,
-) -> Result<usize, StoreError> {
-    let mut kept = 0;
-    for (id, old) in transaction.list::<R>("")? {
-        if old.expires() + KEPT_AFTER < now {
-            transaction.remove::<R>(&id)?;
-        } else {
-            kept += 1;
-        }
-    }
-    Ok(kept)
 }

@@ -84,7 +84,7 @@ pub enum ClusterError {
 
 /// The cluster in the store, or the `cached` one that is not in the store yet. Fails for a deleted one.
 pub(super) fn existing_cluster(
-    transaction: &Transaction<'_>,
+    transaction: &mut Transaction<'_>,
     cluster: &ClusterId,
     cached: Option<Arc<Cluster>>,
 ) -> Result<Cluster, ClusterError> {

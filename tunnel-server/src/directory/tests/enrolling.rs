@@ -64,7 +64,37 @@ async fn a_token_is_for_an_existing_cluster_and_is_deleted_with_it() {
     directory.delete_cluster(id("edge-a"), at(10), NAME_RESERVED).await.unwrap();
 
     let gone = directory.token_grant(bearer, "one".to_owned(), at(11)).await;
-    assert!(matches!(gone, Err(TokenRefused::Unknown)), "{gone:?}");
+    assert!(matches!(gone, Err(TokenRefused::Void)), "{gone:?}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_made_in_the_second_of_a_revocation_enrolls() {
+    let (_state, (directory, _)) = site().await;
+    directory.revoke(Revoked::Agents(id("edge-a")), at(10)).await.unwrap();
+
+    let (bearer, _) = directory.create_token(id("edge-a"), TTL, at(10)).await.unwrap();
+
+    let granted = directory.token_grant(bearer, "one".to_owned(), at(10)).await;
+    assert!(matches!(granted, Ok(TokenGrant::NewAgent(_))), "{granted:?}");
+}
+
+#[tokio::test]
+async fn tokens_are_removed_a_day_after_their_end_and_once_they_are_void() {
+    let (_state, (directory, _)) = site().await;
+    directory.create_cluster(id("edge-b"), ClusterSpecUpdate::default(), at(5)).await.unwrap();
+    let (kept, _) = directory.create_token(id("edge-b"), TTL, at(5 + DAY)).await.unwrap();
+    directory.create_token(id("edge-b"), TTL, at(5)).await.unwrap();
+    directory.revoke(Revoked::Agents(id("edge-a")), at(10)).await.unwrap();
+    assert_eq!(stored(&directory).await, 3);
+
+    directory.remove_expired_tokens(at(10 + DAY) + TTL).await.unwrap();
+
+    let left: Vec<_> = directory.tokens().await.unwrap().into_iter().map(|entry| entry.id).collect();
+    assert_eq!((left, stored(&directory).await), (vec![kept.id()], 1));
+}
+
+async fn stored(directory: &Directory) -> usize {
+    directory.read::<_, StoreError>(|store| store.count::<Token>()).await.unwrap()
 }
 
 #[tokio::test]
@@ -76,8 +106,11 @@ async fn revoking_a_clusters_agents_revokes_its_tokens_too() {
 
     directory.revoke(Revoked::Agents(id("edge-a")), at(10)).await.unwrap();
 
-    let gone = directory.token_grant(bearer, "one".to_owned(), at(11)).await;
-    assert!(matches!(gone, Err(TokenRefused::Unknown)), "{gone:?}");
+    let gone = directory.token_grant(bearer.clone(), "one".to_owned(), at(11)).await;
+    assert!(matches!(gone, Err(TokenRefused::Void)), "{gone:?}");
+    let named = ("one".to_owned(), "i".to_owned());
+    let enrolled = directory.enroll(bearer, named, agent("chain"), None, at(11)).await;
+    assert!(matches!(enrolled, Err(TokenRefused::Void)), "{enrolled:?}");
     assert!(directory.tokens().await.unwrap().is_empty());
 }
 

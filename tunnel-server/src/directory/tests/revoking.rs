@@ -201,7 +201,7 @@ async fn an_undeleted_clusters_former_agents_and_tokens_stay_refused() {
     assert_eq!(admitted("one", 21), Ok(()));
     assert_eq!(admitted("two", 21), Err(NotAdmitted::Revoked), "revoked by its name before");
     let refused = directory.token_grant(bearer, "pin".to_owned(), at(21)).await;
-    assert!(matches!(refused, Err(TokenRefused::Unknown)), "{refused:?}");
+    assert!(matches!(refused, Err(TokenRefused::Void)), "{refused:?}");
 }
 
 #[tokio::test]

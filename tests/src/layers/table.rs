@@ -13,6 +13,8 @@ pub const CRATES: &[Layer] = &[
     // Knows nothing of the project: TCP, QUIC and a peer's programs suffer the same link.
     Layer { name: "faults", members: &[built("linksim")] },
     Layer { name: "programs", members: &[built("tunnel-server"), built("tunnel-agent"), built("cli")] },
+    // Its connections are tasks of a scope, as all others.
+    Layer { name: "database client", members: &[built("etcd")] },
     Layer {
         name: "libraries",
         members: &[built("daemon"), built("transport"), built("audit"), built("policy")],
@@ -90,8 +92,19 @@ pub const NAMED_BY_MAIN: &[&str] = &["app", "config"];
 pub const ELSEWHERE: &[(&str, &str)] = &[("linksim", "tests/linksim")];
 
 /// The folders of crates without layers: no circle between their top-level modules is enough.
-pub const WITHOUT_CIRCLES: &[&str] =
-    &["sys", "proto", "policy", "trust", "transport", "daemon", "audit", "cli", "tests/linksim", "sbom"];
+pub const WITHOUT_CIRCLES: &[&str] = &[
+    "sys",
+    "proto",
+    "policy",
+    "trust",
+    "transport",
+    "daemon",
+    "audit",
+    "etcd",
+    "cli",
+    "tests/linksim",
+    "sbom",
+];
 
 /// The crates that are shipped to users.
 pub const PRODUCTS: &[&str] = &[
@@ -102,6 +115,7 @@ pub const PRODUCTS: &[&str] = &[
     "transport",
     "daemon",
     "audit",
+    "etcd",
     "tunnel-server",
     "tunnel-agent",
     "cli",
@@ -115,7 +129,7 @@ pub const RESERVED: &[Reserved] = &[
     Reserved { dependency: "h2", crates: &["transport", "loadtest", "tests"] },
     Reserved { dependency: "dashmap", crates: &["tunnel-server"] },
     Reserved { dependency: "redb", crates: &["tunnel-server"] },
-    Reserved { dependency: "tonic", crates: &["proto", "tunnel-server", "cli", "tests"] },
+    Reserved { dependency: "tonic", crates: &["proto", "etcd", "tunnel-server", "cli", "tests"] },
     Reserved { dependency: "tonic-health", crates: &["tunnel-server", "tests"] },
     Reserved { dependency: "tonic-reflection", crates: &["tunnel-server", "tests"] },
 ];
@@ -158,8 +172,9 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "cli/src/admin.rs",
             "cli/src/admin/",
             "cli/src/doctor/enrollment/listener.rs",
+            "etcd/src/",
         ],
-        why: "only the admin API, enrollment and the audit entry of a gRPC call use gRPC",
+        why: "only the admin API, enrollment, etcd's client and the audit entry of a gRPC call use gRPC",
     },
     ReservedPath {
         path: &["tokio", "net", "TcpListener"],
@@ -194,6 +209,7 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "transport",
             "daemon",
             "audit",
+            "etcd",
             "tunnel-server",
             "tunnel-agent",
         ],
@@ -209,6 +225,7 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "transport",
             "daemon",
             "audit",
+            "etcd",
             "tunnel-server",
             "tunnel-agent",
         ],

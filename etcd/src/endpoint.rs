@@ -1,0 +1,112 @@
+//! Addresses of etcd's members, as `etcdctl --endpoints` takes them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rustls_pki_types::ServerName;
+use url::Url;
+
+/// etcd's port for clients.
+const PORT: u16 = 2379;
+
+/// The URL of a member: `https://HOST:PORT`, or `http://HOST:PORT` without TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    host: String,
+    port: u16,
+    name: Option<ServerName<'static>>,
+}
+
+/// The text is not the URL of a member.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no endpoint of etcd: write https://HOST:2379, or http://HOST:2379 without TLS")]
+pub struct NotAnEndpoint(String);
+
+impl Endpoint {
+    /// The host, without the brackets of an IPv6 address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port; 2379 if the URL has none.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The name that the member's certificate must have; `None` without TLS.
+    #[must_use]
+    pub fn tls_name(&self) -> Option<&ServerName<'static>> {
+        self.name.as_ref()
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = NotAnEndpoint;
+
+    fn from_str(text: &str) -> Result<Self, NotAnEndpoint> {
+        let wrong = || NotAnEndpoint(text.to_owned());
+        let url = Url::parse(text).map_err(|_| wrong())?;
+        let has_more = url.path() != "/" || url.query().is_some() || url.fragment().is_some();
+        if has_more || !url.username().is_empty() || url.password().is_some() {
+            return Err(wrong());
+        }
+        let host = url.host_str().ok_or_else(wrong)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let (port, name) = match url.scheme() {
+            // The URL's own default ports are those of the web.
+            "https" => {
+                (explicit_port(text, &url), Some(ServerName::try_from(host.clone()).map_err(|_| wrong())?))
+            }
+            "http" => (explicit_port(text, &url), None),
+            _ => return Err(wrong()),
+        };
+        Ok(Self { host, port, name })
+    }
+}
+
+/// The port of the URL. The library drops one that is the default of its scheme, which is then written out.
+fn explicit_port(text: &str, url: &Url) -> u16 {
+    url.port().unwrap_or_else(|| {
+        let default = url.port_or_known_default().unwrap_or(PORT);
+        let is_written = text.trim_end_matches('/').ends_with(&format!(":{default}"));
+        if is_written { default } else { PORT }
+    })
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.name.is_some() { "https" } else { "http" };
+        if self.host.contains(':') {
+            write!(f, "{scheme}://[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{scheme}://{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_url_without_a_path_and_has_the_port_of_etcd() {
+        for (text, shown) in [
+            ("https://etcd-0.example:2379", Some("https://etcd-0.example:2379")),
+            ("https://etcd-0.example", Some("https://etcd-0.example:2379")),
+            ("https://etcd-0.example:443/", Some("https://etcd-0.example:443")),
+            ("http://127.0.0.1:80", Some("http://127.0.0.1:80")),
+            ("http://[::1]:2379/", Some("http://[::1]:2379")),
+            ("etcd-0.example:2379", None),
+            ("127.0.0.1:2379", None),
+            ("https://etcd-0.example/path", None),
+            ("https://user:word@etcd-0.example", None),
+            ("unix:///etcd.sock", None),
+            ("", None),
+        ] {
+            let parsed = text.parse::<Endpoint>();
+            assert_eq!(parsed.as_ref().map(Endpoint::to_string).ok().as_deref(), shown, "{text}");
+        }
+    }
+}

@@ -15,6 +15,7 @@ pub mod dial;
 pub mod echo;
 pub mod enroll;
 pub mod entry_points;
+pub mod etcd;
 pub mod evil_quic;
 pub mod fake_api;
 pub mod fake_edge;

@@ -1,0 +1,151 @@
+//! An etcd cluster of three members with TLS in both directions, whose members can be killed and started again.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use daemon::Scope;
+use etcd::{Client, Endpoint, KeyRange};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+use crate::caller::SOON;
+use crate::dial::{config, dial};
+use crate::kube::assets::Assets;
+use crate::pki::{Authority, Issued};
+use crate::process::{Invocation, Process};
+use crate::rig::free_port;
+use crate::scratch::Scratch;
+
+/// The number of members, of which two are a quorum.
+pub const MEMBERS: usize = 3;
+
+/// Longest wait for the cluster's first answer.
+const READY_MAX: Duration = Duration::from_secs(60);
+
+/// The cluster. Its members end when this is dropped.
+#[derive(Debug)]
+pub struct EtcdCluster {
+    home: Scratch,
+    assets: Assets,
+    authority: Authority,
+    identity: Issued,
+    /// The addresses of each member: for clients, and for the other members.
+    addresses: Vec<(SocketAddr, SocketAddr)>,
+    members: Vec<Option<Process>>,
+}
+
+impl EtcdCluster {
+    /// Starts all members, and waits until they answer.
+    ///
+    /// # Panics
+    /// If etcd does not start.
+    pub async fn start() -> Self {
+        let home = Scratch::new("tombolo-etcd-").expect("a folder");
+        let authority = Authority::new("etcd");
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let server = authority.issue_server(&["localhost"], &[loopback]);
+        for (name, pem) in [
+            ("ca.crt", authority.certificate_pem()),
+            ("server.crt", &server.certificate_pem),
+            ("server.key", &server.key_pem),
+        ] {
+            std::fs::write(home.path().join(name), pem).expect("a file");
+        }
+        let identity = authority.issue_user("tombolo", &[]);
+        let addresses = (0..MEMBERS).map(|_| (free_port(), free_port())).collect();
+        let assets = Assets::find().expect("etcd is built");
+        let members = (0..MEMBERS).map(|_| None).collect();
+        let mut cluster = Self { home, assets, authority, identity, addresses, members };
+        for member in 0..MEMBERS {
+            cluster.start_member(member).await;
+        }
+        let client = cluster.client(&Scope::here());
+        let ready =
+            timeout(READY_MAX, async { while client.count(&KeyRange::key("ready")).await.is_err() {} });
+        ready.await.expect("etcd answers");
+        cluster
+    }
+
+    /// Starts a member that was killed, or has not run yet.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub async fn start_member(&mut self, member: usize) {
+        let (file, (clients, peers)) = (|name: &str| self.home.path().join(name), self.addresses[member]);
+        let all = self.addresses.iter().enumerate();
+        let all: Vec<_> = all.map(|(number, (_, peers))| format!("m{number}=http://{peers}")).collect();
+        let flags = [
+            format!("--name=m{member}"),
+            format!("--data-dir={}", file(&format!("data-{member}")).display()),
+            format!("--listen-client-urls=https://{clients}"),
+            format!("--advertise-client-urls=https://{clients}"),
+            format!("--listen-peer-urls=http://{peers}"),
+            format!("--initial-advertise-peer-urls=http://{peers}"),
+            format!("--initial-cluster={}", all.join(",")),
+            format!("--cert-file={}", file("server.crt").display()),
+            format!("--key-file={}", file("server.key").display()),
+            format!("--trusted-ca-file={}", file("ca.crt").display()),
+            "--client-cert-auth".to_owned(),
+            "--unsafe-no-fsync".to_owned(),
+        ];
+        let invocation = Invocation::of(&self.assets.etcd).arguments(flags);
+        let started = Process::start(&invocation, &file(&format!("member-{member}.log"))).await;
+        self.members[member] = Some(started.expect("etcd starts"));
+    }
+
+    /// Kills a member.
+    pub fn kill_member(&mut self, member: usize) {
+        if let Some(mut process) = self.members[member].take() {
+            process.kill();
+        }
+    }
+
+    /// The endpoints of all members.
+    ///
+    /// # Panics
+    /// Never, because the addresses are valid.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        let url = |(clients, _): &(SocketAddr, SocketAddr)| format!("https://{clients}");
+        self.addresses.iter().map(|member| url(member).parse().expect("an endpoint")).collect()
+    }
+
+    /// A client with a certificate, whose connections belong to `scope`.
+    ///
+    /// # Panics
+    /// Never, because the certificates are valid.
+    pub fn client(&self, scope: &Scope) -> Client {
+        let mut tls = config(self.authority.certificate_pem(), Some(&self.identity)).expect("certificates");
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        Client::new(self.endpoints(), Some(Arc::new(tls)), scope.clone())
+    }
+
+    /// The same without a certificate, which etcd refuses.
+    ///
+    /// # Panics
+    /// Never, because the certificates are valid.
+    pub fn client_without_certificate(&self, scope: &Scope) -> Client {
+        let mut tls = config(self.authority.certificate_pem(), None).expect("certificates");
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        Client::new(self.endpoints(), Some(Arc::new(tls)), scope.clone())
+    }
+
+    /// Lets etcd forget all revisions before this one, by its API in JSON.
+    ///
+    /// # Panics
+    /// If etcd refuses.
+    pub async fn compact(&self, revision: i64) {
+        let body = json!({ "revision": revision.to_string(), "physical": true }).to_string();
+        let (address, ca) = (self.addresses[0].0, self.authority.certificate_pem());
+        let mut stream = dial(address, ca, &["http/1.1"], Some(&self.identity)).await.expect("etcd");
+        let request = format!(
+            "POST /v3/kv/compaction HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.expect("it is sent");
+        let mut answer = String::new();
+        timeout(SOON, stream.read_to_string(&mut answer)).await.expect("in time").expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+}

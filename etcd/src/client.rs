@@ -71,7 +71,10 @@ impl Client {
     }
 
     /// Asks members in turn until one answers. What is asked may be done several times.
-    pub(crate) async fn read<T>(&self, act: impl AsyncFn(Channel) -> Result<T, Status>) -> Result<T, Error> {
+    pub(crate) async fn read<T, F>(&self, act: impl Fn(Channel) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
         let deadline = Instant::now() + READ_MAX;
         loop {
             let (endpoint, error) = match self.round(deadline, &act, |_| true).await {
@@ -87,10 +90,10 @@ impl Client {
     }
 
     /// The same for what must not be done twice: once it was sent, and the outcome is unknown, nobody else is asked.
-    pub(crate) async fn write<T>(
-        &self,
-        act: impl AsyncFn(Channel) -> Result<T, Status>,
-    ) -> Result<T, CommitError> {
+    pub(crate) async fn write<T, F>(&self, act: impl Fn(Channel) -> F) -> Result<T, CommitError>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
         let deadline = Instant::now() + READ_MAX;
         loop {
             let (endpoint, error) =
@@ -109,12 +112,15 @@ impl Client {
     }
 
     /// Asks each member once, beginning with the one that answered last, as long as `goes_on` says.
-    async fn round<T>(
+    async fn round<T, F>(
         &self,
         deadline: Instant,
-        act: &impl AsyncFn(Channel) -> Result<T, Status>,
+        act: &impl Fn(Channel) -> F,
         goes_on: impl Fn(&Tried<T>) -> bool,
-    ) -> Round<T> {
+    ) -> Round<T>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
         let first = self.0.current.load(Ordering::Relaxed);
         let count = self.0.endpoints.len();
         let mut last = (self.0.endpoints[first % count].clone(), TryError::Timeout);
@@ -139,12 +145,15 @@ impl Client {
     }
 
     /// Asks one member.
-    pub(crate) async fn ask<T>(
+    pub(crate) async fn ask<T, F>(
         &self,
         index: usize,
         deadline: Instant,
-        act: &impl AsyncFn(Channel) -> Result<T, Status>,
-    ) -> Tried<T> {
+        act: &impl Fn(Channel) -> F,
+    ) -> Tried<T>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
         let until = deadline.min(Instant::now() + TRY_MAX);
         let channel = match timeout_at(until, self.channel(index)).await {
             Ok(Ok(channel)) => channel,
@@ -163,11 +172,14 @@ impl Client {
     }
 
     /// Opens a stream at one member after the other, for what goes on until it breaks. Returns the member's endpoint.
-    pub(crate) async fn open_stream<T>(
+    pub(crate) async fn open_stream<T, F>(
         &self,
         turn: usize,
-        act: impl AsyncFn(Channel) -> Result<T, Status>,
-    ) -> Result<(Endpoint, T), TryError> {
+        act: impl Fn(Channel) -> F,
+    ) -> Result<(Endpoint, T), TryError>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
         let index = (self.0.current.load(Ordering::Relaxed) + turn) % self.0.endpoints.len();
         let opened = timeout(TRY_MAX, async {
             let channel = self.channel(index).await?;

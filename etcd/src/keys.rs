@@ -119,7 +119,11 @@ impl Client {
     }
 
     async fn page(&self, request: &RangeRequest) -> Result<RangeResponse, Error> {
-        self.read(async |channel| Ok(KvClient::new(channel).range(request.clone()).await?.into_inner())).await
+        self.read(|channel| {
+            let request = request.clone();
+            async move { Ok(KvClient::new(channel).range(request).await?.into_inner()) }
+        })
+        .await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::client::Client;
 use crate::error::Error;
@@ -33,8 +33,9 @@ impl Client {
     pub async fn grant(&self, ttl: Duration) -> Result<Lease, Error> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
         let request = LeaseGrantRequest { ttl: seconds, id: 0 };
-        let granted =
-            self.read(async |channel| Ok(LeaseClient::new(channel).lease_grant(request).await?.into_inner()));
+        let granted = self.read(|channel| async move {
+            Ok(LeaseClient::new(channel).lease_grant(request).await?.into_inner())
+        });
         Ok(Lease(granted.await?.id))
     }
 
@@ -43,7 +44,7 @@ impl Client {
     /// # Errors
     /// [`Error`]; and [`LeaseEnded`] within the result if it is too late.
     pub async fn keep_alive(&self, lease: Lease) -> Result<Result<(), LeaseEnded>, Error> {
-        let answer = self.read(async |channel| {
+        let answer = self.read(|channel| async move {
             let request = OneMessage(Some(LeaseKeepAliveRequest { id: lease.0 }));
             let mut answers = LeaseClient::new(channel).lease_keep_alive(request).await?.into_inner();
             answers.message().await?.ok_or_else(|| Status::unavailable("the stream ended without an answer"))
@@ -57,12 +58,12 @@ impl Client {
     /// [`Error`].
     pub async fn revoke(&self, lease: Lease) -> Result<(), Error> {
         let request = LeaseRevokeRequest { id: lease.0 };
-        let revoked =
-            self.read(async |channel| match LeaseClient::new(channel).lease_revoke(request).await {
-                Ok(_) => Ok(()),
-                Err(status) if status.code() == tonic::Code::NotFound => Ok(()),
-                Err(status) => Err(status),
-            });
+        let revoked = self.read(|channel| async move {
+            match LeaseClient::new(channel).lease_revoke(request).await {
+                Err(status) if status.code() != Code::NotFound => Err(status),
+                Ok(_) | Err(_) => Ok(()),
+            }
+        });
         revoked.await
     }
 }

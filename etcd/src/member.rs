@@ -56,7 +56,7 @@ impl Client {
     /// [`TryError`].
     pub async fn status(&self, endpoint: &Endpoint) -> Result<MemberStatus, TryError> {
         let index = self.endpoints().iter().position(|found| found == endpoint).unwrap_or_default();
-        let ask = async |channel| {
+        let ask = |channel| async {
             Ok::<_, Status>(MaintenanceClient::new(channel).status(StatusRequest {}).await?.into_inner())
         };
         match self.ask(index, Instant::now() + TRY_MAX, &ask).await {

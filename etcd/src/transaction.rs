@@ -58,8 +58,10 @@ impl Client {
             success: changes.into_iter().map(RequestOp::from).collect(),
             failure: Vec::new(),
         };
-        let answer =
-            self.write(async |channel| Ok(KvClient::new(channel).txn(request.clone()).await?.into_inner()));
+        let answer = self.write(|channel| {
+            let request = request.clone();
+            async move { Ok(KvClient::new(channel).txn(request).await?.into_inner()) }
+        });
         let TxnResponse { header, succeeded, .. } = answer.await?;
         let revision = header.map_or(0, |header| header.revision);
         Ok(if succeeded { Outcome::Made(Revision(revision)) } else { Outcome::Conflict })

@@ -122,13 +122,16 @@ impl Watch {
             fragment: true,
         };
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        let opened = self.client.open_stream(self.turn, async |channel| {
-            let (requests, to_send) = mpsc::channel(REQUESTS_MAX);
-            let mut request = Request::new(Requests { first: Some(create.clone()), to_send });
-            // Without a leader the member ends the stream, and would be silent else.
-            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-            let answers = WatchClient::new(channel).watch(request).await?.into_inner();
-            Ok((requests, answers))
+        let opened = self.client.open_stream(self.turn, |channel| {
+            let create = create.clone();
+            async move {
+                let (requests, to_send) = mpsc::channel(REQUESTS_MAX);
+                let mut request = Request::new(Requests { first: Some(create), to_send });
+                // Without a leader the member ends the stream, and would be silent else.
+                request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+                let answers = WatchClient::new(channel).watch(request).await?.into_inner();
+                Ok((requests, answers))
+            }
         });
         let (endpoint, (requests, answers)) = opened.await?;
         debug!(%endpoint, from = self.next.0, "watching etcd");

@@ -300,3 +300,16 @@ fn with_kubectl_examples(command: clap::Command) -> clap::Command {
     };
     command.mut_subcommands(with_kubectl_examples)
 }
+
+#[cfg(test)]
+mod reference_page {
+    use super::{Program, command};
+
+    #[test]
+    fn the_reference_has_every_command() {
+        let mut command = command(Program::Tombolo);
+        command.build();
+        let page = reference::commands_page(include_str!("args/reference_head.md"), &command);
+        reference::compare("tombolo.md", &page);
+    }
+}

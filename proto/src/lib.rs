@@ -17,6 +17,7 @@ mod fuzz;
 pub mod glob;
 pub mod greeting;
 pub mod headers;
+pub mod help;
 pub mod inquiry;
 pub mod location;
 pub mod name_text;

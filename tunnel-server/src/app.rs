@@ -117,8 +117,7 @@ impl BoundServer {
         let state = StateDir::open(&config.state_dir)?;
         let keys = keys(&state)?;
         let log = audit_log::open(config.audit.as_ref(), &state, &readiness, scope)?;
-        let directory = Directory::open(&state)?;
-        scope.spawn_background(expired_tokens::remove(directory.clone()));
+        let directory = directory(&state, scope)?;
         let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
         let probes = Probes::bind(config.probes_listen, readiness, metrics.clone())?;
         let roots = RootsFollower::new(std::mem::take(&mut config.client_roots), scope);
@@ -291,6 +290,13 @@ impl ConnectionHandlers {
             }
         }
     }
+}
+
+/// The directory, from which expired tokens are removed within `scope`.
+fn directory(state: &StateDir, scope: &Scope) -> Result<Directory, Failure> {
+    let directory = Directory::open(state)?;
+    scope.spawn_background(expired_tokens::remove(directory.clone()));
+    Ok(directory)
 }
 
 /// Binds the TCP listeners of callers and of agents. They share one socket if their addresses are the same.

@@ -13,8 +13,8 @@ pub(crate) struct DoctorArgs {
     pub(crate) command: Option<DoctorCommand>,
     #[command(flatten)]
     pub(crate) caller: DoctorCaller,
-    /// The output format, in place of lines for people; json has the keys failed, exitCode, and checks with check, result, message
-    /// and advice
+    /// The output format, in place of lines for people; json has the keys failed, exitCode, and checks with check, result, message,
+    /// advice and help
     #[arg(long, short, value_name = "FORMAT", global = true)]
     pub(crate) output: Option<DoctorOutput>,
 }

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use daemon::Scope;
 use http::Method;
+use proto::help::BY_THE_GATEWAY;
 use serde_json::Value;
 
 use super::check::Check;
@@ -28,9 +29,6 @@ const VERSION: &str = "/version";
 
 /// The API group of the gateway's own objects.
 const GATEWAY_GROUP: &str = "tombolo.dev/";
-
-/// The message in the cause of every refusal by the gateway; the API server's own answers have another one or none.
-const BY_THE_GATEWAY: &str = "tombolo gateway";
 
 /// The words in an API server's message about somebody who lacks the right to impersonate.
 const NO_IMPERSONATION: &str = "cannot impersonate";
@@ -141,7 +139,12 @@ fn is_by_gateway(list: &HttpsResponse) -> bool {
 /// Returns true for a refusal that the gateway itself has written.
 fn is_refused_by_gateway(response: &HttpsResponse) -> bool {
     let status: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-    status["details"]["causes"][0]["message"] == BY_THE_GATEWAY
+    is_from_gateway(&status["details"]["causes"][0])
+}
+
+/// Returns true for a cause that the gateway has written. It also names the page that explains it.
+fn is_from_gateway(cause: &Value) -> bool {
+    cause["message"].as_str().is_some_and(|message| message.starts_with(BY_THE_GATEWAY))
 }
 
 /// The advice if a request has no response. A server that is silent has accepted the certificate.
@@ -159,15 +162,15 @@ fn advice_without_answer(error: &SendError) -> &'static str {
 fn forbidden(response: &HttpsResponse, message: &str) -> (Check, &'static str) {
     let status: Value = serde_json::from_slice(&response.body).unwrap_or_default();
     let cause = &status["details"]["causes"][0];
-    match (cause["message"].as_str(), cause["reason"].as_str()) {
-        (Some(BY_THE_GATEWAY), Some("ForbiddenByAgent")) => (
+    match (is_from_gateway(cause), cause["reason"].as_str()) {
+        (true, Some("ForbiddenByAgent")) => (
             Check::AllowList,
             "have `impersonation` in the agent's configuration list your user and your groups",
         ),
-        (Some(BY_THE_GATEWAY), Some("NotAsserted")) => {
+        (true, Some("NotAsserted")) => {
             (Check::AllowList, "have `clusters` in the server's configuration list your user and your groups")
         }
-        (Some(BY_THE_GATEWAY), _) => (
+        (true, _) => (
             Check::GatewayPolicy,
             "have the server's policy allow you this cluster; `tombolo policy explain` says which rule decides",
         ),
@@ -197,6 +200,7 @@ fn shortened(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proto::help::Reference;
     use serde_json::json;
 
     use super::*;
@@ -217,7 +221,8 @@ mod tests {
             |status, body: &str| HttpsResponse { status, date: None, body: body.as_bytes().to_vec() };
         let of_gateway =
             |group: &str| format!(r#"{{"kind":"ClusterList","apiVersion":"{group}/v1alpha1","items":[]}}"#);
-        let refusal = json!({ "details": { "causes": [{ "message": BY_THE_GATEWAY }] } }).to_string();
+        let message = format!("{BY_THE_GATEWAY}: see docs");
+        let refusal = json!({ "details": { "causes": [{ "message": message }] } }).to_string();
         for (status, body, is_gateway) in [
             (200, of_gateway("tombolo.dev"), true),
             (421, refusal, true),
@@ -238,7 +243,8 @@ mod tests {
     #[test]
     fn a_403_is_told_apart_by_who_has_forbidden_it() {
         let gateway = |reason: &str| {
-            let causes = json!([{ "reason": reason, "message": BY_THE_GATEWAY }]);
+            let message = format!("{BY_THE_GATEWAY}: see {}", Reference(reason));
+            let causes = json!([{ "reason": reason, "message": message }]);
             json!({ "kind": "Status", "message": "no", "details": { "causes": causes } })
         };
         let cluster = |message: &str| json!({ "kind": "Status", "message": message, "details": {} });

@@ -69,7 +69,21 @@ text_enum! {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// The report refers to the headings. Those that begin with a capital letter are causes of refusals.
+    #[test]
+    fn the_page_on_troubleshooting_has_a_heading_for_every_check() {
+        let page = include_str!("../../../docs/operate/troubleshooting.md");
+        let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
+        let headings: BTreeSet<&str> = headings
+            .filter(|heading| heading.starts_with(|letter: char| letter.is_ascii_lowercase()))
+            .collect();
+
+        assert_eq!(headings, Check::VALUES.iter().copied().collect());
+    }
 
     #[test]
     fn names_of_checks_are_kebab_case_and_different() {

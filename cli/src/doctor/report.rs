@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use proto::help::{Anchor, Reference, TROUBLESHOOTING};
 use proto::name_text::is_invisible;
 use serde_json::{Value, json};
 
@@ -79,18 +80,28 @@ impl Report {
         }
     }
 
-    /// One line for each finding.
+    /// One line for each finding. If any is not ok, a last line refers to the headings of the documentation.
     pub(crate) fn lines(&self) -> Vec<String> {
         let width =
             self.findings.iter().map(|finding| finding.check.as_str().len()).max().unwrap_or_default();
-        self.findings
-            .iter()
-            .map(|Finding { check, verdict, found, advice }| {
-                let (check, verdict) = (check.as_str(), verdict.as_str());
-                let advice = advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}"));
-                one_line(&format!("{verdict:<7}   {check:<width$}   {found}{advice}"))
-            })
-            .collect()
+        let findings = self.findings.iter().map(|Finding { check, verdict, found, advice }| {
+            let (check, verdict) = (check.as_str(), verdict.as_str());
+            let advice = advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}"));
+            one_line(&format!("{verdict:<7}   {check:<width$}   {found}{advice}"))
+        });
+        findings.chain(self.reference()).collect()
+    }
+
+    /// The line with the page that explains the checks, and with the anchor of each one that is not ok.
+    fn reference(&self) -> Option<String> {
+        let mut anchors: Vec<String> = Vec::new();
+        for finding in self.findings.iter().filter(|finding| finding.verdict != Verdict::Ok) {
+            let anchor = Anchor(finding.check.as_str()).to_string();
+            if !anchors.contains(&anchor) {
+                anchors.push(anchor);
+            }
+        }
+        (!anchors.is_empty()).then(|| format!("help      {TROUBLESHOOTING}{}", anchors.join(", ")))
     }
 
     /// The findings as JSON, with the keys `failed`, `exitCode` and `checks`.
@@ -104,6 +115,7 @@ impl Report {
                     "result": finding.verdict.as_str(),
                     "message": finding.found,
                     "advice": finding.advice,
+                    "help": Reference(finding.check.as_str()).to_string(),
                 })
             })
             .collect();
@@ -147,15 +159,32 @@ mod tests {
 
         assert_eq!(
             report.lines(),
-            ["ok        clock         is right", "warning   certificate   ends soon; renew it"]
+            [
+                "ok        clock         is right",
+                "warning   certificate   ends soon; renew it",
+                "help      docs/operate/troubleshooting.md#certificate",
+            ]
         );
 
         report.fail(Check::Readiness, "says no", "look at its log");
         let json: Value = serde_json::from_str(&report.json()).unwrap();
         assert_eq!((&json["failed"], &json["exitCode"]), (&Value::Bool(true), &Value::from(1)));
-        let failed = json!({ "check": "readiness", "result": "failed", "message": "says no", "advice": "look at its log" });
+        let failed = json!({ "check": "readiness", "result": "failed", "message": "says no", "advice": "look at its log",
+            "help": "docs/operate/troubleshooting.md#readiness" });
         assert_eq!(json["checks"][2], failed);
         assert_eq!(json["checks"][0]["advice"], Value::Null);
+    }
+
+    #[test]
+    fn a_report_without_a_problem_has_no_reference() {
+        let mut report = Report::default();
+        report.ok(Check::Clock, "is right");
+        assert_eq!(report.lines(), ["ok        clock   is right"]);
+        for check in [Check::Rights, Check::TunnelQuic, Check::Rights] {
+            report.fail(check, "is wrong", "mend it");
+        }
+        let last = report.lines().pop();
+        assert_eq!(last.as_deref(), Some("help      docs/operate/troubleshooting.md#rights, #tunnel-quic"));
     }
 
     #[test]

@@ -17,29 +17,32 @@ pub const GRACE_SECONDS_MAX: u64 = 600;
 
 /// The mapping under the key `probes`.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct RawProbes {
-    /// Address and port for `/livez`, `/readyz` and `/metrics`.
+    /// Address and TCP port of `/livez`, `/readyz` and `/metrics`.
     pub listen: Option<String>,
 }
 
 /// The mapping under the key `log`.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct RawLog {
-    /// The format of the log.
+    /// Form of the log: text for people, json for programs. The default is text on a terminal, else json.
     pub format: Option<RawLogFormat>,
-    /// The level of the log, or a filter.
+    /// Level, or a filter such as info,transport=debug. The default is info.
     pub level: Option<String>,
 }
 
 /// The allowed values of `log.format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum RawLogFormat {
-    /// One JSON object per line: [`LogFormat::Json`].
+    /// One JSON object per line, for programs.
     Json,
-    /// Plain text for people: [`LogFormat::Text`].
+    /// Plain text for people to read.
     Text,
 }
 
@@ -49,17 +52,19 @@ pub(super) const COMMON_KEYS: [&str; 5] = ["stateDir", "probes", "drainGraceSeco
 /// The raw values of the keys that every daemon has. [`load_with_common`](super::load_with_common) reads them beside a
 /// daemon's own struct, so that no daemon repeats them.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RawCommon {
-    /// The value of the key `stateDir`, relative to the file.
+    /// Directory for keys and other state, made with mode 0700.
     pub state_dir: Option<PathBuf>,
-    /// The value of the key `probes`.
+    /// The listener for probes and metrics.
     pub probes: Option<RawProbes>,
-    /// The value of the key `drainGraceSeconds`.
+    /// Time for which running requests may continue after the first SIGTERM or SIGINT.
+    #[cfg_attr(test, schemars(range(min = 1, max = GRACE_SECONDS_MAX), extend("default" = DRAIN_GRACE.as_secs())))]
     pub drain_grace_seconds: Option<u64>,
-    /// The value of the key `log`.
+    /// The log on standard error.
     pub log: Option<RawLog>,
-    /// The value of the key `runtime`.
+    /// The number of runtimes and threads.
     pub runtime: Option<RawRuntime>,
 }
 

@@ -26,21 +26,25 @@ pub struct KeyError {
 
 /// The key `runtime` of every daemon: `runtime: {layout: shared | perCore, threads: N}`.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct RawRuntime {
-    /// The layout of the runtimes; `perCore` by default.
+    /// perCore has a runtime for each thread, shared has one for all. The default is perCore. If it is set, the default of `threads` is one
+    /// for each core.
     pub layout: Option<RawLayout>,
-    /// The number of threads; by default the daemon's own default, or one per core.
+    /// Number of threads that serve exchanges.
+    #[cfg_attr(test, schemars(range(min = 1, max = THREADS_MAX)))]
     pub threads: Option<usize>,
 }
 
 /// The values of `runtime.layout`. Measured: docs/decisions/0001-runtime-layout.md.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum RawLayout {
-    /// One runtime for all threads: [`Layout::Shared`].
+    /// One runtime for all threads.
     Shared,
-    /// One runtime for each thread: [`Layout::PerCore`].
+    /// One runtime for each thread.
     #[default]
     PerCore,
 }

@@ -6,6 +6,17 @@ use serde::Deserialize;
 
 use super::*;
 
+/// The programs' own schemas have these keys, too.
+#[test]
+fn the_reference_has_the_keys_of_every_daemon() {
+    let schema = reference::schema_of::<RawCommon>();
+    let keys: Vec<&str> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+    let mut common = common::COMMON_KEYS;
+    common.sort_unstable();
+    assert_eq!(keys, common);
+    reference::compare("tombolo-daemon.schema.json", &format!("{schema:#}\n"));
+}
+
 const KIND: &str = "ServerConfig";
 
 #[derive(Debug, PartialEq, Deserialize)]

@@ -25,7 +25,7 @@ const SERVER_EXAMPLE: &str = include_str!("../../../deploy/examples/server.yaml"
 const POLICY_EXAMPLE: &str = include_str!("../../../deploy/examples/policy.yaml");
 const AGENT_EXAMPLE: &str = include_str!("../../../deploy/examples/agent.yaml");
 /// The line of the agent's example that the demo replaces: its agents find the files of a pod.
-const AGENT_CREDENTIAL: &str = "kubeconfig: /etc/tombolo/kubeconfig";
+const AGENT_CREDENTIAL: &str = "kubeconfig: kubeconfig";
 
 /// The limit for one run of `tombolo`.
 const TOMBOLO_MAX: Duration = Duration::from_secs(20);

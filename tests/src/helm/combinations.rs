@@ -149,7 +149,7 @@ probesListen: '[::]:9190'
 storage: { storageClassName: fast, size: 10Gi, accessModes: [ReadWriteOncePod], keep: false }
 monitoring:
   podMonitor: { enabled: true, labels: { release: prometheus }, interval: 15s }
-  rules: { enabled: true, labels: { release: prometheus } }
+  rules: { enabled: true, labels: { release: prometheus }, runbookURL: 'https://docs.example/operate/monitoring.html' }
 ";
 
 const AGENT_LEAST: &str = "\
@@ -224,7 +224,7 @@ serviceAccount: { annotations: { a.example/b: c } }
 doctor: { image: { repository: registry.example/tombolo/tunnel-server, tag: 0.1.0 } }
 monitoring:
   podMonitor: { enabled: true, labels: { release: prometheus }, interval: 15s }
-  rules: { enabled: true, labels: { release: prometheus } }
+  rules: { enabled: true, labels: { release: prometheus }, runbookURL: 'https://docs.example/operate/monitoring.html' }
 ";
 
 const CONSTRAINED: &str = "\

@@ -211,6 +211,45 @@ async fn the_rules_for_prometheus_are_the_projects_alerts() {
     assert_eq!(of_agents, json!(expected));
 }
 
+/// The text of the alerts stays the project's, but for the page's address.
+#[tokio::test]
+async fn the_alerts_lead_to_the_page_that_the_values_name() {
+    let helm = helm!("the_alerts_lead_to_the_page_that_the_values_name");
+    let page = "https://docs.example/operate/monitoring.html";
+    let values = format!("monitoring: {{ rules: {{ enabled: true, runbookURL: '{page}' }} }}\n");
+
+    for (chart, name, rest) in
+        [("tombolo-server", "tunnel-server", "host: g\n"), ("tombolo-agent", "tunnel-agent", EDGE_A)]
+    {
+        let made = objects(&helm.template(chart, &format!("{rest}{values}")).await.unwrap());
+        let groups = &object(&made, "PrometheusRule", name)["spec"]["groups"];
+        for rule in groups[0]["rules"].as_array().unwrap() {
+            let anchor = rule["alert"].as_str().unwrap().to_lowercase();
+            assert_eq!(rule["annotations"]["runbook_url"], format!("{page}#{anchor}"));
+        }
+    }
+}
+
+/// With the type NodePort, agents reach the nodes' ports and not those of the listeners.
+#[tokio::test]
+async fn agents_are_told_the_node_ports_that_the_values_fix() {
+    let helm = helm!("agents_are_told_the_node_ports_that_the_values_fix");
+    let ports = "nodePorts: { gateway: 30443, tunnel: 30443, enrollment: 30444 }";
+    for (service, tunnel, enrollment) in [
+        (format!("{{ type: NodePort, {ports} }}"), "g:30443", "g:30444"),
+        (format!("{{ type: LoadBalancer, {ports} }}"), "g:8443", "g:8444"),
+        ("{ type: NodePort }".to_owned(), "g:8443", "g:8444"),
+        ("{ type: LoadBalancer, ports: { tunnel: 443 } }".to_owned(), "g:443", "g:8444"),
+    ] {
+        let values = format!("host: g\nservice: {service}\n");
+        let made = objects(&helm.template("tombolo-server", &values).await.unwrap());
+        let text = object(&made, "ConfigMap", "tunnel-server")["data"]["server.yaml"].as_str().unwrap();
+        let config = &objects(text)[0];
+        assert_eq!(config["tunnel"]["addresses"], json!([tunnel]), "{service}");
+        assert_eq!(config["enrollment"]["address"], enrollment, "{service}");
+    }
+}
+
 /// Values that the schema allows and that make no working release.
 #[tokio::test]
 async fn values_that_cannot_work_are_refused_with_what_to_do() {

@@ -25,10 +25,17 @@ pub struct Limits {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawLimits {
+    /// Requests at the API server at once. A long-running one counts until it has begun.
+    #[cfg_attr(test, schemars(range(min = 1, max = REQUESTS_MAX), extend("default" = Limits::default().requests)))]
     requests: Option<usize>,
+    /// Requests that wait for one of these to end.
+    #[cfg_attr(test, schemars(range(min = 0, max = QUEUE_MAX), extend("default" = Limits::default().queue)))]
     queue: Option<usize>,
+    /// Time for which such a request waits.
+    #[cfg_attr(test, schemars(range(min = 0, max = QUEUE_SECONDS_MAX), extend("default" = Limits::default().queue_wait.as_secs())))]
     queue_seconds: Option<u64>,
 }
 

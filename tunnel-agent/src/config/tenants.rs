@@ -25,6 +25,7 @@ pub struct Tenants {
 
 /// The kind of object that a search looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum TenantKind {
     /// Pods that are ready, by address.
     Pod,
@@ -33,11 +34,18 @@ pub enum TenantKind {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawTenants {
+    /// The kind of object to search: pods that are ready, or Services.
     kind: TenantKind,
+    /// The namespace to search. An entry has this, `labelSelector`, or both.
     namespace: Option<String>,
+    /// Labels in the form of kubectl's --selector.
+    #[cfg_attr(test, schemars(length(min = 1, max = SELECTOR_BYTES_MAX)))]
     label_selector: Option<String>,
+    /// Port at which their API servers listen.
+    #[cfg_attr(test, schemars(range(min = 1, max = u16::MAX)))]
     port: u16,
 }
 

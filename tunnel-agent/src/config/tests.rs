@@ -7,6 +7,8 @@ use daemon::config::RawCommon;
 use super::raw::RawConfig;
 use super::*;
 
+mod pages;
+
 const WHOLE: &str = "
 cluster: edge-a
 servers: ['gateway.example:8443', '[2001:db8::1]:443']

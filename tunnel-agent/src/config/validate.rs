@@ -20,7 +20,7 @@ use super::{
 };
 
 /// The agent's defaults for keys of every daemon. The layout is from docs/decisions/0001-runtime-layout.md.
-const COMMON_DEFAULTS: CommonDefaults = CommonDefaults {
+pub(super) const COMMON_DEFAULTS: CommonDefaults = CommonDefaults {
     state_dir: "/var/lib/tombolo/agent",
     probes_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9091),
     layout: RawLayout::PerCore,

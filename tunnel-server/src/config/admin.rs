@@ -112,35 +112,59 @@ roles! {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawAdmin {
+    /// With false, there is no admin API.
+    #[cfg_attr(test, schemars(extend("default" = true)))]
     enabled: Option<bool>,
+    /// Path of the Unix socket for root and for the user of the server.
+    #[cfg_attr(test, schemars(extend("default" = SOCKET_DEFAULT)))]
     socket: Option<PathBuf>,
+    /// The listener for administrators on other machines.
     tcp: Option<RawAdminTcp>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawAdminTcp {
+    /// Address and TCP port of the admin API.
+    #[cfg_attr(test, schemars(required))]
     listen: Option<String>,
+    /// PEM file with the CA certificates of administrators.
+    #[cfg_attr(test, schemars(required))]
     #[serde(rename = "adminCAFile")]
     admin_ca_file: Option<PathBuf>,
+    /// The role of each administrator. A name without a role has no right. Read again when the file changes.
+    #[cfg_attr(test, schemars(required, length(min = 1, max = ADMINS_MAX)))]
     roles: Option<Vec<RawAdminRole>>,
+    /// Valid certificates that are refused. Read again when the file changes.
+    #[cfg_attr(test, schemars(extend("default" = []), length(min = 0, max = ADMINS_MAX)))]
     revoked: Option<Vec<RawAdminRevocation>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawAdminRole {
+    /// Name in the administrator's certificate.
+    #[cfg_attr(test, schemars(required))]
     name: Option<String>,
+    /// viewer may read, enroller may make tokens for agents, operator may do everything.
+    #[cfg_attr(test, schemars(required, extend("enum" = ["viewer", "enroller", "operator"])))]
     role: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawAdminRevocation {
+    /// With `issuedBefore`: only certificates of this name.
     name: Option<String>,
+    /// Serial number of one certificate, in hexadecimal, as `tombolo ca show` prints it.
     serial: Option<String>,
+    /// Time of RFC 3339, such as 2026-01-31T12:00:00Z. All certificates that were issued before it are refused.
     issued_before: Option<String>,
 }
 

@@ -14,16 +14,27 @@ const FILES_DEFAULT: usize = 8;
 const DIRECTORY_DEFAULT: &str = "audit";
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawAudit {
+    /// The destination of the log. With off nothing is recorded.
+    #[cfg_attr(test, schemars(extend("default" = "file")))]
     sink: Option<RawSink>,
+    /// Directory of the files. The default is audit in the state directory.
     directory: Option<PathBuf>,
+    /// Size at which the next file begins.
+    #[cfg_attr(test, schemars(range(min = FILE_BYTES_MIN, max = FILE_BYTES_MAX), extend("default" = FILE_DEFAULT_BYTES)))]
     max_file_bytes: Option<u64>,
+    /// Files that stay. Older ones are removed.
+    #[cfg_attr(test, schemars(range(min = FILES_MIN, max = FILES_MAX), extend("default" = FILES_DEFAULT)))]
     files_kept: Option<usize>,
+    /// With always, each line is on the disk before its request goes on; with interval, once a second.
+    #[cfg_attr(test, schemars(extend("default" = "interval")))]
     sync: Option<RawSync>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 enum RawSink {
     File,
@@ -32,6 +43,7 @@ enum RawSink {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 enum RawSync {
     Always,

@@ -51,27 +51,50 @@ pub struct TokenFile {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawAuthentication {
+    /// Client certificates in the TLS handshake.
     client_certificate: Option<RawClientCertificate>,
+    /// Static bearer tokens that a file lists.
     token_file: Option<RawTokenFile>,
+    /// Tokens of OpenID Connect issuers.
+    #[cfg_attr(test, schemars(length(min = 0, max = super::ISSUERS_MAX), extend("default" = [])))]
     oidc: Option<Vec<RawOidc>>,
+    /// Tokens that another cluster reviews, for all tokens that no other method knows.
     token_review: Option<RawTokenReview>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawClientCertificate {
+    /// PEM file with the CA certificates of callers. No agent's certificate may chain to them.
+    #[cfg_attr(test, schemars(required))]
     ca_file: Option<PathBuf>,
+    /// In front of the user names of this method, so that names of two methods differ. One method at most may have "",
+    /// and none may begin with system:.
+    #[cfg_attr(test, schemars(required))]
     username_prefix: Option<String>,
+    /// The same in front of the groups.
+    #[cfg_attr(test, schemars(required))]
     groups_prefix: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawTokenFile {
+    /// CSV file with one line for each token: `sha256:DIGEST,user,uid,"group1,group2"`. `tombolo user token hash` makes
+    /// the digests.
+    #[cfg_attr(test, schemars(required))]
     path: Option<PathBuf>,
+    /// In front of the user names of this method, so that names of two methods differ. One method at most may have "",
+    /// and none may begin with system:.
+    #[cfg_attr(test, schemars(required))]
     username_prefix: Option<String>,
+    /// The same in front of the groups.
+    #[cfg_attr(test, schemars(required))]
     groups_prefix: Option<String>,
 }
 

@@ -11,10 +11,10 @@ use policy::Target;
 pub const ENTRY_POINT_CONNECTIONS_MAX: usize = 5_000;
 
 /// Default number of connections at once.
-const CONNECTIONS_DEFAULT: usize = 1_000;
+pub(super) const CONNECTIONS_DEFAULT: usize = 1_000;
 
 /// Default number of connections of one address, or one /64: enough for a build machine or a node.
-const PER_SOURCE_DEFAULT: usize = 100;
+pub(super) const PER_SOURCE_DEFAULT: usize = 100;
 
 /// An entry point that admits clients by their source address alone.
 #[derive(Debug, Clone)]

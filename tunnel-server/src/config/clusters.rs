@@ -32,20 +32,36 @@ pub enum AskedAs {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawCluster {
+    /// The name of one cluster. An entry has either `name` or `pattern`.
     name: Option<String>,
+    /// A pattern of names, in which `*` matches any text.
     pattern: Option<String>,
+    /// The identities that this server may assert there. The file of the agent has the last word.
     impersonation: Option<RawImpersonation>,
+    /// Callers send that cluster's own token, and the server asserts nobody. It replaces `impersonation`.
+    #[cfg_attr(test, schemars(extend("default" = false)))]
     pass_through: Option<bool>,
+    /// Longest time from the end of a request to the head of its answer. A longer timeout of the request itself applies.
+    #[cfg_attr(test, schemars(range(min = API_SERVER_HEAD_MAX.as_secs(), max = ANSWER_LIMIT_MAX.as_secs()), extend("default" = API_SERVER_HEAD_MAX.as_secs())))]
     request_timeout_seconds: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawImpersonation {
+    /// Users that may be asserted: full names, or patterns in which `*` matches any text.
+    #[cfg_attr(test, schemars(extend("default" = ["tombolo:*"]), length(min = 0, max = proto::allow_list::PATTERNS_MAX)))]
     users: Option<Vec<String>>,
+    /// Groups that may be asserted, in the same form.
+    #[cfg_attr(test, schemars(extend("default" = ["tombolo:*"]), length(min = 0, max = proto::allow_list::PATTERNS_MAX)))]
     groups: Option<Vec<String>>,
+    /// Names of Kubernetes' own (system:, kubeadm:) that may be asserted, each in full. system:masters and system:nodes
+    /// are never allowed.
+    #[cfg_attr(test, schemars(extend("default" = []), length(min = 0, max = proto::allow_list::PATTERNS_MAX)))]
     system_names: Option<Vec<String>>,
 }
 

@@ -67,30 +67,53 @@ pub struct EgressUnix {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawEgress {
+    /// Name of the entry point, a DNS label. The policy calls its caller `entry-point:NAME`.
+    #[cfg_attr(test, schemars(required))]
     name: Option<String>,
+    /// The cluster to which the entry leads.
+    #[cfg_attr(test, schemars(required))]
     cluster: Option<String>,
+    /// Connections at once through the entry.
+    #[cfg_attr(test, schemars(range(min = 1, max = EGRESS_CONNECTIONS_MAX), extend("default" = CONNECTIONS_DEFAULT)))]
     connections: Option<usize>,
+    /// A TLS listener. The entry has either `tcp` or `uds`.
     tcp: Option<RawEgressTcp>,
+    /// A Unix socket on this machine.
     uds: Option<RawEgressUnix>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawEgressTcp {
+    /// Address and TCP port for the API server.
+    #[cfg_attr(test, schemars(required))]
     listen: Option<String>,
+    /// PEM file with another certificate than the server's own, together with `keyFile`.
     certificate_file: Option<PathBuf>,
+    /// PEM file with the private key of that certificate.
     key_file: Option<PathBuf>,
+    /// PEM file with the CA certificates of the API server's client certificate.
+    #[cfg_attr(test, schemars(required))]
     #[serde(rename = "clientCAFile")]
     client_ca_file: Option<PathBuf>,
+    /// Common name of the one client certificate that may connect.
+    #[cfg_attr(test, schemars(required))]
     client_name: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawEgressUnix {
+    /// Path of the Unix socket. The server makes its folder.
+    #[cfg_attr(test, schemars(required))]
     path: Option<PathBuf>,
+    /// User ids whose processes may connect.
+    #[cfg_attr(test, schemars(extend("default" = [0]), length(min = 1, max = NAMES_MAX)))]
     uids: Option<Vec<u32>>,
 }
 

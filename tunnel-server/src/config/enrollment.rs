@@ -78,13 +78,26 @@ impl SignerFiles {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawEnrollment {
+    /// Address and TCP port for enrollment.
+    #[cfg_attr(test, schemars(required))]
     listen: Option<String>,
+    /// `HOST:PORT` at which agents reach this listener.
+    #[cfg_attr(test, schemars(required))]
     address: Option<String>,
+    /// The sealed intermediate that issues certificates of agents (`agent-intermediate.sealed`).
+    #[cfg_attr(test, schemars(required))]
     signer_file: Option<PathBuf>,
+    /// The key that opens the sealed intermediate. Keep it apart from the other.
+    #[cfg_attr(test, schemars(required))]
     sealing_key_file: Option<PathBuf>,
+    /// Lifetime of an agent's certificate. The agent renews it by itself.
+    #[cfg_attr(test, schemars(range(min = LIFETIME_SECONDS_MIN, max = LIFETIME_SECONDS_MAX), extend("default" = LIFETIME_DEFAULT_SECONDS)))]
     certificate_lifetime_seconds: Option<u64>,
+    /// Time after a certificate's end in which its key can still renew it, for a site that was off.
+    #[cfg_attr(test, schemars(range(min = 1, max = GRACE_DAYS_MAX), extend("default" = GRACE_DEFAULT_DAYS)))]
     renewal_grace_days: Option<u64>,
 }
 

@@ -37,13 +37,26 @@ pub struct GatewayConfig {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawGateway {
+    /// Address and TCP port for callers.
+    #[cfg_attr(test, schemars(extend("default" = super::value::LISTEN_DEFAULT.to_string())))]
     listen: Option<String>,
+    /// DNS name below which each cluster has a host name: with clusters.example, edge-a is edge-a.clusters.example.
     host_suffix: Option<String>,
+    /// The gateway's own names and addresses, under which clusters are reached by path. If the list is empty, each name
+    /// that is not below `hostSuffix` is one.
+    #[cfg_attr(test, schemars(length(min = 0, max = NAMES_MAX), extend("default" = [])))]
     hosts: Option<Vec<String>>,
+    /// The methods by which callers authenticate. At least one has to be there.
+    #[cfg_attr(test, schemars(required))]
     authentication: Option<RawAuthentication>,
+    /// Origins of web pages that may send requests from a browser, such as https://console.example.
+    #[cfg_attr(test, schemars(length(min = 0, max = NAMES_MAX), extend("default" = [])))]
     browser_origins: Option<Vec<String>>,
+    /// Longest duration of one request, also of a watch or a shell.
+    #[cfg_attr(test, schemars(range(min = 1, max = SESSION_AGE_SECONDS_MAX), extend("default" = SESSION_AGE_DEFAULT_SECONDS)))]
     max_session_age_seconds: Option<u64>,
 }
 

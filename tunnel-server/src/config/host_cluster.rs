@@ -22,10 +22,17 @@ pub struct HostCluster {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawHostCluster {
+    /// URL of the API server, `https://HOST[:PORT]` without a path.
+    #[cfg_attr(test, schemars(required))]
     pub(super) server: Option<String>,
+    /// PEM file with the CA certificates of that API server.
+    #[cfg_attr(test, schemars(required))]
     pub(super) ca_file: Option<PathBuf>,
+    /// File with the bearer token that this server sends there. It is read for each request.
+    #[cfg_attr(test, schemars(required))]
     pub(super) token_file: Option<PathBuf>,
 }
 

@@ -74,41 +74,78 @@ pub struct ClusterLimits {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawLimits {
+    /// One address, or one IPv6 /64, before its callers are authenticated. Clients with a certificate do not count.
     source: Option<RawSourceLimits>,
+    /// One caller, over all its connections.
     caller: Option<RawCallerLimits>,
+    /// All callers together at one cluster.
     cluster: Option<RawClusterLimits>,
+    /// All connections at one TCP listener.
     gateway: Option<RawGatewayLimits>,
+    /// Handshakes of all agents together.
     agents: Option<RawAgentLimits>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawSourceLimits {
+    /// Connections at once of one address.
+    #[cfg_attr(test, schemars(range(min = 1, max = LIMIT_MAX), extend("default" = SourceLimitsConfig::default().connections)))]
     connections: Option<usize>,
+    /// New connections of one address, and twice as many at once.
+    #[cfg_attr(test, schemars(range(min = 1, max = REQUESTS_PER_SECOND_MAX), extend("default" = SourceLimitsConfig::default().new.per_second)))]
     new_per_second: Option<u32>,
+    /// Failed logins of one address, after which its logins are refused for a while.
+    #[cfg_attr(test, schemars(range(min = 1, max = REQUESTS_PER_SECOND_MAX), extend("default" = SourceLimitsConfig::default().failed_logins)))]
     failed_logins_per_minute: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawCallerLimits {
+    /// Short requests at once, at all clusters.
+    #[cfg_attr(test, schemars(range(min = 1, max = LIMIT_MAX), extend("default" = CallerLimits::default().requests)))]
     requests: Option<usize>,
+    /// Requests of any kind, as a rate.
+    #[cfg_attr(test, schemars(range(min = 1, max = REQUESTS_PER_SECOND_MAX), extend("default" = CallerLimits::default().rate.per_second)))]
     requests_per_second: Option<u32>,
+    /// Requests beyond the rate, in one go. The default is at least a second's requests.
+    #[cfg_attr(test, schemars(range(min = 1, max = REQUESTS_PER_SECOND_MAX), extend("default" = CallerLimits::default().rate.burst)))]
     burst: Option<u32>,
+    /// Watches and followed logs of one cluster.
+    #[cfg_attr(test, schemars(range(min = 1, max = LIMIT_MAX), extend("default" = CallerLimits::default().watches_per_cluster)))]
     watches_per_cluster: Option<usize>,
+    /// Shells, forwarded ports and connections to targets.
+    #[cfg_attr(test, schemars(range(min = 1, max = LIMIT_MAX), extend("default" = CallerLimits::default().upgrades)))]
     upgrades: Option<usize>,
+    /// Connections with a certificate. The default is at most half of `limits.gateway.connections`.
+    #[cfg_attr(test, schemars(range(min = 1, max = LIMIT_MAX), extend("default" = CallerLimits::default().connections)))]
     connections: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawClusterLimits {
+    /// Short requests at once at one cluster.
+    #[cfg_attr(test, schemars(range(min = 1, max = LIMIT_MAX), extend("default" = ClusterLimits::default().requests)))]
     requests: Option<usize>,
+    /// Watches and followed logs of one cluster.
+    #[cfg_attr(test, schemars(range(min = 1, max = LIMIT_MAX), extend("default" = ClusterLimits::default().watches)))]
     watches: Option<usize>,
+    /// Shells, forwarded ports and connections to targets of one cluster.
+    #[cfg_attr(test, schemars(range(min = 1, max = LIMIT_MAX), extend("default" = ClusterLimits::default().upgrades)))]
     upgrades: Option<usize>,
+    /// Requests that wait for one of these to end.
+    #[cfg_attr(test, schemars(range(min = 0, max = LIMIT_MAX), extend("default" = ClusterLimits::default().queue)))]
     queue: Option<usize>,
+    /// Time for which such a request waits.
+    #[cfg_attr(test, schemars(range(min = 0, max = QUEUE_SECONDS_MAX), extend("default" = ClusterLimits::default().queue_wait.as_secs())))]
     queue_seconds: Option<u64>,
 }
 

@@ -44,17 +44,38 @@ pub struct OidcConfig {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawOidc {
+    /// Name of the issuer, a DNS label. The policy calls its method `oidc:NAME`.
+    #[cfg_attr(test, schemars(required))]
     name: Option<String>,
+    /// https URL of the issuer. A token's `iss` has to be equal byte by byte.
+    #[cfg_attr(test, schemars(required))]
     issuer: Option<String>,
+    /// Audience that each token has to name.
+    #[cfg_attr(test, schemars(required))]
     audience: Option<String>,
+    /// PEM file with the CA certificates of the issuer's web server.
+    #[cfg_attr(test, schemars(required))]
     ca_file: Option<PathBuf>,
+    /// Accepted signature algorithms: RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA.
+    #[cfg_attr(test, schemars(extend("default" = ["RS256", "ES256"]), length(min = 1, max = NAMES_MAX)))]
     algorithms: Option<Vec<String>>,
+    /// Claim that has the user name.
+    #[cfg_attr(test, schemars(extend("default" = USERNAME_CLAIM_DEFAULT)))]
     username_claim: Option<String>,
+    /// Claim that has the groups. Without it, callers have no groups.
     groups_claim: Option<String>,
+    /// Claims that a token has to have, each with its text.
+    #[cfg_attr(test, schemars(extend("default" = {})))]
     required_claims: Option<BTreeMap<String, String>>,
+    /// In front of the user names of this method, so that names of two methods differ. One method at most may have "",
+    /// and none may begin with system:.
+    #[cfg_attr(test, schemars(required))]
     username_prefix: Option<String>,
+    /// The same in front of the groups.
+    #[cfg_attr(test, schemars(required))]
     groups_prefix: Option<String>,
 }
 

@@ -29,10 +29,18 @@ pub struct Parking {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawParking {
+    /// Time that a request waits for its cluster. 0 refuses at once.
+    #[cfg_attr(test, schemars(range(min = 0, max = PARK_LIMIT_SECONDS_MAX), extend("default" = PARK_LIMIT_DEFAULT_SECONDS)))]
     limit_seconds: Option<u64>,
+    /// Longest wait for which a caller may ask by the header Tombolo-Park-Limit. The default is `limitSeconds`, and it is
+    /// never shorter.
+    #[cfg_attr(test, schemars(range(min = 0, max = PARK_LIMIT_SECONDS_MAX), extend("default" = PARK_LIMIT_DEFAULT_SECONDS)))]
     caller_limit_seconds: Option<u64>,
+    /// Requests that wait for one cluster.
+    #[cfg_attr(test, schemars(range(min = 1, max = PARKED_MAX), extend("default" = PARKED_PER_CLUSTER_DEFAULT)))]
     per_cluster: Option<usize>,
 }
 

@@ -24,21 +24,41 @@ pub struct PassthroughConfig {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawPassthrough {
+    /// Name of the entry point, a DNS label. The policy calls its callers `entry-point:NAME`.
+    #[cfg_attr(test, schemars(required))]
     name: Option<String>,
+    /// Address and TCP port of the passthrough.
+    #[cfg_attr(test, schemars(required))]
     listen: Option<String>,
+    /// Networks from which callers may connect, such as 10.0.0.0/8; or [any] for all.
+    #[cfg_attr(test, schemars(required, length(min = 1, max = super::value::NAMES_MAX)))]
     sources: Option<Vec<String>>,
+    /// Connections at once, of all callers together.
+    #[cfg_attr(test, schemars(range(min = 1, max = super::by_source::ENTRY_POINT_CONNECTIONS_MAX), extend("default" = super::by_source::CONNECTIONS_DEFAULT)))]
     connections: Option<usize>,
+    /// Connections at once of one address, or of one IPv6 /64. The default is never above `connections`.
+    #[cfg_attr(test, schemars(range(min = 1, max = super::by_source::ENTRY_POINT_CONNECTIONS_MAX), extend("default" = super::by_source::PER_SOURCE_DEFAULT)))]
     connections_per_source: Option<usize>,
+    /// The server names, and the API server of each.
+    #[cfg_attr(test, schemars(required, length(min = 1, max = NAMES_MAX)))]
     servers: Option<Vec<RawServer>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawServer {
+    /// Server name (SNI) that a client sends. The API server's certificate has to have it.
+    #[cfg_attr(test, schemars(required))]
     name: Option<String>,
+    /// The cluster of the API server.
+    #[cfg_attr(test, schemars(required))]
     cluster: Option<String>,
+    /// `HOST:PORT` of the API server in its site.
+    #[cfg_attr(test, schemars(required))]
     target: Option<String>,
 }
 

@@ -9,9 +9,13 @@ use super::host_cluster::{HostCluster, RawHostCluster, host_cluster};
 use super::value::file;
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawPolicy {
+    /// Path of the policy, a file of kind Policy. The server reads it again when it changes.
+    #[cfg_attr(test, schemars(required))]
     file: Option<PathBuf>,
+    /// A cluster whose RBAC may forbid what the policy allows. The server asks it by SubjectAccessReviews.
     delegation: Option<RawHostCluster>,
 }
 

@@ -22,17 +22,29 @@ pub struct ProxyConfig {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawProxy {
+    /// Address and TCP port for callers with dial tokens.
+    #[cfg_attr(test, schemars(required))]
     listen: Option<String>,
+    /// PEM file with the certificate of this listener alone.
+    #[cfg_attr(test, schemars(required))]
     certificate_file: Option<PathBuf>,
+    /// PEM file with its private key.
+    #[cfg_attr(test, schemars(required))]
     key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawSocks {
+    /// Address and TCP port for SOCKS5, a loopback address.
+    #[cfg_attr(test, schemars(required))]
     listen: Option<String>,
+    /// Allows another address. SOCKS5 has no TLS, so tokens pass in the clear.
+    #[cfg_attr(test, schemars(extend("default" = false)))]
     insecure_non_loopback: Option<bool>,
 }
 

@@ -21,6 +21,7 @@ mod admin;
 mod authentication;
 mod egress;
 mod invalid;
+mod pages;
 mod passthrough;
 mod proxy;
 mod vip;

@@ -17,15 +17,22 @@ const KEY_FILE: &str = "tls.keyFile";
 const BUNDLE_FILE: &str = "trust.bundleFile";
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawTls {
+    /// PEM file with the server's certificate, and intermediates after it. The server reads it again when it changes.
+    #[cfg_attr(test, schemars(required))]
     certificate_file: Option<PathBuf>,
+    /// PEM file with the private key of the certificate.
+    #[cfg_attr(test, schemars(required))]
     key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawTrust {
+    /// The signed list of the servers' roots (`trust.bundle`), which agents get. `enrollment` needs it.
     bundle_file: Option<PathBuf>,
 }
 

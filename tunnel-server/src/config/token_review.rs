@@ -25,14 +25,29 @@ pub struct TokenReviewConfig {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawTokenReview {
+    /// Name of the reviewer, a DNS label. The policy calls its method `token-review:NAME`.
+    #[cfg_attr(test, schemars(required))]
     name: Option<String>,
+    /// URL of the API server, `https://HOST[:PORT]` without a path.
+    #[cfg_attr(test, schemars(required))]
     server: Option<String>,
+    /// PEM file with the CA certificates of that API server.
+    #[cfg_attr(test, schemars(required))]
     ca_file: Option<PathBuf>,
+    /// File with the bearer token that this server sends there. It is read for each request.
+    #[cfg_attr(test, schemars(required))]
     token_file: Option<PathBuf>,
+    /// Audiences, of which a token has to name one.
+    #[cfg_attr(test, schemars(required, length(min = 1, max = NAMES_MAX)))]
     audiences: Option<Vec<String>>,
+    /// In front of the user names. It must not be empty.
+    #[cfg_attr(test, schemars(required))]
     username_prefix: Option<String>,
+    /// In front of the groups. It must not be empty.
+    #[cfg_attr(test, schemars(required))]
     groups_prefix: Option<String>,
 }
 

@@ -45,13 +45,27 @@ pub enum CopiedKey {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawTunnel {
+    /// Address and port for agents: UDP for QUIC, and TCP for HTTP/2 if UDP is blocked.
+    #[cfg_attr(test, schemars(extend("default" = super::value::LISTEN_DEFAULT.to_string())))]
     listen: Option<String>,
+    /// The addresses `HOST:PORT` at which agents reach this server and its like. They are printed into configurations of
+    /// new agents. By default, the host of `enrollment.address` with the port of `listen`.
+    #[cfg_attr(test, schemars(length(min = 0, max = ADDRESSES_FOR_AGENTS_MAX)))]
     addresses: Option<Vec<String>>,
+    /// PEM file with the CA certificates of agents.
+    #[cfg_attr(test, schemars(required))]
     #[serde(rename = "agentCAFile")]
     agent_ca_file: Option<PathBuf>,
+    /// Time for which a tunnel and its exchanges are kept while the link is dark. An agent's own limit applies if it is
+    /// shorter.
+    #[cfg_attr(test, schemars(range(min = SILENCE_LEAST.as_secs(), max = SILENCE_MOST.as_secs()), extend("default" = SILENCE_MAX.as_secs())))]
     outage_limit_seconds: Option<u64>,
+    /// The choice between two processes that use one agent's certificate at the same time: refuse-new turns the later one
+    /// away, prefer-new the earlier one.
+    #[cfg_attr(test, schemars(extend("default" = "refuse-new"), extend("enum" = ["refuse-new", "prefer-new", null])))]
     copied_key: Option<String>,
 }
 

@@ -19,7 +19,7 @@ pub(super) const USERNAME_PREFIX: &str = "usernamePrefix";
 pub(super) const GROUPS_PREFIX: &str = "groupsPrefix";
 
 /// The address of the callers' and of the agents' listener, unless another is configured.
-const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
+pub(super) const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
 
 /// Longest DNS name (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 253;

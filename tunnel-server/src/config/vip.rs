@@ -42,12 +42,19 @@ pub struct VipConfig {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawVip {
+    /// Name of the network interface that the server makes and removes.
+    #[cfg_attr(test, schemars(extend("default" = INTERFACE_DEFAULT)))]
     interface: Option<String>,
+    /// Networks of callers, and what each address means to them.
+    #[cfg_attr(test, schemars(required, length(min = 1, max = VIP_ENTRY_POINTS_MAX)))]
     entry_points: Option<Vec<RawVipEntryPoint>>,
     /// The former name of `entryPoints`, which is refused with the present one.
+    #[cfg_attr(test, schemars(skip))]
     ways: Option<IgnoredAny>,
+    /// A host cluster in which the addresses of ranges become Services.
     publish: Option<RawPublish>,
 }
 

@@ -41,11 +41,20 @@ pub struct WatchesConfig {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawWatches {
+    /// With false, a watch ends together with its tunnel.
+    #[cfg_attr(test, schemars(extend("default" = true)))]
     resume: Option<bool>,
+    /// Time that a watch waits for its cluster.
+    #[cfg_attr(test, schemars(range(min = 0, max = WATCH_LIMIT_SECONDS_MAX), extend("default" = WATCH_LIMIT_DEFAULT_SECONDS)))]
     limit_seconds: Option<u64>,
+    /// Watches that wait for one cluster.
+    #[cfg_attr(test, schemars(range(min = 1, max = WATCHES_PARKED_MAX), extend("default" = WATCHES_PER_CLUSTER_DEFAULT)))]
     per_cluster: Option<usize>,
+    /// Largest event that is kept until it is complete. A watch with a larger one ends with its tunnel.
+    #[cfg_attr(test, schemars(range(min = WATCH_EVENT_BYTES_MIN, max = WATCH_EVENT_BYTES_MAX), extend("default" = WATCH_EVENT_DEFAULT_BYTES)))]
     event_bytes_max: Option<usize>,
 }
 

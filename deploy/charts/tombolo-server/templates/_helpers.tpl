@@ -46,16 +46,23 @@ app.kubernetes.io/part-of: tombolo
 {{- end }}
 {{- end }}
 
+{{- /* The port at which others reach a listener: the node's, if the Service has the type NodePort and the port is fixed. */ -}}
+{{- define "tombolo-server.outerPort" -}}
+{{- $service := .root.Values.service -}}
+{{- $port := dig .listener (include "tombolo-server.port" .listen) $service.ports -}}
+{{- if and $service.enabled (eq $service.type "NodePort") }}{{ dig .listener $port $service.nodePorts }}{{ else }}{{ $port }}{{ end -}}
+{{- end }}
+
 {{- /* The host and port that the server tells agents for their renewals. */ -}}
 {{- define "tombolo-server.enrollmentAddress" -}}
-{{- $port := dig "enrollment" (include "tombolo-server.port" .Values.config.enrollment.listen) .Values.service.ports -}}
+{{- $port := include "tombolo-server.outerPort" (dict "root" . "listener" "enrollment" "listen" .Values.config.enrollment.listen) -}}
 {{- $host := required "host is empty: set it to the DNS name or address at which agents reach the server, or set config.enrollment.address" .Values.host -}}
 {{- if contains ":" $host }}[{{ $host }}]{{ else }}{{ $host }}{{ end }}:{{ $port }}
 {{- end }}
 
 {{- /* The host and port that the server tells new agents for their tunnels. */ -}}
 {{- define "tombolo-server.tunnelAddress" -}}
-{{- $port := dig "tunnel" (include "tombolo-server.port" .Values.config.tunnel.listen) .Values.service.ports -}}
+{{- $port := include "tombolo-server.outerPort" (dict "root" . "listener" "tunnel" "listen" .Values.config.tunnel.listen) -}}
 {{- if contains ":" .Values.host }}[{{ .Values.host }}]{{ else }}{{ .Values.host }}{{ end }}:{{ $port }}
 {{- end }}
 

@@ -154,3 +154,23 @@ fn methods(set: &[u8]) -> Vec<String> {
     }
     methods
 }
+
+/// The page lists the methods of the schema, each with the role that this crate asks for.
+#[test]
+fn the_page_of_the_admin_api_has_every_method_with_its_role() {
+    let schema = include_str!("../../../../proto/proto/tombolo/admin/v1/admin.proto");
+    let methods = schema.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split_once('('));
+    let rows: Vec<String> = methods
+        .map(|(method, _)| {
+            let action = AdminAction::from_path(&format!("/tombolo.admin.v1.Admin/{method}")).unwrap();
+            format!("| `{method}` | {} |", action.role().as_str())
+        })
+        .collect();
+    let page = include_str!("../../../../docs/reference/admin-api.md");
+    let listed: Vec<&str> =
+        page.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() == 4).collect();
+
+    let of_methods: Vec<&&str> =
+        listed.iter().filter(|line| rows.iter().any(|row| line.starts_with(row))).collect();
+    assert_eq!(of_methods.len(), rows.len(), "{rows:#?}\n{listed:#?}");
+}

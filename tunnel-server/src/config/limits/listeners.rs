@@ -42,18 +42,33 @@ pub struct AgentLimits {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawGatewayLimits {
+    /// Connections at once at one listener.
+    #[cfg_attr(test, schemars(range(min = 1, max = LISTENER_LIMIT_MAX), extend("default" = GatewayLimits::default().connections)))]
     connections: Option<usize>,
+    /// Handshakes at once at one listener.
+    #[cfg_attr(test, schemars(range(min = 1, max = LISTENER_LIMIT_MAX), extend("default" = GatewayLimits::default().handshakes)))]
     handshakes: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawAgentLimits {
+    /// Handshakes of agents at once.
+    #[cfg_attr(test, schemars(range(min = 1, max = LISTENER_LIMIT_MAX), extend("default" = AgentLimits::default().handshakes)))]
     handshakes: Option<usize>,
+    /// Handshakes at once from addresses that are not proved. Beyond it, an agent has to prove its address, which takes
+    /// one round trip. At most `handshakes`.
+    #[cfg_attr(test, schemars(range(min = 0, max = LISTENER_LIMIT_MAX), extend("default" = AgentLimits::default().unproved)))]
     unproved_handshakes: Option<usize>,
+    /// New handshakes from addresses that are not proved.
+    #[cfg_attr(test, schemars(range(min = 1, max = REQUESTS_PER_SECOND_MAX), extend("default" = AgentLimits::default().unproved_rate.per_second)))]
     unproved_per_second: Option<u32>,
+    /// The same for one /24 of IPv4, or one /56 of IPv6.
+    #[cfg_attr(test, schemars(range(min = 1, max = REQUESTS_PER_SECOND_MAX), extend("default" = AgentLimits::default().unproved_rate_of_network.per_second)))]
     unproved_per_second_of_network: Option<u32>,
 }
 

@@ -25,13 +25,25 @@ pub struct VipEntryPoint {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawVipEntryPoint {
+    /// Name of the entry point, a DNS label. The policy calls its callers `entry-point:NAME`.
+    #[cfg_attr(test, schemars(required))]
     name: Option<String>,
+    /// Networks from which callers may connect, such as 10.0.0.0/8; or [any] for all.
+    #[cfg_attr(test, schemars(required, length(min = 1, max = crate::config::value::NAMES_MAX)))]
     sources: Option<Vec<String>>,
+    /// Connections at once, of all callers together.
+    #[cfg_attr(test, schemars(range(min = 1, max = crate::config::by_source::ENTRY_POINT_CONNECTIONS_MAX), extend("default" = crate::config::by_source::CONNECTIONS_DEFAULT)))]
     connections: Option<usize>,
+    /// Connections at once of one address, or of one IPv6 /64. The default is never above `connections`.
+    #[cfg_attr(test, schemars(range(min = 1, max = crate::config::by_source::ENTRY_POINT_CONNECTIONS_MAX), extend("default" = crate::config::by_source::PER_SOURCE_DEFAULT)))]
     connections_per_source: Option<usize>,
+    /// Addresses that are written out. The entry has these, a range, or both.
+    #[cfg_attr(test, schemars(extend("default" = [])))]
     addresses: Option<Vec<RawVipAddress>>,
+    /// A range from which the server gives each listed cluster an address that it keeps.
     range: Option<RawRange>,
 }
 
@@ -43,10 +55,16 @@ impl RawVipEntryPoint {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawVipAddress {
+    /// `ADDRESS:PORT` that this host takes, in most cases the one in the admin.conf of the cluster.
+    #[cfg_attr(test, schemars(required))]
     listen: Option<String>,
+    /// The cluster to which it leads.
+    #[cfg_attr(test, schemars(required))]
     cluster: Option<String>,
+    /// `HOST:PORT` of the API server in its site. The default is `listen`.
     target: Option<String>,
 }
 

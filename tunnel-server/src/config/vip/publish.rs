@@ -23,11 +23,20 @@ pub struct VipPublish {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawPublish {
+    /// URL of the API server, `https://HOST[:PORT]` without a path.
+    #[cfg_attr(test, schemars(required))]
     server: Option<String>,
+    /// PEM file with the CA certificates of that API server.
+    #[cfg_attr(test, schemars(required))]
     ca_file: Option<PathBuf>,
+    /// File with the bearer token that this server sends there. It is read for each request.
+    #[cfg_attr(test, schemars(required))]
     token_file: Option<PathBuf>,
+    /// Namespace of the Services in the host cluster.
+    #[cfg_attr(test, schemars(extend("default" = NAMESPACE_DEFAULT)))]
     namespace: Option<String>,
 }
 

@@ -34,12 +34,23 @@ pub struct VipRange {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawRange {
+    /// The network of the addresses. No host may be in it.
+    #[cfg_attr(test, schemars(required))]
     network: Option<String>,
+    /// The port at which each address listens.
+    #[cfg_attr(test, schemars(range(min = 1, max = u16::MAX), extend("default" = PORT_DEFAULT)))]
     port: Option<u16>,
+    /// The API server of each cluster, by a name or address that means it inside its site.
+    #[cfg_attr(test, schemars(extend("default" = TARGET_DEFAULT)))]
     target: Option<String>,
+    /// Other targets for some of the clusters, by the name of the cluster.
+    #[cfg_attr(test, schemars(extend("default" = {})))]
     targets: Option<BTreeMap<String, String>>,
+    /// The clusters that get an address.
+    #[cfg_attr(test, schemars(required, length(min = 1, max = NAMES_MAX)))]
     clusters: Option<Vec<String>>,
 }
 

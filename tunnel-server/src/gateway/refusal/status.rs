@@ -1,6 +1,7 @@
 //! The `Status` (meta/v1) of a refusal, as it is written in JSON.
 
-use serde::Serialize;
+use proto::help::{BY_THE_GATEWAY, Reference};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// The `Status` of one refusal, with its fields in the order of an API server's. It is written without a tree
@@ -32,7 +33,18 @@ struct StatusDetails {
 #[derive(Debug, Serialize)]
 struct StatusCause {
     reason: &'static str,
-    message: &'static str,
+    message: CauseMessage,
+}
+
+/// The maker of the answer, and the heading that explains the cause. kubectl shows a message of causes only with
+/// the reason `Invalid`, which no refusal has, so its one line stays short.
+#[derive(Debug)]
+struct CauseMessage(&'static str);
+
+impl Serialize for CauseMessage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{BY_THE_GATEWAY}: see {}", Reference(self.0)))
+    }
 }
 
 impl Status {
@@ -44,7 +56,7 @@ impl Status {
         message: String,
         retry_after_seconds: Option<u64>,
     ) -> Self {
-        let causes = [StatusCause { reason: cause, message: "tombolo gateway" }];
+        let causes = [StatusCause { reason: cause, message: CauseMessage(cause) }];
         Self {
             kind: "Status",
             api_version: "v1",

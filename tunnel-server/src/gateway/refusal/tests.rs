@@ -7,6 +7,7 @@ use audit::AuditError;
 use http::{HeaderMap, StatusCode};
 use policy::action::ActionError;
 use proto::headers::HeaderError;
+use proto::help::{BY_THE_GATEWAY, TROUBLESHOOTING};
 use proto::upgrade_protocol::UpgradeError;
 use proto::{AbortCode, ClusterId};
 use tokio::time::Instant;
@@ -21,6 +22,9 @@ use crate::gateway::park_timeout::{PARK_LIMIT, ParkTimeout};
 use crate::identity::{Method, NotAuthenticated};
 use crate::limits::LimitExceeded;
 use crate::registry::RouteError;
+
+/// The page to which messages refer.
+const PAGE: &str = include_str!("../../../../docs/operate/troubleshooting.md");
 
 #[test]
 fn every_listed_cause_is_the_cause_of_a_refusal() {
@@ -61,16 +65,41 @@ fn every_abort_code_and_every_limit_has_a_listed_cause() {
     }
 }
 
-/// An answer names its cause, so that its reader finds the heading.
+/// An answer names its cause, so that its reader finds the heading. The headings in lower case are checks of the doctor.
 #[test]
 fn the_page_on_troubleshooting_has_a_heading_for_every_cause() {
-    let page = include_str!("../../../../docs/operate/troubleshooting.md");
-    let headings: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let headings = PAGE.lines().filter_map(|line| line.strip_prefix("### "));
+    let headings: BTreeSet<&str> =
+        headings.filter(|heading| heading.starts_with(|letter: char| letter.is_ascii_uppercase())).collect();
     let causes = RefusalCause::ALL.iter().map(|cause| cause.as_str());
 
     let wanted: BTreeSet<&str> = causes.chain(DialError::CAUSES.iter().copied()).collect();
 
     assert_eq!(headings, wanted);
+}
+
+/// The reference is in each encoding, and kubectl's one line does not have it.
+#[test]
+fn every_refusal_refers_to_a_heading_that_exists() {
+    let anchors: BTreeSet<String> = PAGE
+        .lines()
+        .filter_map(|line| line.strip_prefix("### "))
+        .map(|heading| heading.to_ascii_lowercase().replace(' ', "-"))
+        .collect();
+    for refusal in RefusalCause::ALL.into_iter().filter_map(sample) {
+        let json = refusal.json();
+        let cause = &json["details"]["causes"][0];
+        let message = cause["message"].as_str().unwrap();
+        let reference =
+            message.strip_prefix(BY_THE_GATEWAY).and_then(|rest| rest.strip_prefix(": see ")).unwrap();
+        let (file, anchor) = reference.split_once('#').unwrap();
+        assert_eq!(file, TROUBLESHOOTING);
+        assert!(anchors.contains(anchor), "{message}");
+        assert!(!json["message"].as_str().unwrap().contains(TROUBLESHOOTING), "{json}");
+        assert_ne!(json["reason"], "Invalid", "kubectl would print the causes, too");
+        let has = |bytes: &[u8]| bytes.windows(message.len()).any(|part| part == message.as_bytes());
+        assert!(has(&refusal.protobuf()) && has(&refusal.cbor()), "{message}");
+    }
 }
 
 /// A refusal with this cause. `None` where only the policy or an allow-list can make one.

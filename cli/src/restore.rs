@@ -14,7 +14,7 @@ use crate::backup::STANDARD_STREAM;
 /// The file of a server's records.
 const RECORDS: StateFile = StateFile::Directory;
 
-/// Standard input in messages.
+/// The name of standard input in messages.
 const STANDARD_INPUT: &str = "standard input";
 
 /// Added to the name of records that a backup replaces.

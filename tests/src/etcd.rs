@@ -95,7 +95,7 @@ impl EtcdCluster {
         self.members[member] = Some(started.expect("etcd starts"));
     }
 
-    /// Kills a member.
+    /// Kills a member without a warning.
     pub fn kill_member(&mut self, member: usize) {
         if let Some(mut process) = self.members[member].take() {
             process.kill();

@@ -174,7 +174,7 @@ async fn without_a_quorum_nothing_is_read_and_afterwards_everything_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_member_tells_its_state_and_a_client_without_certificate_gets_nothing() {
+async fn every_member_tells_its_state_to_a_client_with_a_certificate_alone() {
     let cluster = EtcdCluster::start().await;
     let (client, outsider) = {
         let scope = Scope::here();

@@ -78,7 +78,7 @@ fn expires(agent: &EnrolledAgent) -> String {
     }
 }
 
-/// The way in which the agent got its certificate, unless that is revoked.
+/// Says how the agent got its certificate, unless that is revoked.
 fn state(agent: &EnrolledAgent) -> &'static str {
     match (agent.revoked, agent.by_hand) {
         (true, _) => "Revoked",

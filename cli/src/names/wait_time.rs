@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Longest wait: one day.
+/// The longest wait, which is one day.
 const SECONDS_MAX: u64 = 24 * 60 * 60;
 
 /// A time to wait, 1 second to 1 day.

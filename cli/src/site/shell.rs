@@ -75,7 +75,7 @@ mod tests {
 
     /// The agent and kubectl are scripts that print their arguments, one a line.
     #[test]
-    fn the_printed_commands_write_both_files_bind_the_callers_and_start_the_agent() {
+    fn the_printed_commands_write_files_bind_callers_and_start_the_agent() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         for (program, script) in [

@@ -19,6 +19,7 @@ fn a_doctor_without_a_file_says_which_file_to_name() {
         for word in words {
             assert_says(&said, word);
         }
-        assert_eq!(said.lines().count(), 1, "{line}: {said}");
+        let findings = said.lines().filter(|line| !line.starts_with("help "));
+        assert_eq!(findings.count(), 1, "{line}: {said}");
     }
 }

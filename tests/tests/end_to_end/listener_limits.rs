@@ -133,7 +133,7 @@ async fn silent_connections_of_one_address_shut_out_neither_others_nor_proofs() 
     drop(flood);
 }
 
-/// Says how long a client was on its way in while the flood went on.
+/// Says how long a client took to get in while the flood went on.
 async fn timed<T>(listener: &str, source: u8, connecting: impl Future<Output = T>) -> T {
     let begun = Instant::now();
     let done = connecting.await;

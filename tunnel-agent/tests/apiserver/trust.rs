@@ -86,7 +86,7 @@ async fn a_certificate_that_is_not_trusted_is_reported_with_its_cause() {
 
 /// As on a machine that wakes before its certificate was issued: all that was issued since is not valid yet.
 #[tokio::test]
-async fn the_begin_of_the_agents_certificate_counts_where_the_machines_clock_is_behind_it() {
+async fn an_api_server_is_verified_by_a_clock_not_before_the_certificate() {
     let tomorrow = OffsetDateTime::now_utc() + Duration::days(1);
     let begins = |params: &mut CertificateParams| params.not_before = tomorrow;
     let server = ServerCertificate::signed(&begins, &begins);

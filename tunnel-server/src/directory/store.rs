@@ -197,7 +197,7 @@ impl RecordStore {
         Err(StoreError::Contended.into())
     }
 
-    /// Returns true if the store is as after these changes. Whoever made them, nothing is left to do.
+    /// Returns true if the store is as after these changes. Then nothing is left to do.
     fn has(&self, changes: &[RecordChange]) -> Result<bool, StoreError> {
         for RecordChange { table, key, record } in changes {
             if self.engine.get(*table, key)? != *record {

@@ -33,7 +33,7 @@ const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const SCHEMA_TABLE: TableDefinition<'static, &str, u64> = TableDefinition::new("schema");
 const SCHEMA_KEY: &str = "version";
 
-/// The open database file.
+/// The open database file of one server.
 #[derive(Debug)]
 pub(super) struct EmbeddedEngine {
     database: Database,

@@ -10,7 +10,7 @@ pub(super) trait Engine: fmt::Debug + Send + Sync {
     /// Gives `follower` all records as if each had just been written, and then each change in order. It is called once.
     fn follow(&self, follower: Arc<dyn Follower>) -> Result<(), StoreError>;
 
-    /// Begins a transaction.
+    /// Begins a transaction on what is stored now.
     fn begin(&self) -> Result<Box<dyn View + '_>, StoreError>;
 
     /// Reads the newest record of a key.
@@ -35,7 +35,7 @@ pub(super) trait Engine: fmt::Debug + Send + Sync {
 /// that was listed, or changed under it. A record that was *removed* from a listed prefix is no conflict: not every
 /// engine can see that. So no decision may depend on a listed record being there.
 pub(super) trait View {
-    /// Reads a record.
+    /// Reads the record of a key.
     fn get(&mut self, table: StoreTable, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Reads the records whose keys begin with `prefix`, in the order of their keys.

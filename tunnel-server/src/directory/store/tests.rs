@@ -60,7 +60,7 @@ fn a_transaction_sees_its_own_changes() {
 }
 
 #[test]
-fn a_rewritten_record_keeps_the_fields_of_a_newer_server_and_a_new_one_has_none() {
+fn a_rewritten_record_keeps_the_fields_of_a_newer_server() {
     let shared = SharedTable::default();
     let store = store(&shared);
     let newer = br#"{"created":5,"labels":{},"networks":[],"advertise":[],"tombstone":null,"paused":true}"#;
@@ -84,10 +84,10 @@ fn a_rewritten_record_keeps_the_fields_of_a_newer_server_and_a_new_one_has_none(
     assert!(!is_paused());
 }
 
-/// What others do while a transaction is decided.
+/// An act of somebody else while a transaction is decided.
 #[derive(Debug)]
 enum Interference {
-    /// They write the record.
+    /// They write the record before the commit.
     Put(u64),
     /// They lose the answer of the commit, which is made or not.
     LoseAnswer { is_made: bool },

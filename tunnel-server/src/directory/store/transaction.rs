@@ -27,7 +27,7 @@ impl<'s> Transaction<'s> {
         (self.view, changes.collect())
     }
 
-    /// Reads a record.
+    /// Reads the record of a key.
     pub(in crate::directory) fn get<R: StoredRecord>(&mut self, key: &str) -> Result<Option<R>, StoreError> {
         let Some(bytes) = self.bytes(R::TABLE, key)? else { return Ok(None) };
         let parsed = parse_all(key, &bytes).map_err(|damage| self.store.engine.damaged(damage));

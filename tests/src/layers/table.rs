@@ -159,8 +159,8 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
     ReservedPath {
         path: &["redb"],
         crates: PRODUCTS,
-        files: &["tunnel-server/src/directory/store.rs"],
-        why: "only the directory's store names its engine",
+        files: &["tunnel-server/src/directory/store/embedded.rs"],
+        why: "only the store's embedded engine names its library",
     },
     ReservedPath {
         path: &["tonic"],
@@ -194,7 +194,7 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
     ReservedPath {
         path: &["std", "net", "TcpListener"],
         crates: PRODUCTS,
-        files: &["cli/src/doctor/server.rs"],
+        files: &["cli/src/doctor/ports.rs"],
         why: "one place accepts TCP connections; the doctor only tries to bind",
     },
     ReservedPath {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::edges::{Graph, Metadata, check, check_banned};
 use super::lines;
 
-const OURS: [&str; 14] = [
+const OURS: [&str; 16] = [
     "sys",
     "proto",
     "policy",
@@ -13,10 +13,12 @@ const OURS: [&str; 14] = [
     "transport",
     "daemon",
     "audit",
+    "etcd",
     "tunnel-server",
     "tunnel-agent",
     "cli",
     "linksim",
+    "reference",
     "sbom",
     "tests",
     "loadtest",

@@ -10,6 +10,8 @@ mod groups;
 mod join;
 mod kubeconfig;
 mod kubeconfig_copy;
+#[cfg(test)]
+mod pages;
 mod passthrough;
 mod policies;
 mod proxy;

@@ -1,6 +1,7 @@
 //! helm with the charts of `deploy/charts`, which renders manifests without a cluster.
 
 pub mod combinations;
+pub mod remains;
 
 use std::fs;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -120,6 +120,19 @@ impl Node {
         cluster: &EdgeCluster,
         name: &str,
     ) -> Result<Self, NodeError> {
+        Self::start_with_resolver(machine, cluster, name, None).await
+    }
+
+    /// The same with the address of a DNS server, by which the pods resolve names.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub async fn start_with_resolver(
+        machine: &NetworkNamespace,
+        cluster: &EdgeCluster,
+        name: &str,
+        resolver: Option<Ipv4Addr>,
+    ) -> Result<Self, NodeError> {
         let assets = assets()?;
         let scratch = Scratch::new("tombolo-node-")?;
         let cgroups = Cgroups::new()?;
@@ -134,7 +147,8 @@ impl Node {
             ..Image::default()
         };
         import(&enclosure, &assets, folder, &pause).await?;
-        let kubelet = start_kubelet(&enclosure, &assets, cluster, (folder, name, cgroups.name())).await?;
+        let kubelet =
+            start_kubelet(&enclosure, &assets, cluster, (folder, name, cgroups.name()), resolver).await?;
         let name = name.to_owned();
         let mut node = Self { kubelet, containerd, enclosure, _cgroups: cgroups, scratch, assets, name };
         node.ready(cluster).await?;
@@ -155,6 +169,20 @@ impl Node {
     /// [`NodeError`].
     pub async fn load_archive(&self, archive: &Path) -> Result<(), NodeError> {
         import_archive(&self.enclosure, &self.assets, archive).await
+    }
+
+    /// Gives an image of the node one more name, as a pull under that name would.
+    ///
+    /// # Errors
+    /// [`NodeError`], also if the node has no such image.
+    pub async fn tag(&self, image: &str, name: &str) -> Result<(), NodeError> {
+        let words = ["--namespace", "k8s.io", "images", "tag", image, name];
+        let output = run(&ctr(&self.enclosure, &self.assets, &words), CTR_MAX).await?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(NodeError::Refused { program: "ctr images tag", message });
+        }
+        Ok(())
     }
 
     /// The programs that the node runs.
@@ -228,11 +256,20 @@ async fn start_kubelet(
     assets: &NodeAssets,
     cluster: &EdgeCluster,
     (folder, name, cgroups): (&Path, &str, &str),
+    resolver: Option<Ipv4Addr>,
 ) -> Result<Process, NodeError> {
     let identity = cluster.issue_user(&format!("system:node:{name}"), &["system:nodes"]);
     let kubeconfig = cluster.write_kubeconfig(&format!("{name}.conf"), Credential::Certificate(identity))?;
+    let resolv_conf = match resolver {
+        None => String::new(),
+        Some(resolver) => {
+            let path = folder.join("resolv.conf");
+            fs::write(&path, format!("nameserver {resolver}\n"))?;
+            path.display().to_string()
+        }
+    };
     let config = folder.join("kubelet.json");
-    fs::write(&config, settings::kubelet(cgroups, &cluster.ca_path()).to_string())?;
+    fs::write(&config, settings::kubelet(cgroups, &cluster.ca_path(), &resolv_conf).to_string())?;
     let address: IpAddr = cluster.address().ip();
     let words = [
         format!("--config={}", config.display()),

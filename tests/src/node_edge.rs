@@ -1,31 +1,26 @@
 //! Two edge clusters with a node each behind one server, all at the same addresses, shared by the trials of
 //! pods.
 
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
+use crate::kube::EdgeCluster;
 use crate::kube::controllers::Controllers;
 use crate::kube::kubectl::Kubectl;
-use crate::kube::{ClusterOptions, EdgeCluster};
 use crate::lab::{Lab, Site, SiteError, Uplink};
 use crate::node::{self, Image, Node, NodeUnavailable};
+use crate::node_cluster::{KUBECTL_MAX, NodeCluster};
 use crate::rig::{Agent, ApiServer, GROUP, Rig, policy};
 use crate::skip::skip;
 
 /// The names of the clusters.
 pub const NAMES: [&str; 2] = ["edge-a", "edge-b"];
-/// The address that each cluster's control plane and node take for their own.
-pub const CONTROL_PLANE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 168, 1, 10), 6443);
 /// The image of the trials' pods: the program of `tests/kube/pod`, and busybox.
 pub const IMAGE: &str = "tombolo.test/pod:1";
 /// A pod that each cluster has. It serves its cluster's name at port 8080 and echoes at 7777.
 pub const POD: &str = "web";
 /// A group that the server permits at every cluster. Its rights in a cluster are the trial's choice.
 pub const OPERATORS: &str = "tombolo:operators";
-/// The limit for one kubectl. Builds of other tests may run beside.
-const KUBECTL_MAX: Duration = Duration::from_secs(120);
 
 /// The applets of busybox that the image has.
 const APPLETS: [&str; 24] = [
@@ -145,27 +140,12 @@ impl NodeEdge {
     /// # Panics
     /// If something does not start.
     pub async fn start(lab: &Lab, rig: &Rig, name: &'static str, uplink: Uplink) -> Self {
-        let site = lab.site(name, uplink).await;
-        let (address, port) = CONTROL_PLANE;
-        site.pod().ip(&format!("addr add {address}/32 dev lo")).await.expect("an address can be added");
-        let place = ClusterOptions {
-            network_namespace: Some(site.pod().path().to_owned()),
-            address: address.into(),
-            port: Some(port),
-            advertise: address.into(),
-            has_controllers: true,
-            ..ClusterOptions::default()
-        };
-        let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
-        let assets = node::assets().expect("they were there before");
-        let controllers = cluster.start_controllers(&assets).await.expect("controllers start");
+        let NodeCluster { node, direct, controllers, cluster, site } =
+            NodeCluster::start(lab, name, uplink, None).await;
         let account = cluster.create_agent_account().await.expect("an account for the agent");
         cluster.make_admins(GROUP).await;
         let agent = site.agent_of(rig, name, &ApiServer::of(&cluster, &account), "").await;
-        let node = Node::start(site.pod(), &cluster, &format!("{name}-node")).await;
-        let node = node.unwrap_or_else(|error| panic!("{name}: {error}\n{}", controllers.tails()));
         load(&node).await;
-        let direct = cluster.admin().limit(KUBECTL_MAX);
         let kubeconfig = rig.kubeconfig(&caller(name), &[GROUP], name).await;
         let cloud = Some(lab.cloud().path().to_owned());
         let tunneled = cluster.kubectl_with(kubeconfig).in_network_namespace(cloud).limit(KUBECTL_MAX);

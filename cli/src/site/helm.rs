@@ -6,8 +6,8 @@ use super::NewSite;
 use super::shell::word;
 use crate::args::{RoleSubject, SiteArgs};
 
-/// A command for a POSIX shell, which installs the agents of a site by the chart. The values are in its input, so that no
-/// list of processes shows the token.
+/// A command for a POSIX shell, which installs the agents of a site by the chart, and ends when they are connected. The
+/// values are in its input, so that no list of processes shows the token.
 pub(crate) fn helm(join: &SiteArgs, site: &NewSite) -> String {
     let NewSite { cluster, servers, enrollment_server, pin, token, ttl } = site;
     let set: String = join.values.iter().map(|value| format!("  --set {} \\\n", word(value))).collect();
@@ -26,7 +26,7 @@ pub(crate) fn helm(join: &SiteArgs, site: &NewSite) -> String {
     };
     format!(
         "# Run this with a kubeconfig of {cluster}, within {}. The token enrolls one agent; further agents prove their ServiceAccount.\n\
-         helm upgrade --install tunnel-agent {} \\\n  --namespace tombolo --create-namespace \\\n{set}  --values - <<'EOF'\n\
+         helm upgrade --install tunnel-agent {} \\\n  --namespace tombolo --create-namespace --wait \\\n{set}  --values - <<'EOF'\n\
          config:\n  cluster: {}\n  servers: {}\n  enrollment:\n    server: {}\n    pin: {}\n  \
          impersonation:\n    users: {}\n    groups: {}\nenrollment:\n  token: {}\n{roles}EOF\n",
         ttl,
@@ -63,7 +63,7 @@ mod tests {
             helm(&join(), &site()),
             format!(
                 "# Run this with a kubeconfig of edge-1, within 15m. The token enrolls one agent; further agents prove their ServiceAccount.\n\
-             helm upgrade --install tunnel-agent deploy/charts/tombolo-agent \\\n  --namespace tombolo --create-namespace \\\n  \
+             helm upgrade --install tunnel-agent deploy/charts/tombolo-agent \\\n  --namespace tombolo --create-namespace --wait \\\n  \
              --set 'image.repository=registry.example/a b' \\\n  --values - <<'EOF'\n\
              config:\n  cluster: \"edge-1\"\n  servers: [\"gw.example:443\"]\n  enrollment:\n    \
              server: \"enroll.example:8444\"\n    pin: \"{}\"\n  impersonation:\n    users: [\"alice\"]\n    \

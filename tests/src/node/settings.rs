@@ -39,13 +39,13 @@ pub(super) fn network() -> Value {
 }
 
 /// kubelet, below a folder of control groups of its own, and never short of anything that it would evict pods
-/// for.
-pub(super) fn kubelet(cgroups: &str, client_ca: &Path) -> Value {
+/// for. Pods get this `resolv.conf`; if it is empty, they resolve no name.
+pub(super) fn kubelet(cgroups: &str, client_ca: &Path, resolv_conf: &str) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
         "failCgroupV1": false, "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{cgroups}"),
-        "failSwapOn": false, "oomScoreAdj": 0, "resolvConf": "",
+        "failSwapOn": false, "oomScoreAdj": 0, "resolvConf": resolv_conf,
         "imageGCHighThresholdPercent": 100,
         "evictionHard": { "memory.available": "1Mi", "nodefs.available": "0.1%", "imagefs.available": "0.1%" },
         "authentication": {

@@ -1,6 +1,5 @@
 //! The charts of deploy/charts at a real API server, installed and removed by helm.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use serde_json::Value;
 use tests::binaries::binary;
 use tests::enroll;
 use tests::helm::combinations::COMBINATIONS;
+use tests::helm::remains::{objects_of_ours, unnamed};
 use tests::helm::{CHARTS, Helm, folder, objects};
 use tests::kube::EdgeCluster;
 use tests::process::{Invocation, Process, run};
@@ -89,19 +89,15 @@ async fn uninstall_leaves_nothing_but_what_the_notes_name() {
         let folder = folder(chart);
         let install =
             ["install", "trial", folder.to_str().unwrap(), "--namespace", namespace, "--create-namespace", "--set", values];
-        let before = ours(&cluster).await;
+        let before = objects_of_ours(&cluster).await;
 
         let notes = program.stdout(&install).await;
-        let installed = ours(&cluster).await;
+        let installed = objects_of_ours(&cluster).await;
         program.stdout(&["uninstall", "trial", "--namespace", namespace]).await;
 
         assert!(installed.len() > before.len() + 5, "{installed:?}");
-        let notes = notes.split_once("`helm uninstall` leaves").expect(&notes).1.to_owned();
-        for left in ours(&cluster).await.difference(&before) {
-            let (kind, name) = left.split_once(' ').unwrap();
-            let named = format!("   the {kind} {name}\n").to_lowercase();
-            assert!(notes.to_lowercase().contains(&named), "{left} is left: {notes}");
-        }
+        let left = objects_of_ours(&cluster).await.difference(&before).cloned().collect();
+        assert_eq!(unnamed(&left, &notes), Vec::<String>::new(), "{notes}");
     }
 }
 
@@ -127,7 +123,9 @@ async fn the_printed_command_joins_a_site_and_says_when_it_is_live() {
     let output = rig.path().join("waits.log");
     let mut waiting = Process::start(&invocation, &output).await.unwrap();
 
-    by_shell(&rig, &cluster, &helm, &script).await;
+    // No node runs the agents here, so there is nothing to wait for.
+    assert!(script.contains(" --wait "), "{script}");
+    by_shell(&rig, &cluster, &helm, &script.replace(" --wait ", " ")).await;
 
     let config =
         ["get", "configmap", "tunnel-agent", "--namespace", "tombolo", "-o", "jsonpath={.data.agent\\.yaml}"];
@@ -187,20 +185,4 @@ async fn restricted_namespaces(cluster: &EdgeCluster) {
     {
         cluster.admin().stdout(&["create", "serviceaccount", account, "--namespace", namespace]).await;
     }
-}
-
-/// The objects of ours in a cluster, of every kind, as `KIND NAME`.
-async fn ours(cluster: &EdgeCluster) -> BTreeSet<String> {
-    let kinds = cluster.admin().stdout(&["api-resources", "--verbs=list", "-o", "name"]).await;
-    let kinds: Vec<&str> = kinds
-        .lines()
-        .filter(|kind| !kind.starts_with("events") && !kind.starts_with("componentstatuses"))
-        .collect();
-    let columns = "-o=custom-columns=K:.kind,S:.metadata.namespace,N:.metadata.name";
-    let listed = cluster.admin().stdout(&["get", &kinds.join(","), "-A", "--no-headers", columns]).await;
-    let rows = listed.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
-    let is_ours = |text: &str| text.contains("tombolo") || text.contains("tunnel");
-    rows.filter(|row| row[1..].iter().any(|text| is_ours(text)))
-        .map(|row| format!("{} {}", row[0], row[2]))
-        .collect()
 }

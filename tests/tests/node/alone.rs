@@ -16,6 +16,7 @@ mod lifecycle;
 mod new_addresses;
 mod open_sessions;
 mod outage;
+mod readme;
 mod server_pod;
 mod typing;
 

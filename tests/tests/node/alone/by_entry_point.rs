@@ -11,7 +11,8 @@ use tests::kube::assets::{self, Assets, all_minors};
 use tests::kube::kubectl::Kubectl;
 use tests::lab::{Lab, Uplink, trial};
 use tests::node;
-use tests::node_edge::{CONTROL_PLANE, NAMES, NodeEdge, POD};
+use tests::node_cluster::CONTROL_PLANE;
+use tests::node_edge::{NAMES, NodeEdge, POD};
 use tests::skip::skip;
 use tests::sources;
 

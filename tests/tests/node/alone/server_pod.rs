@@ -250,7 +250,7 @@ async fn whoami(kubectl: &Kubectl) -> String {
 }
 
 /// A volume in a folder, as a provisioner would make it for the server's claim.
-fn volume(folder: &Path) -> String {
+pub fn volume(folder: &Path) -> String {
     format!(
         "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{ name: state }}\nspec:\n  capacity: {{ storage: 2Gi }}\n  \
          accessModes: [ReadWriteOnce]\n  local: {{ path: {} }}\n  nodeAffinity:\n    required:\n      nodeSelectorTerms:\n      \

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use daemon::Scope;
-use http::{Request, Response};
+use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -26,7 +26,11 @@ const PONG_MAX: Duration = Duration::from_secs(2);
 
 /// A connection, on which requests run beside each other. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Channel(SendRequest<Body>);
+pub(crate) struct Channel {
+    requests: SendRequest<Body>,
+    /// The scheme and the authority of every request, as HTTP/2 demands them (RFC 9113, section 8.3.1).
+    origin: Uri,
+}
 
 impl Channel {
     /// Connects to a member. The driver of the connection is a background task of `scope`.
@@ -37,17 +41,19 @@ impl Channel {
     ) -> Result<Self, TryError> {
         let tcp = TcpStream::connect((endpoint.host(), endpoint.port())).await.map_err(TryError::Connect)?;
         tcp.set_nodelay(true).map_err(TryError::Connect)?;
+        let origin = endpoint.origin();
         match (endpoint.tls_name(), tls) {
             (Some(name), Some(config)) => {
                 let stream = TlsConnector::from(Arc::clone(config)).connect(name.clone(), tcp).await;
-                Self::over(stream.map_err(TryError::Tls)?, scope).await
+                Self::over(stream.map_err(TryError::Tls)?, origin, scope).await
             }
-            (None | Some(_), _) => Self::over(tcp, scope).await,
+            (None | Some(_), _) => Self::over(tcp, origin, scope).await,
         }
     }
 
     async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        origin: Uri,
         scope: &Scope,
     ) -> Result<Self, TryError> {
         let mut builder = http2::Builder::new(scope.clone());
@@ -61,11 +67,11 @@ impl Channel {
             // A request that waits gets the error.
             let _ = driver.await;
         });
-        Ok(Self(requests))
+        Ok(Self { requests, origin })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        self.requests.is_closed()
     }
 }
 
@@ -75,10 +81,15 @@ impl Service<Request<Body>> for Channel {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
+        self.requests.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let mut parts = self.origin.clone().into_parts();
+        parts.path_and_query = request.uri().path_and_query().cloned();
+        if let Ok(absolute) = Uri::from_parts(parts) {
+            *request.uri_mut() = absolute;
+        }
+        Box::pin(self.requests.send_request(request))
     }
 }

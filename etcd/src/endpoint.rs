@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use http::Uri;
 use rustls_pki_types::ServerName;
 use url::Url;
 
@@ -33,6 +34,12 @@ impl Endpoint {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The URI of the member's root.
+    pub(crate) fn origin(&self) -> Uri {
+        // Both were parts of a URL.
+        self.to_string().parse().unwrap_or_default()
     }
 
     /// The name that the member's certificate must have; `None` without TLS.

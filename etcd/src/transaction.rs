@@ -30,8 +30,10 @@ pub enum Write {
     Put(Vec<u8>, Vec<u8>),
     /// Puts a value that is removed with the lease.
     PutLeased(Vec<u8>, Vec<u8>, Lease),
-    /// Removes a key.
+    /// Removes a key, if it is there.
     Remove(Vec<u8>),
+    /// Removes all keys of a range.
+    RemoveAll(KeyRange),
 }
 
 /// The result of a transaction that etcd has decided.
@@ -93,6 +95,9 @@ impl From<Write> for RequestOp {
         let request = match change {
             Write::Put(key, value) => put(key, value, 0),
             Write::PutLeased(key, value, lease) => put(key, value, lease.id()),
+            Write::RemoveAll(KeyRange { key, end }) => {
+                Request::RequestDeleteRange(DeleteRangeRequest { key, range_end: end })
+            }
             Write::Remove(key) => {
                 Request::RequestDeleteRange(DeleteRangeRequest { key, range_end: Vec::new() })
             }

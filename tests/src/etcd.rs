@@ -46,14 +46,17 @@ impl EtcdCluster {
         let authority = Authority::new("etcd");
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let server = authority.issue_server(&["localhost"], &[loopback]);
+        let identity = authority.issue_user("tombolo", &[]);
         for (name, pem) in [
             ("ca.crt", authority.certificate_pem()),
+            // etcd's API in JSON asks etcd itself, as a client.
+            ("client.crt", &identity.certificate_pem),
+            ("client.key", &identity.key_pem),
             ("server.crt", &server.certificate_pem),
             ("server.key", &server.key_pem),
         ] {
             std::fs::write(home.path().join(name), pem).expect("a file");
         }
-        let identity = authority.issue_user("tombolo", &[]);
         let addresses = (0..MEMBERS).map(|_| (free_port(), free_port())).collect();
         let assets = Assets::find().expect("etcd is built");
         let members = (0..MEMBERS).map(|_| None).collect();
@@ -87,6 +90,8 @@ impl EtcdCluster {
             format!("--cert-file={}", file("server.crt").display()),
             format!("--key-file={}", file("server.key").display()),
             format!("--trusted-ca-file={}", file("ca.crt").display()),
+            format!("--client-cert-file={}", file("client.crt").display()),
+            format!("--client-key-file={}", file("client.key").display()),
             "--client-cert-auth".to_owned(),
             "--unsafe-no-fsync".to_owned(),
         ];

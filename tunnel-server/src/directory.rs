@@ -23,9 +23,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use daemon::StateDir;
+use daemon::{Scope, StateDir};
 use policy::{Target, TargetEntry, may_advertise};
 use proto::ClusterId;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 pub use addresses::{ADDRESSES_KEPT_MAX, AddressError, AddressRange, AssignedAddress};
@@ -58,6 +59,9 @@ use store::{Follower, RecordChange, RecordDamage, RecordStore, Transaction};
 /// Most clusters that are remembered, including deleted ones whose names are still reserved.
 pub const CLUSTERS_MAX: usize = 10_000;
 
+/// Most clusters that one transaction saves, because an engine may bound what it compares and writes.
+const SAVED_AT_ONCE: usize = 50;
+
 /// The directory. Clones share one state. Functions that are not async do not block, except
 /// [`Directory::open`] and [`Directory::copy`]. A change is on disk when its function returns.
 #[derive(Debug, Clone)]
@@ -75,6 +79,14 @@ struct DirectoryMemory {
     cache: Mutex<DirectoryCache>,
     /// Notifies the receivers of [`Directory::changes`].
     changes: watch::Sender<()>,
+}
+
+/// A cluster whose record or last time is not in the store yet.
+#[derive(Debug, Clone)]
+struct Unsaved {
+    key: String,
+    record: Arc<Cluster>,
+    last_seen: Option<UnixSeconds>,
 }
 
 /// The result of marking a cluster as seen.
@@ -109,6 +121,18 @@ impl Directory {
     /// It cannot be read, or is damaged; it is never emptied silently.
     pub fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
         Self::of(RecordStore::open(state_dir)?)
+    }
+
+    /// Opens the directory that many servers share in etcd, below `prefix`. It follows the changes of all of them by a task
+    /// of `scope`.
+    ///
+    /// # Errors
+    /// etcd cannot be used, or a record cannot be read.
+    pub async fn open_shared(client: etcd::Client, prefix: String, scope: Scope) -> Result<Self, StoreError> {
+        let runtime = Handle::current();
+        let open = move || Self::of(RecordStore::open_shared(client, prefix, runtime, scope)?);
+        // Such a task is cancelled only when its runtime ends.
+        tokio::task::spawn_blocking(open).await.unwrap_or(Err(StoreError::Stopping))
     }
 
     /// Copies the directory in the folder `state_dir`, even if another process has it open. Changes of the
@@ -177,8 +201,10 @@ impl Directory {
     /// # Errors
     /// The system refused; the store is then as it was.
     pub async fn save(&self) -> Result<(), StoreError> {
-        let this = self.clone();
-        self.change(move |transaction| this.write_meetings(transaction)).await
+        for some in self.unsaved().chunks(SAVED_AT_ONCE).map(<[Unsaved]>::to_vec) {
+            self.change(move |transaction| write_meetings(transaction, &some)).await?;
+        }
+        Ok(())
     }
 
     /// The store as it is at one moment, as the bytes of a file that [`Directory::open`] reads on any machine. A change
@@ -196,26 +222,18 @@ impl Directory {
         self.read(move |store| Ok((store.snapshot()?, permit))).await
     }
 
-    fn write_meetings(&self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        let unsaved: Vec<_> = {
-            let cache = self.cache();
-            let changed = cache.clusters.iter().filter(|(_, member)| {
-                !member.is_stored || member.last_seen.map(UnixSeconds::from) != member.stored_last_seen
-            });
-            let entry = |(cluster, member): (&ClusterId, &CachedCluster)| {
-                (cluster.to_string(), Arc::clone(&member.record), member.last_seen)
-            };
-            changed.map(entry).collect()
+    /// The clusters whose record or last time is not in the store yet.
+    fn unsaved(&self) -> Vec<Unsaved> {
+        let cache = self.cache();
+        let changed = cache.clusters.iter().filter(|(_, member)| {
+            !member.is_stored || member.last_seen.map(UnixSeconds::from) != member.stored_last_seen
+        });
+        let entry = |(cluster, member): (&ClusterId, &CachedCluster)| Unsaved {
+            key: cluster.to_string(),
+            record: Arc::clone(&member.record),
+            last_seen: member.last_seen.map(UnixSeconds::from),
         };
-        for (key, record, last_seen) in unsaved {
-            if transaction.get::<Cluster>(&key)?.is_none() {
-                transaction.put(&key, &*record)?;
-            }
-            if let Some(at) = last_seen {
-                transaction.put(&key, &Seen(at.into()))?;
-            }
-        }
-        Ok(())
+        changed.map(entry).collect()
     }
 
     /// Makes the changes on which `act` decides, in the store and in the cache, on a thread that can block. Where others
@@ -286,6 +304,18 @@ impl Directory {
     fn cache(&self) -> MutexGuard<'_, DirectoryCache> {
         self.0.memory.cache()
     }
+}
+
+fn write_meetings(transaction: &mut Transaction<'_>, some: &[Unsaved]) -> Result<(), StoreError> {
+    for Unsaved { key, record, last_seen } in some {
+        if transaction.get::<Cluster>(key)?.is_none() {
+            transaction.put(key, &**record)?;
+        }
+        if let Some(at) = last_seen {
+            transaction.put(key, &Seen(*at))?;
+        }
+    }
+    Ok(())
 }
 
 impl DirectoryMemory {

@@ -16,6 +16,9 @@ pub const AGENTS_PER_CLUSTER_MAX: usize = 256;
 /// Least time for which an expired agent is remembered when room is needed.
 pub const GRACE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// Most agents that are forgotten when one is added, because an engine may bound what a transaction compares and writes.
+const FORGOTTEN_AT_ONCE: usize = 50;
+
 /// An agent in a listing.
 #[derive(Debug, Clone)]
 pub struct AgentEntry {
@@ -78,7 +81,7 @@ impl Directory {
     /// # Errors
     /// [`StoreError`].
     pub async fn agents(&self, cluster: Option<ClusterId>) -> Result<Vec<AgentEntry>, StoreError> {
-        let prefix = cluster.as_ref().map_or_else(String::new, |cluster| format!("{cluster}/"));
+        let prefix = cluster.as_ref().map_or_else(String::new, prefix);
         self.read(move |store| {
             let found = store.list::<Agent>(&prefix)?.into_iter();
             let entry = |(key, agent): (String, Agent)| {
@@ -173,7 +176,12 @@ impl Agent {
 }
 
 fn key(cluster: &ClusterId, instance: &str) -> String {
-    format!("{cluster}/{instance}")
+    format!("{}{instance}", prefix(cluster))
+}
+
+/// The beginning of the keys of a cluster's agents.
+pub(super) fn prefix(cluster: &ClusterId) -> String {
+    format!("{cluster}/")
 }
 
 /// Records an agent with a certificate that did not need the key of its last one. A later use of that key is
@@ -203,11 +211,12 @@ fn make_room(
     now: SystemTime,
 ) -> Result<bool, StoreError> {
     let now = UnixSeconds::from(now);
-    let mut kept = 0;
+    let (mut kept, mut forgotten) = (0, 0);
     let mut ended: Option<(UnixSeconds, String)> = None;
-    for (key, agent) in transaction.list::<Agent>(&format!("{cluster}/"))? {
-        if agent.expires + GRACE_MAX < now {
+    for (key, agent) in transaction.list::<Agent>(&prefix(cluster))? {
+        if agent.expires + GRACE_MAX < now && forgotten < FORGOTTEN_AT_ONCE {
             transaction.remove::<Agent>(&key)?;
+            forgotten += 1;
             continue;
         }
         kept += 1;

@@ -6,9 +6,8 @@ use proto::ClusterId;
 
 use super::cluster_spec::{self, ClusterSpecError};
 use super::records::{Agent, Attestation, Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
-use super::store::{StoreError, Transaction};
 use super::tombstones::{ClusterError, NAMES_REFUSED, existing_cluster};
-use super::{CLUSTERS_MAX, Directory};
+use super::{CLUSTERS_MAX, Directory, agents};
 
 /// Default time for which a deleted cluster's name is reserved. It is as long as the longest certificate of
 /// its agents can still be in use.
@@ -105,8 +104,10 @@ impl Directory {
             let record = Cluster { tombstone: Some(tombstone), ..found };
             transaction.put(cluster.as_str(), &record)?;
             transaction.remove::<Seen>(cluster.as_str())?;
-            forget_agents(transaction, &cluster)?;
-            // Certificates can outlive the reservation. The next cluster of this name must not accept them.
+            transaction.remove_all::<Agent>(&agents::prefix(&cluster));
+            transaction.remove::<Attestation>(cluster.as_str())?;
+            // Certificates can outlive the reservation, and tokens are void by this. The next cluster of this name must
+            // not accept them.
             transaction.put(&Revoked::Agents(cluster.clone()).key(), &Revocation { at: now })?;
             Ok(tombstone)
         })
@@ -164,14 +165,4 @@ impl ClusterSpecUpdate {
         }
         cluster_spec::validate(record)
     }
-}
-
-/// Removes the agents of a cluster, and the record by which further pods could enroll. Its tokens are void by the
-/// revocation of its agents.
-fn forget_agents(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> Result<(), StoreError> {
-    for (key, _) in transaction.list::<Agent>(&format!("{cluster}/"))? {
-        transaction.remove::<Agent>(&key)?;
-    }
-    transaction.remove::<Attestation>(cluster.as_str())?;
-    Ok(())
 }

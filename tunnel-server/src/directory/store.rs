@@ -1,9 +1,10 @@
 //! The records of the directory, which are read and changed in transactions over a database.
 //!
-//! [`engine`] says what a database has to do; [`embedded`] is the one of a single server.
+//! [`engine`] says what a database has to do; [`embedded`] is the one of a single server, [`shared`] that of many.
 
 mod embedded;
 mod engine;
+mod shared;
 mod transaction;
 mod unknown_fields;
 
@@ -11,12 +12,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use daemon::{Failure, StateDir, StateFile};
+use daemon::{Failure, Scope, StateDir, StateFile};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::runtime::Handle;
 
 use embedded::EmbeddedEngine;
 use engine::{Commit, Engine};
+use shared::SharedEngine;
 use unknown_fields::UnknownFields;
 
 pub(super) use engine::Follower;
@@ -33,7 +36,7 @@ const TRIES_MAX: usize = 16;
 
 /// Makes the enum of tables and, from the same list, all of them, their stored names, and whether decisions use them.
 macro_rules! store_tables {
-    ($($(#[$doc:meta])* $table:ident = $name:literal, affects_authorization: $affects:literal;)*) => {
+    ($($(#[$doc:meta])* $table:ident = $name:literal, affects_authorization: $affects:literal, is_followed: $followed:literal;)*) => {
         /// A table of the store, with one kind of record.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub(super) enum StoreTable {
@@ -50,6 +53,13 @@ macro_rules! store_tables {
                 }
             }
 
+            /// Returns true if memory has the table's records, as of the last change by anybody.
+            fn is_followed(self) -> bool {
+                match self {
+                    $(Self::$table => $followed,)*
+                }
+            }
+
             /// The name of the table where the engine keeps it.
             fn name(self) -> &'static str {
                 match self {
@@ -62,23 +72,23 @@ macro_rules! store_tables {
 
 store_tables! {
     /// The clusters and their descriptions.
-    Clusters = "clusters", affects_authorization: true;
+    Clusters = "clusters", affects_authorization: true, is_followed: true;
     /// The times at which clusters were last seen, apart from their descriptions.
-    Seen = "seen", affects_authorization: false;
+    Seen = "seen", affects_authorization: false, is_followed: true;
     /// Revocations of agents, by target.
-    Revocations = "revocations", affects_authorization: true;
+    Revocations = "revocations", affects_authorization: true, is_followed: true;
     /// Revocations of callers, by target.
-    Callers = "callers", affects_authorization: true;
+    Callers = "callers", affects_authorization: true, is_followed: true;
     /// Tokens by which agents enroll.
-    Tokens = "tokens", affects_authorization: false;
+    Tokens = "tokens", affects_authorization: false, is_followed: false;
     /// Enrolled agents, by cluster and instance.
-    Agents = "agents", affects_authorization: false;
+    Agents = "agents", affects_authorization: false, is_followed: false;
     /// The accounts by which further pods of clusters enroll.
-    Attestations = "attestations", affects_authorization: false;
+    Attestations = "attestations", affects_authorization: false, is_followed: false;
     /// Tokens by which callers are connected to targets.
-    DialTokens = "dial-tokens", affects_authorization: true;
+    DialTokens = "dial-tokens", affects_authorization: true, is_followed: true;
     /// Addresses of ranges that are assigned to clusters.
-    Addresses = "addresses", affects_authorization: false;
+    Addresses = "addresses", affects_authorization: false, is_followed: false;
 }
 
 /// A record of a table, serialized as JSON.
@@ -145,6 +155,25 @@ pub enum StoreError {
         /// The error of the system.
         source: io::Error,
     },
+    /// A record in etcd is not in our form.
+    #[error(
+        "the records in etcd below {place} are damaged: restore etcd from a snapshot, or remove what is named here"
+    )]
+    DamagedRecord {
+        /// The beginning of the keys.
+        place: String,
+        /// The damage that was found.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// etcd does not answer, or refuses.
+    #[error("etcd cannot be used now, so nothing was changed")]
+    Etcd(#[source] etcd::Error),
+    /// The change was made, and this server has not seen it in time.
+    #[error("the change is made in etcd, and this server has not seen it yet: it is behind")]
+    Behind,
+    /// Only a file can be copied as one.
+    #[error("the records are in etcd and not in a file: take a snapshot of etcd (`etcdctl snapshot save`)")]
+    NotAFile,
     /// Others changed the same records again and again.
     #[error("the same records were changed by others {TRIES_MAX} times in a row: try again")]
     Contended,
@@ -157,6 +186,17 @@ impl RecordStore {
     /// Opens the store in `state_dir`, and creates it if there is none.
     pub(super) fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
         Ok(Self { engine: Arc::new(EmbeddedEngine::open(state_dir)?) })
+    }
+
+    /// Opens the store that many servers share in etcd, below `prefix`. Blocks, and must not be called on a thread of the
+    /// runtime `runtime`.
+    pub(super) fn open_shared(
+        client: etcd::Client,
+        prefix: String,
+        runtime: Handle,
+        scope: Scope,
+    ) -> Result<Self, StoreError> {
+        Ok(Self { engine: Arc::new(SharedEngine::open(client, prefix, runtime, scope)?) })
     }
 
     /// Copies the store in the folder `state_dir` into memory, even if another process has it open; an empty
@@ -184,12 +224,10 @@ impl RecordStore {
         for _ in 0..TRIES_MAX {
             let mut transaction = Transaction::new(self, self.engine.begin()?);
             let done = act(&mut transaction)?;
-            let (view, changes) = transaction.into_parts();
-            if changes.is_empty() {
-                return Ok(done);
-            }
-            match view.commit(&changes)? {
+            let (outcome, changes) = transaction.commit()?;
+            match outcome {
                 Commit::Done => return Ok(done),
+                // The records that are removed by their prefix are so in the same commit as these.
                 Commit::Unknown if self.has(&changes)? => return Ok(done),
                 Commit::Unknown | Commit::Conflict => {}
             }

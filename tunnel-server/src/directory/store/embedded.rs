@@ -251,8 +251,16 @@ impl View for EmbeddedView<'_> {
         self.engine.failing(rows.len()).map(as_usize)
     }
 
-    fn commit(self: Box<Self>, changes: &[RecordChange]) -> Result<Commit, StoreError> {
+    fn commit(
+        self: Box<Self>,
+        removed: &[(StoreTable, String)],
+        changes: &[RecordChange],
+    ) -> Result<Commit, StoreError> {
         let Self { engine, inner, _order } = *self;
+        for (table, prefix) in removed {
+            let mut rows = engine.failing(inner.open_table(definition(*table)))?;
+            engine.failing(rows.retain_in(prefix.as_str().., |key, _| !key.starts_with(prefix)))?;
+        }
         for RecordChange { table, key, record } in changes {
             let mut rows = engine.failing(inner.open_table(definition(*table)))?;
             match record {

@@ -45,8 +45,13 @@ pub(super) trait View {
     /// by as many records as there are servers.
     fn count(&mut self, table: StoreTable) -> Result<usize, StoreError>;
 
-    /// Makes all changes or none. After [`Commit::Done`] the follower has them, too.
-    fn commit(self: Box<Self>, changes: &[RecordChange]) -> Result<Commit, StoreError>;
+    /// Makes all changes or none, and first removes all records with these prefixes. After [`Commit::Done`] the follower
+    /// has the changes, too.
+    fn commit(
+        self: Box<Self>,
+        removed: &[(StoreTable, String)],
+        changes: &[RecordChange],
+    ) -> Result<Commit, StoreError>;
 }
 
 /// The result of a commit.
@@ -54,10 +59,8 @@ pub(super) trait View {
 pub(super) enum Commit {
     /// The changes are made, and survive a crash.
     Done,
-    #[cfg_attr(not(test), expect(dead_code, reason = "nobody else changes the file of the embedded engine"))]
     /// Nothing is changed, because somebody else has changed what was read.
     Conflict,
-    #[cfg_attr(not(test), expect(dead_code, reason = "nobody else changes the file of the embedded engine"))]
     /// The changes may be made or not: the answer was lost.
     Unknown,
 }

@@ -193,7 +193,11 @@ impl View for SharedView<'_> {
         Ok(self.seen.len())
     }
 
-    fn commit(self: Box<Self>, changes: &[RecordChange]) -> Result<Commit, StoreError> {
+    fn commit(
+        self: Box<Self>,
+        _removed: &[(StoreTable, String)],
+        changes: &[RecordChange],
+    ) -> Result<Commit, StoreError> {
         let mut state = self.table.state();
         match state.to_come.pop_front() {
             Some(Interference::Put(value)) => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::engine::View;
+use super::engine::{Commit, View};
 use super::unknown_fields::UnknownFields;
 use super::{RECORD_BYTES_MAX, RecordChange, RecordStore, StoreError, StoreTable, StoredRecord, parse_all};
 
@@ -10,6 +10,8 @@ use super::{RECORD_BYTES_MAX, RecordChange, RecordStore, StoreError, StoreTable,
 pub(in crate::directory) struct Transaction<'s> {
     store: &'s RecordStore,
     view: Box<dyn View + 's>,
+    /// The prefixes whose records are removed, before anything is written.
+    removed: Vec<(StoreTable, String)>,
     written: BTreeMap<(StoreTable, String), Option<Vec<u8>>>,
     /// The fields of newer servers in records that were read here.
     unknown: BTreeMap<(StoreTable, String), UnknownFields>,
@@ -17,14 +19,18 @@ pub(in crate::directory) struct Transaction<'s> {
 
 impl<'s> Transaction<'s> {
     pub(super) fn new(store: &'s RecordStore, view: Box<dyn View + 's>) -> Self {
-        Self { store, view, written: BTreeMap::new(), unknown: BTreeMap::new() }
+        Self { store, view, removed: Vec::new(), written: BTreeMap::new(), unknown: BTreeMap::new() }
     }
 
-    /// The view and the changes, in the order of tables and keys.
-    pub(super) fn into_parts(self) -> (Box<dyn View + 's>, Vec<RecordChange>) {
-        let changes = self.written.into_iter();
-        let changes = changes.map(|((table, key), record)| RecordChange { table, key, record });
-        (self.view, changes.collect())
+    /// Commits what was removed and written; nothing if that is nothing.
+    pub(super) fn commit(self) -> Result<(Commit, Vec<RecordChange>), StoreError> {
+        let Self { view, removed, written, .. } = self;
+        let changes = written.into_iter().map(|((table, key), record)| RecordChange { table, key, record });
+        let changes: Vec<_> = changes.collect();
+        if removed.is_empty() && changes.is_empty() {
+            return Ok((Commit::Done, changes));
+        }
+        Ok((view.commit(&removed, &changes)?, changes))
     }
 
     /// Reads the record of a key.
@@ -90,6 +96,12 @@ impl<'s> Transaction<'s> {
             self.written.insert((R::TABLE, key.to_owned()), None);
         }
         Ok(was_there)
+    }
+
+    /// Removes all records whose keys begin with `prefix`, however many they are. Nothing of this table may be read or
+    /// written in the same transaction, and memory does not hold it.
+    pub(in crate::directory) fn remove_all<R: StoredRecord>(&mut self, prefix: &str) {
+        self.removed.push((R::TABLE, prefix.to_owned()));
     }
 
     fn bytes(&mut self, table: StoreTable, key: &str) -> Result<Option<Vec<u8>>, StoreError> {

@@ -1,0 +1,157 @@
+//! Directories of several servers over one etcd: what one changes the others know, and nothing is given twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use daemon::Scope;
+use futures::future::join_all;
+use proto::ClusterId;
+use proto::spiffe::AgentId;
+use rustls_pki_types::CertificateDer;
+use tests::etcd::EtcdCluster;
+use tokio::time::timeout;
+use tunnel_server::directory::{
+    AddressRange, Agent, AgentCredential, ClusterSpecUpdate, Directory, IssuedChain, NAME_RESERVED, Revoked,
+    TokenRefused, UnixSeconds,
+};
+
+/// The beginning of all keys of the servers.
+const PREFIX: &str = "/tombolo/example.org/";
+
+const SERVERS: usize = 3;
+
+/// Agents that use one token at once.
+const AGENTS: usize = 30;
+
+/// Clusters that get an address.
+const CLUSTERS: usize = 120;
+
+/// The limit for a change to reach every server.
+const TOLD_MAX: Duration = Duration::from_secs(20);
+
+const TTL: Duration = Duration::from_secs(900);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_server_changes_the_others_know() {
+    let (_etcd, servers) = servers().await;
+    let [one, two, _] = &servers;
+    let (agent, now) = (agent_id("edge-a"), SystemTime::now());
+    let credential = AgentCredential { serial: "1".to_owned(), issued: now.into() };
+
+    one.create_cluster(cluster("edge-a"), ClusterSpecUpdate::default(), now).await.unwrap();
+    told(two, |directory| directory.entry(&cluster("edge-a")).is_some()).await;
+    assert!(two.admits(&agent, &credential).is_ok());
+
+    two.revoke(Revoked::agent(&agent), now).await.unwrap();
+    told(one, |directory| directory.admits(&agent, &credential).is_err()).await;
+    assert!(one.restore(Revoked::agent(&agent)).await.unwrap());
+    told(two, |directory| directory.admits(&agent, &credential).is_ok()).await;
+
+    one.delete_cluster(cluster("edge-a"), now, NAME_RESERVED).await.unwrap();
+    told(two, |directory| directory.admits(&agent, &credential).is_err()).await;
+    let refused = two.create_cluster(cluster("edge-a"), ClusterSpecUpdate::default(), now).await;
+    assert!(refused.is_err(), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_token_enrolls_one_agent_at_all_servers_together() {
+    let (_etcd, servers) = servers().await;
+    let now = SystemTime::now();
+    servers[0].create_cluster(cluster("edge-a"), ClusterSpecUpdate::default(), now).await.unwrap();
+    let (bearer, _) = servers[0].create_token(cluster("edge-a"), TTL, now).await.unwrap();
+
+    let all = (0..AGENTS).map(|number| {
+        let (server, name) = (&servers[number % SERVERS], format!("agent-{number}"));
+        server.enroll(bearer.clone(), (name.clone(), name.clone()), agent(&name), None, now)
+    });
+    let all = join_all(all).await;
+
+    let enrolled: Vec<_> =
+        all.iter().enumerate().filter_map(|(number, done)| Some((number, done.as_ref().ok()?))).collect();
+    let [(winner, chain)] = enrolled.as_slice() else { panic!("{enrolled:?}") };
+    assert!(
+        all.iter().filter_map(|done| done.as_ref().err()).all(|error| matches!(error, TokenRefused::Used))
+    );
+    let name = format!("agent-{winner}");
+    for server in &servers {
+        let again =
+            server.enroll(bearer.clone(), (name.clone(), name.clone()), agent("another"), None, now).await;
+        assert_eq!(again.as_ref().ok(), Some(*chain), "the same key gets the same certificate");
+        assert_eq!(server.agents(Some(cluster("edge-a"))).await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_start_together_assign_no_address_twice() {
+    let (_etcd, servers) = servers().await;
+    let names: BTreeSet<ClusterId> = (0..CLUSTERS).map(|number| cluster(&format!("edge-{number}"))).collect();
+    let range = AddressRange { network: "100.100.0.0/24".parse().unwrap(), clusters: names };
+
+    let assigned =
+        servers.iter().map(|server| server.assign_addresses(vec![range.clone()], SystemTime::now()));
+    let assigned = join_all(assigned).await;
+
+    let plans: Vec<BTreeMap<ClusterId, IpAddr>> = assigned
+        .into_iter()
+        .map(|plan| plan.unwrap().into_iter().map(|(cluster, given)| (cluster, given.address)).collect())
+        .collect();
+    let addresses: BTreeSet<IpAddr> = plans[0].values().copied().collect();
+    assert_eq!((plans[0].len(), addresses.len()), (CLUSTERS, CLUSTERS));
+    assert!(plans.iter().all(|plan| *plan == plans[0]), "all servers have one plan");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn revocations_that_etcd_has_compacted_are_in_force_at_a_server_that_starts() {
+    let (etcd, servers) = servers().await;
+    let (now, agent) = (SystemTime::now(), agent_id("edge-a"));
+    servers[0].revoke(Revoked::agent(&agent), now).await.unwrap();
+    let client = etcd.client(&Scope::here());
+    let revision = client.list(&etcd::KeyRange::key("none"), None).await.unwrap().revision;
+    etcd.compact(revision.0).await;
+
+    let late = Directory::open_shared(client, PREFIX.to_owned(), Scope::here()).await.unwrap();
+
+    let credential = AgentCredential { serial: "1".to_owned(), issued: now.into() };
+    assert!(late.admits(&agent, &credential).is_err());
+}
+
+async fn servers() -> (EtcdCluster, [Directory; SERVERS]) {
+    let (etcd, scope) = (EtcdCluster::start().await, Scope::here());
+    let open = || Directory::open_shared(etcd.client(&scope), PREFIX.to_owned(), scope.clone());
+    let (one, two, three) = tokio::join!(open(), open(), open());
+    let servers = [one.unwrap(), two.unwrap(), three.unwrap()];
+    (etcd, servers)
+}
+
+/// Waits until a server knows it.
+async fn told(server: &Directory, knows: impl Fn(&Directory) -> bool) {
+    let mut changes = server.changes();
+    let known = timeout(TOLD_MAX, async {
+        while !knows(server) {
+            changes.changed().await.expect("the directory is open");
+        }
+    });
+    known.await.expect("in time");
+}
+
+fn cluster(name: &str) -> ClusterId {
+    name.parse().unwrap()
+}
+
+fn agent_id(cluster: &str) -> AgentId {
+    AgentId::parse(&format!("spiffe://tombolo/cluster/{cluster}/agent/x"), "tombolo").unwrap()
+}
+
+fn agent(name: &str) -> Agent {
+    let (issued, expires) = (UnixSeconds(5), UnixSeconds(5) + TTL);
+    Agent {
+        public_key: name.to_owned(),
+        serial: "1".to_owned(),
+        issued,
+        expires,
+        answer: IssuedChain::of(&[CertificateDer::from(name.as_bytes().to_vec())]),
+        previous: None,
+        pod: None,
+    }
+}

@@ -1,0 +1,276 @@
+//! The engine of many servers: etcd, where each server follows the changes of all. No other file uses etcd's client.
+
+mod followed;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use daemon::{Scope, error_chain};
+use etcd::{Client, CommitError, Compacted, Compare, KeyRange, Outcome, Revision, Watch, WatchUpdate, Write};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tracing::{error, warn};
+
+use super::engine::{Commit, Engine, Follower, View};
+use super::{RecordChange, RecordDamage, SCHEMA, StoreError, StoreTable};
+use followed::Followed;
+
+/// Longest wait until this server has seen its own change. etcd tells of a change within some milliseconds.
+const APPLIED_MAX: Duration = Duration::from_secs(5);
+
+/// The wait before everything is read anew, where it could not be read.
+const RELOAD_PAUSE: Duration = Duration::from_secs(1);
+
+/// The key of the version of the records' form.
+const SCHEMA_KEY: &str = "schema";
+
+/// The part of the keys that every server watches, and the part that is read when it is needed.
+const WATCHED: &str = "w";
+const READ: &str = "r";
+
+/// The records of all servers.
+#[derive(Debug)]
+pub(super) struct SharedEngine {
+    client: Client,
+    runtime: Handle,
+    scope: Scope,
+    /// The beginning of all keys, such as `/tombolo/example.org/`.
+    prefix: String,
+    /// The revision up to which the follower has all changes.
+    applied: Arc<watch::Sender<Revision>>,
+    follower: OnceLock<Arc<dyn Follower>>,
+}
+
+/// A transaction over etcd. Its reads are of one revision.
+struct SharedView<'e> {
+    engine: &'e SharedEngine,
+    at: Option<Revision>,
+    /// The keys that were read already.
+    keys: BTreeSet<String>,
+    conditions: Vec<Compare>,
+}
+
+impl SharedEngine {
+    /// Opens the records below `prefix`, and notes the version of their form if there are none yet. Blocks, so it must
+    /// not be called on a runtime's own thread. What follows the changes is a task of `scope`.
+    pub(super) fn open(
+        client: Client,
+        prefix: String,
+        runtime: Handle,
+        scope: Scope,
+    ) -> Result<Self, StoreError> {
+        let applied = Arc::new(watch::Sender::new(Revision::default()));
+        let engine = Self { client, runtime, scope, prefix, applied, follower: OnceLock::new() };
+        engine.check_schema()?;
+        Ok(engine)
+    }
+
+    fn check_schema(&self) -> Result<(), StoreError> {
+        let key = format!("{}{SCHEMA_KEY}", self.prefix).into_bytes();
+        let first =
+            (vec![Compare::Absent(key.clone())], vec![Write::Put(key.clone(), SCHEMA.to_string().into())]);
+        match self.runtime.block_on(self.client.commit(first.0, first.1)) {
+            Ok(_) | Err(CommitError::Unknown(_)) => {}
+            Err(CommitError::NotMade(error)) => return Err(StoreError::Etcd(error)),
+        }
+        let found = self.list_of(&KeyRange::key(key), None)?.entries.pop();
+        let found = found.and_then(|found| String::from_utf8(found.value).ok()?.parse().ok());
+        match found {
+            Some(found) if found > SCHEMA => {
+                Err(StoreError::Newer { path: self.prefix.clone().into(), found })
+            }
+            Some(_) => Ok(()),
+            None => Err(StoreError::DamagedRecord {
+                place: self.prefix.clone(),
+                source: format!("{SCHEMA_KEY} is no number").into(),
+            }),
+        }
+    }
+
+    fn list_of(&self, range: &KeyRange, at: Option<Revision>) -> Result<etcd::Listing, StoreError> {
+        self.runtime.block_on(self.client.list(range, at)).map_err(StoreError::Etcd)
+    }
+
+    /// The key in etcd of a record, or the beginning of the keys of several.
+    fn path(&self, table: StoreTable, key: &str) -> String {
+        let part = if table.is_followed() { WATCHED } else { READ };
+        format!("{}{part}/{}/{key}", self.prefix, table.name())
+    }
+
+    fn watched(&self) -> String {
+        format!("{}{WATCHED}/", self.prefix)
+    }
+
+    fn records(&self, table: StoreTable, prefix: &str, listing: etcd::Listing) -> Vec<(String, Vec<u8>)> {
+        let cut = self.path(table, "").len();
+        let record = |entry: etcd::Entry| {
+            debug_assert!(entry.key.starts_with(self.path(table, prefix).as_bytes()));
+            Some((String::from_utf8(entry.key).ok()?.split_off(cut), entry.value))
+        };
+        listing.entries.into_iter().filter_map(record).collect()
+    }
+}
+
+impl Engine for SharedEngine {
+    fn follow(&self, follower: Arc<dyn Follower>) -> Result<(), StoreError> {
+        let mut followed = Followed::new(self.watched(), Arc::clone(&follower));
+        let listing = self.list_of(&KeyRange::prefix(self.watched()), None)?;
+        let revision = listing.revision;
+        followed.replace(listing).map_err(|damage| self.damaged(damage))?;
+        self.applied.send_replace(revision);
+        let watch = self.client.watch(KeyRange::prefix(self.watched()), revision);
+        let following = follow(self.client.clone(), watch, followed, Arc::clone(&self.applied));
+        self.scope.spawn_background(following);
+        // A second one would be a fault of the program: the first one stays.
+        let _ = self.follower.set(follower);
+        Ok(())
+    }
+
+    fn begin(&self) -> Result<Box<dyn View + '_>, StoreError> {
+        Ok(Box::new(SharedView { engine: self, at: None, keys: BTreeSet::new(), conditions: Vec::new() }))
+    }
+
+    fn get(&self, table: StoreTable, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut listing = self.list_of(&KeyRange::key(self.path(table, key)), None)?;
+        Ok(listing.entries.pop().map(|entry| entry.value))
+    }
+
+    fn list(&self, table: StoreTable, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let listing = self.list_of(&KeyRange::prefix(self.path(table, prefix)), None)?;
+        Ok(self.records(table, prefix, listing))
+    }
+
+    fn count(&self, table: StoreTable) -> Result<usize, StoreError> {
+        let range = KeyRange::prefix(self.path(table, ""));
+        self.runtime.block_on(self.client.count(&range)).map_err(StoreError::Etcd)
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, StoreError> {
+        Err(StoreError::NotAFile)
+    }
+
+    fn damaged(&self, damage: RecordDamage) -> StoreError {
+        StoreError::DamagedRecord { place: self.prefix.clone(), source: damage.into() }
+    }
+}
+
+impl View for SharedView<'_> {
+    fn get(&mut self, table: StoreTable, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.engine.path(table, key);
+        let mut listing = self.engine.list_of(&KeyRange::key(path.clone()), self.at)?;
+        self.at.get_or_insert(listing.revision);
+        let found = listing.entries.pop();
+        if self.keys.insert(path.clone()) {
+            let path = path.into_bytes();
+            self.conditions.push(match &found {
+                Some(entry) => Compare::Unchanged(path, entry.changed),
+                None => Compare::Absent(path),
+            });
+        }
+        Ok(found.map(|entry| entry.value))
+    }
+
+    fn list(&mut self, table: StoreTable, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let range = KeyRange::prefix(self.engine.path(table, prefix));
+        let listing = self.engine.list_of(&range, self.at)?;
+        let at = *self.at.get_or_insert(listing.revision);
+        self.conditions.push(Compare::NothingNewer(range, at));
+        Ok(self.engine.records(table, prefix, listing))
+    }
+
+    fn count(&mut self, table: StoreTable) -> Result<usize, StoreError> {
+        self.engine.count(table)
+    }
+
+    fn commit(
+        self: Box<Self>,
+        removed: &[(StoreTable, String)],
+        changes: &[RecordChange],
+    ) -> Result<Commit, StoreError> {
+        let Self { engine, conditions, .. } = *self;
+        // The watch tells nothing of other tables.
+        let is_followed = changes.iter().any(|change| change.table.is_followed());
+        let removed = removed
+            .iter()
+            .map(|(table, prefix)| Write::RemoveAll(KeyRange::prefix(engine.path(*table, prefix))));
+        let writes = changes.iter().map(|RecordChange { table, key, record }| {
+            let path = engine.path(*table, key).into_bytes();
+            match record {
+                Some(record) => Write::Put(path, record.clone()),
+                None => Write::Remove(path),
+            }
+        });
+        let writes = removed.chain(writes).collect();
+        match engine.runtime.block_on(engine.client.commit(conditions, writes)) {
+            Ok(Outcome::Made(revision)) if is_followed => engine.wait_for(revision).map(|()| Commit::Done),
+            Ok(Outcome::Made(_)) => Ok(Commit::Done),
+            Ok(Outcome::Conflict) => Ok(Commit::Conflict),
+            Err(CommitError::Unknown(_)) => Ok(Commit::Unknown),
+            Err(CommitError::NotMade(error)) => Err(StoreError::Etcd(error)),
+        }
+    }
+}
+
+impl SharedEngine {
+    /// Waits until the follower has all changes up to a revision.
+    fn wait_for(&self, revision: Revision) -> Result<(), StoreError> {
+        if self.follower.get().is_none() {
+            return Ok(());
+        }
+        let mut applied = self.applied.subscribe();
+        let reached =
+            timeout(APPLIED_MAX, async { applied.wait_for(|applied| *applied >= revision).await.map(drop) });
+        match self.runtime.block_on(reached) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(StoreError::Behind),
+        }
+    }
+}
+
+/// Follows the changes of all servers as long as it is polled. A record that cannot be read ends it, because nothing may
+/// be skipped.
+async fn follow(
+    client: Client,
+    mut watch: Watch,
+    mut followed: Followed,
+    applied: Arc<watch::Sender<Revision>>,
+) {
+    loop {
+        let outcome = match watch.next().await {
+            Ok(WatchUpdate::Changes(changes)) => followed.change(changes),
+            Ok(WatchUpdate::Complete(revision)) => Ok(revision),
+            Err(Compacted(at)) => {
+                warn!(
+                    revision = at.0,
+                    "etcd has compacted what this server has not seen yet; everything is read anew"
+                );
+                match client.list(&KeyRange::prefix(followed.prefix()), None).await {
+                    Ok(listing) => {
+                        watch = client.watch(KeyRange::prefix(followed.prefix()), listing.revision);
+                        followed.replace(listing)
+                    }
+                    Err(error) => {
+                        warn!(error = %error_chain(&error), "etcd cannot be read; the next try is in a second");
+                        tokio::time::sleep(RELOAD_PAUSE).await;
+                        continue;
+                    }
+                }
+            }
+        };
+        match outcome {
+            Ok(revision) => {
+                applied.send_if_modified(|applied| {
+                    let is_later = revision > *applied;
+                    *applied = revision.max(*applied);
+                    is_later
+                });
+            }
+            Err(damage) => {
+                error!(error = %damage, "a record in etcd is not in our form, and none may be skipped: this server follows no more changes");
+                return;
+            }
+        }
+    }
+}

@@ -21,7 +21,7 @@ async fn a_pod_enrolls_once_for_each_nonce_by_its_own_clusters_key() {
     let unknown = key.attest(&service, &nonce().await, &self::token(&other));
     let (code, message) = refused(ask(unknown).await);
     assert_eq!(code, Code::PermissionDenied);
-    assert!(message.contains("did not prove"), "nothing is said of why: {message}");
+    assert!(message.contains("could not prove"), "nothing is said of why: {message}");
     let elsewhere = key.attest(&server.service(), &nonce().await, &token);
     assert!(refused(ask(elsewhere).await).1.contains("its proof is not by the key"), "another connection's");
     let nameless =

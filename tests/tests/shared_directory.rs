@@ -102,7 +102,7 @@ async fn servers_that_start_together_assign_no_address_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn revocations_that_etcd_has_compacted_are_in_force_at_a_server_that_starts() {
+async fn revocations_compacted_in_etcd_hold_at_a_server_that_starts() {
     let (etcd, servers) = servers().await;
     let (now, agent) = (SystemTime::now(), agent_id("edge-a"));
     servers[0].revoke(Revoked::agent(&agent), now).await.unwrap();

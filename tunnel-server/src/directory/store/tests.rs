@@ -103,7 +103,7 @@ struct SharedState {
     to_come: std::collections::VecDeque<Interference>,
 }
 
-struct SharedView<'t> {
+struct TableView<'t> {
     table: &'t SharedTable,
     seen: BTreeMap<String, Vec<u8>>,
 }
@@ -154,7 +154,7 @@ impl Engine for SharedTable {
     }
 
     fn begin(&self) -> Result<Box<dyn View + '_>, StoreError> {
-        Ok(Box::new(SharedView { table: self, seen: self.state().records.clone() }))
+        Ok(Box::new(TableView { table: self, seen: self.state().records.clone() }))
     }
 
     fn get(&self, _table: StoreTable, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
@@ -180,7 +180,7 @@ impl Engine for SharedTable {
     }
 }
 
-impl View for SharedView<'_> {
+impl View for TableView<'_> {
     fn get(&mut self, _table: StoreTable, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.seen.get(key).cloned())
     }

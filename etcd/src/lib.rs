@@ -38,9 +38,9 @@ mod rpc {
 
 pub use client::{Client, ENDPOINTS_MAX, READ_MAX, TRY_MAX};
 pub use endpoint::{Endpoint, NotAnEndpoint};
-pub use error::{CommitError, Error};
+pub use error::{CommitError, Error, TryError};
 pub use keys::{Entry, KeyRange, Listing, PAGE_KEYS, Revision};
 pub use lease::{Lease, LeaseEnded};
-pub use member::{MemberStatus, Unsuitable, VERSION_MIN};
+pub use member::{MemberStatus, Unsuitable, VERSION_MIN, Version};
 pub use transaction::{Compare, Outcome, TRANSACTION_OPERATIONS_MAX, Write};
 pub use watch::{Change, Compacted, Watch, WatchUpdate};

@@ -52,7 +52,7 @@ pub(super) struct RawGateway {
     /// The methods by which callers authenticate. At least one has to be there.
     #[cfg_attr(test, schemars(required))]
     authentication: Option<RawAuthentication>,
-    /// Origins of web pages that may send requests from a browser, such as https://console.example.
+    /// Origins of web pages that may send requests from a browser, such as `https://console.example`.
     #[cfg_attr(test, schemars(length(min = 0, max = NAMES_MAX), extend("default" = [])))]
     browser_origins: Option<Vec<String>>,
     /// Longest duration of one request, also of a watch or a shell.

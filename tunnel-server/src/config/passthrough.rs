@@ -33,7 +33,7 @@ pub(super) struct RawPassthrough {
     /// Address and TCP port of the passthrough.
     #[cfg_attr(test, schemars(required))]
     listen: Option<String>,
-    /// Networks from which callers may connect, such as 10.0.0.0/8; or [any] for all.
+    /// Networks from which callers may connect, such as 10.0.0.0/8; or `[any]` for all.
     #[cfg_attr(test, schemars(required, length(min = 1, max = super::value::NAMES_MAX)))]
     sources: Option<Vec<String>>,
     /// Connections at once, of all callers together.

@@ -31,7 +31,7 @@ pub(super) struct RawVipEntryPoint {
     /// Name of the entry point, a DNS label. The policy calls its callers `entry-point:NAME`.
     #[cfg_attr(test, schemars(required))]
     name: Option<String>,
-    /// Networks from which callers may connect, such as 10.0.0.0/8; or [any] for all.
+    /// Networks from which callers may connect, such as 10.0.0.0/8; or `[any]` for all.
     #[cfg_attr(test, schemars(required, length(min = 1, max = crate::config::value::NAMES_MAX)))]
     sources: Option<Vec<String>>,
     /// Connections at once, of all callers together.

@@ -54,13 +54,10 @@ pub use tombstones::ClusterError;
 
 use cache::{CachedCluster, DirectoryCache};
 use records::Seen;
-use store::{Follower, RecordChange, RecordDamage, RecordStore, Transaction};
+use store::{Follower, RECORDS_AT_ONCE, RecordChange, RecordDamage, RecordStore, Transaction};
 
 /// Most clusters that are remembered, including deleted ones whose names are still reserved.
 pub const CLUSTERS_MAX: usize = 10_000;
-
-/// Most clusters that one transaction saves, because an engine may bound what it compares and writes.
-const SAVED_AT_ONCE: usize = 50;
 
 /// The directory. Clones share one state. Functions that are not async do not block, except
 /// [`Directory::open`] and [`Directory::copy`]. A change is on disk when its function returns.
@@ -201,7 +198,7 @@ impl Directory {
     /// # Errors
     /// The system refused; the store is then as it was.
     pub async fn save(&self) -> Result<(), StoreError> {
-        for some in self.unsaved().chunks(SAVED_AT_ONCE).map(<[Unsaved]>::to_vec) {
+        for some in self.unsaved().chunks(RECORDS_AT_ONCE).map(<[Unsaved]>::to_vec) {
             self.change(move |transaction| write_meetings(transaction, &some)).await?;
         }
         Ok(())
@@ -219,7 +216,7 @@ impl Directory {
     {
         // The times at which clusters were last seen are only in memory until then.
         self.save().await?;
-        self.read(move |store| Ok((store.snapshot()?, permit))).await
+        self.with_store(move |store| Ok((store.snapshot()?, permit))).await
     }
 
     /// The clusters whose record or last time is not in the store yet.
@@ -252,8 +249,8 @@ impl Directory {
         changed.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
     }
 
-    /// Reads from the store, on a thread that can block.
-    async fn read<T, E>(
+    /// Uses the store, on a thread that can block: to read, or for several changes one after the other.
+    async fn with_store<T, E>(
         &self,
         act: impl FnOnce(&RecordStore) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>

@@ -10,7 +10,7 @@ use proto::ClusterId;
 
 use super::Directory;
 use super::records::{AddressRecord, Cluster, UnixSeconds};
-use super::store::{RecordStore, StoreError, StoreTable};
+use super::store::{RECORDS_AT_ONCE, RecordStore, StoreError, StoreTable};
 
 /// Most addresses that are kept, including those that clusters had from other ranges.
 pub const ADDRESSES_KEPT_MAX: usize = 20_000;
@@ -62,9 +62,6 @@ pub enum AddressError {
     Store(#[from] StoreError),
 }
 
-/// Most addresses that one transaction assigns or frees, because an engine may bound what it compares and writes.
-const ADDRESSES_AT_ONCE: usize = 50;
-
 /// Most times that addresses are planned, where other servers assign some meanwhile.
 const PLANS_MAX: usize = 16;
 
@@ -79,7 +76,7 @@ impl Directory {
         ranges: Vec<AddressRange>,
         now: SystemTime,
     ) -> Result<BTreeMap<ClusterId, AssignedAddress>, AddressError> {
-        let assigned = self.read(move |store| assign_addresses(store, &ranges, now.into())).await?;
+        let assigned = self.with_store(move |store| assign_addresses(store, &ranges, now.into())).await?;
         self.cache().given =
             assigned.iter().map(|(cluster, given)| (cluster.clone(), given.address)).collect();
         Ok(assigned)
@@ -120,7 +117,7 @@ fn assign_addresses(
             }
             return Ok(plan);
         }
-        for some in missing.chunks(ADDRESSES_AT_ONCE) {
+        for some in missing.chunks(RECORDS_AT_ONCE) {
             if !take(store, some, now)? {
                 break;
             }
@@ -209,7 +206,7 @@ fn kept(
             to_free.push((key, cluster));
         }
     }
-    for some in to_free.chunks(ADDRESSES_AT_ONCE) {
+    for some in to_free.chunks(RECORDS_AT_ONCE) {
         free(store, some, now)?;
     }
     Ok(kept)

@@ -7,7 +7,7 @@ use proto::spiffe::AgentId;
 
 use super::Directory;
 use super::records::{Agent, IssuedChain, Previous, UnixSeconds};
-use super::store::{StoreError, Transaction};
+use super::store::{RECORDS_AT_ONCE, StoreError, Transaction};
 use super::tombstones::existing_cluster;
 
 /// Most agents of a cluster that are remembered: the pods of a few years of node replacements.
@@ -15,9 +15,6 @@ pub const AGENTS_PER_CLUSTER_MAX: usize = 256;
 
 /// Least time for which an expired agent is remembered when room is needed.
 pub const GRACE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
-/// Most agents that are forgotten when one is added, because an engine may bound what a transaction compares and writes.
-const FORGOTTEN_AT_ONCE: usize = 50;
 
 /// An agent in a listing.
 #[derive(Debug, Clone)]
@@ -82,7 +79,7 @@ impl Directory {
     /// [`StoreError`].
     pub async fn agents(&self, cluster: Option<ClusterId>) -> Result<Vec<AgentEntry>, StoreError> {
         let prefix = cluster.as_ref().map_or_else(String::new, prefix);
-        self.read(move |store| {
+        self.with_store(move |store| {
             let found = store.list::<Agent>(&prefix)?.into_iter();
             let entry = |(key, agent): (String, Agent)| {
                 let (cluster, instance) = key.split_once('/')?;
@@ -99,7 +96,7 @@ impl Directory {
     /// [`StoreError`].
     pub async fn agent(&self, agent: &AgentId) -> Result<Option<Agent>, StoreError> {
         let key = key(agent.cluster(), agent.instance());
-        self.read(move |store| store.get::<Agent>(&key)).await
+        self.with_store(move |store| store.get::<Agent>(&key)).await
     }
 
     /// Records an agent's next certificate in place of the one with the serial number `old`. If the same
@@ -214,7 +211,7 @@ fn make_room(
     let (mut kept, mut forgotten) = (0, 0);
     let mut ended: Option<(UnixSeconds, String)> = None;
     for (key, agent) in transaction.list::<Agent>(&prefix(cluster))? {
-        if agent.expires + GRACE_MAX < now && forgotten < FORGOTTEN_AT_ONCE {
+        if agent.expires + GRACE_MAX < now && forgotten < RECORDS_AT_ONCE {
             transaction.remove::<Agent>(&key)?;
             forgotten += 1;
             continue;

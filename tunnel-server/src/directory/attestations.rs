@@ -45,7 +45,7 @@ impl Directory {
     /// [`StoreError`].
     pub async fn attestation(&self, cluster: &ClusterId) -> Result<Attestation, StoreError> {
         let key = cluster.to_string();
-        self.read(move |store| Ok(store.get::<Attestation>(&key)?.unwrap_or_default())).await
+        self.with_store(move |store| Ok(store.get::<Attestation>(&key)?.unwrap_or_default())).await
     }
 
     /// Records a pod that was verified against the record `seen`. There is one agent for each pod's UID, and

@@ -51,9 +51,6 @@ pub struct Tombstone {
 #[serde(transparent)]
 pub(super) struct Seen(pub(super) UnixSeconds);
 
-/// The beginning of the key of a revocation of all agents of a cluster.
-pub(super) const REVOKED_AGENTS: &str = "agents";
-
 /// The target of a revocation of agents.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Revoked {
@@ -280,7 +277,7 @@ impl Revoked {
     pub(super) fn key(&self) -> String {
         match self {
             Self::Agent(cluster, instance) => format!("agent/{cluster}/{instance}"),
-            Self::Agents(cluster) => format!("{REVOKED_AGENTS}/{cluster}"),
+            Self::Agents(cluster) => format!("agents/{cluster}"),
             Self::Serial(serial) => format!("serial/{serial}"),
         }
     }
@@ -293,7 +290,7 @@ impl Revoked {
                 let (cluster, instance) = rest.split_once('/')?;
                 Some(Self::Agent(cluster.parse().ok()?, instance.to_owned()))
             }
-            REVOKED_AGENTS => rest.parse().ok().map(Self::Agents),
+            "agents" => rest.parse().ok().map(Self::Agents),
             "serial" => Some(Self::Serial(rest.to_owned())),
             _ => None,
         }

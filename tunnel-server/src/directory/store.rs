@@ -31,6 +31,10 @@ const SCHEMA: u64 = 1;
 /// Largest record, in bytes: a cluster with all labels and addresses that it can have.
 const RECORD_BYTES_MAX: usize = 64 * 1024;
 
+/// Most records that one transaction changes where there may be many, because an engine may bound what it compares and
+/// writes: etcd takes 128 of each.
+pub(super) const RECORDS_AT_ONCE: usize = 50;
+
 /// Most times that a change is decided, where others change the same records.
 const TRIES_MAX: usize = 16;
 
@@ -116,7 +120,7 @@ pub(super) struct RecordDamage {
 /// The open store. Its functions block.
 #[derive(Debug)]
 pub(super) struct RecordStore {
-    engine: Arc<dyn Engine>,
+    engine: Box<dyn Engine>,
 }
 
 /// The reason why the store cannot be opened, read or written.
@@ -185,7 +189,7 @@ pub enum StoreError {
 impl RecordStore {
     /// Opens the store in `state_dir`, and creates it if there is none.
     pub(super) fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
-        Ok(Self { engine: Arc::new(EmbeddedEngine::open(state_dir)?) })
+        Ok(Self { engine: Box::new(EmbeddedEngine::open(state_dir)?) })
     }
 
     /// Opens the store that many servers share in etcd, below `prefix`. Blocks, and must not be called on a thread of the
@@ -196,13 +200,13 @@ impl RecordStore {
         runtime: Handle,
         scope: Scope,
     ) -> Result<Self, StoreError> {
-        Ok(Self { engine: Arc::new(SharedEngine::open(client, prefix, runtime, scope)?) })
+        Ok(Self { engine: Box::new(SharedEngine::open(client, prefix, runtime, scope)?) })
     }
 
     /// Copies the store in the folder `state_dir` into memory, even if another process has it open; an empty
     /// one if there is none. Changes of the copy are lost with it.
     pub(super) fn copy(state_dir: &Path) -> Result<Self, StoreError> {
-        Ok(Self { engine: Arc::new(EmbeddedEngine::copy(state_dir)?) })
+        Ok(Self { engine: Box::new(EmbeddedEngine::copy(state_dir)?) })
     }
 
     /// Gives `follower` all records as if each had just been written, and then each change in order.

@@ -7,7 +7,7 @@ use proto::ClusterId;
 
 use super::bearer_token::BearerToken;
 use super::records::{
-    Agent, Cluster, IssuedChain, REVOKED_AGENTS, Revocation, Token, TokenUse, UnixSeconds, Workload,
+    Agent, Cluster, IssuedChain, Revocation, Revoked, Token, TokenUse, UnixSeconds, Workload,
 };
 use super::store::StoreError;
 use super::tombstones::existing_cluster;
@@ -106,7 +106,7 @@ impl Directory {
         if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
             return Err(TokenError::Ttl);
         }
-        if self.read(|store| store.count::<Token>()).await? >= TOKENS_MAX {
+        if self.with_store(|store| store.count::<Token>()).await? >= TOKENS_MAX {
             self.remove_expired_tokens(now).await?;
         }
         let bearer = BearerToken::random().ok_or(TokenError::Randomness)?;
@@ -126,7 +126,9 @@ impl Directory {
                 used: None,
             };
             // Times are in whole seconds, and a revocation in this second is older than the token.
-            if let Some(revocation) = transaction.get::<Revocation>(&token.revocation_key())? {
+            if let Some(revocation) =
+                transaction.get::<Revocation>(&Revoked::Agents(cluster.clone()).key())?
+            {
                 token.created = now.max(revocation.at + Duration::from_secs(1));
             }
             transaction.put(&bearer.id(), &token)?;
@@ -140,16 +142,15 @@ impl Directory {
     /// # Errors
     /// [`StoreError`].
     pub async fn tokens(&self) -> Result<Vec<TokenEntry>, StoreError> {
-        self.read(|store| {
-            let mut entries = Vec::new();
-            for (id, token) in store.list::<Token>("")? {
-                if !token.is_void(store.get::<Revocation>(&token.revocation_key())?.as_ref()) {
-                    entries.push(TokenEntry { id, token });
-                }
-            }
-            Ok(entries)
-        })
-        .await
+        let mut tokens = self.with_store(|store| store.list::<Token>("")).await?;
+        tokens.retain(|(_, token)| !self.is_void(token));
+        Ok(tokens.into_iter().map(|(id, token)| TokenEntry { id, token }).collect())
+    }
+
+    /// Returns true if all agents of the token's cluster were revoked since it was made, as far as memory knows.
+    pub(super) fn is_void(&self, token: &Token) -> bool {
+        let Some(cluster) = token.cluster_id() else { return false };
+        token.is_void(self.cache().revocations.get(&Revoked::Agents(cluster)))
     }
 
     /// Removes a token by its ID. Returns whether there was one.
@@ -170,12 +171,12 @@ impl Directory {
         pin: String,
         now: SystemTime,
     ) -> Result<TokenGrant, TokenRefused> {
-        self.read(move |store| {
+        self.with_store(move |store| {
             let token = store.get::<Token>(&bearer.id())?.ok_or(TokenRefused::Unknown)?;
             let cluster = token.cluster_id().ok_or(TokenRefused::Unknown)?;
             let is_there =
                 store.get::<Cluster>(cluster.as_str())?.is_none_or(|found| found.tombstone.is_none());
-            let revocation = store.get::<Revocation>(&token.revocation_key())?;
+            let revocation = store.get::<Revocation>(&Revoked::Agents(cluster.clone()).key())?;
             let token_grant = token.grant_for(&bearer, &pin, revocation.as_ref(), now.into())?;
             if is_there { Ok(token_grant) } else { Err(TokenRefused::Deleted) }
         })
@@ -197,7 +198,8 @@ impl Directory {
     ) -> Result<IssuedChain, TokenRefused> {
         self.change(move |transaction| {
             let mut token = transaction.get::<Token>(&bearer.id())?.ok_or(TokenRefused::Unknown)?;
-            let revocation = transaction.get::<Revocation>(&token.revocation_key())?;
+            let cluster = token.cluster_id().ok_or(TokenRefused::Unknown)?;
+            let revocation = transaction.get::<Revocation>(&Revoked::Agents(cluster.clone()).key())?;
             let cluster = match token.grant_for(&bearer, &pin, revocation.as_ref(), now.into())? {
                 TokenGrant::NewAgent(cluster) => cluster,
                 TokenGrant::Repeat(answer) => return Ok(answer),
@@ -230,13 +232,8 @@ impl Token {
         self.cluster.parse().ok()
     }
 
-    /// The key of the revocation that makes the token void: of all agents of its cluster.
-    pub(super) fn revocation_key(&self) -> String {
-        format!("{REVOKED_AGENTS}/{}", self.cluster)
-    }
-
     /// Returns true if all agents of the cluster were revoked after the token was made: it would enroll another one.
-    pub(super) fn is_void(&self, revocation: Option<&Revocation>) -> bool {
+    fn is_void(&self, revocation: Option<&Revocation>) -> bool {
         revocation.is_some_and(|revocation| self.created <= revocation.at)
     }
 

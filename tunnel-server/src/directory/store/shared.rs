@@ -3,7 +3,7 @@
 mod followed;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::{Scope, error_chain};
@@ -38,9 +38,8 @@ pub(super) struct SharedEngine {
     scope: Scope,
     /// The beginning of all keys, such as `/tombolo/example.org/`.
     prefix: String,
-    /// The revision up to which the follower has all changes.
-    applied: Arc<watch::Sender<Revision>>,
-    follower: OnceLock<Arc<dyn Follower>>,
+    /// The revision up to which the follower has all changes; none without a follower.
+    applied: Arc<watch::Sender<Option<Revision>>>,
 }
 
 /// A transaction over etcd. Its reads are of one revision.
@@ -61,17 +60,16 @@ impl SharedEngine {
         runtime: Handle,
         scope: Scope,
     ) -> Result<Self, StoreError> {
-        let applied = Arc::new(watch::Sender::new(Revision::default()));
-        let engine = Self { client, runtime, scope, prefix, applied, follower: OnceLock::new() };
+        let engine = Self { client, runtime, scope, prefix, applied: Arc::new(watch::Sender::new(None)) };
         engine.check_schema()?;
         Ok(engine)
     }
 
     fn check_schema(&self) -> Result<(), StoreError> {
         let key = format!("{}{SCHEMA_KEY}", self.prefix).into_bytes();
-        let first =
-            (vec![Compare::Absent(key.clone())], vec![Write::Put(key.clone(), SCHEMA.to_string().into())]);
-        match self.runtime.block_on(self.client.commit(first.0, first.1)) {
+        let conditions = vec![Compare::Absent(key.clone())];
+        let changes = vec![Write::Put(key.clone(), SCHEMA.to_string().into())];
+        match self.runtime.block_on(self.client.commit(conditions, changes)) {
             Ok(_) | Err(CommitError::Unknown(_)) => {}
             Err(CommitError::NotMade(error)) => return Err(StoreError::Etcd(error)),
         }
@@ -93,6 +91,17 @@ impl SharedEngine {
         self.runtime.block_on(self.client.list(range, at)).map_err(StoreError::Etcd)
     }
 
+    /// Waits until the follower, if there is one, has all changes up to a revision.
+    fn wait_for(&self, revision: Revision) -> Result<(), StoreError> {
+        let mut applied = self.applied.subscribe();
+        let has_it = |applied: &Option<Revision>| applied.is_none_or(|applied| applied >= revision);
+        let reached = timeout(APPLIED_MAX, async { applied.wait_for(has_it).await.map(drop) });
+        match self.runtime.block_on(reached) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(StoreError::Behind),
+        }
+    }
+
     /// The key in etcd of a record, or the beginning of the keys of several.
     fn path(&self, table: StoreTable, key: &str) -> String {
         let part = if table.is_followed() { WATCHED } else { READ };
@@ -103,28 +112,24 @@ impl SharedEngine {
         format!("{}{WATCHED}/", self.prefix)
     }
 
-    fn records(&self, table: StoreTable, prefix: &str, listing: etcd::Listing) -> Vec<(String, Vec<u8>)> {
+    fn records(&self, table: StoreTable, listing: etcd::Listing) -> Vec<(String, Vec<u8>)> {
         let cut = self.path(table, "").len();
-        let record = |entry: etcd::Entry| {
-            debug_assert!(entry.key.starts_with(self.path(table, prefix).as_bytes()));
-            Some((String::from_utf8(entry.key).ok()?.split_off(cut), entry.value))
-        };
+        let record =
+            |entry: etcd::Entry| Some((String::from_utf8(entry.key).ok()?.split_off(cut), entry.value));
         listing.entries.into_iter().filter_map(record).collect()
     }
 }
 
 impl Engine for SharedEngine {
     fn follow(&self, follower: Arc<dyn Follower>) -> Result<(), StoreError> {
-        let mut followed = Followed::new(self.watched(), Arc::clone(&follower));
+        let mut followed = Followed::new(self.watched(), follower);
         let listing = self.list_of(&KeyRange::prefix(self.watched()), None)?;
         let revision = listing.revision;
         followed.replace(listing).map_err(|damage| self.damaged(damage))?;
-        self.applied.send_replace(revision);
+        self.applied.send_replace(Some(revision));
         let watch = self.client.watch(KeyRange::prefix(self.watched()), revision);
         let following = follow(self.client.clone(), watch, followed, Arc::clone(&self.applied));
         self.scope.spawn_background(following);
-        // A second one would be a fault of the program: the first one stays.
-        let _ = self.follower.set(follower);
         Ok(())
     }
 
@@ -139,7 +144,7 @@ impl Engine for SharedEngine {
 
     fn list(&self, table: StoreTable, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         let listing = self.list_of(&KeyRange::prefix(self.path(table, prefix)), None)?;
-        Ok(self.records(table, prefix, listing))
+        Ok(self.records(table, listing))
     }
 
     fn count(&self, table: StoreTable) -> Result<usize, StoreError> {
@@ -177,7 +182,7 @@ impl View for SharedView<'_> {
         let listing = self.engine.list_of(&range, self.at)?;
         let at = *self.at.get_or_insert(listing.revision);
         self.conditions.push(Compare::NothingNewer(range, at));
-        Ok(self.engine.records(table, prefix, listing))
+        Ok(self.engine.records(table, listing))
     }
 
     fn count(&mut self, table: StoreTable) -> Result<usize, StoreError> {
@@ -213,29 +218,13 @@ impl View for SharedView<'_> {
     }
 }
 
-impl SharedEngine {
-    /// Waits until the follower has all changes up to a revision.
-    fn wait_for(&self, revision: Revision) -> Result<(), StoreError> {
-        if self.follower.get().is_none() {
-            return Ok(());
-        }
-        let mut applied = self.applied.subscribe();
-        let reached =
-            timeout(APPLIED_MAX, async { applied.wait_for(|applied| *applied >= revision).await.map(drop) });
-        match self.runtime.block_on(reached) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(StoreError::Behind),
-        }
-    }
-}
-
 /// Follows the changes of all servers as long as it is polled. A record that cannot be read ends it, because nothing may
 /// be skipped.
 async fn follow(
     client: Client,
     mut watch: Watch,
     mut followed: Followed,
-    applied: Arc<watch::Sender<Revision>>,
+    applied: Arc<watch::Sender<Option<Revision>>>,
 ) {
     loop {
         let outcome = match watch.next().await {
@@ -262,8 +251,8 @@ async fn follow(
         match outcome {
             Ok(revision) => {
                 applied.send_if_modified(|applied| {
-                    let is_later = revision > *applied;
-                    *applied = revision.max(*applied);
+                    let is_later = *applied < Some(revision);
+                    *applied = (*applied).max(Some(revision));
                     is_later
                 });
             }

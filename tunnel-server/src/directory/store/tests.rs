@@ -111,7 +111,7 @@ struct TableView<'t> {
 const KEY: &str = "edge-a";
 
 fn store(shared: &SharedTable) -> RecordStore {
-    RecordStore { engine: Arc::new(shared.clone()) }
+    RecordStore { engine: Box::new(shared.clone()) }
 }
 
 /// Adds to the record, and returns the sum.

@@ -35,11 +35,8 @@ impl<'s> Transaction<'s> {
 
     /// Reads the record of a key.
     pub(in crate::directory) fn get<R: StoredRecord>(&mut self, key: &str) -> Result<Option<R>, StoreError> {
-        let Some(bytes) = self.bytes(R::TABLE, key)? else { return Ok(None) };
-        let parsed = parse_all(key, &bytes).map_err(|damage| self.store.engine.damaged(damage));
-        let (record, unknown) = parsed?;
-        self.unknown.insert((R::TABLE, key.to_owned()), unknown);
-        Ok(Some(record))
+        let bytes = self.bytes(R::TABLE, key)?;
+        bytes.map(|bytes| self.parsed(key, &bytes)).transpose()
     }
 
     /// The records whose keys begin with `prefix`, in the order of their keys. No decision may depend on one of them
@@ -58,7 +55,7 @@ impl<'s> Transaction<'s> {
             }
         }
         let parse = |(key, bytes): (String, Vec<u8>)| {
-            let record = self.store.parse(&key, &bytes)?;
+            let record = self.parsed(&key, &bytes)?;
             Ok((key, record))
         };
         found.into_iter().map(parse).collect()
@@ -102,6 +99,14 @@ impl<'s> Transaction<'s> {
     /// written in the same transaction, and memory does not hold it.
     pub(in crate::directory) fn remove_all<R: StoredRecord>(&mut self, prefix: &str) {
         self.removed.push((R::TABLE, prefix.to_owned()));
+    }
+
+    /// Parses a record, and remembers its fields that are unknown here.
+    fn parsed<R: StoredRecord>(&mut self, key: &str, bytes: &[u8]) -> Result<R, StoreError> {
+        let parsed = parse_all(key, bytes).map_err(|damage| self.store.engine.damaged(damage));
+        let (record, unknown) = parsed?;
+        self.unknown.insert((R::TABLE, key.to_owned()), unknown);
+        Ok(record)
     }
 
     fn bytes(&mut self, table: StoreTable, key: &str) -> Result<Option<Vec<u8>>, StoreError> {

@@ -94,7 +94,7 @@ async fn tokens_are_removed_a_day_after_their_end_and_once_they_are_void() {
 }
 
 async fn stored(directory: &Directory) -> usize {
-    directory.read::<_, StoreError>(|store| store.count::<Token>()).await.unwrap()
+    directory.with_store::<_, StoreError>(|store| store.count::<Token>()).await.unwrap()
 }
 
 #[tokio::test]

@@ -75,18 +75,7 @@ impl Client {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let deadline = Instant::now() + READ_MAX;
-        loop {
-            let (endpoint, error) = match self.round(deadline, &act, |_| true).await {
-                Round::Answered(answer) => return Ok(answer),
-                Round::Refused(status) => return Err(status.into()),
-                Round::Failed(endpoint, error) | Round::Unknown(endpoint, error) => (endpoint, error),
-            };
-            if Instant::now() + ROUND_PAUSE >= deadline {
-                return Err(Error::NoAnswer { endpoint, limit_ms: READ_MAX.as_millis(), source: error });
-            }
-            sleep(ROUND_PAUSE).await;
-        }
+        self.ask_in_turn(act, |_| true).await.map_err(Error::from)
     }
 
     /// The same for what must not be done twice: once it was sent, and the outcome is unknown, nobody else is asked.
@@ -94,54 +83,45 @@ impl Client {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let deadline = Instant::now() + READ_MAX;
-        loop {
-            let (endpoint, error) =
-                match self.round(deadline, &act, |tried| !matches!(tried, Tried::Unknown(_))).await {
-                    Round::Answered(answer) => return Ok(answer),
-                    Round::Refused(status) => return Err(CommitError::NotMade(status.into())),
-                    Round::Unknown(_, error) => return Err(CommitError::Unknown(error)),
-                    Round::Failed(endpoint, error) => (endpoint, error),
-                };
-            if Instant::now() + ROUND_PAUSE >= deadline {
-                let limit_ms = READ_MAX.as_millis();
-                return Err(CommitError::NotMade(Error::NoAnswer { endpoint, limit_ms, source: error }));
-            }
-            sleep(ROUND_PAUSE).await;
-        }
+        let answer = self.ask_in_turn(act, |unanswered| !unanswered.may_be_done).await;
+        answer.map_err(|failure| match failure {
+            Failure::Unanswered(Unanswered { may_be_done: true, error, .. }) => CommitError::Unknown(error),
+            failure @ (Failure::Refused(_) | Failure::Unanswered(_)) => CommitError::NotMade(failure.into()),
+        })
     }
 
-    /// Asks each member once, beginning with the one that answered last, as long as `goes_on` says.
-    async fn round<T, F>(
+    /// Asks members in turn, beginning with the one that answered last, until one answers, the time is over, or `goes_on`
+    /// says that nobody else may be asked.
+    async fn ask_in_turn<T, F>(
         &self,
-        deadline: Instant,
-        act: &impl Fn(Channel) -> F,
-        goes_on: impl Fn(&Tried<T>) -> bool,
-    ) -> Round<T>
+        act: impl Fn(Channel) -> F,
+        goes_on: impl Fn(&Unanswered) -> bool,
+    ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let first = self.0.current.load(Ordering::Relaxed);
-        let count = self.0.endpoints.len();
-        let mut last = (self.0.endpoints[first % count].clone(), TryError::Timeout);
-        for index in (0..count).map(|further| (first + further) % count) {
-            let endpoint = &self.0.endpoints[index];
-            let tried = self.ask(index, deadline, act).await;
-            let goes_on = goes_on(&tried);
-            match tried {
+        let deadline = Instant::now() + READ_MAX;
+        let (first, count) = (self.0.current.load(Ordering::Relaxed), self.0.endpoints.len());
+        let mut turn = 0;
+        loop {
+            let index = (first + turn) % count;
+            let (error, may_be_done) = match self.ask(index, deadline, &act).await {
                 Tried::Answered(answer) => {
                     self.0.current.store(index, Ordering::Relaxed);
-                    return Round::Answered(answer);
+                    return Ok(answer);
                 }
-                Tried::Refused(status) => return Round::Refused(status),
-                Tried::Unknown(error) if !goes_on => return Round::Unknown(endpoint.clone(), error),
-                Tried::NotProcessed(error) | Tried::Unknown(error) => last = (endpoint.clone(), error),
+                Tried::Refused(status) => return Err(Failure::Refused(status)),
+                Tried::NotProcessed(error) => (error, false),
+                Tried::Unknown(error) => (error, true),
+            };
+            let unanswered = Unanswered { endpoint: self.0.endpoints[index].clone(), error, may_be_done };
+            turn += 1;
+            let pause = if turn % count == 0 { ROUND_PAUSE } else { Duration::ZERO };
+            if !goes_on(&unanswered) || Instant::now() + pause >= deadline {
+                return Err(Failure::Unanswered(unanswered));
             }
-            if Instant::now() >= deadline {
-                break;
-            }
+            sleep(pause).await;
         }
-        Round::Failed(last.0, last.1)
     }
 
     /// Asks one member.
@@ -205,12 +185,28 @@ impl Client {
     }
 }
 
-/// The outcome of asking all members once.
-enum Round<T> {
-    Answered(T),
+/// The reason why nobody answered.
+enum Failure {
     Refused(Status),
-    Failed(Endpoint, TryError),
-    Unknown(Endpoint, TryError),
+    Unanswered(Unanswered),
+}
+
+/// The failed try at the member that was asked last.
+struct Unanswered {
+    endpoint: Endpoint,
+    error: TryError,
+    may_be_done: bool,
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(status) => status.into(),
+            Failure::Unanswered(Unanswered { endpoint, error, .. }) => {
+                Self::NoAnswer { endpoint, limit_ms: READ_MAX.as_millis(), source: error }
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Client {

@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use http::Uri;
 use rustls_pki_types::ServerName;
-use url::Url;
 
 /// etcd's port for clients.
 const PORT: u16 = 2379;
@@ -54,32 +53,26 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self, NotAnEndpoint> {
         let wrong = || NotAnEndpoint(text.to_owned());
-        let url = Url::parse(text).map_err(|_| wrong())?;
-        let has_more = url.path() != "/" || url.query().is_some() || url.fragment().is_some();
-        if has_more || !url.username().is_empty() || url.password().is_some() {
+        let uri: Uri = text.parse().map_err(|_| wrong())?;
+        let (authority, has_tls) = match (uri.authority(), uri.scheme_str()) {
+            (Some(authority), Some("https")) => (authority, true),
+            (Some(authority), Some("http")) => (authority, false),
+            (Some(_) | None, Some(_) | None) => return Err(wrong()),
+        };
+        let (host, port) = (authority.host(), authority.port_u16());
+        // Nothing else may stand there: neither a user nor a port that is none.
+        let is_plain = match port {
+            Some(port) => authority.as_str() == format!("{host}:{port}"),
+            None => authority.as_str() == host,
+        };
+        // The library drops a fragment.
+        if !is_plain || uri.path() != "/" || uri.query().is_some() || text.contains('#') {
             return Err(wrong());
         }
-        let host = url.host_str().ok_or_else(wrong)?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let (port, name) = match url.scheme() {
-            // The URL's own default ports are those of the web.
-            "https" => {
-                (explicit_port(text, &url), Some(ServerName::try_from(host.clone()).map_err(|_| wrong())?))
-            }
-            "http" => (explicit_port(text, &url), None),
-            _ => return Err(wrong()),
-        };
-        Ok(Self { host, port, name })
+        let name = has_tls.then(|| ServerName::try_from(host.clone())).transpose().map_err(|_| wrong())?;
+        Ok(Self { host, port: port.unwrap_or(PORT), name })
     }
-}
-
-/// The port of the URL. The library drops one that is the default of its scheme, which is then written out.
-fn explicit_port(text: &str, url: &Url) -> u16 {
-    url.port().unwrap_or_else(|| {
-        let default = url.port_or_known_default().unwrap_or(PORT);
-        let is_written = text.trim_end_matches('/').ends_with(&format!(":{default}"));
-        if is_written { default } else { PORT }
-    })
 }
 
 impl fmt::Display for Endpoint {
@@ -109,6 +102,8 @@ mod tests {
             ("127.0.0.1:2379", None),
             ("https://etcd-0.example/path", None),
             ("https://user:word@etcd-0.example", None),
+            ("https://etcd-0.example:99999", None),
+            ("https://etcd-0.example/#x", None),
             ("unix:///etcd.sock", None),
             ("", None),
         ] {

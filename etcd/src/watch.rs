@@ -33,7 +33,7 @@ pub struct Change {
     pub revision: Revision,
 }
 
-/// What a watch tells.
+/// An update that a watch tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchUpdate {
     /// Changes, in the order of their revisions. All changes of one revision come together.

@@ -121,9 +121,7 @@ impl EtcdCluster {
     /// # Panics
     /// Never, because the certificates are valid.
     pub fn client(&self, scope: &Scope) -> Client {
-        let mut tls = config(self.authority.certificate_pem(), Some(&self.identity)).expect("certificates");
-        tls.alpn_protocols = vec![b"h2".to_vec()];
-        Client::new(self.endpoints(), Some(Arc::new(tls)), scope.clone())
+        self.client_of(Some(&self.identity), scope)
     }
 
     /// The same without a certificate, which etcd refuses.
@@ -131,7 +129,11 @@ impl EtcdCluster {
     /// # Panics
     /// Never, because the certificates are valid.
     pub fn client_without_certificate(&self, scope: &Scope) -> Client {
-        let mut tls = config(self.authority.certificate_pem(), None).expect("certificates");
+        self.client_of(None, scope)
+    }
+
+    fn client_of(&self, identity: Option<&Issued>, scope: &Scope) -> Client {
+        let mut tls = config(self.authority.certificate_pem(), identity).expect("certificates");
         tls.alpn_protocols = vec![b"h2".to_vec()];
         Client::new(self.endpoints(), Some(Arc::new(tls)), scope.clone())
     }

@@ -4,26 +4,24 @@ use serde_json::{Map, Value};
 
 /// A key with a value of its own, outside of lists.
 #[derive(Debug, Clone)]
-pub struct ConfigKey {
+pub(crate) struct ConfigKey {
     /// The keys from the top of the file to this one.
-    pub path: Vec<String>,
+    pub(crate) path: Vec<String>,
     /// The default, if the schema has one.
-    pub default: Option<Value>,
+    pub(crate) default: Option<Value>,
     /// The least and the greatest number, if the schema has a greatest.
-    pub bounds: Option<(u64, u64)>,
+    pub(crate) bounds: Option<(u64, u64)>,
 }
 
 /// Every key of a schema that is no section and not below a list.
-#[must_use]
-pub fn keys(schema: &Value) -> Vec<ConfigKey> {
+pub(crate) fn keys(schema: &Value) -> Vec<ConfigKey> {
     let mut all = Vec::new();
     collect(schema, &mut Vec::new(), &mut all);
     all
 }
 
 /// The file with another value at this place. Sections that are not there are made.
-#[must_use]
-pub fn with_value(file: &Value, path: &[String], value: Value) -> Value {
+pub(crate) fn with_value(file: &Value, path: &[String], value: Value) -> Value {
     let mut file = file.clone();
     let mut place = &mut file;
     for key in path {

@@ -3,6 +3,7 @@
 //! Tests use this crate, and nothing that is shipped does. The structs of a configuration and the definition of a command
 //! line are private to their crates, so each crate has a test of its own.
 
+mod claims;
 mod commands;
 mod keys;
 mod page;
@@ -11,8 +12,8 @@ mod schema;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+pub use claims::{TriedClaims, try_bounds, try_defaults, yaml};
 pub use commands::commands_page;
-pub use keys::{ConfigKey, keys, with_value};
 pub use page::configuration_page;
 pub use schema::{DaemonSchema, schema_of};
 

@@ -99,9 +99,9 @@ impl AgentSetup<'_> {
                 check_name(config, &identity, report);
                 self.dial(identity, roots, true, scope, report).await;
             }
-            None => match placeholder() {
+            None => match identity_of_nobody() {
                 Ok(identity) => {
-                    // The placeholder is its own root, so nobody is trusted.
+                    // It is its own root, so nobody is trusted.
                     let roots = identity.chain.clone();
                     self.dial(identity, roots, false, scope, report).await;
                 }
@@ -137,7 +137,7 @@ impl AgentSetup<'_> {
 }
 
 /// A certificate that no server accepts, for an agent that has none yet.
-fn placeholder() -> Result<ClientIdentity, rcgen::Error> {
+fn identity_of_nobody() -> Result<ClientIdentity, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,6 +1,7 @@
 //! Readiness of the process: it is ready once every guard that says otherwise was dropped.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     fmt::Write as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,6 +17,7 @@ pub struct Readiness(Arc<Mutex<Parts>>);
 pub struct NotReady {
     readiness: Readiness,
     part: &'static str,
+    why: Option<Cow<'static, str>>,
 }
 
 /// Marks a part as degraded, but ready, until it is dropped.
@@ -24,7 +26,7 @@ pub struct NotReady {
 pub struct Degraded {
     readiness: Readiness,
     part: &'static str,
-    why: &'static str,
+    why: Cow<'static, str>,
 }
 
 /// All parts by name. A part stays listed after its last guard was dropped.
@@ -34,8 +36,10 @@ type Parts = BTreeMap<&'static str, Part>;
 struct Part {
     /// The number of guards that keep it unready.
     missing: usize,
+    /// The reasons of those that gave one.
+    lost: Vec<Cow<'static, str>>,
     /// The reasons of degradation, one for each guard.
-    degraded: Vec<&'static str>,
+    degraded: Vec<Cow<'static, str>>,
 }
 
 impl Readiness {
@@ -48,7 +52,7 @@ impl Readiness {
     /// guards before the probes are bound, so that no probe sees a false readiness.
     pub fn handle(&self, part: &'static str) -> NotReady {
         self.parts().entry(part).or_default().missing += 1;
-        NotReady { readiness: self.clone(), part }
+        NotReady { readiness: self.clone(), part, why: None }
     }
 
     /// Marks a part that was ready as lost: the process is unready until the guard is dropped.
@@ -56,9 +60,21 @@ impl Readiness {
         self.handle(part)
     }
 
+    /// The same with the reason `why`, which is reported until the guard is dropped.
+    pub fn lost_because(&self, part: &'static str, why: impl Into<Cow<'static, str>>) -> NotReady {
+        let why = why.into();
+        let mut parts = self.parts();
+        let entry = parts.entry(part).or_default();
+        entry.missing += 1;
+        entry.lost.push(why.clone());
+        drop(parts);
+        NotReady { readiness: self.clone(), part, why: Some(why) }
+    }
+
     /// Marks a part as degraded, but ready. The reason `why` is reported until the guard is dropped.
-    pub fn degraded(&self, part: &'static str, why: &'static str) -> Degraded {
-        self.parts().entry(part).or_default().degraded.push(why);
+    pub fn degraded(&self, part: &'static str, why: impl Into<Cow<'static, str>>) -> Degraded {
+        let why = why.into();
+        self.parts().entry(part).or_default().degraded.push(why.clone());
         Degraded { readiness: self.clone(), part, why }
     }
 
@@ -72,15 +88,16 @@ impl Readiness {
         self.parts().values().all(|part| part.missing == 0 && part.degraded.is_empty())
     }
 
-    /// One line per part, `[+]gateway ok`, `[+]tunnel degraded: WHY` or `[-]tunnel not ready`, ordered by
-    /// name.
+    /// One line per part, `[+]gateway ok`, `[+]tunnel degraded: WHY`, `[-]tunnel not ready` or
+    /// `[-]tunnel not ready: WHY`, ordered by name.
     pub fn report(&self) -> String {
         let mut report = String::new();
         for (name, part) in self.parts().iter() {
-            let line = match part.degraded.last() {
-                _ if part.missing > 0 => format!("[-]{name} not ready"),
-                Some(why) => format!("[+]{name} degraded: {why}"),
-                None => format!("[+]{name} ok"),
+            let line = match (part.lost.last(), part.degraded.last()) {
+                (Some(why), _) => format!("[-]{name} not ready: {why}"),
+                (None, _) if part.missing > 0 => format!("[-]{name} not ready"),
+                (None, Some(why)) => format!("[+]{name} degraded: {why}"),
+                (None, None) => format!("[+]{name} ok"),
             };
             // Writing to a String cannot fail.
             let _ = writeln!(report, "{line}");
@@ -98,6 +115,11 @@ impl Drop for NotReady {
     fn drop(&mut self) {
         if let Some(part) = self.readiness.parts().get_mut(self.part) {
             part.missing -= 1;
+            if let Some(index) =
+                self.why.as_ref().and_then(|why| part.lost.iter().position(|lost| lost == why))
+            {
+                part.lost.remove(index);
+            }
         }
     }
 }
@@ -136,12 +158,14 @@ mod tests {
         drop(readiness.handle("tunnel"));
 
         let first = readiness.lost("tunnel");
-        let second = readiness.lost("tunnel");
+        let second = readiness.lost_because("tunnel", "no link");
         drop(first);
         assert!(!readiness.is_ready());
+        assert_eq!(readiness.report(), "[-]tunnel not ready: no link\n");
 
         drop(second);
         assert!(readiness.is_ready());
+        assert_eq!(readiness.report(), "[+]tunnel ok\n");
     }
 
     #[test]

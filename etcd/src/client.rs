@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use daemon::Scope;
 use rustls::ClientConfig;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::Status;
 
@@ -33,7 +34,7 @@ pub struct Client(Arc<SharedClient>);
 
 struct SharedClient {
     endpoints: Vec<Endpoint>,
-    tls: Option<Arc<ClientConfig>>,
+    tls: Option<watch::Receiver<Arc<ClientConfig>>>,
     scope: Scope,
     /// The index of the endpoint that answered last.
     current: AtomicUsize,
@@ -53,13 +54,19 @@ pub(crate) enum Tried<T> {
 
 impl Client {
     /// A client that connects when it is first asked. Connections are background tasks of `scope`. Endpoints with TLS use
-    /// `tls`, which must offer `h2` by ALPN.
+    /// the newest configuration of `tls`, which must offer `h2` by ALPN.
     ///
     /// # Panics
-    /// Without an endpoint.
+    /// Without an endpoint, or without `tls` for an endpoint that needs it.
     #[must_use]
-    pub fn new(endpoints: Vec<Endpoint>, tls: Option<Arc<ClientConfig>>, scope: Scope) -> Self {
+    pub fn new(
+        endpoints: Vec<Endpoint>,
+        tls: Option<watch::Receiver<Arc<ClientConfig>>>,
+        scope: Scope,
+    ) -> Self {
         assert!(!endpoints.is_empty(), "a client needs an endpoint");
+        let needs_tls = endpoints.iter().any(|endpoint| endpoint.tls_name().is_some());
+        assert!(tls.is_some() || !needs_tls, "an endpoint of https needs TLS");
         let open = Mutex::new(vec![None; endpoints.len()]);
         Self(Arc::new(SharedClient { endpoints, tls, scope, current: AtomicUsize::new(0), open }))
     }
@@ -175,6 +182,7 @@ impl Client {
             return Ok(channel);
         }
         let SharedClient { endpoints, tls, scope, .. } = &*self.0;
+        let tls = tls.as_ref().map(|newest| Arc::clone(&newest.borrow()));
         let channel = Channel::open(&endpoints[index], tls.as_ref(), scope).await?;
         self.open()[index] = Some(channel.clone());
         Ok(channel)

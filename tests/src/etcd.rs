@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::etcd::{Client, Endpoint, KeyRange};
+use ::etcd::{Client, Endpoint, KeyRange, Write};
 use daemon::Scope;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::caller::SOON;
@@ -34,6 +35,8 @@ pub struct EtcdCluster {
     /// The addresses of each member: for clients, and for the other members.
     addresses: Vec<(SocketAddr, SocketAddr)>,
     members: Vec<Option<Process>>,
+    /// The word from which members derive the ID of their cluster.
+    token: &'static str,
 }
 
 impl EtcdCluster {
@@ -42,6 +45,16 @@ impl EtcdCluster {
     /// # Panics
     /// If etcd does not start.
     pub async fn start() -> Self {
+        let mut cluster = Self::prepare();
+        cluster.start_members().await;
+        cluster
+    }
+
+    /// The same without starting a member.
+    ///
+    /// # Panics
+    /// If etcd is not built.
+    pub fn prepare() -> Self {
         let home = Scratch::new("tombolo-etcd-").expect("a folder");
         let authority = Authority::new("etcd");
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -60,15 +73,60 @@ impl EtcdCluster {
         let addresses = (0..MEMBERS).map(|_| (free_port(), free_port())).collect();
         let assets = Assets::find().expect("etcd is built");
         let members = (0..MEMBERS).map(|_| None).collect();
-        let mut cluster = Self { home, assets, authority, identity, addresses, members };
+        Self { home, assets, authority, identity, addresses, members, token: "first" }
+    }
+
+    /// Starts the members that do not run, and waits until they answer.
+    ///
+    /// # Panics
+    /// If etcd does not start.
+    pub async fn start_members(&mut self) {
         for member in 0..MEMBERS {
-            cluster.start_member(member).await;
+            if self.members[member].is_none() {
+                self.start_member(member).await;
+            }
         }
-        let client = cluster.client(&Scope::here());
+        let client = self.client(&Scope::here());
         let ready =
             timeout(READY_MAX, async { while client.count(&KeyRange::key("ready")).await.is_err() {} });
         ready.await.expect("etcd answers");
-        cluster
+    }
+
+    /// Kills all members, and starts an empty cluster in their place, at the same addresses.
+    ///
+    /// # Panics
+    /// If etcd does not start.
+    pub async fn replace_by_an_empty_one(&mut self) {
+        for member in 0..MEMBERS {
+            self.kill_member(member);
+            let data = self.home.path().join(format!("data-{member}"));
+            std::fs::remove_dir_all(data).expect("its data");
+        }
+        self.token = "another";
+        self.start_members().await;
+    }
+
+    /// The section `directory` of a server's configuration, whose part `etcd` ends with `more`.
+    pub fn section(&self, more: &str) -> String {
+        let endpoints: Vec<String> =
+            self.endpoints().iter().map(|endpoint| format!("\"{endpoint}\"")).collect();
+        let file = |name: &str| self.home.path().join(name).display().to_string();
+        format!(
+            "directory: {{ etcd: {{ endpoints: [{}], caFile: {}, certificateFile: {}, keyFile: {}, {more} }} }}\n",
+            endpoints.join(", "),
+            file("ca.crt"),
+            file("client.crt"),
+            file("client.key")
+        )
+    }
+
+    /// Writes a key.
+    ///
+    /// # Panics
+    /// If etcd refuses.
+    pub async fn put(&self, key: &str, value: &[u8]) {
+        let write = Write::Put(key.as_bytes().to_vec(), value.to_vec());
+        self.client(&Scope::here()).commit(Vec::new(), vec![write]).await.expect("it is written");
     }
 
     /// Starts a member that was killed, or has not run yet.
@@ -87,6 +145,7 @@ impl EtcdCluster {
             format!("--listen-peer-urls=http://{peers}"),
             format!("--initial-advertise-peer-urls=http://{peers}"),
             format!("--initial-cluster={}", all.join(",")),
+            format!("--initial-cluster-token={}", self.token),
             format!("--cert-file={}", file("server.crt").display()),
             format!("--key-file={}", file("server.key").display()),
             format!("--trusted-ca-file={}", file("ca.crt").display()),
@@ -135,7 +194,8 @@ impl EtcdCluster {
     fn client_of(&self, identity: Option<&Issued>, scope: &Scope) -> Client {
         let mut tls = config(self.authority.certificate_pem(), identity).expect("certificates");
         tls.alpn_protocols = vec![b"h2".to_vec()];
-        Client::new(self.endpoints(), Some(Arc::new(tls)), scope.clone())
+        let (_, tls) = watch::channel(Arc::new(tls));
+        Client::new(self.endpoints(), Some(tls), scope.clone())
     }
 
     /// Lets etcd forget all revisions before this one, by its API in JSON.

@@ -206,9 +206,14 @@ impl Rig {
 
     /// Starts the server, which is not running, and waits until it is ready.
     pub async fn start_server(&mut self) {
+        self.launch_server().await;
+        self.ready(self.probes).await;
+    }
+
+    /// Starts the server, which is not running.
+    pub async fn launch_server(&mut self) {
         let config = self.path().join("server.yaml");
         self.server = Some(self.launch(&self.surroundings(), "tunnel-server", &config, "server.log").await);
-        self.ready(self.probes).await;
     }
 
     /// The environment of the server processes.

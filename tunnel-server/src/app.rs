@@ -8,10 +8,7 @@ use std::time::SystemTime;
 use audit::Log;
 use aws_lc_rs::digest;
 use daemon::listen::PROVING_MAX;
-use daemon::{
-    BindError, BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir,
-    StateFile,
-};
+use daemon::{BindError, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir, StateFile};
 use policy::action::GatewayNames;
 use proto::greeting::BootNonce;
 use tokio::sync::watch;
@@ -41,6 +38,7 @@ use crate::vip;
 mod audit_log;
 mod authentication;
 mod certificates;
+mod directory;
 mod egress;
 mod enrollment_signer;
 mod entry_points;
@@ -72,7 +70,8 @@ pub fn changes(config: Config) -> Result<String, Failure> {
 
 /// A server that has bound all its ports.
 pub struct BoundServer {
-    probes: BoundProbes,
+    /// The address of the probes, which answer already.
+    probes: SocketAddr,
     starting: NotReady,
     listener: Listener,
     /// The agents' TCP listener, unless it shares the callers' address.
@@ -117,10 +116,13 @@ impl BoundServer {
         let state = StateDir::open(&config.state_dir)?;
         let keys = keys(&state)?;
         let log = audit_log::open(config.audit.as_ref(), &state, &readiness, scope)?;
-        let directory = directory(&state, scope)?;
-        let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
-        let probes = Probes::bind(config.probes_listen, readiness, metrics.clone())?;
+        // Probes answer while this server waits for etcd.
+        let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone())?;
+        let probes_address = probes.address();
+        probes.run(scope);
         let roots = RootsFollower::new(std::mem::take(&mut config.client_roots), scope);
+        let directory = directory::open(config.etcd.take(), &state, &roots, &readiness, scope).await?;
+        let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
         let spawn: Arc<dyn transport::Spawn> = Arc::new(BackgroundSpawner(scope.clone()));
         let material = server_material(&config, &roots, scope)?;
         let ServerMaterial { certificate, agent_roots } = material.clone();
@@ -155,7 +157,7 @@ impl BoundServer {
         let agent_listener =
             AgentListener::new(own_endpoint, clusters, link_metrics, domain, host, totals.agents, spawn);
         let mut bound = Self {
-            probes,
+            probes: probes_address,
             starting,
             listener,
             agents,
@@ -211,7 +213,7 @@ impl BoundServer {
         Ok(Addresses {
             gateway: self.listener.address(),
             tunnel: self.endpoint.address()?,
-            probes: self.probes.address(),
+            probes: self.probes,
         })
     }
 
@@ -223,10 +225,12 @@ impl BoundServer {
         let addresses = self.addresses().map_err(Failure::could_not_go_on)?;
         let Addresses { gateway: callers, tunnel: agents, probes } = addresses;
         info!(%callers, %agents, %probes, "serving");
-        self.probes.run(&scope);
         let (policy, file) = self.policy;
         // Until the end of a drain, because a new policy may forbid what is still running.
         scope.spawn_background(file.follow(policy));
+        if self.registry.directory().is_shared() {
+            scope.spawn_background(self.registry.clone().follow_directory());
+        }
         scope.spawn(self.agent_listener.clone().run(scope.clone()));
         let health = match self.admin {
             Some(admin) => Some(admin.run(&scope)?),
@@ -290,13 +294,6 @@ impl ConnectionHandlers {
             }
         }
     }
-}
-
-/// The directory, from which expired tokens are removed within `scope`.
-fn directory(state: &StateDir, scope: &Scope) -> Result<Directory, Failure> {
-    let directory = Directory::open(state)?;
-    scope.spawn_background(expired_tokens::remove(directory.clone()));
-    Ok(directory)
 }
 
 /// Binds the TCP listeners of callers and of agents. They share one socket if their addresses are the same.

@@ -12,6 +12,7 @@ mod audit_log;
 mod authentication;
 mod by_source;
 mod clusters;
+mod directory;
 mod egress;
 mod enrollment;
 mod flags;
@@ -39,6 +40,7 @@ pub use admin::{ADMINS_MAX, AdminConfig, AdminRevocation, AdminRevoked, AdminRol
 pub use authentication::{AuthenticationConfig, ClientCertificate, TokenFile};
 pub use by_source::{ClusterTarget, ENTRY_POINT_CONNECTIONS_MAX, SourceEntryPoint};
 pub use clusters::{AskedAs, ClusterRules};
+pub use directory::{EtcdConfig, EtcdTls, STALE_LIMIT_SECONDS_MAX, STALE_LIMIT_SECONDS_MIN};
 pub use egress::{EGRESS_CONNECTIONS_MAX, EGRESS_MAX, EgressConfig, EgressListener, EgressTcp, EgressUnix};
 pub use enrollment::{EnrollmentConfig, GRACE_DAYS_MAX, SignerFiles};
 pub use flags::Flags;
@@ -97,6 +99,8 @@ pub struct Config {
     pub trust_bundle_file: Option<PathBuf>,
     /// The trust bundle for agents, signed by a server root that is in it; empty if there is none.
     pub trust_bundle: Vec<u8>,
+    /// The etcd in which many servers share their records; `None` if they are in the state directory.
+    pub etcd: Option<EtcdConfig>,
     /// The listener for callers, `gateway`.
     pub gateway: GatewayConfig,
     /// The listener for agents, `tunnel`.
@@ -189,6 +193,7 @@ fn validate(
         trust_domain,
         tls,
         trust,
+        directory: records,
         gateway,
         tunnel,
         enrollment,
@@ -219,6 +224,7 @@ fn validate(
     let enrollment = enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
     let server_id = tls::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
     let (policy_file, delegation) = policy_file::policy(policy.unwrap_or_default(), directory)?;
+    let etcd = directory::etcd(records, &trust_domain, directory)?;
     Ok(Config {
         file: path.to_owned(),
         audit: audit_log::audit(audit.unwrap_or_default(), &server_id, &common.state_dir, directory)?,
@@ -228,6 +234,7 @@ fn validate(
         client_roots,
         trust_bundle_file,
         trust_bundle,
+        etcd,
         gateway,
         tunnel,
         enrollment,

@@ -10,6 +10,7 @@ mod cluster_spec;
 mod clusters;
 mod dial_tokens;
 mod expired;
+mod freshness;
 mod networks;
 mod records;
 mod revocations;
@@ -21,7 +22,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use daemon::{Scope, StateDir};
 use policy::{Target, TargetEntry, may_advertise};
@@ -42,6 +43,7 @@ pub use dial_tokens::{
     DIAL_TOKEN_CLUSTERS_MAX, DIAL_TOKENS_MAX, DIAL_TTL_MAX, DialBearer, DialScope, DialTokenEntry,
     DialTokenError, DialTokenRefused,
 };
+pub use freshness::{BEHIND_AFTER, ENDED_AFTER_STALE, Freshness};
 pub use networks::{NETWORK_CLUSTERS_MAX, NetworkName, NotANetworkName};
 pub use records::{
     Agent, Attestation, CallerRevocation, Callers, Cluster, DialToken, IssuedChain, Previous, Revocation,
@@ -53,6 +55,7 @@ pub use tokens::{TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenGrant, TokenR
 pub use tombstones::ClusterError;
 
 use cache::{CachedCluster, DirectoryCache};
+use freshness::MemoryAge;
 use records::Seen;
 use store::{Follower, RECORDS_AT_ONCE, RecordChange, RecordDamage, RecordStore, Transaction};
 
@@ -68,6 +71,8 @@ pub struct Directory(Arc<SharedDirectory>);
 struct SharedDirectory {
     store: RecordStore,
     memory: Arc<DirectoryMemory>,
+    /// The age of the memory, if others change the records, too.
+    age: Option<Arc<MemoryAge>>,
 }
 
 /// The cache and its receivers, as of the last change of the store.
@@ -117,17 +122,26 @@ impl Directory {
     /// # Errors
     /// It cannot be read, or is damaged; it is never emptied silently.
     pub fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
-        Self::of(RecordStore::open(state_dir)?)
+        Self::of(RecordStore::open(state_dir)?, None)
     }
 
     /// Opens the directory that many servers share in etcd, below `prefix`. It follows the changes of all of them by a task
-    /// of `scope`.
+    /// of `scope`. Without news from etcd for `stale_limit` it is [`Freshness::Stale`].
     ///
     /// # Errors
     /// etcd cannot be used, or a record cannot be read.
-    pub async fn open_shared(client: etcd::Client, prefix: String, scope: Scope) -> Result<Self, StoreError> {
+    pub async fn open_shared(
+        client: etcd::Client,
+        prefix: String,
+        stale_limit: Duration,
+        scope: Scope,
+    ) -> Result<Self, StoreError> {
         let runtime = Handle::current();
-        let open = move || Self::of(RecordStore::open_shared(client, prefix, runtime, scope)?);
+        let open = move || {
+            let age = Arc::new(MemoryAge::new(stale_limit));
+            let store = RecordStore::open_shared(client, prefix, Arc::clone(&age), runtime, scope)?;
+            Self::of(store, Some(age))
+        };
         // Such a task is cancelled only when its runtime ends.
         tokio::task::spawn_blocking(open).await.unwrap_or(Err(StoreError::Stopping))
     }
@@ -138,13 +152,37 @@ impl Directory {
     /// # Errors
     /// As [`Directory::open`], and if another process is in the middle of a change.
     pub fn copy(state_dir: &Path) -> Result<Self, StoreError> {
-        Self::of(RecordStore::copy(state_dir)?)
+        Self::of(RecordStore::copy(state_dir)?, None)
     }
 
-    fn of(store: RecordStore) -> Result<Self, StoreError> {
+    fn of(store: RecordStore, age: Option<Arc<MemoryAge>>) -> Result<Self, StoreError> {
         let memory = Arc::new(DirectoryMemory { cache: Mutex::default(), changes: watch::Sender::new(()) });
         store.follow(Arc::<DirectoryMemory>::clone(&memory))?;
-        Ok(Self(Arc::new(SharedDirectory { store, memory })))
+        Ok(Self(Arc::new(SharedDirectory { store, memory, age })))
+    }
+
+    /// Returns true if the records are in etcd, where other servers change them, too.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.0.age.is_some()
+    }
+
+    /// The freshness of memory at this moment. A directory that nobody shares is always fresh.
+    #[must_use]
+    pub fn freshness(&self) -> Freshness {
+        self.0.age.as_ref().map_or(Freshness::Fresh, |age| age.freshness())
+    }
+
+    /// The time since which changes of other servers may be unknown here; 0 for a directory that nobody shares.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.0.age.as_ref().map_or(Duration::ZERO, |age| age.age())
+    }
+
+    /// The reason why changes of other servers are followed no more, until a restart; `None` while they are.
+    #[must_use]
+    pub fn fault(&self) -> Option<&str> {
+        self.0.age.as_ref()?.fault()
     }
 
     /// Returns true if `cluster` was ever seen, and was not deleted since.

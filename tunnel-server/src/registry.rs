@@ -1,5 +1,6 @@
 //! The clusters that are reachable right now, and the tunnels that lead to them.
 
+mod admission;
 mod advertised;
 mod agent_limits;
 mod agent_version;
@@ -91,6 +92,14 @@ pub enum RegisterError {
     /// The directory does not admit the tunnel's agent.
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),
+    /// This server has had no news from etcd, so it cannot know whether the agent is admitted.
+    #[error(
+        "this server has had no news from etcd for {seconds} s, so it cannot know who is revoked; dial another server"
+    )]
+    NotFresh {
+        /// The age of its memory.
+        seconds: u64,
+    },
 }
 
 /// The current state of one cluster.
@@ -183,6 +192,7 @@ impl Registry {
         boot: BootNonce,
         credential: &AgentCredential,
     ) -> Result<(), RegisterError> {
+        self.check_freshness(agent.cluster())?;
         self.0.directory.admits(agent, credential)?;
         if self.0.tunnel_count.load(Ordering::Relaxed) >= TUNNELS_MAX as u64 {
             return Err(LimitReached::ServerTunnels.into());
@@ -258,19 +268,6 @@ impl Registry {
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.0.directory
-    }
-
-    /// Closes every tunnel whose agent is no longer admitted, with all its exchanges.
-    pub fn disconnect_refused(&self) {
-        let mut refused = Vec::new();
-        for tunnels in &self.0.by_cluster {
-            let is_refused = |entry: &&TunnelEntry<RegisteredTunnel>| {
-                self.0.directory.admits(&entry.agent, &entry.tunnel.credential).is_err()
-            };
-            refused
-                .extend(tunnels.entries().iter().filter(is_refused).map(|entry| entry.tunnel.tunnel.clone()));
-        }
-        refused.iter().for_each(|tunnel| tunnel.close(CloseCode::Revoked));
     }
 
     /// Notifies the subscribers of [`changes`](Self::changes) that the directory's record of a cluster has

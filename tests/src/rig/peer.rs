@@ -32,7 +32,7 @@ impl Rig {
     pub async fn peer_at(&self, gateway: SocketAddr, id: &str, more: &str) -> Peer {
         let probes = free_port();
         let own_id = if more.contains("serverId:") { String::new() } else { format!("serverId: {id}\n") };
-        let admin = "admin: { enabled: false }\n";
+        let admin = if more.contains("admin:") { "" } else { "admin: { enabled: false }\n" };
         let text = self.server_yaml(id, gateway, probes, &format!("{more}\n{admin}{own_id}"));
         let config = self.write(&format!("{id}.yaml"), &text);
         let mut peer = Peer { process: None, gateway, probes, id: id.to_owned(), config };

@@ -1,8 +1,10 @@
-//! A server's certificate that is replaced while listeners show it. Each handshake uses the newest one, and running
+//! A certificate that is replaced while listeners and clients show it. Each handshake uses the newest one, and running
 //! connections go on with theirs.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::SignatureScheme;
+use rustls::client::ResolvesClientCert;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -10,7 +12,7 @@ use rustls::sign::CertifiedKey;
 use super::provider::provider;
 use super::{Material, SharedRoots, TlsError};
 
-/// The certificate of a server with its key, which listeners share.
+/// A certificate with its key, which the listeners of a server share, or the connections of a client.
 #[derive(Debug)]
 pub struct SharedCertificate(RwLock<Arc<CertifiedKey>>);
 
@@ -59,6 +61,16 @@ impl SharedCertificate {
 impl ResolvesServerCert for SharedCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.current())
+    }
+}
+
+impl ResolvesClientCert for SharedCertificate {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
     }
 }
 

@@ -287,5 +287,23 @@ pub(super) fn no_enrollment() -> Status {
 
 pub(super) fn store_status(error: &StoreError) -> Status {
     tracing::error!(error = %daemon::error_chain(error), "a change could not be written to the store");
-    Status::unavailable("the server could not write this down; its log says why")
+    match error {
+        // What an administrator can do about it.
+        StoreError::NotFresh { .. }
+        | StoreError::Etcd(_)
+        | StoreError::Unknown(_)
+        | StoreError::Behind
+        | StoreError::NotAFile
+        | StoreError::Contended => Status::unavailable(error.to_string()),
+        StoreError::Damaged { .. }
+        | StoreError::DamagedRecord { .. }
+        | StoreError::UnsuitableEtcd { .. }
+        | StoreError::Newer { .. }
+        | StoreError::InUse(_)
+        | StoreError::TooLarge(_)
+        | StoreError::Io { .. }
+        | StoreError::Stopping => {
+            Status::unavailable("the server could not write this down; its log says why")
+        }
+    }
 }

@@ -45,7 +45,7 @@ impl From<GreetError> for NotGreeted {
 pub(super) fn limit(not: &RegisterError) -> Option<LimitReached> {
     match not {
         RegisterError::LimitReached(limit) => Some(*limit),
-        RegisterError::NotAdmitted(_) => None,
+        RegisterError::NotAdmitted(_) | RegisterError::NotFresh { .. } => None,
     }
 }
 
@@ -54,6 +54,8 @@ pub(super) fn reason(not: &RegisterError) -> Reason {
     match not {
         RegisterError::LimitReached(_) => Reason::Limit,
         RegisterError::NotAdmitted(_) => Reason::Revoked,
+        // As where a server stops: the agent dials again, and may reach another one.
+        RegisterError::NotFresh { .. } => Reason::Draining,
     }
 }
 
@@ -67,6 +69,10 @@ pub(super) fn count_refused(not: &RegisterError) -> CloseCode {
         RegisterError::NotAdmitted(_) => {
             metrics::tunnel_refused(HandshakeFailure::Refused);
             CloseCode::Revoked
+        }
+        RegisterError::NotFresh { .. } => {
+            metrics::tunnel_refused(HandshakeFailure::Refused);
+            CloseCode::NotGreeted
         }
     }
 }

@@ -119,8 +119,25 @@ impl RootsFollower {
         label: ReloadedFile,
         roots: &TrustedRoots,
     ) -> Result<watch::Receiver<Arc<ClientConfig>>, Failure> {
-        let (put, taken) = newest(&roots.certificates, trusting).map_err(Failure::could_not_go_on)?;
+        let make = |roots: &[CertificateDer<'static>]| trusting(roots, None, b"http/1.1");
+        let (put, taken) = newest(&roots.certificates, make).map_err(Failure::could_not_go_on)?;
         self.follow(label, roots, put);
+        Ok(taken)
+    }
+
+    /// The TLS configuration for etcd's members, to which this server shows `certificate`.
+    ///
+    /// # Errors
+    /// [`Failure`] if the cryptography provider cannot be used.
+    pub(super) fn etcd(
+        &self,
+        roots: &TrustedRoots,
+        certificate: Arc<SharedCertificate>,
+    ) -> Result<watch::Receiver<Arc<ClientConfig>>, Failure> {
+        let make =
+            move |roots: &[CertificateDer<'static>]| trusting(roots, Some(Arc::clone(&certificate)), b"h2");
+        let (put, taken) = newest(&roots.certificates, make).map_err(Failure::could_not_go_on)?;
+        self.follow(ReloadedFile::EtcdCa, roots, put);
         Ok(taken)
     }
 
@@ -237,16 +254,25 @@ fn take(
     Ok(true)
 }
 
-/// A TLS client configuration that trusts these roots and no others.
-fn trusting(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, rustls::Error> {
+/// A TLS client configuration that trusts these roots and no others, shows the certificate if there is one, and offers one
+/// protocol.
+fn trusting(
+    roots: &[CertificateDer<'static>],
+    certificate: Option<Arc<SharedCertificate>>,
+    protocol: &[u8],
+) -> Result<ClientConfig, rustls::Error> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.iter().cloned());
     let builder = ClientConfig::builder_with_provider(transport::tls::provider())
         .with_protocol_versions(&[&TLS13, &TLS12])?;
-    let mut config = builder.with_root_certificates(store).with_no_client_auth();
+    let builder = builder.with_root_certificates(store);
+    let mut config = match certificate {
+        Some(certificate) => builder.with_client_cert_resolver(certificate),
+        None => builder.with_no_client_auth(),
+    };
     // A resumed session would not verify the certificate again.
     config.resumption = Resumption::disabled();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     Ok(config)
 }
 

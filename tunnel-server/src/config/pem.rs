@@ -7,7 +7,7 @@ use daemon::config::{KeyError, describe_pem_error, readable_file};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{PemObject as _, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{ExtendedKeyUsage, GeneralName};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::time::ASN1Time;
 
@@ -33,6 +33,14 @@ pub struct CertifiedPair {
 pub struct PairFiles {
     certificate: (String, PathBuf),
     key: (String, PathBuf),
+    side: PairSide,
+}
+
+/// The side of TLS at which a certificate is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PairSide {
+    Server,
+    Client,
 }
 
 impl Clone for CertifiedPair {
@@ -48,8 +56,8 @@ impl PairFiles {
     ///
     /// [`KeyError`], which says what is wrong with which file.
     pub fn read(&self) -> Result<CertifiedPair, KeyError> {
-        let Self { certificate: (certificate_key, certificate), key: (key_key, key) } = self;
-        pair((certificate_key, certificate), (key_key, key))
+        let Self { certificate: (certificate_key, certificate), key: (key_key, key), side } = self;
+        pair_of(*side, (certificate_key, certificate), (key_key, key))
     }
 
     /// Checks that a pair of these files is valid at `now`.
@@ -69,8 +77,16 @@ impl PairFiles {
     }
 }
 
-/// Reads a certificate file and its key, which must fit. Each file comes with its configuration key.
+/// Reads the certificate file of a server and its key, which must fit. Each file comes with its configuration key.
 pub(super) fn pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<CertifiedPair, KeyError> {
+    pair_of(PairSide::Server, certificate, key)
+}
+
+fn pair_of(
+    side: PairSide,
+    certificate: (&str, &Path),
+    key: (&str, &Path),
+) -> Result<CertifiedPair, KeyError> {
     let chain = certificates(certificate.0, certificate.1, CERTIFICATES_MAX)?;
     let bytes = readable_file(key.0, key.1, FILE_BYTES_MAX)?;
     let refused = |reason: &dyn std::fmt::Display| {
@@ -85,31 +101,50 @@ pub(super) fn pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<Cer
         },
     )?;
     let named = |(key, path): (&str, &Path)| (key.to_owned(), path.to_owned());
-    let files = PairFiles { certificate: named(certificate), key: named(key) };
+    let files = PairFiles { certificate: named(certificate), key: named(key), side };
     let pair = CertifiedPair { chain, key: private, files };
-    check_is_for_servers(certificate.0, certificate.1, &pair)?;
+    check_side(certificate.0, certificate.1, &pair)?;
     Ok(pair)
 }
 
-/// Refuses the certificate of an agent, a caller or an administrator, which no client would accept from a server.
-fn check_is_for_servers(key: &str, path: &Path, pair: &CertifiedPair) -> Result<(), KeyError> {
+/// Refuses the certificate of the other side, such as that of an agent, which no client would accept from a server.
+fn check_side(key: &str, path: &Path, pair: &CertifiedPair) -> Result<(), KeyError> {
     let Some(leaf) = leaf(pair) else { return Ok(()) };
     // Without such an extension a certificate is for everything.
     let usage = leaf.extended_key_usage().ok().flatten();
-    if usage.is_none_or(|usage| usage.value.server_auth || usage.value.any) {
+    let side = pair.files.side;
+    let is_for = |usage: &ExtendedKeyUsage<'_>| match side {
+        PairSide::Server => usage.server_auth,
+        PairSide::Client => usage.client_auth,
+    };
+    if usage.is_none_or(|usage| is_for(usage.value) || usage.value.any) {
         return Ok(());
     }
     let names = leaf.subject_alternative_name().ok().flatten();
     let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
     let uri = names.iter().find_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None });
     let whose = uri.map_or_else(String::new, |uri| format!(" of {uri}"));
-    let found = format!("{}, a client's certificate{whose},", path.display());
-    Err(KeyError::new(key, found, "a server's certificate: tombolo ca issue server --name HOST"))
+    let (found, allowed) = match side {
+        PairSide::Server => ("client", "a server's certificate: tombolo ca issue server --name HOST"),
+        PairSide::Client => ("server", "a client's certificate, with the extended key usage clientAuth"),
+    };
+    let found = format!("{}, a {found}'s certificate{whose},", path.display());
+    Err(KeyError::new(key, found, allowed))
 }
 
 /// Reads a certificate file and its key, as [`pair`] does. The certificate must be valid now.
 pub(super) fn valid_pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<CertifiedPair, KeyError> {
     let pair = pair(certificate, key)?;
+    check_validity(certificate.0, certificate.1, &pair, SystemTime::now())?;
+    Ok(pair)
+}
+
+/// The same for the certificate that this server shows as a client of another one.
+pub(super) fn valid_client_pair(
+    certificate: (&str, &Path),
+    key: (&str, &Path),
+) -> Result<CertifiedPair, KeyError> {
+    let pair = pair_of(PairSide::Client, certificate, key)?;
     check_validity(certificate.0, certificate.1, &pair, SystemTime::now())?;
     Ok(pair)
 }
@@ -131,7 +166,11 @@ pub(super) fn check_validity(
     let validity = leaf.validity();
     if seconds > validity.not_after.timestamp() {
         let found = format!("{} (expired at {})", path.display(), shown(validity.not_after));
-        return Err(KeyError::new(key, found, "a new one: tombolo ca issue server --force"));
+        let allowed = match pair.files.side {
+            PairSide::Server => "a new one: tombolo ca issue server --force",
+            PairSide::Client => "a new one",
+        };
+        return Err(KeyError::new(key, found, allowed));
     }
     if seconds < validity.not_before.timestamp() {
         let found = format!("{} (valid only from {})", path.display(), shown(validity.not_before));

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::admin::RawAdmin;
 use super::audit_log::RawAudit;
 use super::clusters::RawCluster;
+use super::directory::RawDirectory;
 use super::egress::RawEgress;
 use super::enrollment::RawEnrollment;
 use super::gateway::RawGateway;
@@ -34,6 +35,8 @@ pub(super) struct RawConfig {
     pub(super) tls: Option<RawTls>,
     /// The roots of servers, which agents get from this server.
     pub(super) trust: Option<RawTrust>,
+    /// The records of clusters, tokens, agents and revocations. Without this key they are in `stateDir`, for one server.
+    pub(super) directory: Option<RawDirectory>,
     /// The listener for callers, who use kubectl.
     #[cfg_attr(test, schemars(required))]
     pub(super) gateway: Option<RawGateway>,

@@ -19,6 +19,7 @@ use super::*;
 
 mod admin;
 mod authentication;
+mod directory;
 mod egress;
 mod invalid;
 mod pages;

@@ -104,6 +104,7 @@ dial_error_facts! {
     Self::Terminated(TerminationReason::Revoked) => UNAUTHORIZED, "CredentialRevoked";
     Self::Terminated(TerminationReason::Expired) => UNAUTHORIZED, "CredentialExpired";
     Self::Terminated(TerminationReason::TooOld) => UNAUTHORIZED, "SessionTooOld";
+    Self::Terminated(TerminationReason::Stale) => SERVICE_UNAVAILABLE, "ServerStale";
     Self::Terminated(TerminationReason::PolicyChanged) => FORBIDDEN, "PolicyChanged";
     Self::Terminated(TerminationReason::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) =>
         FORBIDDEN, "ForbiddenByHost";

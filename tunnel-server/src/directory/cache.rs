@@ -63,7 +63,8 @@ impl DirectoryCache {
                 let Seen(at) = parse(key, bytes)?;
                 let time = at.time().ok_or_else(|| damaged(&"no time"))?;
                 if let Some(member) = self.clusters.get_mut(&cluster()?) {
-                    member.last_seen.get_or_insert(time);
+                    // Another server may have seen it later.
+                    member.last_seen = member.last_seen.max(Some(time));
                     member.stored_last_seen = Some(at);
                 }
             }

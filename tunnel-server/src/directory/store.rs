@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 
+use super::freshness::MemoryAge;
 use embedded::EmbeddedEngine;
 use engine::{Commit, Engine};
 use shared::SharedEngine;
@@ -172,6 +173,26 @@ pub enum StoreError {
     /// etcd does not answer, or refuses.
     #[error("etcd cannot be used now, so nothing was changed")]
     Etcd(#[source] etcd::Error),
+    /// A member of etcd has a release with faults.
+    #[error("{endpoint} cannot be used")]
+    UnsuitableEtcd {
+        /// The URL of the member.
+        endpoint: String,
+        /// The fault of its release.
+        #[source]
+        why: etcd::Unsuitable,
+    },
+    /// This server has no news from etcd, so nothing is changed by what it knows.
+    #[error(
+        "this server has had no news from etcd for {seconds} s, so nothing was changed: try again, or ask another server"
+    )]
+    NotFresh {
+        /// The age of its memory.
+        seconds: u64,
+    },
+    /// The answer to a change was lost, and the records cannot be read to see whether it was made.
+    #[error("etcd has not said whether the change was made: look at what is there, and try again")]
+    Unknown(#[source] Box<Self>),
     /// The change was made, and this server has not seen it in time.
     #[error("the change is made in etcd, and this server has not seen it yet: it is behind")]
     Behind,
@@ -197,10 +218,11 @@ impl RecordStore {
     pub(super) fn open_shared(
         client: etcd::Client,
         prefix: String,
+        age: Arc<MemoryAge>,
         runtime: Handle,
         scope: Scope,
     ) -> Result<Self, StoreError> {
-        Ok(Self { engine: Box::new(SharedEngine::open(client, prefix, runtime, scope)?) })
+        Ok(Self { engine: Box::new(SharedEngine::open(client, prefix, age, runtime, scope)?) })
     }
 
     /// Copies the store in the folder `state_dir` into memory, even if another process has it open; an empty
@@ -232,8 +254,12 @@ impl RecordStore {
             match outcome {
                 Commit::Done => return Ok(done),
                 // The records that are removed by their prefix are so in the same commit as these.
-                Commit::Unknown if self.has(&changes)? => return Ok(done),
-                Commit::Unknown | Commit::Conflict => {}
+                Commit::Unknown => match self.has(&changes) {
+                    Ok(true) => return Ok(done),
+                    Ok(false) => {}
+                    Err(error) => return Err(StoreError::Unknown(Box::new(error)).into()),
+                },
+                Commit::Conflict => {}
             }
         }
         Err(StoreError::Contended.into())

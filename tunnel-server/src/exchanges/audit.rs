@@ -283,7 +283,9 @@ pub(crate) fn end_reason(why: TerminationReason) -> EndReason {
         TerminationReason::Revoked => EndReason::Revoked,
         TerminationReason::Expired => EndReason::Expired,
         TerminationReason::PolicyChanged | TerminationReason::ForbiddenByHost => EndReason::PolicyChanged,
-        TerminationReason::TooOld | TerminationReason::HostAway => EndReason::Limit,
+        TerminationReason::TooOld | TerminationReason::HostAway | TerminationReason::Stale => {
+            EndReason::Limit
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use tracing::{debug, info};
 
 use super::termination::TerminationReason;
 use crate::authz::{AccessReview, Allowable, Delegation, Permit, Policy, PolicySnapshot};
-use crate::directory::{CallerCredential, Directory};
+use crate::directory::{CallerCredential, Directory, Freshness};
 use crate::identity::{Authenticator, Caller, Credential, Method};
 use crate::metrics;
 
@@ -122,8 +122,11 @@ impl ExchangeTable {
     /// sees later ones.
     ///
     /// # Errors
-    /// The reason why the exchange is no longer permitted.
+    /// The reason why the exchange is no longer permitted. Where memory is stale, nothing new is.
     pub fn enter<W: Allowable>(&self, permit: &Permit<W>) -> Result<RunningExchange, TerminationReason> {
+        if self.0.directory.freshness() >= Freshness::Stale {
+            return Err(TerminationReason::Stale);
+        }
         let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
         let entry = Arc::new(ExchangeEntry {
             permit: Box::new(permit.clone()),
@@ -215,6 +218,9 @@ impl ExchangeTableShared {
     }
 
     fn time_limit_reached(&self, entry: &ExchangeEntry, now: SystemTime) -> Option<TerminationReason> {
+        if self.directory.freshness() >= Freshness::Outdated {
+            return Some(TerminationReason::Stale);
+        }
         let expires = entry.permit.caller().credential().expires;
         if expires.is_some_and(|expires| expires <= now) {
             return Some(TerminationReason::Expired);

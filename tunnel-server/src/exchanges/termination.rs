@@ -24,6 +24,11 @@ text_enum! {
         /// That cluster could not be asked for [`UNREVIEWED_MAX`](super::UNREVIEWED_MAX).
         #[error("the cluster that this server asks about its callers does not answer: try again")]
         HostAway = "host_away",
+        /// This server has had no news of its records for so long that it cannot know what is permitted.
+        #[error(
+            "this server has had no news from etcd for too long to know who may do what: try again, another server may answer"
+        )]
+        Stale = "stale",
         /// The exchange has run for as long as the configuration allows.
         #[error("this request has run for as long as one may here: begin it again")]
         TooOld = "session_too_old",

@@ -24,6 +24,8 @@ text_enum! {
         ProxyCertificate = "proxy_certificate",
         /// The certificate of an entry point for egress and its key.
         EgressCertificate = "egress_certificate",
+        /// The certificate that this server shows to etcd, and its key.
+        EtcdCertificate = "etcd_certificate",
         /// The signer of agents' certificates and its sealing key.
         EnrollmentSigner = "enrollment_signer",
         /// The file with the roots of agents.
@@ -34,6 +36,8 @@ text_enum! {
         AdminCa = "admin_ca",
         /// The roots of an API server at an entry point for its egress.
         EgressCa = "egress_ca",
+        /// The roots of etcd's members.
+        EtcdCa = "etcd_ca",
         /// The roots of an issuer of tokens.
         OidcCa = "oidc_ca",
         /// The roots of the API server that reviews tokens.

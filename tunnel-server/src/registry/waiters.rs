@@ -27,6 +27,13 @@ impl Waiters {
         }
     }
 
+    /// Wakes every task that waits, whatever its cluster.
+    pub(super) fn all_changed(&self) {
+        for notify in &self.0 {
+            notify.notify_waiters();
+        }
+    }
+
     /// Returns what `look` finds, now or after a change of `cluster`. `None` if it has found nothing by
     /// `until`. Cancel-safe.
     pub(super) async fn wait_for<T>(

@@ -1,27 +1,27 @@
 //! The engine of many servers: etcd, where each server follows the changes of all. No other file uses etcd's client.
 
 mod followed;
+mod following;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use daemon::{Scope, error_chain};
-use etcd::{Client, CommitError, Compacted, Compare, KeyRange, Outcome, Revision, Watch, WatchUpdate, Write};
+use etcd::{Client, CommitError, Compare, KeyRange, Outcome, Revision, Unsuitable, Write};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::engine::{Commit, Engine, Follower, View};
 use super::{RecordChange, RecordDamage, SCHEMA, StoreError, StoreTable};
+use crate::directory::freshness::{Freshness, MemoryAge};
 use followed::Followed;
+use following::Following;
 
 /// Longest wait until this server has seen its own change. etcd tells of a change within some milliseconds.
 const APPLIED_MAX: Duration = Duration::from_secs(5);
-
-/// The wait before everything is read anew, where it could not be read.
-const RELOAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// The key of the version of the records' form.
 const SCHEMA_KEY: &str = "schema";
@@ -40,6 +40,7 @@ pub(super) struct SharedEngine {
     prefix: String,
     /// The revision up to which the follower has all changes; none without a follower.
     applied: Arc<watch::Sender<Option<Revision>>>,
+    age: Arc<MemoryAge>,
 }
 
 /// A transaction over etcd. Its reads are of one revision.
@@ -57,12 +58,46 @@ impl SharedEngine {
     pub(super) fn open(
         client: Client,
         prefix: String,
+        age: Arc<MemoryAge>,
         runtime: Handle,
         scope: Scope,
     ) -> Result<Self, StoreError> {
-        let engine = Self { client, runtime, scope, prefix, applied: Arc::new(watch::Sender::new(None)) };
+        let applied = Arc::new(watch::Sender::new(None));
+        let engine = Self { client, runtime, scope, prefix, applied, age };
+        engine.check_members()?;
         engine.check_schema()?;
         Ok(engine)
+    }
+
+    /// Refuses releases of etcd whose watches lose events. A member that does not answer is not needed now.
+    fn check_members(&self) -> Result<(), StoreError> {
+        for endpoint in self.client.endpoints() {
+            let status = match self.runtime.block_on(self.client.status(endpoint)) {
+                Ok(status) => status,
+                Err(error) => {
+                    warn!(%endpoint, error = %error_chain(&error), "a member of etcd does not answer");
+                    continue;
+                }
+            };
+            match status.check() {
+                Ok(()) => {}
+                Err(Unsuitable::Alarm(alarm)) => {
+                    warn!(%endpoint, alarm, "a member of etcd has an alarm, and may take no changes");
+                }
+                Err(why @ Unsuitable::Version(_)) => {
+                    return Err(StoreError::UnsuitableEtcd { endpoint: endpoint.to_string(), why });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what this server could not do by the newest records.
+    fn check_freshness(&self) -> Result<(), StoreError> {
+        if self.age.freshness() == Freshness::Fresh {
+            return Ok(());
+        }
+        Err(StoreError::NotFresh { seconds: self.age.age().as_secs() })
     }
 
     fn check_schema(&self) -> Result<(), StoreError> {
@@ -123,31 +158,39 @@ impl SharedEngine {
 impl Engine for SharedEngine {
     fn follow(&self, follower: Arc<dyn Follower>) -> Result<(), StoreError> {
         let mut followed = Followed::new(self.watched(), follower);
+        let began = Instant::now();
         let listing = self.list_of(&KeyRange::prefix(self.watched()), None)?;
-        let revision = listing.revision;
+        let of = (listing.cluster_id, listing.revision);
         followed.replace(listing).map_err(|damage| self.damaged(damage))?;
-        self.applied.send_replace(Some(revision));
-        let watch = self.client.watch(KeyRange::prefix(self.watched()), revision);
-        let following = follow(self.client.clone(), watch, followed, Arc::clone(&self.applied));
-        self.scope.spawn_background(following);
+        self.applied.send_replace(Some(of.1));
+        self.age.prove(began);
+        // Its timer belongs to the runtime.
+        let _entered = self.runtime.enter();
+        let (applied, age) = (Arc::clone(&self.applied), Arc::clone(&self.age));
+        let following = Following::new(self.client.clone(), of, followed, applied, age);
+        self.scope.spawn_background(following.run());
         Ok(())
     }
 
     fn begin(&self) -> Result<Box<dyn View + '_>, StoreError> {
+        self.check_freshness()?;
         Ok(Box::new(SharedView { engine: self, at: None, keys: BTreeSet::new(), conditions: Vec::new() }))
     }
 
     fn get(&self, table: StoreTable, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.check_freshness()?;
         let mut listing = self.list_of(&KeyRange::key(self.path(table, key)), None)?;
         Ok(listing.entries.pop().map(|entry| entry.value))
     }
 
     fn list(&self, table: StoreTable, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.check_freshness()?;
         let listing = self.list_of(&KeyRange::prefix(self.path(table, prefix)), None)?;
         Ok(self.records(table, listing))
     }
 
     fn count(&self, table: StoreTable) -> Result<usize, StoreError> {
+        self.check_freshness()?;
         let range = KeyRange::prefix(self.path(table, ""));
         self.runtime.block_on(self.client.count(&range)).map_err(StoreError::Etcd)
     }
@@ -214,52 +257,6 @@ impl View for SharedView<'_> {
             Ok(Outcome::Conflict) => Ok(Commit::Conflict),
             Err(CommitError::Unknown(_)) => Ok(Commit::Unknown),
             Err(CommitError::NotMade(error)) => Err(StoreError::Etcd(error)),
-        }
-    }
-}
-
-/// Follows the changes of all servers as long as it is polled. A record that cannot be read ends it, because nothing may
-/// be skipped.
-async fn follow(
-    client: Client,
-    mut watch: Watch,
-    mut followed: Followed,
-    applied: Arc<watch::Sender<Option<Revision>>>,
-) {
-    loop {
-        let outcome = match watch.next().await {
-            Ok(WatchUpdate::Changes(changes)) => followed.change(changes),
-            Ok(WatchUpdate::Complete(revision)) => Ok(revision),
-            Err(Compacted(at)) => {
-                warn!(
-                    revision = at.0,
-                    "etcd has compacted what this server has not seen yet; everything is read anew"
-                );
-                match client.list(&KeyRange::prefix(followed.prefix()), None).await {
-                    Ok(listing) => {
-                        watch = client.watch(KeyRange::prefix(followed.prefix()), listing.revision);
-                        followed.replace(listing)
-                    }
-                    Err(error) => {
-                        warn!(error = %error_chain(&error), "etcd cannot be read; the next try is in a second");
-                        tokio::time::sleep(RELOAD_PAUSE).await;
-                        continue;
-                    }
-                }
-            }
-        };
-        match outcome {
-            Ok(revision) => {
-                applied.send_if_modified(|applied| {
-                    let is_later = *applied < Some(revision);
-                    *applied = (*applied).max(Some(revision));
-                    is_later
-                });
-            }
-            Err(damage) => {
-                error!(error = %damage, "a record in etcd is not in our form, and none may be skipped: this server follows no more changes");
-                return;
-            }
         }
     }
 }

@@ -15,6 +15,7 @@ text_enum! {
         CredentialExpired = "CredentialExpired",
         PolicyChanged = "PolicyChanged",
         SessionTooOld = "SessionTooOld",
+        ServerStale = "ServerStale",
         NotARequest = "NotARequest",
         ForbiddenByPolicy = "ForbiddenByPolicy",
         ForbiddenByHost = "ForbiddenByHost",

@@ -129,8 +129,15 @@ fn of_termination(why: TerminationReason) -> RefusalFacts {
         TerminationReason::PolicyChanged => (Cause::PolicyChanged, StatusCode::FORBIDDEN),
         TerminationReason::ForbiddenByHost => (Cause::ForbiddenByHost, StatusCode::FORBIDDEN),
         TerminationReason::HostAway => (Cause::HostAway, StatusCode::SERVICE_UNAVAILABLE),
+        TerminationReason::Stale => (Cause::ServerStale, StatusCode::SERVICE_UNAVAILABLE),
     };
-    RefusalFacts::failed(cause, status, end_reason(why))
+    let facts = RefusalFacts::failed(cause, status, end_reason(why));
+    // The caller's next connection may reach a server that is fresh.
+    if why == TerminationReason::Stale {
+        facts.retry(RetryAfter::Header(SOON)).closes_connection()
+    } else {
+        facts
+    }
 }
 
 /// The status is never 404, although a cluster may be unknown: a controller would read that as "the object is

@@ -113,6 +113,7 @@ fn sample(cause: RefusalCause) -> Option<Refusal> {
         RefusalCause::CredentialExpired => TerminationReason::Expired.into(),
         RefusalCause::PolicyChanged => TerminationReason::PolicyChanged.into(),
         RefusalCause::SessionTooOld => TerminationReason::TooOld.into(),
+        RefusalCause::ServerStale => TerminationReason::Stale.into(),
         RefusalCause::NotARequest => ActionError::TooLong.into(),
         RefusalCause::ForbiddenByHost => TerminationReason::ForbiddenByHost.into(),
         RefusalCause::HostAway => NotDelegated::Away.into(),

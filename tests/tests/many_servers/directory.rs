@@ -30,6 +30,9 @@ const CLUSTERS: usize = 120;
 /// The limit for a change to reach every server.
 const TOLD_MAX: Duration = Duration::from_secs(20);
 
+/// Longer than the test.
+const STALE_LIMIT: Duration = Duration::from_secs(300);
+
 const TTL: Duration = Duration::from_secs(900);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,7 +113,7 @@ async fn revocations_compacted_in_etcd_hold_at_a_server_that_starts() {
     let revision = client.list(&etcd::KeyRange::key("none"), None).await.unwrap().revision;
     etcd.compact(revision.0).await;
 
-    let late = Directory::open_shared(client, PREFIX.to_owned(), Scope::here()).await.unwrap();
+    let late = Directory::open_shared(client, PREFIX.to_owned(), STALE_LIMIT, Scope::here()).await.unwrap();
 
     let credential = AgentCredential { serial: "1".to_owned(), issued: now.into() };
     assert!(late.admits(&agent, &credential).is_err());
@@ -118,7 +121,7 @@ async fn revocations_compacted_in_etcd_hold_at_a_server_that_starts() {
 
 async fn servers() -> (EtcdCluster, [Directory; SERVERS]) {
     let (etcd, scope) = (EtcdCluster::start().await, Scope::here());
-    let open = || Directory::open_shared(etcd.client(&scope), PREFIX.to_owned(), scope.clone());
+    let open = || Directory::open_shared(etcd.client(&scope), PREFIX.to_owned(), STALE_LIMIT, scope.clone());
     let (one, two, three) = tokio::join!(open(), open(), open());
     let servers = [one.unwrap(), two.unwrap(), three.unwrap()];
     (etcd, servers)

@@ -1,0 +1,30 @@
+//! Several servers that share their records in a real etcd of three members.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+mod directory;
+mod freshness;
+mod revocations;
+
+/// A request that reaches the fake API server of `edge-a`, and its answer there: the fake knows no path.
+const PATH: &str = "/clusters/edge-a/version";
+const SERVED: u16 = 404;
+
+/// The option by which `tombolo` finds the first server.
+const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];
+
+/// The limit for any step of a test. Builds of other tests may run beside.
+const DONE_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Waits until a condition holds.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let held = timeout(DONE_MAX, async {
+        while !holds().await {
+            sleep(LOOK_EVERY).await;
+        }
+    });
+    assert!(held.await.is_ok(), "never: {what}");
+}

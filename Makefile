@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: help demo test test-node soak chaos load fuzz mutants binaries dist lint language docs fmt tools
+.PHONY: help demo test test-node soak chaos load fuzz mutants binaries dist lint language docs pictures fmt tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ language: ## prints figures about sentences and names, before and after a change
 
 docs: ## builds the documentation into target/site, and finds dead links
 	@.ci/docs
+
+pictures: ## records the demo and `tombolo --help`, and draws docs/pictures (PICTURES_FLAGS=help: one alone)
+	@.ci/pictures $(PICTURES_FLAGS)
 
 fmt: ## formats the sources
 	@cargo fmt --all

@@ -77,7 +77,7 @@ pub use runtime::{Layout, Plan, run};
 pub use sandbox::{SandboxError, enter_sandbox};
 pub use scope::{BackgroundExecutor, GraceExceeded, Home, Scope};
 pub use seats::{NoSeat, Seat, SeatFigures, SeatLimits, Seats};
-pub use state_dir::{StateDir, StateError};
+pub use state_dir::{StateDir, StateError, StateLock};
 pub use state_file::StateFile;
 pub use task_budget::poll_read_within_budget;
 pub use telemetry::{LogFormat, LogOptions, Product};

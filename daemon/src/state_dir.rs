@@ -2,7 +2,7 @@
 
 use std::{
     error::Error,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -31,6 +31,11 @@ pub struct StateDir {
     writing: Arc<Mutex<()>>,
 }
 
+/// The lock of a state directory, held until this is dropped.
+#[derive(Debug)]
+#[must_use = "the directory is free again when this is dropped"]
+pub struct StateLock(#[expect(dead_code, reason = "the open file holds the lock")] File);
+
 /// The reason why state could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -45,6 +50,9 @@ pub enum StateError {
     /// The path is not a directory.
     #[error("{} is not a directory, name another one with --state-dir", .0.display())]
     NotADirectory(PathBuf),
+    /// Another process holds the lock.
+    #[error("{} is in use by another process: give each daemon a state directory of its own", .0.display())]
+    InUse(PathBuf),
     /// A file was changed by somebody else, or by the disk.
     #[error("{} is damaged, and without it {}: {}", path.display(), file.cost(), file.remedy())]
     Damaged {
@@ -110,6 +118,21 @@ impl StateDir {
             return Err(StateError::TooPermissive { path: path.to_owned(), mode });
         }
         Ok(Self { path: path.into(), writing: Arc::default() })
+    }
+
+    /// Takes the directory for this process alone, until the lock is dropped or the process ends.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::InUse`], or it cannot be locked.
+    pub fn lock(&self) -> Result<StateLock, StateError> {
+        let failed = |source| StateError::NotCreated { path: self.path.to_path_buf(), source };
+        let directory = File::open(&self.path).map_err(failed)?;
+        match directory.try_lock() {
+            Ok(()) => Ok(StateLock(directory)),
+            Err(TryLockError::WouldBlock) => Err(StateError::InUse(self.path.to_path_buf())),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
     }
 
     /// The path of the directory.
@@ -211,7 +234,9 @@ fn replace(directory: &Path, path: &Path, temporary: &Path, bytes: &[u8]) -> io:
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
         match error {
-            StateError::TooPermissive { .. } | StateError::NotADirectory(_) => Self::misconfigured(error),
+            StateError::TooPermissive { .. } | StateError::NotADirectory(_) | StateError::InUse(_) => {
+                Self::misconfigured(error)
+            }
             StateError::Damaged { .. }
             | StateError::Missing { .. }
             | StateError::NotCreated { .. }

@@ -233,6 +233,14 @@ impl Rig {
         process.wait(READY_MAX).await.expect("the process ends").code()
     }
 
+    /// Runs a further server of this configuration file, which must end by itself, and returns its log.
+    pub async fn server_fails(&self, config: &str) -> String {
+        let (config, log) = (self.path().join(config), format!("{config}.log"));
+        let mut process = self.launch(&self.surroundings(), "tunnel-server", &config, &log).await;
+        process.wait(READY_MAX).await.expect("the process ends");
+        self.read(&log)
+    }
+
     /// The process of the server.
     pub fn server(&mut self) -> &mut Process {
         self.server.as_mut().expect("the server was started")

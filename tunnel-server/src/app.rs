@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use audit::Log;
-use aws_lc_rs::digest;
 use daemon::listen::PROVING_MAX;
-use daemon::{BindError, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir, StateFile};
+use daemon::{BindError, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir};
 use policy::action::GatewayNames;
-use proto::greeting::BootNonce;
 use tokio::sync::watch;
 use tracing::info;
 use transport::tls::{ServerMaterial, SharedCertificate, SharedRoots};
@@ -20,7 +18,7 @@ use crate::admin::{self, Admin, Dependencies, EnrollmentInfo, Remote, ServerInfo
 use crate::agents::AgentListener;
 use crate::authz::{Policy, PolicyFile};
 use crate::config::{self, Config};
-use crate::directory::Directory;
+use crate::directory::{Directory, ServerRegistration};
 use crate::enrollment::{self, Enrollment, EnrollmentSettings};
 use crate::exchanges;
 use crate::gateway::{self, AccessControl, Gateway};
@@ -43,6 +41,8 @@ mod egress;
 mod enrollment_signer;
 mod entry_points;
 mod expired_tokens;
+mod own_identity;
+mod registration;
 mod reload;
 mod scrape;
 mod trusted_roots;
@@ -90,6 +90,8 @@ pub struct BoundServer {
     proxy: Option<(Listener, DialProxy)>,
     /// The SOCKS5 listener of the same proxy, if configured.
     socks: Option<(SocksListener, DialProxy)>,
+    /// The entry of this server among those that share its records, with its name.
+    registration: Option<(String, ServerRegistration, Readiness)>,
 }
 
 /// The addresses that the server has bound.
@@ -114,7 +116,7 @@ impl BoundServer {
         let readiness = Readiness::new();
         let starting = readiness.handle("server");
         let state = StateDir::open(&config.state_dir)?;
-        let keys = keys(&state)?;
+        let keys = own_identity::keys(&state)?;
         let log = audit_log::open(config.audit.as_ref(), &state, &readiness, scope)?;
         // Probes answer while this server waits for etcd.
         let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone())?;
@@ -126,7 +128,8 @@ impl BoundServer {
         let spawn: Arc<dyn transport::Spawn> = Arc::new(BackgroundSpawner(scope.clone()));
         let material = server_material(&config, &roots, scope)?;
         let ServerMaterial { certificate, agent_roots } = material.clone();
-        let endpoint = endpoint(&config, &material, &keys, &spawn)?;
+        let number = own_identity::number(&directory, &config.server_id).await?;
+        let endpoint = endpoint(&config, &material, (&keys, number), &spawn)?;
         let (listener, agents) = listeners(&config, &endpoint, material, &roots)?;
         let admission = admission(&mut config, &policy, &directory, &roots, scope)?;
         let admin = admin_listeners(&mut config, &certificate, &roots, scope)?;
@@ -151,7 +154,13 @@ impl BoundServer {
         let proxy = proxy.map(|listener| (listener, dial_proxy));
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
-        let host = (host(server_id.clone(), &keys)?, trust_bundle);
+        let host = own_identity::host(server_id.clone(), &keys)?;
+        let entry = own_identity::registered(&host, &config.tunnel.addresses);
+        let mut registration = directory.registration(&server_id, entry);
+        if let Some(registration) = &mut registration {
+            registration::register(&server_id, registration, &readiness, scope).await?;
+        }
+        let host = (host, trust_bundle);
         let totals = config.limits.listeners;
         let (own_endpoint, clusters, link_metrics) = (endpoint.clone(), registry.clone(), links.clone());
         let agent_listener =
@@ -172,6 +181,7 @@ impl BoundServer {
             entry_points,
             proxy,
             socks,
+            registration: registration.map(|entry| (server_id.clone(), entry, readiness)),
         };
         scrape::register(&metrics, &bound, totals, links);
         scrape::register_admin(&metrics, admin.remote.as_ref().map(Remote::counts));
@@ -228,7 +238,8 @@ impl BoundServer {
         let (policy, file) = self.policy;
         // Until the end of a drain, because a new policy may forbid what is still running.
         scope.spawn_background(file.follow(policy));
-        if self.registry.directory().is_shared() {
+        if let Some((id, registration, readiness)) = self.registration {
+            scope.spawn_background(registration::keep(id, registration, readiness, scope.clone()));
             scope.spawn_background(self.registry.clone().follow_directory());
         }
         scope.spawn(self.agent_listener.clone().run(scope.clone()));
@@ -415,19 +426,6 @@ fn admission(
     })
 }
 
-/// The endpoint's keys. Those of the last run are used again, so that agents notice a restart at once.
-fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
-    let file = StateFile::EndpointKeys;
-    match state.read_or_replace(file, EndpointKeys::BYTES as u64, EndpointKeys::from_bytes)? {
-        Some(keys) => Ok(keys),
-        None => {
-            let keys = EndpointKeys::generate().map_err(Failure::could_not_go_on)?;
-            state.write(file, &keys.to_bytes())?;
-            Ok(keys)
-        }
-    }
-}
-
 /// The trust bundle for agents, now and after each change of its file.
 fn follow_bundle(config: &Config, scope: &Scope) -> watch::Receiver<Arc<[u8]>> {
     let (given, taken) = watch::channel(Arc::from(config.trust_bundle.as_slice()));
@@ -436,27 +434,6 @@ fn follow_bundle(config: &Config, scope: &Scope) -> watch::Receiver<Arc<[u8]>> {
         scope.spawn_background(reload::follow_bundle(path, domain, contents, given));
     }
     taken
-}
-
-/// This process as agents see it. Its trust bundle is left empty here, because it may change later.
-fn host(server_id: String, keys: &EndpointKeys) -> Result<proto::greeting::ServerInfo, Failure> {
-    let mut boot = [0; 16];
-    aws_lc_rs::rand::fill(&mut boot).map_err(Failure::could_not_go_on)?;
-    let software = concat!("tunnel-server/", env!("CARGO_PKG_VERSION")).to_owned();
-    Ok(proto::greeting::ServerInfo {
-        server_id,
-        software,
-        boot: BootNonce(boot),
-        keys_mark: keys.mark(),
-        trust_bundle: Vec::new(),
-    })
-}
-
-/// A server's number in connection IDs. It is derived from the server's name, so that nobody has to assign
-/// numbers.
-fn number(server_id: &str) -> ServerNumber {
-    let digest = digest::digest(&digest::SHA256, server_id.as_bytes());
-    ServerNumber(u16::from_be_bytes([digest.as_ref()[0], digest.as_ref()[1]]))
 }
 
 /// The server's certificate and the roots of agents, both taken up again whenever their files change.
@@ -470,11 +447,11 @@ fn server_material(config: &Config, roots: &RootsFollower, scope: &Scope) -> Res
 fn endpoint(
     config: &Config,
     material: &ServerMaterial,
-    keys: &EndpointKeys,
+    (keys, number): (&EndpointKeys, ServerNumber),
     spawn: &Arc<dyn transport::Spawn>,
 ) -> Result<Endpoint, Failure> {
-    let (listen, number) = (config.tunnel.listen, number(&config.server_id));
-    let endpoint = Endpoint::serve_shared(listen, material.clone(), keys, number, Arc::clone(spawn));
+    let endpoint =
+        Endpoint::serve_shared(config.tunnel.listen, material.clone(), keys, number, Arc::clone(spawn));
     Ok(endpoint.map_err(not_bound)?.with_silence_max(config.tunnel.outage_limit))
 }
 

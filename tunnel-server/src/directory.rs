@@ -14,6 +14,7 @@ mod freshness;
 mod networks;
 mod records;
 mod revocations;
+mod servers;
 mod store;
 mod tokens;
 mod tombstones;
@@ -46,11 +47,12 @@ pub use dial_tokens::{
 pub use freshness::{BEHIND_AFTER, ENDED_AFTER_STALE, Freshness};
 pub use networks::{NETWORK_CLUSTERS_MAX, NetworkName, NotANetworkName};
 pub use records::{
-    Agent, Attestation, CallerRevocation, Callers, Cluster, DialToken, IssuedChain, Previous, Revocation,
-    Revoked, Token, TokenUse, Tombstone, UnixSeconds, Workload,
+    Agent, Attestation, CallerRevocation, Callers, Cluster, DialToken, IssuedChain, Previous,
+    RegisteredServer, Revocation, Revoked, Token, TokenUse, Tombstone, UnixSeconds, Workload,
 };
 pub use revocations::{AgentCredential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
-pub use store::StoreError;
+pub use servers::{SERVER_NUMBERS_MAX, ServerNumberError};
+pub use store::{RegistrationOutcome, ServerRegistration, StoreError};
 pub use tokens::{TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenGrant, TokenRefused};
 pub use tombstones::ClusterError;
 

@@ -155,6 +155,18 @@ fn a_damaged_file_that_costs_little_is_kept_beside_and_made_anew() {
     }
 }
 
+#[test]
+fn a_locked_directory_is_refused_until_its_lock_is_dropped() {
+    let (_home, path) = fresh("state");
+    let (first, second) = (StateDir::open(&path).unwrap(), StateDir::open(&path).unwrap());
+
+    let lock = first.lock().unwrap();
+    assert!(matches!(second.lock(), Err(StateError::InUse(_))));
+
+    drop(lock);
+    assert!(second.lock().is_ok());
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error("not digits")]
 struct NotDigits;

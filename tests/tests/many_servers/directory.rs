@@ -113,18 +113,24 @@ async fn revocations_compacted_in_etcd_hold_at_a_server_that_starts() {
     let revision = client.list(&etcd::KeyRange::key("none"), None).await.unwrap().revision;
     etcd.compact(revision.0).await;
 
-    let late = Directory::open_shared(client, PREFIX.to_owned(), STALE_LIMIT, Scope::here()).await.unwrap();
+    let late = open(&etcd).await;
 
     let credential = AgentCredential { serial: "1".to_owned(), issued: now.into() };
     assert!(late.admits(&agent, &credential).is_err());
 }
 
-async fn servers() -> (EtcdCluster, [Directory; SERVERS]) {
-    let (etcd, scope) = (EtcdCluster::start().await, Scope::here());
-    let open = || Directory::open_shared(etcd.client(&scope), PREFIX.to_owned(), STALE_LIMIT, scope.clone());
-    let (one, two, three) = tokio::join!(open(), open(), open());
-    let servers = [one.unwrap(), two.unwrap(), three.unwrap()];
-    (etcd, servers)
+/// The directories of three servers over one etcd.
+pub(crate) async fn servers() -> (EtcdCluster, [Directory; SERVERS]) {
+    let etcd = EtcdCluster::start().await;
+    let (one, two, three) = tokio::join!(open(&etcd), open(&etcd), open(&etcd));
+    (etcd, [one, two, three])
+}
+
+/// The directory of one more server.
+pub(crate) async fn open(etcd: &EtcdCluster) -> Directory {
+    let scope = Scope::here();
+    let client = etcd.client(&scope);
+    Directory::open_shared(client, PREFIX.to_owned(), STALE_LIMIT, scope).await.expect("etcd answers")
 }
 
 /// Waits until a server knows it.

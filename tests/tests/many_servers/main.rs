@@ -7,6 +7,7 @@ use tokio::time::{sleep, timeout};
 mod directory;
 mod freshness;
 mod revocations;
+mod servers;
 
 /// A request that reaches the fake API server of `edge-a`, and its answer there: the fake knows no path.
 const PATH: &str = "/clusters/edge-a/version";

@@ -1,5 +1,6 @@
 //! The directory: of this server alone in its state directory, or in etcd, where many servers share it.
 
+use std::future::pending;
 use std::time::Duration;
 
 use daemon::{Failure, Readiness, Scope, StateDir, error_chain};
@@ -36,7 +37,7 @@ pub(super) async fn open(
     let directory = match etcd {
         None => Directory::open(state)?,
         Some(etcd) => {
-            let shared = open_shared(etcd, roots, readiness, scope).await?;
+            let shared = open_shared(etcd, state, roots, readiness, scope).await?;
             scope.spawn_background(follow(shared.clone(), readiness.clone()));
             shared
         }
@@ -47,6 +48,7 @@ pub(super) async fn open(
 
 async fn open_shared(
     EtcdConfig { endpoints, tls, prefix, stale_limit }: EtcdConfig,
+    state: &StateDir,
     roots: &RootsFollower,
     readiness: &Readiness,
     scope: &Scope,
@@ -59,6 +61,12 @@ async fn open_shared(
             Some(roots.etcd(&trusted, certificate)?)
         }
     };
+    // The file of the embedded store would be locked.
+    let lock = state.lock()?;
+    scope.spawn_background(async move {
+        let _lock = lock;
+        pending().await
+    });
     let client = etcd::Client::new(endpoints, tls, scope.clone());
     let _waiting = readiness.lost_because(PART, "etcd does not answer");
     loop {

@@ -11,7 +11,9 @@ use proto::ClusterId;
 use super::ClusterEntry;
 use super::callers::RevokedCallers;
 use super::networks::NetworkIndex;
-use super::records::{Callers, Cluster, DialToken, Revocation, Revoked, Seen, UnixSeconds};
+use super::records::{
+    Callers, Cluster, DialToken, NumberOwner, RegisteredServer, Revocation, Revoked, Seen, UnixSeconds,
+};
 use super::store::{RecordChange, RecordDamage, StoreTable, parse};
 
 /// The cached records, as of the last change.
@@ -23,6 +25,10 @@ pub(super) struct DirectoryCache {
     pub(super) callers: RevokedCallers,
     /// The dial tokens by their IDs.
     pub(super) dial_tokens: HashMap<String, Arc<DialToken>>,
+    /// The servers that run, by ID.
+    pub(super) servers: BTreeMap<String, Arc<RegisteredServer>>,
+    /// The servers' numbers in connection IDs, with the ID of each one's owner.
+    pub(super) numbers: BTreeMap<u16, String>,
     /// The addresses of ranges that this process has assigned.
     pub(super) given: BTreeMap<ClusterId, IpAddr>,
 }
@@ -90,6 +96,19 @@ impl DirectoryCache {
             }
             (StoreTable::DialTokens, None) => {
                 self.dial_tokens.remove(key);
+            }
+            (StoreTable::Servers, Some(bytes)) => {
+                self.servers.insert(key.clone(), Arc::new(parse::<RegisteredServer>(key, bytes)?));
+            }
+            (StoreTable::Servers, None) => {
+                self.servers.remove(key);
+            }
+            (StoreTable::Numbers, record) => {
+                let number = key.parse::<u16>().map_err(|error| damaged(&error))?;
+                match record {
+                    Some(bytes) => self.numbers.insert(number, parse::<NumberOwner>(key, bytes)?.server_id),
+                    None => self.numbers.remove(&number),
+                };
             }
             (StoreTable::Revocations, record) => {
                 let revoked = Revoked::from_key(key);

@@ -51,6 +51,33 @@ pub struct Tombstone {
 #[serde(transparent)]
 pub(super) struct Seen(pub(super) UnixSeconds);
 
+/// A server that runs now, as it has registered itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RegisteredServer {
+    /// The newest form of records that it knows. A form is written once all servers know it.
+    pub level: u32,
+    /// Its process: the nonce of its start, in hexadecimal. A message of another process of the same name is stale.
+    pub epoch: String,
+    /// The mark of its keys, in hexadecimal, by which a process knows the entry of one before it.
+    pub keys_mark: String,
+    /// Name and version of its software.
+    pub software: String,
+    /// The time of its start.
+    pub started: UnixSeconds,
+    /// The addresses at which agents dial it, `host:port`.
+    pub addresses: Vec<String>,
+    /// It is stopping: its tunnels move, and nothing new begins there.
+    pub draining: bool,
+}
+
+/// The server that has a number in connection IDs, for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NumberOwner {
+    pub(super) server_id: String,
+}
+
 /// The target of a revocation of agents.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Revoked {
@@ -244,6 +271,14 @@ impl StoredRecord for AddressRecord {
 
 impl StoredRecord for Agent {
     const TABLE: StoreTable = StoreTable::Agents;
+}
+
+impl StoredRecord for RegisteredServer {
+    const TABLE: StoreTable = StoreTable::Servers;
+}
+
+impl StoredRecord for NumberOwner {
+    const TABLE: StoreTable = StoreTable::Numbers;
 }
 
 impl StoredRecord for Attestation {

@@ -18,12 +18,14 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 
 use super::freshness::MemoryAge;
+use super::records::RegisteredServer;
 use embedded::EmbeddedEngine;
 use engine::{Commit, Engine};
-use shared::SharedEngine;
+use shared::{Registrar, SharedEngine};
 use unknown_fields::UnknownFields;
 
 pub(super) use engine::Follower;
+pub use shared::{RegistrationOutcome, ServerRegistration};
 pub(super) use transaction::Transaction;
 
 /// The version of the records' form. A server refuses a newer one than its own.
@@ -94,6 +96,10 @@ store_tables! {
     DialTokens = "dial-tokens", affects_authorization: true, is_followed: true;
     /// Addresses of ranges that are assigned to clusters.
     Addresses = "addresses", affects_authorization: false, is_followed: false;
+    /// The servers that run, by ID; only of servers that share their records.
+    Servers = "servers", affects_authorization: false, is_followed: true;
+    /// The servers' numbers in connection IDs; only of servers that share their records.
+    Numbers = "numbers", affects_authorization: false, is_followed: true;
 }
 
 /// A record of a table, serialized as JSON.
@@ -122,6 +128,8 @@ pub(super) struct RecordDamage {
 #[derive(Debug)]
 pub(super) struct RecordStore {
     engine: Box<dyn Engine>,
+    /// Makes entries of servers, if several share the store.
+    registrar: Option<Registrar>,
 }
 
 /// The reason why the store cannot be opened, read or written.
@@ -210,7 +218,7 @@ pub enum StoreError {
 impl RecordStore {
     /// Opens the store in `state_dir`, and creates it if there is none.
     pub(super) fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
-        Ok(Self { engine: Box::new(EmbeddedEngine::open(state_dir)?) })
+        Ok(Self { engine: Box::new(EmbeddedEngine::open(state_dir)?), registrar: None })
     }
 
     /// Opens the store that many servers share in etcd, below `prefix`. Blocks, and must not be called on a thread of the
@@ -222,13 +230,19 @@ impl RecordStore {
         runtime: Handle,
         scope: Scope,
     ) -> Result<Self, StoreError> {
-        Ok(Self { engine: Box::new(SharedEngine::open(client, prefix, age, runtime, scope)?) })
+        let registrar = Some(Registrar::new(client.clone(), &prefix));
+        Ok(Self { engine: Box::new(SharedEngine::open(client, prefix, age, runtime, scope)?), registrar })
     }
 
     /// Copies the store in the folder `state_dir` into memory, even if another process has it open; an empty
     /// one if there is none. Changes of the copy are lost with it.
     pub(super) fn copy(state_dir: &Path) -> Result<Self, StoreError> {
-        Ok(Self { engine: Box::new(EmbeddedEngine::copy(state_dir)?) })
+        Ok(Self { engine: Box::new(EmbeddedEngine::copy(state_dir)?), registrar: None })
+    }
+
+    /// The entry of a server that is not registered yet; `None` if nobody shares the store.
+    pub(super) fn registration(&self, id: &str, server: RegisteredServer) -> Option<ServerRegistration> {
+        self.registrar.as_ref().map(|registrar| registrar.server(id, server))
     }
 
     /// Gives `follower` all records as if each had just been written, and then each change in order.

@@ -2,6 +2,7 @@
 
 mod followed;
 mod following;
+mod registration;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,6 +20,9 @@ use super::{RecordChange, RecordDamage, SCHEMA, StoreError, StoreTable};
 use crate::directory::freshness::{Freshness, MemoryAge};
 use followed::Followed;
 use following::Following;
+
+pub(super) use registration::Registrar;
+pub use registration::{RegistrationOutcome, ServerRegistration};
 
 /// Longest wait until this server has seen its own change. etcd tells of a change within some milliseconds.
 const APPLIED_MAX: Duration = Duration::from_secs(5);
@@ -139,8 +143,7 @@ impl SharedEngine {
 
     /// The key in etcd of a record, or the beginning of the keys of several.
     fn path(&self, table: StoreTable, key: &str) -> String {
-        let part = if table.is_followed() { WATCHED } else { READ };
-        format!("{}{part}/{}/{key}", self.prefix, table.name())
+        path(&self.prefix, table, key)
     }
 
     fn watched(&self) -> String {
@@ -153,6 +156,11 @@ impl SharedEngine {
             |entry: etcd::Entry| Some((String::from_utf8(entry.key).ok()?.split_off(cut), entry.value));
         listing.entries.into_iter().filter_map(record).collect()
     }
+}
+
+fn path(prefix: &str, table: StoreTable, key: &str) -> String {
+    let part = if table.is_followed() { WATCHED } else { READ };
+    format!("{prefix}{part}/{}/{key}", table.name())
 }
 
 impl Engine for SharedEngine {

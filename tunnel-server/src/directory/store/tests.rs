@@ -111,7 +111,7 @@ struct TableView<'t> {
 const KEY: &str = "edge-a";
 
 fn store(shared: &SharedTable) -> RecordStore {
-    RecordStore { engine: Box::new(shared.clone()) }
+    RecordStore { engine: Box::new(shared.clone()), registrar: None }
 }
 
 /// Adds to the record, and returns the sum.

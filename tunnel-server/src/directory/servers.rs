@@ -1,0 +1,72 @@
+//! The servers that share a directory: those that run, and their numbers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Directory;
+use super::records::{NumberOwner, RegisteredServer};
+use super::store::{RECORDS_AT_ONCE, ServerRegistration, StoreError};
+
+/// Numbers of servers, as many as connection IDs can tell apart. None is given again.
+pub const SERVER_NUMBERS_MAX: usize = 1 << 16;
+
+/// The reason why a server has no number.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerNumberError {
+    /// All are given.
+    #[error(
+        "all {SERVER_NUMBERS_MAX} numbers of servers are given: use the serverId of a server that is gone"
+    )]
+    Full,
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Directory {
+    /// The servers that run, by ID; none if the directory is not shared.
+    #[must_use]
+    pub fn servers(&self) -> BTreeMap<String, Arc<RegisteredServer>> {
+        self.cache().servers.clone()
+    }
+
+    /// The entry of this server among the others, which is not registered yet; `None` if the directory is not shared.
+    #[must_use]
+    pub fn registration(&self, server_id: &str, server: RegisteredServer) -> Option<ServerRegistration> {
+        self.0.store.registration(server_id, server)
+    }
+
+    /// The number of a server in connection IDs, which it keeps for good. The lowest free one is given at the first call.
+    ///
+    /// # Errors
+    /// [`ServerNumberError`].
+    pub async fn server_number(&self, server_id: &str) -> Result<u16, ServerNumberError> {
+        let (directory, server_id) = (self.clone(), server_id.to_owned());
+        self.change(move |transaction| {
+            let numbers = directory.cache().numbers.clone();
+            if let Some((number, _)) = numbers.iter().find(|(_, owner)| **owner == server_id) {
+                return Ok(*number);
+            }
+            let free = (0..=u16::MAX).filter(|number| !numbers.contains_key(number));
+            for number in free.take(RECORDS_AT_ONCE) {
+                let key = number_key(number);
+                match transaction.get::<NumberOwner>(&key)? {
+                    None => {
+                        transaction.put(&key, &NumberOwner { server_id: server_id.clone() })?;
+                        return Ok(number);
+                    }
+                    Some(owner) if owner.server_id == server_id => return Ok(number),
+                    // Another server was faster.
+                    Some(_) => {}
+                }
+            }
+            Err(ServerNumberError::Full)
+        })
+        .await
+    }
+}
+
+/// The key of a number in the store.
+pub(super) fn number_key(number: u16) -> String {
+    format!("{number:05}")
+}

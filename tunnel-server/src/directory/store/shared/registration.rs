@@ -1,0 +1,131 @@
+//! The entry of this server among those that run, which etcd removes if the server falls silent.
+
+use std::time::Duration;
+
+use etcd::{Client, CommitError, Compare, Entry, KeyRange, Lease, Outcome, Write};
+
+use super::path;
+use crate::directory::records::RegisteredServer;
+use crate::directory::store::{StoreError, StoreTable};
+
+/// The entry is removed when its server was silent for this long.
+const LEASE_TTL: Duration = Duration::from_secs(10);
+
+/// Makes the entries of servers.
+#[derive(Debug)]
+pub(in crate::directory::store) struct Registrar {
+    client: Client,
+    prefix: String,
+}
+
+/// The entry of this server, which it keeps alive.
+#[derive(Debug)]
+pub struct ServerRegistration {
+    client: Client,
+    key: Vec<u8>,
+    server: RegisteredServer,
+    lease: Option<Lease>,
+}
+
+/// The result of a registration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegistrationOutcome {
+    /// The entry is there, and has a new lease.
+    Registered,
+    /// Another process has an entry of the same name, and its keys are not this one's.
+    Taken(Box<RegisteredServer>),
+}
+
+impl Registrar {
+    pub(in crate::directory::store) fn new(client: Client, prefix: &str) -> Self {
+        Self { client, prefix: prefix.to_owned() }
+    }
+
+    /// The entry of the server of this ID, which is not registered yet.
+    pub(in crate::directory::store) fn server(
+        &self,
+        id: &str,
+        server: RegisteredServer,
+    ) -> ServerRegistration {
+        let key = path(&self.prefix, StoreTable::Servers, id).into_bytes();
+        ServerRegistration { client: self.client.clone(), key, server, lease: None }
+    }
+}
+
+impl ServerRegistration {
+    /// The longest silence of a server until its entry is removed.
+    pub const TTL: Duration = LEASE_TTL;
+
+    /// Keeps the entry alive, or registers it if it is not there (any more). It takes the entry over from an earlier process
+    /// with the same keys, because one process at a time has the state directory.
+    ///
+    /// # Errors
+    /// [`StoreError`]. Try again.
+    pub async fn keep(&mut self) -> Result<RegistrationOutcome, StoreError> {
+        if let Some(lease) = self.lease {
+            match self.client.keep_alive(lease).await.map_err(StoreError::Etcd)? {
+                Ok(()) => return Ok(RegistrationOutcome::Registered),
+                Err(etcd::LeaseEnded) => self.lease = None,
+            }
+        }
+        let lease = self.client.grant(LEASE_TTL).await.map_err(StoreError::Etcd)?;
+        let outcome = self.put(lease).await?;
+        if outcome == RegistrationOutcome::Registered {
+            self.lease = Some(lease);
+        }
+        Ok(outcome)
+    }
+
+    /// Tells the other servers that this one is stopping.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn drain(&mut self) -> Result<(), StoreError> {
+        self.server.draining = true;
+        let Some(lease) = self.lease else { return Ok(()) };
+        // An entry that somebody else has by now stays.
+        self.put(lease).await.map(drop)
+    }
+
+    /// Removes the entry.
+    ///
+    /// # Errors
+    /// [`StoreError`]. Then etcd removes it by itself, after [`ServerRegistration::TTL`].
+    pub async fn end(&mut self) -> Result<(), StoreError> {
+        match self.lease.take() {
+            Some(lease) => self.client.revoke(lease).await.map_err(StoreError::Etcd),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the entry with this lease, if nobody else has it.
+    async fn put(&self, lease: Lease) -> Result<RegistrationOutcome, StoreError> {
+        let value = serde_json::to_vec(&self.server).map_err(|error| self.damaged(error))?;
+        loop {
+            let listing = self.client.list(&KeyRange::key(self.key.clone()), None).await;
+            let condition = match listing.map_err(StoreError::Etcd)?.entries.pop() {
+                None => Compare::Absent(self.key.clone()),
+                Some(Entry { value: found, changed, .. }) => {
+                    let found: RegisteredServer =
+                        serde_json::from_slice(&found).map_err(|error| self.damaged(error))?;
+                    if found.keys_mark != self.server.keys_mark {
+                        return Ok(RegistrationOutcome::Taken(Box::new(found)));
+                    }
+                    Compare::Unchanged(self.key.clone(), changed)
+                }
+            };
+            let write = Write::PutLeased(self.key.clone(), value.clone(), lease);
+            match self.client.commit(vec![condition], vec![write]).await {
+                Ok(Outcome::Made(_)) => return Ok(RegistrationOutcome::Registered),
+                // Somebody was faster, or the answer was lost: the entry says which.
+                Ok(Outcome::Conflict) | Err(CommitError::Unknown(_)) => {}
+                Err(CommitError::NotMade(error)) => return Err(StoreError::Etcd(error)),
+            }
+        }
+    }
+
+    fn damaged(&self, error: serde_json::Error) -> StoreError {
+        let place = String::from_utf8_lossy(&self.key).into_owned();
+        StoreError::DamagedRecord { place, source: error.into() }
+    }
+}

@@ -11,6 +11,7 @@ mod clock;
 mod configuration;
 mod enrollment;
 mod enrollment_signer;
+mod etcd;
 mod excess_rights;
 mod host_cluster;
 mod https;

@@ -48,6 +48,8 @@ text_enum! {
         IssuerCa = "issuer-ca",
         HostCa = "host-ca",
         HostServer = "host-server",
+        EtcdCa = "etcd-ca",
+        Etcd = "etcd",
         TokenFile = "token-file",
         PolicyFile = "policy-file",
         TrustBundle = "trust-bundle",

@@ -33,12 +33,30 @@ pub(super) struct RawServerConfig {
     pub(super) trust_domain: Option<String>,
     #[serde(default)]
     pub(super) trust: RawTrust,
+    #[serde(default)]
+    pub(super) directory: RawDirectory,
     pub(super) enrollment: Option<RawEnrollmentService>,
     pub(super) proxy: Option<RawProxyListener>,
     pub(super) socks: Option<RawListener>,
     pub(super) passthrough: Option<RawListener>,
     #[serde(default)]
     pub(super) egress: Vec<RawEgressEntry>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RawDirectory {
+    pub(super) etcd: Option<RawEtcd>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RawEtcd {
+    #[serde(default)]
+    pub(super) endpoints: Vec<String>,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) certificate_file: Option<PathBuf>,
+    pub(super) key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]

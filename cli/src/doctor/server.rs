@@ -18,6 +18,7 @@ use super::certificate;
 use super::check::Check;
 use super::configuration::{self, RawServerConfig};
 use super::enrollment_signer;
+use super::etcd;
 use super::host_cluster;
 use super::ports;
 use super::report::Report;
@@ -43,6 +44,9 @@ pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut R
     let agent_roots = files(&config, base, report);
     if let Some(raw) = &config.enrollment {
         enrollment_signer::check(&config, raw, base, agent_roots, report);
+    }
+    if let Some(raw) = &config.directory.etcd {
+        etcd::check_all(raw, base, scope, report).await;
     }
     host_cluster::check_all(&config, base, scope, report).await;
     let running = admin(&config, base, scope, report).await;

@@ -102,6 +102,36 @@ async fn no_caller_notices_that_members_are_killed_in_turn() {
     }
 }
 
+#[tokio::test]
+async fn the_doctor_of_a_server_names_members_that_do_not_answer() {
+    let mut etcd = EtcdCluster::start().await;
+    let rig = Rig::start_with(&etcd.section("")).await;
+    let endpoints: Vec<String> = etcd.endpoints().iter().map(ToString::to_string).collect();
+    let doctor = async || {
+        let words = ["doctor", "server", "--config", "server.yaml"];
+        rig.tombolo_writes(&words)
+            .await
+            .lines()
+            .filter(|line| line.contains("etcd"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+
+    let all = doctor().await;
+    assert!(endpoints.iter().all(|endpoint| all.contains(&format!("{endpoint} is etcd 3."))), "{all}");
+    assert!(all.contains("a quorum of etcd's members answers"), "{all}");
+
+    etcd.kill_member(0);
+    let one_is_gone = doctor().await;
+    assert!(one_is_gone.contains(&format!("{}: it cannot be reached", endpoints[0])), "{one_is_gone}");
+    assert!(one_is_gone.contains("a quorum of etcd's members answers"), "{one_is_gone}");
+
+    etcd.kill_member(1);
+    let none = doctor().await;
+    assert!(none.contains("no member of etcd answered"), "{none}");
+    assert!(!none.contains("a quorum of etcd's members answers"), "{none}");
+}
+
 fn create(cluster: &str) -> Vec<&str> {
     [["cluster", "create", cluster].as_slice(), &SOCKET].concat()
 }

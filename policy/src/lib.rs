@@ -16,12 +16,12 @@ mod network;
 mod rules;
 mod target;
 
-pub use document::{Document, KIND};
+pub use document::{Document, ENTRIES_MAX, KIND, RULES_MAX};
 pub use error::DocumentError;
 pub use label::{LABEL_BYTES_MAX, LabelSelector, NotALabelSelector, is_label_name, is_label_value};
 pub use method::{DIAL_TOKEN, DIAL_TOKEN_PREFIX, NotAMethod, parse_method};
 pub use network::{Network, NotANetwork};
-pub use rules::{ClusterFacts, ENTRIES_MAX, Notice, Principal, RULES_MAX, Request, Rules, Verdict};
+pub use rules::{ClusterFacts, Notice, Principal, Request, Rules, Verdict};
 pub use target::entry::{NotATargetEntry, TargetEntry, may_advertise};
 pub use target::service::ServiceName;
 pub use target::{Host, NotATarget, Target};

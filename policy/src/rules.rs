@@ -24,10 +24,8 @@ mod scope;
 mod subject;
 mod validate;
 
-pub use lists::ENTRIES_MAX;
 pub use notice::Notice;
 pub use request::{ClusterFacts, Principal, Request};
-pub use validate::RULES_MAX;
 
 /// The rules of a policy, all of them valid. The default has none, and so allows nothing.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +55,7 @@ impl Rules {
         validate::rules(document).map(Self)
     }
 
-    /// The number of rules; 0 to [`RULES_MAX`].
+    /// The number of rules; 0 to [`RULES_MAX`](crate::RULES_MAX).
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()

@@ -120,7 +120,7 @@ impl EtcdCluster {
         )
     }
 
-    /// Writes a key.
+    /// Writes the value of a key.
     ///
     /// # Panics
     /// If etcd refuses.

@@ -2,6 +2,7 @@
 
 pub mod combinations;
 pub mod remains;
+pub mod samples;
 
 use std::fs;
 use std::path::PathBuf;

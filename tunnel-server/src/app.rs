@@ -18,7 +18,7 @@ use crate::admin::{self, Admin, Dependencies, EnrollmentInfo, Remote, ServerInfo
 use crate::agents::AgentListener;
 use crate::authz::{Policy, PolicyFile};
 use crate::config::{self, Config};
-use crate::directory::{Directory, ServerRegistration};
+use crate::directory::{Directory, RegisteredServer, ServerRegistration};
 use crate::enrollment::{self, Enrollment, EnrollmentSettings};
 use crate::exchanges;
 use crate::gateway::{self, AccessControl, Gateway};
@@ -91,7 +91,7 @@ pub struct BoundServer {
     /// The SOCKS5 listener of the same proxy, if configured.
     socks: Option<(SocksListener, DialProxy)>,
     /// The entry of this server among those that share its records, with its name.
-    registration: Option<(String, ServerRegistration, Readiness)>,
+    registration: Option<(String, ServerRegistration<RegisteredServer>, Readiness)>,
 }
 
 /// The addresses that the server has bound.

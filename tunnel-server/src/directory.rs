@@ -52,7 +52,7 @@ pub use records::{
 };
 pub use revocations::{AgentCredential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use servers::{SERVER_NUMBERS_MAX, ServerNumberError};
-pub use store::{RegistrationOutcome, ServerRegistration, StoreError};
+pub use store::{REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegistration, StoreError};
 pub use tokens::{TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenGrant, TokenRefused};
 pub use tombstones::ClusterError;
 

@@ -21,7 +21,7 @@ const CHECK: Check = Check::Etcd;
 /// The key that is read at the quorum. Its answer counts, and not whether it is there.
 const ANY_KEY: &str = "tombolo-doctor";
 
-/// Checks the section `directory.etcd`.
+/// Checks the section `directory.etcd` of a configuration.
 pub(super) async fn check_all(raw: &RawEtcd, base: &Path, scope: &Scope, report: &mut Report) {
     let mut endpoints: Vec<Endpoint> = Vec::new();
     for text in &raw.endpoints {

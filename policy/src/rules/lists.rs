@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 use serde_saphyr::Spanned;
 
 use super::choice::{ANY, Choice};
-use crate::document::List;
+use crate::document::{ENTRIES_MAX, List};
 use crate::error::{DocumentError, FieldPath};
-
-/// Most entries of any list in a rule.
-pub const ENTRIES_MAX: usize = 1_000;
 
 /// Validates each entry of a list of 1 to [`ENTRIES_MAX`].
 pub(super) fn entries<W, T>(

@@ -12,11 +12,8 @@ use super::lists::entries;
 use super::rule::Rule;
 use super::scope::Scope;
 use super::subject::Subject;
-use crate::document::{self, Document};
+use crate::document::{self, Document, RULES_MAX};
 use crate::error::{DocumentError, FieldPath};
-
-/// Most rules of a policy: each request is compared with every one.
-pub const RULES_MAX: usize = 5_000;
 
 /// Validates all rules of `document`; their names must differ.
 pub(super) fn rules(document: &Document) -> Result<Vec<Rule>, DocumentError> {

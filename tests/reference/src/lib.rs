@@ -15,7 +15,7 @@ use std::{env, fs};
 pub use claims::{TriedClaims, try_bounds, try_defaults, yaml};
 pub use commands::commands_page;
 pub use page::configuration_page;
-pub use schema::{DaemonSchema, schema_of};
+pub use schema::{DaemonSchema, file_schema, schema_of};
 
 /// The folder of the reference in the repository.
 pub const FOLDER: &str = "docs/reference";
@@ -39,8 +39,8 @@ pub fn compare(name: &str, text: &str) {
     let line = line.unwrap_or_else(|| committed.lines().count().min(text.lines().count())) + 1;
     assert!(
         committed == text,
-        "{FOLDER}/{name} is not as the code says, from line {line} on. Run: {WRITE}=1 cargo test -p daemon -p tunnel-agent \
-         -p tunnel-server -p cli reference"
+        "{FOLDER}/{name} is not as the code says, from line {line} on. Run: {WRITE}=1 cargo test -p daemon -p policy \
+         -p tunnel-agent -p tunnel-server -p cli reference"
     );
 }
 

@@ -93,10 +93,16 @@ fn allowed(schema: &Value) -> String {
         return words.join(", ");
     }
     let number = |key: &str| schema[key].as_u64();
-    match (number("minimum"), number("maximum"), number("minItems"), number("maxItems")) {
-        (Some(least), Some(most), _, _) => format!("{least} to {most}"),
-        (_, _, Some(least), Some(most)) => format!("{least} to {most} entries"),
-        _ => String::new(),
+    let entries = ["Items", "Properties"].into_iter().find_map(|of| {
+        let bounds = number(&format!("min{of}")).zip(number(&format!("max{of}")));
+        bounds.map(|(least, most)| format!("{least} to {most} entries"))
+    });
+    match (number("minimum").zip(number("maximum")), entries) {
+        (Some((least, most)), _) => format!("{least} to {most}"),
+        (None, Some(entries)) => {
+            [entries].into_iter().chain(self::words(&schema["items"])).collect::<Vec<_>>().join(", ")
+        }
+        (None, None) => String::new(),
     }
 }
 
@@ -125,6 +131,9 @@ mod tests {
                 } },
                 "list": { "type": ["array", "null"], "items": { "type": "object", "properties": {
                     "word": { "anyOf": [{ "enum": ["x", "y"] }, { "type": "null" }] },
+                    "words": { "type": "array", "minItems": 1, "maxItems": 2, "items": { "enum": ["x", "y"] } },
+                    "map": { "type": "object", "minProperties": 1, "maxProperties": 2,
+                        "additionalProperties": { "type": "string" } },
                 } } },
             },
         });
@@ -137,6 +146,8 @@ mod tests {
             "| [`list`](#list) | list of objects |  |  |  |",
             "## list[]",
             "| `word` | string |  | `x`, `y` |  |",
+            "| `words` | list of strings |  | 1 to 2 entries, `x`, `y` |  |",
+            "| `map` | map of strings |  | 1 to 2 entries |  |",
         ] {
             assert!(page.lines().any(|found| found == line), "{line}\n{page}");
         }

@@ -50,27 +50,35 @@ impl DaemonSchema<'_> {
             assert!(place.is_object(), "{path:?} is no common key");
             place["default"] = default.clone();
         }
-        let head = json!({
-            "apiVersion": { "const": self.api_version, "description": "The version of the format." },
-            "kind": { "const": self.kind, "description": "The program that reads the file." },
-        });
-        let mut properties = Map::new();
-        for part in [&head, &own["properties"], &common["properties"]] {
-            properties.extend(
-                part.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())),
-            );
+        for (key, value) in common["properties"].as_object().into_iter().flatten() {
+            own["properties"][key] = value.clone();
         }
-        let required = own["required"].as_array().cloned().unwrap_or_default();
-        let required: Vec<Value> = [json!("apiVersion"), json!("kind")].into_iter().chain(required).collect();
-        own["title"] = json!(self.title);
-        own["description"] = json!("Made from the structs of the program that read the file.");
-        own["properties"] = Value::Object(properties);
-        own["required"] = json!(required);
-        own
+        file_schema(self.kind, self.title, self.api_version, own)
     }
 }
 
-/// Removes what only Rust knows: names of types, formats of integers, and the line breaks of comments.
+/// The schema of a file: its own keys, and the two at the head.
+#[must_use]
+pub fn file_schema(kind: &str, title: &str, api_version: &str, mut own: Value) -> Value {
+    let head = json!({
+        "apiVersion": { "const": api_version, "description": "The version of the format." },
+        "kind": { "const": kind, "description": "The kind of the file." },
+    });
+    let mut properties = Map::new();
+    for part in [&head, &own["properties"]] {
+        properties
+            .extend(part.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+    }
+    let required = own["required"].as_array().cloned().unwrap_or_default();
+    let required: Vec<Value> = [json!("apiVersion"), json!("kind")].into_iter().chain(required).collect();
+    own["title"] = json!(title);
+    own["description"] = json!("Made from the structs of the program that read the file.");
+    own["properties"] = Value::Object(properties);
+    own["required"] = json!(required);
+    own
+}
+
+/// Removes what only Rust knows: names of types, formats of integers, absent values, and the line breaks of comments.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -80,6 +88,12 @@ fn tidy(value: &mut Value) {
             if map.get("title").is_some_and(Value::is_string) {
                 map.remove("title");
             }
+            // serde's default of a key that may be absent. The file must not say null.
+            if map.get("default") == Some(&Value::Null)
+                && map.get("type").is_some_and(|kind| !allows_null(kind))
+            {
+                map.remove("default");
+            }
             if let Some(Value::String(text)) = map.get_mut("description") {
                 *text = text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
             }
@@ -88,4 +102,8 @@ fn tidy(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(tidy),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+fn allows_null(kind: &Value) -> bool {
+    kind == "null" || kind.as_array().is_some_and(|kinds| kinds.contains(&json!("null")))
 }

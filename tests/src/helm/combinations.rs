@@ -14,7 +14,8 @@ pub struct Combination {
 const SERVER: &str = "tombolo-server";
 const AGENT: &str = "tombolo-agent";
 
-/// Every key of the charts is in at least one of them, but for those of `config` and `policy`. A test says so.
+/// Every value of the charts changes what at least one of them renders, but for those that the charts hand on as they are. Tests
+/// say so.
 pub const COMBINATIONS: &[Combination] = &[
     Combination { name: "a server with its least values", chart: SERVER, values: "host: gateway.example\n" },
     Combination { name: "an image by digest", chart: SERVER, values: SERVER_IMAGE },
@@ -92,9 +93,19 @@ service:
 
 const NODE_PORTS: &str = "\
 host: gateway.example
-image: { tag: 0.1.0 }
+image: { tag: 0.2.0 }
+config:
+  proxy: { listen: '0.0.0.0:8445', certificateFile: proxy.crt, keyFile: proxy.key }
+  socks: { listen: '0.0.0.0:1080', insecureNonLoopback: true }
+  passthrough:
+    name: sni
+    listen: '0.0.0.0:6443'
+    sources: [any]
+    servers: [{ name: api.edge-a.example, cluster: edge-a, target: '192.168.1.10:6443' }]
+  admin: { tcp: { listen: '0.0.0.0:9444', adminCAFile: admin-ca.crt, roles: [{ name: olga, role: operator }] } }
 service:
   type: NodePort
+  expose: [gateway, tunnel, enrollment, proxy, socks, passthrough, admin]
   # Those of listeners that are not open have no effect.
   nodePorts:
     { gateway: 30443, tunnel: 30443, enrollment: 30444, proxy: 30445, socks: 30446, passthrough: 30447, admin: 30448 }
@@ -167,6 +178,8 @@ config:
   targets: ['hook.shop.svc:443', '10.96.0.0/12:443']
   tenants: [{ kind: Pod, namespace: tenant-a, port: 6443 }]
 enrollment: { token: secret }
+# The pod of `helm test` is there only if it has what an agent needs.
+doctor: { image: { repository: registry.example/tombolo/tunnel-server, tag: 0.2.0 } }
 callerRoles:
 - { group: 'tombolo:admins', clusterRole: cluster-admin }
 - { user: alice, clusterRole: view }
@@ -176,9 +189,7 @@ namespace: { create: true }
 const DAEMON_SET: &str = "\
 config: { cluster: edge-a, servers: ['gateway.example:8443'] }
 kind: DaemonSet
-image: { tag: 0.1.0, pullPolicy: Never }
-doctor:
-  image: { digest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef' }
+image: { tag: 0.2.0, pullPolicy: Never }
 networkPolicy: { metricsFrom: [] }
 tolerations: [{ operator: Exists }]
 ";
@@ -188,7 +199,9 @@ config:
   cluster: edge-a
   servers: ['gateway.example:8443']
   tls: { certificateFile: tls.crt, keyFile: tls.key, serverCAFile: ca.crt }
-extraFiles: [{ secret: agent-tls }]
+extraFiles: [{ secret: agent-tls }, { configMap: more }]
+doctor:
+  image: { digest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef' }
 ";
 
 const AGENT_EXISTING: &str = "\
@@ -209,7 +222,7 @@ image:
   digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
 imagePullSecrets: [{ name: registry }]
 replicas: 3
-topologySpread: [{ topologyKey: kubernetes.io/hostname, maxSkew: 1, whenUnsatisfiable: DoNotSchedule }]
+topologySpread: [{ topologyKey: example.com/rack, maxSkew: 2, whenUnsatisfiable: DoNotSchedule }]
 nodeSelector: { kubernetes.io/os: linux }
 affinity:
   podAntiAffinity:
@@ -221,7 +234,6 @@ podAnnotations: { a.example/b: c }
 drainGraceSeconds: 100
 probesListen: '[::]:9191'
 serviceAccount: { annotations: { a.example/b: c } }
-doctor: { image: { repository: registry.example/tombolo/tunnel-server, tag: 0.1.0 } }
 monitoring:
   podMonitor: { enabled: true, labels: { release: prometheus }, interval: 15s }
   rules: { enabled: true, labels: { release: prometheus }, runbookURL: 'https://docs.example/operate/monitoring.html' }

@@ -4,3 +4,4 @@ mod files;
 mod rights;
 mod schemas;
 mod templates;
+mod values;

@@ -68,7 +68,11 @@ async fn a_changed_policy_changes_one_configmap_and_no_pod() {
     let made = async |values: &str| objects(&helm.template("tombolo-server", values).await.unwrap());
     let before = made("host: gateway.example\n").await;
 
-    let after = made("host: gateway.example\npolicy: { rules: [] }\n").await;
+    let after = made(
+        "host: gateway.example\npolicy: { rules: [{ name: all, effect: Deny, subjects: [{ method: '*', user: '*' }], \
+         clusters: { names: ['*'] }, mode: dial, targets: [{ hosts: ['*'], ports: ['*'] }] }] }\n",
+    )
+    .await;
 
     let changed: Vec<&Value> =
         before.iter().zip(&after).filter(|(before, after)| before != after).map(|(_, after)| after).collect();

@@ -30,7 +30,7 @@ const CLUSTERS: usize = 120;
 /// The limit for a change to reach every server.
 const TOLD_MAX: Duration = Duration::from_secs(20);
 
-/// Longer than the test.
+/// A limit that is longer than the test.
 const STALE_LIMIT: Duration = Duration::from_secs(300);
 
 const TTL: Duration = Duration::from_secs(900);

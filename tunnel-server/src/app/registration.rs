@@ -6,7 +6,9 @@ use daemon::{Failure, Readiness, Scope, error_chain};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{error, info, warn};
 
-use crate::directory::{RegistrationOutcome, ServerRegistration, StoreError};
+use crate::directory::{
+    REGISTRATION_TTL, RegisteredServer, RegistrationOutcome, ServerRegistration, StoreError,
+};
 
 /// The name of the registration's part of readiness.
 const PART: &str = "registration";
@@ -19,7 +21,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 /// Longest wait for the entry of another process of this name, which may have been killed. A new leader of etcd gives every
 /// lease its whole time again.
-const TAKEN_MAX: Duration = ServerRegistration::TTL.saturating_mul(3);
+const TAKEN_MAX: Duration = REGISTRATION_TTL.saturating_mul(3);
 
 /// Another process runs under this server's name.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +40,7 @@ struct Namesake {
 /// [`Failure`] if that process lives, or the drain began meanwhile.
 pub(super) async fn register(
     id: &str,
-    registration: &mut ServerRegistration,
+    registration: &mut ServerRegistration<RegisteredServer>,
     readiness: &Readiness,
     scope: &Scope,
 ) -> Result<(), Failure> {
@@ -69,7 +71,7 @@ pub(super) async fn register(
 /// Keeps the registration alive as long as it is polled, and says so there when the drain begins.
 pub(super) async fn keep(
     id: String,
-    mut registration: ServerRegistration,
+    mut registration: ServerRegistration<RegisteredServer>,
     readiness: Readiness,
     scope: Scope,
 ) {

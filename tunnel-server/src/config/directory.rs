@@ -22,7 +22,7 @@ const STALE_LIMIT: &str = "directory.etcd.staleLimitSeconds";
 
 /// The beginning of all keys, unless another is configured. The trust domain follows it.
 const PREFIX_DEFAULT: &str = "/tombolo";
-/// Longest prefix, in bytes.
+/// Longest prefix of keys, in bytes.
 const PREFIX_BYTES_MAX: usize = 128;
 
 /// The range of `staleLimitSeconds`, and its default.
@@ -44,7 +44,7 @@ pub struct EtcdConfig {
     pub stale_limit: Duration,
 }
 
-/// TLS in both directions.
+/// The files for TLS in both directions.
 #[derive(Debug)]
 pub struct EtcdTls {
     /// The roots that the members' certificates must chain to; at least one.

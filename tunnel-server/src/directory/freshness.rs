@@ -19,7 +19,7 @@ pub enum Freshness {
     Behind,
     /// Nothing new is served, because revocations may be unknown. What runs goes on.
     Stale,
-    /// What runs is ended.
+    /// Everything that still runs is ended.
     Outdated,
 }
 

@@ -13,7 +13,7 @@ use proto::spiffe::AgentId;
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-use super::store::{StoreTable, StoredRecord};
+use super::store::{ServerEntry, StoreTable, StoredRecord};
 
 /// A point in time, in whole seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -275,6 +275,17 @@ impl StoredRecord for Agent {
 
 impl StoredRecord for RegisteredServer {
     const TABLE: StoreTable = StoreTable::Servers;
+}
+
+impl ServerEntry for RegisteredServer {
+    fn may_replace(&self, earlier: &Self) -> bool {
+        // A lock lets one process have the state directory with these keys.
+        self.keys_mark == earlier.keys_mark
+    }
+
+    fn set_draining(&mut self) {
+        self.draining = true;
+    }
 }
 
 impl StoredRecord for NumberOwner {

@@ -13,7 +13,7 @@ pub const SERVER_NUMBERS_MAX: usize = 1 << 16;
 /// The reason why a server has no number.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerNumberError {
-    /// All are given.
+    /// All numbers are given to servers.
     #[error(
         "all {SERVER_NUMBERS_MAX} numbers of servers are given: use the serverId of a server that is gone"
     )]
@@ -32,7 +32,11 @@ impl Directory {
 
     /// The entry of this server among the others, which is not registered yet; `None` if the directory is not shared.
     #[must_use]
-    pub fn registration(&self, server_id: &str, server: RegisteredServer) -> Option<ServerRegistration> {
+    pub fn registration(
+        &self,
+        server_id: &str,
+        server: RegisteredServer,
+    ) -> Option<ServerRegistration<RegisteredServer>> {
         self.0.store.registration(server_id, server)
     }
 

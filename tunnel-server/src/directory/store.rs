@@ -18,14 +18,13 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 
 use super::freshness::MemoryAge;
-use super::records::RegisteredServer;
 use embedded::EmbeddedEngine;
 use engine::{Commit, Engine};
 use shared::{Registrar, SharedEngine};
 use unknown_fields::UnknownFields;
 
 pub(super) use engine::Follower;
-pub use shared::{RegistrationOutcome, ServerRegistration};
+pub use shared::{REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegistration};
 pub(super) use transaction::Transaction;
 
 /// The version of the records' form. A server refuses a newer one than its own.
@@ -241,7 +240,7 @@ impl RecordStore {
     }
 
     /// The entry of a server that is not registered yet; `None` if nobody shares the store.
-    pub(super) fn registration(&self, id: &str, server: RegisteredServer) -> Option<ServerRegistration> {
+    pub(super) fn registration<S: ServerEntry>(&self, id: &str, server: S) -> Option<ServerRegistration<S>> {
         self.registrar.as_ref().map(|registrar| registrar.server(id, server))
     }
 

@@ -1,4 +1,4 @@
-//! What the directory says about tunnels: who may have one now, and who may keep it.
+//! Admission of tunnels by the directory, at their beginning and after each of its changes.
 
 use proto::{CloseCode, ClusterId};
 

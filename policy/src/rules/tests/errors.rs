@@ -1,7 +1,7 @@
 //! Tests of invalid policies: the error names line, key and allowed values.
 
 use super::*;
-use crate::document;
+use crate::document::{self, ENTRIES_MAX, RULES_MAX};
 
 /// A policy in which nothing is wrong; each test changes one thing.
 const GOOD: &str = "rules:

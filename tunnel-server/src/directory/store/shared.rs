@@ -22,7 +22,7 @@ use followed::Followed;
 use following::Following;
 
 pub(super) use registration::Registrar;
-pub use registration::{RegistrationOutcome, ServerRegistration};
+pub use registration::{REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegistration};
 
 /// Longest wait until this server has seen its own change. etcd tells of a change within some milliseconds.
 const APPLIED_MAX: Duration = Duration::from_secs(5);

@@ -47,7 +47,7 @@ enum FollowFault {
     WentBack { known: i64, found: i64 },
 }
 
-/// What follows the changes.
+/// The task that follows the changes.
 pub(super) struct Following {
     client: Client,
     /// The ID of the etcd cluster that was read first.

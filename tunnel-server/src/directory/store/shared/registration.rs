@@ -3,13 +3,23 @@
 use std::time::Duration;
 
 use etcd::{Client, CommitError, Compare, Entry, KeyRange, Lease, Outcome, Write};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::path;
-use crate::directory::records::RegisteredServer;
 use crate::directory::store::{StoreError, StoreTable};
 
 /// The entry is removed when its server was silent for this long.
-const LEASE_TTL: Duration = Duration::from_secs(10);
+pub const REGISTRATION_TTL: Duration = Duration::from_secs(10);
+
+/// The description of a server in its entry.
+pub trait ServerEntry: Serialize + DeserializeOwned {
+    /// Returns true if it may take the entry of `earlier` over, because that process is gone.
+    fn may_replace(&self, earlier: &Self) -> bool;
+
+    /// Notes that the server is stopping.
+    fn set_draining(&mut self);
+}
 
 /// Makes the entries of servers.
 #[derive(Debug)]
@@ -20,20 +30,20 @@ pub(in crate::directory::store) struct Registrar {
 
 /// The entry of this server, which it keeps alive.
 #[derive(Debug)]
-pub struct ServerRegistration {
+pub struct ServerRegistration<S> {
     client: Client,
     key: Vec<u8>,
-    server: RegisteredServer,
+    server: S,
     lease: Option<Lease>,
 }
 
 /// The result of a registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RegistrationOutcome {
+pub enum RegistrationOutcome<S> {
     /// The entry is there, and has a new lease.
     Registered,
     /// Another process has an entry of the same name, and its keys are not this one's.
-    Taken(Box<RegisteredServer>),
+    Taken(Box<S>),
 }
 
 impl Registrar {
@@ -42,35 +52,32 @@ impl Registrar {
     }
 
     /// The entry of the server of this ID, which is not registered yet.
-    pub(in crate::directory::store) fn server(
+    pub(in crate::directory::store) fn server<S: ServerEntry>(
         &self,
         id: &str,
-        server: RegisteredServer,
-    ) -> ServerRegistration {
+        server: S,
+    ) -> ServerRegistration<S> {
         let key = path(&self.prefix, StoreTable::Servers, id).into_bytes();
         ServerRegistration { client: self.client.clone(), key, server, lease: None }
     }
 }
 
-impl ServerRegistration {
-    /// The longest silence of a server until its entry is removed.
-    pub const TTL: Duration = LEASE_TTL;
-
+impl<S: ServerEntry> ServerRegistration<S> {
     /// Keeps the entry alive, or registers it if it is not there (any more). It takes the entry over from an earlier process
     /// with the same keys, because one process at a time has the state directory.
     ///
     /// # Errors
     /// [`StoreError`]. Try again.
-    pub async fn keep(&mut self) -> Result<RegistrationOutcome, StoreError> {
+    pub async fn keep(&mut self) -> Result<RegistrationOutcome<S>, StoreError> {
         if let Some(lease) = self.lease {
             match self.client.keep_alive(lease).await.map_err(StoreError::Etcd)? {
                 Ok(()) => return Ok(RegistrationOutcome::Registered),
                 Err(etcd::LeaseEnded) => self.lease = None,
             }
         }
-        let lease = self.client.grant(LEASE_TTL).await.map_err(StoreError::Etcd)?;
+        let lease = self.client.grant(REGISTRATION_TTL).await.map_err(StoreError::Etcd)?;
         let outcome = self.put(lease).await?;
-        if outcome == RegistrationOutcome::Registered {
+        if matches!(outcome, RegistrationOutcome::Registered) {
             self.lease = Some(lease);
         }
         Ok(outcome)
@@ -81,16 +88,16 @@ impl ServerRegistration {
     /// # Errors
     /// [`StoreError`].
     pub async fn drain(&mut self) -> Result<(), StoreError> {
-        self.server.draining = true;
+        self.server.set_draining();
         let Some(lease) = self.lease else { return Ok(()) };
         // An entry that somebody else has by now stays.
         self.put(lease).await.map(drop)
     }
 
-    /// Removes the entry.
+    /// Removes the entry from the list.
     ///
     /// # Errors
-    /// [`StoreError`]. Then etcd removes it by itself, after [`ServerRegistration::TTL`].
+    /// [`StoreError`]. Then etcd removes it by itself, after [`REGISTRATION_TTL`].
     pub async fn end(&mut self) -> Result<(), StoreError> {
         match self.lease.take() {
             Some(lease) => self.client.revoke(lease).await.map_err(StoreError::Etcd),
@@ -99,16 +106,15 @@ impl ServerRegistration {
     }
 
     /// Writes the entry with this lease, if nobody else has it.
-    async fn put(&self, lease: Lease) -> Result<RegistrationOutcome, StoreError> {
+    async fn put(&self, lease: Lease) -> Result<RegistrationOutcome<S>, StoreError> {
         let value = serde_json::to_vec(&self.server).map_err(|error| self.damaged(error))?;
         loop {
             let listing = self.client.list(&KeyRange::key(self.key.clone()), None).await;
             let condition = match listing.map_err(StoreError::Etcd)?.entries.pop() {
                 None => Compare::Absent(self.key.clone()),
                 Some(Entry { value: found, changed, .. }) => {
-                    let found: RegisteredServer =
-                        serde_json::from_slice(&found).map_err(|error| self.damaged(error))?;
-                    if found.keys_mark != self.server.keys_mark {
+                    let found: S = serde_json::from_slice(&found).map_err(|error| self.damaged(error))?;
+                    if !self.server.may_replace(&found) {
                         return Ok(RegistrationOutcome::Taken(Box::new(found)));
                     }
                     Compare::Unchanged(self.key.clone(), changed)

@@ -111,6 +111,11 @@ impl Scope {
         spawn_tracked(&self.0.background, &home, self.0.stop_background.clone(), task);
     }
 
+    /// Runs a background task on `home`, otherwise like [`Scope::spawn_background`].
+    pub fn spawn_background_on(&self, home: Home, task: impl Future<Output = ()> + Send + 'static) {
+        spawn_tracked(&self.0.background, self.handle(home), self.0.stop_background.clone(), task);
+    }
+
     /// A hyper executor that runs a connection's own tasks as background tasks.
     pub fn background(&self) -> BackgroundExecutor {
         BackgroundExecutor(self.clone())

@@ -157,7 +157,7 @@ impl Dialer {
             }
             // Checked after the wait, which may have been long.
             proof.entry().check_log()?;
-            match route.tunnel.open(&open).await {
+            match route.open(&open).await {
                 Ok(mut stream) => {
                     proof.entry().stream_opened(&route, stream.abort_codes());
                     let (verdict, number) = (stream.abort_codes(), stream.number());
@@ -177,7 +177,7 @@ impl Dialer {
                     let address = dial_outcome(cluster, target, reply.ok(), verdict.peer_code())?;
                     proof.entry().target_connected(address);
                     let about = ExchangeInfo {
-                        tunnel: route.number,
+                        tunnel: route.tunnel_number(),
                         cluster: cluster.clone(),
                         verb: "dial",
                         audit_id: audit_id.to_owned(),
@@ -232,7 +232,7 @@ impl TargetStream {
         E: std::error::Error + Send + 'static,
     {
         let Self { route, mut stream, audit_entry, scope } = self;
-        scope.spawn_on(route.home, async move {
+        scope.spawn_on(route.home(), async move {
             let _guards = guards;
             let taking = stream.read_progress();
             let mut caller = match caller.await {

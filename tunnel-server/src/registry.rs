@@ -4,6 +4,7 @@ mod admission;
 mod advertised;
 mod agent_limits;
 mod agent_version;
+mod carrying_tunnel;
 mod duplicate_check;
 mod given_up;
 mod inquiries;
@@ -37,12 +38,13 @@ use advertised::LastAdvertised;
 use agent_version::agent_version;
 use inquiries::{Inquiries, ProcessInquiry};
 use route::{LiveSince, last_heard};
-use tunnels::{Candidate, ClusterTunnels, TunnelEntry};
+use tunnels::{Candidate, ClusterTunnels, Selectable, TunnelEntry};
 use waiters::Waiters;
 
 pub use agent_limits::{
     AGENTS_PER_CLUSTER_MAX, LimitReached, SURGE_AGENTS_MAX, TUNNELS_PER_AGENT_MAX, TUNNELS_PER_CLUSTER_MAX,
 };
+pub(crate) use carrying_tunnel::{CarryingTunnel, TunnelNumber};
 pub use duplicate_check::{DuplicateCheck, PROBATION};
 pub use given_up::SILENT_BESIDE_LIVE_MAX;
 pub(crate) use route::never_begun;
@@ -198,7 +200,7 @@ impl Registry {
             return Err(LimitReached::ServerTunnels.into());
         }
         if let Some(tunnels) = self.0.by_cluster.get(agent.cluster()) {
-            tunnels.room_for(agent, boot, candidate)?;
+            tunnels.room_for(agent, boot)?;
         }
         Ok(())
     }
@@ -255,7 +257,7 @@ impl Registry {
             on_probation: false,
             key_copied: false,
         };
-        let replaced = self.0.by_cluster.entry(cluster.clone()).or_default().insert(entry, candidate)?;
+        let replaced = self.0.by_cluster.entry(cluster.clone()).or_default().insert(entry)?;
         replaced.iter().for_each(|replaced| make_room(replaced, greeting.boot));
         // After the insertion, so that `disconnect_refused` cannot miss a tunnel that was revoked meanwhile.
         self.0.directory.admits(&greeting.agent, &credential)?;
@@ -427,6 +429,21 @@ impl fmt::Debug for Registration {
     }
 }
 
+impl Selectable for RegisteredTunnel {
+    fn candidate(&self) -> Candidate {
+        let live_since = *self.live.borrow();
+        Candidate {
+            health: self.tunnel.health(),
+            draining: self.tunnel.is_draining(),
+            carrier: self.tunnel.carrier(),
+            live_for: live_since.map_or(Duration::ZERO, |since| since.elapsed()),
+            has_flapped: self.tunnel.flapped_at().is_some(),
+            min_rtt: self.tunnel.min_rtt(),
+            streams: self.tunnel.streams_open(),
+        }
+    }
+}
+
 /// Closes a tunnel that took no exchanges, for a new one of its agent's process `boot`.
 fn make_room(replaced: &TunnelEntry<RegisteredTunnel>, boot: BootNonce) {
     let RegisteredTunnel { tunnel, inquiry, sequence, .. } = &replaced.tunnel;
@@ -436,19 +453,6 @@ fn make_room(replaced: &TunnelEntry<RegisteredTunnel>, boot: BootNonce) {
         inquiry.abandon();
     }
     tunnel.close(CloseCode::Lost);
-}
-
-fn candidate(entry: &RegisteredTunnel) -> Candidate {
-    let live_since = *entry.live.borrow();
-    Candidate {
-        health: entry.tunnel.health(),
-        draining: entry.tunnel.is_draining(),
-        carrier: entry.tunnel.carrier(),
-        live_for: live_since.map_or(Duration::ZERO, |since| since.elapsed()),
-        has_flapped: entry.tunnel.flapped_at().is_some(),
-        min_rtt: entry.tunnel.min_rtt(),
-        streams: entry.tunnel.streams_open(),
-    }
 }
 
 fn tunnel_status(entry: &TunnelEntry<RegisteredTunnel>) -> TunnelStatus {

@@ -157,6 +157,17 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
         why: "only the registry holds a concurrent map",
     },
     ReservedPath {
+        path: &["transport", "Tunnel"],
+        crates: &["tunnel-server"],
+        files: &[
+            "tunnel-server/src/registry.rs",
+            "tunnel-server/src/registry/",
+            "tunnel-server/src/agents.rs",
+            "tunnel-server/src/metrics.rs",
+        ],
+        why: "agents register tunnels and measure them; everything else goes by a registry::Route",
+    },
+    ReservedPath {
         path: &["redb"],
         crates: PRODUCTS,
         files: &["tunnel-server/src/directory/store/embedded.rs"],

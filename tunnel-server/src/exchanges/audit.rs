@@ -13,14 +13,13 @@ use futures::FutureExt;
 use http::StatusCode;
 use policy::action::Action;
 use proto::AbortCode;
-use proto::session::Health;
-use transport::{AbortCodes, Tunnel};
+use transport::AbortCodes;
 
 use super::table::RunningExchange;
 use super::termination::TerminationReason;
 use crate::authz::{Allowable, Permit};
 use crate::identity::Caller;
-use crate::registry::Route;
+use crate::registry::{CarryingTunnel, Route};
 
 /// Longest time for which exchanges continue while the audit log cannot be written.
 pub(crate) const UNAUDITED_MAX: Duration = Duration::from_secs(60);
@@ -60,7 +59,7 @@ struct ExchangeOutcome {
     carrier: &'static str,
     streams: u32,
     /// The tunnel and the abort code of the last stream.
-    carried: Option<(Tunnel, AbortCodes)>,
+    carried: Option<(CarryingTunnel, AbortCodes)>,
 }
 
 /// Writes the entries of exchanges to the audit log. Clones write to the same log.
@@ -145,11 +144,11 @@ impl AuditEntry {
     /// Notes the tunnel over which a stream was opened.
     pub(crate) fn stream_opened(&self, route: &Route, abort_codes: AbortCodes) {
         let mut outcome = self.0.outcome();
-        outcome.agent = Some(route.agent.instance().to_owned());
-        outcome.carrier = route.tunnel.carrier().as_str();
+        outcome.agent = Some(route.agent().instance().to_owned());
+        outcome.carrier = route.carrier().as_str();
         outcome.streams += 1;
-        outcome.carried = Some((route.tunnel.clone(), abort_codes));
-        self.0.exchange.set_agent(&route.agent);
+        outcome.carried = Some((route.carrying_tunnel(), abort_codes));
+        self.0.exchange.set_agent(route.agent());
     }
 
     /// Notes the address to which the agent has connected.
@@ -190,7 +189,7 @@ impl AuditEntry {
         let end = match &outcome.carried {
             Some((tunnel, abort_codes)) => match abort_codes.peer_code() {
                 Some(code) => end_reason_of_code(code),
-                None if tunnel.health() == Health::Lost => EndReason::AgentLost,
+                None if tunnel.is_lost() => EndReason::AgentLost,
                 None => otherwise,
             },
             None => otherwise,

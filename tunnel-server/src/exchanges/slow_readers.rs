@@ -26,6 +26,7 @@ use transport::{AbortCodes, STREAM_WINDOW_BYTES, TunnelStream};
 
 use super::audit::AuditEntry;
 use crate::metrics;
+use crate::registry::TunnelNumber;
 use budget::{Budget, WaitingReader};
 
 /// Most unread bytes of slow readers on one tunnel, and on all tunnels together. Each slow reader counts as a
@@ -63,8 +64,8 @@ struct SlowReaderTable {
 
 /// An exchange as the log names it. No field names a person.
 pub(crate) struct ExchangeInfo {
-    /// The tunnel's number in the registry.
-    pub(crate) tunnel: u64,
+    /// The tunnel that carries the exchange: slow readers have a budget for each.
+    pub(crate) tunnel: TunnelNumber,
     pub(crate) cluster: ClusterId,
     pub(crate) verb: &'static str,
     pub(crate) audit_id: String,

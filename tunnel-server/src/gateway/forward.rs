@@ -146,13 +146,13 @@ impl OpenedExchange {
             let route = context.route(&cluster, wait).await?;
             // After the wait, which may have been long.
             entry.check_log()?;
-            match route.tunnel.open(&open).await {
+            match route.open(&open).await {
                 Ok(stream) => {
                     let verb = permit.action().verb().as_str();
                     entry.stream_opened(&route, stream.abort_codes());
                     let audit_id = audit_id(request).to_owned();
                     let audit = entry.clone();
-                    let info = ExchangeInfo { tunnel: route.number, cluster, verb, audit_id, audit };
+                    let info = ExchangeInfo { tunnel: route.tunnel_number(), cluster, verb, audit_id, audit };
                     let stream = context.slow_readers.observe(stream, info);
                     let scope = context.scope.clone();
                     return Ok(Self { permit, route, scope, stream, locations, deadline });
@@ -218,8 +218,8 @@ impl OpenedExchange {
         });
         let (mut sender, connection) = handshake(stream, &context.cluster).await?;
         let (complete, completed) = oneshot::channel();
-        scope.spawn_on(route.home, carry(connection, completed, read_progress.clone()));
-        let response = context.wait(sender.send_request(request), limit, &route.tunnel).await;
+        scope.spawn_on(route.home(), carry(connection, completed, read_progress.clone()));
+        let response = context.wait(sender.send_request(request), limit, &route).await;
         let response = response.map_err(|refusal| heads.explain(refusal, &context.cluster))?;
         Ok(ReceivedHead { response, context, complete, read_progress, scope, route })
     }

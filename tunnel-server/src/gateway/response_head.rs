@@ -10,11 +10,12 @@ use proto::headers;
 use proto::session::Health;
 use proto::{AbortCode, ClusterId};
 use tracing::debug;
-use transport::{AbortCodes, Tunnel};
+use transport::AbortCodes;
 
 use super::head_timeout::{HeadTimeout, UploadProgress};
 use super::location::LocationRules;
 use super::refusal::Refusal;
+use crate::registry::Route;
 
 /// The facts of an exchange that its answer's head is checked with.
 pub(super) struct ResponseContext {
@@ -27,7 +28,7 @@ pub(super) struct ResponseContext {
 }
 
 impl ResponseContext {
-    /// Waits for the head of `answer`, which comes over `tunnel`. With `limit`, neither the caller nor the
+    /// Waits for the head of `answer`, which comes by `route`. With `limit`, neither the caller nor the
     /// agent may be silent for too long before it.
     ///
     /// # Errors
@@ -36,11 +37,11 @@ impl ResponseContext {
         &self,
         answer: impl Future<Output = hyper::Result<Response<Incoming>>>,
         limit: Option<UploadProgress>,
-        tunnel: &Tunnel,
+        route: &Route,
     ) -> Result<Response<Incoming>, Refusal> {
         let answer = match limit {
             Some(progress) => {
-                progress.head_of(answer).await.map_err(|timeout| self.timed_out(timeout, tunnel.health()))?
+                progress.head_of(answer).await.map_err(|timeout| self.timed_out(timeout, route.health()))?
             }
             None => answer.await,
         };

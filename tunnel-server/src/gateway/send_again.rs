@@ -114,7 +114,7 @@ impl SentStream {
     /// Returns true if the agent may still tell the fate of this stream: nothing was answered, and the agent did
     /// not end the tunnel itself.
     fn may_be_told(&self) -> bool {
-        !self.read_progress.has_begun() && !self.route.tunnel.was_closed_by_peer()
+        !self.read_progress.has_begun() && !self.route.was_closed_by_agent()
     }
 }
 

@@ -64,7 +64,7 @@ impl UpgradeContext<'_> {
                 entry.set_status(answer.status());
             }
             set_upgrade(protocol, answer.headers_mut());
-            scope.spawn_on(route.home, pipe(caller, edge, complete, read_progress, (slot, limit_guard)));
+            scope.spawn_on(route.home(), pipe(caller, edge, complete, read_progress, (slot, limit_guard)));
             return Ok(answer.map(|_| AnswerBody::text("")));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -9,17 +9,19 @@ use policy::Target;
 use proto::ClusterId;
 use proto::greeting::Advertised;
 use proto::inquiry::StreamFate;
-use proto::session::HEARTBEAT_IDLE;
+use proto::session::{HEARTBEAT_IDLE, Health};
 use proto::spiffe::AgentId;
+use proto::wire::StreamOpen;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use transport::Tunnel;
+use transport::{Carrier, OpenError, Tunnel, TunnelStream};
 
+use super::carrying_tunnel::{CarryingTunnel, TunnelNumber};
 use super::inquiries::ProcessInquiry;
 use super::tunnels::TunnelEntry;
 use super::wait_queue::{WaitOutcome, WaitQueue};
-use super::{RegisteredTunnel, Registry, advertised, candidate};
+use super::{RegisteredTunnel, Registry, advertised};
 use crate::directory::{Tombstone, UnixSeconds};
 
 /// Another tunnel must have been live for this long before work moves to it from a silent tunnel. A link that
@@ -37,17 +39,15 @@ const POLL_MAX: Duration = Duration::from_millis(160);
 /// The deadline of a wait that only a change may end: in effect never.
 const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
 
-/// A route to a cluster: a tunnel, and the runtime on which its exchanges run.
+/// A route to a cluster, through a tunnel of one of its agents. Its users open streams and ask how the tunnel does; none
+/// of them sees the tunnel itself.
 #[derive(Clone)]
 pub struct Route {
-    /// The tunnel's number, which is unique within this process.
-    pub number: u64,
-    /// The identity of the tunnel's agent.
-    pub agent: AgentId,
-    /// The tunnel that carries the exchange.
-    pub tunnel: Tunnel,
-    /// The runtime on which the tunnel's exchanges run.
-    pub home: Home,
+    /// The position of the tunnel in the order of registrations.
+    ticket: u64,
+    agent: AgentId,
+    tunnel: Tunnel,
+    home: Home,
     live: Arc<LiveSince>,
     advertised: Arc<Mutex<Advertised>>,
     /// The number of the tunnel among those that its process has dialed.
@@ -91,7 +91,7 @@ impl Registry {
     /// The best route to a cluster now, through a live tunnel with a short round trip and little work.
     #[must_use]
     pub fn route(&self, cluster: &ClusterId) -> Option<Route> {
-        self.0.by_cluster.get(cluster)?.best(candidate).map(route)
+        self.0.by_cluster.get(cluster)?.best().map(route)
     }
 
     /// The best route to a cluster. If there is none, waits in `queue` until `until` for a tunnel that
@@ -126,23 +126,20 @@ impl Registry {
     /// because a tunnel whose agent has just died looks like any other. Tunnels that open meanwhile are asked
     /// too. `None` if no usable tunnel is left, or none answers in time. Cancel-safe.
     pub async fn answering_route(&self, cluster: &ClusterId) -> Option<Route> {
-        // The received bytes of each tunnel at the time of its nudge, by its number.
+        // What each tunnel had received when it was asked, by its ticket.
         let mut asked = HashMap::new();
         let (until, mut pause) = (Instant::now() + ANSWER_MAX, POLL_FIRST);
         loop {
-            let usable: Vec<Route> = self.0.by_cluster.get(cluster)?.usable(candidate).map(route).collect();
+            let usable: Vec<Route> = self.0.by_cluster.get(cluster)?.usable().map(route).collect();
             if usable.is_empty() || Instant::now() >= until {
                 return None;
             }
             for route in usable {
-                let heard = route.tunnel.heard();
-                match asked.get(&route.number) {
-                    // A heartbeat passes where requests do not.
-                    Some(before) if heard != *before && !route.tunnel.awaits_probe() => return Some(route),
+                match asked.get(&route.ticket) {
+                    Some(heard) if route.has_answered_since(*heard) => return Some(route),
                     Some(_) => {}
                     None => {
-                        asked.insert(route.number, heard);
-                        route.tunnel.nudge();
+                        asked.insert(route.ticket, route.ask_for_answer());
                     }
                 }
             }
@@ -192,10 +189,10 @@ impl Registry {
     pub async fn successor_ready(&self, cluster: &ClusterId, route: &Route) {
         let mut live = route.live.subscribe();
         // The route holds the sender too, so it cannot be closed.
-        let _ = live.wait_for(|_| route.tunnel.is_draining()).await;
+        let _ = live.wait_for(|_| route.is_draining()).await;
         let look = || {
             let tunnels = self.0.by_cluster.get(cluster)?;
-            tunnels.has_successor(route.number, candidate).then_some(())
+            tunnels.has_successor(route.ticket).then_some(())
         };
         while self.0.waiters.wait_for(cluster, Instant::now() + UNBOUNDED, look).await.is_none() {}
     }
@@ -228,7 +225,7 @@ impl Registry {
     /// tunnel is live.
     fn stable_at(&self, cluster: &ClusterId) -> Option<Instant> {
         let tunnels = self.0.by_cluster.get(cluster)?;
-        let since = tunnels.usable(candidate).filter_map(|entry| *entry.tunnel.live.borrow()).min();
+        let since = tunnels.usable().filter_map(|entry| *entry.tunnel.live.borrow()).min();
         since.map(|since| since + STABLE_AFTER)
     }
 }
@@ -261,7 +258,7 @@ fn route(entry: &TunnelEntry<RegisteredTunnel>) -> Route {
     let RegisteredTunnel { tunnel, home, live, advertised, sequence, inquiry, credential: _, version: _ } =
         &entry.tunnel;
     Route {
-        number: entry.ticket,
+        ticket: entry.ticket,
         agent: entry.agent.clone(),
         tunnel: tunnel.clone(),
         home: *home,
@@ -273,6 +270,74 @@ fn route(entry: &TunnelEntry<RegisteredTunnel>) -> Route {
 }
 
 impl Route {
+    /// Opens a stream to the agent.
+    ///
+    /// # Errors
+    /// `OpenError` if the tunnel takes no stream now.
+    pub async fn open(&self, open: &StreamOpen) -> Result<TunnelStream, OpenError> {
+        self.tunnel.open(open).await
+    }
+
+    /// The identity of the agent, as its certificate names it.
+    #[must_use]
+    pub fn agent(&self) -> &AgentId {
+        &self.agent
+    }
+
+    /// The runtime on which exchanges of this route run.
+    #[must_use]
+    pub fn home(&self) -> Home {
+        self.home
+    }
+
+    /// The protocol that carries the agent's tunnel.
+    #[must_use]
+    pub fn carrier(&self) -> Carrier {
+        self.tunnel.carrier()
+    }
+
+    /// The health of the tunnel at this moment.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.tunnel.health()
+    }
+
+    /// Returns true if the tunnel takes no new streams, because one side asked for a drain.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.tunnel.is_draining()
+    }
+
+    /// Returns true if the agent has ended the tunnel itself, in good order or not.
+    #[must_use]
+    pub fn was_closed_by_agent(&self) -> bool {
+        self.tunnel.was_closed_by_peer()
+    }
+
+    /// The number by which the exchanges of this route's tunnel are counted.
+    pub(crate) fn tunnel_number(&self) -> TunnelNumber {
+        TunnelNumber::new(self.ticket)
+    }
+
+    /// The tunnel as the audit entry of an exchange keeps it.
+    pub(crate) fn carrying_tunnel(&self) -> CarryingTunnel {
+        CarryingTunnel::new(&self.tunnel)
+    }
+
+    /// Has a heartbeat sent now, which a live agent answers soon. Returns what the tunnel had received before, for
+    /// [`Self::has_answered_since`].
+    fn ask_for_answer(&self) -> u64 {
+        let heard = self.tunnel.heard();
+        self.tunnel.nudge();
+        heard
+    }
+
+    /// Returns true if the tunnel has received more than `heard`, and is not in doubt for packets of full size: a
+    /// heartbeat passes where requests do not.
+    fn has_answered_since(&self, heard: u64) -> bool {
+        self.tunnel.heard() != heard && !self.tunnel.awaits_probe()
+    }
+
     /// The fate of a stream of this tunnel, once the tunnel is silent or gone and its agent has told the fate
     /// over another one. So the agent is within reach when this resolves. Cancel-safe.
     pub async fn fate(&self, stream: u64) -> StreamFate {

@@ -57,6 +57,13 @@ pub(super) struct Candidate {
     pub(super) streams: u32,
 }
 
+/// A tunnel that tells its state to the choice between tunnels. The choice asks for nothing else, so it does not
+/// matter how the tunnel came to know its state.
+pub(super) trait Selectable {
+    /// The state of the tunnel at this moment.
+    fn candidate(&self) -> Candidate;
+}
+
 /// The tunnels of a cluster in the order of their registration.
 pub(super) struct ClusterTunnels<T> {
     entries: Vec<TunnelEntry<T>>,
@@ -75,9 +82,7 @@ impl Candidate {
         let steps = self.min_rtt.as_nanos() / RTT_STEP.as_nanos() + 1;
         (u64::from(self.streams) + 1).saturating_mul(u64::try_from(steps).unwrap_or(u64::MAX))
     }
-}
 
-impl Candidate {
     /// Returns true if this carrier takes new exchanges rather than `other`, which is a tunnel of the same
     /// process.
     fn is_preferred_over(self, other: &Self) -> bool {
@@ -102,7 +107,7 @@ impl<T> TunnelEntry<T> {
     }
 }
 
-impl<T> ClusterTunnels<T> {
+impl<T: Selectable> ClusterTunnels<T> {
     pub(super) fn entries(&self) -> &[TunnelEntry<T>] {
         &self.entries
     }
@@ -116,9 +121,8 @@ impl<T> ClusterTunnels<T> {
     pub(super) fn insert(
         &mut self,
         mut entry: TunnelEntry<T>,
-        candidate: impl Fn(&T) -> Candidate,
     ) -> Result<Option<TunnelEntry<T>>, LimitReached> {
-        let replaced = self.room_for(&entry.agent, entry.boot, candidate)?;
+        let replaced = self.room_for(&entry.agent, entry.boot)?;
         entry.on_probation = self.entries.iter().any(|earlier| supersedes(&entry, earlier));
         let replaced = replaced.and_then(|ticket| self.remove(ticket));
         self.entries.push(entry);
@@ -127,14 +131,9 @@ impl<T> ClusterTunnels<T> {
 
     /// Checks whether this process may open one more tunnel. Returns the ticket of a tunnel of the same agent
     /// that has to go for it, if any.
-    pub(super) fn room_for(
-        &self,
-        agent: &AgentId,
-        boot: BootNonce,
-        candidate: impl Fn(&T) -> Candidate,
-    ) -> Result<Option<u64>, LimitReached> {
+    pub(super) fn room_for(&self, agent: &AgentId, boot: BootNonce) -> Result<Option<u64>, LimitReached> {
         let held = self.entries.iter().map(|entry| {
-            let Candidate { health, draining, .. } = candidate(&entry.tunnel);
+            let Candidate { health, draining, .. } = entry.tunnel.candidate();
             let is_replaced =
                 || entry.agent == *agent && self.entries.iter().any(|other| replaces(other, entry));
             HeldTunnel {
@@ -157,35 +156,29 @@ impl<T> ClusterTunnels<T> {
     /// Chooses the tunnel for the next exchange: the usable one of least cost, and among equals the one that
     /// was chosen longest ago. A tunnel that has silently died completes nothing, so its streams pile up and
     /// make it expensive.
-    pub(super) fn best(&self, candidate: impl Fn(&T) -> Candidate) -> Option<&TunnelEntry<T>> {
+    pub(super) fn best(&self) -> Option<&TunnelEntry<T>> {
         let rank = |(entry, candidate): &(&TunnelEntry<T>, Candidate)| {
             (candidate.cost(), entry.last_chosen.load(Ordering::Relaxed))
         };
-        let (best, _) = self.usable_candidates(candidate).min_by_key(rank)?;
+        let (best, _) = self.usable_candidates().min_by_key(rank)?;
         best.last_chosen.store(self.turn.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         Some(best)
     }
 
     /// The tunnels that may take new exchanges: live, not draining, and not on probation. If a process has
     /// both carriers, its QUIC tunnel is used once it has proved to last, and its HTTP/2 tunnel until then.
-    pub(super) fn usable(
-        &self,
-        candidate: impl Fn(&T) -> Candidate,
-    ) -> impl Iterator<Item = &TunnelEntry<T>> {
-        self.usable_candidates(candidate).map(|(entry, _)| entry)
+    pub(super) fn usable(&self) -> impl Iterator<Item = &TunnelEntry<T>> {
+        self.usable_candidates().map(|(entry, _)| entry)
     }
 
     /// The usable tunnels with their states, each of which is read once. The caller holds a lock on the
     /// cluster, so the time for this grows with the number of tunnels and not with its square.
-    fn usable_candidates(
-        &self,
-        candidate: impl Fn(&T) -> Candidate,
-    ) -> impl Iterator<Item = (&TunnelEntry<T>, Candidate)> {
+    fn usable_candidates(&self) -> impl Iterator<Item = (&TunnelEntry<T>, Candidate)> {
         let newest = self.newest_processes();
         let mut serving = Vec::with_capacity(self.entries.len());
         let mut by_process: HashMap<(&AgentId, BootNonce), Vec<Candidate>> = HashMap::new();
         for entry in &self.entries {
-            let candidate = candidate(&entry.tunnel);
+            let candidate = entry.tunnel.candidate();
             let serves = candidate.health == Health::Live && !candidate.draining;
             if serves && !entry.on_probation && !newest.supersede(&entry.agent, entry.boot, entry.ticket) {
                 serving.push((entry, candidate));
@@ -224,9 +217,12 @@ impl<T> ClusterTunnels<T> {
     /// Returns true if another process takes exchanges while the process of this tunnel takes none and is
     /// therefore stopping. If the process still takes exchanges, only this tunnel drains, because another
     /// carrier replaces it.
-    pub(super) fn has_successor(&self, ticket: u64, candidate: impl Fn(&T) -> Candidate) -> bool {
+    ///
+    /// Invariant: every entry is a tunnel to this server, so only a stopping agent drains all tunnels of a process. If
+    /// another server drains, the process goes on: its tunnels elsewhere are successors, which this rule would deny.
+    pub(super) fn has_successor(&self, ticket: u64) -> bool {
         let Some(leaving) = self.entries.iter().find(|entry| entry.ticket == ticket) else { return false };
-        let mut usable = self.usable(candidate).peekable();
+        let mut usable = self.usable().peekable();
         usable.peek().is_some() && !usable.any(|entry| entry.is_same_process(leaving))
     }
 
@@ -256,6 +252,8 @@ impl<T> ClusterTunnels<T> {
 
 /// Returns true if `later` belongs to a later process of the same agent. Further tunnels of one process
 /// supersede nothing.
+///
+/// Invariant: tickets count this server's registrations. Of two processes at two servers they cannot tell the later one.
 fn supersedes<T>(later: &TunnelEntry<T>, earlier: &TunnelEntry<T>) -> bool {
     later.agent == earlier.agent && later.boot != earlier.boot && later.ticket > earlier.ticket
 }
@@ -279,6 +277,12 @@ mod tests {
         min_rtt: Duration::from_millis(40),
         streams: 0,
     };
+
+    impl Selectable for (usize, Candidate) {
+        fn candidate(&self) -> Candidate {
+            self.1
+        }
+    }
 
     #[test]
     fn a_late_close_does_not_remove_the_reconnected_agents_tunnel() {
@@ -337,14 +341,14 @@ mod tests {
         let draining = Candidate { draining: true, ..LIVE };
         let has_successor = |others: &[(&str, u8, Candidate)]| {
             let all = [&[("a", 1, draining)], others].concat();
-            tunnels(&all).has_successor(0, |(_, candidate)| *candidate)
+            tunnels(&all).has_successor(0)
         };
         assert!(has_successor(&[("b", 1, LIVE)]));
         assert!(has_successor(&[("a", 1, draining), ("b", 1, LIVE)]));
         assert!(has_successor(&[("a", 2, LIVE)]), "started anew");
         assert!(!has_successor(&[]) && !has_successor(&[("b", 1, draining)]), "nobody is there");
         assert!(!has_successor(&[("a", 1, LIVE), ("b", 1, LIVE)]), "it stays, and finishes what it has");
-        assert!(!tunnels(&[("b", 1, LIVE)]).has_successor(7, |(_, candidate)| *candidate), "it is gone");
+        assert!(!tunnels(&[("b", 1, LIVE)]).has_successor(7), "it is gone");
     }
 
     #[test]
@@ -445,7 +449,7 @@ mod tests {
     }
 
     fn best(tunnels: &ClusterTunnels<(usize, Candidate)>) -> Option<usize> {
-        tunnels.best(|(_, candidate)| *candidate).map(|entry| entry.tunnel.0)
+        tunnels.best().map(|entry| entry.tunnel.0)
     }
 
     fn tunnels(entries: &[(&str, u8, Candidate)]) -> ClusterTunnels<(usize, Candidate)> {
@@ -462,7 +466,7 @@ mod tests {
         tunnels: &mut ClusterTunnels<(usize, Candidate)>,
         entry: TunnelEntry<(usize, Candidate)>,
     ) -> Result<Option<usize>, LimitReached> {
-        let replaced = tunnels.insert(entry, |(_, candidate)| *candidate)?;
+        let replaced = tunnels.insert(entry)?;
         Ok(replaced.map(|entry| entry.tunnel.0))
     }
 

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::registry::TunnelNumber;
+
 /// A caller that has read nothing for this long is a slow reader. A caller on a slow link reads more often:
 /// its kernel acknowledges a third of its socket's buffer at a time.
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(5);
@@ -26,7 +28,7 @@ pub(super) struct Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WaitingReader {
     pub(super) exchange: u64,
-    pub(super) tunnel: u64,
+    pub(super) tunnel: TunnelNumber,
     pub(super) waited: Duration,
 }
 
@@ -41,7 +43,7 @@ struct ReaderCount {
 /// `waiting` have waited for at least [`SLOW_AFTER_OVERLOADED`].
 pub(super) fn excess(mut waiting: Vec<WaitingReader>, budget: Budget) -> Vec<WaitingReader> {
     let mut all = ReaderCount::default();
-    let mut tunnels: HashMap<u64, ReaderCount> = HashMap::new();
+    let mut tunnels: HashMap<TunnelNumber, ReaderCount> = HashMap::new();
     for one in &waiting {
         all.add(one);
         tunnels.entry(one.tunnel).or_default().add(one);
@@ -124,7 +126,7 @@ mod tests {
     fn ended(waits: &[(u64, u64)]) -> Vec<u64> {
         let waiting = waits.iter().zip(0..).map(|((tunnel, waited), exchange)| WaitingReader {
             exchange,
-            tunnel: *tunnel,
+            tunnel: TunnelNumber::new(*tunnel),
             waited: Duration::from_millis(*waited),
         });
         excess(waiting.collect(), BUDGET).iter().map(|one| one.exchange).collect()

@@ -211,11 +211,11 @@ impl ResponseSource {
     /// Returns true if the tunnel or its agent broke, and not the API server or this server.
     fn is_lost(&self, error: &hyper::Error) -> bool {
         // A stream may notice the loss before its tunnel does.
-        let is_gone = self.route.tunnel.health() == Health::Lost || is_of_tunnel(error);
+        let is_gone = self.route.health() == Health::Lost || is_of_tunnel(error);
         match self.abort_codes.peer_code() {
             None => is_gone,
             // A stopping agent aborts the remaining streams at its deadline.
-            Some(AbortCode::Abandoned | AbortCode::Draining) => is_gone || self.route.tunnel.is_draining(),
+            Some(AbortCode::Abandoned | AbortCode::Draining) => is_gone || self.route.is_draining(),
             Some(_) => false,
         }
     }

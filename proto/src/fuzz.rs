@@ -13,10 +13,11 @@ use crate::frame::{FrameError, decode, encode, missing};
 use crate::greeting::{Advertised, CERTIFICATES_MAX, ENDPOINTS_MAX, verify_hello};
 use crate::headers::{clean_request, clean_response, is_protected, take_impersonation};
 use crate::location::Location;
+use crate::peering::{DELTA_ENTRIES_MAX, PeerMessage, USAGE_CALLERS_MAX, ViaOutcome, ViaRequest};
 use crate::session::{FRAMES_BURST_MAX, Session};
 use crate::spiffe::AgentId;
 use crate::trust::{Bundle, SignedBundle};
-use crate::wire::{Assert, CarrierNote, ControlFrame, Hello, StreamOpen};
+use crate::wire::{Assert, CarrierNote, ControlFrame, Hello, Peer, StreamOpen, ViaReply};
 use crate::{ClusterId, socks5, upgrade_protocol};
 
 /// Random inputs that `make test` tries beside the corpus. `make fuzz` overrides the number by the
@@ -31,6 +32,7 @@ fn frames() {
         framed::<ControlFrame>(bytes);
         framed::<StreamOpen>(bytes);
         framed::<CarrierNote>(bytes);
+        framed::<ViaReply>(bytes);
     });
 }
 
@@ -41,6 +43,7 @@ fn messages() {
         round_trip::<ControlFrame>(bytes);
         round_trip::<StreamOpen>(bytes);
         round_trip::<CarrierNote>(bytes);
+        round_trip::<ViaReply>(bytes);
         round_trip::<EnrollRequest>(bytes);
         round_trip::<EnrollResponse>(bytes);
         round_trip::<RenewRequest>(bytes);
@@ -95,6 +98,39 @@ fn greetings() {
                 assert!(texts.into_iter().all(|text| is_printable(text)));
             }
             Err(refused) => assert!(is_printable(&refused.message), "{:?}", refused.message),
+        }
+    });
+}
+
+/// An accepted message of a server is within its limits, and encodes to a message that is read alike. A stream for a cluster is
+/// one for an agent once it has passed a server.
+#[test]
+fn peering() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        if let Ok(peer) = Peer::decode(bytes)
+            && let Ok(Some(message)) = PeerMessage::parse(peer)
+        {
+            match &message {
+                PeerMessage::Tunnels(delta) => {
+                    assert!(delta.added.len() + delta.removed.len() <= DELTA_ENTRIES_MAX);
+                }
+                PeerMessage::Usage(shares) => assert!(shares.len() <= USAGE_CALLERS_MAX),
+                PeerMessage::Draining | PeerMessage::Clock { .. } | PeerMessage::Applied { .. } => {}
+            }
+            assert_eq!(PeerMessage::parse(message.clone().into()), Ok(Some(message)));
+        }
+        if let Ok(open) = StreamOpen::decode(bytes)
+            && let Ok(request) = ViaRequest::parse(open)
+        {
+            let again = ViaRequest::wrap(&request.cluster, request.open.clone()).map(ViaRequest::parse);
+            assert_eq!(again, Some(Ok(request)));
+        }
+        if let Ok(reply) = ViaReply::decode(bytes) {
+            let outcome = ViaOutcome::from(reply);
+            if let ViaOutcome::Refused(message) = &outcome {
+                assert!(is_printable(message), "{message:?}");
+            }
+            assert_eq!(ViaOutcome::from(ViaReply::from(outcome.clone())), outcome);
         }
     });
 }

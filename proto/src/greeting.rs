@@ -27,7 +27,7 @@ pub const CERTIFICATES_MAX: usize = 17;
 pub const CERTIFICATE_NAME_BYTES_MAX: usize = 8 * 1024;
 
 /// Longest software name that is kept, in bytes; the rest is cut off.
-const SOFTWARE_BYTES_MAX: usize = 64;
+pub(crate) const SOFTWARE_BYTES_MAX: usize = 64;
 
 /// 16 random bytes that each process draws at its start, so that its peers recognize it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -214,8 +214,7 @@ fn negotiate(theirs: &[u32]) -> Result<u32, Refused> {
         let message = "the greeting offers no version, so no tunnel is opened: it only checks the connection";
         return Err(refuse(Reason::Version, message.to_owned()));
     }
-    let best = VERSIONS.iter().rev().find(|version| theirs.contains(version));
-    best.copied().ok_or_else(|| {
+    best_version(theirs, &VERSIONS).ok_or_else(|| {
         refuse(
             Reason::Version,
             format!(
@@ -227,14 +226,20 @@ fn negotiate(theirs: &[u32]) -> Result<u32, Refused> {
     })
 }
 
-fn listed(versions: &[u32]) -> String {
+/// The last of our versions that the other side speaks, too.
+pub(crate) fn best_version(theirs: &[u32], ours: &[u32]) -> Option<u32> {
+    ours.iter().rev().find(|version| theirs.contains(version)).copied()
+}
+
+/// A list of versions in braces, cut after eight of them.
+pub(crate) fn listed(versions: &[u32]) -> String {
     let shown: Vec<_> = versions.iter().take(8).map(u32::to_string).collect();
     format!("{{{}}}", shown.join(", "))
 }
 
 /// Text from an untrusted peer, made safe for logs and terminals: printable ASCII, and no longer than
 /// `bytes_max`.
-fn printable(text: &str, bytes_max: usize) -> String {
+pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
     text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(bytes_max).collect()
 }
 

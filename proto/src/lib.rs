@@ -1,4 +1,4 @@
-//! The protocol between server and agent: its messages, and the next steps that each side may take.
+//! The protocol between server and agent, and between servers: its messages, and the next steps that each side may take.
 //!
 //! This crate does no I/O: time, randomness and bytes come in as arguments, frames and events go out as
 //! values.
@@ -21,6 +21,7 @@ pub mod help;
 pub mod inquiry;
 pub mod location;
 pub mod name_text;
+pub mod peering;
 pub mod session;
 pub mod socks5;
 pub mod spiffe;

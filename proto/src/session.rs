@@ -13,10 +13,12 @@
 //! Both sides run the same machine.
 
 mod drain;
+mod event;
 mod frame_allowance;
 mod full_size;
 mod heartbeat;
 mod probing;
+mod protocol;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -27,10 +29,15 @@ use crate::wire::{
 use drain::DrainState;
 use full_size::FullSize;
 
-pub use frame_allowance::{FRAMES_BURST_MAX, FRAMES_PER_SECOND_MAX, FrameAllowance};
+pub use event::Event;
+pub use frame_allowance::{
+    FRAMES_BURST_MAX, FRAMES_PER_SECOND_MAX, FrameAllowance, PEER_FRAMES_BURST_MAX,
+    PEER_FRAMES_PER_SECOND_MAX,
+};
 pub use full_size::{FULL_SIZE_ANSWER_MAX, FULL_SIZE_EVERY, FULL_SIZE_EVERY_SUSPECT};
 pub use heartbeat::{HEARTBEAT_ACTIVE, HEARTBEAT_IDLE, HEARTBEAT_SLOWEST};
 pub use probing::{PROBE_EVERY, PROBE_EVERY_IDLE, PROBE_FAST_FOR};
+pub use protocol::{PEER_SILENCE_MAX, Protocol};
 
 /// Default of the silence after which a tunnel is given up. Minutes, because a link that comes back within
 /// them loses nothing.
@@ -60,36 +67,27 @@ pub enum Health {
     Lost,
 }
 
-/// An event that the driver of a session has to act upon.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// The health changed to this.
-    Health(Health),
-    /// The peer is stopping: open no new stream.
-    PeerDrains,
-    /// The cluster's endpoints changed (only agents say so).
-    Endpoints(Endpoints),
-    /// A newer certificate takes the tunnel over, if its proof holds (only agents say so).
-    Extension(Extension),
-    /// The peer asks for streams of another tunnel (only servers do).
-    StreamQuery(StreamQuery),
-    /// The peer answers such a question (only agents do).
-    StreamReport(StreamReport),
-    /// After a drain: both sides have no open stream any more, so the tunnel can be closed without loss. Or
-    /// this side asked for the drain, has none, and the other side is silent, so that there is nobody to wait
-    /// for.
-    Empty,
-}
-
 /// A peer's breach of the protocol. The tunnel is closed for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolViolation {
     /// A frame of the greeting, after the greeting.
     #[error("a {0} frame came after the greeting")]
     LateGreeting(&'static str),
+    /// A frame that only the other protocol has: of servers on an agent's tunnel, or the reverse.
+    #[error("a {0} frame does not belong to this protocol")]
+    ForeignFrame(&'static str),
+    /// A message of another server breaks a limit, for this reason.
+    #[error("a message between servers is not valid: {0}")]
+    PeerMessage(String),
+    /// The other server does not read its messages, and more of them wait than may.
+    #[error("too many messages wait for a server that does not read them")]
+    UnreadMessages,
     /// More frames than a peer may send.
     #[error("more than {max} control frames a second", max = FRAMES_PER_SECOND_MAX)]
     TooManyFrames,
+    /// More frames than another server may send.
+    #[error("more than {max} control frames of a server a second", max = PEER_FRAMES_PER_SECOND_MAX)]
+    TooManyPeerFrames,
     /// More streams were acknowledged than this side has ended.
     #[error("the ends of more streams were acknowledged than had been sent")]
     FalseAcknowledgement,
@@ -98,6 +96,7 @@ pub enum ProtocolViolation {
 /// One side of a greeted tunnel.
 #[derive(Debug)]
 pub struct Session {
+    protocol: Protocol,
     silence_max: Duration,
     health: Health,
     heard_at: Instant,
@@ -123,13 +122,20 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts a session now, with the silence that was agreed. Zero means the default; the lower bound keeps
-    /// a peer from making the tunnel brittle.
+    /// Starts the session of an agent's tunnel now, with the silence that was agreed. Zero means the default; the
+    /// lower bound keeps a peer from making the tunnel brittle.
     #[must_use]
     pub fn new(now: Instant, silence_max: Duration) -> Self {
+        Self::with_protocol(Protocol::Agent, now, silence_max)
+    }
+
+    /// The same for a session of either protocol.
+    #[must_use]
+    pub fn with_protocol(protocol: Protocol, now: Instant, silence_max: Duration) -> Self {
         let silence_max =
             if silence_max.is_zero() { SILENCE_MAX } else { silence_max.clamp(SILENCE_LEAST, SILENCE_MOST) };
         Self {
+            protocol,
             silence_max,
             health: Health::Live,
             heard_at: now,
@@ -142,10 +148,16 @@ impl Session {
             full_size: None,
             flapped_at: None,
             drain: DrainState::default(),
-            frame_allowance: FrameAllowance::new(now),
+            frame_allowance: FrameAllowance::of(protocol, now),
             outbox: VecDeque::new(),
             events: VecDeque::new(),
         }
+    }
+
+    /// The protocol that both sides speak.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// The tunnel's health as of the last event.
@@ -173,8 +185,12 @@ impl Session {
     /// `ProtocolViolation`, upon which the tunnel has to be closed.
     pub fn handle_frame(&mut self, now: Instant, frame: Option<Frame>) -> Result<(), ProtocolViolation> {
         if !self.frame_allowance.take(now, 1) {
-            return Err(ProtocolViolation::TooManyFrames);
+            return Err(match self.protocol {
+                Protocol::Agent => ProtocolViolation::TooManyFrames,
+                Protocol::Peer => ProtocolViolation::TooManyPeerFrames,
+            });
         }
+        frame.as_ref().map_or(Ok(()), |frame| self.protocol.check(frame))?;
         let wants_probe = match (&frame, &mut self.full_size) {
             (Some(Frame::Heartbeat(heartbeat)), Some(full_size)) => full_size.peer_said(now, heartbeat),
             _ => false,
@@ -205,11 +221,16 @@ impl Session {
             Some(Frame::Extension(extension)) => self.replace_event(Event::Extension(extension)),
             Some(Frame::StreamQuery(query)) => self.replace_event(Event::StreamQuery(query)),
             Some(Frame::StreamReport(report)) => self.replace_event(Event::StreamReport(report)),
-            Some(Frame::Hello(_)) => return Err(ProtocolViolation::LateGreeting("Hello")),
-            Some(Frame::Welcome(_)) => return Err(ProtocolViolation::LateGreeting("Welcome")),
-            Some(Frame::Refused(_)) => return Err(ProtocolViolation::LateGreeting("Refused")),
-            // A newer peer's frame.
-            None => {}
+            Some(Frame::Peer(message)) => self.events.push_back(Event::Peer(message)),
+            // A newer peer's frame. All others were refused above.
+            None
+            | Some(
+                Frame::Hello(_)
+                | Frame::Welcome(_)
+                | Frame::Refused(_)
+                | Frame::PeerHello(_)
+                | Frame::PeerWelcome(_),
+            ) => {}
         }
         Ok(())
     }

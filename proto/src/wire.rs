@@ -16,16 +16,19 @@ mod tunnel_v1 {
 }
 
 pub use tunnel_v1::{
-    Assert, CarrierNote, Closing, Connected, ControlFrame, DialOpen, DialReply, Drain, Drained, Endpoints,
-    Extension, Heartbeat, Hello, HttpOpen, NotConnected, PassThrough, Refused, ServedCertificate, StreamOpen,
-    StreamQuery, StreamReport, Welcome, carrier_note, control_frame, dial_reply, http_open, not_connected,
-    refused, stream_open,
+    Applied, Assert, CallerUsage, CarrierNote, Clock, Closing, Connected, ControlFrame, DialOpen, DialReply,
+    Drain, Drained, Endpoints, Extension, Heartbeat, Hello, HttpOpen, NotConnected, PassThrough, Peer,
+    PeerDraining, PeerHello, PeerTunnel, PeerWelcome, Refused, ServedCertificate, StreamOpen, StreamQuery,
+    StreamReport, TunnelHealth, TunnelsDelta, Usage, ViaNoTunnel, ViaOpen, ViaOpened, ViaRefused, ViaReply,
+    Welcome, caller_usage, carrier_note, control_frame, dial_reply, http_open, not_connected, peer, refused,
+    stream_open, via_open, via_reply,
 };
 
 use control_frame::Frame;
 
 // prost does not derive it for a message that contains others.
 impl Eq for Endpoints {}
+impl Eq for Peer {}
 
 impl From<Frame> for ControlFrame {
     fn from(frame: Frame) -> Self {

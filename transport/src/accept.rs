@@ -1,12 +1,17 @@
-//! The server's side of a new connection: handshake, certificate, greeting.
+//! The accepting side of a new connection: handshake, certificate, greeting.
+
+mod agent;
+mod peer;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::greeting::{self, BootNonce, GREETING_MAX, Greeting, ServerInfo};
+use proto::greeting::{BootNonce, GREETING_MAX, Greeting, ServerInfo};
+use proto::peering::{PeerGreeting, PeerInfo};
+use proto::session::Protocol;
 use proto::spiffe::AgentId;
-use proto::wire::{control_frame::Frame, refused::Reason};
+use proto::wire::{Refused, control_frame::Frame, refused::Reason};
 use proto::{CloseCode, Session};
 use quinn::{ConnectionError, ServerConfig};
 use rustls::pki_types::CertificateDer;
@@ -23,18 +28,17 @@ use crate::runtime::Spawn;
 use crate::settings::{self, HANDSHAKE_MAX, Side};
 use crate::tls;
 use crate::tunnel::Tunnel;
+use agent::AgentGreeter;
+use peer::PeerGreeter;
 
-/// The process of a greeting that only checks the connection. No process draws it, in practice.
-const CHECKING: BootNonce = BootNonce([0; 16]);
-
-/// An incoming connection of an agent, before its handshake: nothing of it is verified yet.
+/// An incoming connection of an agent or a server, before its handshake: nothing of it is verified yet.
 pub struct Incoming {
     incoming: quinn::Incoming,
     server: ServerConfig,
     silence_max: Duration,
 }
 
-/// A connection of an agent whose certificate was verified, before its greeting.
+/// A connection of an agent or a server whose certificate was verified, before its greeting.
 pub struct AcceptedConnection {
     connection: Connection,
     chain: Vec<CertificateDer<'static>>,
@@ -47,10 +51,10 @@ pub enum GreetError {
     /// The handshake or the greeting took too long.
     #[error("no greeting within the deadline")]
     TooSlow,
-    /// The handshake failed: no certificate, or not one of the agents' root, most likely.
+    /// The handshake failed: no certificate, or not one of the clients' root, most likely.
     #[error("the handshake failed")]
     Handshake(#[source] ConnectionError),
-    /// The agent's first frame is not a Hello.
+    /// The first frame is not a Hello of the protocol.
     #[error("the first frame is not a Hello")]
     NotAHello,
     /// The connection broke in the greeting.
@@ -67,6 +71,38 @@ pub enum GreetError {
         /// Name and version of the sender's software, printable.
         software: String,
     },
+}
+
+/// One protocol's part of a greeting: judges the first frame, and makes the answer.
+trait Greeter {
+    /// The protocol of the session that follows.
+    const PROTOCOL: Protocol;
+
+    /// The accepted greeting, for the caller.
+    type Greeting;
+
+    /// Judges the first frame. `silence_max` is the limit of this side.
+    fn judge(
+        self,
+        first: Option<Frame>,
+        silence_max: Duration,
+    ) -> Result<Accepted<Self::Greeting>, NotAccepted>;
+}
+
+/// A greeting that was accepted, with the answer to send.
+struct Accepted<G> {
+    greeting: G,
+    welcome: Frame,
+    /// The silence after which both sides give the tunnel up.
+    silence_max: Duration,
+}
+
+/// A greeting that was not accepted.
+enum NotAccepted {
+    /// The frame opens no session of this protocol, so nothing is answered.
+    NotAHello,
+    /// The frame to answer, and the error for the caller.
+    Refused(Refused, GreetError),
 }
 
 impl Incoming {
@@ -123,9 +159,9 @@ impl Incoming {
 }
 
 impl AcceptedConnection {
-    /// Takes over an agent's TCP connection after its TLS handshake, which has verified its certificate.
+    /// Takes over a TCP connection after its TLS handshake, which has verified the client's certificate.
     ///
-    /// `silence` is the server's limit, see [`Endpoint::silence_max`](crate::Endpoint::silence_max); the
+    /// `silence` is the server's limit, see [`Endpoint::silence_max`](crate::Endpoint::silence_max); an
     /// agent's limit may be shorter. The connection's driver is spawned from the task that awaits this: its
     /// runtime is the tunnel's home.
     ///
@@ -157,19 +193,19 @@ impl AcceptedConnection {
         })
     }
 
-    /// The agent's verified certificate, leaf first.
+    /// The client's verified certificate, leaf first.
     #[must_use]
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    /// The agent's address and port.
+    /// The client's address and port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.connection.peer_address()
     }
 
-    /// Closes the connection of an agent whose certificate cannot be used, with a sentence for its log.
+    /// Closes the connection of a client whose certificate cannot be used, with a sentence for its log.
     pub fn turn_away(self, reason: &str) {
         self.connection.close_with(CloseCode::NotGreeted, reason);
     }
@@ -187,11 +223,30 @@ impl AcceptedConnection {
         server_info: &ServerInfo,
         may_enter: impl FnOnce(BootNonce) -> Result<(), (Reason, String)>,
     ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
-        let greeted = timeout(GREETING_MAX, greet_agent(&self, agent, server_info, may_enter)).await;
+        self.greet_by(AgentGreeter { agent, server_info, may_enter }).await
+    }
+
+    /// The same for another server. `certified_id` is the ID from its certificate, and `own` is this server.
+    ///
+    /// `may_enter` decides last about the server that greets: it may refuse one that is not registered, or not any more.
+    /// The tunnel opens streams towards the other server, and accepts none.
+    ///
+    /// # Errors
+    /// `GreetError`; the connection is closed then.
+    pub async fn greet_peer(
+        self,
+        certified_id: &str,
+        own: &PeerInfo,
+        may_enter: impl FnOnce(&PeerGreeting) -> Result<(), (Reason, String)>,
+    ) -> Result<(Tunnel, Driver, PeerGreeting), GreetError> {
+        self.greet_by(PeerGreeter { certified_id, own, may_enter }).await
+    }
+
+    async fn greet_by<G: Greeter>(self, greeter: G) -> Result<(Tunnel, Driver, G::Greeting), GreetError> {
+        let greeted = timeout(GREETING_MAX, self.answer(greeter)).await;
         match greeted {
-            Ok(Ok((stream, greeting))) => {
-                let silence_max = greeting::silence_agreed(&greeting, self.silence_max);
-                let session = Session::new(Instant::now(), silence_max);
+            Ok(Ok((stream, Accepted { greeting, silence_max, .. }))) => {
+                let session = Session::with_protocol(G::PROTOCOL, Instant::now(), silence_max);
                 let (tunnel, driver) = Driver::new(self.connection, stream, session, Side::Server);
                 Ok((tunnel, driver, greeting))
             }
@@ -205,41 +260,25 @@ impl AcceptedConnection {
             }
         }
     }
-}
 
-async fn greet_agent(
-    accepted: &AcceptedConnection,
-    agent: &AgentId,
-    server_info: &ServerInfo,
-    may_enter: impl FnOnce(BootNonce) -> Result<(), (Reason, String)>,
-) -> Result<(ControlStream, Greeting), GreetError> {
-    let mut stream = ControlStream::new(accepted.connection.control(Side::Server).await?);
-    let Some(Frame::Hello(hello)) = stream.read().await?.frame else {
-        return Err(GreetError::NotAHello);
-    };
-    let check = greeting::only_checks(&hello);
-    let may_enter = |boot| may_enter(boot).map_err(|(reason, message)| greeting::refuse(reason, message));
-    let verified = if check.is_some() {
-        // The running agent is another process.
-        may_enter(CHECKING).and_then(|()| greeting::verify_hello(hello, agent))
-    } else {
-        greeting::verify_hello(hello, agent).and_then(|greeting| may_enter(greeting.boot).map(|()| greeting))
-    };
-    match verified {
-        Ok(greeting) => {
-            let silence_max = greeting::silence_agreed(&greeting, accepted.silence_max);
-            let welcome = greeting::welcome(&greeting, server_info, silence_max);
-            stream.write(Frame::Welcome(welcome)).await?;
-            Ok((stream, greeting))
-        }
-        Err(refused) => {
-            let message = refused.message.clone();
-            stream.write(Frame::Refused(refused)).await?;
-            stream.finish().await;
-            Err(match check {
-                Some(software) => GreetError::Checked { agent: agent.clone(), software },
-                None => GreetError::Refused(message),
-            })
+    /// Reads the first frame and sends the greeter's answer to it.
+    async fn answer<G: Greeter>(
+        &self,
+        greeter: G,
+    ) -> Result<(ControlStream, Accepted<G::Greeting>), GreetError> {
+        let mut stream = ControlStream::new(self.connection.control(Side::Server).await?);
+        let first = stream.read().await?.frame;
+        match greeter.judge(first, self.silence_max) {
+            Ok(accepted) => {
+                stream.write(accepted.welcome.clone()).await?;
+                Ok((stream, accepted))
+            }
+            Err(NotAccepted::NotAHello) => Err(GreetError::NotAHello),
+            Err(NotAccepted::Refused(refused, error)) => {
+                stream.write(Frame::Refused(refused)).await?;
+                stream.finish().await;
+                Err(error)
+            }
         }
     }
 }

@@ -1,10 +1,19 @@
-//! Explains a server's TLS alert to the people who read the agent's log.
+//! Explains a server's TLS alert to the people who read the log of the side that dials.
 
+use proto::session::Protocol;
 use rustls::AlertDescription;
 
-/// The reason why the server refused the handshake, and what to do. The alerts: RFC 8446, section 6.2.
+/// The reason why the server refused the handshake of an agent, or of another server, and what to do.
+pub(crate) fn explain_to(protocol: Protocol, alert: AlertDescription) -> String {
+    match protocol {
+        Protocol::Agent => explain(alert),
+        Protocol::Peer => explain_to_server(alert),
+    }
+}
+
+/// The same for an agent. The alerts: RFC 8446, section 6.2.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the alerts of another crate, which may be more")]
-pub(crate) fn explain(alert: AlertDescription) -> String {
+fn explain(alert: AlertDescription) -> String {
     let about_certificate = |what: &str| {
         format!("{what}; issue a new one with `tombolo ca issue agent`, and check the clocks of both hosts")
     };
@@ -36,6 +45,37 @@ pub(crate) fn explain(alert: AlertDescription) -> String {
     }
 }
 
+/// The same for a server that dials another one.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the alerts of another crate, which may be more")]
+fn explain_to_server(alert: AlertDescription) -> String {
+    let about_certificate =
+        |what: &str| format!("{what}; issue a new one, and check the clocks of both servers");
+    match alert {
+        AlertDescription::CertificateExpired => {
+            about_certificate("this server's peer certificate has expired, or is not valid yet, by the other's clock")
+        }
+        AlertDescription::CertificateRevoked => about_certificate("this server's peer certificate was revoked"),
+        AlertDescription::UnknownCA
+        | AlertDescription::DecryptError
+        | AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateUnknown => about_certificate(
+            "this server's peer certificate is not one of the peers' CA that the other server has, or is not for peers",
+        ),
+        AlertDescription::CertificateRequired => "it got no peer certificate of this server".to_owned(),
+        AlertDescription::AccessDenied | AlertDescription::NoApplicationProtocol => {
+            "it does not speak the protocol between servers there: is this the address for peers, and not the one for agents?"
+                .to_owned()
+        }
+        AlertDescription::ProtocolVersion
+        | AlertDescription::HandshakeFailure
+        | AlertDescription::InsufficientSecurity => {
+            "both have no version or cipher of TLS in common; is it a tunnel-server?".to_owned()
+        }
+        other => format!("{other:?}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +87,13 @@ mod tests {
         );
         assert!(explain(AlertDescription::UnknownCA).contains("agents' CA"));
         assert_eq!(explain(AlertDescription::UserCanceled), "UserCanceled");
+    }
+
+    #[test]
+    fn an_alert_to_a_server_speaks_of_peers_and_not_of_agents() {
+        let unknown_ca = explain_to(Protocol::Peer, AlertDescription::UnknownCA);
+        assert!(unknown_ca.contains("peers' CA"), "{unknown_ca}");
+        let other_listener = explain_to(Protocol::Peer, AlertDescription::AccessDenied);
+        assert!(other_listener.contains("the address for peers"), "{other_listener}");
     }
 }

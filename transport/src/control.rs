@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BytesMut};
 use proto::frame;
 use proto::greeting::Advertised;
-use proto::session::{Event, HEARTBEAT_ACTIVE, Health};
+use proto::peering::PeerMessage;
+use proto::session::{Event, HEARTBEAT_ACTIVE, Health, ProtocolViolation};
 use proto::wire::{ControlFrame, Extension, StreamQuery, StreamReport, control_frame::Frame};
 use proto::{CloseCode, Session};
 use tokio::io::ReadBuf;
@@ -20,6 +21,7 @@ use crate::carrier::contract::Pinged;
 use crate::carrier::{Connection, Stream};
 use crate::error::TunnelEnded;
 use crate::path_mtu::FULL_SIZE_DATAGRAM_BYTES;
+use crate::peer_queue::PeerQueue;
 use crate::priority::Priority;
 use crate::probe::{Answer, RttRepair};
 use crate::rebind::Rebinding;
@@ -59,6 +61,8 @@ pub enum TunnelEvent {
     StreamQuery(StreamQuery),
     /// The agent answers such a question.
     StreamReport(StreamReport),
+    /// A message of the other server; only in a session between servers.
+    Peer(PeerMessage),
 }
 
 /// Runs the session of a tunnel until it ends. The owner of the tunnel polls it; dropping it closes the
@@ -91,15 +95,32 @@ impl ControlStream {
     /// the buffer.
     pub(crate) async fn read(&mut self) -> Result<ControlFrame, TunnelEnded> {
         loop {
-            if let Some(frame) = frame::decode(&mut self.buffer)? {
+            if let Some(frame) = self.read_or_written(false).await? {
                 return Ok(frame);
             }
+        }
+    }
+
+    /// The same, but with `stops_when_written` it returns `None` once queued frames are written, so that more
+    /// can be queued. Cancel-safe, too.
+    async fn read_or_written(
+        &mut self,
+        stops_when_written: bool,
+    ) -> Result<Option<ControlFrame>, TunnelEnded> {
+        loop {
+            if let Some(frame) = frame::decode(&mut self.buffer)? {
+                return Ok(Some(frame));
+            }
+            let stops = stops_when_written && !self.is_written();
             let filled = poll_fn(|cx| match self.poll_flush(cx) {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                Poll::Ready(Ok(())) | Poll::Pending => self.poll_fill(cx),
+                Poll::Ready(Ok(())) if stops => Poll::Ready(Ok(None)),
+                Poll::Ready(Ok(())) | Poll::Pending => self.poll_fill(cx).map_ok(Some),
             });
-            if filled.await.map_err(tunnel_ended)? == 0 {
-                return Err(TunnelEnded::Carrier("the control stream was shut down".to_owned()));
+            match filled.await.map_err(tunnel_ended)? {
+                None => return Ok(None),
+                Some(0) => return Err(TunnelEnded::Carrier("the control stream was shut down".to_owned())),
+                Some(_) => {}
             }
         }
     }
@@ -107,6 +128,11 @@ impl ControlStream {
     /// Queues a frame, which the next read or write sends.
     fn queue(&mut self, frame: &ControlFrame) -> Result<(), TunnelEnded> {
         Ok(frame::encode(frame, &mut self.unwritten)?)
+    }
+
+    /// Queues the bytes of a frame.
+    fn queue_encoded(&mut self, frame: &[u8]) {
+        self.unwritten.extend_from_slice(frame);
     }
 
     /// Returns true if the carrier has taken all queued frames.
@@ -197,11 +223,15 @@ impl Driver {
             self.send_frames()?;
             self.report(on_event).await?;
             let next_check = self.next_check();
+            // Each of the waiting messages follows as soon as the one before it is written.
+            let more_wait = self.state.peer_queue().is_some_and(|queue| !queue.is_empty());
             // All arms are cancel-safe: `read` keeps what it read, a notification is kept, an answer is taken
             // by `check`, a sleep has nothing to lose.
             tokio::select! {
-                frame = self.stream.read() => {
-                    self.state.session().handle_frame(Instant::now(), frame?.frame)?;
+                frame = self.stream.read_or_written(more_wait) => {
+                    if let Some(frame) = frame? {
+                        self.state.session().handle_frame(Instant::now(), frame.frame)?;
+                    }
                     // A frame that has arrived is always ready, so a flood would never yield by itself.
                     coop::consume_budget().await;
                 }
@@ -219,6 +249,9 @@ impl Driver {
 
     /// Sends the session's frames. Never waits: what a blocked carrier does not take is written later.
     fn send_frames(&mut self) -> Result<(), TunnelEnded> {
+        if self.state.peer_queue().is_some_and(PeerQueue::is_overfull) {
+            return Err(ProtocolViolation::UnreadMessages.into());
+        }
         let heartbeat = self.state.session().poll_heartbeat();
         if let Some(heartbeat) = heartbeat {
             self.ping(heartbeat)?;
@@ -226,10 +259,14 @@ impl Driver {
         while self.stream.is_written() {
             // In a statement of its own, so that the lock is released at its end.
             let frame = self.state.session().poll_frame();
-            let Some(frame) = frame else {
+            if let Some(frame) = frame {
+                self.stream.queue(&frame.into())?;
+                continue;
+            }
+            let Some(message) = self.state.peer_queue().and_then(PeerQueue::pop) else {
                 return Ok(());
             };
-            self.stream.queue(&frame.into())?;
+            self.stream.queue_encoded(&message);
         }
         Ok(())
     }
@@ -291,6 +328,11 @@ impl Driver {
                 Some(Event::Extension(extension)) => on_event(TunnelEvent::Extension(extension)),
                 Some(Event::StreamQuery(query)) => on_event(TunnelEvent::StreamQuery(query)),
                 Some(Event::StreamReport(report)) => on_event(TunnelEvent::StreamReport(report)),
+                Some(Event::Peer(peer)) => {
+                    let message = PeerMessage::parse(peer)
+                        .map_err(|error| ProtocolViolation::PeerMessage(error.to_string()))?;
+                    message.into_iter().for_each(|message| on_event(TunnelEvent::Peer(message)));
+                }
                 Some(Event::Empty) => return Err(self.await_close().await),
             }
         }

@@ -1,7 +1,8 @@
-//! The agent's side of a new connection: dial, handshake, greeting.
+//! The dialing side of a new connection: dial, handshake, greeting.
 
 mod error;
 mod greet;
+mod peer;
 mod proxies;
 mod proxy;
 mod quic;
@@ -9,7 +10,8 @@ mod tcp;
 mod tls;
 
 pub use self::error::DialError;
-pub use self::greet::Dialed;
+pub use self::greet::{Dialed, Opening};
+pub use self::peer::PeerOpening;
 pub use self::proxies::{Proxies, ProxiesError};
 pub use self::proxy::{NotAProxy, Proxy, ProxyError};
 pub use self::tcp::{DialPath, dial_tcp};

@@ -1,5 +1,5 @@
-//! A UDP socket and the QUIC connections on it: a server's endpoint, which accepts agents, or an agent's,
-//! which dials.
+//! A UDP socket and the QUIC connections on it: a server's endpoint, which accepts agents or other servers, or one
+//! that dials.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::CloseCode;
-use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
+use proto::session::{PEER_SILENCE_MAX, Protocol, SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Runtime as _, TokioRuntime, VarInt};
 use tokio::time::timeout;
@@ -80,14 +80,42 @@ impl Endpoint {
         number: ServerNumber,
         spawn: Arc<dyn Spawn>,
     ) -> Result<Self, EndpointError> {
-        let crypto = QuicServerConfig::try_from(tls::server(material)?)
+        let crypto = tls::server(Protocol::Agent, material)?;
+        Self::accepting(address, crypto, keys, number, spawn)
+    }
+
+    /// A server's endpoint for other servers, which must present a certificate of `material.client_roots`. It accepts no agent.
+    /// Sessions are given up after `PEER_SILENCE_MAX`.
+    ///
+    /// # Errors
+    /// `EndpointError`.
+    pub fn serve_peers(
+        address: SocketAddr,
+        material: ServerMaterial,
+        keys: &EndpointKeys,
+        number: ServerNumber,
+        spawn: Arc<dyn Spawn>,
+    ) -> Result<Self, EndpointError> {
+        let crypto = tls::server(Protocol::Peer, material)?;
+        let endpoint = Self::accepting(address, crypto, keys, number, spawn)?;
+        Ok(Self { silence_max: PEER_SILENCE_MAX, ..endpoint })
+    }
+
+    fn accepting(
+        address: SocketAddr,
+        crypto: rustls::ServerConfig,
+        keys: &EndpointKeys,
+        number: ServerNumber,
+        spawn: Arc<dyn Spawn>,
+    ) -> Result<Self, EndpointError> {
+        let crypto = QuicServerConfig::try_from(crypto)
             .map_err(|error| TlsError::Provider(rustls::Error::General(error.to_string())))?;
         let server = settings::server(Arc::new(crypto), keys);
         Self::bind(address, Some(server), PACKET_BYTES_MAX, keys, number, spawn)
     }
 
-    /// An agent's endpoint on a free port, for dials of `server`. One for each tunnel: a change of the socket
-    /// then concerns that tunnel only.
+    /// An agent's endpoint on a free port, for dials of `server`, or one of a server that dials another one. One for
+    /// each tunnel: a change of the socket then concerns that tunnel only.
     ///
     /// # Errors
     /// `EndpointError`.
@@ -148,7 +176,7 @@ impl Endpoint {
         self.buffers
     }
 
-    /// The next incoming connection of an agent; `None` once the endpoint was closed. Cancel-safe.
+    /// The next incoming connection; `None` once the endpoint was closed. Cancel-safe.
     pub async fn accept(&self) -> Option<Incoming> {
         let incoming = self.quic.accept().await?;
         Some(Incoming::new(incoming, self.server.clone()?, self.silence_max))

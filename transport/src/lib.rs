@@ -18,6 +18,7 @@ mod keys;
 mod link_stats;
 mod min_rtt;
 mod path_mtu;
+mod peer_queue;
 mod priority;
 mod probe;
 mod rebind;
@@ -36,12 +37,14 @@ pub use carrier::Carrier;
 pub use congestion::LossTolerantFactory;
 pub use control::{Driver, TunnelEvent};
 pub use dial::{
-    DialError, DialPath, DialTls, Dialed, NotAProxy, Proxies, ProxiesError, Proxy, ProxyError, dial_tcp,
+    DialError, DialPath, DialTls, Dialed, NotAProxy, Opening, PeerOpening, Proxies, ProxiesError, Proxy,
+    ProxyError, dial_tcp,
 };
 pub use endpoint::{Endpoint, EndpointError, ServerNumber};
 pub use error::{Aborted, TunnelEnded, abort_code};
 pub use keys::{EndpointKeys, NotKeys};
 pub use link_stats::LinkStats;
+pub use peer_queue::{PEER_QUEUE_BYTES_MAX, TellError};
 pub use runtime::Spawn;
 pub use settings::{HANDSHAKE_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX};
 pub use socket::Buffers;

@@ -63,7 +63,7 @@ const INCOMING_BYTES_TOTAL_MAX: u64 = 16 * 1024 * 1024;
 /// second; at quinn's 20 ms it would be fifty.
 const RESET_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// The side of a tunnel that an endpoint is.
+/// The side of a tunnel that an endpoint is. Between servers the one that dials is the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Server,

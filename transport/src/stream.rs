@@ -10,7 +10,8 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use proto::AbortCode;
 use proto::frame::{self, FrameError, Message};
-use proto::wire::{DialReply, StreamOpen};
+use proto::peering::ViaOutcome;
+use proto::wire::{DialReply, StreamOpen, ViaReply};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::task::coop;
 
@@ -166,8 +167,29 @@ impl TunnelStream {
     /// # Errors
     /// The stream broke. The deadline is the caller's.
     pub async fn write_reply(&mut self, reply: &DialReply) -> io::Result<()> {
+        self.write_frame(reply).await
+    }
+
+    /// Reads the other server's reply to a first frame for it ([`proto::peering::ViaRequest`]), and not one byte
+    /// behind it.
+    ///
+    /// # Errors
+    /// `OpenFrameError`. The deadline is the caller's.
+    pub async fn read_via_reply(&mut self) -> Result<ViaOutcome, OpenFrameError> {
+        Ok(self.read_frame::<ViaReply>().await?.into())
+    }
+
+    /// Replies to the first frame of another server.
+    ///
+    /// # Errors
+    /// The stream broke. The deadline is the caller's.
+    pub async fn write_via_reply(&mut self, outcome: ViaOutcome) -> io::Result<()> {
+        self.write_frame(&ViaReply::from(outcome)).await
+    }
+
+    async fn write_frame(&mut self, message: &impl Message) -> io::Result<()> {
         let mut frame = BytesMut::new();
-        frame::encode(reply, &mut frame).map_err(io::Error::other)?;
+        frame::encode(message, &mut frame).map_err(io::Error::other)?;
         self.write_all(&frame).await?;
         self.flush().await
     }

@@ -14,23 +14,27 @@ use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::time_provider::TimeProvider;
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ConnectionCommon, RootCertStore, ServerConfig};
 
+use proto::session::Protocol;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 pub use chain_length::{CHAIN_CERTIFICATES_MAX, ChainLengthVerifier};
 pub use error::TlsError;
 pub use pinned_verifier::PinnedVerifier;
 pub use provider::provider;
-pub use server_verifier::ExpectedServers;
 use server_verifier::ServerVerifier;
+pub use server_verifier::{ExpectedPeer, ExpectedServers};
 pub use shared_certificate::{ServerMaterial, SharedCertificate};
 pub use shared_roots::{SharedRoots, SignerNotAccepted};
 
 /// The tunnel's protocol in the TLS handshake (RFC 7301).
 pub const ALPN: &[u8] = b"tombolo/1";
+
+/// The protocol of sessions between servers in the TLS handshake.
+pub const PEER_ALPN: &[u8] = b"tombolo-peer/1";
 
 /// The certificate of one side, and the roots that it trusts.
 #[derive(Debug)]
@@ -49,18 +53,26 @@ pub struct Material {
 /// # Errors
 /// `TlsError`.
 pub fn tcp_server_config(material: ServerMaterial) -> Result<Arc<ServerConfig>, TlsError> {
-    server(material).map(Arc::new)
+    server(Protocol::Agent, material).map(Arc::new)
 }
 
-/// The server's TLS configuration: agents must present a certificate of the agents' roots, whose newest ones count.
-pub(crate) fn server(material: ServerMaterial) -> Result<ServerConfig, TlsError> {
-    let ServerMaterial { certificate, agent_roots } = material;
+/// The TLS configuration of a server for TCP, for other servers that dial it and nobody else.
+///
+/// # Errors
+/// `TlsError`.
+pub fn peer_tcp_server_config(material: ServerMaterial) -> Result<Arc<ServerConfig>, TlsError> {
+    server(Protocol::Peer, material).map(Arc::new)
+}
+
+/// The accepting side's TLS configuration: clients must present a certificate of the clients' roots, whose newest ones count.
+pub(crate) fn server(protocol: Protocol, material: ServerMaterial) -> Result<ServerConfig, TlsError> {
+    let ServerMaterial { certificate, client_roots } = material;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
-        .with_client_cert_verifier(agent_roots)
-        .with_cert_resolver(Arc::new(TunnelAlpnOnly(certificate)));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+        .with_client_cert_verifier(client_roots)
+        .with_cert_resolver(Arc::new(TunnelAlpnOnly { certificate, alpn: alpn(protocol) }));
+    config.alpn_protocols = vec![alpn(protocol).to_vec()];
     // A resumed session skips the verifier, so that an agent could come back that was revoked, or whose root is gone: no
     // tickets, no store, no 0-RTT.
     config.send_tls13_tickets = 0;
@@ -73,12 +85,15 @@ pub(crate) fn server(material: ServerMaterial) -> Result<ServerConfig, TlsError>
 /// client that might speak another protocol could be redirected to another listener of the same address by
 /// somebody in between.
 #[derive(Debug)]
-struct TunnelAlpnOnly(Arc<SharedCertificate>);
+struct TunnelAlpnOnly {
+    certificate: Arc<SharedCertificate>,
+    alpn: &'static [u8],
+}
 
 impl ResolvesServerCert for TunnelAlpnOnly {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let mut offered = hello.alpn()?;
-        (offered.next() == Some(ALPN) && offered.next().is_none()).then(|| self.0.current())
+        (offered.next() == Some(self.alpn) && offered.next().is_none()).then(|| self.certificate.current())
     }
 }
 
@@ -89,20 +104,47 @@ pub(crate) fn agent(
     expected: ExpectedServers,
     clock: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
+    let verifier = ServerVerifier::new(roots(material.peer_roots)?, expected)?;
+    client(Protocol::Agent, SharedCertificate::new(material.chain, material.key)?, verifier, clock)
+}
+
+/// The TLS configuration of a server that dials `peer`: that one must present a certificate of the servers' root with exactly
+/// this server's URI. Its DNS names and addresses do not count.
+pub(crate) fn peer(
+    certificate: Arc<SharedCertificate>,
+    server_roots: Vec<CertificateDer<'static>>,
+    peer: ExpectedPeer,
+) -> Result<ClientConfig, TlsError> {
+    let verifier = ServerVerifier::for_peer(roots(server_roots)?, peer)?;
+    client(Protocol::Peer, certificate, verifier, Arc::new(DefaultTimeProvider))
+}
+
+fn client(
+    protocol: Protocol,
+    certificate: Arc<SharedCertificate>,
+    verifier: ServerVerifier,
+    clock: Arc<dyn TimeProvider>,
+) -> Result<ClientConfig, TlsError> {
     // rustls calls it `dangerous`, because a verifier could require less than rustls does. This one requires
-    // the same, and the role.
-    let verifier = Arc::new(ServerVerifier::new(roots(material.peer_roots)?, expected)?);
+    // the same, and the role; of a peer its ID in place of its name.
     let mut config = ClientConfig::builder_with_details(provider(), clock)
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
         .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_client_auth_cert(material.chain, material.key)
-        .map_err(TlsError::Certificate)?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_client_cert_resolver(certificate);
+    config.alpn_protocols = vec![alpn(protocol).to_vec()];
     config.resumption = Resumption::disabled();
     config.enable_early_data = false;
     Ok(config)
+}
+
+/// The name of a protocol in the TLS handshake.
+fn alpn(protocol: Protocol) -> &'static [u8] {
+    match protocol {
+        Protocol::Agent => ALPN,
+        Protocol::Peer => PEER_ALPN,
+    }
 }
 
 /// The keying material that TLS exports for a connection and no other (RFC 8446, section 7.5), for proofs

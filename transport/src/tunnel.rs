@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use proto::frame::{self, FrameError};
+use proto::peering::PeerMessage;
 use proto::session::Health;
 use proto::wire::{Endpoints, Extension, StreamOpen, StreamQuery, StreamReport};
 use proto::{AbortCode, CloseCode};
@@ -15,6 +16,7 @@ use trust::proof::EXPORTER_BYTES;
 use crate::carrier::{Carrier, Connection};
 use crate::error::TunnelEnded;
 use crate::link_stats::LinkStats;
+use crate::peer_queue::TellError;
 use crate::stream::TunnelStream;
 use crate::tunnel_state::{StreamGuard, TunnelState};
 
@@ -219,6 +221,34 @@ impl Tunnel {
     /// Answers the server's question about streams of another tunnel.
     pub fn report(&self, report: StreamReport) {
         self.state.update_session(|session| session.report(report));
+    }
+
+    /// Tells the other server something. Messages arrive in their order, or the session ends. Never waits.
+    ///
+    /// # Errors
+    /// `TellError`. After `Unread` the session ends, because a server that missed a message would go on with a wrong
+    /// picture of this one.
+    pub fn tell_peer(&self, message: PeerMessage) -> Result<(), TellError> {
+        let queue = self.state.peer_queue().ok_or(TellError::NotAPeer)?;
+        let pushed = queue.push(message);
+        self.state.wake_driver();
+        pushed
+    }
+
+    /// Resolves when the carrier has taken what the other server was told, but for the last message. A sender of
+    /// much, such as a full copy, waits for it between two messages. Cancel-safe.
+    ///
+    /// # Errors
+    /// The end of the tunnel.
+    pub async fn peer_messages_taken(&self) -> Result<(), TunnelEnded> {
+        let Some(queue) = self.state.peer_queue() else {
+            return Ok(());
+        };
+        // Both arms are cancel-safe: neither takes anything.
+        tokio::select! {
+            () = queue.emptied() => Ok(()),
+            ended = self.connection.ended() => Err(ended),
+        }
     }
 
     /// The TLS keying material that binds a proof to this tunnel; the same on both sides, and on no other

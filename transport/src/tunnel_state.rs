@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use proto::Session;
+use proto::session::Protocol;
 use tokio::sync::Notify;
 
 use crate::link_stats::StreamBytes;
 use crate::min_rtt::MinRtt;
+use crate::peer_queue::PeerQueue;
 use crate::priority::{LightCredit, Priority, SendBudget};
 use crate::settings::{STREAMS_INITIAL, STREAMS_MAX, Side};
 
@@ -25,6 +27,8 @@ pub(crate) struct TunnelState {
     stream_bytes: StreamBytes,
     min_rtt: MinRtt,
     credit: LightCredit,
+    /// Messages for another server; `None` on an agent's tunnel.
+    peer_queue: Option<Box<PeerQueue>>,
 }
 
 impl TunnelState {
@@ -33,6 +37,10 @@ impl TunnelState {
             // What a server grants never grows.
             Side::Server => STREAMS_MAX,
             Side::Agent => STREAMS_INITIAL,
+        };
+        let peer_queue = match session.protocol() {
+            Protocol::Agent => None,
+            Protocol::Peer => Some(Box::default()),
         };
         Self {
             session: Mutex::new(session),
@@ -43,7 +51,18 @@ impl TunnelState {
             stream_bytes: StreamBytes::default(),
             min_rtt: MinRtt::default(),
             credit: LightCredit::default(),
+            peer_queue,
         }
+    }
+
+    /// The messages that wait for another server; `None` on an agent's tunnel.
+    pub(crate) fn peer_queue(&self) -> Option<&PeerQueue> {
+        self.peer_queue.as_deref()
+    }
+
+    /// Wakes the driver, because there is something to send or to end.
+    pub(crate) fn wake_driver(&self) {
+        self.session_changed.notify_one();
     }
 
     /// Locks the session: for a moment, and never over an await.

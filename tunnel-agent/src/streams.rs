@@ -133,6 +133,10 @@ impl Streams {
         let HttpOpen { identity, audit_id, long_running, answer_seconds_max } = match open.kind {
             Some(stream_open::Kind::Http(open)) => open,
             Some(stream_open::Kind::Dial(dial)) => return Ok(Opened::Dial(dial, ticket)),
+            Some(stream_open::Kind::Via(_)) => {
+                warn!("the server opened a stream that only another server can serve: upgrade the server");
+                return Err(AbortCode::BadOpen);
+            }
             None => {
                 warn!(
                     "the server opened a stream of a kind that this agent does not know: upgrade the agent"

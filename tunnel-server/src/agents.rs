@@ -349,8 +349,8 @@ impl ServedTunnel<'_> {
             TunnelEvent::Endpoints(advertised) => registration.set_advertised(advertised),
             TunnelEvent::Extension(extension) => pending.put(extension),
             TunnelEvent::StreamReport(report) => registration.reported(&report),
-            // Only servers ask.
-            TunnelEvent::StreamQuery(_) => {}
+            // Only servers ask, and messages of servers end an agent's tunnel.
+            TunnelEvent::StreamQuery(_) | TunnelEvent::Peer(_) => {}
         });
         let probing = registration.check_duplicates();
         let lifetime = sleep(tunnel_lifetime::remaining(ends, SystemTime::now()));

@@ -127,7 +127,7 @@ impl BoundServer {
         let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
         let spawn: Arc<dyn transport::Spawn> = Arc::new(BackgroundSpawner(scope.clone()));
         let material = server_material(&config, &roots, scope)?;
-        let ServerMaterial { certificate, agent_roots } = material.clone();
+        let ServerMaterial { certificate, client_roots: agent_roots } = material.clone();
         let number = own_identity::number(&directory, &config.server_id).await?;
         let endpoint = endpoint(&config, &material, (&keys, number), &spawn)?;
         let (listener, agents) = listeners(&config, &endpoint, material, &roots)?;
@@ -440,7 +440,7 @@ fn follow_bundle(config: &Config, scope: &Scope) -> watch::Receiver<Arc<[u8]>> {
 fn server_material(config: &Config, roots: &RootsFollower, scope: &Scope) -> Result<ServerMaterial, Failure> {
     let (file, files) = (ReloadedFile::ServerCertificate, config.certificate.clone());
     let certificate = certificates::follow(file, "server", files, scope)?;
-    Ok(ServerMaterial { certificate, agent_roots: roots.agents(&config.tunnel.agent_roots)? })
+    Ok(ServerMaterial { certificate, client_roots: roots.agents(&config.tunnel.agent_roots)? })
 }
 
 /// The QUIC endpoint for agents, bound.

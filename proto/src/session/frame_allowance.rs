@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use super::protocol::Protocol;
+
 /// Most control frames that a peer may send in a second, in the long run.
 pub const FRAMES_PER_SECOND_MAX: u32 = 100;
 
@@ -9,19 +11,34 @@ pub const FRAMES_PER_SECOND_MAX: u32 = 100;
 /// together when the link returns.
 pub const FRAMES_BURST_MAX: u32 = 1000;
 
-/// Counts the frames of one peer against [`FRAMES_BURST_MAX`] and [`FRAMES_PER_SECOND_MAX`].
+/// Most control frames that another server may send in a second, in the long run.
+pub const PEER_FRAMES_PER_SECOND_MAX: u32 = 1000;
+
+/// Most control frames of another server that may arrive at once: a copy of 10,000 tunnels whose agents advertise as much as
+/// they may, with two of them in a frame, and what waited in the meantime.
+pub const PEER_FRAMES_BURST_MAX: u32 = 8192;
+
+/// Counts the frames of one peer against the limits of its protocol.
 #[derive(Debug, Clone)]
 pub struct FrameAllowance {
+    protocol: Protocol,
     /// The time at which frames were last earned.
     since: Instant,
     left: u32,
 }
 
 impl FrameAllowance {
-    /// An allowance that begins now, with a full burst.
+    /// An allowance for an agent's tunnel that begins now, with a full burst.
     #[must_use]
     pub fn new(now: Instant) -> Self {
-        Self { since: now, left: FRAMES_BURST_MAX }
+        Self::of(Protocol::Agent, now)
+    }
+
+    /// The same for either protocol.
+    #[must_use]
+    pub fn of(protocol: Protocol, now: Instant) -> Self {
+        let (_, burst) = limits(protocol);
+        Self { protocol, since: now, left: burst }
     }
 
     /// Counts `frames` more. Returns false if the peer has sent more than it may.
@@ -29,12 +46,21 @@ impl FrameAllowance {
     pub fn take(&mut self, now: Instant, frames: u32) -> bool {
         let seconds = now.saturating_duration_since(self.since).as_secs();
         if seconds > 0 {
-            let earned = u32::try_from(seconds).unwrap_or(u32::MAX).saturating_mul(FRAMES_PER_SECOND_MAX);
+            let (per_second, burst) = limits(self.protocol);
+            let earned = u32::try_from(seconds).unwrap_or(u32::MAX).saturating_mul(per_second);
             self.since = now;
-            self.left = self.left.saturating_add(earned).min(FRAMES_BURST_MAX);
+            self.left = self.left.saturating_add(earned).min(burst);
         }
         let left = self.left.checked_sub(frames);
         self.left = left.unwrap_or(0);
         left.is_some()
+    }
+}
+
+/// The frames of a second, and those of a burst.
+fn limits(protocol: Protocol) -> (u32, u32) {
+    match protocol {
+        Protocol::Agent => (FRAMES_PER_SECOND_MAX, FRAMES_BURST_MAX),
+        Protocol::Peer => (PEER_FRAMES_PER_SECOND_MAX, PEER_FRAMES_BURST_MAX),
     }
 }

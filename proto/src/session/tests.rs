@@ -1,7 +1,7 @@
 //! One session against a scripted peer, in virtual time.
 
 use super::*;
-use crate::wire::{Hello, Refused, Welcome};
+use crate::wire::{Applied, Hello, Peer, PeerHello, PeerWelcome, Refused, Welcome, peer::Content};
 
 #[test]
 fn an_idle_session_sends_and_promises_the_idle_interval() {
@@ -242,6 +242,75 @@ fn a_greeting_after_the_greeting_is_a_violation() {
     ] {
         assert!(matches!(session.handle_frame(began, Some(frame)), Err(ProtocolViolation::LateGreeting(_))));
     }
+}
+
+/// Neither protocol knows the other's frames.
+#[test]
+fn frames_of_servers_and_of_agents_do_not_mix() {
+    let of_agents = [
+        Frame::Endpoints(Endpoints::default()),
+        Frame::Extension(Extension::default()),
+        Frame::StreamQuery(StreamQuery::default()),
+        Frame::StreamReport(StreamReport::default()),
+    ];
+    let of_servers = [Frame::Peer(Peer::default())];
+    let greetings = [Frame::PeerHello(PeerHello::default()), Frame::PeerWelcome(PeerWelcome::default())];
+    for (protocol, own, foreign) in [
+        (Protocol::Agent, of_agents.as_slice(), of_servers.as_slice()),
+        (Protocol::Peer, of_servers.as_slice(), of_agents.as_slice()),
+    ] {
+        let (_, began) = session();
+        let handle = |frame: &Frame| {
+            Session::with_protocol(protocol, began, SILENCE_MAX).handle_frame(began, Some(frame.clone()))
+        };
+        for frame in own.iter().chain(&[Frame::Drain(Drain {}), Frame::Drained(Drained {})]) {
+            assert_eq!(handle(frame), Ok(()), "{protocol:?}: {frame:?}");
+        }
+        for frame in foreign {
+            assert!(matches!(handle(frame), Err(ProtocolViolation::ForeignFrame(_))), "{frame:?}");
+        }
+        for frame in &greetings {
+            assert!(matches!(handle(frame), Err(ProtocolViolation::LateGreeting(_))), "{frame:?}");
+        }
+    }
+}
+
+#[test]
+fn messages_of_servers_are_all_reported_in_their_order() {
+    let (_, began) = session();
+    let mut session = Session::with_protocol(Protocol::Peer, began, PEER_SILENCE_MAX);
+    let applied = |revision| Peer { content: Some(Content::Applied(Applied { revision })) };
+    for revision in 0..3 {
+        session.handle_frame(began, Some(Frame::Peer(applied(revision)))).unwrap();
+    }
+    let events: Vec<_> = std::iter::from_fn(|| session.poll_event()).collect();
+    assert_eq!(events, [0, 1, 2].map(|revision| Event::Peer(applied(revision))));
+}
+
+#[test]
+fn a_silent_server_is_lost_after_fifteen_seconds() {
+    let (_, began) = session();
+    let mut session = Session::with_protocol(Protocol::Peer, began, PEER_SILENCE_MAX);
+    session.handle_timeout(began + Duration::from_secs(14));
+    assert_eq!(session.health(), Health::Suspect);
+    session.handle_timeout(began + Duration::from_secs(15));
+    assert_eq!(session.health(), Health::Lost);
+}
+
+#[test]
+fn a_server_may_send_as_many_frames_as_a_full_copy_needs_and_not_one_more() {
+    let (_, began) = session();
+    let mut session = Session::with_protocol(Protocol::Peer, began, PEER_SILENCE_MAX);
+    for _ in 0..PEER_FRAMES_BURST_MAX {
+        session.handle_frame(began, None).unwrap();
+    }
+    assert_eq!(session.handle_frame(began, None), Err(ProtocolViolation::TooManyPeerFrames));
+
+    let a_second_later = began + Duration::from_secs(1);
+    for _ in 0..PEER_FRAMES_PER_SECOND_MAX {
+        session.handle_frame(a_second_later, None).unwrap();
+    }
+    assert_eq!(session.handle_frame(a_second_later, None), Err(ProtocolViolation::TooManyPeerFrames));
 }
 
 #[test]

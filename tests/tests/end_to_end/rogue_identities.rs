@@ -2,6 +2,7 @@
 
 use proto::AbortCode;
 use proto::allow_list::{GROUPS_MAX, NAME_BYTES_MAX};
+use proto::peering::ViaRequest;
 use proto::wire::{Assert, HttpOpen, StreamOpen, stream_open};
 use tests::carrier::is_not_quic;
 
@@ -108,6 +109,25 @@ async fn a_stream_without_an_identity_never_runs_as_the_agent_itself() {
     }
     let empty = StreamOpen::http(Assert::default(), AUDIT_ID.to_owned(), false);
     assert_eq!(rogue.refusal_of(&empty).await, Some(AbortCode::GuardRefused));
+
+    assert_eq!(rogue.served(), 0);
+}
+
+/// Although the identity within it may be asserted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_serves_no_stream_that_is_meant_for_a_server() {
+    if is_not_quic("an_agent_serves_no_stream_that_is_meant_for_a_server", ROGUE_SPEAKS) {
+        return;
+    }
+    let rogue = RogueServer::guarded(GUARD).await;
+    let cluster = "edge-a".parse().unwrap();
+    let allowed = StreamOpen::http(assert("tombolo:ann", &[]), AUDIT_ID.to_owned(), false);
+    let dial = StreamOpen::dial("127.0.0.1:80".to_owned(), AUDIT_ID.to_owned());
+
+    for open in [allowed, dial] {
+        let via = ViaRequest::wrap(&cluster, open).unwrap();
+        assert_eq!(rogue.refusal_of(&via).await, Some(AbortCode::BadOpen), "{via:?}");
+    }
 
     assert_eq!(rogue.served(), 0);
 }

@@ -1,10 +1,10 @@
-//! Greets a server on a connection whose handshake is done.
+//! Greets the accepting side on a connection whose handshake is done.
 
 use std::time::{Duration, Instant};
 
 use proto::Session;
 use proto::greeting::{self, GREETING_MAX};
-use proto::session::{FrameAllowance, ProtocolViolation, SILENCE_MAX, SILENCE_MOST};
+use proto::session::{FrameAllowance, Protocol, ProtocolViolation, SILENCE_MAX, SILENCE_MOST};
 use proto::wire::{Hello, Welcome, control_frame::Frame};
 use tokio::task::coop;
 use tokio::time::timeout;
@@ -16,29 +16,82 @@ use crate::error::TunnelEnded;
 use crate::settings::Side;
 use crate::tunnel::Tunnel;
 
-/// A tunnel that an agent has dialed.
-pub struct Dialed {
+/// The first frame of a side that dials, which decides the protocol, and the answer that it expects.
+pub trait Opening {
+    /// The protocol of the session that follows.
+    const PROTOCOL: Protocol;
+
+    /// The answer of the accepting side to an accepted greeting.
+    type Welcome;
+
+    /// The frame that opens the session.
+    fn frame(&self) -> Frame;
+
+    /// This side's limit for silence, until the other one is known.
+    fn silence_limit(&self) -> Duration;
+
+    /// Takes the answer, which is no refusal.
+    ///
+    /// # Errors
+    /// `DialError`, if it is not the answer to this opening.
+    fn welcomed(&self, answer: Frame) -> Result<Self::Welcome, DialError>;
+
+    /// The agreed limit for silence.
+    fn silence_agreed(&self, welcome: &Self::Welcome) -> Duration;
+}
+
+/// A tunnel that this side has dialed: an agent's, or with another `W` a session between servers.
+pub struct Dialed<W = Welcome> {
     /// The handle of the tunnel.
     pub tunnel: Tunnel,
     /// The driver that has to be polled for it.
     pub driver: Driver,
     /// The server's answer to the greeting.
-    pub welcome: Welcome,
+    pub welcome: W,
+}
+
+impl Opening for Hello {
+    const PROTOCOL: Protocol = Protocol::Agent;
+
+    type Welcome = Welcome;
+
+    fn frame(&self) -> Frame {
+        Frame::Hello(self.clone())
+    }
+
+    fn silence_limit(&self) -> Duration {
+        silence_limit(self)
+    }
+
+    fn welcomed(&self, answer: Frame) -> Result<Welcome, DialError> {
+        if let Frame::Welcome(welcome) = answer
+            && greeting::VERSIONS.contains(&welcome.version)
+        {
+            return Ok(welcome);
+        }
+        Err(DialError::NotAWelcome)
+    }
+
+    fn silence_agreed(&self, welcome: &Welcome) -> Duration {
+        agreed_silence(welcome, silence_limit(self))
+    }
 }
 
 /// Greets the server on a connection whose handshake is done. The caller closes the connection if that fails.
-pub(super) async fn greet(connection: Connection, hello: Hello) -> Result<Dialed, DialError> {
-    let limit = silence_limit(&hello);
-    let greeted = timeout(GREETING_MAX, greet_server(&connection, hello)).await;
+pub(super) async fn greet<O: Opening>(
+    connection: Connection,
+    opening: &O,
+) -> Result<Dialed<O::Welcome>, DialError> {
+    let greeted = timeout(GREETING_MAX, greet_server(&connection, opening)).await;
     let (stream, welcome) = greeted.unwrap_or(Err(DialError::TooSlow))?;
-    let session = Session::new(Instant::now(), agreed_silence(&welcome, limit));
+    let session = Session::with_protocol(O::PROTOCOL, Instant::now(), opening.silence_agreed(&welcome));
     let (tunnel, driver) = Driver::new(connection, stream, session, Side::Agent);
     Ok(Dialed { tunnel, driver, welcome })
 }
 
 /// The agent's own limit for silence; the longest possible one if the greeting has none, so that the server's
 /// decides.
-pub(super) fn silence_limit(hello: &Hello) -> Duration {
+fn silence_limit(hello: &Hello) -> Duration {
     match Duration::from_millis(hello.silence_max_ms.into()) {
         Duration::ZERO => SILENCE_MOST,
         ours => ours,
@@ -53,20 +106,20 @@ fn agreed_silence(welcome: &Welcome, limit: Duration) -> Duration {
     }
 }
 
-async fn greet_server(connection: &Connection, hello: Hello) -> Result<(ControlStream, Welcome), DialError> {
+async fn greet_server<O: Opening>(
+    connection: &Connection,
+    opening: &O,
+) -> Result<(ControlStream, O::Welcome), DialError> {
     let mut stream = ControlStream::new(connection.control(Side::Agent).await?);
-    stream.write(Frame::Hello(hello)).await?;
+    stream.write(opening.frame()).await?;
     let mut allowance = FrameAllowance::new(Instant::now());
     loop {
         match stream.read().await?.frame {
-            Some(Frame::Welcome(welcome)) if greeting::VERSIONS.contains(&welcome.version) => {
-                return Ok((stream, welcome));
-            }
             Some(Frame::Refused(refused)) => return Err(DialError::Refused(refused)),
             // A newer server's frame that may be ignored.
             None if allowance.take(Instant::now(), 1) => {}
             None => return Err(TunnelEnded::from(ProtocolViolation::TooManyFrames).into()),
-            Some(_) => return Err(DialError::NotAWelcome),
+            Some(answer) => return opening.welcomed(answer).map(|welcome| (stream, welcome)),
         }
         coop::consume_budget().await;
     }

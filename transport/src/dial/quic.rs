@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proto::CloseCode;
-use proto::wire::Hello;
+use proto::session::Protocol;
 use quinn::{ConnectionError, TransportErrorCode};
 use rustls::AlertDescription;
 use tokio::time::timeout;
 
 use super::error::{DialError, turned_away, untrusted};
-use super::greet::{Dialed, greet, silence_limit};
+use super::greet::{Dialed, Opening, greet};
 use super::tls::DialTls;
 use crate::alert;
 use crate::carrier::{Connection, number};
@@ -23,22 +23,22 @@ use crate::rebind::Rebinding;
 use crate::settings::{self, Side};
 
 impl Endpoint {
-    /// Dials, completes the handshake and greets. The tunnel's limit for silence is the shorter of `hello`'s
-    /// and the server's.
+    /// Dials, completes the handshake and greets with an agent's Hello or a server's `PeerOpening`. An agent's tunnel has
+    /// the shorter limit for silence of its Hello's and the server's.
     ///
     /// # Errors
     /// `DialError`, within `handshake_max` + `GREETING_MAX`.
-    pub async fn dial(
+    pub async fn dial<O: Opening>(
         &self,
         address: SocketAddr,
         server_name: &str,
-        tls: &DialTls,
-        hello: Hello,
+        tls: &DialTls<O>,
+        opening: O,
         handshake_max: Duration,
-    ) -> Result<Dialed, DialError> {
+    ) -> Result<Dialed<O::Welcome>, DialError> {
         let (probe, mut config) = (Probe::new(), tls.quic.clone());
         let packet_bytes = path_mtu::packet_bytes(address);
-        let tunnel = settings::connection(Side::Agent, &probe, silence_limit(&hello), packet_bytes);
+        let tunnel = settings::connection(Side::Agent, &probe, opening.silence_limit(), packet_bytes);
         config.transport_config(Arc::new(tunnel));
         let connecting = self
             .quic()
@@ -46,11 +46,11 @@ impl Endpoint {
             .map_err(|error| dial_refused(&error, server_name))?;
         let connection = match timeout(handshake_max, connecting).await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return Err(handshake_failed(error)),
+            Ok(Err(error)) => return Err(handshake_failed(error, O::PROTOCOL)),
             Err(_) => return Err(DialError::NoAnswer),
         };
         let carrier = Connection::Quic(connection.clone(), probe);
-        match greet(carrier.clone(), hello).await {
+        match greet(carrier.clone(), &opening).await {
             Ok(dialed) => {
                 let endpoint = self.clone();
                 let rebinding = Rebinding::new(Box::new(move || endpoint.rebind()), Instant::now());
@@ -59,7 +59,7 @@ impl Endpoint {
             Err(error) => {
                 let reason = connection.close_reason();
                 carrier.close(CloseCode::NotGreeted);
-                Err(greeting_failed(reason, error))
+                Err(greeting_failed(reason, error, O::PROTOCOL))
             }
         }
     }
@@ -79,10 +79,10 @@ fn dial_refused(error: &quinn::ConnectError, server_name: &str) -> DialError {
 
 /// The error of a greeting that failed. A certificate that the server does not accept shows only here, as a
 /// close in place of a Welcome.
-fn greeting_failed(reason: Option<ConnectionError>, error: DialError) -> DialError {
+fn greeting_failed(reason: Option<ConnectionError>, error: DialError, protocol: Protocol) -> DialError {
     match (reason, error) {
         (Some(reason @ ConnectionError::ConnectionClosed(_)), DialError::Broke(_)) => {
-            handshake_failed(reason)
+            handshake_failed(reason, protocol)
         }
         (Some(ConnectionError::ApplicationClosed(close)), DialError::Broke(_)) => {
             let reason = String::from_utf8_lossy(&close.reason);
@@ -92,7 +92,7 @@ fn greeting_failed(reason: Option<ConnectionError>, error: DialError) -> DialErr
     }
 }
 
-fn handshake_failed(error: ConnectionError) -> DialError {
+fn handshake_failed(error: ConnectionError, protocol: Protocol) -> DialError {
     match error {
         ConnectionError::TimedOut => DialError::NoAnswer,
         ConnectionError::ConnectionClosed(close)
@@ -101,7 +101,7 @@ fn handshake_failed(error: ConnectionError) -> DialError {
             DialError::ServerUnavailable
         }
         ConnectionError::ConnectionClosed(close) => match alert(close.error_code) {
-            Some(alert) => DialError::Rejected(alert::explain(alert)),
+            Some(alert) => DialError::Rejected(alert::explain_to(protocol, alert)),
             None => DialError::Handshake(close.to_string()),
         },
         ConnectionError::TransportError(error) => match alert(error.code) {

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use proto::wire::Hello;
+use proto::session::Protocol;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::error::{DialError, turned_away, untrusted};
-use super::greet::{Dialed, greet};
+use super::greet::{Dialed, Opening, greet};
 use super::proxy::Proxy;
 use super::tls::DialTls;
 use crate::alert;
@@ -50,20 +50,20 @@ impl DialPath {
 
 /// Dials over TCP, completes the TLS handshake and greets.
 ///
-/// The server has to present a certificate for `server_name`. TLS, greeting and tunnel are those of
+/// The server has to present a certificate for `server_name`, or the one of the peer that is meant. TLS, greeting and tunnel are those of
 /// [`Endpoint::dial`](crate::Endpoint::dial). The connection's driver goes to `spawn`. Dropping the future
 /// aborts the dial and closes its connection.
 ///
 /// # Errors
 /// `DialError`, within `handshake_max`, the proxy's answer included, + `GREETING_MAX`.
-pub async fn dial_tcp(
+pub async fn dial_tcp<O: Opening>(
     path: &DialPath,
     server_name: &str,
-    tls: &DialTls,
-    hello: Hello,
+    tls: &DialTls<O>,
+    opening: O,
     handshake_max: Duration,
     spawn: &dyn Spawn,
-) -> Result<Dialed, DialError> {
+) -> Result<Dialed<O::Welcome>, DialError> {
     let name =
         ServerName::try_from(server_name.to_owned()).map_err(|_| DialError::Name(server_name.to_owned()))?;
     let too_slow = || DialError::Tcp(io::ErrorKind::TimedOut.into());
@@ -71,14 +71,16 @@ pub async fn dial_tcp(
         let (stream, peer) = connect(path, name, tls).await?;
         let exporter = crate::tls::exporter(stream.get_ref().1);
         // Waits for the server's first bytes, which it sends only after it has verified our certificate.
-        let (connection, driver) = http2::Http2Connection::agent(stream, peer).await.map_err(of_handshake)?;
+        let (connection, driver) = http2::Http2Connection::agent(stream, peer)
+            .await
+            .map_err(|error| of_handshake(error, O::PROTOCOL))?;
         Ok((connection.exporting(exporter), driver))
     };
     let (connection, driver) =
         timeout(handshake_max, connecting).await.unwrap_or_else(|_| Err(too_slow()))?;
     spawn.spawn(Box::pin(driver));
     // Dropping the connection without a greeting closes it.
-    greet(Connection::Http2(connection.clone()), hello).await.map_err(|error| {
+    greet(Connection::Http2(connection.clone()), &opening).await.map_err(|error| {
         match (connection.peer_close_reason(), error) {
             (Some(close), DialError::Broke(_)) => turned_away(close.code, &close.message),
             (_, error) => error,
@@ -86,24 +88,24 @@ pub async fn dial_tcp(
     })
 }
 
-async fn connect(
+async fn connect<O: Opening>(
     path: &DialPath,
     name: ServerName<'static>,
-    tls: &DialTls,
+    tls: &DialTls<O>,
 ) -> Result<(TlsStream<TcpStream>, SocketAddr), DialError> {
     let tcp = path.connect().await?;
     http2::socket(&tcp).map_err(DialError::Local)?;
     let peer = tcp.peer_addr().map_err(DialError::Tcp)?;
     let connector = TlsConnector::from(std::sync::Arc::clone(&tls.tcp));
-    let mut stream = connector.connect(name, tcp).await.map_err(of_tls)?;
+    let mut stream = connector.connect(name, tcp).await.map_err(|error| of_tls(error, O::PROTOCOL))?;
     stream.get_mut().1.set_buffer_limit(Some(http2::TLS_BYTES));
     Ok((stream, peer))
 }
 
 /// The error of a TLS handshake: which side refused it, and why.
-fn of_tls(error: io::Error) -> DialError {
+fn of_tls(error: io::Error, protocol: Protocol) -> DialError {
     match error.get_ref().and_then(|inside| inside.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::AlertReceived(alert)) => DialError::Rejected(alert::explain(*alert)),
+        Some(rustls::Error::AlertReceived(alert)) => DialError::Rejected(alert::explain_to(protocol, *alert)),
         Some(rustls::Error::InvalidCertificate(error)) => untrusted(&error.to_string()),
         Some(tls) => DialError::Handshake(tls.to_string()),
         None => DialError::Tcp(error),
@@ -111,7 +113,7 @@ fn of_tls(error: io::Error) -> DialError {
 }
 
 /// The error of an HTTP/2 handshake. The server's TLS alert about our certificate shows only here.
-fn of_handshake(error: h2::Error) -> DialError {
+fn of_handshake(error: h2::Error, protocol: Protocol) -> DialError {
     let text = error.to_string();
-    error.into_io().map_or(DialError::Handshake(text), of_tls)
+    error.into_io().map_or(DialError::Handshake(text), |error| of_tls(error, protocol))
 }

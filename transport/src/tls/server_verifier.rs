@@ -1,14 +1,15 @@
-//! Verifies that a server is one of the agent's own: its chain, its name and its role.
+//! Verifies that a server is the one that is meant: its chain, its name or ID, and its role.
 //!
 //! Its certificate must chain to the servers' root, have the name that was dialed, and say by its URI that it
-//! is a server of the trust domain.
+//! is a server of the trust domain. Of a peer the ID is known, and counts in place of the name.
 
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
 use trust::peer::{self, NotOfRole};
 
@@ -25,6 +26,15 @@ pub struct ExpectedServers {
     pub ids: Vec<String>,
 }
 
+/// The server that another server dials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedPeer {
+    /// The trust domain of both servers.
+    pub trust_domain: String,
+    /// The ID that its certificate must have.
+    pub server_id: String,
+}
+
 /// The reason why a certificate that chains to the servers' root is not an expected server's.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UnexpectedServer {
@@ -32,27 +42,54 @@ pub(super) enum UnexpectedServer {
     Role(#[from] NotOfRole),
     #[error("it is the server {0}, which is not among serverIds")]
     Id(String),
+    #[error("it is the server {found}, and {dialed} was dialed")]
+    Peer { dialed: String, found: String },
 }
 
 /// Verifies a server's certificate as rustls does, and then its role.
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     chain: Arc<WebPkiServerVerifier>,
-    expected: ExpectedServers,
+    meant: Meant,
+}
+
+/// The servers that a dial may reach.
+#[derive(Debug)]
+enum Meant {
+    Servers(ExpectedServers),
+    Peer(ExpectedPeer, Arc<RootCertStore>),
 }
 
 impl ServerVerifier {
     pub(super) fn new(roots: RootCertStore, expected: ExpectedServers) -> Result<Self, TlsError> {
         let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build()?;
-        Ok(Self { chain, expected })
+        Ok(Self { chain, meant: Meant::Servers(expected) })
+    }
+
+    /// Verifies by the ID of one server, whatever name or address was dialed.
+    pub(super) fn for_peer(roots: RootCertStore, peer: ExpectedPeer) -> Result<Self, TlsError> {
+        let roots = Arc::new(roots);
+        let chain = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider()).build()?;
+        Ok(Self { chain, meant: Meant::Peer(peer, roots) })
     }
 
     fn check_expected(&self, leaf: &CertificateDer<'_>) -> Result<(), UnexpectedServer> {
-        let id = peer::server(leaf, &self.expected.trust_domain)?;
-        if self.expected.ids.is_empty() || self.expected.ids.iter().any(|expected| expected == id.as_str()) {
-            return Ok(());
+        match &self.meant {
+            Meant::Servers(expected) => {
+                let id = peer::server(leaf, &expected.trust_domain)?;
+                if expected.ids.is_empty() || expected.ids.iter().any(|expected| expected == id.as_str()) {
+                    return Ok(());
+                }
+                Err(UnexpectedServer::Id(id.to_string()))
+            }
+            Meant::Peer(expected, _) => {
+                let id = peer::server(leaf, &expected.trust_domain)?;
+                if expected.server_id == id.as_str() {
+                    return Ok(());
+                }
+                Err(UnexpectedServer::Peer { dialed: expected.server_id.clone(), found: id.to_string() })
+            }
         }
-        Err(UnexpectedServer::Id(id.to_string()))
     }
 }
 
@@ -66,11 +103,19 @@ impl ServerCertVerifier for ServerVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         chain_length::check(intermediates)?;
-        let verified =
-            self.chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;
+        match &self.meant {
+            Meant::Servers(_) => {
+                self.chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;
+            }
+            Meant::Peer(_, roots) => {
+                let leaf = ParsedCertificate::try_from(end_entity)?;
+                let algorithms = provider().signature_verification_algorithms.all;
+                verify_server_cert_signed_by_trust_anchor(&leaf, roots, intermediates, now, algorithms)?;
+            }
+        }
         self.check_expected(end_entity)
             .map_err(|error| CertificateError::Other(OtherError(Arc::new(error))))?;
-        Ok(verified)
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

@@ -16,13 +16,13 @@ use super::{Material, SharedRoots, TlsError};
 #[derive(Debug)]
 pub struct SharedCertificate(RwLock<Arc<CertifiedKey>>);
 
-/// The TLS material of a server for agents.
+/// The TLS material of a server for agents, or for other servers that dial it.
 #[derive(Debug, Clone)]
 pub struct ServerMaterial {
-    /// The certificate that agents see, which may change.
+    /// The certificate that clients see, which may change.
     pub certificate: Arc<SharedCertificate>,
-    /// The roots of agents, and of no other role, which may change.
-    pub agent_roots: Arc<SharedRoots>,
+    /// The roots of agents, or of peers, and of no other role, which may change.
+    pub client_roots: Arc<SharedRoots>,
 }
 
 impl SharedCertificate {
@@ -80,7 +80,7 @@ impl TryFrom<Material> for ServerMaterial {
     fn try_from(Material { chain, key, peer_roots }: Material) -> Result<Self, TlsError> {
         Ok(Self {
             certificate: SharedCertificate::new(chain, key)?,
-            agent_roots: SharedRoots::new(peer_roots)?,
+            client_roots: SharedRoots::new(peer_roots)?,
         })
     }
 }

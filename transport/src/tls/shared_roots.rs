@@ -1,4 +1,4 @@
-//! The roots of agents, which are replaced while listeners verify by them. Each handshake uses the newest ones, and running
+//! The roots of agents or of peers, which are replaced while listeners verify by them. Each handshake uses the newest ones, and running
 //! connections go on.
 
 use std::sync::{Arc, PoisonError, RwLock};

@@ -8,6 +8,7 @@
 
 mod http2;
 mod pair;
+mod peers;
 mod priority;
 mod quic;
 mod suite;

@@ -135,7 +135,7 @@ impl Authority {
         }
     }
 
-    fn server_material(&self) -> Material {
+    pub(crate) fn server_material(&self) -> Material {
         Material {
             chain: vec![self.server.0.clone()],
             key: PrivateKeyDer::try_from(self.server.1.clone()).unwrap(),
@@ -244,7 +244,7 @@ pub(crate) fn expected_servers() -> ExpectedServers {
 }
 
 /// A root of its own, and one leaf of it.
-fn issue(
+pub(crate) fn issue(
     names: &[&str],
     uris: &[&str],
     purpose: ExtendedKeyUsagePurpose,

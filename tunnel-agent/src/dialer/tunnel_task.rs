@@ -74,8 +74,12 @@ pub(super) async fn run_tunnel(
                 tunnel.report(ledgers.answer(&server_process, &query));
                 return;
             }
-            // Only agents send endpoints, certificate extensions and reports.
-            TunnelEvent::Endpoints(_) | TunnelEvent::Extension(_) | TunnelEvent::StreamReport(_) => {}
+            // Only agents send endpoints, certificate extensions and reports, and messages of servers end an agent's
+            // tunnel.
+            TunnelEvent::Endpoints(_)
+            | TunnelEvent::Extension(_)
+            | TunnelEvent::StreamReport(_)
+            | TunnelEvent::Peer(_) => {}
         }
         changed.notify_one();
     });

@@ -28,7 +28,7 @@ use clap_complete::Shell;
 pub(crate) use admin_endpoint::{AdminEndpoint, RemoteAdmin};
 pub(crate) use ca::{
     CaCommand, CaInit, CaIntermediate, CaRotate, CaSecrets, CaShow, IssueAdmin, IssueAgent, IssueCaller,
-    IssueCommand, IssueProxy, IssueServer, Placement,
+    IssueCommand, IssuePeer, IssueProxy, IssueServer, Placement,
 };
 pub(crate) use cluster_list::{ClusterSort, ClustersArgs, ClustersOutput};
 pub(crate) use clusters::{

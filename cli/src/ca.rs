@@ -1,4 +1,4 @@
-//! `tombolo ca`: a certificate authority of four roots with an intermediate each, and the certificates that they issue.
+//! `tombolo ca`: a certificate authority of five roots with an intermediate each, and the certificates that they issue.
 
 mod bundle;
 mod init;
@@ -15,7 +15,7 @@ mod show;
 
 pub(crate) use init::init;
 pub(crate) use intermediate::intermediate;
-pub(crate) use issue::{issue_admin, issue_agent, issue_caller, issue_server};
+pub(crate) use issue::{issue_admin, issue_agent, issue_caller, issue_peer, issue_server};
 pub(crate) use proxy::issue_proxy;
 pub(crate) use rotate::rotate;
 pub(crate) use secrets::secrets;

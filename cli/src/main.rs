@@ -129,6 +129,7 @@ fn run_ca(command: &CaCommand) -> Result<Vec<String>, Box<dyn Error>> {
         CaCommand::Issue(IssueCommand::Caller(args)) => ca::issue_caller(args)?,
         CaCommand::Issue(IssueCommand::Proxy(args)) => ca::issue_proxy(args)?,
         CaCommand::Issue(IssueCommand::Admin(args)) => ca::issue_admin(args)?,
+        CaCommand::Issue(IssueCommand::Peer(args)) => ca::issue_peer(args)?,
         CaCommand::Secrets(args) => ca::secrets(args)?,
         CaCommand::Show(args) => ca::show(args)?,
     })

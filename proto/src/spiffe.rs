@@ -1,5 +1,5 @@
 //! The SPIFFE IDs in certificates, by role: `spiffe://DOMAIN/cluster/C/agent/ID`, `…/server/ID`,
-//! `…/admin/NAME` and `…/caller`.
+//! `…/peer/ID`, `…/admin/NAME` and `…/caller`.
 //!
 //! SPIFFE-ID, <https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE-ID.md>.
 
@@ -42,6 +42,12 @@ pub enum SpiffeError {
     /// Not an administrator's URI of this trust domain.
     #[error("the certificate's URI is not spiffe://{domain}/admin/NAME")]
     NotAnAdmin {
+        /// The trust domain that was expected.
+        domain: String,
+    },
+    /// Not the URI by which a server of this trust domain dials its peers.
+    #[error("the certificate's URI is not spiffe://{domain}/peer/ID")]
+    NotAPeer {
         /// The trust domain that was expected.
         domain: String,
     },
@@ -108,10 +114,7 @@ pub fn is_trust_domain(text: &str) -> bool {
 /// # Errors
 /// `NotAServer`, where anything differs.
 pub fn parse_server<'uri>(uri: &'uri str, domain: &str) -> Result<&'uri str, SpiffeError> {
-    path(uri, domain)
-        .and_then(|path| path.strip_prefix("server/"))
-        .filter(|id| is_dns_label(id))
-        .ok_or_else(|| SpiffeError::NotAServer { domain: domain.to_owned() })
+    label_below(uri, domain, "server/").ok_or_else(|| SpiffeError::NotAServer { domain: domain.to_owned() })
 }
 
 /// The URI that [`parse_server`] reads.
@@ -125,16 +128,27 @@ pub fn server_uri(domain: &str, id: &str) -> String {
 /// # Errors
 /// `NotAnAdmin`, where anything differs.
 pub fn parse_admin<'uri>(uri: &'uri str, domain: &str) -> Result<&'uri str, SpiffeError> {
-    path(uri, domain)
-        .and_then(|path| path.strip_prefix("admin/"))
-        .filter(|name| is_dns_label(name))
-        .ok_or_else(|| SpiffeError::NotAnAdmin { domain: domain.to_owned() })
+    label_below(uri, domain, "admin/").ok_or_else(|| SpiffeError::NotAnAdmin { domain: domain.to_owned() })
 }
 
 /// The URI that [`parse_admin`] reads.
 #[must_use]
 pub fn admin_uri(domain: &str, name: &str) -> String {
     format!("spiffe://{domain}/admin/{name}")
+}
+
+/// Reads the URI that a server shows when it dials another server, and returns its server ID, a DNS label.
+///
+/// # Errors
+/// `NotAPeer`, where anything differs.
+pub fn parse_peer<'uri>(uri: &'uri str, domain: &str) -> Result<&'uri str, SpiffeError> {
+    label_below(uri, domain, "peer/").ok_or_else(|| SpiffeError::NotAPeer { domain: domain.to_owned() })
+}
+
+/// The URI that [`parse_peer`] reads.
+#[must_use]
+pub fn peer_uri(domain: &str, id: &str) -> String {
+    format!("spiffe://{domain}/peer/{id}")
 }
 
 /// The URI in every caller's certificate of this trust domain. It names no caller: the name is in the
@@ -150,6 +164,11 @@ pub fn is_in_trust_domain(uri: &str, domain: &str) -> bool {
     let scheme = uri.get(.."spiffe://".len()).filter(|scheme| scheme.eq_ignore_ascii_case("spiffe://"));
     let authority = scheme.and_then(|scheme| uri[scheme.len()..].split(['/', '?', '#']).next());
     authority.is_some_and(|authority| authority.eq_ignore_ascii_case(domain))
+}
+
+/// The DNS label that follows `prefix` and ends the path of the URI.
+fn label_below<'uri>(uri: &'uri str, domain: &str, prefix: &str) -> Option<&'uri str> {
+    path(uri, domain)?.strip_prefix(prefix).filter(|label| is_dns_label(label))
 }
 
 fn path<'uri>(uri: &'uri str, domain: &str) -> Option<&'uri str> {
@@ -211,14 +230,40 @@ mod tests {
     #[test]
     fn a_uri_is_parsed_by_its_own_role_alone() {
         let agent = AgentId::new("edge-a".parse().unwrap(), "0f3c").unwrap();
-        let uris = [agent.uri("t"), server_uri("t", "gateway"), admin_uri("t", "olga"), caller_uri("t")];
-        assert_eq!(uris[3], "spiffe://t/caller");
+        let uris = [
+            agent.uri("t"),
+            server_uri("t", "gateway"),
+            admin_uri("t", "olga"),
+            peer_uri("t", "gateway"),
+            caller_uri("t"),
+        ];
+        assert_eq!(uris[3..], ["spiffe://t/peer/gateway", "spiffe://t/caller"]);
         for (role, uri) in uris.iter().enumerate() {
             assert_eq!(AgentId::parse(uri, "t").is_ok(), role == 0, "{uri}");
             assert_eq!(parse_server(uri, "t").is_ok(), role == 1, "{uri}");
             assert_eq!(parse_admin(uri, "t").is_ok(), role == 2, "{uri}");
+            assert_eq!(parse_peer(uri, "t").is_ok(), role == 3, "{uri}");
         }
         assert_eq!(AgentId::parse(&uris[0], "t"), Ok(agent));
+        assert_eq!(parse_peer(&uris[3], "t"), Ok("gateway"));
+    }
+
+    #[test]
+    fn a_peer_is_named_by_exactly_one_dns_label() {
+        for uri in [
+            "spiffe://t/peer",
+            "spiffe://t/peer/",
+            "spiffe://t/peer/a/",
+            "spiffe://t/peer/a/b",
+            "spiffe://t/peer/A",
+            "spiffe://t/peer/a.b",
+            "spiffe://t/peer/a?b",
+            "spiffe://t//peer/a",
+            "spiffe://t/Peer/a",
+            "spiffe://u/peer/a",
+        ] {
+            assert_eq!(parse_peer(uri, "t"), Err(SpiffeError::NotAPeer { domain: "t".to_owned() }), "{uri}");
+        }
     }
 
     #[test]

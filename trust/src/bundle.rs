@@ -209,6 +209,7 @@ impl TrustBundle {
             agent_roots: ders(Role::Agent),
             caller_roots: ders(Role::Caller),
             admin_roots: ders(Role::Admin),
+            peer_roots: ders(Role::Peer),
         }
     }
 }
@@ -328,9 +329,10 @@ fn read(bytes: &[u8]) -> Result<(TrustBundle, SignedBundle), BundleError> {
         agent_roots,
         caller_roots,
         admin_roots,
+        peer_roots,
     } = wire;
     let domain = trust_domain.parse().map_err(|_| BundleError::Malformed)?;
-    let roots = [server_roots, agent_roots, caller_roots, admin_roots]
+    let roots = [server_roots, agent_roots, caller_roots, admin_roots, peer_roots]
         .map(|ders| ders.into_iter().map(CertificateDer::from).collect());
     let bundle = TrustBundle { version, domain, created_seconds, roots };
     bundle.check()?;

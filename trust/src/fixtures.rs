@@ -84,6 +84,7 @@ pub(crate) fn subject(role: Role) -> Subject {
             Subject::Caller { user: "olga".parse().unwrap(), groups }
         }
         Role::Admin => Subject::Admin { name: "olga".parse().unwrap() },
+        Role::Peer => Subject::Peer { id: "gateway".parse().unwrap() },
     }
 }
 

@@ -7,7 +7,7 @@ use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-use crate::{Anchors, Pin, ProvenKey, Role, Root, Serial, TrustBundle, peer, proof};
+use crate::{Anchors, Pin, ProvenKey, Role, Root, Serial, TrustBundle, identity, proof};
 
 /// Random inputs that `make test` tries beside the corpus. `make fuzz` sets another number by the
 /// environment.
@@ -52,17 +52,21 @@ fn bundles() {
     });
 }
 
-/// A certificate that nobody issued identifies no peer of any role.
+/// Bytes that nobody issued as a certificate identify nobody in two roles.
 #[test]
 fn certificates() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
         let der = CertificateDer::from(bytes);
-        if let Ok(agent) = peer::agent(&der, "tombolo") {
+        if let Ok(agent) = identity::agent(&der, "tombolo") {
             let uri = agent.uri("tombolo");
             assert!(bytes.windows(uri.len()).any(|window| window == uri.as_bytes()));
-            assert!(peer::admin(&der, "tombolo").is_err() && peer::server(&der, "tombolo").is_err());
+            assert!(identity::admin(&der, "tombolo").is_err() && identity::server(&der, "tombolo").is_err());
+            assert!(identity::peer(&der, "tombolo").is_err());
         }
-        let _ = (peer::admin(&der, "tombolo"), peer::server(&der, "tombolo"));
+        let _ = (identity::admin(&der, "tombolo"), identity::server(&der, "tombolo"));
+        if identity::peer(&der, "tombolo").is_ok() {
+            assert!(identity::admin(&der, "tombolo").is_err());
+        }
     });
 }
 

@@ -165,9 +165,11 @@ impl Intermediate {
                 organizations::with_organizations(certificate.der(), user, groups, self.key())
                     .map_err(SignError::Make)?
             }
-            Subject::Caller { .. } | Subject::Server { .. } | Subject::Agent(_) | Subject::Admin { .. } => {
-                certificate.der().clone()
-            }
+            Subject::Caller { .. }
+            | Subject::Server { .. }
+            | Subject::Agent(_)
+            | Subject::Admin { .. }
+            | Subject::Peer { .. } => certificate.der().clone(),
         };
         let chain = [certificate].into_iter().chain(self.certificates.iter().cloned()).collect();
         Ok(Issued { chain, serial, not_after })

@@ -9,12 +9,12 @@ mod fixtures;
 #[cfg(test)]
 mod fuzz;
 mod hash;
+pub mod identity;
 mod intermediate;
 mod key;
 pub mod names;
 mod organizations;
 mod outside_validity;
-pub mod peer;
 mod pin;
 pub mod proof;
 mod role;

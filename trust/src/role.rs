@@ -18,12 +18,14 @@ text_enum! {
         Caller = "caller",
         /// An administrator of the server.
         Admin = "admin",
+        /// A tunnel server that dials another server of its installation.
+        Peer = "peer",
     }
 }
 
 /// The text is not the name of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("use server, agent, caller or admin")]
+#[error("use server, agent, caller, admin or peer")]
 pub struct NotARole;
 
 impl Role {
@@ -31,7 +33,7 @@ impl Role {
     pub(crate) fn purpose(self) -> ExtendedKeyUsagePurpose {
         match self {
             Self::Server => ExtendedKeyUsagePurpose::ServerAuth,
-            Self::Agent | Self::Caller | Self::Admin => ExtendedKeyUsagePurpose::ClientAuth,
+            Self::Agent | Self::Caller | Self::Admin | Self::Peer => ExtendedKeyUsagePurpose::ClientAuth,
         }
     }
 }
@@ -57,7 +59,7 @@ mod tests {
     #[test]
     fn a_role_is_read_as_it_is_written_and_by_no_other_name() {
         let written = Role::ALL.map(|role| role.to_string());
-        assert_eq!(written, ["server", "agent", "caller", "admin"]);
+        assert_eq!(written, ["server", "agent", "caller", "admin", "peer"]);
         assert_eq!(written.map(|name| name.parse()), Role::ALL.map(Ok));
         for text in ["", "Server", "agents", "root"] {
             assert_eq!(text.parse::<Role>(), Err(NotARole), "{text}");

@@ -33,6 +33,11 @@ pub enum Subject {
         /// The name of the administrator.
         name: Label,
     },
+    /// A server that dials the other servers of its installation.
+    Peer {
+        /// The id of the server.
+        id: Label,
+    },
 }
 
 /// The reason why a subject does not fit into a certificate.
@@ -58,6 +63,7 @@ impl Subject {
             Self::Agent(_) => Role::Agent,
             Self::Caller { .. } => Role::Caller,
             Self::Admin { .. } => Role::Admin,
+            Self::Peer { .. } => Role::Peer,
         }
     }
 
@@ -70,13 +76,14 @@ impl Subject {
             Self::Agent(agent) => agent.uri(domain),
             Self::Caller { .. } => spiffe::caller_uri(domain),
             Self::Admin { name } => spiffe::admin_uri(domain, name.as_str()),
+            Self::Peer { id } => spiffe::peer_uri(domain, id.as_str()),
         }
     }
 
     /// The subject with its common name. A caller's groups are added later: rcgen keeps one attribute of a type.
     pub(crate) fn distinguished_name(&self) -> DistinguishedName {
         let common_name = match self {
-            Self::Server { id, .. } => id.as_str(),
+            Self::Server { id, .. } | Self::Peer { id } => id.as_str(),
             // For display only: the server reads only the URI.
             Self::Agent(agent) => agent.cluster().as_str(),
             Self::Caller { user, .. } => user.as_str(),
@@ -103,7 +110,7 @@ impl Subject {
                 }
             }
             Self::Caller { groups, .. } if groups.len() > GROUPS_MAX => return Err(SubjectError::Groups),
-            Self::Caller { .. } | Self::Agent(_) | Self::Admin { .. } => {}
+            Self::Caller { .. } | Self::Agent(_) | Self::Admin { .. } | Self::Peer { .. } => {}
         }
         let uri = self.uri(domain);
         let written = uri.as_str().try_into().map_err(|_| SubjectError::Letters(uri.clone()))?;
@@ -137,9 +144,10 @@ mod tests {
                 "spiffe://tombolo/cluster/edge-a/agent/0f3c",
                 "spiffe://tombolo/caller",
                 "spiffe://tombolo/admin/olga",
+                "spiffe://tombolo/peer/gateway",
             ]
         );
-        for (role, expected) in Role::ALL.into_iter().zip(["gateway", "edge-a", "olga", "olga"]) {
+        for (role, expected) in Role::ALL.into_iter().zip(["gateway", "edge-a", "olga", "olga", "gateway"]) {
             let mut name = DistinguishedName::new();
             name.push(DnType::CommonName, expected);
             assert_eq!(subject(role).distinguished_name(), name);
@@ -163,7 +171,7 @@ mod tests {
 
     #[test]
     fn all_roles_but_server_have_only_a_uri() {
-        for role in [Role::Agent, Role::Caller, Role::Admin] {
+        for role in Role::ALL.into_iter().filter(|role| *role != Role::Server) {
             let subject = subject(role);
             assert_eq!(subject.alternative_names(&domain()), Ok(vec![uri(&subject.uri(&domain()))]));
         }

@@ -42,7 +42,7 @@ fn an_intermediate_signs_leaves_of_its_role_and_nothing_else() {
 
 #[test]
 fn every_certificate_has_the_uri_of_its_role() {
-    let expected = ["server/gateway", "cluster/edge-a/agent/0f3c", "caller", "admin/olga"];
+    let expected = ["server/gateway", "cluster/edge-a/agent/0f3c", "caller", "admin/olga", "peer/gateway"];
     for (role, expected) in Role::ALL.into_iter().zip(expected) {
         let issued = issuer(role).sign(&order(role, DAY)).unwrap();
         let (_, leaf) = X509Certificate::from_der(&issued.chain[0]).unwrap();
@@ -162,6 +162,7 @@ fn order(role: Role, lasting: Duration) -> Order {
             groups: vec!["dev".parse().unwrap(), "ops".parse().unwrap()],
         },
         Role::Admin => Subject::Admin { name: label("olga") },
+        Role::Peer => Subject::Peer { id: label("gateway") },
     };
     let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     Order { subject, key: ProvenKey::of_pair(&pair).unwrap(), now: SystemTime::now(), lasting }

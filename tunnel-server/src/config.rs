@@ -23,6 +23,7 @@ mod limits;
 mod oidc;
 mod parking;
 mod passthrough;
+mod peering;
 mod pem;
 mod policy_file;
 mod proxy;
@@ -53,6 +54,7 @@ pub use limits::{
 pub use oidc::{ISSUERS_MAX, OidcConfig};
 pub use parking::{PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking};
 pub use passthrough::PassthroughConfig;
+pub use peering::PeeringConfig;
 pub use pem::{CertifiedPair, PairFiles};
 pub use proxy::ProxyConfig;
 pub use roots::{ClientRole, ClientRoots, RootsFile, TrustedRoots};
@@ -101,6 +103,8 @@ pub struct Config {
     pub trust_bundle: Vec<u8>,
     /// The etcd in which many servers share their records; `None` if they are in the state directory.
     pub etcd: Option<EtcdConfig>,
+    /// The listener for the other servers of the installation, if there is one.
+    pub peering: Option<PeeringConfig>,
     /// The listener for callers, `gateway`.
     pub gateway: GatewayConfig,
     /// The listener for agents, `tunnel`.
@@ -194,6 +198,7 @@ fn validate(
         tls,
         trust,
         directory: records,
+        peering,
         gateway,
         tunnel,
         enrollment,
@@ -217,7 +222,6 @@ fn validate(
     let tunnel = tunnel::tunnel(tunnel.unwrap_or_default(), flags, directory)?;
     let admin = admin::admin(admin.unwrap_or_default(), flags, directory)?;
     let egress = egress::egress(egress.unwrap_or_default(), directory)?;
-    let client_roots = client_roots(&gateway, &tunnel, &admin, &egress)?;
     let passthrough = passthrough::passthrough(passthrough, &gateway, &certificate, &egress)?;
     let (trust_bundle_file, trust_bundle) =
         tls::bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
@@ -225,16 +229,18 @@ fn validate(
     let server_id = tls::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
     let (policy_file, delegation) = policy_file::policy(policy.unwrap_or_default(), directory)?;
     let etcd = directory::etcd(records, &trust_domain, directory)?;
+    let peering = peering::peering(peering, etcd.is_some(), &server_id, &trust_domain, directory)?;
     Ok(Config {
         file: path.to_owned(),
         audit: audit_log::audit(audit.unwrap_or_default(), &server_id, &common.state_dir, directory)?,
         server_id,
         trust_domain,
         certificate,
-        client_roots,
+        client_roots: client_roots(&gateway, &tunnel, &admin, &egress, peering.as_ref())?,
         trust_bundle_file,
         trust_bundle,
         etcd,
+        peering,
         gateway,
         tunnel,
         enrollment,
@@ -264,6 +270,7 @@ fn client_roots(
     tunnel: &TunnelConfig,
     admin: &AdminConfig,
     egress: &[EgressConfig],
+    peering: Option<&PeeringConfig>,
 ) -> Result<ClientRoots, KeyError> {
     let callers = gateway.authentication.client_certificate.as_ref().map(|method| &method.roots);
     let admins = admin.tcp.as_ref().map(|tcp| &tcp.roots);
@@ -274,6 +281,7 @@ fn client_roots(
         .into_iter()
         .chain(admins.map(|roots| (ClientRole::Administrator, roots)))
         .chain(egress.map(|roots| (ClientRole::ApiServer, roots)))
+        .chain(peering.map(|peering| (ClientRole::Peer, &peering.roots)))
     {
         all = all.with(role, roots)?;
     }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
-use trust::peer;
+use trust::identity;
 use x509_parser::prelude::X509Certificate;
 
 mod admin;
@@ -253,7 +253,7 @@ impl Authenticator {
         let Some(prefixes) = &self.methods.certificates else {
             return Err(NotAuthenticated::NoCredential(self.accepted()));
         };
-        peer::caller(leaf, &self.trust_domain).map_err(|_| CertificateError::Role)?;
+        identity::caller(leaf, &self.trust_domain).map_err(|_| CertificateError::Role)?;
         let (user, groups) = certificate::subject(leaf, prefixes)?;
         let credential = certificate::credential(leaf);
         let caller = Caller {

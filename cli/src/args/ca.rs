@@ -12,14 +12,17 @@ use crate::names::{Group, HostSuffix, Label, ServerName, TrustDomain, User, Vali
 
 #[derive(Subcommand)]
 pub(crate) enum CaCommand {
-    /// Make the root CAs for servers, agents, callers and administrators, with their intermediate CAs
+    /// Make the root CAs for servers, agents, callers, administrators and peers, with their intermediate CAs
     ///
-    /// Writes server-ca, agent-ca, caller-ca and admin-ca as .crt and .key to a directory that only you can enter. For each root
-    /// it writes an encrypted intermediate that issues certificates (.sealed); sealing.key decrypts the intermediates.
-    /// trust.bundle has all roots, signed.
+    /// Writes server-ca, agent-ca, caller-ca, admin-ca and peer-ca as .crt and .key to a directory that only you can enter. For each
+    /// root it writes an encrypted intermediate that issues certificates (.sealed); sealing.key decrypts the intermediates.
+    /// trust.bundle has all roots, signed. Peers are servers that dial other servers of the same installation.
     ///
     /// Roots are valid for 10 years and are never overwritten. Their keys are needed only for new intermediates: move them to a
     /// machine without a network.
+    ///
+    /// An authority that an earlier version made has no root of the role peer. There, this command adds it and signs a new
+    /// trust.bundle, for which it needs server-ca.key. Nothing else is changed.
     #[command(after_long_help = examples::CA_INIT)]
     Init(CaInit),
     /// Make an intermediate CA, which issues certificates while its root is offline
@@ -40,6 +43,9 @@ pub(crate) enum CaCommand {
     /// One Secret has the server's certificate and key, the CAs, the trust bundle, and the sealed intermediate that issues agents'
     /// certificates. The other has the sealing key, which decrypts the intermediate: one of the two alone issues no certificate.
     /// Give few people the right to read both. The roots' keys are in neither.
+    ///
+    /// If `ca issue peer` made a certificate for this server's id, the first Secret has it, too, as peer.crt, peer.key and
+    /// peer-ca.crt.
     #[command(after_long_help = examples::CA_SECRETS)]
     Secrets(CaSecrets),
     /// Issue a certificate with its key
@@ -68,7 +74,7 @@ pub(crate) struct CaIntermediate {
     /// The authority, made by `ca init`
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// The role of the certificates that it issues: server, agent, caller or admin
+    /// The role of the certificates that it issues: server, agent, caller, admin or peer
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Role,
     /// The file to write [default: ROLE-intermediate.sealed in the authority's directory]
@@ -87,7 +93,7 @@ pub(crate) struct CaRotate {
     /// The authority, made by `ca init`
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// The role of the root: server, agent, caller or admin
+    /// The role of the root: server, agent, caller, admin or peer
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Role,
     /// Finish the rotation: drop the old root
@@ -139,6 +145,12 @@ pub(crate) enum IssueCommand {
     /// Writes NAME-admin.crt and NAME-admin.key.
     #[command(after_long_help = examples::ISSUE_ADMIN)]
     Admin(IssueAdmin),
+    /// For a tunnel-server that dials the other servers of its installation
+    ///
+    /// Writes ID-peer.crt and ID-peer.key. The server shows this certificate to other servers only. Callers and agents see the one of
+    /// `ca issue server`.
+    #[command(after_long_help = examples::ISSUE_PEER)]
+    Peer(IssuePeer),
 }
 
 /// The flags that every kind of certificate has.
@@ -150,7 +162,7 @@ pub(crate) struct Placement {
     /// The directory to write to, created if it is missing [default: the authority's directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// The lifetime of the certificate, in m, h or d [default: server and agent 90d, caller and admin 30d; at most 365d, server 824d]
+    /// The lifetime of the certificate, in m, h or d [default: server, agent and peer 90d, caller and admin 30d; at most 365d, server 824d]
     #[arg(long, value_name = "TIME")]
     pub(crate) validity: Option<Validity>,
     /// Replace the files if they exist
@@ -213,6 +225,15 @@ pub(crate) struct IssueAdmin {
     /// The administrator's name, a DNS label
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Label,
+}
+
+#[derive(Args)]
+pub(crate) struct IssuePeer {
+    #[command(flatten)]
+    pub(crate) placement: Placement,
+    /// The server's id, a DNS label: `serverId` of its configuration, and the id in its own certificate
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Label,
 }
 
 #[derive(Args)]

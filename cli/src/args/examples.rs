@@ -61,7 +61,9 @@ Examples:
   tombolo ca init --dir pki
   tombolo ca init --dir pki --trust-domain example.org
   On a machine without a network:
-  tombolo ca init --dir roots --roots-only";
+  tombolo ca init --dir roots --roots-only
+  Add the root of the role peer to an authority of an earlier version:
+  tombolo ca init --dir pki";
 
 pub(super) const CA_INTERMEDIATE: &str = "\
 Examples:
@@ -113,6 +115,12 @@ Examples:
 pub(super) const ISSUE_ADMIN: &str = "\
 Examples:
   tombolo ca issue admin --dir pki --name olga";
+
+pub(super) const ISSUE_PEER: &str = "\
+Examples:
+  tombolo ca issue peer --dir pki --id west
+  Beside the certificate that the same server shows at its listeners:
+  tombolo ca issue server --dir pki --id west --name west.example";
 
 pub(super) const CA_SHOW: &str = "\
 Examples:

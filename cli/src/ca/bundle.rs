@@ -9,13 +9,17 @@ use trust::names::TrustDomain;
 use trust::{Role, Root};
 
 use super::paths;
+use super::root;
 use crate::files::{self, ReadError};
+use crate::pem::{self, PemError};
 
 /// The error if no new trust bundle was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BundleFileError {
     #[error(transparent)]
     Read(#[from] ReadError),
+    #[error(transparent)]
+    Pem(#[from] PemError),
     #[error("{0} is not the trust bundle that `tombolo ca` wrote; restore it from a backup")]
     Previous(PathBuf, #[source] BundleError),
     #[error("the new trust bundle is not valid")]
@@ -42,6 +46,27 @@ pub(super) fn next(
         Err(_) => 0,
     };
     Ok(TrustBundle::new(previous + 1, domain, SystemTime::now(), roots)?.sign(by)?)
+}
+
+/// Encodes the next version of the bundle in `directory`: the given roots for `role`, and the present roots of every other role.
+pub(super) fn next_with(
+    directory: &Path,
+    domain: TrustDomain,
+    (role, certificates): (Role, &[CertificateDer<'static>]),
+    by: &[Root],
+) -> Result<Vec<u8>, BundleFileError> {
+    let mut roots = Vec::new();
+    for other in Role::ALL {
+        let of_role = if other == role {
+            certificates.to_vec()
+        } else if root::check_is_there(directory, other).is_err() {
+            Vec::new()
+        } else {
+            pem::read_certificates(&paths::root_certificate(directory, other))?.ders
+        };
+        roots.extend(of_role.into_iter().map(|root| (other, root)));
+    }
+    next(directory, domain, roots, &by.iter().collect::<Vec<_>>())
 }
 
 /// Reads a trust bundle. `None` if the file is something else.

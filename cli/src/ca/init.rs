@@ -1,16 +1,22 @@
-//! `tombolo ca init`: makes the four root CAs, and an intermediate CA for each unless --roots-only is set.
+//! `tombolo ca init`: makes the five root CAs, and an intermediate CA for each unless --roots-only is set.
+//!
+//! To an authority that an earlier version made it adds the root of the role peer.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use proto::spiffe::TRUST_DOMAIN_DEFAULT;
+use trust::names::TrustDomain;
 use trust::sealed::{SealingKey, SealingKeyError};
 use trust::{MakeError, Role, Root};
 
 use super::bundle::{self, BundleFileError};
-use super::intermediate::{IntermediateError, sealed_text};
-use super::{metadata, paths};
+use super::intermediate::{IntermediateError, sealed_text, sealing_key};
+use super::metadata::{self, MetadataError};
+use super::paths;
+use super::root::{self, RootError};
 use crate::args::CaInit;
-use crate::files::{self, Existing, NewFile, WriteError};
+use crate::files::{self, Existing, NewFile, ReadError, WriteError};
 use crate::pem;
 
 /// The error if no certificate authority was made.
@@ -24,6 +30,22 @@ pub(crate) enum InitError {
         "{directory} holds {found} but no ca.yaml, so an earlier `tombolo ca init` did not finish; remove what it left or name another directory"
     )]
     Unfinished { directory: PathBuf, found: String },
+    #[error(
+        "{directory} holds {found} but no {missing}, so an earlier `tombolo ca init` did not finish; remove {found}, or restore {missing} from a backup"
+    )]
+    UnfinishedPeer { directory: PathBuf, found: String, missing: String },
+    #[error(
+        "{directory} is the authority of the trust domain {present}, not of {asked}; leave --trust-domain out, or name another directory"
+    )]
+    OtherDomain { directory: PathBuf, present: TrustDomain, asked: TrustDomain },
+    #[error(
+        "the root of the role peer needs a new trust bundle, which the root of servers signs; bring its files back into {0} for this command"
+    )]
+    Signer(PathBuf, #[source] RootError),
+    #[error(transparent)]
+    Record(#[from] MetadataError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
     #[error("{0} can be entered by others; run `chmod 700 {0}` or name a new directory")]
     OpenDirectory(PathBuf),
     #[error("cannot look at {0}")]
@@ -44,10 +66,19 @@ pub(crate) enum InitError {
     Write(#[from] WriteError),
 }
 
-/// Makes the certificate authority in its directory, and describes the files that it wrote.
+/// Makes the certificate authority in its directory, or adds the root of the role peer to the one that is there. Describes the files
+/// that it wrote.
 pub(crate) fn init(args: &CaInit) -> Result<Vec<String>, InitError> {
     let directory = &args.dir;
-    prepare(directory)?;
+    let found = files_of_an_authority(directory);
+    if metadata::path(directory).symlink_metadata().is_ok() {
+        return add_peer_root(args, found);
+    }
+    if !found.is_empty() {
+        return Err(InitError::Unfinished { directory: directory.to_owned(), found: found.join(", ") });
+    }
+    files::create_private_directory(directory)?;
+    check_private(directory)?;
     let metadata = metadata::text(&args.trust_domain).map_err(InitError::Metadata)?;
     let now = SystemTime::now();
     let roots: Vec<Root> = Role::ALL
@@ -81,9 +112,62 @@ pub(crate) fn init(args: &CaInit) -> Result<Vec<String>, InitError> {
     Ok(summary(directory, args.roots_only))
 }
 
-/// Creates the directory, or checks that an existing one is private and holds no certificate authority.
-fn prepare(directory: &Path) -> Result<(), InitError> {
-    let mut found: Vec<_> = Role::ALL
+/// Adds the root of the role peer, its intermediate and a new trust bundle to an authority that has none. All other roots stay as
+/// they are.
+fn add_peer_root(args: &CaInit, mut found: Vec<String>) -> Result<Vec<String>, InitError> {
+    const ROLE: Role = Role::Peer;
+    let directory = &args.dir;
+    let [certificate, key] = [paths::root_certificate(directory, ROLE), paths::root_key(directory, ROLE)];
+    let sealed = paths::intermediate(directory, ROLE);
+    let [has_certificate, has_key, has_sealed] =
+        [&certificate, &key, &sealed].map(|path| path.symlink_metadata().is_ok());
+    if has_key && !has_certificate {
+        let directory = directory.to_owned();
+        let [found, missing] = [&key, &certificate].map(|path| file_name(path));
+        return Err(InitError::UnfinishedPeer { directory, found, missing });
+    }
+    if has_certificate || has_sealed || is_in_bundle(directory, ROLE)? {
+        found.push("ca.yaml".to_owned());
+        return Err(InitError::AlreadyThere { directory: directory.to_owned(), found: found.join(", ") });
+    }
+    check_private(directory)?;
+    let domain = metadata::trust_domain(directory)?;
+    if args.trust_domain != domain && args.trust_domain.as_str() != TRUST_DOMAIN_DEFAULT {
+        let (directory, asked) = (directory.to_owned(), args.trust_domain.clone());
+        return Err(InitError::OtherDomain { directory, present: domain, asked });
+    }
+    let signers = root::load_bundle_signers(directory, domain.clone())
+        .map_err(|error| InitError::Signer(directory.to_owned(), error))?;
+    let now = SystemTime::now();
+    let made = Root::generate(ROLE, domain.clone(), now).map_err(|error| InitError::Root(ROLE, error))?;
+    let mut files = vec![
+        NewFile::private(key, made.key().serialize_pem()),
+        NewFile::public(certificate, pem::encode_certificate(made.certificate())),
+    ];
+    if !args.roots_only {
+        let (sealing, new) = sealing_key(&paths::sealing_key(directory))?;
+        files.extend(new);
+        let intermediate = made.intermediate(now).map_err(|error| InitError::Intermediate(ROLE, error))?;
+        files.push(NewFile::private(sealed, sealed_text(&intermediate, &sealing)?));
+    }
+    let bundle =
+        bundle::next_with(directory, domain, (ROLE, std::slice::from_ref(made.certificate())), &signers)?;
+    // Written last: until then the present bundle stays valid.
+    files.push(NewFile::public(paths::bundle(directory), bundle));
+    let mut lines: Vec<_> = files.iter().map(|file| format!("wrote {}", file.path.display())).collect();
+    // Only the bundle is there already.
+    files::write_all(files, Existing::Replace)?;
+    let shown = directory.display();
+    lines.push(format!(
+        "next: give servers the new trust.bundle, move {shown}/{ROLE}-ca.key offline, and issue certificates with `tombolo ca issue \
+         {ROLE} --dir {shown} --id SERVER-ID`"
+    ));
+    Ok(lines)
+}
+
+/// The names of an authority's files that are in the directory, without ca.yaml.
+fn files_of_an_authority(directory: &Path) -> Vec<String> {
+    Role::ALL
         .into_iter()
         .flat_map(|role| {
             let root = [paths::root_certificate(directory, role), paths::root_key(directory, role)];
@@ -91,16 +175,25 @@ fn prepare(directory: &Path) -> Result<(), InitError> {
         })
         .chain([paths::sealing_key(directory), paths::bundle(directory)])
         .filter(|path| path.symlink_metadata().is_ok())
-        .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
-        .collect();
-    if metadata::path(directory).symlink_metadata().is_ok() {
-        found.push("ca.yaml".to_owned());
-        return Err(InitError::AlreadyThere { directory: directory.to_owned(), found: found.join(", ") });
+        .map(|path| file_name(&path))
+        .collect()
+}
+
+/// Tells whether the trust bundle has a root of this role. Its files may be offline.
+fn is_in_bundle(directory: &Path, role: Role) -> Result<bool, ReadError> {
+    let path = paths::bundle(directory);
+    if path.symlink_metadata().is_err() {
+        return Ok(false);
     }
-    if !found.is_empty() {
-        return Err(InitError::Unfinished { directory: directory.to_owned(), found: found.join(", ") });
-    }
-    files::create_private_directory(directory)?;
+    Ok(bundle::read(&path)?.is_some_and(|bundle| !bundle.roots(role).is_empty()))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// Checks that only its owner can enter a directory.
+fn check_private(directory: &Path) -> Result<(), InitError> {
     match files::is_open_to_others(directory) {
         Ok(false) => Ok(()),
         Ok(true) => Err(InitError::OpenDirectory(directory.to_owned())),

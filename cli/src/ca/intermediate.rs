@@ -64,7 +64,7 @@ pub(super) fn sealed_text(made: &Intermediate, sealing: &SealingKey) -> Result<S
 }
 
 /// The sealing key at `path`, or a new key with the file that is to be written there.
-fn sealing_key(path: &Path) -> Result<(SealingKey, Vec<NewFile>), IntermediateError> {
+pub(super) fn sealing_key(path: &Path) -> Result<(SealingKey, Vec<NewFile>), IntermediateError> {
     if path.symlink_metadata().is_ok() {
         return Ok((sealed::load_key(path)?, Vec::new()));
     }

@@ -1,4 +1,4 @@
-//! `tombolo ca issue`: certificates for servers, agents, callers and administrators.
+//! `tombolo ca issue`: certificates for servers, agents, callers, administrators and peers.
 
 use proto::spiffe::AgentId;
 use trust::{Role, Subject};
@@ -6,7 +6,7 @@ use trust::{Role, Subject};
 use super::leaf::{IssuedPair, LeafError, PairPaths};
 use super::metadata::{self, MetadataError};
 use super::paths::{self, certificate_use, key_use};
-use crate::args::{IssueAdmin, IssueAgent, IssueCaller, IssueServer, Placement};
+use crate::args::{IssueAdmin, IssueAgent, IssueCaller, IssuePeer, IssueServer, Placement};
 use crate::files::{Existing, WriteError};
 use crate::names::{Label, NoRandomness, ServerName, User, Validity};
 
@@ -92,6 +92,17 @@ pub(crate) fn issue_admin(args: &IssueAdmin) -> Result<Vec<String>, IssueError> 
     Ok(lines)
 }
 
+/// Issues the certificate that a server shows when it dials the other servers.
+pub(crate) fn issue_peer(args: &IssuePeer) -> Result<Vec<String>, IssueError> {
+    let IssuePeer { placement, id } = args;
+    let (_, mut lines) = issue(placement, Subject::Peer { id: id.clone() }, &format!("{id}-peer"))?;
+    lines.push(format!(
+        "next: name both in `peering` of the server.yaml with serverId {id}, and {} as peerCAFile of every server",
+        paths::root_certificate(&placement.dir, Role::Peer).display(),
+    ));
+    Ok(lines)
+}
+
 fn issue(
     placement: &Placement,
     subject: Subject,
@@ -124,10 +135,10 @@ pub(super) fn validity_and_existing(
 
 /// The validity of a certificate of this role without --validity.
 ///
-/// Servers and agents get enough time for a renewal by hand, people get less.
+/// Daemons get enough time for a renewal by hand, people get less.
 fn validity_default(role: Role) -> Validity {
     match role {
-        Role::Server | Role::Agent => Validity::days(90),
+        Role::Server | Role::Agent | Role::Peer => Validity::days(90),
         Role::Caller | Role::Admin => Validity::days(30),
     }
 }
@@ -138,7 +149,7 @@ fn validity_max(role: Role) -> Validity {
         // Apple's TLS refuses servers' certificates of more than 825 days, counted from the backdated beginning,
         // also from private roots: <https://support.apple.com/103769>.
         Role::Server => Validity::days(824),
-        Role::Agent | Role::Caller | Role::Admin => Validity::days(365),
+        Role::Agent | Role::Caller | Role::Admin | Role::Peer => Validity::days(365),
     }
 }
 

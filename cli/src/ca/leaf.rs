@@ -9,6 +9,7 @@ use trust::sealed::LoadError;
 use trust::{Intermediate, Issued, Order, ProvenKey, Role, SignError, Subject};
 
 use super::paths;
+use super::root::{self, NoPeerRoot};
 use crate::files::{self, Existing, NewFile, WriteError};
 use crate::names::Validity;
 use crate::pem;
@@ -33,6 +34,8 @@ pub(crate) enum LeafError {
     )]
     NoIntermediate { directory: PathBuf, role: Role },
     #[error(transparent)]
+    NoPeerRoot(#[from] NoPeerRoot),
+    #[error(transparent)]
     Load(#[from] LoadError),
     #[error("no key could be made")]
     Key(#[source] rcgen::Error),
@@ -50,6 +53,7 @@ impl IssuedPair {
         let role = subject.role();
         let path = paths::intermediate(directory, role);
         if path.symlink_metadata().is_err() {
+            root::check_is_there(directory, role)?;
             return Err(LeafError::NoIntermediate { directory: directory.to_owned(), role });
         }
         let issuer: Intermediate = trust::sealed::load(&path, &paths::sealing_key(directory))?;

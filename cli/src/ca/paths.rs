@@ -41,6 +41,7 @@ pub(super) fn root_use(role: Role) -> &'static str {
         Role::Agent => "tunnel.agentCAFile in server.yaml",
         Role::Caller => "gateway.authentication.clientCertificate.caFile in server.yaml",
         Role::Admin => "admin.tcp.adminCAFile in server.yaml",
+        Role::Peer => "peering.peerCAFile in server.yaml",
     }
 }
 
@@ -51,6 +52,7 @@ pub(super) fn certificate_use(role: Role) -> &'static str {
         Role::Agent => "tls.certificateFile in agent.yaml",
         Role::Caller => "`tombolo kubeconfig --cert`",
         Role::Admin => "`tombolo cluster list --server --cert`",
+        Role::Peer => "peering.certificateFile in server.yaml",
     }
 }
 
@@ -61,5 +63,6 @@ pub(super) fn key_use(role: Role) -> &'static str {
         Role::Agent => "tls.keyFile in agent.yaml",
         Role::Caller => "`tombolo kubeconfig --key`",
         Role::Admin => "the administrator alone",
+        Role::Peer => "peering.keyFile in server.yaml",
     }
 }

@@ -58,6 +58,7 @@ pub(crate) enum RotateError {
 pub(crate) fn rotate(args: &CaRotate) -> Result<Vec<String>, RotateError> {
     let (directory, role) = (&args.dir, args.role);
     let domain = metadata::trust_domain(directory)?;
+    root::check_is_there(directory, role).map_err(RootError::from)?;
     let known = pem::read_certificates(&paths::root_certificate(directory, role))?.ders;
     match (known.len() > 1, args.finish) {
         (false, false) => begin(directory, role, domain),
@@ -77,19 +78,20 @@ fn begin(directory: &Path, role: Role, domain: TrustDomain) -> Result<Vec<String
     old.cross_sign(&mut made, now).map_err(|error| RotateError::Make(role, error))?;
     let sealing = sealed::load_key(&paths::sealing_key(directory))?;
     let certificates = [new.certificate().clone(), old.certificate().clone()];
-
-    let bundle = match role {
+    let keys = [old.key().serialize_pem(), new.key().serialize_pem()];
+    let signers = match role {
         // The old root signs for agents that trust it, the new root for agents that enroll later.
-        Role::Server => bundle(directory, domain, role, &certificates, &[&old, &new])?,
-        Role::Agent | Role::Caller | Role::Admin => {
-            let servers = root::load(directory, Role::Server, domain.clone())?;
-            bundle(directory, domain, role, &certificates, &[&servers])?
+        Role::Server => vec![old, new],
+        Role::Agent | Role::Caller | Role::Admin | Role::Peer => {
+            root::load_bundle_signers(directory, domain.clone())?
         }
     };
+    let bundle = bundle::next_with(directory, domain, (role, &certificates), &signers)?;
     // Keys first, so that an interrupted write loses none.
+    let [old_key, new_key] = keys;
     let files = vec![
-        NewFile::private(paths::old_root_key(directory, role), old.key().serialize_pem()),
-        NewFile::private(paths::root_key(directory, role), new.key().serialize_pem()),
+        NewFile::private(paths::old_root_key(directory, role), old_key),
+        NewFile::private(paths::root_key(directory, role), new_key),
         NewFile::public(paths::root_certificate(directory, role), encode_all(&certificates)),
         NewFile::private(paths::intermediate(directory, role), sealed_text(&made, &sealing)?),
         NewFile::public(paths::bundle(directory), bundle),
@@ -103,7 +105,7 @@ fn begin(directory: &Path, role: Role, domain: TrustDomain) -> Result<Vec<String
              `tombolo ca rotate --role server --finish`",
             paths::bundle(directory).display()
         ),
-        Role::Agent | Role::Caller | Role::Admin => format!(
+        Role::Agent | Role::Caller | Role::Admin | Role::Peer => format!(
             "next: give {} to {}; when all certificates of the old root have been replaced: `tombolo ca rotate --role \
              {role} --finish`",
             paths::root_certificate(directory, role).display(),
@@ -129,8 +131,14 @@ fn finish(directory: &Path, role: Role, domain: TrustDomain) -> Result<Vec<Strin
     let made = new.intermediate(SystemTime::now()).map_err(|error| RotateError::Make(role, error))?;
     let sealing = sealed::load_key(&paths::sealing_key(directory))?;
     let certificates = [new.certificate().clone()];
-    let servers = root::load(directory, Role::Server, domain.clone())?;
-    let bundle = bundle(directory, domain, role, &certificates, &[&servers])?;
+    let signers = match role {
+        // The old root is dropped, so it signs nothing any more.
+        Role::Server => vec![new],
+        Role::Agent | Role::Caller | Role::Admin | Role::Peer => {
+            root::load_bundle_signers(directory, domain.clone())?
+        }
+    };
+    let bundle = bundle::next_with(directory, domain, (role, &certificates), &signers)?;
     let files = vec![
         NewFile::public(paths::root_certificate(directory, role), encode_all(&certificates)),
         NewFile::private(paths::intermediate(directory, role), sealed_text(&made, &sealing)?),
@@ -140,26 +148,6 @@ fn finish(directory: &Path, role: Role, domain: TrustDomain) -> Result<Vec<Strin
     files::write_all(files, Existing::Replace)?;
     lines.push(format!("next: destroy {}", paths::old_root_key(directory, role).display()));
     Ok(lines)
-}
-
-/// The next trust bundle: the given roots for `role`, and the present roots of every other role.
-fn bundle(
-    directory: &Path,
-    domain: TrustDomain,
-    role: Role,
-    certificates: &[CertificateDer<'static>],
-    by: &[&Root],
-) -> Result<Vec<u8>, RotateError> {
-    let mut roots = Vec::new();
-    for other in Role::ALL {
-        let of_role = if other == role {
-            certificates.to_vec()
-        } else {
-            pem::read_certificates(&paths::root_certificate(directory, other))?.ders
-        };
-        roots.extend(of_role.into_iter().map(|root| (other, root)));
-    }
-    Ok(bundle::next(directory, domain, roots, by)?)
 }
 
 fn encode_all(certificates: &[CertificateDer<'static>]) -> String {

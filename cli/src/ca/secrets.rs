@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use rustls_pki_types::CertificateDer;
 use trust::Role;
+use trust::names::TrustDomain;
 
 use super::metadata::{self, MetadataError};
 use super::paths;
@@ -35,14 +37,14 @@ pub(crate) enum SecretsError {
 /// The Secrets as lines of YAML. The intermediate and its sealing key are never in one Secret.
 pub(crate) fn secrets(args: &CaSecrets) -> Result<Vec<String>, SecretsError> {
     let directory = &args.dir;
-    metadata::trust_domain(directory)?;
+    let domain = metadata::trust_domain(directory)?;
     let shown = directory.display();
     let prefix = args.id.as_ref().map_or_else(String::new, |id| format!("{id}-"));
     let flag = args.id.as_ref().map_or_else(String::new, |id| format!(" --id {id}"));
     let issue = format!("tombolo ca issue server --dir {shown} --name HOST{flag}");
     let certificate = directory.join(format!("{prefix}server.crt"));
     let key = directory.join(format!("{prefix}server.key"));
-    check_pair(&certificate, &key, &issue)?;
+    let leaf = check_pair(&certificate, &key, &issue)?;
     let init = format!("tombolo ca init --dir {shown}");
     let intermediate = format!("tombolo ca intermediate --dir {shown} --role agent");
     let file = |name: &str, path: PathBuf, command: &str| entry(name, &path, command);
@@ -62,6 +64,7 @@ pub(crate) fn secrets(args: &CaSecrets) -> Result<Vec<String>, SecretsError> {
             server.push(file(name, path, "tombolo ca issue proxy")?);
         }
     }
+    server.extend(peer_entries(directory, &leaf, &domain)?);
     let sealing = vec![file("sealing.key", paths::sealing_key(directory), &intermediate)?];
     let mut lines = manifest(SERVER, &args.namespace, &server);
     lines.push("---".to_owned());
@@ -69,16 +72,43 @@ pub(crate) fn secrets(args: &CaSecrets) -> Result<Vec<String>, SecretsError> {
     Ok(lines)
 }
 
-fn check_pair(certificate: &Path, key: &Path, command: &str) -> Result<(), SecretsError> {
+/// The certificate by which this server dials its peers, and their CA, if that certificate was issued. `leaf` is the one that the
+/// server shows at its listeners, and has its id.
+fn peer_entries(
+    directory: &Path,
+    leaf: &CertificateDer<'_>,
+    domain: &TrustDomain,
+) -> Result<Vec<String>, SecretsError> {
+    let Ok(id) = trust::identity::server(leaf, domain.as_str()) else { return Ok(Vec::new()) };
+    let [certificate, key] = ["crt", "key"].map(|kind| directory.join(format!("{id}-peer.{kind}")));
+    if !certificate.exists() && !key.exists() {
+        return Ok(Vec::new());
+    }
+    let issue = format!("tombolo ca issue peer --dir {} --id {id} --force", directory.display());
+    check_pair(&certificate, &key, &issue)?;
+    let init = format!("tombolo ca init --dir {}", directory.display());
+    Ok(vec![
+        entry("peer.crt", &certificate, &issue)?,
+        entry("peer.key", &key, &issue)?,
+        entry("peer-ca.crt", &paths::root_certificate(directory, Role::Peer), &init)?,
+    ])
+}
+
+/// Checks that a certificate and its key are there and belong together. Returns the certificate.
+fn check_pair(
+    certificate: &Path,
+    key: &Path,
+    command: &str,
+) -> Result<CertificateDer<'static>, SecretsError> {
     for path in [certificate, key] {
         if !path.exists() {
             return Err(SecretsError::Missing { path: path.to_owned(), command: command.to_owned() });
         }
     }
-    let (chain, pair) = (pem::read_certificates(certificate)?.ders, pem::read_key(key)?.pair);
-    let leaf = chain.first().and_then(|leaf| pem::parse_x509(leaf));
-    if leaf.is_some_and(|leaf| pem::is_for_key(&leaf, &pair)) {
-        return Ok(());
+    let (mut chain, pair) = (pem::read_certificates(certificate)?.ders, pem::read_key(key)?.pair);
+    let leaf = chain.swap_remove(0);
+    if pem::parse_x509(&leaf).is_some_and(|leaf| pem::is_for_key(&leaf, &pair)) {
+        return Ok(leaf);
     }
     let (certificate, key) = (certificate.to_owned(), key.to_owned());
     Err(SecretsError::KeyMismatch { certificate, key, command: command.to_owned() })

@@ -45,6 +45,7 @@ text_enum! {
         AgentCa = "agent-ca",
         CallerCa = "caller-ca",
         AdminCa = "admin-ca",
+        PeerCa = "peer-ca",
         IssuerCa = "issuer-ca",
         HostCa = "host-ca",
         HostServer = "host-server",

@@ -30,12 +30,14 @@ pub(super) struct RawServerConfig {
     #[serde(default)]
     pub(super) probes: RawProbes,
     pub(super) state_dir: Option<PathBuf>,
+    pub(super) server_id: Option<String>,
     pub(super) trust_domain: Option<String>,
     #[serde(default)]
     pub(super) trust: RawTrust,
     #[serde(default)]
     pub(super) directory: RawDirectory,
     pub(super) enrollment: Option<RawEnrollmentService>,
+    pub(super) peering: Option<RawPeering>,
     pub(super) proxy: Option<RawProxyListener>,
     pub(super) socks: Option<RawListener>,
     pub(super) passthrough: Option<RawListener>,
@@ -230,6 +232,16 @@ pub(super) struct RawProxyListener {
     pub(super) listen: Option<SocketAddr>,
     pub(super) certificate_file: PathBuf,
     pub(super) key_file: PathBuf,
+}
+
+/// The listener for other servers, and the certificate that is shown to theirs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RawPeering {
+    pub(super) certificate_file: PathBuf,
+    pub(super) key_file: PathBuf,
+    #[serde(rename = "peerCAFile")]
+    pub(super) peer_ca_file: PathBuf,
 }
 
 /// A listener for an API server's egress: at a TCP port, or at a Unix socket.

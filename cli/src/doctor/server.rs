@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::certificate;
 use super::check::Check;
-use super::configuration::{self, RawServerConfig};
+use super::configuration::{self, RawPeering, RawServerConfig};
 use super::enrollment_signer;
 use super::etcd;
 use super::host_cluster;
@@ -62,9 +62,8 @@ fn files(config: &RawServerConfig, base: &Path, report: &mut Report) -> Option<V
     let now = SystemTime::now();
     let tls = &config.tls;
     let path = base.join(&tls.certificate_file);
-    if let Some(identity) = certificate::identity(report, &path, &base.join(&tls.key_file), now) {
-        check_name(config, &path, &identity, report);
-    }
+    let identity = certificate::identity(report, &path, &base.join(&tls.key_file), now);
+    let id = identity.and_then(|identity| check_name(config, &path, &identity, report));
     let agent_roots =
         certificate::roots(report, Check::AgentCa, &base.join(&config.tunnel.agent_ca_file), now);
     let authentication = &config.gateway.authentication;
@@ -78,6 +77,9 @@ fn files(config: &RawServerConfig, base: &Path, report: &mut Report) -> Option<V
         let (certificate, key) = (base.join(&proxy.certificate_file), base.join(&proxy.key_file));
         certificate::identity(report, &certificate, &key, now);
     }
+    if let Some(peering) = &config.peering {
+        check_peering(config, peering, base, config.server_id.clone().or(id), report);
+    }
     if let Some(tokens) = &authentication.token_file {
         certificate::private_file(report, Check::TokenFile, &base.join(&tokens.path));
     }
@@ -87,19 +89,53 @@ fn files(config: &RawServerConfig, base: &Path, report: &mut Report) -> Option<V
     agent_roots
 }
 
-/// Checks that the certificate is a server's, because agents accept no other one.
-fn check_name(config: &RawServerConfig, path: &Path, identity: &ClientIdentity, report: &mut Report) {
+/// Checks that the certificate is a server's, because agents accept no other one. Returns the server's id.
+fn check_name(
+    config: &RawServerConfig,
+    path: &Path,
+    identity: &ClientIdentity,
+    report: &mut Report,
+) -> Option<String> {
     const CHECK: Check = Check::Identity;
     let domain = config.trust_domain();
-    let Some(leaf) = identity.chain.first() else { return };
-    match trust::peer::server(leaf, domain) {
-        Ok(id) => report.ok(CHECK, format!("the certificate is of server {id}")),
+    match trust::identity::server(identity.chain.first()?, domain) {
+        Ok(id) => {
+            report.ok(CHECK, format!("the certificate is of server {id}"));
+            Some(id.to_string())
+        }
         Err(error) => {
             let advice = "have one issued (tombolo ca issue server), or correct `trustDomain`: agents accept no other one";
             let found = format!("{} is no certificate of a server of {domain} ({error})", path.display());
             report.fail(CHECK, found, advice);
+            None
         }
     }
+}
+
+/// Checks the files of `peering`. The certificate must name this server, whose id is `own`, and have the role peer.
+fn check_peering(
+    config: &RawServerConfig,
+    peering: &RawPeering,
+    base: &Path,
+    own: Option<String>,
+    report: &mut Report,
+) {
+    const CHECK: Check = Check::Identity;
+    let (now, domain) = (SystemTime::now(), config.trust_domain());
+    certificate::roots(report, Check::PeerCa, &base.join(&peering.peer_ca_file), now);
+    let path = base.join(&peering.certificate_file);
+    let identity = certificate::identity(report, &path, &base.join(&peering.key_file), now);
+    let Some(leaf) = identity.as_ref().and_then(|identity| identity.chain.first()) else { return };
+    let found = match trust::identity::peer(leaf, domain) {
+        Ok(id) if own.as_ref().is_none_or(|own| own == id.as_str()) => {
+            report.ok(CHECK, format!("the certificate of `peering` is of server {id}"));
+            return;
+        }
+        Ok(id) => format!("{} names the server {id}", path.display()),
+        Err(error) => format!("{} is no certificate of a peer of {domain} ({error})", path.display()),
+    };
+    let own = own.unwrap_or_else(|| "SERVER-ID".to_owned());
+    report.fail(CHECK, found, format!("have one issued for this server: tombolo ca issue peer --id {own}"));
 }
 
 fn policy(report: &mut Report, path: &Path) {
@@ -218,7 +254,11 @@ async fn readyz(report: &mut Report, probes: SocketAddr) {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::KeyPair;
+    use trust::{Order, ProvenKey, Root, Subject};
+
     use super::*;
+    use crate::pem;
 
     #[test]
     fn a_folder_that_others_may_enter_fails_with_its_mode_and_the_remedy() {
@@ -241,5 +281,41 @@ mod tests {
             assert!(text.contains(&format!("(mode {mode:o})")) && text.contains("chmod 700"), "{text}");
         }
         assert!(matches!(line(Some(0o700)), (0, text) if text.contains("only its owner")));
+    }
+
+    #[test]
+    fn a_certificate_for_peers_must_have_the_role_and_name_this_server() {
+        let directory = tempfile::tempdir().unwrap();
+        let id = |text: &str| text.parse::<trust::names::Label>().unwrap();
+        let names = vec!["west.example".parse().unwrap()];
+        for (subject, own, word) in [
+            (Subject::Peer { id: id("west") }, Some("west"), "is of server west"),
+            (Subject::Peer { id: id("west") }, None, "is of server west"),
+            (Subject::Peer { id: id("east") }, Some("west"), "names the server east"),
+            (Subject::Server { id: id("west"), names }, Some("west"), "is no certificate of a peer"),
+        ] {
+            let now = SystemTime::now();
+            let root = Root::generate(subject.role(), "tombolo".parse().unwrap(), now).unwrap();
+            let pair = KeyPair::generate().unwrap();
+            let key = ProvenKey::of_pair(&pair).unwrap();
+            let order = Order { subject, key, now, lasting: Duration::from_secs(30 * 24 * 60 * 60) };
+            let leaf = root.intermediate(now).unwrap().sign(&order).unwrap().chain.remove(0);
+            let write = |name: &str, text: String| fs::write(directory.path().join(name), text).unwrap();
+            write("peer.crt", pem::encode_certificate(&leaf));
+            write("peer.key", pair.serialize_pem());
+            write("peer-ca.crt", pem::encode_certificate(root.certificate()));
+            let text = "peering: { certificateFile: peer.crt, keyFile: peer.key, peerCAFile: peer-ca.crt }";
+            let config: RawServerConfig =
+                daemon::config::parse_without_head(text, Path::new("server.yaml")).unwrap();
+            let mut report = Report::default();
+
+            let peering = config.peering.as_ref().unwrap();
+            check_peering(&config, peering, directory.path(), own.map(str::to_owned), &mut report);
+
+            let lines = report.lines().join("\n");
+            assert!(lines.contains(word), "{lines}");
+            let is_good = word.starts_with("is of");
+            assert_eq!(lines.contains("tombolo ca issue peer --id west"), !is_good, "{lines}");
+        }
     }
 }

@@ -92,6 +92,7 @@ fn other_role(uri: &str) -> Option<Role> {
         (Role::Agent, AgentId::parse(uri, domain).is_ok()),
         (Role::Server, spiffe::parse_server(uri, domain).is_ok()),
         (Role::Admin, spiffe::parse_admin(uri, domain).is_ok()),
+        (Role::Peer, spiffe::parse_peer(uri, domain).is_ok()),
     ];
     roles.into_iter().find(|(_, is_its)| *is_its).map(|(role, _)| role)
 }

@@ -5,8 +5,8 @@ use proto::spiffe::{AgentId, parse_server};
 use crate::certificate::{accepted_as_client, accepted_as_server, all, days, fields, leaf, names, only};
 use crate::workdir::{WorkDir, assert_says, stderr};
 
-/// Four roots with their keys, four intermediates with theirs, the bundle, and the record.
-const AUTHORITY_FILES: usize = 4 * 2 + 4 + 1 + 1 + 1;
+/// Five roots with their keys, five intermediates with theirs, the bundle, and the record.
+const AUTHORITY_FILES: usize = 5 * 2 + 5 + 1 + 1 + 1;
 
 /// It has no other names, and each name is given once.
 #[test]
@@ -265,6 +265,7 @@ fn validity_has_a_default_and_a_maximum_for_each_kind() {
         ("agent --cluster c", "c-agent", 90, 365),
         ("caller --user u", "u-caller", 30, 365),
         ("admin --name o", "o-admin", 30, 365),
+        ("peer --id p", "p-peer", 90, 365),
     ];
     for (order, name, default, max) in kinds {
         let leaf = format!("pki/{name}.crt");
@@ -296,15 +297,26 @@ fn a_certificate_never_outlives_its_root() {
 }
 
 #[test]
-fn an_administrators_certificate_is_accepted_by_the_admin_root_alone() {
+fn administrators_and_peers_are_accepted_by_their_own_root_alone() {
     let workdir = WorkDir::with_authority();
-    workdir.succeeds("ca issue admin --dir pki --name olga");
-    assert_eq!(names(&workdir, "pki/olga-admin.crt"), ["URI:spiffe://tombolo/admin/olga"]);
-    assert_eq!(uses(&workdir, "pki/olga-admin.crt"), (false, true));
-    for role in ["server", "agent", "caller", "admin"] {
-        let accepted = accepted_as_client(&workdir, &format!("pki/{role}-ca.crt"), "pki/olga-admin.crt");
-        assert_eq!(accepted.is_ok(), role == "admin", "{role}");
+    for (own, order, file, uri) in [
+        ("admin", "admin --name olga", "pki/olga-admin.crt", "URI:spiffe://tombolo/admin/olga"),
+        ("peer", "peer --id west", "pki/west-peer.crt", "URI:spiffe://tombolo/peer/west"),
+    ] {
+        workdir.succeeds(&format!("ca issue {order} --dir pki"));
+        assert_eq!(names(&workdir, file), [uri]);
+        assert_eq!(uses(&workdir, file), (false, true), "{own}");
+        for role in ["server", "agent", "caller", "admin", "peer"] {
+            let accepted = accepted_as_client(&workdir, &format!("pki/{role}-ca.crt"), file);
+            assert_eq!(accepted.is_ok(), role == own, "{own} by the root of {role}");
+        }
+        assert!(accepted_as_server(&workdir, &format!("pki/{own}-ca.crt"), file, "west").is_err());
     }
+    assert_says(
+        &workdir.usage_error("ca issue peer --dir pki --id West"),
+        "with a letter or digit at both ends",
+    );
+    assert_says(&workdir.usage_error("ca issue peer --dir pki"), "--id <ID>");
 }
 
 #[test]

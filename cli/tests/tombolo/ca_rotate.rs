@@ -69,6 +69,24 @@ fn the_root_of_another_role_is_rotated_under_the_servers_signature() {
     assert_says(&said, &format!("server {}", pin(&workdir, "pki/server-ca.crt")));
 }
 
+/// An agent that was off since the rotation of servers began trusts only their old root.
+#[test]
+fn both_server_roots_sign_other_roles_bundles_during_their_rotation() {
+    let workdir = WorkDir::with_authority();
+    let old = pin(&workdir, "pki/server-ca.crt");
+    workdir.succeeds("ca rotate --dir pki --role server");
+    let new = pin(&workdir, "pki/server-ca.crt");
+
+    for order in ["--role caller", "--role caller --finish"] {
+        workdir.succeeds(&format!("ca rotate --dir pki {order}"));
+        let bundle = std::fs::read(workdir.path("pki/trust.bundle")).unwrap();
+        for root in [old, new] {
+            let anchors = Anchors::new("tombolo".parse().unwrap()).and_pin(root);
+            assert!(anchors.accept(&bundle, None).is_ok(), "{order}");
+        }
+    }
+}
+
 #[test]
 fn steps_out_of_order_are_refused() {
     let workdir = WorkDir::with_authority();

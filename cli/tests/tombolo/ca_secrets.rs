@@ -53,6 +53,35 @@ fn certificates_of_an_id_and_of_the_proxy_keep_the_configurations_names() {
 }
 
 #[test]
+fn the_peer_certificate_of_this_server_is_in_the_secret_once_it_is_issued() {
+    let workdir = WorkDir::with_authority();
+    workdir.succeeds("ca issue server --dir pki --name gateway.example --id west");
+    workdir.succeeds("ca issue peer --dir pki --id east");
+    let secret =
+        || workdir.succeeds("ca secrets --dir pki --id west").split_once("---\n").unwrap().0.to_owned();
+    assert!(
+        !names(&secret()).iter().any(|name| name.contains("peer")),
+        "another server's is not for this one"
+    );
+
+    workdir.succeeds("ca issue peer --dir pki --id west");
+
+    let server = secret();
+    assert!(names(&server).ends_with(&["peer.crt", "peer.key", "peer-ca.crt"]), "{server}");
+    for (name, file) in
+        [("peer.crt", "west-peer.crt"), ("peer.key", "west-peer.key"), ("peer-ca.crt", "peer-ca.crt")]
+    {
+        let encoded = BASE64.encode(workdir.text(&format!("pki/{file}")));
+        assert!(server.contains(&format!("  {name}: {encoded}\n")), "{name}");
+    }
+    workdir.write("pki/west-peer.key", workdir.text("pki/east-peer.key"));
+    assert_says(
+        &workdir.fails("ca secrets --dir pki --id west"),
+        "issue both again with `tombolo ca issue peer --dir pki --id west --force`",
+    );
+}
+
+#[test]
 fn a_missing_or_wrong_file_of_the_secrets_names_the_command_that_makes_it() {
     let workdir = WorkDir::with_authority();
     let without = workdir.fails("ca secrets --dir pki");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 64] = [
+const COMMANDS: [&str; 65] = [
     "",
     "ca",
     "ca init",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 64] = [
     "ca issue agent",
     "ca issue caller",
     "ca issue admin",
+    "ca issue peer",
     "ca issue proxy",
     "ca show",
     "kubeconfig",

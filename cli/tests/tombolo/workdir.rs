@@ -2,11 +2,15 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use assert_cmd::Command;
 use assert_cmd::assert::Assert;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use tempfile::TempDir;
+use trust::names::TrustDomain;
+use trust::{Role, Root, TrustBundle};
 
 /// Longest run of the command. Each takes less than a second.
 const RUN_MAX: Duration = Duration::from_secs(60);
@@ -23,6 +27,26 @@ impl WorkDir {
     pub(crate) fn with_authority() -> Self {
         let workdir = Self::new();
         workdir.succeeds("ca init --dir pki");
+        workdir
+    }
+
+    /// With the roots in `pki`, as versions made them that knew no peers.
+    pub(crate) fn with_authority_of_an_earlier_version(domain: &str) -> Self {
+        let workdir = Self::new();
+        workdir.succeeds(&format!("ca init --dir pki --trust-domain {domain}"));
+        for name in ["peer-ca.crt", "peer-ca.key", "peer-intermediate.sealed"] {
+            std::fs::remove_file(workdir.path(&format!("pki/{name}"))).unwrap();
+        }
+        let root = |role: Role| {
+            CertificateDer::from_pem_slice(workdir.text(&format!("pki/{role}-ca.crt")).as_bytes()).unwrap()
+        };
+        let roles = Role::ALL.into_iter().filter(|role| *role != Role::Peer);
+        let roots: Vec<_> = roles.map(|role| (role, root(role))).collect();
+        let domain: TrustDomain = domain.parse().unwrap();
+        let key = rcgen::KeyPair::from_pem(&workdir.text("pki/server-ca.key")).unwrap();
+        let signer = Root::load(Role::Server, domain.clone(), root(Role::Server), key).unwrap();
+        let bundle = TrustBundle::new(1, domain, SystemTime::now(), roots).unwrap();
+        workdir.write("pki/trust.bundle", bundle.sign(&[&signer]).unwrap());
         workdir
     }
 

@@ -102,7 +102,8 @@ async fn a_changed_configuration_replaces_the_pods() {
     }
 }
 
-/// A listener that the configuration opens is a port of the container, of the Service and of the NetworkPolicy.
+/// A listener that the configuration opens is a port of the container, of the Service and of the NetworkPolicy. That for other servers
+/// is at no Service.
 #[tokio::test]
 async fn each_listener_of_the_configuration_becomes_a_port() {
     let helm = helm!("each_listener_of_the_configuration_becomes_a_port");
@@ -114,6 +115,8 @@ async fn each_listener_of_the_configuration_becomes_a_port() {
         ("gateway", 8443, "TCP", 443),
         ("tunnel", 9443, "UDP", 8443),
         ("tunnel-tcp", 9443, "TCP", 8443),
+        ("peering", 8446, "UDP", 0),
+        ("peering-tcp", 8446, "TCP", 0),
         ("enrollment", 8444, "TCP", 8445),
         ("proxy", 8445, "TCP", 444),
         ("socks", 1080, "TCP", 1081),
@@ -127,12 +130,39 @@ async fn each_listener_of_the_configuration_becomes_a_port() {
         |(name, port, protocol, _)| json!({ "name": name, "containerPort": port, "protocol": protocol }),
     );
     assert_eq!(ports[..ports.len() - 1], container);
-    let service = expected
-        .map(|(name, _, protocol, port)| json!({ "name": name, "port": port, "targetPort": name, "protocol": protocol }));
+    let offered = expected.into_iter().filter(|(name, ..)| !name.starts_with("peering"));
+    let service: Vec<Value> = offered
+        .map(|(name, _, protocol, port)| json!({ "name": name, "port": port, "targetPort": name, "protocol": protocol }))
+        .collect();
     assert_eq!(object(&made, "Service", "tunnel-server")["spec"]["ports"], json!(service));
     let ingress = object(&made, "NetworkPolicy", "tunnel-server")["spec"]["ingress"].as_array().unwrap();
     let allowed: Vec<&Value> = ingress.iter().map(|rule| &rule["ports"][0]["port"]).collect();
     assert_eq!(allowed, expected.map(|(name, ..)| name).iter().chain(&["probes"]).collect::<Vec<_>>());
+}
+
+/// The rule names the label that all servers' pods have and no other pod.
+#[tokio::test]
+async fn only_the_servers_own_pods_reach_the_port_for_peers() {
+    let helm = helm!("only_the_servers_own_pods_reach_the_port_for_peers");
+    let values = |listen: &str| {
+        format!(
+            "host: g\nconfig: {{ peering: {{ {listen}address: 'west:8446', certificateFile: peer.crt, keyFile: peer.key, \
+             peerCAFile: peer-ca.crt }} }}\n"
+        )
+    };
+
+    let made = objects(&helm.template("tombolo-server", &values("listen: '[::]:7', ")).await.unwrap());
+    let local = helm.template("tombolo-server", &values("listen: '127.0.0.1:8446', ")).await.unwrap();
+
+    let ingress = object(&made, "NetworkPolicy", "tunnel-server")["spec"]["ingress"].as_array().unwrap();
+    let labels = &object(&made, "Deployment", "tunnel-server")["spec"]["selector"];
+    let expected = [("peering", "UDP"), ("peering-tcp", "TCP")].map(|(port, protocol)| {
+        json!({ "ports": [{ "port": port, "protocol": protocol }], "from": [{ "podSelector": labels }] })
+    });
+    let is_for_peers = |rule: &&Value| rule["ports"].to_string().contains("peering");
+    assert_eq!(ingress.iter().filter(is_for_peers).collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
+    assert!(!object(&made, "Service", "tunnel-server")["spec"].to_string().contains("peering"));
+    assert!(!object(&objects(&local), "NetworkPolicy", "tunnel-server").to_string().contains("peering"));
 }
 
 /// Nobody may reach the administrators' listener unless its clients are listed, and nobody one on loopback.

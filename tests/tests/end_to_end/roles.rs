@@ -16,11 +16,12 @@ use transport::tls::{ExpectedServers, Material};
 use transport::{DialError, DialPath, DialTls, Dialed, Endpoint, EndpointKeys, HANDSHAKE_MAX, dial_tcp};
 
 /// The URI in the certificates of each role.
-const URIS: [(&str, &str); 4] = [
+const URIS: [(&str, &str); 5] = [
     ("server", "spiffe://tombolo/server/gateway"),
     ("agent", "spiffe://tombolo/cluster/edge-b/agent/x"),
     ("caller", "spiffe://tombolo/caller"),
     ("admin", "spiffe://tombolo/admin/olga"),
+    ("peer", "spiffe://tombolo/peer/other"),
 ];
 
 /// A listener of the server, with the role that it is for.
@@ -99,6 +100,7 @@ impl RoleTrial {
             "agent" => (&["agent", "--cluster", "edge-b"], "edge-b-agent"),
             "caller" => (&["caller", "--user", "alice", "--group", GROUP], "alice-caller"),
             "admin" => (&["admin", "--name", "olga"], "olga-admin"),
+            "peer" => (&["peer", "--id", "other"], "other-peer"),
             other => unreachable!("{other}"),
         };
         self.rig.tombolo(&[&["ca", "issue"], &words[..1], &["--dir", "pki"], &words[1..]].concat()).await;

@@ -9,7 +9,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
-use trust::{Pin, peer};
+use trust::{Pin, identity};
 
 /// Most certificates that a server may show.
 const CHAIN_MAX: usize = 8;
@@ -60,7 +60,7 @@ impl ServerCertVerifier for PinnedVerifier {
             .build()
             .map_err(|error| Error::General(error.to_string()))?;
         verifier.verify_server_cert(leaf, shown, name, ocsp, now)?;
-        match peer::server(leaf, &self.trust_domain) {
+        match identity::server(leaf, &self.trust_domain) {
             Ok(_) => Ok(ServerCertVerified::assertion()),
             Err(error) => Err(CertificateError::Other(OtherError(Arc::new(error))).into()),
         }

@@ -11,7 +11,7 @@ use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_an
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
-use trust::peer::{self, NotOfRole};
+use trust::identity::{self, NotOfRole};
 
 use super::chain_length;
 use super::error::TlsError;
@@ -76,14 +76,14 @@ impl ServerVerifier {
     fn check_expected(&self, leaf: &CertificateDer<'_>) -> Result<(), UnexpectedServer> {
         match &self.meant {
             Meant::Servers(expected) => {
-                let id = peer::server(leaf, &expected.trust_domain)?;
+                let id = identity::server(leaf, &expected.trust_domain)?;
                 if expected.ids.is_empty() || expected.ids.iter().any(|expected| expected == id.as_str()) {
                     return Ok(());
                 }
                 Err(UnexpectedServer::Id(id.to_string()))
             }
             Meant::Peer(expected, _) => {
-                let id = peer::server(leaf, &expected.trust_domain)?;
+                let id = identity::server(leaf, &expected.trust_domain)?;
                 if expected.server_id == id.as_str() {
                     return Ok(());
                 }

@@ -267,6 +267,7 @@ async fn a_certificate_without_a_servers_uri_is_not_trusted(carrier: Carrier) {
         (&["spiffe://tombolo/cluster/edge-a/agent/x"], expected),
         (&["spiffe://tombolo/caller"], expected),
         (&["spiffe://tombolo/admin/olga"], expected),
+        (&["spiffe://tombolo/peer/gateway"], expected),
         (&["spiffe://elsewhere/server/gateway"], expected),
         (&["spiffe://tombolo/server/gateway/x"], expected),
     ] {

@@ -23,8 +23,21 @@ fn a_bundle_has_its_creation_time_and_domain() {
     let root = server_root();
     let read = TrustBundle::decode_unverified(&bundle(7, &[&root]).sign(&[&root]).unwrap()).unwrap();
     assert_eq!((read.created_seconds(), read.version(), read.domain()), (1_800_000_000, 7, &domain()));
-    for role in [Role::Agent, Role::Caller, Role::Admin] {
+    for role in Role::ALL.into_iter().filter(|role| *role != Role::Server) {
         assert!(read.roots(role).is_empty(), "{role}");
+    }
+}
+
+#[test]
+fn a_bundle_keeps_the_roots_of_each_role_apart() {
+    let roots = Role::ALL.map(fixtures::root);
+    let all = roots.iter().map(|root| (root.role(), root.certificate().clone()));
+    let signed = TrustBundle::new(1, domain(), now(), all).unwrap().sign(&[&roots[0]]).unwrap();
+
+    let read = TrustBundle::decode_unverified(&signed).unwrap();
+
+    for root in &roots {
+        assert_eq!(read.roots(root.role()), [root.certificate().clone()], "{}", root.role());
     }
 }
 

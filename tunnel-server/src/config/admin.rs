@@ -36,7 +36,7 @@ pub struct AdminConfig {
 pub struct AdminTcp {
     /// The TCP address to bind.
     pub listen: SocketAddr,
-    /// The roots that administrators' certificates must chain to; at least one, and none that agents or callers chain to.
+    /// The roots that administrators' certificates must chain to; at least one, and none of another role.
     pub roots: TrustedRoots,
     /// The rights of administrators, as of the start of the process.
     pub rules: AdminRules,

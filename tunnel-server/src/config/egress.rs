@@ -50,8 +50,8 @@ pub struct EgressTcp {
     pub listen: SocketAddr,
     /// The certificate that the listener shows; the server's own, if it is `None`.
     pub certificate: Option<CertifiedPair>,
-    /// The roots that the client's certificate must chain to; at least one, and none that agents, callers or administrators
-    /// chain to.
+    /// The roots that the client's certificate must chain to; at least one, and none that agents, callers, administrators
+    /// or peers chain to.
     pub roots: TrustedRoots,
     /// The common name of the client's certificate.
     pub client_name: String,

@@ -12,6 +12,7 @@ use super::gateway::RawGateway;
 use super::limits::RawLimits;
 use super::parking::RawParking;
 use super::passthrough::RawPassthrough;
+use super::peering::RawPeering;
 use super::policy_file::RawPolicy;
 use super::proxy::{RawProxy, RawSocks};
 use super::tls::{RawTls, RawTrust};
@@ -37,6 +38,8 @@ pub(super) struct RawConfig {
     pub(super) trust: Option<RawTrust>,
     /// The records of clusters, tokens, agents and revocations. Without this key they are in `stateDir`, for one server.
     pub(super) directory: Option<RawDirectory>,
+    /// The listener for the other servers of the installation. It needs `directory.etcd`, in which servers find each other.
+    pub(super) peering: Option<RawPeering>,
     /// The listener for callers, who use kubectl.
     #[cfg_attr(test, schemars(required))]
     pub(super) gateway: Option<RawGateway>,

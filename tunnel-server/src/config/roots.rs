@@ -87,6 +87,8 @@ pub enum ClientRole {
     /// API servers, at entry points for their egress. One authority can be for several of them, because the name in a
     /// certificate distinguishes them.
     ApiServer,
+    /// Other servers of the installation, which arrive at `peering`.
+    Peer,
 }
 
 /// The roots of all clients, as they are in force. No root is there for two roles, because a certificate of one role would be

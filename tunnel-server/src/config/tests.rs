@@ -24,6 +24,7 @@ mod egress;
 mod invalid;
 mod pages;
 mod passthrough;
+mod peering;
 mod proxy;
 mod vip;
 mod vip_ranges;

@@ -95,7 +95,7 @@ pub(super) fn server_id(
 ) -> Result<String, KeyError> {
     let from_certificate = || {
         let leaf = certificate.chain.first()?;
-        trust::peer::server(leaf, trust_domain).ok().map(|id| id.to_string())
+        trust::identity::server(leaf, trust_domain).ok().map(|id| id.to_string())
     };
     let allowed = "1 to 63 lower-case letters, digits and '-'";
     match configured {

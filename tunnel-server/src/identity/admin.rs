@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use rustls_pki_types::CertificateDer;
+use trust::identity::{self, NotOfRole};
 use trust::names::Label;
-use trust::peer::{self, NotOfRole};
 
 use super::leaf::{LeafTimes, leaf_times};
 use super::verified::Verified;
@@ -42,7 +42,7 @@ pub fn admin_identity(
     trust_domain: &str,
 ) -> Result<Verified<AdminCertificate>, NotAnAdmin> {
     let leaf = chain.first().ok_or(NotAnAdmin::NoCertificate)?;
-    let name = peer::admin(leaf, trust_domain)?;
+    let name = identity::admin(leaf, trust_domain)?;
     let LeafTimes { serial, issued, ends } = leaf_times(leaf)?;
     Ok(Verified::role(AdminCertificate { name, serial, issued, ends }))
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use proto::spiffe::AgentId;
 use rustls_pki_types::CertificateDer;
-use trust::peer::{self, NotOfRole};
+use trust::identity::{self, NotOfRole};
 
 use super::leaf::{LeafTimes, leaf_times};
 use super::verified::Verified;
@@ -43,7 +43,7 @@ pub fn agent_identity(
     trust_domain: &str,
 ) -> Result<Verified<AgentCertificate>, NotAnAgent> {
     let leaf = chain.first().ok_or(NotAnAgent::NoCertificate)?;
-    let agent = peer::agent(leaf, trust_domain)?;
+    let agent = identity::agent(leaf, trust_domain)?;
     let LeafTimes { serial, issued, ends } = leaf_times(leaf)?;
     Ok(Verified::role(AgentCertificate { agent, serial, issued, ends }))
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use rustls_pki_types::CertificateDer;
 use trust::BACKDATED;
-use trust::peer::NotOfRole;
+use trust::identity::NotOfRole;
 
 use super::certificate::{credential, read};
 use super::credential::Credential;
@@ -19,7 +19,7 @@ pub(super) struct LeafTimes {
     pub(super) ends: SystemTime,
 }
 
-/// Reads the serial number and the times of a leaf that [`trust::peer`] has accepted.
+/// Reads the serial number and the times of a leaf that [`trust::identity`] has accepted.
 pub(super) fn leaf_times(leaf: &CertificateDer<'_>) -> Result<LeafTimes, NotOfRole> {
     let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
     let Credential { id, issued, expires } = credential(&leaf);

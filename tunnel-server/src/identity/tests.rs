@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 
 use proto::spiffe::SpiffeError;
 use trust::Role;
-use trust::peer::NotOfRole;
+use trust::identity::NotOfRole;
 
 use super::*;
 
@@ -264,6 +264,7 @@ fn only_an_exact_agents_certificate_is_accepted() {
     let dns = || SanType::DnsName(Ia5String::try_from("edge-b").unwrap());
     let other_domain = with_uri("spiffe://other/cluster/edge-a/agent/one");
     let a_server = with_uri("spiffe://tombolo/server/one");
+    let a_peer = with_uri("spiffe://tombolo/peer/one");
     let mut authority = with_uri("spiffe://tombolo/cluster/edge-a/agent/one");
     authority.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     for (params, refused) in [
@@ -278,6 +279,7 @@ fn only_an_exact_agents_certificate_is_accepted() {
         (authority, NotOfRole::Authority),
         (other_domain, NotOfRole::Uri(SpiffeError::NotAnAgent { domain: "tombolo".to_owned() })),
         (a_server, NotOfRole::Uri(SpiffeError::NotAnAgent { domain: "tombolo".to_owned() })),
+        (a_peer, NotOfRole::Uri(SpiffeError::NotAnAgent { domain: "tombolo".to_owned() })),
     ] {
         assert_eq!(agent_identity(&[issue(params)], "tombolo"), Err(refused.into()));
     }
@@ -308,6 +310,7 @@ fn a_certificate_of_another_role_is_no_callers_with_any_issuer() {
         (vec![uri("spiffe://tombolo/cluster/edge-a/agent/one")], false),
         (vec![uri("spiffe://tombolo/server/gateway")], false),
         (vec![uri("spiffe://tombolo/admin/olga")], false),
+        (vec![uri("spiffe://tombolo/peer/gateway")], false),
         (vec![uri("SPIFFE://TOMBOLO/admin/olga")], false),
         (vec![uri("spiffe://tombolo/caller"), uri("spiffe://tombolo/admin/olga")], false),
     ] {

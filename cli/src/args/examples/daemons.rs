@@ -14,7 +14,7 @@ Examples:
       tombolo server backup --out - > backup.redb
   From another machine, as an operator:
   tombolo server backup --out backup.redb \\
-      --server https://gateway.example:8446 --ca pki/server-ca.crt \\
+      --server https://gateway.example:9443 --ca pki/server-ca.crt \\
       --cert pki/olga-admin.crt --key pki/olga-admin.key";
 
 pub(in crate::args) const SERVER_RESTORE: &str = "\

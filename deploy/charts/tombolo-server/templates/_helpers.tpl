@@ -28,6 +28,13 @@ app.kubernetes.io/part-of: tombolo
 {{- if ne (include "tombolo-server.port" $gateway) (include "tombolo-server.port" $tunnel) }}
 - { name: tunnel-tcp, listener: tunnel, port: {{ include "tombolo-server.port" $tunnel }}, protocol: TCP }
 {{- end }}
+{{- if $config.peering }}
+{{- $peering := dig "peering" "listen" "0.0.0.0:8446" $config }}
+{{- if not (include "tombolo-server.isLoopback" $peering) }}
+- { name: peering, listener: peering, port: {{ include "tombolo-server.port" $peering }}, protocol: UDP }
+- { name: peering-tcp, listener: peering, port: {{ include "tombolo-server.port" $peering }}, protocol: TCP }
+{{- end }}
+{{- end }}
 {{- range $name := list "enrollment" "proxy" "socks" "passthrough" }}
 {{- $listen := dig $name "listen" "" $config }}
 {{- if and $listen (not (include "tombolo-server.isLoopback" $listen)) }}
@@ -94,6 +101,7 @@ projected:
   - configMap:
       name: {{ .Values.existingPolicyConfigMap | default "tunnel-server-policy" }}
   # server.crt, server.key, caller-ca.crt, agent-ca.crt, agent-intermediate.sealed and trust.bundle; `tombolo ca secrets` writes them.
+  # If the server has peers: peer.crt, peer.key and peer-ca.crt.
   - secret:
       name: {{ .Values.secrets.server }}
 {{- if .Values.config.enrollment }}

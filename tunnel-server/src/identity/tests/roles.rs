@@ -29,6 +29,7 @@ fn only_an_exact_administrators_certificate_is_accepted() {
         (with_uri("spiffe://other/admin/olga"), not_an_admin()),
         (with_uri("spiffe://tombolo/cluster/edge-a/agent/one"), not_an_admin()),
         (with_uri("spiffe://tombolo/caller"), not_an_admin()),
+        (with_uri("spiffe://tombolo/peer/olga"), not_an_admin()),
     ] {
         assert_eq!(admin_identity(&[issue(params)], "tombolo"), Err(refused.into()));
     }

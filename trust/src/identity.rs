@@ -1,8 +1,8 @@
-//! Identifies the peer of a handshake by its certificate, which TLS has verified against the root of its
+//! Identifies the other side of a handshake by its certificate, which TLS has verified against the root of its
 //! role.
 //!
-//! The root implies the role already, and the URI repeats it. So a peer of one role is never accepted as
-//! another one, even if two roots were exchanged by mistake, or one root signs for two roles.
+//! The root implies the role already, and the URI repeats it. So a certificate of one role is never accepted as
+//! another one's, even if two roots were exchanged by mistake, or one root signs for two roles.
 
 use proto::spiffe::{self, AgentId, SpiffeError};
 use rustls_pki_types::CertificateDer;
@@ -67,6 +67,16 @@ pub fn server(leaf: &CertificateDer<'_>, domain: &str) -> Result<Label, NotOfRol
         return Err(NotOfRole::Names);
     };
     label(spiffe::parse_server(uri, domain)?)
+}
+
+/// The server that shows a verified certificate of the role [`Role::Peer`] when it dials another server: one URI contains
+/// its server ID, and the certificate has no other name.
+///
+/// # Errors
+/// [`NotOfRole`]. The certificate that the same server shows at its listeners is refused, too.
+pub fn peer(leaf: &CertificateDer<'_>, domain: &str) -> Result<Label, NotOfRole> {
+    let leaf = leaf_for(leaf, Role::Peer)?;
+    label(spiffe::parse_peer(only_uri(&leaf)?, domain)?)
 }
 
 /// Checks that a verified certificate may be a caller's. Callers may have a CA of their own, so no URI is needed. But a URI

@@ -1,4 +1,4 @@
-//! Tests of the identity that a peer's certificate proves.
+//! Tests of the identity that a certificate proves.
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, SanType};
 
@@ -9,6 +9,7 @@ const SERVER: &str = "spiffe://tombolo/server/gateway";
 const AGENT: &str = "spiffe://tombolo/cluster/edge-a/agent/0f3c";
 const CALLER: &str = "spiffe://tombolo/caller";
 const ADMIN: &str = "spiffe://tombolo/admin/olga";
+const PEER: &str = "spiffe://tombolo/peer/gateway";
 
 #[test]
 fn a_certificate_is_accepted_for_its_own_role_only() {
@@ -20,6 +21,8 @@ fn a_certificate_is_accepted_for_its_own_role_only() {
         assert_eq!(admin.ok().as_deref(), (role == Role::Admin).then_some("olga"), "{role}");
         let server = server(&leaf, "tombolo").map(|id| id.to_string());
         assert_eq!(server.ok().as_deref(), (role == Role::Server).then_some("gateway"), "{role}");
+        let peer = peer(&leaf, "tombolo").map(|id| id.to_string());
+        assert_eq!(peer.ok().as_deref(), (role == Role::Peer).then_some("gateway"), "{role}");
         assert_eq!(caller(&fixtures::read(&leaf), "tombolo").is_ok(), role == Role::Caller, "{role}");
     }
 }
@@ -30,6 +33,7 @@ fn a_certificate_is_accepted_in_its_own_trust_domain_only() {
     assert!(matches!(agent(&leaf(Role::Agent), "elsewhere"), Err(NotOfRole::Uri(_))));
     assert!(matches!(admin(&leaf(Role::Admin), "elsewhere"), Err(NotOfRole::Uri(_))));
     assert!(matches!(server(&leaf(Role::Server), "elsewhere"), Err(NotOfRole::Uri(_))));
+    assert!(matches!(peer(&leaf(Role::Peer), "elsewhere"), Err(NotOfRole::Uri(_))));
 }
 
 #[test]
@@ -49,16 +53,23 @@ fn a_certificate_is_for_the_roles_side_of_tls_alone() {
         assert_eq!(judged(server(&leaf(SERVER), "tombolo")), taken(serves, Role::Server), "{usages:?}");
         assert_eq!(judged(agent(&leaf(AGENT), "tombolo")), taken(calls, Role::Agent), "{usages:?}");
         assert_eq!(judged(admin(&leaf(ADMIN), "tombolo")), taken(calls, Role::Admin), "{usages:?}");
+        assert_eq!(judged(peer(&leaf(PEER), "tombolo")), taken(calls, Role::Peer), "{usages:?}");
     }
 }
 
 #[test]
-fn an_agent_and_an_administrator_are_named_by_one_uri_and_nothing_else() {
-    for (name, others) in [(AGENT, uri(ADMIN)), (ADMIN, uri(AGENT))] {
-        let ask = |names| {
-            let leaf = leaf(vec![ExtendedKeyUsagePurpose::ClientAuth], names);
-            if name == AGENT { judged(agent(&leaf, "tombolo")) } else { judged(admin(&leaf, "tombolo")) }
-        };
+fn agents_administrators_and_peers_are_named_by_one_uri_alone() {
+    type Read = fn(&CertificateDer<'_>) -> Result<(), NotOfRole>;
+    let agents: Read = |leaf| judged(agent(leaf, "tombolo"));
+    let admins: Read = |leaf| judged(admin(leaf, "tombolo"));
+    let peers: Read = |leaf| judged(peer(leaf, "tombolo"));
+    for (name, read, others) in [
+        (AGENT, agents, uri(ADMIN)),
+        (ADMIN, admins, uri(PEER)),
+        (PEER, peers, uri(AGENT)),
+        (PEER, peers, uri(SERVER)),
+    ] {
+        let ask = |names| read(&leaf(vec![ExtendedKeyUsagePurpose::ClientAuth], names));
         assert_eq!(ask(vec![uri(name)]), Ok(()));
         assert!(matches!(ask(vec![others.clone()]), Err(NotOfRole::Uri(_))), "{name}");
         for names in [
@@ -99,7 +110,7 @@ fn a_callers_certificate_needs_no_uri_but_none_of_another_role() {
     for names in [vec![], vec![dns()], vec![uri(CALLER)], vec![foreign()], vec![foreign(), uri(CALLER)]] {
         assert_eq!(ask(names.clone()), Ok(()), "{names:?}");
     }
-    for other in [SERVER, AGENT, ADMIN, "SPIFFE://Tombolo/caller"] {
+    for other in [SERVER, AGENT, ADMIN, PEER, "SPIFFE://Tombolo/caller"] {
         let refused = Err(NotOfRole::NotACaller(other.to_owned()));
         assert_eq!(ask(vec![uri(other)]), refused);
         assert_eq!(ask(vec![dns(), uri(CALLER), uri(other)]), refused);
@@ -107,7 +118,7 @@ fn a_callers_certificate_needs_no_uri_but_none_of_another_role() {
 }
 
 #[test]
-fn a_ca_and_malformed_bytes_identify_no_peer() {
+fn a_ca_and_malformed_bytes_identify_nobody() {
     let key = fixtures::pair();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

@@ -70,6 +70,8 @@ codes! {
         /// The agent has reported that it had not begun this stream, and that it refuses it. Not one byte was
         /// sent on.
         Fenced = 0x19, "the agent had reported this stream as not begun, and refused it when it came";
+        /// Another server carried the stream, and its tunnel to the agent was lost.
+        TunnelLost = 0x1a, "the tunnel to the agent was lost";
         /// No connection to the cluster's API server could be made.
         ApiServerUnreachable = 0x20, "the cluster's API server cannot be reached";
         /// The API server accepted the connection and did not answer in time.

@@ -1,5 +1,6 @@
 //! The greeting: an agent's first frame, and how the server checks it.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::session::SILENCE_LEAST;
@@ -32,6 +33,13 @@ pub(crate) const SOFTWARE_BYTES_MAX: usize = 64;
 /// 16 random bytes that each process draws at its start, so that its peers recognize it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BootNonce(pub [u8; 16]);
+
+impl fmt::Display for BootNonce {
+    /// Formats the bytes as lower-case hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
 
 /// A server that is stopping asks agents to retry after this time: its successor at the same address may be
 /// there then.

@@ -454,9 +454,10 @@ impl Rig {
         let is_set = |key: &str| more.lines().any(|line| line.starts_with(key));
         let clusters = if is_set("clusters:") { "" } else { ANYBODY };
         let limits = if is_set("limits:") { "" } else { ROOMY };
+        let tls = format!("tls: {{ certificateFile: {PKI}/server.crt, keyFile: {PKI}/server.key }}\n");
+        let tls = if is_set("tls:") { "" } else { &tls };
         format!(
-            "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n\
-             tls: {{ certificateFile: {PKI}/server.crt, keyFile: {PKI}/server.key }}\n\
+            "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n{tls}\
              tunnel: {{ listen: \"{listen}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
              policy: {{ file: {} }}\n\
              {clusters}{limits}stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n\

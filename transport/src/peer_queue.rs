@@ -119,7 +119,8 @@ mod tests {
 
         // It stays so, although there is room again.
         while queue.pop().is_some() {}
-        assert_eq!((queue.waiting().bytes, queue.is_empty()), (0, true));
+        let bytes = queue.waiting().bytes;
+        assert_eq!((bytes, queue.is_empty()), (0, true));
         assert_eq!(queue.push(PeerMessage::Draining), Err(TellError::Unread));
     }
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use audit::Log;
 use daemon::listen::PROVING_MAX;
-use daemon::{BindError, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir};
+use daemon::{BindError, Failure, Metrics, NotReady, Product, Scope};
 use policy::action::GatewayNames;
 use tokio::sync::watch;
 use tracing::info;
@@ -18,7 +18,7 @@ use crate::admin::{self, Admin, Dependencies, EnrollmentInfo, Remote, ServerInfo
 use crate::agents::AgentListener;
 use crate::authz::{Policy, PolicyFile};
 use crate::config::{self, Config};
-use crate::directory::{Directory, RegisteredServer, ServerRegistration};
+use crate::directory::Directory;
 use crate::enrollment::{self, Enrollment, EnrollmentSettings};
 use crate::exchanges;
 use crate::gateway::{self, AccessControl, Gateway};
@@ -41,13 +41,18 @@ mod egress;
 mod enrollment_signer;
 mod entry_points;
 mod expired_tokens;
+mod foundation;
+mod membership;
 mod own_identity;
+mod peering;
 mod registration;
 mod reload;
 mod scrape;
 mod trusted_roots;
 
 use entry_points::EntryPoints;
+use foundation::Foundation;
+use membership::Membership;
 use trusted_roots::RootsFollower;
 
 /// The name and version of this program, for metrics and logs.
@@ -90,8 +95,7 @@ pub struct BoundServer {
     proxy: Option<(Listener, DialProxy)>,
     /// The SOCKS5 listener of the same proxy, if configured.
     socks: Option<(SocksListener, DialProxy)>,
-    /// The entry of this server among those that share its records, with its name.
-    registration: Option<(String, ServerRegistration<RegisteredServer>, Readiness)>,
+    membership: Membership,
 }
 
 /// The addresses that the server has bound.
@@ -113,18 +117,8 @@ impl BoundServer {
     pub async fn bind(mut config: Config, metrics: Metrics, scope: &Scope) -> Result<Self, Failure> {
         metrics::describe();
         let (policy, policy_file) = first_policy(&config)?;
-        let readiness = Readiness::new();
-        let starting = readiness.handle("server");
-        let state = StateDir::open(&config.state_dir)?;
-        let keys = own_identity::keys(&state)?;
-        let log = audit_log::open(config.audit.as_ref(), &state, &readiness, scope)?;
-        // Probes answer while this server waits for etcd.
-        let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone())?;
-        let probes_address = probes.address();
-        probes.run(scope);
-        let roots = RootsFollower::new(std::mem::take(&mut config.client_roots), scope);
-        let directory = directory::open(config.etcd.take(), &state, &roots, &readiness, scope).await?;
-        let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
+        let foundation = Foundation::lay(&mut config, &metrics, scope).await?;
+        let Foundation { readiness, starting, keys, log, probes, roots, directory, registry } = foundation;
         let spawn: Arc<dyn transport::Spawn> = Arc::new(BackgroundSpawner(scope.clone()));
         let material = server_material(&config, &roots, scope)?;
         let ServerMaterial { certificate, client_roots: agent_roots } = material.clone();
@@ -133,19 +127,15 @@ impl BoundServer {
         let (listener, agents) = listeners(&config, &endpoint, material, &roots)?;
         let admission = admission(&mut config, &policy, &directory, &roots, scope)?;
         let admin = admin_listeners(&mut config, &certificate, &roots, scope)?;
-        let enrollment = config.enrollment.take();
         let entry_points = EntryPoints::bind(&mut config, &certificate, &directory, &roots, scope).await?;
         let proxy = config.proxy.take().map(|proxy| proxy_listener(proxy, scope)).transpose()?;
         let socks = config.socks.map(SocksListener::bind).transpose()?;
         let trust_bundle = follow_bundle(&config, scope);
+        let peers_see = Arc::clone(&certificate);
         let shown = CertificateWithRoots::new(certificate, trust_bundle.clone());
-        let (enrollment, site) = enrollment
-            .map(|enrollment| {
-                let bundle = trust_bundle.clone();
-                bind_enrollment(enrollment, &config, (&directory, &log), bundle, (shown, agent_roots), scope)
-            })
-            .transpose()?
-            .unzip();
+        let opened = (&directory, &log, trust_bundle.clone());
+        let enrollment = bind_enrollment(&mut config, opened, (shown, agent_roots), scope)?;
+        let (enrollment, site) = enrollment.map(|bound| (bound.service, bound.site)).unzip();
         let Config { parking, watches, limits, .. } = config;
         let settings = gateway::GatewaySettings { parking, watches, limits };
         let gateway = Gateway::new(admission, registry.clone(), settings, log.clone(), scope.clone());
@@ -155,18 +145,18 @@ impl BoundServer {
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = own_identity::host(server_id.clone(), &keys)?;
-        let entry = own_identity::registered(&host, &config.tunnel.addresses);
-        let mut registration = directory.registration(&server_id, entry);
-        if let Some(registration) = &mut registration {
-            registration::register(&server_id, registration, &readiness, scope).await?;
-        }
+        let own = peering::OwnProcess::new(&host, &domain, peers_see, (&keys, number));
+        let (within, shared) = ((&roots, &readiness, scope), (registry.clone(), log.clone()));
+        let addresses = &config.tunnel.addresses;
+        let membership =
+            membership::join(config.peering, addresses, own, within, shared, Arc::clone(&spawn)).await?;
         let host = (host, trust_bundle);
         let totals = config.limits.listeners;
         let (own_endpoint, clusters, link_metrics) = (endpoint.clone(), registry.clone(), links.clone());
         let agent_listener =
             AgentListener::new(own_endpoint, clusters, link_metrics, domain, host, totals.agents, spawn);
         let mut bound = Self {
-            probes: probes_address,
+            probes,
             starting,
             listener,
             agents,
@@ -181,7 +171,7 @@ impl BoundServer {
             entry_points,
             proxy,
             socks,
-            registration: registration.map(|entry| (server_id.clone(), entry, readiness)),
+            membership,
         };
         scrape::register(&metrics, &bound, totals, links);
         scrape::register_admin(&metrics, admin.remote.as_ref().map(Remote::counts));
@@ -238,10 +228,7 @@ impl BoundServer {
         let (policy, file) = self.policy;
         // Until the end of a drain, because a new policy may forbid what is still running.
         scope.spawn_background(file.follow(policy));
-        if let Some((id, registration, readiness)) = self.registration {
-            scope.spawn_background(registration::keep(id, registration, readiness, scope.clone()));
-            scope.spawn_background(self.registry.clone().follow_directory());
-        }
+        self.membership.run(&scope);
         scope.spawn(self.agent_listener.clone().run(scope.clone()));
         let health = match self.admin {
             Some(admin) => Some(admin.run(&scope)?),
@@ -279,6 +266,12 @@ impl BoundServer {
         scope.draining().await;
         self.registry.save().await.map_err(Failure::could_not_go_on)
     }
+}
+
+/// The enrollment service with its listener, and its description for administrators.
+struct BoundEnrollment {
+    service: (Listener, Enrollment),
+    site: EnrollmentInfo,
 }
 
 /// Serves the TCP connections of callers and of agents.
@@ -355,16 +348,15 @@ fn admin_listeners(
     Ok(admin::AdminEndpoints { socket: config.admin.socket.take(), remote: remote.transpose()? })
 }
 
-/// Binds the enrollment service. Its certificate chain includes the root, because a new agent knows only the
+/// Binds the enrollment service, if there is one. Its certificate chain includes the root, because a new agent knows only the
 /// root's pin.
 fn bind_enrollment(
-    enrollment: config::EnrollmentConfig,
-    config: &Config,
-    (directory, log): (&Directory, &Log),
-    trust_bundle: watch::Receiver<Arc<[u8]>>,
+    config: &mut Config,
+    (directory, log, trust_bundle): (&Directory, &Log, watch::Receiver<Arc<[u8]>>),
     (shown, agent_roots): (Arc<CertificateWithRoots>, Arc<SharedRoots>),
     scope: &Scope,
-) -> Result<((Listener, Enrollment), EnrollmentInfo), Failure> {
+) -> Result<Option<BoundEnrollment>, Failure> {
+    let Some(enrollment) = config.enrollment.take() else { return Ok(None) };
     let config::EnrollmentConfig { listen, address, signer, signer_files, lifetime, grace } = enrollment;
     let signer = enrollment_signer::follow(signer, signer_files, Arc::clone(&agent_roots), scope);
     let certificate: Arc<CertificateWithRoots> = Arc::clone(&shown);
@@ -375,7 +367,8 @@ fn bind_enrollment(
         EnrollmentSettings { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
     let site = EnrollmentInfo { address, servers: config.tunnel.addresses.clone(), shown };
-    Ok(((listener, Enrollment::new(directory.clone(), signer, settings, verifier, log.clone())), site))
+    let enrollment = Enrollment::new(directory.clone(), signer, settings, verifier, log.clone());
+    Ok(Some(BoundEnrollment { service: (listener, enrollment), site }))
 }
 
 /// Binds the TLS listener for callers with dial tokens.

@@ -16,6 +16,7 @@ pub mod limits;
 pub mod listener;
 pub mod metrics;
 pub mod passthrough;
+pub mod peering;
 pub mod proxy;
 pub mod registry;
 pub mod vip;

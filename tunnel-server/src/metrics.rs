@@ -44,6 +44,8 @@ const VALIDITY: ValidityGauges = ValidityGauges {
     not_before: "tombolo_server_certificate_not_before_timestamp_seconds",
 };
 
+const RELAYED: &str = "tombolo_server_relayed_requests_total";
+
 /// The value of the label `reason` for an exchange that was ended because its caller did not read.
 const SLOW_READER: &str = "slow_reader";
 
@@ -162,9 +164,15 @@ text_enum! {
 #[must_use = "the watch no longer counts as parked when this is dropped"]
 pub struct ParkedWatch(());
 
+/// Counts a stream of another server that an agent of this one has.
+pub fn relayed() {
+    counter!(RELAYED).increment(1);
+}
+
 /// Describes each counter to the exporter and sets it to zero for every label value, because a rate needs two samples.
 /// Called once, after the exporter was installed.
 pub fn describe() {
+    describe_counter!(RELAYED, "Streams of other servers that were carried to an agent of this one.");
     describe_counter!(TUNNELS_ENDED, "Tunnels that ended, by reason.");
     for reason in TunnelEndReason::ALL {
         counter!(TUNNELS_ENDED, "reason" => reason.as_str()).increment(0);

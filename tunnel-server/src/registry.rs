@@ -9,10 +9,12 @@ mod duplicate_check;
 mod given_up;
 mod inquiries;
 mod newest_process;
+mod peers;
 mod route;
 mod tunnels;
 mod wait_queue;
 mod waiters;
+mod way;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,9 +39,10 @@ use crate::directory::{self, AgentCredential, Directory, NotAdmitted, SeenOutcom
 use advertised::LastAdvertised;
 use agent_version::agent_version;
 use inquiries::{Inquiries, ProcessInquiry};
-use route::{LiveSince, last_heard};
+use peers::TunnelsAtPeers;
 use tunnels::{Candidate, ClusterTunnels, Selectable, TunnelEntry};
 use waiters::Waiters;
+use way::{LiveSince, last_heard};
 
 pub use agent_limits::{
     AGENTS_PER_CLUSTER_MAX, LimitReached, SURGE_AGENTS_MAX, TUNNELS_PER_AGENT_MAX, TUNNELS_PER_CLUSTER_MAX,
@@ -47,9 +50,11 @@ pub use agent_limits::{
 pub(crate) use carrying_tunnel::{CarryingTunnel, TunnelNumber};
 pub use duplicate_check::{DuplicateCheck, PROBATION};
 pub use given_up::SILENT_BESIDE_LIVE_MAX;
+pub use peers::{PeerRegistration, PeerSession, TooManyTunnels};
 pub(crate) use route::never_begun;
-pub use route::{Route, RouteError, STABLE_AFTER};
+pub use route::{RouteError, STABLE_AFTER};
 pub use wait_queue::{WaitOutcomes, WaitQueue};
+pub use way::Route;
 
 /// Most tunnels of all clusters together.
 pub const TUNNELS_MAX: usize = 20_000;
@@ -60,6 +65,8 @@ pub struct Registry(Arc<SharedRegistry>);
 
 struct SharedRegistry {
     by_cluster: DashMap<ClusterId, ClusterTunnels<RegisteredTunnel>>,
+    /// The tunnels of other servers.
+    at_peers: TunnelsAtPeers,
     directory: Directory,
     copied_key: CopiedKey,
     next_ticket: AtomicU64,
@@ -172,6 +179,7 @@ impl Registry {
     pub fn new(directory: Directory, copied_key: CopiedKey) -> Self {
         Self(Arc::new(SharedRegistry {
             by_cluster: DashMap::new(),
+            at_peers: TunnelsAtPeers::default(),
             directory,
             copied_key,
             next_ticket: AtomicU64::new(0),
@@ -226,7 +234,7 @@ impl Registry {
         let mut registration = Registration {
             registry: self.clone(),
             cluster: cluster.clone(),
-            ticket: self.0.next_ticket.fetch_add(1, Ordering::Relaxed),
+            ticket: self.next_ticket(),
             advertised: Arc::new(Mutex::new(greeting.advertised.clone())),
             live: Arc::new(LiveSince::new(Some(Instant::now()))),
             sequence,
@@ -318,6 +326,11 @@ impl Registry {
             let _meeting = self.0.directory.mark_seen(cluster, last_heard(&entry.tunnel.tunnel));
         }
         self.changed(cluster);
+    }
+
+    /// The number of one more tunnel, here or at another server.
+    fn next_ticket(&self) -> u64 {
+        self.0.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
 
     fn changed(&self, cluster: &ClusterId) {

@@ -52,7 +52,7 @@ config:
   tunnel: { listen: '0.0.0.0:9443' }
   directory:
     etcd: { endpoints: ['https://etcd:2379'], caFile: etcd-ca.crt, certificateFile: etcd.crt, keyFile: etcd.key }
-  peering: { address: 'west:8446', certificateFile: peer.crt, keyFile: peer.key, peerCAFile: peer-ca.crt }
+  peering: { address: 'west:8446', certificateFile: peer.crt, keyFile: peer.key, peerCAFile: peer-ca.crt, serverCAFile: server-ca.crt }
   proxy: { listen: '0.0.0.0:8445', certificateFile: proxy.crt, keyFile: proxy.key }
   socks: { listen: '0.0.0.0:1080', insecureNonLoopback: true }
   passthrough:

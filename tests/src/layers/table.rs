@@ -39,7 +39,7 @@ pub const LAYERED_CRATES: &[LayeredCrate] = &[
                     built("agents"),
                     built("enrollment"),
                     built("admin"),
-                    planned("peering"),
+                    built("peering"),
                     built("proxy"),
                     built("passthrough"),
                     built("vip"),

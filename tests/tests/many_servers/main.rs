@@ -6,6 +6,7 @@ use tokio::time::{sleep, timeout};
 
 mod directory;
 mod freshness;
+mod hop;
 mod revocations;
 mod servers;
 

@@ -88,6 +88,7 @@ fn entry(epoch: &str, keys_mark: &str) -> RegisteredServer {
         software: "tunnel-server/test".to_owned(),
         started: SystemTime::now().into(),
         addresses: Vec::new(),
+        peering: None,
         draining: false,
     }
 }

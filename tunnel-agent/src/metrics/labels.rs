@@ -204,7 +204,8 @@ impl From<&TunnelEnded> for TunnelEnd {
 impl From<AbortCode> for AbortReason {
     fn from(code: AbortCode) -> Self {
         match code {
-            AbortCode::Abandoned => Self::Abandoned,
+            // A server that has lost this tunnel sends nothing over it.
+            AbortCode::Abandoned | AbortCode::TunnelLost => Self::Abandoned,
             AbortCode::SlowReader => Self::SlowReader,
             AbortCode::BadOpen => Self::BadOpen,
             AbortCode::GuardRefused | AbortCode::NoPassThrough => Self::Guard,

@@ -54,15 +54,20 @@ pub(super) async fn number(directory: &Directory, server_id: &str) -> Result<Ser
 }
 
 /// The entry of this process among the servers that share its records.
-pub(super) fn registered(host: &ServerInfo, addresses: &[String]) -> RegisteredServer {
+pub(super) fn registered(
+    host: &ServerInfo,
+    addresses: &[String],
+    peering: Option<String>,
+) -> RegisteredServer {
     let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     RegisteredServer {
         level: LEVEL,
-        epoch: digits(&host.boot.0),
+        epoch: host.boot.to_string(),
         keys_mark: digits(&host.keys_mark),
         software: host.software.clone(),
         started: SystemTime::now().into(),
         addresses: addresses.to_vec(),
+        peering,
         draining: false,
     }
 }

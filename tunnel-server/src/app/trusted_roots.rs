@@ -45,6 +45,32 @@ impl RootsFollower {
         Ok(shared)
     }
 
+    /// The roots of other servers that dial this one.
+    ///
+    /// # Errors
+    /// [`Failure`] if they cannot be used.
+    pub(super) fn peers(&self, roots: &TrustedRoots) -> Result<Arc<SharedRoots>, Failure> {
+        let shared = SharedRoots::new(roots.certificates.clone()).map_err(Failure::misconfigured)?;
+        let verifier = Arc::clone(&shared);
+        let put = move |roots: &[CertificateDer<'static>]| shown(verifier.replace(roots.to_vec()));
+        self.clients(ReloadedFile::PeerCa, roots, put);
+        Ok(shared)
+    }
+
+    /// The roots of servers that this one dials, of the newest file.
+    pub(super) fn dialed_servers(
+        &self,
+        roots: &TrustedRoots,
+    ) -> watch::Receiver<Arc<Vec<CertificateDer<'static>>>> {
+        let (given, taken) = watch::channel(Arc::new(roots.certificates.clone()));
+        let put = move |roots: &[CertificateDer<'static>]| {
+            given.send_replace(Arc::new(roots.to_vec()));
+            Ok(())
+        };
+        self.follow(ReloadedFile::ServerCa, roots, put);
+        taken
+    }
+
     /// The gateway's TLS for callers. Without roots it requests no certificate.
     ///
     /// # Errors

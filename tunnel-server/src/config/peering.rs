@@ -15,6 +15,7 @@ const ADDRESS: &str = "peering.address";
 const CERTIFICATE: &str = "peering.certificateFile";
 const KEY: &str = "peering.keyFile";
 const CA: &str = "peering.peerCAFile";
+const SERVER_CA: &str = "peering.serverCAFile";
 
 /// The address of the listener for other servers, unless another is configured.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8446);
@@ -22,7 +23,7 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIF
 /// The listener for the other servers of an installation, and the identity with which this server dials theirs.
 #[derive(Debug)]
 pub struct PeeringConfig {
-    /// A UDP address for QUIC. HTTP/2 has the same TCP port.
+    /// The UDP address to bind, for QUIC.
     pub listen: SocketAddr,
     /// The address at which other servers dial this one: `HOST:PORT`.
     pub address: String,
@@ -30,13 +31,15 @@ pub struct PeeringConfig {
     pub certificate: CertifiedPair,
     /// The roots that the certificates of dialing servers must chain to; at least one, and none of another role.
     pub roots: TrustedRoots,
+    /// The roots that the certificates of dialed servers must chain to; at least one.
+    pub server_roots: TrustedRoots,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawPeering {
-    /// Address and port for other servers: UDP for QUIC, and TCP for HTTP/2.
+    /// Address and UDP port for other servers (QUIC).
     #[cfg_attr(test, schemars(extend("default" = LISTEN_DEFAULT.to_string())))]
     listen: Option<String>,
     /// `HOST:PORT` at which the other servers dial this one.
@@ -52,6 +55,10 @@ pub(super) struct RawPeering {
     #[cfg_attr(test, schemars(required))]
     #[serde(rename = "peerCAFile")]
     peer_ca_file: Option<PathBuf>,
+    /// PEM file with the CA certificates of servers (`server-ca.crt`), by which this server verifies those that it dials.
+    #[cfg_attr(test, schemars(required))]
+    #[serde(rename = "serverCAFile")]
+    server_ca_file: Option<PathBuf>,
 }
 
 /// Servers find each other in etcd, so the section needs `has_etcd`.
@@ -62,7 +69,8 @@ pub(super) fn peering(
     trust_domain: &str,
     directory: &Path,
 ) -> Result<Option<PeeringConfig>, KeyError> {
-    let Some(RawPeering { listen, address, certificate_file, key_file, peer_ca_file }) = raw else {
+    let Some(RawPeering { listen, address, certificate_file, key_file, peer_ca_file, server_ca_file }) = raw
+    else {
         return Ok(None);
     };
     if !has_etcd {
@@ -80,7 +88,14 @@ pub(super) fn peering(
     let certificate = pem::valid_client_pair((CERTIFICATE, &certificate_file), (KEY, &key_file))?;
     check_identity(&certificate, &certificate_file, server_id, trust_domain)?;
     let peer_ca_file = file(CA, peer_ca_file, directory)?;
-    Ok(Some(PeeringConfig { listen, address, certificate, roots: roots::roots(CA, &peer_ca_file)? }))
+    let server_ca_file = file(SERVER_CA, server_ca_file, directory)?;
+    Ok(Some(PeeringConfig {
+        listen,
+        address,
+        certificate,
+        roots: roots::roots(CA, &peer_ca_file)?,
+        server_roots: roots::roots(SERVER_CA, &server_ca_file)?,
+    }))
 }
 
 /// Checks that the certificate is of the role peer and names this server.

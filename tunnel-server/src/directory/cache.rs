@@ -65,19 +65,10 @@ impl DirectoryCache {
                 let before = self.clusters.remove(&cluster);
                 self.networks.apply(&cluster, before.as_ref().map(|member| &*member.record), None);
             }
-            (StoreTable::Seen, Some(bytes)) => {
-                let Seen(at) = parse(key, bytes)?;
-                let time = at.time().ok_or_else(|| damaged(&"no time"))?;
-                if let Some(member) = self.clusters.get_mut(&cluster()?) {
-                    // Another server may have seen it later.
-                    member.last_seen = member.last_seen.max(Some(time));
-                    member.stored_last_seen = Some(at);
-                }
-            }
-            (StoreTable::Seen, None) => {
-                if let Some(member) = self.clusters.get_mut(&cluster()?) {
-                    (member.last_seen, member.stored_last_seen) = (None, None);
-                }
+            (StoreTable::Seen, record) => {
+                let seen = record.as_ref().map(|bytes| parse::<Seen>(key, bytes)).transpose()?;
+                let seen = seen.map(|Seen(at)| Ok((at, at.time().ok_or_else(|| damaged(&"no time"))?)));
+                self.apply_seen(&cluster()?, seen.transpose()?);
             }
             (StoreTable::Callers, record) => {
                 let callers = Callers::from_key(key);
@@ -120,6 +111,14 @@ impl DirectoryCache {
             }
         }
         Ok(())
+    }
+
+    /// Applies the stored time at which a cluster was last seen, or its removal.
+    fn apply_seen(&mut self, cluster: &ClusterId, seen: Option<(UnixSeconds, SystemTime)>) {
+        let Some(member) = self.clusters.get_mut(cluster) else { return };
+        // Another server may have seen it later.
+        let later = |(_, time)| member.last_seen.max(Some(time));
+        (member.last_seen, member.stored_last_seen) = (seen.and_then(later), seen.map(|(at, _)| at));
     }
 
     /// A cluster as it is listed; `None` if it was deleted.

@@ -67,6 +67,9 @@ pub struct RegisteredServer {
     pub started: UnixSeconds,
     /// The addresses at which agents dial it, `host:port`.
     pub addresses: Vec<String>,
+    /// The address at which other servers dial it, `host:port`; `None` without `peering`.
+    #[serde(default)]
+    pub peering: Option<String>,
     /// It is stopping: its tunnels move, and nothing new begins there.
     pub draining: bool,
 }

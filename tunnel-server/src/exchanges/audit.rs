@@ -292,7 +292,9 @@ pub(crate) fn end_reason(why: TerminationReason) -> EndReason {
 pub(crate) fn end_reason_of_code(code: AbortCode) -> EndReason {
     match code {
         AbortCode::Draining => EndReason::Drain,
-        AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => EndReason::AgentLost,
+        AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::TunnelLost | AbortCode::Unknown(_) => {
+            EndReason::AgentLost
+        }
         AbortCode::SlowReader => EndReason::Limit,
         AbortCode::GuardRefused
         | AbortCode::NoPassThrough

@@ -75,6 +75,7 @@ impl ResponseContext {
         debug!(%cluster, error = %error_chain(error), "no answer");
         match self.abort_codes.peer_code() {
             Some(AbortCode::ApiServerProtocolError) => Refusal::NotHttp(cluster),
+            Some(AbortCode::TunnelLost) => Refusal::Lost(cluster),
             Some(AbortCode::ApiServerSilent) => Refusal::ApiServerSilent(cluster, self.deadline),
             Some(code) => Refusal::Aborted(cluster, code),
             None if error.is_parse() => Refusal::NotHttp(cluster),

@@ -112,9 +112,9 @@ impl SentStream {
     }
 
     /// Returns true if the agent may still tell the fate of this stream: nothing was answered, and the agent did
-    /// not end the tunnel itself.
+    /// not end the tunnel itself, which leads to this server.
     fn may_be_told(&self) -> bool {
-        !self.read_progress.has_begun() && !self.route.was_closed_by_agent()
+        !self.read_progress.has_begun() && !self.route.tells_no_fate()
     }
 }
 

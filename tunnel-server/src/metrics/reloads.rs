@@ -24,6 +24,12 @@ text_enum! {
         ProxyCertificate = "proxy_certificate",
         /// The certificate of an entry point for egress and its key.
         EgressCertificate = "egress_certificate",
+        /// The certificate that this server shows to other servers, and its key.
+        PeerCertificate = "peer_certificate",
+        /// The roots of other servers that dial this one.
+        PeerCa = "peer_ca",
+        /// The roots of servers that this one dials.
+        ServerCa = "server_ca",
         /// The certificate that this server shows to etcd, and its key.
         EtcdCertificate = "etcd_certificate",
         /// The signer of agents' certificates and its sealing key.

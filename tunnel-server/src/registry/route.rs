@@ -1,28 +1,19 @@
 //! Finds a route to a cluster, at once or after a wait.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use daemon::Home;
-use policy::Target;
 use proto::ClusterId;
-use proto::greeting::Advertised;
 use proto::inquiry::StreamFate;
-use proto::session::{HEARTBEAT_IDLE, Health};
-use proto::spiffe::AgentId;
-use proto::wire::StreamOpen;
+use proto::peering::RemoteTunnel;
+use proto::session::HEARTBEAT_IDLE;
 use time::OffsetDateTime;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use transport::{Carrier, OpenError, Tunnel, TunnelStream};
 
-use super::carrying_tunnel::{CarryingTunnel, TunnelNumber};
-use super::inquiries::ProcessInquiry;
-use super::tunnels::TunnelEntry;
+use super::Registry;
 use super::wait_queue::{WaitOutcome, WaitQueue};
-use super::{RegisteredTunnel, Registry, advertised};
-use crate::directory::{Tombstone, UnixSeconds};
+use super::way::{LiveSince, Route, last_heard};
+use crate::directory::{AgentCredential, Tombstone, UnixSeconds};
 
 /// Another tunnel must have been live for this long before work moves to it from a silent tunnel. A link that
 /// flaps therefore does not move work back and forth.
@@ -38,25 +29,6 @@ const POLL_MAX: Duration = Duration::from_millis(160);
 
 /// The deadline of a wait that only a change may end: in effect never.
 const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
-
-/// A route to a cluster, through a tunnel of one of its agents. Its users open streams and ask how the tunnel does; none
-/// of them sees the tunnel itself.
-#[derive(Clone)]
-pub struct Route {
-    /// The position of the tunnel in the order of registrations.
-    ticket: u64,
-    agent: AgentId,
-    tunnel: Tunnel,
-    home: Home,
-    live: Arc<LiveSince>,
-    advertised: Arc<Mutex<Advertised>>,
-    /// The number of the tunnel among those that its process has dialed.
-    sequence: u64,
-    inquiry: Arc<ProcessInquiry>,
-}
-
-/// The time since which a tunnel has been live without a break. `None` while it is not live.
-pub(super) type LiveSince = watch::Sender<Option<Instant>>;
 
 /// The reason why there is no route to a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +63,33 @@ impl Registry {
     /// The best route to a cluster now, through a live tunnel with a short round trip and little work.
     #[must_use]
     pub fn route(&self, cluster: &ClusterId) -> Option<Route> {
-        self.0.by_cluster.get(cluster)?.best().map(route)
+        // A hop costs the other server work, too.
+        self.route_here(cluster).or_else(|| self.route_at_peer(cluster))
+    }
+
+    /// The best route through a tunnel to this server.
+    #[must_use]
+    pub fn route_here(&self, cluster: &ClusterId) -> Option<Route> {
+        self.0.by_cluster.get(cluster)?.best().map(Route::here)
+    }
+
+    fn route_at_peer(&self, cluster: &ClusterId) -> Option<Route> {
+        self.0.at_peers.best(cluster, |tunnel| self.admits_at_peer(tunnel)).map(Route::at_peer)
+    }
+
+    /// Returns true if this server, too, admits the agent of another one's tunnel: that one may not know of a revocation yet.
+    fn admits_at_peer(&self, tunnel: &RemoteTunnel) -> bool {
+        let credential =
+            AgentCredential { serial: tunnel.serial.clone(), issued: UnixSeconds(tunnel.issued) };
+        self.0.directory.admits(&tunnel.agent, &credential).is_ok()
+    }
+
+    /// The routes of all usable tunnels, those of this server first.
+    fn usable(&self, cluster: &ClusterId) -> Vec<Route> {
+        let here = self.0.by_cluster.get(cluster);
+        let here = here.iter().flat_map(|tunnels| tunnels.usable().map(Route::here)).collect::<Vec<_>>();
+        let at_peers = self.0.at_peers.usable(cluster, |tunnel| self.admits_at_peer(tunnel));
+        here.into_iter().chain(at_peers.into_iter().map(Route::at_peer)).collect()
     }
 
     /// The best route to a cluster. If there is none, waits in `queue` until `until` for a tunnel that
@@ -108,7 +106,10 @@ impl Registry {
         if let Some(route) = self.route(cluster) {
             return Ok(route);
         }
-        if !self.0.directory.was_seen(cluster) && !self.0.by_cluster.contains_key(cluster) {
+        if !self.0.directory.was_seen(cluster)
+            && !self.0.by_cluster.contains_key(cluster)
+            && !self.0.at_peers.knows(cluster)
+        {
             return Err(self.not_here(cluster));
         }
         if until > Instant::now() {
@@ -130,16 +131,16 @@ impl Registry {
         let mut asked = HashMap::new();
         let (until, mut pause) = (Instant::now() + ANSWER_MAX, POLL_FIRST);
         loop {
-            let usable: Vec<Route> = self.0.by_cluster.get(cluster)?.usable().map(route).collect();
+            let usable = self.usable(cluster);
             if usable.is_empty() || Instant::now() >= until {
                 return None;
             }
             for route in usable {
-                match asked.get(&route.ticket) {
+                match asked.get(&route.ticket()) {
                     Some(heard) if route.has_answered_since(*heard) => return Some(route),
                     Some(_) => {}
                     None => {
-                        asked.insert(route.ticket, route.ask_for_answer());
+                        asked.insert(route.ticket(), route.ask_for_answer());
                     }
                 }
             }
@@ -151,7 +152,7 @@ impl Registry {
     /// Resolves when `route`'s tunnel is silent or gone while another tunnel of its cluster has been live for
     /// [`STABLE_AFTER`]. A repeatable request is then better repeated there. Cancel-safe.
     pub async fn stable_elsewhere(&self, cluster: &ClusterId, route: &Route) {
-        self.silent_until(cluster, &route.live, |_| self.stable_at(cluster)).await;
+        self.silent_until(cluster, route.live(), |_| self.stable_at(cluster)).await;
     }
 
     /// Resolves when the tunnel of `live` has been silent or gone until a deadline, which `deadline` makes of
@@ -187,13 +188,10 @@ impl Registry {
     /// exchanges. A repeatable request, which the end of the drain would cut off, is then better repeated
     /// there. Cancel-safe.
     pub async fn successor_ready(&self, cluster: &ClusterId, route: &Route) {
-        let mut live = route.live.subscribe();
+        let mut live = route.live().subscribe();
         // The route holds the sender too, so it cannot be closed.
         let _ = live.wait_for(|_| route.is_draining()).await;
-        let look = || {
-            let tunnels = self.0.by_cluster.get(cluster)?;
-            tunnels.has_successor(route.ticket).then_some(())
-        };
+        let look = || self.has_successor(cluster, route).then_some(());
         while self.0.waiters.wait_for(cluster, Instant::now() + UNBOUNDED, look).await.is_none() {}
     }
 
@@ -224,9 +222,18 @@ impl Registry {
     /// The time at which a live tunnel of the cluster counts as stable, which may have passed. `None` if no
     /// tunnel is live.
     fn stable_at(&self, cluster: &ClusterId) -> Option<Instant> {
-        let tunnels = self.0.by_cluster.get(cluster)?;
-        let since = tunnels.usable().filter_map(|entry| *entry.tunnel.live.borrow()).min();
+        let since = self.usable(cluster).iter().filter_map(|route| *route.live().borrow()).min();
         since.map(|since| since + STABLE_AFTER)
+    }
+
+    /// Returns true if something else than the draining tunnel of `route` takes exchanges.
+    fn has_successor(&self, cluster: &ClusterId, route: &Route) -> bool {
+        if route.is_here() {
+            let tunnels = self.0.by_cluster.get(cluster);
+            return tunnels.is_some_and(|tunnels| tunnels.has_successor(route.ticket()));
+        }
+        // Where the other server drains, the agent's same process serves by another server.
+        self.usable(cluster).iter().any(|other| other.ticket() != route.ticket())
     }
 }
 
@@ -252,118 +259,6 @@ fn in_utc(time: SystemTime) -> String {
     let (year, month, day) = time.to_calendar_date();
     let (hour, minute, second) = time.to_hms();
     format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", u8::from(month))
-}
-
-fn route(entry: &TunnelEntry<RegisteredTunnel>) -> Route {
-    let RegisteredTunnel { tunnel, home, live, advertised, sequence, inquiry, credential: _, version: _ } =
-        &entry.tunnel;
-    Route {
-        ticket: entry.ticket,
-        agent: entry.agent.clone(),
-        tunnel: tunnel.clone(),
-        home: *home,
-        live: Arc::clone(live),
-        advertised: Arc::clone(advertised),
-        sequence: *sequence,
-        inquiry: Arc::clone(inquiry),
-    }
-}
-
-impl Route {
-    /// Opens a stream to the agent.
-    ///
-    /// # Errors
-    /// `OpenError` if the tunnel takes no stream now.
-    pub async fn open(&self, open: &StreamOpen) -> Result<TunnelStream, OpenError> {
-        self.tunnel.open(open).await
-    }
-
-    /// The identity of the agent, as its certificate names it.
-    #[must_use]
-    pub fn agent(&self) -> &AgentId {
-        &self.agent
-    }
-
-    /// The runtime on which exchanges of this route run.
-    #[must_use]
-    pub fn home(&self) -> Home {
-        self.home
-    }
-
-    /// The protocol that carries the agent's tunnel.
-    #[must_use]
-    pub fn carrier(&self) -> Carrier {
-        self.tunnel.carrier()
-    }
-
-    /// The health of the tunnel at this moment.
-    #[must_use]
-    pub fn health(&self) -> Health {
-        self.tunnel.health()
-    }
-
-    /// Returns true if the tunnel takes no new streams, because one side asked for a drain.
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.tunnel.is_draining()
-    }
-
-    /// Returns true if the agent has ended the tunnel itself, in good order or not.
-    #[must_use]
-    pub fn was_closed_by_agent(&self) -> bool {
-        self.tunnel.was_closed_by_peer()
-    }
-
-    /// The number by which the exchanges of this route's tunnel are counted.
-    pub(crate) fn tunnel_number(&self) -> TunnelNumber {
-        TunnelNumber::new(self.ticket)
-    }
-
-    /// The tunnel as the audit entry of an exchange keeps it.
-    pub(crate) fn carrying_tunnel(&self) -> CarryingTunnel {
-        CarryingTunnel::new(&self.tunnel)
-    }
-
-    /// Has a heartbeat sent now, which a live agent answers soon. Returns what the tunnel had received before, for
-    /// [`Self::has_answered_since`].
-    fn ask_for_answer(&self) -> u64 {
-        let heard = self.tunnel.heard();
-        self.tunnel.nudge();
-        heard
-    }
-
-    /// Returns true if the tunnel has received more than `heard`, and is not in doubt for packets of full size: a
-    /// heartbeat passes where requests do not.
-    fn has_answered_since(&self, heard: u64) -> bool {
-        self.tunnel.heard() != heard && !self.tunnel.awaits_probe()
-    }
-
-    /// The fate of a stream of this tunnel, once the tunnel is silent or gone and its agent has told the fate
-    /// over another one. So the agent is within reach when this resolves. Cancel-safe.
-    pub async fn fate(&self, stream: u64) -> StreamFate {
-        let mut live = self.live.subscribe();
-        loop {
-            // The route holds the sender too, so it cannot be closed.
-            let _ = live.wait_for(Option::is_none).await;
-            // Both arms are cancel-safe: a stream that is not waited for is forgotten.
-            tokio::select! {
-                fate = self.inquiry.fate(self.sequence, stream) => return fate,
-                _ = live.wait_for(Option::is_some) => {}
-            }
-        }
-    }
-
-    /// Returns true if the tunnel's agent advertises `target` now.
-    #[must_use]
-    pub fn advertises(&self, target: &Target) -> bool {
-        let advertised = self.advertised.lock().unwrap_or_else(PoisonError::into_inner);
-        advertised::has(&advertised.endpoints, target)
-    }
-}
-
-/// The time at which the tunnel last received anything.
-pub(super) fn last_heard(tunnel: &Tunnel) -> SystemTime {
-    SystemTime::now().checked_sub(tunnel.silence()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::*;
 
 const ETCD: &str = "directory: { etcd: { endpoints: ['http://127.0.0.1:2379'] } }\n";
 
-const PEERING: &str = "peering: { address: 'gw-7.example:8446', certificateFile: peer.crt, keyFile: peer.key, peerCAFile: peer-ca.crt }\n";
+const PEERING: &str = "peering: { address: 'gw-7.example:8446', certificateFile: peer.crt, keyFile: peer.key, peerCAFile: peer-ca.crt, serverCAFile: caller-ca.crt }\n";
 
 /// The ID in the certificate of [`SMALLEST`].
 const SERVER_ID: &str = "in-the-certificate";
@@ -39,6 +39,7 @@ fn an_error_in_the_peering_section_names_key_and_what_is_allowed() {
         ("peer.key", "other.key", "peering.keyFile", "the key that belongs"),
         (", peerCAFile: peer-ca.crt", "", "peering.peerCAFile", "the path of a file"),
         ("peer-ca.crt", "absent", "peering.peerCAFile", "No such file"),
+        (", serverCAFile: caller-ca.crt", "", "peering.serverCAFile", "the path of a file"),
     ] {
         let text = format!("{ETCD}{PEERING}");
         assert!(text.contains(from), "{from}");

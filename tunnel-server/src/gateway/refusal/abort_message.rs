@@ -14,6 +14,9 @@ pub(super) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
             "cluster {cluster} is connected, but its API server did not answer in time: check that API server; the outcome \
              of this request is not known"
         ),
+        AbortCode::TunnelLost => format!(
+            "the tunnel to cluster {cluster}, which another server has, was lost; the outcome of this request is not known"
+        ),
         AbortCode::ApiServerUntrusted => untrusted("check the CA in the agent's apiServer configuration"),
         AbortCode::ApiServerUnknownIssuer => untrusted(
             "it is not signed by the agent's CA; check the CA in the agent's apiServer configuration",

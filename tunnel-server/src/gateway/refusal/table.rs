@@ -206,6 +206,7 @@ fn of_abort(code: AbortCode) -> RefusalFacts {
         AbortCode::GuardRefused | AbortCode::NoPassThrough => {
             (Cause::ForbiddenByAgent, StatusCode::FORBIDDEN)
         }
+        AbortCode::TunnelLost => (Cause::ClusterLost, StatusCode::GATEWAY_TIMEOUT),
         AbortCode::TargetLost => (Cause::TargetLost, StatusCode::BAD_GATEWAY),
         AbortCode::NoBearer => (Cause::NoBearerToken, StatusCode::UNAUTHORIZED),
         AbortCode::Busy => (Cause::AgentBusy, StatusCode::TOO_MANY_REQUESTS),

@@ -214,6 +214,8 @@ impl ResponseSource {
         let is_gone = self.route.health() == Health::Lost || is_of_tunnel(error);
         match self.abort_codes.peer_code() {
             None => is_gone,
+            // Another server had it.
+            Some(AbortCode::TunnelLost) => true,
             // A stopping agent aborts the remaining streams at its deadline.
             Some(AbortCode::Abandoned | AbortCode::Draining) => is_gone || self.route.is_draining(),
             Some(_) => false,

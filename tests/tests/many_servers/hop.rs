@@ -1,0 +1,135 @@
+//! A cluster whose agent has a tunnel to one server, reached through the others.
+
+use tests::etcd::EtcdCluster;
+use tests::fake_api::{Answer, Behaviour, FakeApi};
+use tests::rig::{Agent, ApiServer, GROUP, Peer, Rig, ask, free_port};
+
+use crate::{PATH, SERVED, SOCKET, until};
+
+#[tokio::test]
+async fn every_server_serves_a_cluster_whose_agent_is_at_another_one() {
+    let trial = HopTrial::start().await;
+    let large = "x".repeat(3 * 1024 * 1024);
+    let answer = Answer { status: 200, headers: Vec::new(), body: large.clone().into() };
+    trial.api.otherwise(Behaviour::Answer(answer));
+
+    for _ in 0..20 {
+        for gateway in trial.gateways() {
+            let answer = trial.rig.ask_at(gateway, "/clusters/edge-a/large").await;
+            assert_eq!((answer.status, answer.body.matches('x').count()), (200, large.len()));
+        }
+    }
+
+    let relayed = "tombolo_server_relayed_requests_total";
+    assert!(trial.rig.metric(trial.other.probes, relayed).await >= 20.0);
+    let folder = trial.rig.path().join("other.state/audit");
+    let files = std::fs::read_dir(folder).expect("a folder").flatten();
+    let log: String = files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect();
+    assert!(log.contains("\"username\":\"peer:first\"") && log.contains("\"verb\":\"relay\""), "{log}");
+}
+
+#[tokio::test]
+async fn the_next_server_serves_when_the_one_with_the_tunnel_is_killed() {
+    let mut trial = HopTrial::start().await;
+    let third = trial.peer("third").await;
+    let servers = format!("servers: [\"{}\"]\n", third.gateway);
+    let _second_agent =
+        trial.rig.agent_of_id("edge-a", "spare", &ApiServer::of_fake(&trial.rig, &trial.api), &servers).await;
+    let (rig, gateway) = (&trial.rig, third.gateway);
+    until("the spare agent is there", async || rig.ask_at(gateway, PATH).await.status == SERVED).await;
+
+    trial.other.kill();
+
+    let (rig, gateway) = (&trial.rig, trial.rig.gateway());
+    until("it is reached through the third", async || rig.ask_at(gateway, PATH).await.status == SERVED).await;
+}
+
+/// The peer does not know it yet, as far as this server can tell.
+#[tokio::test]
+async fn an_agent_revoked_anywhere_gets_no_request_through_a_hop() {
+    let trial = HopTrial::start().await;
+    trial
+        .rig
+        .tombolo(&[["agent", "revoke", "--cluster", "edge-a", "--yes"].as_slice(), &SOCKET].concat())
+        .await;
+
+    assert_eq!(trial.rig.ask_with_token("GET", PATH, &[]).await.status, 503);
+}
+
+#[tokio::test]
+async fn a_caller_without_rights_gets_no_further_through_a_hop() {
+    let trial = HopTrial::start().await;
+    let before = trial.rig.metric(trial.other.probes, "tombolo_server_relayed_requests_total").await;
+    let eve = trial.rig.caller("eve", &["nobody"]).await;
+
+    let refused = ask(trial.rig.gateway(), &trial.rig.server_ca(), Some(&eve), "GET", PATH, &[]).await;
+
+    assert_eq!(refused.expect("an answer").status, 403);
+    let after = trial.rig.metric(trial.other.probes, "tombolo_server_relayed_requests_total").await;
+    assert_eq!(before, after);
+    let ann = trial.rig.caller("ann", &[GROUP]).await;
+    let served = ask(trial.rig.gateway(), &trial.rig.server_ca(), Some(&ann), "GET", PATH, &[]).await;
+    assert_eq!(served.expect("an answer").status, SERVED);
+}
+
+/// Two servers with a session each way, and an agent with a tunnel to the second one alone.
+struct HopTrial {
+    rig: Rig,
+    other: Peer,
+    api: FakeApi,
+    etcd: EtcdCluster,
+    _agent: Agent,
+}
+
+impl HopTrial {
+    async fn start() -> Self {
+        let (etcd, api) = (EtcdCluster::start().await, FakeApi::start().await.expect("a fake starts"));
+        let mut rig = Rig::start().await;
+        rig.kill_server();
+        let section = section(&rig, &etcd, "first").await;
+        rig.write_config(|text| {
+            let text =
+                text.replace("/server.crt", "/first-server.crt").replace("/server.key", "/first-server.key");
+            format!("{text}\n{section}")
+        });
+        rig.start_server().await;
+        let own = section_of_peer(&rig, &etcd, "other").await;
+        let other = rig.peer("other", &own).await;
+        let servers = format!("servers: [\"{}\"]\n", other.gateway);
+        let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), &servers).await;
+        let trial = Self { rig, other, api, etcd, _agent: agent };
+        for gateway in trial.gateways() {
+            let rig = &trial.rig;
+            until("it is reached", async || rig.ask_at(gateway, PATH).await.status == SERVED).await;
+        }
+        trial
+    }
+
+    fn gateways(&self) -> [std::net::SocketAddr; 2] {
+        [self.rig.gateway(), self.other.gateway]
+    }
+
+    /// One more server.
+    async fn peer(&self, id: &str) -> Peer {
+        let section = section_of_peer(&self.rig, &self.etcd, id).await;
+        self.rig.peer(id, &section).await
+    }
+}
+
+/// The configuration by which a server shares records and tunnels, and its certificates.
+async fn section(rig: &Rig, etcd: &EtcdCluster, id: &str) -> String {
+    let names = ["--name", "127.0.0.1", "--name", "gateway.test"];
+    rig.tombolo(&[["ca", "issue", "server", "--dir", "pki", "--id", id].as_slice(), &names].concat()).await;
+    rig.tombolo(&["ca", "issue", "peer", "--dir", "pki", "--id", id]).await;
+    let address = free_port();
+    format!(
+        "{}peering: {{ listen: \"{address}\", address: \"{address}\", certificateFile: pki/{id}-peer.crt, \
+         keyFile: pki/{id}-peer.key, peerCAFile: pki/peer-ca.crt, serverCAFile: pki/server-ca.crt }}\n",
+        etcd.section("")
+    )
+}
+
+async fn section_of_peer(rig: &Rig, etcd: &EtcdCluster, id: &str) -> String {
+    let section = section(rig, etcd, id).await;
+    format!("tls: {{ certificateFile: pki/{id}-server.crt, keyFile: pki/{id}-server.key }}\n{section}")
+}

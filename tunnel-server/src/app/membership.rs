@@ -1,0 +1,63 @@
+//! This server among those that share its records: its registration, and its sessions with the others.
+
+use std::sync::Arc;
+
+use audit::Log;
+use daemon::{Failure, Readiness, Scope};
+use transport::Spawn;
+
+use super::own_identity;
+use super::peering::{self, OwnProcess};
+use super::registration;
+use super::trusted_roots::RootsFollower;
+use crate::config::PeeringConfig;
+use crate::directory::{RegisteredServer, ServerRegistration};
+use crate::peering::Peering;
+use crate::registry::Registry;
+
+/// The membership of this server; empty if it shares no records.
+pub(super) struct Membership {
+    registration: Option<(String, ServerRegistration<RegisteredServer>, Readiness)>,
+    peering: Option<Peering>,
+    registry: Registry,
+}
+
+/// Binds the port for other servers, and registers this one, which agents dial at `addresses`.
+///
+/// # Errors
+/// [`Failure`] if the port or a file cannot be used, or another process has this server's name.
+pub(super) async fn join(
+    peering: Option<PeeringConfig>,
+    addresses: &[String],
+    own: OwnProcess<'_>,
+    (roots, readiness, scope): (&RootsFollower, &Readiness, &Scope),
+    (registry, log): (Registry, Log),
+    spawn: Arc<dyn Spawn>,
+) -> Result<Membership, Failure> {
+    let address = peering.as_ref().map(|peering| peering.address.clone());
+    let entry = own_identity::registered(own.host, addresses, address);
+    let id = own.host.server_id.clone();
+    let bind = |peering| peering::bind(peering, own, (roots, scope), (registry.clone(), log), spawn);
+    let peering = peering.map(bind).transpose()?;
+    let registration = match registry.directory().registration(&id, entry) {
+        None => None,
+        Some(mut registration) => {
+            registration::register(&id, &mut registration, readiness, scope).await?;
+            Some((id, registration, readiness.clone()))
+        }
+    };
+    Ok(Membership { registration, peering, registry })
+}
+
+impl Membership {
+    /// Keeps the registration alive, follows the others' changes, and begins the sessions, within `scope`.
+    pub(super) fn run(self, scope: &Scope) {
+        if let Some((id, registration, readiness)) = self.registration {
+            scope.spawn_background(registration::keep(id, registration, readiness, scope.clone()));
+            scope.spawn_background(self.registry.follow_directory());
+        }
+        if let Some(peering) = self.peering {
+            peering.run(scope);
+        }
+    }
+}

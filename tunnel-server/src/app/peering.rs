@@ -1,0 +1,74 @@
+//! Prepares the sessions with the other servers.
+
+use std::sync::Arc;
+
+use audit::Log;
+use daemon::{BindError, Failure, Scope};
+use proto::greeting::ServerInfo;
+use proto::peering::PeerInfo;
+use transport::tls::{ServerMaterial, SharedCertificate};
+use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber, Spawn};
+
+use super::certificates;
+use super::trusted_roots::RootsFollower;
+use crate::config::PeeringConfig;
+use crate::metrics::ReloadedFile;
+use crate::peering::{OwnPeer, Peering};
+use crate::registry::Registry;
+
+/// This process, as other servers see it.
+pub(super) struct OwnProcess<'a> {
+    pub(super) host: &'a ServerInfo,
+    trust_domain: &'a str,
+    /// The certificate that the server shows to those that dial it.
+    certificate: Arc<SharedCertificate>,
+    keys: &'a EndpointKeys,
+    number: ServerNumber,
+}
+
+impl<'a> OwnProcess<'a> {
+    pub(super) fn new(
+        host: &'a ServerInfo,
+        trust_domain: &'a str,
+        certificate: Arc<SharedCertificate>,
+        (keys, number): (&'a EndpointKeys, ServerNumber),
+    ) -> Self {
+        Self { host, trust_domain, certificate, keys, number }
+    }
+}
+
+/// Binds the port for other servers.
+///
+/// # Errors
+/// [`Failure`] if the port or a file cannot be used.
+pub(super) fn bind(
+    PeeringConfig { listen, address: _, certificate, roots, server_roots }: PeeringConfig,
+    own: OwnProcess<'_>,
+    (follower, scope): (&RootsFollower, &Scope),
+    (registry, log): (Registry, Log),
+    spawn: Arc<dyn Spawn>,
+) -> Result<Peering, Failure> {
+    let OwnProcess { host, trust_domain, certificate: shown, keys, number } = own;
+    let material = ServerMaterial { certificate: shown, client_roots: follower.peers(&roots)? };
+    let endpoint = Endpoint::serve_peers(listen, material, keys, number, Arc::clone(&spawn));
+    let endpoint = endpoint.map_err(|error| match error {
+        EndpointError::Bind { address, source } => {
+            Failure::from(BindError::new("peering.listen", address, source))
+        }
+        error @ EndpointError::Tls(_) => Failure::misconfigured(error),
+    })?;
+    let info = PeerInfo {
+        server_id: host.server_id.clone(),
+        boot: host.boot,
+        epoch: 0,
+        software: host.software.clone(),
+    };
+    let own = OwnPeer {
+        info,
+        trust_domain: trust_domain.to_owned(),
+        certificate: certificates::follow(ReloadedFile::PeerCertificate, "peer", certificate, scope)?,
+        server_roots: follower.dialed_servers(&server_roots),
+        keys: keys.clone(),
+    };
+    Ok(Peering::new(endpoint, own, registry, log, spawn))
+}

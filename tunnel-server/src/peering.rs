@@ -1,0 +1,95 @@
+//! Sessions between the servers of an installation: each tells the others of its tunnels, and carries their streams to its
+//! agents. Every server dials every other one; no stream takes a second hop.
+
+mod dialer;
+mod listener;
+mod relay;
+mod splice;
+mod telling;
+
+use std::sync::Arc;
+
+use ::audit::Log;
+use daemon::Scope;
+use proto::peering::PeerInfo;
+use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
+use transport::tls::SharedCertificate;
+use transport::{Endpoint, EndpointKeys, Spawn};
+
+use crate::registry::Registry;
+use dialer::{DialerParts, PeerDialer};
+use listener::PeerListener;
+use relay::Relays;
+use telling::Teller;
+
+pub use dialer::PEERS_MAX;
+
+/// The sessions with the other servers, which have not begun yet.
+pub struct Peering {
+    listener: PeerListener,
+    dialer: PeerDialer,
+    teller: Teller,
+}
+
+/// This server, as the other ones know it.
+pub struct OwnPeer {
+    /// Its ID and its process.
+    pub info: PeerInfo,
+    /// The trust domain of all servers.
+    pub trust_domain: String,
+    /// The certificate that it shows to servers that it dials.
+    pub certificate: Arc<SharedCertificate>,
+    /// The roots of the servers that it dials.
+    pub server_roots: watch::Receiver<Arc<Vec<CertificateDer<'static>>>>,
+    /// The keys of its sockets.
+    pub keys: EndpointKeys,
+}
+
+impl Peering {
+    /// Prepares the sessions. `endpoint` accepts those of the other servers.
+    #[must_use]
+    pub fn new(
+        endpoint: Endpoint,
+        own: OwnPeer,
+        registry: Registry,
+        log: Log,
+        spawn: Arc<dyn Spawn>,
+    ) -> Self {
+        let OwnPeer { info, trust_domain, certificate, server_roots, keys } = own;
+        let directory = registry.directory().clone();
+        let teller = Teller::new(registry.clone());
+        let listener = PeerListener::new(
+            endpoint,
+            info.clone(),
+            trust_domain.clone(),
+            directory.clone(),
+            registry.clone(),
+        );
+        let parts = DialerParts {
+            own: info,
+            trust_domain,
+            certificate,
+            server_roots,
+            keys,
+            directory,
+            relays: Relays::new(registry, log),
+            teller: teller.clone(),
+            spawn,
+        };
+        Self { listener, dialer: PeerDialer::new(parts), teller }
+    }
+
+    /// Begins the sessions, within `scope`.
+    pub fn run(self, scope: &Scope) {
+        let Self { listener, dialer, teller } = self;
+        scope.spawn_background(listener.run(scope.clone()));
+        scope.spawn_background(dialer.run(scope.clone()));
+        scope.spawn_background(teller.clone().run());
+        let within = scope.clone();
+        scope.spawn_background(async move {
+            within.draining().await;
+            teller.drain();
+        });
+    }
+}

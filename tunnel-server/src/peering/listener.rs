@@ -1,0 +1,132 @@
+//! Accepts the sessions that other servers dial, and takes their word about their tunnels.
+
+use std::sync::Arc;
+
+use daemon::{Home, Scope, error_chain};
+use proto::CloseCode;
+use proto::peering::{PeerGreeting, PeerInfo, PeerMessage};
+use proto::wire::refused::Reason;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::coop;
+use tracing::{debug, info, warn};
+use transport::{AcceptedConnection, Driver, Endpoint, GreetError, Incoming, Tunnel, TunnelEvent};
+
+use crate::directory::Directory;
+use crate::registry::{PeerSession, Registry};
+
+/// Handshakes of other servers in progress. Anybody can begin one.
+const HANDSHAKES_MAX: usize = 64;
+
+/// The listener for other servers. Clones share one endpoint.
+#[derive(Clone)]
+pub(super) struct PeerListener(Arc<SharedListener>);
+
+struct SharedListener {
+    endpoint: Endpoint,
+    own: PeerInfo,
+    trust_domain: String,
+    directory: Directory,
+    registry: Registry,
+    handshakes: Arc<Semaphore>,
+}
+
+impl PeerListener {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        own: PeerInfo,
+        trust_domain: String,
+        directory: Directory,
+        registry: Registry,
+    ) -> Self {
+        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        Self(Arc::new(SharedListener { endpoint, own, trust_domain, directory, registry, handshakes }))
+    }
+
+    /// Accepts other servers as long as it is polled. Their sessions are assigned to the homes in turn.
+    pub(super) async fn run(self, scope: Scope) {
+        let homes: Vec<Home> = scope.homes().collect();
+        let mut turn = 0;
+        while let Some(incoming) = self.0.endpoint.accept().await {
+            let slot = Arc::clone(&self.0.handshakes).try_acquire_owned();
+            if !incoming.is_validated() {
+                incoming.retry();
+            } else if let Ok(slot) = slot {
+                let home = homes[turn % homes.len()];
+                turn += 1;
+                let listener = self.clone();
+                scope.spawn_background_on(home, async move { listener.serve(incoming, home, slot).await });
+            } else {
+                incoming.refuse();
+            }
+            coop::consume_budget().await;
+        }
+    }
+
+    async fn serve(&self, incoming: Incoming, home: Home, slot: OwnedSemaphorePermit) {
+        let from = incoming.address();
+        let greeted = async { self.greet(incoming.handshake().await?).await };
+        let (tunnel, driver, greeting) = match greeted.await {
+            Ok(greeted) => greeted,
+            Err(GreetError::Refused(why)) => return warn!(%from, why, "another server was refused"),
+            Err(error) => {
+                return debug!(%from, error = %error_chain(&error), "no session with another server began");
+            }
+        };
+        drop(slot);
+        let id = greeting.peer.server_id;
+        info!(peer = id, %from, software = greeting.peer.software, "another server has opened a session");
+        let session = PeerSession::new(id.clone(), tunnel.clone(), home);
+        let mut told = self.0.registry.peer_joined(session);
+        let ended = driver.run(|event| match event {
+            TunnelEvent::Peer(PeerMessage::Tunnels(delta)) => {
+                if let Err(error) = told.apply(delta) {
+                    warn!(peer = id, %error, "the session with another server is closed");
+                    tunnel.close(CloseCode::Violation);
+                }
+            }
+            TunnelEvent::Health(_) => told.state_changed(),
+            TunnelEvent::Peer(PeerMessage::Draining) => told.drain(),
+            TunnelEvent::Peer(PeerMessage::Clock { .. } | PeerMessage::Applied { .. } | PeerMessage::Usage(_))
+            // The other server is no agent.
+            | TunnelEvent::PeerDrains
+            | TunnelEvent::Endpoints(_)
+            | TunnelEvent::Extension(_)
+            | TunnelEvent::StreamReport(_)
+            | TunnelEvent::StreamQuery(_) => {}
+        });
+        let ended = ended.await;
+        // In this order, so that no request is routed to it once its end is in the log.
+        drop(told);
+        info!(peer = id, reason = %error_chain(&ended), "the session of another server ended");
+    }
+
+    async fn greet(
+        &self,
+        accepted: AcceptedConnection,
+    ) -> Result<(Tunnel, Driver, PeerGreeting), GreetError> {
+        let SharedListener { own, trust_domain, directory, .. } = &*self.0;
+        let Some(leaf) = accepted.chain().first() else {
+            return Err(GreetError::Refused("it has shown no certificate".to_owned()));
+        };
+        let id = match trust::identity::peer(leaf, trust_domain) {
+            Ok(id) => id.to_string(),
+            Err(error) => {
+                let why = error_chain(&error).to_string();
+                accepted.turn_away(&why);
+                return Err(GreetError::Refused(why));
+            }
+        };
+        // A process that is not registered, or not any more, has an old copy of everything.
+        let may_enter = |greeting: &PeerGreeting| {
+            let epoch = directory.servers().get(&greeting.peer.server_id).map(|server| server.epoch.clone());
+            if epoch == Some(greeting.peer.boot.to_string()) {
+                return Ok(());
+            }
+            Err((
+                Reason::Greeting,
+                "this process is not the one that is registered under its ID; dial again".to_owned(),
+            ))
+        };
+        accepted.greet_peer(&id, own, may_enter).await
+    }
+}

@@ -1,0 +1,189 @@
+//! Tells the other servers of this server's tunnels, as they change.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use proto::peering::{PeerMessage, PoolDelta, RemoteTunnel};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use transport::Tunnel;
+
+use crate::registry::Registry;
+
+/// The time between two deltas. A cluster that comes back is reachable through every server as soon.
+const TOLD_EVERY: Duration = Duration::from_millis(50);
+
+/// The time between two looks at distances and streams, whose changes nobody is notified of.
+const FIGURES_EVERY: Duration = Duration::from_secs(2);
+
+/// Smaller differences between distances are noise.
+const DISTANCE_NOISE: Duration = Duration::from_millis(2);
+
+/// Smaller differences between numbers of streams are not worth a message.
+const STREAMS_NOISE: u32 = 4;
+
+/// Tells all sessions of the same changes. Clones share them.
+#[derive(Clone)]
+pub(super) struct Teller(Arc<SharedTeller>);
+
+struct SharedTeller {
+    registry: Registry,
+    told: Mutex<Told>,
+}
+
+/// The sessions, and the tunnels as all of them know them.
+#[derive(Default)]
+struct Told {
+    sessions: Vec<Tunnel>,
+    tunnels: HashMap<u64, RemoteTunnel>,
+    revision: u64,
+    is_draining: bool,
+}
+
+impl Teller {
+    pub(super) fn new(registry: Registry) -> Self {
+        Self(Arc::new(SharedTeller { registry, told: Mutex::default() }))
+    }
+
+    /// Tells a new session of everything, and then of each change.
+    pub(super) fn join(&self, session: Tunnel) {
+        let mut told = self.told();
+        let all = told.tunnels.values().cloned().collect();
+        let is_told = tell(&session, PoolDelta::split(true, told.revision, all, Vec::new()))
+            && (!told.is_draining || session.tell_peer(PeerMessage::Draining).is_ok());
+        if is_told {
+            told.sessions.push(session);
+        }
+    }
+
+    /// Tells all sessions that this server is stopping.
+    pub(super) fn drain(&self) {
+        let mut told = self.told();
+        told.is_draining = true;
+        told.sessions.retain(|session| session.tell_peer(PeerMessage::Draining).is_ok());
+    }
+
+    /// Tells of changes as long as it is polled.
+    pub(super) async fn run(self) {
+        let mut changes = self.0.registry.changes();
+        let mut figures = interval(FIGURES_EVERY);
+        figures.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            self.tell_changes();
+            // Changes of this time are told together.
+            sleep(TOLD_EVERY).await;
+            // Both arms are cancel-safe: a change stays marked as unseen, and a tick comes again.
+            tokio::select! {
+                // The registry, which this holds, has the sender.
+                _ = changes.changed() => {}
+                _ = figures.tick() => {}
+            }
+        }
+    }
+
+    fn tell_changes(&self) {
+        let now = self.0.registry.own_tunnels();
+        let mut told = self.told();
+        let (added, removed) = difference(&told.tunnels, now);
+        if added.is_empty() && removed.is_empty() {
+            return;
+        }
+        for number in &removed {
+            told.tunnels.remove(number);
+        }
+        for tunnel in &added {
+            told.tunnels.insert(tunnel.number, tunnel.clone());
+        }
+        told.revision += 1;
+        let deltas = PoolDelta::split(false, told.revision, added, removed);
+        // A session that does not take them ends, and the next one begins with a full copy.
+        told.sessions.retain(|session| tell(session, deltas.clone()));
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tell(session: &Tunnel, deltas: Vec<PoolDelta>) -> bool {
+    deltas.into_iter().all(|delta| session.tell_peer(PeerMessage::Tunnels(delta)).is_ok())
+}
+
+/// The tunnels that are new or differ, and the numbers of those that are gone.
+fn difference(before: &HashMap<u64, RemoteTunnel>, now: Vec<RemoteTunnel>) -> (Vec<RemoteTunnel>, Vec<u64>) {
+    let mut gone: HashMap<u64, ()> = before.keys().map(|number| (*number, ())).collect();
+    let mut added = Vec::new();
+    for tunnel in now {
+        gone.remove(&tunnel.number);
+        if before.get(&tunnel.number).is_none_or(|before| is_worth_telling(before, &tunnel)) {
+            added.push(tunnel);
+        }
+    }
+    (added, gone.into_keys().collect())
+}
+
+/// Returns true if a choice between tunnels may depend on the change.
+fn is_worth_telling(before: &RemoteTunnel, now: &RemoteTunnel) -> bool {
+    let distance = before.distance.abs_diff(now.distance);
+    if distance > DISTANCE_NOISE && distance > before.distance / 4 {
+        return true;
+    }
+    let streams = before.streams_open.abs_diff(now.streams_open);
+    if streams > STREAMS_NOISE && streams > before.streams_open / 2 {
+        return true;
+    }
+    let figures =
+        RemoteTunnel { distance: before.distance, streams_open: before.streams_open, ..now.clone() };
+    figures != *before
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::greeting::{Advertised, BootNonce};
+    use proto::spiffe::AgentId;
+
+    use super::*;
+
+    #[test]
+    fn only_new_changed_and_ended_tunnels_are_told() {
+        let before = HashMap::from([(1, tunnel(1)), (2, tunnel(2)), (3, tunnel(3))]);
+        let draining = RemoteTunnel { is_draining: true, ..tunnel(2) };
+
+        let (added, removed) = difference(&before, vec![tunnel(1), draining.clone(), tunnel(4)]);
+
+        assert_eq!((added, removed), (vec![draining, tunnel(4)], vec![3]));
+    }
+
+    #[test]
+    fn noise_of_figures_is_not_told() {
+        let before = tunnel(1);
+        let with = |distance_ms, streams_open| RemoteTunnel {
+            distance: Duration::from_millis(distance_ms),
+            streams_open,
+            ..tunnel(1)
+        };
+        for (distance_ms, streams, is_told) in
+            [(40, 10, false), (49, 10, false), (51, 10, true), (40, 15, false), (40, 16, true), (40, 0, true)]
+        {
+            let is_worth = is_worth_telling(&before, &with(distance_ms, streams));
+            assert_eq!(is_worth, is_told, "{distance_ms} ms, {streams} streams");
+        }
+    }
+
+    fn tunnel(number: u64) -> RemoteTunnel {
+        RemoteTunnel {
+            number,
+            agent: AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap(),
+            boot: BootNonce([7; 16]),
+            sequence: 1,
+            serial: "1".to_owned(),
+            issued: 5,
+            advertised: Advertised::default(),
+            is_live: true,
+            is_on_probation: false,
+            is_draining: false,
+            distance: Duration::from_millis(40),
+            streams_open: 10,
+        }
+    }
+}

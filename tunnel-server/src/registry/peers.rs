@@ -1,0 +1,329 @@
+//! The tunnels of other servers, as these tell of them. Their clusters are reached by one hop, over a session.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use daemon::Home;
+use dashmap::DashMap;
+use proto::ClusterId;
+use proto::peering::{PoolDelta, RemoteTunnel, ViaOutcome, ViaRequest};
+use proto::session::Health;
+use proto::wire::StreamOpen;
+use tokio::time::{Instant, timeout};
+use transport::{OpenError, Tunnel, TunnelStream};
+
+use super::tunnels::TunnelEntry;
+use super::way::LiveSince;
+use super::{RegisteredTunnel, Registry, TUNNELS_MAX};
+
+/// Longest wait for the other server's answer to a stream: it opens a stream itself, in as long a time.
+const REPLY_MAX: Duration = Duration::from_secs(6);
+
+/// A session that another server has dialed. Streams to the clusters there are opened through it. Clones are the same one.
+#[derive(Clone)]
+pub struct PeerSession(Arc<SharedPeerSession>);
+
+struct SharedPeerSession {
+    server_id: String,
+    tunnel: Tunnel,
+    /// The runtime that runs the session's exchanges.
+    home: Home,
+    /// The other server is stopping.
+    is_draining: AtomicBool,
+}
+
+/// A tunnel between another server and an agent. Clones are the same one.
+#[derive(Clone)]
+pub(super) struct TunnelAtPeer(Arc<SharedTunnelAtPeer>);
+
+struct SharedTunnelAtPeer {
+    session: PeerSession,
+    /// The position among all tunnels that this registry knows.
+    ticket: u64,
+    told: Mutex<Arc<RemoteTunnel>>,
+    live: Arc<LiveSince>,
+}
+
+/// The tunnels at all peers, by cluster.
+#[derive(Default)]
+pub(super) struct TunnelsAtPeers(DashMap<ClusterId, Vec<TunnelAtPeer>>);
+
+/// The tunnels of one session. When it is dropped, they are gone.
+#[must_use = "the tunnels of the session are gone when this is dropped"]
+pub struct PeerRegistration {
+    registry: Registry,
+    session: PeerSession,
+    tunnels: HashMap<u64, TunnelAtPeer>,
+    /// The tunnels that a full copy has not named yet, while one arrives.
+    unnamed: Option<HashSet<u64>>,
+}
+
+/// The other server has told of more tunnels than a server can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the server tells of more than {TUNNELS_MAX} tunnels")]
+pub struct TooManyTunnels;
+
+impl PeerSession {
+    /// A session with the server of this ID.
+    #[must_use]
+    pub fn new(server_id: String, tunnel: Tunnel, home: Home) -> Self {
+        Self(Arc::new(SharedPeerSession { server_id, tunnel, home, is_draining: AtomicBool::new(false) }))
+    }
+
+    /// The ID of the other server.
+    #[must_use]
+    pub fn server_id(&self) -> &str {
+        &self.0.server_id
+    }
+
+    pub(super) fn tunnel(&self) -> &Tunnel {
+        &self.0.tunnel
+    }
+
+    pub(super) fn home(&self) -> Home {
+        self.0.home
+    }
+}
+
+impl TunnelAtPeer {
+    pub(super) fn session(&self) -> &PeerSession {
+        &self.0.session
+    }
+
+    pub(super) fn ticket(&self) -> u64 {
+        self.0.ticket
+    }
+
+    pub(super) fn live(&self) -> &Arc<LiveSince> {
+        &self.0.live
+    }
+
+    /// The other server's last word about the tunnel.
+    pub(super) fn told(&self) -> Arc<RemoteTunnel> {
+        Arc::clone(&self.0.told.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The worse of the session's health and the tunnel's.
+    pub(super) fn health(&self) -> Health {
+        match self.0.session.tunnel().health() {
+            Health::Live if self.0.live.borrow().is_none() => Health::Suspect,
+            health @ (Health::Live | Health::Suspect | Health::Lost) => health,
+        }
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.0.session.0.is_draining.load(Ordering::Relaxed) || self.told().is_draining
+    }
+
+    /// Returns true if the tunnel takes new streams.
+    fn is_usable(&self) -> bool {
+        let told = self.told();
+        self.0.session.tunnel().serves() && told.is_live && !self.is_draining() && !told.is_on_probation
+    }
+
+    /// The relative cost of one more exchange: its distance over both legs, and what is ahead of it.
+    fn cost(&self) -> u128 {
+        let told = self.told();
+        let distance = told.distance + self.0.session.tunnel().min_rtt();
+        (distance.as_micros() + 1) * (u128::from(told.streams_open) + 1)
+    }
+
+    /// Opens a stream to the agent, through the other server.
+    pub(super) async fn open(&self, open: &StreamOpen) -> Result<TunnelStream, OpenError> {
+        let told = self.told();
+        // A frame without a kind is not made here.
+        let via = ViaRequest::wrap(told.agent.cluster(), open.clone()).ok_or(OpenError::Draining)?;
+        let mut stream = self.0.session.tunnel().open(&via).await?;
+        match timeout(REPLY_MAX, stream.read_via_reply()).await {
+            Ok(Ok(ViaOutcome::Opened { .. })) => Ok(stream),
+            // The agent has received nothing, so another tunnel may carry the request.
+            Ok(Ok(ViaOutcome::NoTunnel | ViaOutcome::Refused(_)) | Err(_)) | Err(_) => {
+                Err(OpenError::Draining)
+            }
+        }
+    }
+
+    /// Takes the other server's word. Returns whether the tunnel is usable now and was not, or the other way round.
+    fn tell(&self, told: RemoteTunnel) -> bool {
+        let before = self.is_usable();
+        let is_live = told.is_live;
+        *self.0.told.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(told);
+        self.set_live(is_live);
+        before != self.is_usable()
+    }
+
+    fn set_live(&self, is_live: bool) {
+        self.0.live.send_if_modified(|since| {
+            let is_changed = since.is_some() != is_live;
+            if is_changed {
+                *since = is_live.then(Instant::now);
+            }
+            is_changed
+        });
+    }
+}
+
+impl TunnelsAtPeers {
+    /// Returns true if another server has a tunnel to the cluster, usable or not.
+    pub(super) fn knows(&self, cluster: &ClusterId) -> bool {
+        self.0.contains_key(cluster)
+    }
+
+    /// The usable tunnels to a cluster whose agents are `admitted`.
+    pub(super) fn usable(
+        &self,
+        cluster: &ClusterId,
+        admitted: impl Fn(&RemoteTunnel) -> bool,
+    ) -> Vec<TunnelAtPeer> {
+        let Some(tunnels) = self.0.get(cluster) else { return Vec::new() };
+        let usable = tunnels.iter().filter(|tunnel| tunnel.is_usable() && admitted(&tunnel.told()));
+        usable.cloned().collect()
+    }
+
+    /// The one of least cost among them.
+    pub(super) fn best(
+        &self,
+        cluster: &ClusterId,
+        admitted: impl Fn(&RemoteTunnel) -> bool,
+    ) -> Option<TunnelAtPeer> {
+        self.usable(cluster, admitted).into_iter().min_by_key(TunnelAtPeer::cost)
+    }
+
+    /// The number of tunnels at other servers.
+    pub(super) fn count(&self) -> usize {
+        self.0.iter().map(|tunnels| tunnels.len()).sum()
+    }
+
+    fn insert(&self, cluster: ClusterId, tunnel: TunnelAtPeer) {
+        self.0.entry(cluster).or_default().push(tunnel);
+    }
+
+    fn remove(&self, cluster: &ClusterId, ticket: u64) {
+        self.0.remove_if_mut(cluster, |_, tunnels| {
+            tunnels.retain(|tunnel| tunnel.ticket() != ticket);
+            tunnels.is_empty()
+        });
+    }
+}
+
+impl Registry {
+    /// Registers the session of another server, which tells of its tunnels by [`PeerRegistration::apply`].
+    pub fn peer_joined(&self, session: PeerSession) -> PeerRegistration {
+        PeerRegistration { registry: self.clone(), session, tunnels: HashMap::new(), unnamed: None }
+    }
+
+    /// The tunnels of this server, as it tells the other ones of them.
+    #[must_use]
+    pub fn own_tunnels(&self) -> Vec<RemoteTunnel> {
+        let tunnels = self.0.by_cluster.iter();
+        tunnels.flat_map(|of_cluster| of_cluster.entries().iter().map(told).collect::<Vec<_>>()).collect()
+    }
+
+    /// The number of tunnels at other servers.
+    #[must_use]
+    pub fn tunnels_at_peers(&self) -> usize {
+        self.0.at_peers.count()
+    }
+}
+
+impl PeerRegistration {
+    /// Takes the other server's word about its tunnels.
+    ///
+    /// # Errors
+    /// [`TooManyTunnels`]. The session has to be closed.
+    pub fn apply(&mut self, delta: PoolDelta) -> Result<(), TooManyTunnels> {
+        let PoolDelta { is_full, revision: _, added, removed, is_done } = delta;
+        if is_full {
+            self.unnamed = Some(self.tunnels.keys().copied().collect());
+        }
+        for told in added {
+            if let Some(unnamed) = &mut self.unnamed {
+                unnamed.remove(&told.number);
+            }
+            self.add(told)?;
+        }
+        removed.into_iter().for_each(|number| self.remove(number));
+        if is_done && let Some(unnamed) = self.unnamed.take() {
+            unnamed.into_iter().for_each(|number| self.remove(number));
+        }
+        Ok(())
+    }
+
+    /// The other server is stopping, so nothing new begins there.
+    pub fn drain(&mut self) {
+        self.session.0.is_draining.store(true, Ordering::Relaxed);
+        self.state_changed();
+    }
+
+    /// The state of the session has changed, and with it that of all tunnels behind it.
+    pub fn state_changed(&self) {
+        for tunnel in self.tunnels.values() {
+            // Exchanges check for a successor now.
+            tunnel.live().send_modify(|_| ());
+            self.registry.changed(tunnel.told().agent.cluster());
+        }
+    }
+
+    fn add(&mut self, told: RemoteTunnel) -> Result<(), TooManyTunnels> {
+        let cluster = told.agent.cluster().clone();
+        if let Some(known) = self.tunnels.get(&told.number)
+            && *known.told().agent.cluster() == cluster
+        {
+            if known.tell(told) {
+                self.registry.changed(&cluster);
+            }
+            return Ok(());
+        }
+        self.remove(told.number);
+        if self.tunnels.len() >= TUNNELS_MAX {
+            return Err(TooManyTunnels);
+        }
+        let (number, since) = (told.number, told.is_live.then(Instant::now));
+        let tunnel = TunnelAtPeer(Arc::new(SharedTunnelAtPeer {
+            session: self.session.clone(),
+            ticket: self.registry.next_ticket(),
+            told: Mutex::new(Arc::new(told)),
+            live: Arc::new(LiveSince::new(since)),
+        }));
+        self.registry.0.at_peers.insert(cluster.clone(), tunnel.clone());
+        self.tunnels.insert(number, tunnel);
+        self.registry.changed(&cluster);
+        Ok(())
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(tunnel) = self.tunnels.remove(&number) {
+            tunnel.set_live(false);
+            let told = tunnel.told();
+            self.registry.0.at_peers.remove(told.agent.cluster(), tunnel.ticket());
+            self.registry.changed(told.agent.cluster());
+        }
+    }
+}
+
+impl Drop for PeerRegistration {
+    fn drop(&mut self) {
+        let numbers: Vec<u64> = self.tunnels.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.remove(number));
+    }
+}
+
+fn told(entry: &TunnelEntry<RegisteredTunnel>) -> RemoteTunnel {
+    let RegisteredTunnel { tunnel, credential, sequence, .. } = &entry.tunnel;
+    RemoteTunnel {
+        number: entry.ticket,
+        agent: entry.agent.clone(),
+        boot: entry.boot,
+        sequence: *sequence,
+        serial: credential.serial.clone(),
+        issued: credential.issued.0,
+        advertised: entry.tunnel.advertised(),
+        is_live: tunnel.health() == Health::Live,
+        is_on_probation: entry.on_probation,
+        is_draining: tunnel.is_draining(),
+        distance: tunnel.min_rtt(),
+        streams_open: tunnel.streams_open(),
+    }
+}

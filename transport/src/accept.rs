@@ -86,11 +86,11 @@ trait Greeter {
         self,
         first: Option<Frame>,
         silence_max: Duration,
-    ) -> Result<Accepted<Self::Greeting>, NotAccepted>;
+    ) -> Result<AcceptedGreeting<Self::Greeting>, NotAccepted>;
 }
 
 /// A greeting that was accepted, with the answer to send.
-struct Accepted<G> {
+struct AcceptedGreeting<G> {
     greeting: G,
     welcome: Frame,
     /// The silence after which both sides give the tunnel up.
@@ -245,7 +245,7 @@ impl AcceptedConnection {
     async fn greet_by<G: Greeter>(self, greeter: G) -> Result<(Tunnel, Driver, G::Greeting), GreetError> {
         let greeted = timeout(GREETING_MAX, self.answer(greeter)).await;
         match greeted {
-            Ok(Ok((stream, Accepted { greeting, silence_max, .. }))) => {
+            Ok(Ok((stream, AcceptedGreeting { greeting, silence_max, .. }))) => {
                 let session = Session::with_protocol(G::PROTOCOL, Instant::now(), silence_max);
                 let (tunnel, driver) = Driver::new(self.connection, stream, session, Side::Server);
                 Ok((tunnel, driver, greeting))
@@ -265,7 +265,7 @@ impl AcceptedConnection {
     async fn answer<G: Greeter>(
         &self,
         greeter: G,
-    ) -> Result<(ControlStream, Accepted<G::Greeting>), GreetError> {
+    ) -> Result<(ControlStream, AcceptedGreeting<G::Greeting>), GreetError> {
         let mut stream = ControlStream::new(self.connection.control(Side::Server).await?);
         let first = stream.read().await?.frame;
         match greeter.judge(first, self.silence_max) {

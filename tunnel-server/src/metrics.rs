@@ -173,6 +173,7 @@ pub fn relayed() {
 /// Called once, after the exporter was installed.
 pub fn describe() {
     describe_counter!(RELAYED, "Streams of other servers that were carried to an agent of this one.");
+    counter!(RELAYED).increment(0);
     describe_counter!(TUNNELS_ENDED, "Tunnels that ended, by reason.");
     for reason in TunnelEndReason::ALL {
         counter!(TUNNELS_ENDED, "reason" => reason.as_str()).increment(0);

@@ -18,7 +18,7 @@ use transport::tls::SharedCertificate;
 use transport::{Endpoint, EndpointKeys, Spawn};
 
 use crate::registry::Registry;
-use dialer::{DialerParts, PeerDialer};
+use dialer::{PeerDialer, PeerDialerParts};
 use listener::PeerListener;
 use relay::Relays;
 use telling::Teller;
@@ -66,7 +66,7 @@ impl Peering {
             directory.clone(),
             registry.clone(),
         );
-        let parts = DialerParts {
+        let parts = PeerDialerParts {
             own: info,
             trust_domain,
             certificate,

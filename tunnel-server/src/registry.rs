@@ -8,6 +8,7 @@ mod carrying_tunnel;
 mod duplicate_check;
 mod given_up;
 mod inquiries;
+mod live_since;
 mod newest_process;
 mod peers;
 mod route;
@@ -39,10 +40,11 @@ use crate::directory::{self, AgentCredential, Directory, NotAdmitted, SeenOutcom
 use advertised::LastAdvertised;
 use agent_version::agent_version;
 use inquiries::{Inquiries, ProcessInquiry};
+use live_since::LiveSince;
 use peers::TunnelsAtPeers;
 use tunnels::{Candidate, ClusterTunnels, Selectable, TunnelEntry};
 use waiters::Waiters;
-use way::{LiveSince, last_heard};
+use way::last_heard;
 
 pub use agent_limits::{
     AGENTS_PER_CLUSTER_MAX, LimitReached, SURGE_AGENTS_MAX, TUNNELS_PER_AGENT_MAX, TUNNELS_PER_CLUSTER_MAX,
@@ -123,8 +125,10 @@ pub struct ClusterStatus {
     pub record: Arc<directory::Cluster>,
     /// The virtual address that was assigned to the cluster, if it belongs to a range.
     pub given: Option<IpAddr>,
-    /// The cluster's tunnels in the order of their registration. The cluster is away if there are none.
+    /// The cluster's tunnels to this server, in the order of their registration.
     pub tunnels: Vec<TunnelStatus>,
+    /// True if another server has a tunnel that takes requests of this one.
+    pub is_at_peer: bool,
 }
 
 /// The current state of one tunnel.
@@ -293,7 +297,8 @@ impl Registry {
             .map(|directory::ClusterEntry { cluster, last_seen, record, given }| {
                 let entries = self.0.by_cluster.get(&cluster).map(|tunnels| tunnels.entries().to_vec());
                 let tunnels = entries.unwrap_or_default().iter().map(tunnel_status).collect();
-                ClusterStatus { cluster, last_seen, record, given, tunnels }
+                let is_at_peer = self.is_at_peer(&cluster);
+                ClusterStatus { cluster, last_seen, record, given, tunnels, is_at_peer }
             })
             .collect()
     }
@@ -343,7 +348,7 @@ impl ClusterStatus {
     /// Returns true if a new request would find a tunnel. A draining tunnel does not count.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
-        self.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining)
+        self.is_at_peer || self.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining)
     }
 
     /// The agents that have a tunnel, with the version that each claimed with its newest one.

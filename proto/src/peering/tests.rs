@@ -1,3 +1,5 @@
+//! Tests of the greeting of two servers, their messages, and streams through another one.
+
 use std::time::Duration;
 
 use prost::Message as _;

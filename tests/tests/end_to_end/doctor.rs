@@ -4,7 +4,6 @@ mod faults;
 mod site;
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -336,13 +335,6 @@ fn expired(rig: &Rig, name: &str) -> PathBuf {
     let certificate = params.self_signed(&key).expect("a certificate can be made");
     rig.write(&format!("{name}.key"), &key.serialize_pem());
     rig.write(&format!("{name}.crt"), &certificate.pem())
-}
-
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
-    drop(UdpSocket::bind(address));
-    address
 }
 
 fn shown(path: &Path) -> String {

@@ -20,6 +20,7 @@ async fn every_server_serves_a_cluster_whose_agent_is_at_another_one() {
         }
     }
 
+    trial.rig.connected("edge-a").await;
     let relayed = "tombolo_server_relayed_requests_total";
     assert!(trial.rig.metric(trial.other.probes, relayed).await >= 20.0);
     let folder = trial.rig.path().join("other.state/audit");
@@ -109,7 +110,7 @@ impl HopTrial {
         [self.rig.gateway(), self.other.gateway]
     }
 
-    /// One more server.
+    /// One more server beside the two.
     async fn peer(&self, id: &str) -> Peer {
         let section = section_of_peer(&self.rig, &self.etcd, id).await;
         self.rig.peer(id, &section).await

@@ -8,7 +8,7 @@ use proto::spiffe::AgentId;
 use proto::wire::control_frame::Frame;
 use proto::wire::refused::Reason;
 
-use super::{Accepted, GreetError, Greeter, NotAccepted};
+use super::{AcceptedGreeting, GreetError, Greeter, NotAccepted};
 
 /// The process of a greeting that only checks the connection. No process draws it, in practice.
 const CHECKING: BootNonce = BootNonce([0; 16]);
@@ -26,7 +26,11 @@ impl<F: FnOnce(BootNonce) -> Result<(), (Reason, String)>> Greeter for AgentGree
 
     type Greeting = Greeting;
 
-    fn judge(self, first: Option<Frame>, silence_max: Duration) -> Result<Accepted<Greeting>, NotAccepted> {
+    fn judge(
+        self,
+        first: Option<Frame>,
+        silence_max: Duration,
+    ) -> Result<AcceptedGreeting<Greeting>, NotAccepted> {
         let Self { agent, server_info, may_enter } = self;
         let Some(Frame::Hello(hello)) = first else {
             return Err(NotAccepted::NotAHello);
@@ -44,7 +48,7 @@ impl<F: FnOnce(BootNonce) -> Result<(), (Reason, String)>> Greeter for AgentGree
             Ok(greeting) => {
                 let silence_max = greeting::silence_agreed(&greeting, silence_max);
                 let welcome = Frame::Welcome(greeting::welcome(&greeting, server_info, silence_max));
-                Ok(Accepted { greeting, welcome, silence_max })
+                Ok(AcceptedGreeting { greeting, welcome, silence_max })
             }
             Err(refused) => {
                 let error = match check {

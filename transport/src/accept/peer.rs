@@ -7,7 +7,7 @@ use proto::session::{PEER_SILENCE_MAX, Protocol};
 use proto::wire::control_frame::Frame;
 use proto::wire::refused::Reason;
 
-use super::{Accepted, GreetError, Greeter, NotAccepted};
+use super::{AcceptedGreeting, GreetError, Greeter, NotAccepted};
 
 /// Greets the server of a verified certificate.
 pub(super) struct PeerGreeter<'a, F> {
@@ -22,7 +22,7 @@ impl<F: FnOnce(&PeerGreeting) -> Result<(), (Reason, String)>> Greeter for PeerG
 
     type Greeting = PeerGreeting;
 
-    fn judge(self, first: Option<Frame>, _: Duration) -> Result<Accepted<PeerGreeting>, NotAccepted> {
+    fn judge(self, first: Option<Frame>, _: Duration) -> Result<AcceptedGreeting<PeerGreeting>, NotAccepted> {
         let Self { certified_id, own, may_enter } = self;
         let Some(Frame::PeerHello(hello)) = first else {
             return Err(NotAccepted::NotAHello);
@@ -34,7 +34,7 @@ impl<F: FnOnce(&PeerGreeting) -> Result<(), (Reason, String)>> Greeter for PeerG
         match verified {
             Ok(greeting) => {
                 let welcome = Frame::PeerWelcome(peering::welcome(&greeting, own));
-                Ok(Accepted { greeting, welcome, silence_max: PEER_SILENCE_MAX })
+                Ok(AcceptedGreeting { greeting, welcome, silence_max: PEER_SILENCE_MAX })
             }
             Err(refused) => {
                 let error = GreetError::Refused(refused.message.clone());

@@ -1,4 +1,4 @@
-//! What every part of the server stands on: state, audit log, probes, roots and records.
+//! The foundation of all parts of the server: state, audit log, probes, roots and records.
 
 use std::net::SocketAddr;
 

@@ -119,11 +119,9 @@ fn write_clusters(
     lines.gauge("tombolo_server_clusters", help).sample(&[], listed.len());
     let help = "The limit on known clusters.";
     lines.gauge("tombolo_server_clusters_max", help).sample(&[], directory::CLUSTERS_MAX);
-    if registry.directory().is_shared() {
-        let help = "Time since which changes by other servers may be unknown here.";
-        let age = registry.directory().age().as_secs_f64();
-        lines.gauge("tombolo_server_directory_age_seconds", help).sample(&[], age);
-    }
+    let help = "Time since which changes by other servers may be unknown here.";
+    let age = registry.directory().age().as_secs_f64();
+    lines.gauge("tombolo_server_directory_age_seconds", help).sample(&[], age);
     let help = "The limit on requests that are served at once.";
     lines.gauge("tombolo_server_requests_max", help).sample(&[], EXCHANGES_MAX);
 }

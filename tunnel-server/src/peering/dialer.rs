@@ -40,7 +40,7 @@ pub const PEERS_MAX: usize = 64;
 pub(super) struct PeerDialer(Arc<SharedDialer>);
 
 /// This server, as it shows itself to those that it dials.
-pub(super) struct DialerParts {
+pub(super) struct PeerDialerParts {
     pub(super) own: PeerInfo,
     pub(super) trust_domain: String,
     pub(super) certificate: Arc<SharedCertificate>,
@@ -53,7 +53,7 @@ pub(super) struct DialerParts {
 }
 
 struct SharedDialer {
-    parts: DialerParts,
+    parts: PeerDialerParts,
     /// The IDs of the servers for which a task runs.
     dialed: Mutex<HashSet<String>>,
 }
@@ -72,7 +72,7 @@ enum NotDialed {
 }
 
 impl PeerDialer {
-    pub(super) fn new(parts: DialerParts) -> Self {
+    pub(super) fn new(parts: PeerDialerParts) -> Self {
         Self(Arc::new(SharedDialer { parts, dialed: Mutex::default() }))
     }
 
@@ -134,7 +134,7 @@ impl PeerDialer {
     }
 
     async fn dial(&self, id: &str, address: &str) -> Result<Dialed<proto::peering::PeerGreeting>, NotDialed> {
-        let DialerParts { own, trust_domain, certificate, server_roots, keys, spawn, .. } = &self.0.parts;
+        let PeerDialerParts { own, trust_domain, certificate, server_roots, keys, spawn, .. } = &self.0.parts;
         let peer = ExpectedPeer { trust_domain: trust_domain.clone(), server_id: id.to_owned() };
         let roots = server_roots.borrow().to_vec();
         let tls = DialTls::for_peer(Arc::clone(certificate), roots, peer)?;

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tracing::debug;
 use transport::{OpenError, Tunnel, TunnelStream};
 
-use super::splice::{Broken, Passed, splice};
+use super::splice::{BrokenLeg, Passed, splice};
 use crate::directory::Freshness;
 use crate::metrics;
 use crate::registry::{Registry, Route};
@@ -26,7 +26,7 @@ const FRAME_MAX: Duration = Duration::from_secs(5);
 /// Tunnels that are tried for a stream. One that drains or ends meanwhile has taken nothing.
 const ROUTES_MAX: usize = 3;
 
-/// What relays need.
+/// The parts that all relays need. Clones share them.
 #[derive(Clone)]
 pub(super) struct Relays(Arc<SharedRelays>);
 
@@ -115,8 +115,8 @@ async fn carry(mut peer: TunnelStream, agent: TunnelStream, opened: ViaOutcome, 
         let (passed, broken) = splice(peer, agent).await;
         let end = match broken {
             None => EndReason::Clean,
-            Some(Broken::Peer) => EndReason::ClientCancel,
-            Some(Broken::Agent) => EndReason::UpstreamReset,
+            Some(BrokenLeg::Peer) => EndReason::ClientCancel,
+            Some(BrokenLeg::Agent) => EndReason::UpstreamReset,
         };
         (passed, end)
     } else {

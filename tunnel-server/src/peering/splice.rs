@@ -13,7 +13,7 @@ use transport::TunnelStream;
 const CHUNK_BYTES: usize = 16 * 1024;
 
 thread_local! {
-    /// Where bytes are read to before it is known how many there are: an idle stream has no buffer of its own.
+    /// The place for bytes until it is known how many they are: an idle stream has no buffer of its own.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; CHUNK_BYTES].into_boxed_slice());
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Passed {
 
 /// The side whose stream broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(super) enum BrokenLeg {
     /// The other server has aborted, or its session has ended.
     Peer,
     /// The agent has aborted, or its tunnel has ended.
@@ -62,17 +62,17 @@ enum BrokenSide {
 
 /// Passes bytes until both directions have ended, and returns how many. If a stream breaks, the other one is aborted with the
 /// same code, or with [`AbortCode::TunnelLost`] if it is the agent's and has none.
-pub(super) async fn splice(mut peer: TunnelStream, mut agent: TunnelStream) -> (Passed, Option<Broken>) {
+pub(super) async fn splice(mut peer: TunnelStream, mut agent: TunnelStream) -> (Passed, Option<BrokenLeg>) {
     let (mut up, mut down) = (Direction::default(), Direction::default());
     let broken = std::future::poll_fn(|cx| {
         let (mut peer, mut agent) = (Pin::new(&mut peer), Pin::new(&mut agent));
         let going_up = up.poll_pass(cx, peer.as_mut(), agent.as_mut()).map_err(|side| match side {
-            BrokenSide::Reading => Broken::Peer,
-            BrokenSide::Writing => Broken::Agent,
+            BrokenSide::Reading => BrokenLeg::Peer,
+            BrokenSide::Writing => BrokenLeg::Agent,
         });
         let going_down = down.poll_pass(cx, agent.as_mut(), peer.as_mut()).map_err(|side| match side {
-            BrokenSide::Reading => Broken::Agent,
-            BrokenSide::Writing => Broken::Peer,
+            BrokenSide::Reading => BrokenLeg::Agent,
+            BrokenSide::Writing => BrokenLeg::Peer,
         });
         match (going_up, going_down) {
             (Poll::Ready(Err(broken)), _) | (_, Poll::Ready(Err(broken))) => Poll::Ready(Some(broken)),
@@ -83,11 +83,11 @@ pub(super) async fn splice(mut peer: TunnelStream, mut agent: TunnelStream) -> (
     let broken = broken.await;
     let passed = Passed { up: up.passed, down: down.passed };
     match broken {
-        Some(Broken::Peer) => {
+        Some(BrokenLeg::Peer) => {
             let code = peer.abort_codes().peer_code().unwrap_or(AbortCode::Abandoned);
             agent.abort(code);
         }
-        Some(Broken::Agent) => {
+        Some(BrokenLeg::Agent) => {
             let code = agent.abort_codes().peer_code().unwrap_or(AbortCode::TunnelLost);
             peer.abort(code);
         }

@@ -14,8 +14,8 @@ use proto::wire::StreamOpen;
 use tokio::time::{Instant, timeout};
 use transport::{OpenError, Tunnel, TunnelStream};
 
+use super::live_since::LiveSince;
 use super::tunnels::TunnelEntry;
-use super::way::LiveSince;
 use super::{RegisteredTunnel, Registry, TUNNELS_MAX};
 
 /// Longest wait for the other server's answer to a stream: it opens a stream itself, in as long a time.

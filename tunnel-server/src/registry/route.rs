@@ -11,8 +11,9 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use super::Registry;
+use super::live_since::LiveSince;
 use super::wait_queue::{WaitOutcome, WaitQueue};
-use super::way::{LiveSince, Route, last_heard};
+use super::way::{Route, last_heard};
 use crate::directory::{AgentCredential, Tombstone, UnixSeconds};
 
 /// Another tunnel must have been live for this long before work moves to it from a silent tunnel. A link that
@@ -75,6 +76,11 @@ impl Registry {
 
     fn route_at_peer(&self, cluster: &ClusterId) -> Option<Route> {
         self.0.at_peers.best(cluster, |tunnel| self.admits_at_peer(tunnel)).map(Route::at_peer)
+    }
+
+    /// Returns true if another server has a usable tunnel to the cluster.
+    pub(super) fn is_at_peer(&self, cluster: &ClusterId) -> bool {
+        !self.0.at_peers.usable(cluster, |tunnel| self.admits_at_peer(tunnel)).is_empty()
     }
 
     /// Returns true if this server, too, admits the agent of another one's tunnel: that one may not know of a revocation yet.

@@ -10,12 +10,11 @@ use proto::inquiry::StreamFate;
 use proto::session::Health;
 use proto::spiffe::AgentId;
 use proto::wire::StreamOpen;
-use tokio::sync::watch;
-use tokio::time::Instant;
 use transport::{Carrier, OpenError, Tunnel, TunnelStream};
 
 use super::carrying_tunnel::{CarryingTunnel, TunnelNumber};
 use super::inquiries::ProcessInquiry;
+use super::live_since::LiveSince;
 use super::peers::TunnelAtPeer;
 use super::tunnels::TunnelEntry;
 use super::{RegisteredTunnel, advertised};
@@ -47,9 +46,6 @@ struct OwnTunnel {
     sequence: u64,
     inquiry: Arc<ProcessInquiry>,
 }
-
-/// The time since which a tunnel has been live without a break. `None` while it is not live.
-pub(super) type LiveSince = watch::Sender<Option<Instant>>;
 
 impl Route {
     pub(super) fn here(entry: &TunnelEntry<RegisteredTunnel>) -> Self {

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use tests::connect_proxy::ConnectProxy;
 use tests::enroll::{self, EnrollmentListener, private, request_for_token, unauthenticated_client};
 use tests::fake_api::{Answer, Behaviour, FakeApi};
-use tests::rig::{Agent, ApiServer, GROUP, Rig};
+use tests::rig::{Agent, ApiServer, GROUP, Rig, free_port};
 use tokio::task::JoinHandle;
 
 use super::faults::{DoctorFault, DoctorSubject};
-use super::{DOCTOR_MAX, REVIEWS, RULES, doctor, expired, free};
+use super::{DOCTOR_MAX, REVIEWS, RULES, doctor, expired};
 
 /// The password of the site's proxy.
 const PROXY: (&str, &str) = ("agent", "a-proxys-password");
@@ -66,7 +66,7 @@ impl DoctorSite {
             ("tcp-only", tcp_only.to_string()),
             ("udp-only", udp_only.to_string()),
             ("silent", silent.0.local_addr().expect("its address").to_string()),
-            ("free", free().to_string()),
+            ("free", free_port().to_string()),
             ("proxy", format!("http://{}:{}@{}", PROXY.0, PROXY.1, proxy.address())),
             ("proxy-address", proxy.address().to_string()),
         ] {

@@ -164,8 +164,9 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "tunnel-server/src/registry/",
             "tunnel-server/src/agents.rs",
             "tunnel-server/src/metrics.rs",
+            "tunnel-server/src/peering/",
         ],
-        why: "agents register tunnels and measure them; everything else goes by a registry::Route",
+        why: "agents and peering have tunnels and sessions, and measure them; everything else goes by a registry::Route",
     },
     ReservedPath {
         path: &["redb"],

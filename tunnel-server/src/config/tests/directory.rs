@@ -15,7 +15,7 @@ fn without_the_key_records_are_in_the_state_directory() {
 fn the_members_the_files_the_prefix_and_the_limit_are_read() {
     let files = with_client();
     let section = |more: &str| {
-        let text = format!("{SMALLEST}trustDomain: edge.example\n{ETCD}{more} }} }}\n");
+        let text = format!("{SMALLEST}serverId: west\ntrustDomain: edge.example\n{ETCD}{more} }} }}\n");
         load(&files, &text, &Flags::default()).unwrap().etcd.unwrap()
     };
 

@@ -22,7 +22,7 @@ use crate::directory::Directory;
 /// The time between two looks at the list of servers.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The wait after a failed dial, and the longest one.
+/// The wait after a failed dial or a session, and the longest one.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -109,7 +109,7 @@ impl PeerDialer {
                         "a session with another server is open"
                     );
                     pause = PAUSE_FIRST;
-                    self.0.parts.teller.join(tunnel.clone());
+                    let _told = self.0.parts.teller.join(tunnel.clone());
                     // Both arms are cancel-safe: the session is over when either ends.
                     let ended = tokio::select! {
                         ended = driver.run(|_| {}) => Some(ended),
@@ -120,10 +120,11 @@ impl PeerDialer {
                 }
                 Err(error) => {
                     warn!(peer = id, address, error = %error_chain(&error), "another server could not be dialed");
-                    sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
                 }
             }
+            // After a session, too: one that ends at once is not dialed in a tight loop.
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
         }
         self.dialed().remove(&id);
     }

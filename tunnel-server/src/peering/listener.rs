@@ -44,15 +44,13 @@ impl PeerListener {
 
     /// Accepts other servers as long as it is polled. Their sessions are assigned to the homes in turn.
     pub(super) async fn run(self, scope: Scope) {
-        let homes: Vec<Home> = scope.homes().collect();
-        let mut turn = 0;
+        let mut next_home = scope.homes_in_turn();
         while let Some(incoming) = self.0.endpoint.accept().await {
             let slot = Arc::clone(&self.0.handshakes).try_acquire_owned();
             if !incoming.is_validated() {
                 incoming.retry();
             } else if let Ok(slot) = slot {
-                let home = homes[turn % homes.len()];
-                turn += 1;
+                let home = next_home();
                 let listener = self.clone();
                 scope.spawn_background_on(home, async move { listener.serve(incoming, home, slot).await });
             } else {

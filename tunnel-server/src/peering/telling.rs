@@ -1,6 +1,6 @@
 //! Tells the other servers of this server's tunnels, as they change.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,10 +34,19 @@ struct SharedTeller {
 /// The sessions, and the tunnels as all of them know them.
 #[derive(Default)]
 struct Told {
-    sessions: Vec<Tunnel>,
+    /// By the numbers of their [`ToldSession`].
+    sessions: HashMap<u64, Tunnel>,
+    next_session: u64,
     tunnels: HashMap<u64, RemoteTunnel>,
     revision: u64,
     is_draining: bool,
+}
+
+/// A session that is told of changes until this is dropped.
+#[must_use = "the session is told of nothing more when this is dropped"]
+pub(super) struct ToldSession {
+    teller: Teller,
+    number: u64,
 }
 
 impl Teller {
@@ -46,21 +55,26 @@ impl Teller {
     }
 
     /// Tells a new session of everything, and then of each change.
-    pub(super) fn join(&self, session: Tunnel) {
+    pub(super) fn join(&self, session: Tunnel) -> ToldSession {
         let mut told = self.told();
+        // Nobody was told while there was no session.
+        told.refresh(self.0.registry.own_tunnels());
         let all = told.tunnels.values().cloned().collect();
-        let is_told = tell(&session, PoolDelta::split(true, told.revision, all, Vec::new()))
-            && (!told.is_draining || session.tell_peer(PeerMessage::Draining).is_ok());
-        if is_told {
-            told.sessions.push(session);
+        tell(&session, &PoolDelta::split(true, told.revision, all, Vec::new()));
+        if told.is_draining {
+            drain(&session);
         }
+        let number = told.next_session;
+        told.next_session += 1;
+        told.sessions.insert(number, session);
+        ToldSession { teller: self.clone(), number }
     }
 
     /// Tells all sessions that this server is stopping.
     pub(super) fn drain(&self) {
         let mut told = self.told();
         told.is_draining = true;
-        told.sessions.retain(|session| session.tell_peer(PeerMessage::Draining).is_ok());
+        told.sessions.values().for_each(drain);
     }
 
     /// Tells of changes as long as it is polled.
@@ -82,22 +96,10 @@ impl Teller {
     }
 
     fn tell_changes(&self) {
-        let now = self.0.registry.own_tunnels();
         let mut told = self.told();
-        let (added, removed) = difference(&told.tunnels, now);
-        if added.is_empty() && removed.is_empty() {
-            return;
+        if !told.sessions.is_empty() {
+            told.refresh(self.0.registry.own_tunnels());
         }
-        for number in &removed {
-            told.tunnels.remove(number);
-        }
-        for tunnel in &added {
-            told.tunnels.insert(tunnel.number, tunnel.clone());
-        }
-        told.revision += 1;
-        let deltas = PoolDelta::split(false, told.revision, added, removed);
-        // A session that does not take them ends, and the next one begins with a full copy.
-        told.sessions.retain(|session| tell(session, deltas.clone()));
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -105,13 +107,46 @@ impl Teller {
     }
 }
 
-fn tell(session: &Tunnel, deltas: Vec<PoolDelta>) -> bool {
-    deltas.into_iter().all(|delta| session.tell_peer(PeerMessage::Tunnels(delta)).is_ok())
+impl Told {
+    /// Tells all sessions of what differs from the tunnels of `now`.
+    fn refresh(&mut self, now: Vec<RemoteTunnel>) {
+        let (added, removed) = difference(&self.tunnels, now);
+        if added.is_empty() && removed.is_empty() {
+            return;
+        }
+        for number in &removed {
+            self.tunnels.remove(number);
+        }
+        for tunnel in &added {
+            self.tunnels.insert(tunnel.number, tunnel.clone());
+        }
+        self.revision += 1;
+        let deltas = PoolDelta::split(false, self.revision, added, removed);
+        self.sessions.values().for_each(|session| tell(session, &deltas));
+    }
+}
+
+impl Drop for ToldSession {
+    fn drop(&mut self) {
+        self.teller.told().sessions.remove(&self.number);
+    }
+}
+
+/// Tells a session. One that does not take it ends, and the next one begins with a full copy.
+fn tell(session: &Tunnel, deltas: &[PoolDelta]) {
+    let told = |delta: &PoolDelta| session.tell_peer(PeerMessage::Tunnels(delta.clone())).is_ok();
+    // The first that is not taken ends the session.
+    let _ = deltas.iter().all(told);
+}
+
+fn drain(session: &Tunnel) {
+    // As above.
+    let _ = session.tell_peer(PeerMessage::Draining);
 }
 
 /// The tunnels that are new or differ, and the numbers of those that are gone.
 fn difference(before: &HashMap<u64, RemoteTunnel>, now: Vec<RemoteTunnel>) -> (Vec<RemoteTunnel>, Vec<u64>) {
-    let mut gone: HashMap<u64, ()> = before.keys().map(|number| (*number, ())).collect();
+    let mut gone: HashSet<u64> = before.keys().copied().collect();
     let mut added = Vec::new();
     for tunnel in now {
         gone.remove(&tunnel.number);
@@ -119,7 +154,7 @@ fn difference(before: &HashMap<u64, RemoteTunnel>, now: Vec<RemoteTunnel>) -> (V
             added.push(tunnel);
         }
     }
-    (added, gone.into_keys().collect())
+    (added, gone.into_iter().collect())
 }
 
 /// Returns true if a choice between tunnels may depend on the change.

@@ -36,12 +36,7 @@ fn explain(alert: AlertDescription) -> String {
             "it speaks no protocol of this agent: is it a tunnel-server, and one of a version close to this agent's?"
                 .to_owned()
         }
-        AlertDescription::ProtocolVersion
-        | AlertDescription::HandshakeFailure
-        | AlertDescription::InsufficientSecurity => {
-            "both have no version or cipher of TLS in common; is it a tunnel-server?".to_owned()
-        }
-        other => format!("{other:?}"),
+        other => explain_to_anybody(other),
     }
 }
 
@@ -67,6 +62,14 @@ fn explain_to_server(alert: AlertDescription) -> String {
             "it does not speak the protocol between servers there: is this the address for peers, and not the one for agents?"
                 .to_owned()
         }
+        other => explain_to_anybody(other),
+    }
+}
+
+/// The alerts that have nothing to do with the role of this side.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the alerts of another crate, which may be more")]
+fn explain_to_anybody(alert: AlertDescription) -> String {
+    match alert {
         AlertDescription::ProtocolVersion
         | AlertDescription::HandshakeFailure
         | AlertDescription::InsufficientSecurity => {

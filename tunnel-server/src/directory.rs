@@ -56,6 +56,8 @@ pub use store::{REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegist
 pub use tokens::{TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenGrant, TokenRefused};
 pub use tombstones::ClusterError;
 
+pub(crate) use records::hexadecimal;
+
 use cache::{CachedCluster, DirectoryCache};
 use freshness::MemoryAge;
 use records::Seen;

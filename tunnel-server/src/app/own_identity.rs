@@ -7,7 +7,7 @@ use daemon::{Failure, StateDir, StateFile};
 use proto::greeting::{BootNonce, ServerInfo};
 use transport::{EndpointKeys, ServerNumber};
 
-use crate::directory::{Directory, RegisteredServer};
+use crate::directory::{Directory, RegisteredServer, hexadecimal};
 
 /// The newest form of records that this server knows.
 const LEVEL: u32 = 1;
@@ -59,11 +59,10 @@ pub(super) fn registered(
     addresses: &[String],
     peering: Option<String>,
 ) -> RegisteredServer {
-    let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     RegisteredServer {
         level: LEVEL,
         epoch: host.boot.to_string(),
-        keys_mark: digits(&host.keys_mark),
+        keys_mark: hexadecimal(&host.keys_mark),
         software: host.software.clone(),
         started: SystemTime::now().into(),
         addresses: addresses.to_vec(),

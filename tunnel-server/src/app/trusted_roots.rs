@@ -38,11 +38,7 @@ impl RootsFollower {
     /// # Errors
     /// [`Failure`] if they cannot be used.
     pub(super) fn agents(&self, roots: &TrustedRoots) -> Result<Arc<SharedRoots>, Failure> {
-        let shared = SharedRoots::new(roots.certificates.clone()).map_err(Failure::misconfigured)?;
-        let verifier = Arc::clone(&shared);
-        let put = move |roots: &[CertificateDer<'static>]| shown(verifier.replace(roots.to_vec()));
-        self.clients(ReloadedFile::AgentCa, roots, put);
-        Ok(shared)
+        self.shared(ReloadedFile::AgentCa, roots)
     }
 
     /// The roots of other servers that dial this one.
@@ -50,10 +46,15 @@ impl RootsFollower {
     /// # Errors
     /// [`Failure`] if they cannot be used.
     pub(super) fn peers(&self, roots: &TrustedRoots) -> Result<Arc<SharedRoots>, Failure> {
+        self.shared(ReloadedFile::PeerCa, roots)
+    }
+
+    /// Roots by which several listeners verify the clients of one role.
+    fn shared(&self, label: ReloadedFile, roots: &TrustedRoots) -> Result<Arc<SharedRoots>, Failure> {
         let shared = SharedRoots::new(roots.certificates.clone()).map_err(Failure::misconfigured)?;
         let verifier = Arc::clone(&shared);
         let put = move |roots: &[CertificateDer<'static>]| shown(verifier.replace(roots.to_vec()));
-        self.clients(ReloadedFile::PeerCa, roots, put);
+        self.clients(label, roots, put);
         Ok(shared)
     }
 

@@ -53,7 +53,7 @@ impl Directory {
             }
             let free = (0..=u16::MAX).filter(|number| !numbers.contains_key(number));
             for number in free.take(RECORDS_AT_ONCE) {
-                let key = number_key(number);
+                let key = format!("{number:05}");
                 match transaction.get::<NumberOwner>(&key)? {
                     None => {
                         transaction.put(&key, &NumberOwner { server_id: server_id.clone() })?;
@@ -68,9 +68,4 @@ impl Directory {
         })
         .await
     }
-}
-
-/// The key of a number in the store.
-pub(super) fn number_key(number: u16) -> String {
-    format!("{number:05}")
 }

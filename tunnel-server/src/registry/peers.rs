@@ -138,7 +138,7 @@ impl TunnelAtPeer {
         let mut stream = self.0.session.tunnel().open(&via).await?;
         match timeout(REPLY_MAX, stream.read_via_reply()).await {
             Ok(Ok(ViaOutcome::Opened { .. })) => Ok(stream),
-            // The agent has received nothing, so another tunnel may carry the request.
+            // Not one byte of the request has left, so another tunnel may carry it.
             Ok(Ok(ViaOutcome::NoTunnel | ViaOutcome::Refused(_)) | Err(_)) | Err(_) => {
                 Err(OpenError::Draining)
             }
@@ -177,9 +177,13 @@ impl TunnelsAtPeers {
         cluster: &ClusterId,
         admitted: impl Fn(&RemoteTunnel) -> bool,
     ) -> Vec<TunnelAtPeer> {
-        let Some(tunnels) = self.0.get(cluster) else { return Vec::new() };
-        let usable = tunnels.iter().filter(|tunnel| tunnel.is_usable() && admitted(&tunnel.told()));
-        usable.cloned().collect()
+        let tunnels = self.0.get(cluster);
+        tunnels.iter().flat_map(|tunnels| usable_of(tunnels, &admitted)).cloned().collect()
+    }
+
+    /// Returns true if there is one.
+    pub(super) fn has_usable(&self, cluster: &ClusterId, admitted: impl Fn(&RemoteTunnel) -> bool) -> bool {
+        self.0.get(cluster).is_some_and(|tunnels| usable_of(&tunnels, &admitted).next().is_some())
     }
 
     /// The one of least cost among them.
@@ -188,12 +192,8 @@ impl TunnelsAtPeers {
         cluster: &ClusterId,
         admitted: impl Fn(&RemoteTunnel) -> bool,
     ) -> Option<TunnelAtPeer> {
-        self.usable(cluster, admitted).into_iter().min_by_key(TunnelAtPeer::cost)
-    }
-
-    /// The number of tunnels at other servers.
-    pub(super) fn count(&self) -> usize {
-        self.0.iter().map(|tunnels| tunnels.len()).sum()
+        let tunnels = self.0.get(cluster)?;
+        usable_of(&tunnels, &admitted).min_by_key(|tunnel| tunnel.cost()).cloned()
     }
 
     fn insert(&self, cluster: ClusterId, tunnel: TunnelAtPeer) {
@@ -219,12 +219,6 @@ impl Registry {
     pub fn own_tunnels(&self) -> Vec<RemoteTunnel> {
         let tunnels = self.0.by_cluster.iter();
         tunnels.flat_map(|of_cluster| of_cluster.entries().iter().map(told).collect::<Vec<_>>()).collect()
-    }
-
-    /// The number of tunnels at other servers.
-    #[must_use]
-    pub fn tunnels_at_peers(&self) -> usize {
-        self.0.at_peers.count()
     }
 }
 
@@ -308,6 +302,14 @@ impl Drop for PeerRegistration {
         let numbers: Vec<u64> = self.tunnels.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.remove(number));
     }
+}
+
+/// The usable ones of these tunnels, whose agents are `admitted`.
+fn usable_of<'t>(
+    tunnels: &'t [TunnelAtPeer],
+    admitted: &impl Fn(&RemoteTunnel) -> bool,
+) -> impl Iterator<Item = &'t TunnelAtPeer> {
+    tunnels.iter().filter(move |tunnel| tunnel.is_usable() && admitted(&tunnel.told()))
 }
 
 fn told(entry: &TunnelEntry<RegisteredTunnel>) -> RemoteTunnel {

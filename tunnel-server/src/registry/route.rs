@@ -80,7 +80,7 @@ impl Registry {
 
     /// Returns true if another server has a usable tunnel to the cluster.
     pub(super) fn is_at_peer(&self, cluster: &ClusterId) -> bool {
-        !self.0.at_peers.usable(cluster, |tunnel| self.admits_at_peer(tunnel)).is_empty()
+        self.0.at_peers.has_usable(cluster, |tunnel| self.admits_at_peer(tunnel))
     }
 
     /// Returns true if this server, too, admits the agent of another one's tunnel: that one may not know of a revocation yet.

@@ -163,7 +163,9 @@ impl Following {
     fn reached(&mut self, revision: Revision) {
         self.applied.send_if_modified(|applied| {
             let is_later = *applied < Some(revision);
-            *applied = (*applied).max(Some(revision));
+            if is_later {
+                *applied = Some(revision);
+            }
             is_later
         });
         if let Some((began, needed)) = self.unproved

@@ -132,7 +132,7 @@ async fn make_records(rig: &Rig) {
     at(rig, &["cluster", "delete", "edge-b", "--yes"]).await;
     at(rig, &["user", "revoke", "--name", "ann"]).await;
     at(rig, &["agent", "revoke", "--serial", "0f"]).await;
-    at(rig, &["user", "dial-token", "create", "--name", "ann", "--cluster", "edge-a", "--out", "dial-token"])
+    at(rig, &["user", "dial-token", "create", "--user", "ann", "--cluster", "edge-a", "--out", "dial-token"])
         .await;
 }
 

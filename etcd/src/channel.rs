@@ -56,7 +56,8 @@ impl Channel {
         origin: Uri,
         scope: &Scope,
     ) -> Result<Self, TryError> {
-        let mut builder = http2::Builder::new(scope.clone());
+        // A watch never ends by itself, and no drain waits for it.
+        let mut builder = http2::Builder::new(scope.background());
         builder
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_EVERY)

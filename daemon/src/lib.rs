@@ -75,7 +75,7 @@ pub use readiness::{Degraded, NotReady, Readiness};
 pub use runtime::{Layout, Plan, run};
 #[cfg(target_os = "linux")]
 pub use sandbox::{SandboxError, enter_sandbox};
-pub use scope::{BackgroundExecutor, GraceExceeded, Home, Scope};
+pub use scope::{BackgroundExecutor, DrainHold, GraceExceeded, Home, Scope};
 pub use seats::{NoSeat, Seat, SeatFigures, SeatLimits, Seats};
 pub use state_dir::{StateDir, StateError, StateLock};
 pub use state_file::StateFile;

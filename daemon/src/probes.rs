@@ -154,7 +154,7 @@ async fn serve(accepted: GuardedConnection, state: Arc<ProbeState>, scope: Scope
 
 async fn answer_requests(stream: TcpStream, state: Arc<ProbeState>, scope: Scope) {
     let service = service_fn(|request: Request<Incoming>| {
-        let (state, draining) = (&state, scope.is_draining());
+        let (state, draining) = (&state, scope.is_stopping());
         async move {
             let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
             Ok::<_, Infallible>(state.answer(request.method(), path, query, draining).await)

@@ -72,9 +72,9 @@ pub struct Plan {
 
 /// Builds the homes, runs `main` on home 0, and returns the outcome when no task is left.
 ///
-/// The first SIGTERM or SIGINT begins the drain, a second one aborts. `main` counts as work: it should return
-/// soon after [`Scope::draining`] resolves, and is dropped at abort. If it returns by itself the drain
-/// begins.
+/// The first SIGTERM or SIGINT begins the drain, once nobody holds it ([`Scope::hold_drain`]). A second one aborts. `main`
+/// counts as work: it should return soon after [`Scope::draining`] resolves, and is dropped at abort. If it returns by
+/// itself the drain begins.
 pub fn run<M>(plan: Plan, main: impl FnOnce(Scope) -> M) -> Outcome
 where
     M: Future<Output = Result<(), Failure>>,
@@ -117,21 +117,23 @@ pub(crate) async fn supervise(
         scope.draining().await;
         scope.close(grace).await
     };
-    let mut life = pin!(futures::future::join(worked, closed));
+    let drains = scope.drain_when_stopped();
+    let life = async { futures::join!(worked, closed, drains) };
+    let mut life = pin!(life);
     let mut signals = pin!(signals.fuse());
     let mut aborted = false;
-    let (worked, closed) = loop {
+    let (worked, closed, ()) = loop {
         // Both arms are cancel-safe: `life` is polled by reference, and a signal is taken only when it is there.
         tokio::select! {
             ended = &mut life => break ended,
             Some(signal) = signals.next() => {
-                if scope.is_draining() {
+                if scope.is_stopping() {
                     warn!(?signal, "a second signal: aborting");
                     aborted = true;
                     scope.abort();
                 } else {
-                    info!(?signal, grace_seconds = grace.as_secs(), "draining");
-                    scope.begin_drain();
+                    info!(?signal, grace_seconds = grace.as_secs(), "stopping");
+                    scope.stop();
                 }
             }
         }

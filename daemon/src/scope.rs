@@ -3,6 +3,9 @@
 //! A scope has two kinds of tasks. *Work* is what callers wait for: a drain waits for it, up to the grace period.
 //! *Background tasks* serve the work (probes, upkeep, protocol drivers). They run until the last work has ended, and
 //! a drain never waits for them.
+//!
+//! The end has two steps. First the process is *stopping*: it tells others so, and still begins what is asked of it, for as long
+//! as somebody holds the drain. Then it *drains*: it begins nothing new, and finishes what runs.
 
 use std::{any::Any, cell::Cell, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -11,13 +14,19 @@ use tokio::{
     runtime::{Handle, RuntimeMetrics},
     time::{sleep, timeout},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 use tracing::error;
 
 use crate::cancel::run_until;
 
 /// Longest wait for dropped tasks to end. Only a task that blocks its thread takes longer.
 const ABORT_MAX: Duration = Duration::from_secs(2);
+
+/// Longest time for which the drain can be held after the end was requested.
+const HOLD_MAX: Duration = Duration::from_secs(10);
 
 /// Owner of every task of the process. Clones are the same scope.
 #[derive(Clone)]
@@ -41,6 +50,11 @@ pub struct GraceExceeded {
     pub grace: Duration,
 }
 
+/// Holds the drain back until this is dropped, for 10 s at most after the end was requested.
+#[derive(Debug)]
+#[must_use = "the drain is held until this is dropped"]
+pub struct DrainHold(#[expect(dead_code, reason = "its drop counts")] TaskTrackerToken);
+
 struct SharedScope {
     /// The handles of all homes; never empty.
     homes: Vec<Handle>,
@@ -48,6 +62,9 @@ struct SharedScope {
     low_priority: Option<Handle>,
     work: TaskTracker,
     background: TaskTracker,
+    /// The holds of the drain.
+    holds: TaskTracker,
+    stop: CancellationToken,
     drain: CancellationToken,
     abort: CancellationToken,
     stop_background: CancellationToken,
@@ -79,6 +96,8 @@ impl Scope {
             low_priority,
             work: TaskTracker::new(),
             background: TaskTracker::new(),
+            holds: TaskTracker::new(),
+            stop: CancellationToken::new(),
             drain: CancellationToken::new(),
             abort: CancellationToken::new(),
             stop_background: CancellationToken::new(),
@@ -146,6 +165,35 @@ impl Scope {
         }
     }
 
+    /// Resolves when the end of the process was requested. The drain begins once nobody holds it.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.0.stop.clone().cancelled_owned()
+    }
+
+    /// Returns true if the end of the process was requested.
+    pub fn is_stopping(&self) -> bool {
+        self.0.stop.is_cancelled()
+    }
+
+    /// Requests the end of the process: the drain begins once nobody holds it. Further calls have no effect.
+    pub fn stop(&self) {
+        self.0.stop.cancel();
+    }
+
+    /// Holds the drain back, so that others can be told of it first.
+    pub fn hold_drain(&self) -> DrainHold {
+        DrainHold(self.0.holds.token())
+    }
+
+    /// Begins the drain when the end was requested and nobody holds it any longer.
+    pub(crate) async fn drain_when_stopped(&self) {
+        self.stopping().await;
+        self.0.holds.close();
+        // A holder that does not let go is a fault of its own, and no reason to go on.
+        let _ = timeout(HOLD_MAX, self.0.holds.wait()).await;
+        self.begin_drain();
+    }
+
     /// Resolves when the drain begins: a task then starts nothing new, and finishes what runs.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.0.drain.clone().cancelled_owned()
@@ -156,8 +204,9 @@ impl Scope {
         self.0.drain.is_cancelled()
     }
 
-    /// Begins the drain. Further calls have no effect.
+    /// Begins the drain at once. Further calls have no effect.
     pub fn begin_drain(&self) {
+        self.0.stop.cancel();
         self.0.drain.cancel();
     }
 

@@ -241,7 +241,8 @@ impl Handshake {
         let credential = credential(&verified);
         let mut reached = None;
         let may_register = |boot| {
-            if scope.is_draining() {
+            // Before the drain, too: the agent dials another server while this one still serves.
+            if scope.is_stopping() {
                 return Err((Reason::Draining, "this server is stopping; dial again".to_owned()));
             }
             inner.registry.may_register(&verified.agent, boot, &credential).map_err(|not| {

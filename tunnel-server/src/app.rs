@@ -136,8 +136,8 @@ impl BoundServer {
         let opened = (&directory, &log, trust_bundle.clone());
         let enrollment = bind_enrollment(&mut config, opened, (shown, agent_roots), scope)?;
         let (enrollment, site) = enrollment.map(|bound| (bound.service, bound.site)).unzip();
-        let Config { parking, watches, limits, .. } = config;
-        let settings = gateway::GatewaySettings { parking, watches, limits };
+        let Config { parking, watches, drain_grace, limits, .. } = config;
+        let settings = gateway::GatewaySettings { parking, watches, drain_grace, limits };
         let gateway = Gateway::new(admission, registry.clone(), settings, log.clone(), scope.clone());
         let dial_proxy = DialProxy::new(directory.clone(), gateway.dials(), scope.clone());
         let socks = socks.map(|listener| (listener, dial_proxy.clone()));

@@ -88,7 +88,7 @@ impl Peering {
         scope.spawn_background(teller.clone().run());
         let within = scope.clone();
         scope.spawn_background(async move {
-            within.draining().await;
+            within.stopping().await;
             teller.drain();
         });
     }

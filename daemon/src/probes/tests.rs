@@ -30,10 +30,11 @@ async fn readiness_names_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_draining_process_is_answering_and_not_ready() {
+async fn a_stopping_process_is_answering_and_not_ready() {
     let scene = TestProbes::set();
+    let _held = scene.scope.hold_drain();
 
-    scene.scope.begin_drain();
+    scene.scope.stop();
 
     assert_eq!(scene.get("/readyz").await, (503, "[-]draining not ready\nreadyz check failed\n".into()));
     for path in ["/livez", "/healthz"] {

@@ -115,6 +115,29 @@ async fn the_first_signal_drains() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_drain_begins_when_nobody_holds_it_any_longer() {
+    for (held_for, begins_after) in [(GRACE / 10, GRACE / 10), (GRACE * 10, Duration::from_secs(10))] {
+        let (scope, started) = (Scope::here(), tokio::time::Instant::now());
+        let (hold, stopping) = (scope.hold_drain(), scope.stopping());
+        scope.spawn(async move {
+            stopping.await;
+            tokio::time::sleep(held_for).await;
+            drop(hold);
+        });
+        let main = finishes_after(&scope, Duration::ZERO);
+
+        let life = supervise(&scope, GRACE, stream::iter([Signal::Terminate]), main);
+        let drained = async {
+            scope.draining().await;
+            started.elapsed()
+        };
+        let (_, after) = futures::join!(life, drained);
+
+        assert_eq!(after, begins_after);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_main_that_returns_begins_the_drain() {
     let scope = Scope::here();
 

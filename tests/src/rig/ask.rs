@@ -88,6 +88,11 @@ pub async fn ask_raw(
     timeout(ANSWER_MAX, exchange).await?
 }
 
+/// Returns true if probes answer that their process is ready.
+pub async fn is_ready(probes: SocketAddr) -> bool {
+    matches!(plain(probes, "/readyz").await, Ok(answer) if answer.contains(" 200 "))
+}
+
 /// One request without TLS, to probes.
 ///
 /// # Errors

@@ -74,16 +74,16 @@ async fn a_caller_without_rights_gets_no_further_through_a_hop() {
 }
 
 /// Two servers with a session each way, and an agent with a tunnel to the second one alone.
-struct HopTrial {
-    rig: Rig,
-    other: Peer,
-    api: FakeApi,
+pub(crate) struct HopTrial {
+    pub(crate) rig: Rig,
+    pub(crate) other: Peer,
+    pub(crate) api: FakeApi,
     etcd: EtcdCluster,
     _agent: Agent,
 }
 
 impl HopTrial {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let (etcd, api) = (EtcdCluster::start().await, FakeApi::start().await.expect("a fake starts"));
         let mut rig = Rig::start().await;
         rig.kill_server();
@@ -111,7 +111,7 @@ impl HopTrial {
     }
 
     /// One more server beside the two.
-    async fn peer(&self, id: &str) -> Peer {
+    pub(crate) async fn peer(&self, id: &str) -> Peer {
         let section = section_of_peer(&self.rig, &self.etcd, id).await;
         self.rig.peer(id, &section).await
     }

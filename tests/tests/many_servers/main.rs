@@ -7,6 +7,7 @@ use tokio::time::{sleep, timeout};
 mod directory;
 mod freshness;
 mod hop;
+mod leaving;
 mod revocations;
 mod servers;
 

@@ -1,9 +1,12 @@
-//! This server among those that share its records: its registration, and its sessions with the others.
+//! This server among those that share its records: its registration, its sessions with the others, and its orderly leave.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use audit::Log;
-use daemon::{Failure, Readiness, Scope};
+use daemon::{DrainHold, Failure, Readiness, Scope};
+use tokio::time::sleep;
+use tracing::info;
 use transport::Spawn;
 
 use super::own_identity;
@@ -14,6 +17,10 @@ use crate::config::PeeringConfig;
 use crate::directory::{RegisteredServer, ServerRegistration};
 use crate::peering::Peering;
 use crate::registry::Registry;
+
+/// The time between the word that this server stops and its drain. Meanwhile it serves as before: agents dial other servers,
+/// and balancers, whose lists of servers lag, send callers elsewhere.
+const LEAVE_TAKES: Duration = Duration::from_secs(5);
 
 /// The membership of this server; empty if it shares no records.
 pub(super) struct Membership {
@@ -53,6 +60,8 @@ impl Membership {
     /// Keeps the registration alive, follows the others' changes, and begins the sessions, within `scope`.
     pub(super) fn run(self, scope: &Scope) {
         if let Some((id, registration, readiness)) = self.registration {
+            let (held, registry, stops) = (scope.hold_drain(), self.registry.clone(), scope.clone());
+            scope.spawn_background(leave(id.clone(), held, registry, stops));
             scope.spawn_background(registration::keep(id, registration, readiness, scope.clone()));
             scope.spawn_background(self.registry.follow_directory());
         }
@@ -60,4 +69,14 @@ impl Membership {
             peering.run(scope);
         }
     }
+}
+
+/// Holds the drain back for a moment after the end was requested, if another server can serve meanwhile.
+async fn leave(id: String, held: DrainHold, registry: Registry, scope: Scope) {
+    scope.stopping().await;
+    if registry.directory().has_another_server(&id) {
+        info!(seconds = LEAVE_TAKES.as_secs(), "the other servers and the agents are told that this one stops");
+        sleep(LEAVE_TAKES).await;
+    }
+    drop(held);
 }

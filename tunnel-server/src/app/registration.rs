@@ -68,7 +68,7 @@ pub(super) async fn register(
     }
 }
 
-/// Keeps the registration alive as long as it is polled, and says so there when the drain begins.
+/// Keeps the registration alive as long as it is polled, and says there that this server stops when its end was requested.
 pub(super) async fn keep(
     id: String,
     mut registration: ServerRegistration<RegisteredServer>,
@@ -83,7 +83,7 @@ pub(super) async fn keep(
         // Both arms are cancel-safe.
         tokio::select! {
             _ = ticks.tick() => {}
-            () = scope.draining(), if !drains => {
+            () = scope.stopping(), if !drains => {
                 drains = true;
                 if let Err(error) = registration.drain().await {
                     warn!(error = %error_chain(&error), "the other servers were not told that this one stops");

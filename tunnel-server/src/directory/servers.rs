@@ -30,6 +30,13 @@ impl Directory {
         self.cache().servers.clone()
     }
 
+    /// Returns true if another server than `own_id` is registered and does not stop. Always false if the directory is not
+    /// shared.
+    #[must_use]
+    pub fn has_another_server(&self, own_id: &str) -> bool {
+        self.cache().servers.iter().any(|(id, server)| id != own_id && !server.draining)
+    }
+
     /// The entry of this server among the others, which is not registered yet; `None` if the directory is not shared.
     #[must_use]
     pub fn registration(

@@ -1,6 +1,7 @@
 //! The state that all requests of the gateway share, and how it is built.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::audit::Log;
 use daemon::Scope;
@@ -55,6 +56,8 @@ pub struct GatewaySettings {
     pub parking: Parking,
     /// The limits of watches that are resumed.
     pub watches: config::WatchesConfig,
+    /// Time for which what runs may continue after a drain began.
+    pub drain_grace: Duration,
     /// The limits of each caller and each cluster.
     pub limits: LimitsConfig,
 }
@@ -90,7 +93,7 @@ impl Gateway {
         log: Log,
         scope: Scope,
     ) -> Self {
-        let GatewaySettings { parking, watches, limits } = settings;
+        let GatewaySettings { parking, watches, drain_grace, limits } = settings;
         let AccessControl {
             authenticator,
             names,
@@ -141,7 +144,7 @@ impl Gateway {
             request_metrics: metrics::requests(),
             limiter,
             login_throttle: LoginThrottle::new(limits.source.failed_logins),
-            watches: WatchResources::new(watches),
+            watches: WatchResources::new(watches, drain_grace),
             dials,
             audit_log,
         }))

@@ -11,6 +11,7 @@ use http_body::Frame;
 use proto::AbortCode;
 use proto::session::Health;
 use tokio::task::coop;
+use tokio::time::sleep;
 use tracing::info;
 use transport::TunnelEnded;
 
@@ -31,6 +32,8 @@ pub(in crate::gateway) struct WatchBody {
     watch: Arc<ResumableWatch>,
     relay: Relay,
     state: WatchState,
+    /// Resolves when the watch ends because this server drains and another one serves; `None` where there is no other one.
+    leaves: Option<LeaveFuture>,
     _limit_guard: LimitGuard,
 }
 
@@ -55,6 +58,7 @@ struct EventStream {
 
 type ResumeFuture = Pin<Box<dyn Future<Output = ResumeOutcome> + Send>>;
 type MoveFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+type LeaveFuture = MoveFuture;
 
 /// The next piece for the caller. `None` at the end, or where the next state has more.
 type Piece = Option<Result<Frame<Bytes>, BodyError>>;
@@ -68,11 +72,13 @@ impl WatchBody {
         limit_guard: LimitGuard,
     ) -> Self {
         let state = WatchState::Streaming(EventStream::new(&watch, body, source));
-        Self { watch, relay, state, _limit_guard: limit_guard }
+        let leaves = leaves(&watch);
+        Self { watch, relay, state, leaves, _limit_guard: limit_guard }
     }
 
     /// Polls for the next piece: each stream or wait once, until there is one.
     pub(in crate::gateway) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Piece> {
+        self.poll_leave(cx);
         loop {
             // Bookmarks that are kept back make no piece, so their loop has to yield.
             let unit = ready!(coop::poll_proceed(cx));
@@ -94,6 +100,19 @@ impl WatchBody {
             if let Some(piece) = piece {
                 return Poll::Ready(Some(piece));
             }
+        }
+    }
+
+    /// Ends the watch if it is time to leave this server. Its caller has all complete events so far, and goes on from there.
+    fn poll_leave(&mut self, cx: &mut Context<'_>) {
+        if !self.leaves.as_mut().is_some_and(|leaves| leaves.as_mut().poll(cx).is_ready()) {
+            return;
+        }
+        self.leaves = None;
+        let runs = matches!(self.state, WatchState::Streaming(_) | WatchState::Parked { .. });
+        // Half a large event has left otherwise, and its rest must follow.
+        if runs && self.relay.is_between_events() {
+            self.state = WatchState::Ended;
         }
     }
 
@@ -266,6 +285,19 @@ fn moves(watch: &Arc<ResumableWatch>, source: &ResponseSource) -> MoveFuture {
             () = registry.stable_elsewhere(cluster, &route) => {}
             () = registry.successor_ready(cluster, &route) => {}
         }
+    })
+}
+
+/// Resolves some time after a drain has begun, if other servers serve the same clusters.
+fn leaves(watch: &ResumableWatch) -> Option<LeaveFuture> {
+    let shared = &watch.gateway.0;
+    shared.forwarding.registry.directory().is_shared().then(|| {
+        let (draining, after) = (shared.forwarding.scope.draining(), shared.watches.end_in_drain());
+        let leaves: LeaveFuture = Box::pin(async move {
+            draining.await;
+            sleep(after).await;
+        });
+        leaves
     })
 }
 

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::report::Output;
 use crate::{
-    all, bulk, fairness, get, idle, keystrokes, layout, leak, link, outage, restart, slow_readers, target,
-    watches,
+    all, bulk, fairness, get, hop, idle, keystrokes, layout, leak, link, outage, restart, slow_readers,
+    target, watches,
 };
 
 const EXAMPLES: &str = "\
@@ -60,6 +60,8 @@ pub enum Scenario {
     All(all::AllFlags),
     /// Compare a small GET through gateway and tunnel with the same GET at the same real kube-apiserver
     Get(get::GetFlags),
+    /// Compare requests at the server that has the tunnel with the same at another server, one hop away
+    Hop(hop::HopFlags),
     /// Compare downloads and uploads through gateway and tunnel with the same at the same plain TLS server
     Bulk(bulk::BulkFlags),
     /// Keep many idle watches open at a real kube-apiserver: memory of both daemons for each, and when events

@@ -63,7 +63,7 @@ pub async fn run(flags: &GetFlags, seed: u64) -> Result<Report, Box<dyn Error>> 
 }
 
 /// Half of the slowest route's median rate, so that every route gets the same requests at the same times.
-fn half(saturated: &Measurements, callers: u32) -> Option<Load> {
+pub fn half(saturated: &Measurements, callers: u32) -> Option<Load> {
     let load = saturated.loads.iter().position(|load| *load == Load::Small { callers })?;
     let medians = (0..saturated.routes.len())
         .filter_map(|route| Spread::of(saturated.rounds.iter().map(|round| round[load][route].rate)))

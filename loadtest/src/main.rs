@@ -24,6 +24,7 @@ mod comparison;
 mod fairness;
 mod flapping_servers;
 mod get;
+mod hop;
 mod idle;
 mod keystrokes;
 mod layout;
@@ -89,6 +90,7 @@ async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dy
         Scenario::Watches(flags) => vec![watches::run(flags, seed).await?],
         Scenario::SlowReaders(flags) => vec![slow_readers::run(flags, seed).await?],
         Scenario::Fairness(flags) => vec![fairness::run(flags, seed).await?],
+        Scenario::Hop(flags) => vec![hop::run(flags, seed).await?],
         Scenario::Idle(flags) => vec![idle::run(flags, seed).await?],
         Scenario::Leak(flags) => vec![leak::run(flags, seed).await?],
         Scenario::Layout(flags) => vec![layout::run(flags, seed).await?],

@@ -15,7 +15,7 @@ use crate::scrape::Gauges;
 pub const USER: &str = "alice";
 
 /// The configuration with which an agent may impersonate any caller.
-const IMPERSONATION: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }";
+pub const IMPERSONATION: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }";
 
 /// A running server with its agents and their files.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl TunnelRig {
     pub fn daemons(&mut self) -> Daemons {
         let server = self.rig.server().id().expect("the server runs");
         let agents = self.agents.iter().map(|agent| agent.process.id().expect("the agent runs")).collect();
-        Daemons { server, agents }
+        Daemons { server, further_servers: Vec::new(), agents }
     }
 
     /// The address of the first agent's metrics.

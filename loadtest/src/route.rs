@@ -76,6 +76,8 @@ pub enum Http {
 pub struct Daemons {
     /// The process id of the server.
     pub server: u32,
+    /// The process ids of further servers on the route.
+    pub further_servers: Vec<u32>,
     /// The process ids of the agents, one for each cluster.
     pub agents: Vec<u32>,
 }
@@ -83,7 +85,7 @@ pub struct Daemons {
 /// CPU time that processes have used since they started, user and system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// The CPU time of the server.
+    /// The CPU time of all servers together.
     pub server: Duration,
     /// The CPU time of all agents together.
     pub agents: Duration,
@@ -107,7 +109,9 @@ impl Route {
         let target = cpu_time(self.target)?;
         let Some(daemons) = &self.daemons else { return Ok(CpuTime { target, ..CpuTime::default() }) };
         let agents: io::Result<Duration> = daemons.agents.iter().map(|&agent| cpu_time(agent)).sum();
-        Ok(CpuTime { server: cpu_time(daemons.server)?, agents: agents?, target })
+        let further: io::Result<Duration> =
+            daemons.further_servers.iter().map(|&server| cpu_time(server)).sum();
+        Ok(CpuTime { server: cpu_time(daemons.server)? + further?, agents: agents?, target })
     }
 }
 

@@ -28,6 +28,7 @@ pub mod language;
 pub mod layers;
 pub mod listener;
 pub mod matrix;
+pub mod members;
 pub mod name_server;
 pub mod network;
 pub mod node;

@@ -2,7 +2,8 @@
 
 use tests::etcd::EtcdCluster;
 use tests::fake_api::{Answer, Behaviour, FakeApi};
-use tests::rig::{Agent, ApiServer, GROUP, Peer, Rig, ask, free_port};
+use tests::members::{join, join_first};
+use tests::rig::{Agent, ApiServer, GROUP, Peer, Rig, ask};
 
 use crate::{PATH, SERVED, SOCKET, until};
 
@@ -86,16 +87,8 @@ impl HopTrial {
     pub(crate) async fn start() -> Self {
         let (etcd, api) = (EtcdCluster::start().await, FakeApi::start().await.expect("a fake starts"));
         let mut rig = Rig::start().await;
-        rig.kill_server();
-        let section = section(&rig, &etcd, "first").await;
-        rig.write_config(|text| {
-            let text =
-                text.replace("/server.crt", "/first-server.crt").replace("/server.key", "/first-server.key");
-            format!("{text}\n{section}")
-        });
-        rig.start_server().await;
-        let own = section_of_peer(&rig, &etcd, "other").await;
-        let other = rig.peer("other", &own).await;
+        join_first(&mut rig, &etcd).await;
+        let other = join(&rig, &etcd, "other").await;
         let servers = format!("servers: [\"{}\"]\n", other.gateway);
         let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), &servers).await;
         let trial = Self { rig, other, api, etcd, _agent: agent };
@@ -112,25 +105,6 @@ impl HopTrial {
 
     /// One more server beside the two.
     pub(crate) async fn peer(&self, id: &str) -> Peer {
-        let section = section_of_peer(&self.rig, &self.etcd, id).await;
-        self.rig.peer(id, &section).await
+        join(&self.rig, &self.etcd, id).await
     }
-}
-
-/// The configuration by which a server shares records and tunnels, and its certificates.
-async fn section(rig: &Rig, etcd: &EtcdCluster, id: &str) -> String {
-    let names = ["--name", "127.0.0.1", "--name", "gateway.test"];
-    rig.tombolo(&[["ca", "issue", "server", "--dir", "pki", "--id", id].as_slice(), &names].concat()).await;
-    rig.tombolo(&["ca", "issue", "peer", "--dir", "pki", "--id", id]).await;
-    let address = free_port();
-    format!(
-        "{}peering: {{ listen: \"{address}\", address: \"{address}\", certificateFile: pki/{id}-peer.crt, \
-         keyFile: pki/{id}-peer.key, peerCAFile: pki/peer-ca.crt, serverCAFile: pki/server-ca.crt }}\n",
-        etcd.section("")
-    )
-}
-
-async fn section_of_peer(rig: &Rig, etcd: &EtcdCluster, id: &str) -> String {
-    let section = section(rig, etcd, id).await;
-    format!("tls: {{ certificateFile: pki/{id}-server.crt, keyFile: pki/{id}-server.key }}\n{section}")
 }

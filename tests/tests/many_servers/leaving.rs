@@ -44,7 +44,8 @@ async fn a_watch_ends_cleanly_when_its_server_leaves_others_behind() {
     watch.write(head("GET", target, "Connection: close\r\n")).await;
     let answered = watch.read_head().await;
     assert!(answered.starts_with("HTTP/1.1 200 "), "{answered}");
-    let event = r#"{"type":"ADDED","object":{"kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"2"}}}"#;
+    let event =
+        r#"{"type":"ADDED","object":{"kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"2"}}}"#;
     feed.push(format!("{event}\n"));
     watch.read_until("\"a\"").await;
 

@@ -75,7 +75,10 @@ impl Membership {
 async fn leave(id: String, held: DrainHold, registry: Registry, scope: Scope) {
     scope.stopping().await;
     if registry.directory().has_another_server(&id) {
-        info!(seconds = LEAVE_TAKES.as_secs(), "the other servers and the agents are told that this one stops");
+        info!(
+            seconds = LEAVE_TAKES.as_secs(),
+            "the other servers and the agents are told that this one stops"
+        );
         sleep(LEAVE_TAKES).await;
     }
     drop(held);

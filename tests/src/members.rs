@@ -1,0 +1,36 @@
+//! Servers of one installation: they share their records in etcd, and carry each other's requests.
+
+use crate::etcd::EtcdCluster;
+use crate::rig::{Peer, Rig, free_port};
+
+/// Starts the rig's own server anew, as the member `first`.
+pub async fn join_first(rig: &mut Rig, etcd: &EtcdCluster) {
+    rig.kill_server();
+    let section = section(rig, etcd, "first").await;
+    rig.write_config(|text| {
+        let text =
+            text.replace("/server.crt", "/first-server.crt").replace("/server.key", "/first-server.key");
+        format!("{text}\n{section}")
+    });
+    rig.start_server().await;
+}
+
+/// Starts a further server of this ID, which is a member, too.
+pub async fn join(rig: &Rig, etcd: &EtcdCluster, id: &str) -> Peer {
+    let section = section(rig, etcd, id).await;
+    let certificate = format!("certificateFile: pki/{id}-server.crt, keyFile: pki/{id}-server.key");
+    rig.peer(id, &format!("tls: {{ {certificate} }}\n{section}")).await
+}
+
+/// The configuration by which a server shares records and tunnels. Its certificates are made.
+async fn section(rig: &Rig, etcd: &EtcdCluster, id: &str) -> String {
+    let names = ["--name", "127.0.0.1", "--name", "gateway.test"];
+    rig.tombolo(&[["ca", "issue", "server", "--dir", "pki", "--id", id].as_slice(), &names].concat()).await;
+    rig.tombolo(&["ca", "issue", "peer", "--dir", "pki", "--id", id]).await;
+    let address = free_port();
+    format!(
+        "{}peering: {{ listen: \"{address}\", address: \"{address}\", certificateFile: pki/{id}-peer.crt, \
+         keyFile: pki/{id}-peer.key, peerCAFile: pki/peer-ca.crt, serverCAFile: pki/server-ca.crt }}\n",
+        etcd.section("")
+    )
+}

@@ -175,6 +175,20 @@ impl EtcdCluster {
         self.addresses.iter().map(|member| url(member).parse().expect("an endpoint")).collect()
     }
 
+    /// The address of a member for clients.
+    pub fn address(&self, member: usize) -> SocketAddr {
+        self.addresses[member].0
+    }
+
+    /// A client with a certificate that reaches the members through these addresses.
+    ///
+    /// # Panics
+    /// Never, because the certificates and addresses are valid.
+    pub fn client_through(&self, addresses: impl Iterator<Item = SocketAddr>, scope: &Scope) -> Client {
+        let endpoints = addresses.map(|address| format!("https://{address}").parse().expect("an endpoint"));
+        self.client_at(endpoints.collect(), Some(&self.identity), scope)
+    }
+
     /// A client with a certificate, whose connections belong to `scope`.
     ///
     /// # Panics
@@ -192,10 +206,14 @@ impl EtcdCluster {
     }
 
     fn client_of(&self, identity: Option<&Issued>, scope: &Scope) -> Client {
+        self.client_at(self.endpoints(), identity, scope)
+    }
+
+    fn client_at(&self, endpoints: Vec<Endpoint>, identity: Option<&Issued>, scope: &Scope) -> Client {
         let mut tls = config(self.authority.certificate_pem(), identity).expect("certificates");
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let (_, tls) = watch::channel(Arc::new(tls));
-        Client::new(self.endpoints(), Some(tls), scope.clone())
+        Client::new(endpoints, Some(tls), scope.clone())
     }
 
     /// Lets etcd forget all revisions before this one, by its API in JSON.

@@ -20,6 +20,7 @@ pub mod etcd;
 pub mod evil_quic;
 pub mod fake_api;
 pub mod fake_edge;
+pub mod faulty_relay;
 pub mod flood;
 pub mod helm;
 pub mod kube;

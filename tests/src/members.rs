@@ -1,12 +1,20 @@
 //! Servers of one installation: they share their records in etcd, and carry each other's requests.
 
+use std::net::SocketAddr;
+
 use crate::etcd::EtcdCluster;
 use crate::rig::{Peer, Rig, free_port};
 
 /// Starts the rig's own server anew, as the member `first`.
 pub async fn join_first(rig: &mut Rig, etcd: &EtcdCluster) {
+    let address = free_port();
+    join_first_through(rig, etcd, (address, address)).await;
+}
+
+/// The same with the port that it binds for other servers, and the address at which these dial it.
+pub async fn join_first_through(rig: &mut Rig, etcd: &EtcdCluster, ports: (SocketAddr, SocketAddr)) {
     rig.kill_server();
-    let section = section(rig, etcd, "first").await;
+    let section = section(rig, etcd, "first", ports).await;
     rig.write_config(|text| {
         let text =
             text.replace("/server.crt", "/first-server.crt").replace("/server.key", "/first-server.key");
@@ -17,19 +25,24 @@ pub async fn join_first(rig: &mut Rig, etcd: &EtcdCluster) {
 
 /// Starts a further server of this ID, which is a member, too.
 pub async fn join(rig: &Rig, etcd: &EtcdCluster, id: &str) -> Peer {
-    let section = section(rig, etcd, id).await;
+    let address = free_port();
+    let section = section(rig, etcd, id, (address, address)).await;
     let certificate = format!("certificateFile: pki/{id}-server.crt, keyFile: pki/{id}-server.key");
     rig.peer(id, &format!("tls: {{ {certificate} }}\n{section}")).await
 }
 
 /// The configuration by which a server shares records and tunnels. Its certificates are made.
-async fn section(rig: &Rig, etcd: &EtcdCluster, id: &str) -> String {
+async fn section(
+    rig: &Rig,
+    etcd: &EtcdCluster,
+    id: &str,
+    (listen, address): (SocketAddr, SocketAddr),
+) -> String {
     let names = ["--name", "127.0.0.1", "--name", "gateway.test"];
     rig.tombolo(&[["ca", "issue", "server", "--dir", "pki", "--id", id].as_slice(), &names].concat()).await;
     rig.tombolo(&["ca", "issue", "peer", "--dir", "pki", "--id", id]).await;
-    let address = free_port();
     format!(
-        "{}peering: {{ listen: \"{address}\", address: \"{address}\", certificateFile: pki/{id}-peer.crt, \
+        "{}peering: {{ listen: \"{listen}\", address: \"{address}\", certificateFile: pki/{id}-peer.crt, \
          keyFile: pki/{id}-peer.key, peerCAFile: pki/peer-ca.crt, serverCAFile: pki/server-ca.crt }}\n",
         etcd.section("")
     )

@@ -17,7 +17,7 @@ use tunnel_server::directory::{
 };
 
 /// The beginning of all keys of the servers.
-const PREFIX: &str = "/tombolo/example.org/";
+pub(crate) const PREFIX: &str = "/tombolo/example.org/";
 
 const SERVERS: usize = 3;
 
@@ -31,9 +31,9 @@ const CLUSTERS: usize = 120;
 const TOLD_MAX: Duration = Duration::from_secs(20);
 
 /// A limit that is longer than the test.
-const STALE_LIMIT: Duration = Duration::from_secs(300);
+pub(crate) const STALE_LIMIT: Duration = Duration::from_secs(300);
 
-const TTL: Duration = Duration::from_secs(900);
+pub(crate) const TTL: Duration = Duration::from_secs(900);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_server_changes_the_others_know() {
@@ -144,7 +144,7 @@ async fn told(server: &Directory, knows: impl Fn(&Directory) -> bool) {
     known.await.expect("in time");
 }
 
-fn cluster(name: &str) -> ClusterId {
+pub(crate) fn cluster(name: &str) -> ClusterId {
     name.parse().unwrap()
 }
 
@@ -152,7 +152,7 @@ fn agent_id(cluster: &str) -> AgentId {
     AgentId::parse(&format!("spiffe://tombolo/cluster/{cluster}/agent/x"), "tombolo").unwrap()
 }
 
-fn agent(name: &str) -> Agent {
+pub(crate) fn agent(name: &str) -> Agent {
     let (issued, expires) = (UnixSeconds(5), UnixSeconds(5) + TTL);
     Agent {
         public_key: name.to_owned(),

@@ -14,7 +14,7 @@ use super::peering::{self, OwnProcess};
 use super::registration;
 use super::trusted_roots::RootsFollower;
 use crate::config::PeeringConfig;
-use crate::directory::{RegisteredServer, ServerRegistration};
+use crate::directory::{Directory, RegisteredServer, ServerRegistration};
 use crate::peering::Peering;
 use crate::registry::Registry;
 
@@ -60,8 +60,8 @@ impl Membership {
     /// Keeps the registration alive, follows the others' changes, and begins the sessions, within `scope`.
     pub(super) fn run(self, scope: &Scope) {
         if let Some((id, registration, readiness)) = self.registration {
-            let (held, registry, stops) = (scope.hold_drain(), self.registry.clone(), scope.clone());
-            scope.spawn_background(leave(id.clone(), held, registry, stops));
+            let directory = self.registry.directory().clone();
+            scope.spawn_background(leave(id.clone(), scope.hold_drain(), directory, scope.clone()));
             scope.spawn_background(registration::keep(id, registration, readiness, scope.clone()));
             scope.spawn_background(self.registry.follow_directory());
         }
@@ -72,9 +72,9 @@ impl Membership {
 }
 
 /// Holds the drain back for a moment after the end was requested, if another server can serve meanwhile.
-async fn leave(id: String, held: DrainHold, registry: Registry, scope: Scope) {
+async fn leave(id: String, held: DrainHold, directory: Directory, scope: Scope) {
     scope.stopping().await;
-    if registry.directory().has_another_server(&id) {
+    if directory.has_another_server(&id) {
         info!(
             seconds = LEAVE_TAKES.as_secs(),
             "the other servers and the agents are told that this one stops"

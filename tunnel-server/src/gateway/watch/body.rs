@@ -32,8 +32,8 @@ pub(in crate::gateway) struct WatchBody {
     watch: Arc<ResumableWatch>,
     relay: Relay,
     state: WatchState,
-    /// Resolves when the watch ends because this server drains and another one serves; `None` where there is no other one.
-    leaves: Option<LeaveFuture>,
+    /// Resolves when the watch ends because this server drains; `None` if no other server shares its records.
+    leaves: Option<MoveFuture>,
     _limit_guard: LimitGuard,
 }
 
@@ -58,7 +58,6 @@ struct EventStream {
 
 type ResumeFuture = Pin<Box<dyn Future<Output = ResumeOutcome> + Send>>;
 type MoveFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
-type LeaveFuture = MoveFuture;
 
 /// The next piece for the caller. `None` at the end, or where the next state has more.
 type Piece = Option<Result<Frame<Bytes>, BodyError>>;
@@ -78,7 +77,15 @@ impl WatchBody {
 
     /// Polls for the next piece: each stream or wait once, until there is one.
     pub(in crate::gateway) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Piece> {
-        self.poll_leave(cx);
+        let polled = self.poll_piece(cx);
+        // Only between two pieces, so that a busy watch does not look for the end with each of them.
+        if polled.is_pending() && self.poll_leave(cx) {
+            return Poll::Ready(None);
+        }
+        polled
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Piece> {
         loop {
             // Bookmarks that are kept back make no piece, so their loop has to yield.
             let unit = ready!(coop::poll_proceed(cx));
@@ -104,16 +111,18 @@ impl WatchBody {
     }
 
     /// Ends the watch if it is time to leave this server. Its caller has all complete events so far, and goes on from there.
-    fn poll_leave(&mut self, cx: &mut Context<'_>) {
+    fn poll_leave(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.leaves.as_mut().is_some_and(|leaves| leaves.as_mut().poll(cx).is_ready()) {
-            return;
+            return false;
         }
         self.leaves = None;
         let runs = matches!(self.state, WatchState::Streaming(_) | WatchState::Parked { .. });
         // Half a large event has left otherwise, and its rest must follow.
-        if runs && self.relay.is_between_events() {
+        let ends = runs && self.relay.is_between_events();
+        if ends {
             self.state = WatchState::Ended;
         }
+        ends
     }
 
     /// Polls the stream. The piece is `None` where the next state has more.
@@ -288,17 +297,17 @@ fn moves(watch: &Arc<ResumableWatch>, source: &ResponseSource) -> MoveFuture {
     })
 }
 
-/// Resolves some time after a drain has begun, if other servers serve the same clusters.
-fn leaves(watch: &ResumableWatch) -> Option<LeaveFuture> {
+/// Resolves some time after a drain has begun, if servers share their records and so serve the same clusters.
+fn leaves(watch: &ResumableWatch) -> Option<MoveFuture> {
     let shared = &watch.gateway.0;
-    shared.forwarding.registry.directory().is_shared().then(|| {
-        let (draining, after) = (shared.forwarding.scope.draining(), shared.watches.end_in_drain());
-        let leaves: LeaveFuture = Box::pin(async move {
-            draining.await;
-            sleep(after).await;
-        });
-        leaves
-    })
+    if !shared.forwarding.registry.directory().is_shared() {
+        return None;
+    }
+    let (draining, after) = (shared.forwarding.scope.draining(), shared.watches.end_in_drain());
+    Some(Box::pin(async move {
+        draining.await;
+        sleep(after).await;
+    }))
 }
 
 fn data_frame(bytes: Bytes) -> Piece {

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 
-use ::tests::rig::ApiServer;
 use ::tests::scratch::Scratch;
 use clap::Args;
 use serde::Serialize;
@@ -42,9 +41,7 @@ pub async fn run(flags: &BulkFlags, seed: u64) -> Result<Report, Box<dyn Error>>
     let heading = Heading::new("bulk", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), flags.mib).await;
-    let kubeconfig = scratch.path().join("target.kubeconfig");
-    target.write_kubeconfig(&kubeconfig)?;
-    let mut tunneled = TunnelRig::start(&ApiServer::Kubeconfig(kubeconfig), 1, "").await;
+    let mut tunneled = TunnelRig::start(&target.api_server(scratch.path())?, 1, "").await;
     let tunnel = tunneled.route("tunnel", flags.http, SMALL, Some(BULK), target.id()).await;
     let routes = [target.direct(flags.http), tunnel];
 

@@ -76,13 +76,11 @@ pub fn plots(name: &str, rows: &[ComparisonRow]) -> Vec<Plot> {
 
 impl ComparisonRow {
     fn new(measurements: &Measurements, load: usize, route: usize) -> Self {
-        let of = |route: usize| measurements.rounds.iter().map(move |round| round[load][route]);
+        let of_route = || measurements.rounds.iter().map(|round| round[load][route]);
         let spread =
-            |figure: fn(&Figures) -> Option<f64>| Spread::of(of(route).filter_map(|one| figure(&one)));
-        // Within each round, so that other load of the machine cancels out.
-        let beside = |figure: fn(&Figures) -> Option<f64>, compare: fn(f64, f64) -> f64| {
-            let pairs = of(route).zip(of(0));
-            Spread::of(pairs.filter_map(|(one, first)| Some(compare(figure(&one)?, figure(&first)?))))
+            |figure: fn(&Figures) -> Option<f64>| Spread::of(of_route().filter_map(|one| figure(&one)));
+        let beside = |figure: fn(&Figures) -> Option<f64>, compare| {
+            measurements.compared((load, route), (load, 0), figure, compare)
         };
         let p50 = |figures: &Figures| figures.latency.map(|Latency { p50_ms, .. }| p50_ms);
         let p99 = |figures: &Figures| figures.latency.map(|Latency { p99_ms, .. }| p99_ms);
@@ -98,7 +96,7 @@ impl ComparisonRow {
             server_cpu: spread(|figures| Some(figures.server_cpu)),
             agent_cpu: spread(|figures| Some(figures.agent_cpu)),
             target_cpu: spread(|figures| Some(figures.target_cpu)),
-            figures: of(route).collect(),
+            figures: of_route().collect(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use ::tests::rig::{ApiServer, GROUP};
+use ::tests::rig::GROUP;
 use ::tests::scratch::Scratch;
 use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
@@ -146,9 +146,7 @@ async fn measure(
     std::fs::create_dir(&served)?;
     std::fs::create_dir(&peer)?;
     let (target, peer) = (Target::start(&served, BULK_MIB).await, Target::start(&peer, BULK_MIB).await);
-    let kubeconfig = scratch.path().join("target.kubeconfig");
-    target.write_kubeconfig(&kubeconfig)?;
-    let (api_server, limits) = (ApiServer::Kubeconfig(kubeconfig), limited_by.server_limits());
+    let (api_server, limits) = (target.api_server(scratch.path())?, limited_by.server_limits());
     let mut tunneled = TunnelRig::start_with(&api_server, 1, limits, "limits: {}").await;
     let route = tunneled.route("tunnel", Http::Two, SMALL, None, target.id()).await;
     let gus = tunneled.rig().caller("gus", &[GROUP]).await;

@@ -9,8 +9,7 @@ use serde::Serialize;
 use crate::cluster::TestCluster;
 use crate::comparison::{plots, rows, tables};
 use crate::report::{Heading, Report};
-use crate::rounds::{Load, Measurements, Rounds, compare};
-use crate::spread::Spread;
+use crate::rounds::{Load, Rounds, compare};
 
 /// The path of the request, on both routes.
 const SMALL: &str = "/api/v1/namespaces/default";
@@ -54,20 +53,10 @@ pub async fn run(flags: &GetFlags, seed: u64) -> Result<Report, Box<dyn Error>> 
     let loads: Vec<Load> = callers.into_iter().map(|callers| Load::Small { callers }).collect();
     let saturated = compare(&routes, &loads, &flags.rounds, seed).await?;
     let mut rows = rows(&saturated);
-    if let Some(load) = half(&saturated, flags.half_load) {
+    if let Some(load) = saturated.half_load(flags.half_load) {
         rows.extend(crate::comparison::rows(&compare(&routes, &[load], &flags.rounds, seed).await?));
     }
     cluster.stop().await?;
     let report = Report::new(heading, &rows)?.plots(plots("get", &rows));
     Ok(tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table)))
-}
-
-/// Half of the slowest route's median rate, so that every route gets the same requests at the same times.
-pub fn half(saturated: &Measurements, callers: u32) -> Option<Load> {
-    let load = saturated.loads.iter().position(|load| *load == Load::Small { callers })?;
-    let medians = (0..saturated.routes.len())
-        .filter_map(|route| Spread::of(saturated.rounds.iter().map(|round| round[load][route].rate)))
-        .map(|spread| spread.median);
-    let slowest = medians.min_by(f64::total_cmp)?;
-    Some(Load::Open { callers, per_second: slowest / 2.0 })
 }

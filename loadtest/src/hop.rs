@@ -1,6 +1,7 @@
 //! `loadtest hop`: the cost of a request through a server that has no tunnel to the cluster, and so one hop more.
 
 use std::error::Error;
+use std::ops::{Div, Sub};
 
 use ::tests::etcd::EtcdCluster;
 use ::tests::members::{join, join_first};
@@ -10,12 +11,10 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::comparison::{plots, rows, tables};
-use crate::get::half;
 use crate::report::{Heading, Report};
 use crate::rig::{IMPERSONATION, USER, cluster};
 use crate::rounds::{Direction, Figures, Load, Measurements, Rounds, compare};
 use crate::route::{Daemons, Destination, Http, Route};
-use crate::spread::Spread;
 use crate::target::{BULK, SMALL, Target};
 
 /// Callers of the closed and of the open loop.
@@ -73,9 +72,7 @@ pub async fn run(flags: &HopFlags, seed: u64) -> Result<Report, Box<dyn Error>> 
     let heading = Heading::new("hop", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), flags.mib).await;
-    let kubeconfig = scratch.path().join("target.kubeconfig");
-    target.write_kubeconfig(&kubeconfig)?;
-    let servers = TwoServers::start(&ApiServer::Kubeconfig(kubeconfig)).await;
+    let servers = TwoServers::start(&target.api_server(scratch.path())?).await;
     let routes = servers.routes(&target).await;
 
     let bytes_each = u64::from(flags.mib) << 20;
@@ -83,7 +80,7 @@ pub async fn run(flags: &HopFlags, seed: u64) -> Result<Report, Box<dyn Error>> 
     let closed = Load::Small { callers: CALLERS };
     let loads = [closed, bulk(Direction::Down), bulk(Direction::Up)];
     let saturated = compare(&routes, &loads, &flags.rounds, seed).await?;
-    let open = half(&saturated, CALLERS).ok_or("no round was measured")?;
+    let open = saturated.half_load(CALLERS).ok_or("no round was measured")?;
     let half_load = compare(&routes, &[open], &flags.rounds, seed).await?;
 
     let all: Vec<_> = rows(&saturated).into_iter().chain(rows(&half_load)).collect();
@@ -124,30 +121,26 @@ impl TwoServers {
 
 /// The bounds that do not hold, as sentences.
 fn missed(saturated: &Measurements, half_load: &Measurements) -> Vec<String> {
-    let ratio = |hop: f64, local: f64| hop / local;
-    let latency = |quantile: fn(&Figures) -> Option<f64>, compare: fn(f64, f64) -> f64| {
-        median(half_load, 0, quantile, compare)
-    };
     let rate = |figures: &Figures| Some(figures.rate);
     let bounds = [
         Bound::highest(
             "at half load the hop adds to the p50, in ms",
-            latency(|figures| figures.latency.map(|latency| latency.p50_ms), |hop, local| hop - local),
+            median(half_load, 0, |figures| figures.latency.map(|latency| latency.p50_ms), Sub::sub),
             P50_ADDED_MS_MAX,
         ),
         Bound::highest(
             "p99 at half load, x local",
-            latency(|figures| figures.latency.map(|latency| latency.p99_ms), ratio),
+            median(half_load, 0, |figures| figures.latency.map(|latency| latency.p99_ms), Div::div),
             P99_RATIO_MAX,
         ),
         Bound::highest(
             "CPU of the servers for a request, x local",
-            median(saturated, 0, |figures| Some(figures.server_cpu), ratio),
+            median(saturated, 0, |figures| Some(figures.server_cpu), Div::div),
             CPU_RATIO_MAX,
         ),
-        Bound::lowest("requests a second, x local", median(saturated, 0, rate, ratio), RATE_RATIO_MIN),
-        Bound::lowest("a download, x local", median(saturated, 1, rate, ratio), BULK_RATIO_MIN),
-        Bound::lowest("an upload, x local", median(saturated, 2, rate, ratio), BULK_RATIO_MIN),
+        Bound::lowest("requests a second, x local", median(saturated, 0, rate, Div::div), RATE_RATIO_MIN),
+        Bound::lowest("a download, x local", median(saturated, 1, rate, Div::div), BULK_RATIO_MIN),
+        Bound::lowest("an upload, x local", median(saturated, 2, rate, Div::div), BULK_RATIO_MIN),
     ];
     bounds.into_iter().filter_map(Bound::missed).collect()
 }
@@ -157,11 +150,9 @@ fn median(
     measurements: &Measurements,
     load: usize,
     figure: fn(&Figures) -> Option<f64>,
-    compare: impl Fn(f64, f64) -> f64,
+    compare: fn(f64, f64) -> f64,
 ) -> f64 {
-    let pairs = measurements.rounds.iter().map(|round| (figure(&round[load][1]), figure(&round[load][0])));
-    let compared = pairs.filter_map(|(hop, local)| Some(compare(hop?, local?)));
-    Spread::of(compared).map_or(f64::NAN, |spread| spread.median)
+    measurements.compared((load, 1), (load, 0), figure, compare).map_or(f64::NAN, |spread| spread.median)
 }
 
 impl Bound {

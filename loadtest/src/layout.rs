@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use ::tests::rig::ApiServer;
 use ::tests::scratch::Scratch;
 use clap::Args;
 use serde::Serialize;
@@ -66,9 +65,7 @@ pub async fn run(flags: &LayoutFlags, seed: u64) -> Result<Report, Box<dyn Error
     let heading = Heading::new("layout", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), flags.bulk_mib).await;
-    let kubeconfig = scratch.path().join("target.kubeconfig");
-    target.write_kubeconfig(&kubeconfig)?;
-    let api_server = ApiServer::Kubeconfig(kubeconfig);
+    let api_server = target.api_server(scratch.path())?;
 
     let mut routes = vec![target.direct(Http::Two)];
     // Kept until the end, because a dropped rig is stopped.

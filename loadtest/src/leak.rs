@@ -123,9 +123,7 @@ pub async fn run(flags: &LeakFlags, seed: u64) -> Result<Report, Box<dyn Error>>
     let heading = Heading::new("leak", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), 8).await;
-    let kubeconfig = scratch.path().join("target.kubeconfig");
-    target.write_kubeconfig(&kubeconfig)?;
-    let mut test = LeakTest::start(flags, &ApiServer::Kubeconfig(kubeconfig), seed).await?;
+    let mut test = LeakTest::start(flags, &target.api_server(scratch.path())?, seed).await?;
 
     // Every agent connects at least once, because the server keeps a record of every cluster that it has
     // seen.

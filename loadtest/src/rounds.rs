@@ -16,6 +16,7 @@ use crate::process::settled_bytes;
 use crate::progress::Progress;
 use crate::repeated_body::RepeatedBody;
 use crate::route::{CpuTime, Http, Route};
+use crate::spread::Spread;
 
 /// Time that a turn may take beyond its measurement, for connecting and for the last responses.
 const TURN_EXTRA_MAX: Duration = Duration::from_secs(120);
@@ -227,6 +228,33 @@ impl Load {
     /// Tells whether it is a large transfer.
     pub fn is_bulk(self) -> bool {
         matches!(self, Self::Bulk { .. })
+    }
+}
+
+impl Measurements {
+    /// A figure of one place, a load and a route, compared with that of another place within each round, so that other load
+    /// of the machine cancels out; `None` where neither round has both.
+    pub fn compared<F: Fn(&Figures) -> Option<f64>>(
+        &self,
+        (load, route): (usize, usize),
+        (with_load, with_route): (usize, usize),
+        figure: F,
+        compare: fn(f64, f64) -> f64,
+    ) -> Option<Spread> {
+        Spread::of(self.rounds.iter().filter_map(|round| {
+            Some(compare(figure(&round[load][route])?, figure(&round[with_load][with_route])?))
+        }))
+    }
+
+    /// Half of the slowest route's median rate with so many callers, so that every route gets the same requests at the same
+    /// times; `None` if that was not measured.
+    pub fn half_load(&self, callers: u32) -> Option<Load> {
+        let load = self.loads.iter().position(|load| *load == Load::Small { callers })?;
+        let medians = (0..self.routes.len())
+            .filter_map(|route| Spread::of(self.rounds.iter().map(|round| round[load][route].rate)))
+            .map(|spread| spread.median);
+        let slowest = medians.min_by(f64::total_cmp)?;
+        Some(Load::Open { callers, per_second: slowest / 2.0 })
     }
 }
 

@@ -4,7 +4,6 @@
 use std::error::Error;
 use std::ops::{Div, Sub};
 
-use ::tests::rig::ApiServer;
 use ::tests::scratch::Scratch;
 use clap::Args;
 use serde::Serialize;
@@ -83,11 +82,9 @@ pub async fn run(flags: &SlowReadersFlags, seed: u64) -> Result<Report, Box<dyn 
     let heading = Heading::new("slow-readers", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), flags.mib).await;
-    let kubeconfig = scratch.path().join("target.kubeconfig");
-    target.write_kubeconfig(&kubeconfig)?;
     let at = target.destination.address;
     let agents = format!("advertise: [\"{at}\"]\ntargets: [\"{at}\"]");
-    let mut tunneled = TunnelRig::start_with(&ApiServer::Kubeconfig(kubeconfig), 1, "", &agents).await;
+    let mut tunneled = TunnelRig::start_with(&target.api_server(scratch.path())?, 1, "", &agents).await;
     let tunnel = tunneled.route("tunnel", flags.http, SMALL, Some(BULK), target.id()).await;
     let direct = target.direct(flags.http);
     let by_address = tunneled.route_by_address(&direct).await;
@@ -122,9 +119,7 @@ fn costs(measurements: &Measurements, at_first: Memory) -> Vec<SlowReaderCost> {
     {
         let Load::BesideSlowReaders { slow_readers, .. } = measurements.loads[load] else { continue };
         let beside = |figure: fn(f64, f64) -> f64, of: fn(Latency) -> f64| {
-            Spread::of(measurements.rounds.iter().filter_map(|round| {
-                Some(figure(of(round[load][route].latency?), of(round[0][route].latency?)))
-            }))
+            measurements.compared((load, route), (0, route), |figures| figures.latency.map(of), figure)
         };
         let grew = |figure: fn(Memory) -> u64| {
             let resident = measurements.warm_up[load][route].memory.map(figure)?;

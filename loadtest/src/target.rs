@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ::tests::kube::kubeconfig::{Credential, Kubeconfig};
 use ::tests::pki::Authority;
 use ::tests::process::{Invocation, Process};
+use ::tests::rig::ApiServer;
 use bytes::Bytes;
 use clap::Args;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -140,14 +141,17 @@ impl Target {
         Route { name: DIRECT.to_owned(), destination, small, bulk, daemons: None, target: self.id() }
     }
 
-    /// Writes a kubeconfig with which agents reach it.
+    /// The same as agents reach it: by a kubeconfig, which is written into this folder.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
+    pub fn api_server(&self, folder: &Path) -> io::Result<ApiServer> {
+        let path = folder.join("target.kubeconfig");
         let (server, credential) =
             (format!("https://{}", self.destination.address), Credential::Token("anybody".to_owned()));
-        Kubeconfig { server: &server, ca_pem: &self.destination.ca_pem, credential: &credential }.write(path)
+        Kubeconfig { server: &server, ca_pem: &self.destination.ca_pem, credential: &credential }
+            .write(&path)?;
+        Ok(ApiServer::Kubeconfig(path))
     }
 }
 

@@ -171,8 +171,7 @@ impl EtcdCluster {
     /// # Panics
     /// Never, because the addresses are valid.
     pub fn endpoints(&self) -> Vec<Endpoint> {
-        let url = |(clients, _): &(SocketAddr, SocketAddr)| format!("https://{clients}");
-        self.addresses.iter().map(|member| url(member).parse().expect("an endpoint")).collect()
+        endpoints(self.addresses.iter().map(|(clients, _)| *clients))
     }
 
     /// The address of a member for clients.
@@ -185,8 +184,7 @@ impl EtcdCluster {
     /// # Panics
     /// Never, because the certificates and addresses are valid.
     pub fn client_through(&self, addresses: impl Iterator<Item = SocketAddr>, scope: &Scope) -> Client {
-        let endpoints = addresses.map(|address| format!("https://{address}").parse().expect("an endpoint"));
-        self.client_at(endpoints.collect(), Some(&self.identity), scope)
+        self.client_at(endpoints(addresses), Some(&self.identity), scope)
     }
 
     /// A client with a certificate, whose connections belong to `scope`.
@@ -233,4 +231,9 @@ impl EtcdCluster {
         timeout(SOON, stream.read_to_string(&mut answer)).await.expect("in time").expect("an answer");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
+}
+
+/// The endpoints with these addresses.
+fn endpoints(addresses: impl Iterator<Item = SocketAddr>) -> Vec<Endpoint> {
+    addresses.map(|address| format!("https://{address}").parse().expect("an endpoint")).collect()
 }

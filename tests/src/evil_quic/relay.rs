@@ -1,4 +1,4 @@
-//! An attacker on the path: it sees, alters, repeats and forges datagrams, and has no keys.
+//! An attacker on the path: it sees, loses, alters, repeats and forges datagrams, and has no keys.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +17,7 @@ const KEPT_MAX: usize = 512;
 /// The largest UDP datagram, in bytes.
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 
-/// A relay between an agent and its server. It tampers with nothing until asked.
+/// A relay between a server and an agent, or another server, that dials it. It tampers with nothing until asked.
 #[must_use = "the path ends when this is dropped"]
 pub struct Relay {
     address: SocketAddr,
@@ -28,6 +28,7 @@ pub struct Relay {
 struct RelayState {
     server: SocketAddr,
     tampers: AtomicBool,
+    is_cut: AtomicBool,
     /// Counts the tampered datagrams by kind, from the agent to the server.
     done: [AtomicU64; 3],
     /// The datagrams of agents, the oldest first.
@@ -56,6 +57,7 @@ impl Relay {
         let inner = RelayState {
             server,
             tampers: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             done: Default::default(),
             seen: Mutex::new(Vec::new()),
         };
@@ -72,6 +74,11 @@ impl Relay {
     /// From now on it does what it can.
     pub fn tamper(&self) {
         self.inner.tampers.store(true, Ordering::Relaxed);
+    }
+
+    /// Loses all datagrams from now on, or none.
+    pub fn cut(&self, is_cut: bool) {
+        self.inner.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
     /// Number of datagrams that were tampered with in this way.
@@ -145,6 +152,9 @@ impl Path {
 
     /// The datagrams that leave the relay when this one enters.
     fn through(&mut self, inner: &RelayState, datagram: &[u8]) -> Vec<Vec<u8>> {
+        if inner.is_cut.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
         if datagram[0] & 0x80 != 0 {
             self.long = datagram[1..datagram.len().min(47)].to_vec();
         }

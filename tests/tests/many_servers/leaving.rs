@@ -21,6 +21,9 @@ const BALANCER_LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// Callers that send one request after the other.
 const CALLERS: usize = 4;
 
+/// The pause of a caller between two requests.
+const CALLERS_PAUSE: Duration = Duration::from_millis(20);
+
 #[tokio::test]
 async fn a_stopping_server_serves_on_while_balancers_learn_of_it() {
     let mut trial = HopTrial::start().await;
@@ -151,6 +154,8 @@ impl SharedCallers {
         // Every other caller writes.
         let method = ["GET", "POST"][number % 2];
         while !self.is_over.load(Ordering::Relaxed) {
+            // Also where no server is ready, so that the balancer gets its turn.
+            sleep(CALLERS_PAUSE).await;
             let Some(gateway) = self.next_ready() else { continue };
             let authorization = format!("Bearer {TOKEN}");
             let headers = [("Authorization", authorization.as_str())];
@@ -163,7 +168,6 @@ impl SharedCallers {
                     self.failed.lock().expect("no caller panicked").push(what);
                 }
             }
-            sleep(Duration::from_millis(20)).await;
         }
     }
 

@@ -15,7 +15,7 @@ use proto::admin::{
     ANSWER_BYTES_MAX, BACKUP_BYTES_MAX, BackupRequest, ChangeAttestationRequest, Cluster,
     CreateClusterRequest, CreateDialTokenRequest, CreateDialTokenResponse, CreateTokenRequest,
     CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, DialToken, EnrolledAgent,
-    GetAttestationRequest, GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse,
+    GetAttestationRequest, GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, InForce,
     ListAgentsRequest, ListClustersRequest, ListDialTokensRequest, ListRevokedUsersRequest,
     ListTokensRequest, RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest, RevokeAgentRequest,
     RevokeDialTokenRequest, RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Token,
@@ -150,8 +150,11 @@ impl Admin {
     }
 
     /// Refuses agents from now on, and ends their tunnels.
-    pub(crate) async fn revoke_agent(&mut self, request: RevokeAgentRequest) -> Result<(), AdminError> {
-        in_time(&self.endpoint, self.client.revoke_agent(request)).await.map(drop)
+    pub(crate) async fn revoke_agent(
+        &mut self,
+        request: RevokeAgentRequest,
+    ) -> Result<Vec<InForce>, AdminError> {
+        Ok(in_time(&self.endpoint, self.client.revoke_agent(request)).await?.into_inner().servers)
     }
 
     /// Withdraws the revocation of an agent or of a certificate.
@@ -206,8 +209,11 @@ impl Admin {
     }
 
     /// Refuses callers from now on, and ends their requests.
-    pub(crate) async fn revoke_user(&mut self, request: RevokeUserRequest) -> Result<(), AdminError> {
-        in_time(&self.endpoint, self.client.revoke_user(request)).await.map(drop)
+    pub(crate) async fn revoke_user(
+        &mut self,
+        request: RevokeUserRequest,
+    ) -> Result<Vec<InForce>, AdminError> {
+        Ok(in_time(&self.endpoint, self.client.revoke_user(request)).await?.into_inner().servers)
     }
 
     /// Withdraws a revocation of callers.

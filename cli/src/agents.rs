@@ -12,6 +12,7 @@ use serde_saphyr::SerializeError;
 use crate::admin::{Admin, AdminError};
 use crate::args::{AgentList, AgentRestore, AgentRevoke, AgentsOutput};
 use crate::confirm::{self, ConfirmError};
+use crate::in_force::RevokeOutput;
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 use crate::yaml;
@@ -52,7 +53,7 @@ pub(crate) fn list(args: &AgentList) -> Result<Vec<String>, AgentsError> {
 }
 
 /// Revokes one agent, all agents of a cluster, or one certificate.
-pub(crate) fn revoke(args: AgentRevoke) -> Result<Vec<String>, AgentsError> {
+pub(crate) fn revoke(args: AgentRevoke) -> Result<RevokeOutput, AgentsError> {
     let AgentRevoke { agent, cluster, serial, unseen, yes, server } = args;
     if let Some(cluster) = &cluster {
         let warning = format!(
@@ -77,8 +78,10 @@ pub(crate) fn revoke(args: AgentRevoke) -> Result<Vec<String>, AgentsError> {
         }
     };
     let request = RevokeAgentRequest { revoked, unseen };
-    runtime::run(async |scope| Admin::connect(server.endpoint(), scope).await?.revoke_agent(request).await)??;
-    Ok(vec![message])
+    let servers = runtime::run(async |scope| {
+        Admin::connect(server.endpoint(), scope).await?.revoke_agent(request).await
+    })??;
+    Ok(RevokeOutput::new(message, &servers))
 }
 
 /// Withdraws the revocation of one agent or of one certificate.

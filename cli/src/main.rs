@@ -15,6 +15,7 @@ mod confirm;
 mod dial_tokens;
 mod doctor;
 mod files;
+mod in_force;
 mod join;
 mod kubeconfig;
 mod man;
@@ -43,6 +44,7 @@ use args::{
     AgentCommand, AuditCommand, CaCommand, ClusterCommand, Command, DialTokenCommand, DoctorOutput,
     IssueCommand, PolicyCommand, Program, ServerCommand, TokenCommand, UserCommand, UserTokenCommand,
 };
+use in_force::RevokeOutput;
 
 fn main() -> ExitCode {
     let done = match args::words_to_complete() {
@@ -84,7 +86,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Cluster(ClusterCommand::Attestation(args)) => print::lines(&attestation::run(args)?)?,
         Command::Agent(AgentCommand::List(args)) => print::lines(&agents::list(&args)?)?,
-        Command::Agent(AgentCommand::Revoke(args)) => print::lines(&agents::revoke(args)?)?,
+        Command::Agent(AgentCommand::Revoke(args)) => return revoked(&agents::revoke(args)?),
         Command::Agent(AgentCommand::Restore(args)) => print::lines(&agents::restore(args)?)?,
         Command::Doctor(args) => {
             let output = args.output;
@@ -103,7 +105,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Token(TokenCommand::Create(args)) => print::document(&tokens::create(args)?)?,
         Command::Token(TokenCommand::List(args)) => print::lines(&tokens::list(&args)?)?,
         Command::Token(TokenCommand::Revoke(args)) => print::lines(&tokens::revoke(&args)?)?,
-        Command::User(command) => print::lines(&run_user(command)?)?,
+        Command::User(command) => return run_user(command),
         Command::Completion(args) => print::document(&completion::script(args.shell, invocation.program)?)?,
         Command::Man(args) => print::lines(&man::write(&args)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
@@ -135,16 +137,24 @@ fn run_ca(command: &CaCommand) -> Result<Vec<String>, Box<dyn Error>> {
     })
 }
 
-fn run_user(command: UserCommand) -> Result<Vec<String>, Box<dyn Error>> {
-    Ok(match command {
+fn run_user(command: UserCommand) -> Result<ExitCode, Box<dyn Error>> {
+    let lines = match command {
         UserCommand::Token(UserTokenCommand::Create(args)) => vec![user_tokens::create(&args)?],
         UserCommand::Token(UserTokenCommand::Hash(args)) => user_tokens::hash(&args)?,
         UserCommand::DialToken(DialTokenCommand::Create(args)) => dial_tokens::create(args)?,
         UserCommand::DialToken(DialTokenCommand::Kubeconfig(args)) => dial_tokens::kubeconfig::write(&args)?,
         UserCommand::DialToken(DialTokenCommand::List(args)) => dial_tokens::list(&args)?,
         UserCommand::DialToken(DialTokenCommand::Revoke(args)) => dial_tokens::revoke(&args)?,
-        UserCommand::Revoke(args) => revocations::revoke(args)?,
+        UserCommand::Revoke(args) => return revoked(&revocations::revoke(args)?),
         UserCommand::List(args) => revocations::list(&args)?,
         UserCommand::Restore(args) => revocations::restore(args)?,
-    })
+    };
+    print::lines(&lines)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says where a revocation is in force. It has failed for a script if that is not everywhere.
+fn revoked(output: &RevokeOutput) -> Result<ExitCode, Box<dyn Error>> {
+    print::lines(&output.lines)?;
+    Ok(if output.is_everywhere { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -6,6 +6,7 @@ use proto::admin::{Everyone, RevokeUserRequest, RevokedUsers, Users};
 
 use crate::admin::{Admin, AdminError};
 use crate::args::{UserList, UserRestore, UserRevoke};
+use crate::in_force::RevokeOutput;
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 
@@ -19,7 +20,7 @@ pub(crate) enum RevocationsError {
 }
 
 /// Revokes a user, a certificate, or credentials that were issued before a time.
-pub(crate) fn revoke(args: UserRevoke) -> Result<Vec<String>, RevocationsError> {
+pub(crate) fn revoke(args: UserRevoke) -> Result<RevokeOutput, RevocationsError> {
     let UserRevoke { name, serial, issued_before, server } = args;
     let selection = selection(name, serial);
     let when = match issued_before {
@@ -28,8 +29,10 @@ pub(crate) fn revoke(args: UserRevoke) -> Result<Vec<String>, RevocationsError> 
     };
     let message = format!("the credential of {} is refused from now on{when}", describe(&selection));
     let request = RevokeUserRequest { users: Some(Users { users: Some(selection) }), issued_before };
-    runtime::run(async |scope| Admin::connect(server.endpoint(), scope).await?.revoke_user(request).await)??;
-    Ok(vec![message])
+    let servers = runtime::run(async |scope| {
+        Admin::connect(server.endpoint(), scope).await?.revoke_user(request).await
+    })??;
+    Ok(RevokeOutput::new(message, &servers))
 }
 
 /// Withdraws a revocation of a user, a certificate, or everyone.

@@ -8,9 +8,11 @@ mod cache;
 mod callers;
 mod cluster_spec;
 mod clusters;
+mod departed_servers;
 mod dial_tokens;
 mod expired;
 mod freshness;
+mod in_force;
 mod networks;
 mod records;
 mod revocations;
@@ -45,6 +47,7 @@ pub use dial_tokens::{
     DialTokenError, DialTokenRefused,
 };
 pub use freshness::{BEHIND_AFTER, ENDED_AFTER_STALE, Freshness};
+pub use in_force::{CONFIRMED_WITHIN, Change, ServerConfirmation};
 pub use networks::{NETWORK_CLUSTERS_MAX, NetworkName, NotANetworkName};
 pub use records::{
     Agent, Attestation, CallerRevocation, Callers, Cluster, DialToken, IssuedChain, Previous,
@@ -60,6 +63,7 @@ pub(crate) use records::hexadecimal;
 
 use cache::{CachedCluster, DirectoryCache};
 use freshness::MemoryAge;
+use in_force::{Confirmations, changed_at};
 use records::Seen;
 use store::{Follower, RECORDS_AT_ONCE, RecordChange, RecordDamage, RecordStore, Transaction};
 
@@ -77,6 +81,8 @@ struct SharedDirectory {
     memory: Arc<DirectoryMemory>,
     /// The age of the memory, if others change the records, too.
     age: Option<Arc<MemoryAge>>,
+    /// The revisions that other servers have told.
+    confirmations: Confirmations,
 }
 
 /// The cache and its receivers, as of the last change of the store.
@@ -162,7 +168,8 @@ impl Directory {
     fn of(store: RecordStore, age: Option<Arc<MemoryAge>>) -> Result<Self, StoreError> {
         let memory = Arc::new(DirectoryMemory { cache: Mutex::default(), changes: watch::Sender::new(()) });
         store.follow(Arc::<DirectoryMemory>::clone(&memory))?;
-        Ok(Self(Arc::new(SharedDirectory { store, memory, age })))
+        let confirmations = Confirmations::default();
+        Ok(Self(Arc::new(SharedDirectory { store, memory, age, confirmations })))
     }
 
     /// Returns true if the records are in etcd, where other servers change them, too.
@@ -285,8 +292,21 @@ impl Directory {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
+        self.change_at(act).await.map(|(done, _)| done)
+    }
+
+    /// The same with the moment of the change, whose way to the other servers can be followed.
+    async fn change_at<T, E>(
+        &self,
+        act: impl Fn(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<(T, Change), E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
         let inner = Arc::clone(&self.0);
-        let changed = tokio::task::spawn_blocking(move || inner.store.update(act)).await;
+        let update = move || inner.store.update_at(act).map(|(done, revision)| (done, changed_at(revision)));
+        let changed = tokio::task::spawn_blocking(update).await;
         // Such a task is cancelled only when its runtime ends.
         changed.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
     }

@@ -86,6 +86,7 @@ impl Peering {
         scope.spawn_background(listener.run(scope.clone()));
         scope.spawn_background(dialer.run(scope.clone()));
         scope.spawn_background(teller.clone().run());
+        scope.spawn_background(teller.clone().run_applied());
         let within = scope.clone();
         scope.spawn_background(async move {
             within.stopping().await;

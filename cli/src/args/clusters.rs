@@ -206,6 +206,9 @@ pub(crate) enum AgentCommand {
     ///
     /// `tombolo agent restore` takes the revocation of one agent or of one certificate back. That of all agents of a cluster holds
     /// for ever: it asks for the cluster's name first, or needs --yes.
+    ///
+    /// Servers that share their records have it within a second. If one of them has not confirmed it by then, it is named with the
+    /// time from which it refuses everybody, and the exit code is 1.
     #[command(after_long_help = examples::AGENT_REVOKE)]
     Revoke(AgentRevoke),
     /// Take the revocation of an agent back, if it was a mistake

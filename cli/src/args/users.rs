@@ -24,6 +24,9 @@ pub(crate) enum UserCommand {
     /// --name refuses a user, with every credential. --serial refuses one certificate. --issued-before refuses all credentials that
     /// are older, of one user or of everyone; a credential without a date of issue, such as a static token, counts as older. The
     /// date of a certificate is its beginning, which `tombolo ca` dates 5 minutes back.
+    ///
+    /// Servers that share their records have it within a second. If one of them has not confirmed it by then, it is named with the
+    /// time from which it refuses everybody, and the exit code is 1.
     #[command(after_long_help = examples::USER_REVOKE)]
     Revoke(UserRevoke),
     /// List the revocations of callers

@@ -8,6 +8,7 @@ mod directory;
 mod faults;
 mod freshness;
 mod hop;
+mod in_force;
 mod leaving;
 mod revocations;
 mod servers;

@@ -90,5 +90,6 @@ fn entry(epoch: &str, keys_mark: &str) -> RegisteredServer {
         addresses: Vec::new(),
         peering: None,
         draining: false,
+        stale_limit_seconds: None,
     }
 }

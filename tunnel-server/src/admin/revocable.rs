@@ -1,10 +1,14 @@
-//! Looks up the agents that a revocation names: whether this server knows them, and what else refuses them.
+//! Looks up the agents that a revocation names: whether this server knows them, what else refuses them, and where the
+//! revocation is in force.
 
+use std::time::Duration;
+
+use proto::admin::InForce;
 use proto::spiffe::AgentId;
 use tonic::Status;
 
-use super::requests;
-use crate::directory::{Agent, AgentCredential, Directory, Revoked};
+use super::{convert, requests};
+use crate::directory::{Agent, AgentCredential, Change, Directory, Revoked, ServerConfirmation};
 use crate::registry::{ClusterStatus, Registry};
 
 /// Returns true if this server knows the agents that are to be revoked. A certificate's serial number counts as
@@ -41,4 +45,15 @@ pub(super) async fn still_refused(restored: &Revoked, directory: &Directory) -> 
         directory.admits(&id, &AgentCredential { serial, issued }).err()
     });
     Ok(refused.map_or_else(String::new, |refused| refused.to_string()))
+}
+
+/// The word of each server about a change, after a moment; none if this server shares its records with nobody.
+pub(super) async fn in_force(change: Change, directory: &Directory, own_id: &str) -> Vec<InForce> {
+    let confirmations = directory.in_force(change, own_id).await.into_iter();
+    let word = |ServerConfirmation { server_id, refuses_from }| {
+        // Rounded up, because it is a limit.
+        let whole = |time| convert::whole_seconds(time + Duration::from_secs(1));
+        InForce { server_id, refuses_from: refuses_from.map(whole) }
+    };
+    confirmations.map(word).collect()
 }

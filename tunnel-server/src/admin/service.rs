@@ -216,9 +216,11 @@ impl admin_server::Admin for AdminService {
         if !is_unknown_allowed && !revocable::is_known(&revoked, &self.registry, &self.directory).await? {
             return Err(requests::unseen_status(&revoked));
         }
-        self.directory.revoke(revoked, SystemTime::now()).await.map_err(requests::revoke_status)?;
+        let revoked = self.directory.revoke(revoked, SystemTime::now()).await;
+        let change = revoked.map_err(requests::revoke_status)?;
         self.registry.disconnect_refused();
-        Ok(Response::new(RevokeAgentResponse {}))
+        let servers = revocable::in_force(change, &self.directory, &self.server.server_id).await;
+        Ok(Response::new(RevokeAgentResponse { servers }))
     }
 
     async fn restore_agent(
@@ -336,8 +338,9 @@ impl admin_server::Admin for AdminService {
         let issued_before = issued_before.map(requests::issued_before).transpose()?;
         detail.set(requests::describe_callers(&callers, issued_before));
         let revoked = self.directory.revoke_callers(callers, issued_before, SystemTime::now()).await;
-        revoked.map_err(requests::callers_status)?;
-        Ok(Response::new(RevokeUserResponse {}))
+        let change = revoked.map_err(requests::callers_status)?;
+        let servers = revocable::in_force(change, &self.directory, &self.server.server_id).await;
+        Ok(Response::new(RevokeUserResponse { servers }))
     }
 
     async fn restore_user(

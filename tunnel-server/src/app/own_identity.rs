@@ -68,5 +68,7 @@ pub(super) fn registered(
         addresses: addresses.to_vec(),
         peering,
         draining: false,
+        // The directory knows it.
+        stale_limit_seconds: None,
     }
 }

@@ -10,6 +10,7 @@ use proto::ClusterId;
 
 use super::ClusterEntry;
 use super::callers::RevokedCallers;
+use super::departed_servers::DepartedServers;
 use super::networks::NetworkIndex;
 use super::records::{
     Callers, Cluster, DialToken, NumberOwner, RegisteredServer, Revocation, Revoked, Seen, UnixSeconds,
@@ -27,6 +28,8 @@ pub(super) struct DirectoryCache {
     pub(super) dial_tokens: HashMap<String, Arc<DialToken>>,
     /// The servers that run, by ID.
     pub(super) servers: BTreeMap<String, Arc<RegisteredServer>>,
+    /// The servers whose entries went away without a word, which may still run without news from etcd.
+    pub(super) departed: DepartedServers,
     /// The servers' numbers in connection IDs, with the ID of each one's owner.
     pub(super) numbers: BTreeMap<u16, String>,
     /// The addresses of ranges that this process has assigned.
@@ -89,10 +92,13 @@ impl DirectoryCache {
                 self.dial_tokens.remove(key);
             }
             (StoreTable::Servers, Some(bytes)) => {
+                self.departed.remove(key);
                 self.servers.insert(key.clone(), Arc::new(parse::<RegisteredServer>(key, bytes)?));
             }
             (StoreTable::Servers, None) => {
-                self.servers.remove(key);
+                if let Some(server) = self.servers.remove(key) {
+                    self.departed.insert(key.clone(), server, SystemTime::now());
+                }
             }
             (StoreTable::Numbers, record) => {
                 let number = key.parse::<u16>().map_err(|error| damaged(&error))?;

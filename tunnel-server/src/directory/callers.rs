@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use super::Directory;
 use super::records::{CallerRevocation, Callers, UnixSeconds};
 use super::store::StoreError;
+use super::{Change, Directory};
 
 /// Most revocations of callers that are kept.
 pub const CALLER_REVOCATIONS_MAX: usize = 10_000;
@@ -66,7 +66,8 @@ impl Directory {
     }
 
     /// Revokes these callers, or only their credentials that were issued before `issued_before`. Earlier
-    /// revocations stay in force. Running requests are not ended by this function.
+    /// revocations stay in force. Running requests are not ended by this function. [`Directory::in_force`] says which
+    /// servers know of the change.
     ///
     /// # Errors
     /// [`CallersError`].
@@ -75,14 +76,14 @@ impl Directory {
         callers: Callers,
         issued_before: Option<UnixSeconds>,
         now: SystemTime,
-    ) -> Result<(), CallersError> {
+    ) -> Result<Change, CallersError> {
         match (&callers, issued_before) {
             (Callers::All, None) => return Err(CallersError::Everybody),
             (Callers::Certificate(_), Some(_)) => return Err(CallersError::OneCertificate),
             (Callers::All, Some(_)) | (Callers::Named(_), _) | (Callers::Certificate(_), None) => {}
         }
         let is_full = self.cache().callers.count() >= CALLER_REVOCATIONS_MAX;
-        self.change(move |transaction| {
+        let revoked = self.change_at(move |transaction| {
             let key = callers.key();
             let before = transaction.get::<CallerRevocation>(&key)?;
             if is_full && before.is_none() {
@@ -94,8 +95,8 @@ impl Directory {
                 None => issued_before,
             };
             Ok(transaction.put(&key, &CallerRevocation { at: now.into(), issued_before })?)
-        })
-        .await
+        });
+        revoked.await.map(|((), change)| change)
     }
 
     /// Removes a revocation. Returns whether there was one.

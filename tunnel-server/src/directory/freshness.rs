@@ -40,6 +40,11 @@ impl MemoryAge {
         Self { created: Instant::now(), complete_at: AtomicU64::new(0), stale_limit, fault: OnceLock::new() }
     }
 
+    /// The age at which the memory is stale.
+    pub(super) fn stale_limit(&self) -> Duration {
+        self.stale_limit
+    }
+
     /// Notes that every change before `at` is known.
     pub(super) fn prove(&self, at: Instant) {
         let millis = at.saturating_duration_since(self.created).as_millis();

@@ -72,6 +72,9 @@ pub struct RegisteredServer {
     pub peering: Option<String>,
     /// It is stopping: its tunnels move, and nothing new begins there.
     pub draining: bool,
+    /// The age of its memory in seconds at which it refuses everybody; `None` if it does not say.
+    #[serde(default)]
+    pub stale_limit_seconds: Option<u64>,
 }
 
 /// The server that has a number in connection IDs, for good.

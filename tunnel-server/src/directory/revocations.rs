@@ -8,7 +8,7 @@ use proto::spiffe::AgentId;
 use super::records::{Revocation, Revoked, UnixSeconds};
 use super::store::StoreError;
 use super::tombstones::NAMES_REFUSED;
-use super::{Directory, attestations};
+use super::{Change, Directory, attestations};
 
 /// Most revocations of agents that are kept.
 pub const REVOCATIONS_MAX: usize = 100_000;
@@ -76,13 +76,14 @@ impl Directory {
         if is_revoked { Err(NotAdmitted::Revoked) } else { Ok(()) }
     }
 
-    /// Revokes credentials. Live tunnels are not disconnected by this function.
+    /// Revokes credentials. Live tunnels are not disconnected by this function. [`Directory::in_force`] says which servers
+    /// know of the change.
     ///
     /// # Errors
     /// [`RevokeError`].
-    pub async fn revoke(&self, revoked: Revoked, now: SystemTime) -> Result<(), RevokeError> {
+    pub async fn revoke(&self, revoked: Revoked, now: SystemTime) -> Result<Change, RevokeError> {
         let is_full = self.cache().revocations.len() >= REVOCATIONS_MAX;
-        self.change(move |transaction| {
+        let revoked = self.change_at(move |transaction| {
             let key = revoked.key();
             if is_full && transaction.get::<Revocation>(&key)?.is_none() {
                 return Err(RevokeError::Full);
@@ -92,8 +93,8 @@ impl Directory {
                 attestations::close(transaction, cluster, now.into())?;
             }
             Ok(transaction.put(&key, &Revocation { at: now.into() })?)
-        })
-        .await
+        });
+        revoked.await.map(|((), change)| change)
     }
 
     /// Withdraws a revocation. Returns whether there was one.

@@ -44,7 +44,8 @@ impl Directory {
         server_id: &str,
         server: RegisteredServer,
     ) -> Option<ServerRegistration<RegisteredServer>> {
-        self.0.store.registration(server_id, server)
+        let stale_limit_seconds = self.stale_limit().map(|limit| limit.as_secs());
+        self.0.store.registration(server_id, RegisteredServer { stale_limit_seconds, ..server })
     }
 
     /// The number of a server in connection IDs, which it keeps for good. The lowest free one is given at the first call.

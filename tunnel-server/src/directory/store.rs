@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use daemon::{Failure, Scope, StateDir, StateFile};
+use etcd::Revision;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::freshness::MemoryAge;
 use embedded::EmbeddedEngine;
@@ -260,17 +262,27 @@ impl RecordStore {
         &self,
         act: impl Fn(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
+        self.update_at(act).map(|(done, _)| done)
+    }
+
+    /// The same with a revision of the shared store that has the changes; `None` if nobody shares the store, or nothing was
+    /// changed.
+    pub(super) fn update_at<T, E: From<StoreError>>(
+        &self,
+        act: impl Fn(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<(T, Option<Revision>), E> {
+        let unknown = |error| StoreError::Unknown(Box::new(error));
         for _ in 0..TRIES_MAX {
             let mut transaction = Transaction::new(self, self.engine.begin()?);
             let done = act(&mut transaction)?;
             let (outcome, changes) = transaction.commit()?;
             match outcome {
-                Commit::Done => return Ok(done),
+                Commit::Done(revision) => return Ok((done, revision)),
                 // The records that are removed by their prefix are so in the same commit as these.
                 Commit::Unknown => match self.has(&changes) {
-                    Ok(true) => return Ok(done),
+                    Ok(true) => return Ok((done, self.engine.newest().map_err(unknown)?)),
                     Ok(false) => {}
-                    Err(error) => return Err(StoreError::Unknown(Box::new(error)).into()),
+                    Err(error) => return Err(unknown(error).into()),
                 },
                 Commit::Conflict => {}
             }
@@ -286,6 +298,11 @@ impl RecordStore {
             }
         }
         Ok(true)
+    }
+
+    /// The revision up to which the follower has all changes; `None` if nobody shares the store.
+    pub(super) fn applied(&self) -> Option<watch::Receiver<Option<Revision>>> {
+        self.engine.applied()
     }
 
     /// Reads one record by its key.

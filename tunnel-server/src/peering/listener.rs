@@ -71,7 +71,7 @@ impl PeerListener {
             }
         };
         drop(slot);
-        let id = greeting.peer.server_id;
+        let (id, epoch) = (greeting.peer.server_id, greeting.peer.boot.to_string());
         info!(peer = id, %from, software = greeting.peer.software, "another server has opened a session");
         let session = PeerSession::new(id.clone(), tunnel.clone(), home);
         let mut told = self.0.registry.peer_joined(session);
@@ -84,7 +84,10 @@ impl PeerListener {
             }
             TunnelEvent::Health(_) => told.state_changed(),
             TunnelEvent::Peer(PeerMessage::Draining) => told.drain(),
-            TunnelEvent::Peer(PeerMessage::Clock { .. } | PeerMessage::Applied { .. } | PeerMessage::Usage(_))
+            TunnelEvent::Peer(PeerMessage::Applied { revision }) => {
+                self.0.directory.confirmed(&id, &epoch, revision);
+            }
+            TunnelEvent::Peer(PeerMessage::Clock { .. } | PeerMessage::Usage(_))
             // The other server is no agent.
             | TunnelEvent::PeerDrains
             | TunnelEvent::Endpoints(_)

@@ -1,4 +1,4 @@
-//! Tells the other servers of this server's tunnels, as they change.
+//! Tells the other servers of this server's tunnels and of the records that it has, as they change.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +39,8 @@ struct Told {
     next_session: u64,
     tunnels: HashMap<u64, RemoteTunnel>,
     revision: u64,
+    /// The newest revision of the records that all sessions were told of.
+    applied: Option<i64>,
     is_draining: bool,
 }
 
@@ -64,6 +66,9 @@ impl Teller {
         if told.is_draining {
             drain(&session);
         }
+        if let Some(revision) = told.applied {
+            tell_applied(&session, revision);
+        }
         let number = told.next_session;
         told.next_session += 1;
         told.sessions.insert(number, session);
@@ -75,6 +80,19 @@ impl Teller {
         let mut told = self.told();
         told.is_draining = true;
         told.sessions.values().for_each(drain);
+    }
+
+    /// Tells of each revision that this server's memory reaches, as long as it is polled: so that a server that has revoked
+    /// somebody knows where this is in force.
+    pub(super) async fn run_applied(self) {
+        let directory = self.0.registry.directory().clone();
+        let mut revision = 0;
+        loop {
+            revision = directory.applied_after(revision).await;
+            self.told().tell_applied(revision);
+            // Revisions of this time are told together.
+            sleep(TOLD_EVERY).await;
+        }
     }
 
     /// Tells of changes as long as it is polled.
@@ -108,6 +126,12 @@ impl Teller {
 }
 
 impl Told {
+    /// Tells all sessions of a revision that this server's memory has reached.
+    fn tell_applied(&mut self, revision: i64) {
+        self.applied = Some(revision);
+        self.sessions.values().for_each(|session| tell_applied(session, revision));
+    }
+
     /// Tells all sessions of what differs from the tunnels of `now`.
     fn refresh(&mut self, now: Vec<RemoteTunnel>) {
         let (added, removed) = difference(&self.tunnels, now);
@@ -142,6 +166,11 @@ fn tell(session: &Tunnel, deltas: &[PoolDelta]) {
 fn drain(session: &Tunnel) {
     // As above.
     let _ = session.tell_peer(PeerMessage::Draining);
+}
+
+fn tell_applied(session: &Tunnel, revision: i64) {
+    // As above.
+    let _ = session.tell_peer(PeerMessage::Applied { revision });
 }
 
 /// The tunnels that are new or differ, and the numbers of those that are gone.

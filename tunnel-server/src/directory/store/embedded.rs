@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use daemon::{StateDir, StateFile};
+use etcd::Revision;
 use proto::admin::BACKUP_BYTES_MAX;
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable, ReadableTableMetadata as _,
     StorageBackend, StorageError, TableDefinition, TableHandle as _, WriteTransaction,
 };
+use tokio::sync::watch;
 
 use super::engine::{Commit, Engine, Follower, View};
 use super::{RecordChange, RecordDamage, SCHEMA, StoreError, StoreTable};
@@ -230,6 +232,14 @@ impl Engine for EmbeddedEngine {
         memory.bytes().map_err(|source| StoreError::Io { path: self.path.clone(), source })
     }
 
+    fn newest(&self) -> Result<Option<Revision>, StoreError> {
+        Ok(None)
+    }
+
+    fn applied(&self) -> Option<watch::Receiver<Option<Revision>>> {
+        None
+    }
+
     fn damaged(&self, damage: RecordDamage) -> StoreError {
         damaged(&self.path, damage)
     }
@@ -272,7 +282,7 @@ impl View for EmbeddedView<'_> {
         if let Some(follower) = engine.follower.get() {
             follower.apply(changes).map_err(|damage| engine.damaged(damage))?;
         }
-        Ok(Commit::Done)
+        Ok(Commit::Done(None))
     }
 }
 

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use etcd::Revision;
+use tokio::sync::watch;
+
 use super::{RecordChange, RecordDamage, StoreError, StoreTable};
 
 /// A database. Its functions block.
@@ -24,6 +27,12 @@ pub(super) trait Engine: fmt::Debug + Send + Sync {
 
     /// The bytes of a file with the records of this moment, which [`super::RecordStore::open`] reads.
     fn snapshot(&self) -> Result<Vec<u8>, StoreError>;
+
+    /// The revision of a read that begins now; `None` if nobody shares the store.
+    fn newest(&self) -> Result<Option<Revision>, StoreError>;
+
+    /// The revision up to which the follower has all changes; `None` if nobody shares the store.
+    fn applied(&self) -> Option<watch::Receiver<Option<Revision>>>;
 
     /// The error for a record that is not in our form, with the place where it lies.
     fn damaged(&self, damage: RecordDamage) -> StoreError;
@@ -57,8 +66,8 @@ pub(super) trait View {
 /// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Commit {
-    /// The changes are made, and survive a crash.
-    Done,
+    /// The changes are made, and survive a crash: in this revision, if several servers share the store.
+    Done(Option<Revision>),
     /// Nothing is changed, because somebody else has changed what was read.
     Conflict,
     /// The changes may be made or not: the answer was lost.

@@ -207,6 +207,15 @@ impl Engine for SharedEngine {
         Err(StoreError::NotAFile)
     }
 
+    fn newest(&self) -> Result<Option<Revision>, StoreError> {
+        // The answer's revision counts, and no key.
+        self.list_of(&KeyRange::key(self.watched()), None).map(|listing| Some(listing.revision))
+    }
+
+    fn applied(&self) -> Option<watch::Receiver<Option<Revision>>> {
+        Some(self.applied.subscribe())
+    }
+
     fn damaged(&self, damage: RecordDamage) -> StoreError {
         StoreError::DamagedRecord { place: self.prefix.clone(), source: damage.into() }
     }
@@ -260,8 +269,10 @@ impl View for SharedView<'_> {
         });
         let writes = removed.chain(writes).collect();
         match engine.runtime.block_on(engine.client.commit(conditions, writes)) {
-            Ok(Outcome::Made(revision)) if is_followed => engine.wait_for(revision).map(|()| Commit::Done),
-            Ok(Outcome::Made(_)) => Ok(Commit::Done),
+            Ok(Outcome::Made(revision)) if is_followed => {
+                engine.wait_for(revision).map(|()| Commit::Done(Some(revision)))
+            }
+            Ok(Outcome::Made(revision)) => Ok(Commit::Done(Some(revision))),
             Ok(Outcome::Conflict) => Ok(Commit::Conflict),
             Err(CommitError::Unknown(_)) => Ok(Commit::Unknown),
             Err(CommitError::NotMade(error)) => Err(StoreError::Etcd(error)),

@@ -175,6 +175,14 @@ impl Engine for SharedTable {
         Err(StoreError::Stopping)
     }
 
+    fn newest(&self) -> Result<Option<Revision>, StoreError> {
+        Ok(None)
+    }
+
+    fn applied(&self) -> Option<watch::Receiver<Option<Revision>>> {
+        None
+    }
+
     fn damaged(&self, damage: RecordDamage) -> StoreError {
         StoreError::Damaged { path: "shared".into(), source: damage.into() }
     }
@@ -215,6 +223,6 @@ impl View for TableView<'_> {
             return Ok(Commit::Conflict);
         }
         state.make(changes);
-        Ok(Commit::Done)
+        Ok(Commit::Done(None))
     }
 }

@@ -28,7 +28,7 @@ impl<'s> Transaction<'s> {
         let changes = written.into_iter().map(|((table, key), record)| RecordChange { table, key, record });
         let changes: Vec<_> = changes.collect();
         if removed.is_empty() && changes.is_empty() {
-            return Ok((Commit::Done, changes));
+            return Ok((Commit::Done(None), changes));
         }
         Ok((view.commit(&removed, &changes)?, changes))
     }

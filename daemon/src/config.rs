@@ -23,6 +23,7 @@ mod keys;
 mod parse_error;
 mod pem_error;
 mod redact;
+mod server_id;
 
 pub use common::{
     CommonConfig, CommonDefaults, GRACE_SECONDS_MAX, RawCommon, RawLog, RawLogFormat, RawProbes,
@@ -30,6 +31,7 @@ pub use common::{
 pub use keys::{KeyError, RawLayout, RawRuntime, bounded, readable_file, seconds, socket_address};
 pub use pem_error::describe_pem_error;
 pub use redact::redact;
+pub use server_id::{SERVER_ID_PLACEHOLDER, with_server_id};
 
 /// The `apiVersion` of every configuration file.
 pub const API_VERSION: &str = "tombolo.dev/v1alpha1";
@@ -54,6 +56,14 @@ pub enum LoadError {
     /// The file is larger than [`FILE_BYTES_MAX`].
     #[error("{} is larger than {FILE_BYTES_MAX} bytes, which no configuration of ours is", .0.display())]
     TooLarge(PathBuf),
+    /// The file has the placeholder of a server's ID, and no ID was given with it.
+    #[error("{} has {SERVER_ID_PLACEHOLDER}, and the server's ID is {found}; give it by --server-id or TOMBOLO_SERVER_SERVER_ID, as 1 to 63 lower-case letters, digits and '-'", path.display())]
+    NoServerId {
+        /// The path of the file.
+        path: PathBuf,
+        /// The ID that was given, or "nothing".
+        found: String,
+    },
     /// The key `apiVersion` or `kind` is missing.
     #[error("{}: {key} is missing, add the line `{key}: {allowed}`", path.display())]
     MissingHead {

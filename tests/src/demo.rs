@@ -20,6 +20,8 @@ mod outage;
 mod probes;
 mod progress;
 mod setup;
+mod several;
+mod several_addresses;
 mod shell_pod;
 mod tour;
 
@@ -50,6 +52,8 @@ pub struct DemoOptions {
     pub once: bool,
     /// The port of 127.0.0.1 for the gateway; the usual one or any other, if `None`.
     pub gateway_port: Option<u16>,
+    /// The number of servers; several share their records in etcd.
+    pub servers: u8,
     /// The folder with the programs of a release; those that cargo has built, if `None`.
     pub bin_dir: Option<PathBuf>,
 }
@@ -169,14 +173,23 @@ async fn play(
 ) -> DemoResult {
     // Both are cancel-safe in that what is cut short kills what it had started; the stage keeps what is
     // complete.
+    let perform = async {
+        match order.servers {
+            1 => setup.perform(isolation, order, progress).await,
+            _ => several::perform(setup, order, progress).await,
+        }
+    };
     let shown = tokio::select! {
-        shown = timeout(SHOWN_MAX, setup.perform(isolation, order, progress)) => shown,
+        shown = timeout(SHOWN_MAX, perform) => shown,
         () = signals.next() => return DemoResult::Interrupted,
     };
     match shown {
         Ok(Ok(())) if order.once => DemoResult::Through,
         Ok(Ok(())) => {
-            setup.print_next_steps(isolation, progress);
+            match order.servers {
+                1 => setup.print_next_steps(isolation, progress),
+                _ => several::print_next_steps(setup, progress),
+            }
             // As above.
             tokio::select! {
                 Err(error) = stay_up(setup) => DemoResult::Failed(error),

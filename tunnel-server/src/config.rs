@@ -168,7 +168,9 @@ impl Config {
     /// [`ConfigError`], which names the key, its value and what is allowed.
     pub fn load(flags: &Flags) -> Result<Self, ConfigError> {
         let path = flags.shared.config.clone().unwrap_or_else(|| FILE_DEFAULT.into());
-        let (common, raw) = daemon::config::load_with_common(&path, KIND)?;
+        let text = daemon::config::read(&path)?;
+        let text = daemon::config::with_server_id(text, flags.server_id.as_deref(), &path)?;
+        let (common, raw) = daemon::config::parse_with_common(&text, &path, KIND)?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         Ok(validate(common, raw, flags, &path, directory)?)
     }

@@ -44,8 +44,11 @@ pub(crate) enum CaCommand {
     /// certificates. The other has the sealing key, which decrypts the intermediate: one of the two alone issues no certificate.
     /// Give few people the right to read both. The roots' keys are in neither.
     ///
-    /// If `ca issue peer` made a certificate for this server's id, the first Secret has it, too, as peer.crt, peer.key and
-    /// peer-ca.crt.
+    /// If `ca issue peer` made a certificate for this server's id, the first Secret has it, too, as peer.crt and peer.key, with
+    /// peer-ca.crt and server-ca.crt.
+    ///
+    /// With more than one --id, the first Secret has the certificates of all these servers, as ID-server.crt, ID-server.key,
+    /// ID-peer.crt and ID-peer.key. So do the pods of the chart find theirs, whose ids are tunnel-server-0 and so on.
     #[command(after_long_help = examples::CA_SECRETS)]
     Secrets(CaSecrets),
     /// Issue a certificate with its key
@@ -112,9 +115,9 @@ pub(crate) struct CaSecrets {
     /// The namespace of the server
     #[arg(long, short, value_name = "NAMESPACE", default_value = "tombolo-system")]
     pub(crate) namespace: Label,
-    /// The id with which the server's certificate was issued, if it was issued with --id
+    /// The id with which the server's certificate was issued, if it was issued with --id; repeat it for the servers of a StatefulSet
     #[arg(long, value_name = "ID")]
-    pub(crate) id: Option<Label>,
+    pub(crate) id: Vec<Label>,
 }
 
 #[derive(Subcommand)]

@@ -54,6 +54,9 @@ pub(crate) struct DoctorServer {
     /// The configuration file of the server
     #[arg(long, value_name = "FILE", default_value = "/etc/tombolo/server.yaml")]
     pub(crate) config: PathBuf,
+    /// The server's name among its like, if the server is started with this flag; it replaces each $(serverId) in the file
+    #[arg(long, value_name = "NAME", env = "TOMBOLO_SERVER_SERVER_ID")]
+    pub(crate) server_id: Option<String>,
 }
 
 #[derive(Args)]

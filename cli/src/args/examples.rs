@@ -83,7 +83,10 @@ pub(super) const CA_SECRETS: &str = "\
 Examples:
   tombolo ca secrets --dir pki | kubectl apply -f -
   In another namespace:
-  tombolo ca secrets --dir pki --namespace edge | kubectl apply -f -";
+  tombolo ca secrets --dir pki --namespace edge | kubectl apply -f -
+  For two servers of the chart that share their records in etcd:
+  tombolo ca secrets --dir pki --id tunnel-server-0 \\
+      --id tunnel-server-1 | kubectl apply -f -";
 
 pub(super) const CA_ISSUE: &str = "\
 Examples:

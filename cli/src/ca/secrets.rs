@@ -38,25 +38,21 @@ pub(crate) enum SecretsError {
 pub(crate) fn secrets(args: &CaSecrets) -> Result<Vec<String>, SecretsError> {
     let directory = &args.dir;
     let domain = metadata::trust_domain(directory)?;
-    let shown = directory.display();
-    let prefix = args.id.as_ref().map_or_else(String::new, |id| format!("{id}-"));
-    let flag = args.id.as_ref().map_or_else(String::new, |id| format!(" --id {id}"));
-    let issue = format!("tombolo ca issue server --dir {shown} --name HOST{flag}");
-    let certificate = directory.join(format!("{prefix}server.crt"));
-    let key = directory.join(format!("{prefix}server.key"));
-    let leaf = check_pair(&certificate, &key, &issue)?;
-    let init = format!("tombolo ca init --dir {shown}");
-    let intermediate = format!("tombolo ca intermediate --dir {shown} --role agent");
+    let init = format!("tombolo ca init --dir {}", directory.display());
+    let intermediate = format!("tombolo ca intermediate --dir {} --role agent", directory.display());
     let file = |name: &str, path: PathBuf, command: &str| entry(name, &path, command);
-    let mut server = vec![
-        file("server.crt", certificate, &issue)?,
-        file("server.key", key, &issue)?,
+    let mut server = match args.id.as_slice() {
+        [] => server_entries(directory, None, "", &domain)?,
+        [id] => server_entries(directory, Some(id), "", &domain)?,
+        ids => several_servers(directory, ids, &domain)?,
+    };
+    server.extend([
         file("caller-ca.crt", paths::root_certificate(directory, Role::Caller), &init)?,
         file("agent-ca.crt", paths::root_certificate(directory, Role::Agent), &init)?,
         file("admin-ca.crt", paths::root_certificate(directory, Role::Admin), &init)?,
         file("agent-intermediate.sealed", paths::intermediate(directory, Role::Agent), &intermediate)?,
         file("trust.bundle", paths::bundle(directory), &init)?,
-    ];
+    ]);
     // The certificate of the proxy listener, if one was issued.
     for name in ["proxy.crt", "proxy.key"] {
         let path = directory.join(name);
@@ -64,7 +60,10 @@ pub(crate) fn secrets(args: &CaSecrets) -> Result<Vec<String>, SecretsError> {
             server.push(file(name, path, "tombolo ca issue proxy")?);
         }
     }
-    server.extend(peer_entries(directory, &leaf, &domain)?);
+    if server.iter().any(|line| line.contains("peer.crt: ")) {
+        server.push(file("peer-ca.crt", paths::root_certificate(directory, Role::Peer), &init)?);
+        server.push(file("server-ca.crt", paths::root_certificate(directory, Role::Server), &init)?);
+    }
     let sealing = vec![file("sealing.key", paths::sealing_key(directory), &intermediate)?];
     let mut lines = manifest(SERVER, &args.namespace, &server);
     lines.push("---".to_owned());
@@ -72,26 +71,55 @@ pub(crate) fn secrets(args: &CaSecrets) -> Result<Vec<String>, SecretsError> {
     Ok(lines)
 }
 
-/// The certificate by which this server dials its peers, and their CA, if that certificate was issued. `leaf` is the one that the
-/// server shows at its listeners, and has its id.
-fn peer_entries(
+/// The certificates of each server, with its ID before their names. Each server has one for its peers.
+fn several_servers(
     directory: &Path,
-    leaf: &CertificateDer<'_>,
+    ids: &[Label],
     domain: &TrustDomain,
 ) -> Result<Vec<String>, SecretsError> {
-    let Ok(id) = trust::identity::server(leaf, domain.as_str()) else { return Ok(Vec::new()) };
-    let [certificate, key] = ["crt", "key"].map(|kind| directory.join(format!("{id}-peer.{kind}")));
-    if !certificate.exists() && !key.exists() {
-        return Ok(Vec::new());
+    let mut all = Vec::new();
+    for id in ids {
+        let entries = server_entries(directory, Some(id), &format!("{id}-"), domain)?;
+        if !entries.iter().any(|line| line.contains("peer.crt: ")) {
+            let path = directory.join(format!("{id}-peer.crt"));
+            return Err(SecretsError::Missing { path, command: issue_peer(directory, id) });
+        }
+        all.extend(entries);
     }
-    let issue = format!("tombolo ca issue peer --dir {} --id {id} --force", directory.display());
-    check_pair(&certificate, &key, &issue)?;
-    let init = format!("tombolo ca init --dir {}", directory.display());
-    Ok(vec![
-        entry("peer.crt", &certificate, &issue)?,
-        entry("peer.key", &key, &issue)?,
-        entry("peer-ca.crt", &paths::root_certificate(directory, Role::Peer), &init)?,
-    ])
+    Ok(all)
+}
+
+/// The certificate that a server shows at its listeners, and the one for its peers if it was issued. `prefix` is before
+/// the names in the Secret.
+fn server_entries(
+    directory: &Path,
+    id: Option<&Label>,
+    prefix: &str,
+    domain: &TrustDomain,
+) -> Result<Vec<String>, SecretsError> {
+    let of = id.map_or_else(String::new, |id| format!("{id}-"));
+    let flag = id.map_or_else(String::new, |id| format!(" --id {id}"));
+    let issue = format!("tombolo ca issue server --dir {} --name HOST{flag}", directory.display());
+    let [certificate, key] = ["crt", "key"].map(|kind| directory.join(format!("{of}server.{kind}")));
+    let leaf = check_pair(&certificate, &key, &issue)?;
+    let mut entries = vec![
+        entry(&format!("{prefix}server.crt"), &certificate, &issue)?,
+        entry(&format!("{prefix}server.key"), &key, &issue)?,
+    ];
+    let Ok(id) = trust::identity::server(&leaf, domain.as_str()) else { return Ok(entries) };
+    let [certificate, key] = ["crt", "key"].map(|kind| directory.join(format!("{id}-peer.{kind}")));
+    if certificate.exists() || key.exists() {
+        let issue = format!("{} --force", issue_peer(directory, &id));
+        check_pair(&certificate, &key, &issue)?;
+        entries.push(entry(&format!("{prefix}peer.crt"), &certificate, &issue)?);
+        entries.push(entry(&format!("{prefix}peer.key"), &key, &issue)?);
+    }
+    Ok(entries)
+}
+
+/// The command that issues the certificate by which a server dials its peers.
+fn issue_peer(directory: &Path, id: &dyn std::fmt::Display) -> String {
+    format!("tombolo ca issue peer --dir {} --id {id}", directory.display())
 }
 
 /// Checks that a certificate and its key are there and belong together. Returns the certificate.

@@ -45,7 +45,8 @@ struct AgentSetup<'a> {
 }
 
 pub(super) async fn check_all(args: &DoctorAgent, scope: &Scope, report: &mut Report) {
-    let Some((config, base)) = configuration::read::<RawAgentConfig>(report, &args.config, "AgentConfig")
+    let Some((config, base)) =
+        configuration::read::<RawAgentConfig>(report, &args.config, "AgentConfig", None)
     else {
         return;
     };

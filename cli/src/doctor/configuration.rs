@@ -311,11 +311,13 @@ pub(super) fn split_address(text: &str) -> Option<(&str, u16)> {
     (!host.is_empty()).then_some((host, port.parse().ok().filter(|port| *port > 0)?))
 }
 
-/// Reads a configuration of this kind, and returns it with the directory at which its relative paths start.
+/// Reads a configuration of this kind, and returns it with the directory at which its relative paths start. `server_id` is a
+/// server's ID that did not come from the file.
 pub(super) fn read<'a, T: DeserializeOwned>(
     report: &mut Report,
     path: &'a Path,
     kind: &str,
+    server_id: Option<&str>,
 ) -> Option<(T, &'a Path)> {
     const CHECK: Check = Check::Configuration;
     let text = match files::read(path) {
@@ -338,7 +340,8 @@ pub(super) fn read<'a, T: DeserializeOwned>(
         );
         return None;
     }
-    match head.and_then(|_| parse_without_head(&text, path)) {
+    let text = head.and_then(|_| config::with_server_id(text, server_id, path));
+    match text.and_then(|text| parse_without_head(&text, path)) {
         Ok(config) => {
             report.ok(CHECK, format!("{shown} is of kind {kind}"));
             Some((config, path.parent().unwrap_or_else(|| Path::new(""))))
@@ -370,7 +373,7 @@ mod tests {
         let mut report = Report::default();
 
         let path = folder.join("server.yaml");
-        let (server, base) = read::<RawServerConfig>(&mut report, &path, "ServerConfig").unwrap();
+        let (server, base) = read::<RawServerConfig>(&mut report, &path, "ServerConfig", None).unwrap();
         assert_eq!(base, folder);
         assert_eq!(server.tls.certificate_file, Path::new("pki/server.crt"));
         assert_eq!(server.tls.key_file, Path::new("pki/server.key"));
@@ -381,13 +384,15 @@ mod tests {
         assert_eq!(server.admin.socket.as_deref(), Some(Path::new(proto::admin::SOCKET_DEFAULT)));
 
         let path = folder.join("agent.yaml");
-        let (agent, _) = read::<RawAgentConfig>(&mut report, &path, "AgentConfig").unwrap();
+        let (agent, _) = read::<RawAgentConfig>(&mut report, &path, "AgentConfig", None).unwrap();
         assert_eq!((agent.cluster.as_str(), agent.servers.len()), ("edge-a", 1));
         assert_eq!(agent.tls.server_ca_file, Path::new("pki/server-ca.crt"));
         assert_eq!(agent.api_server.kubeconfig.as_deref(), Some(Path::new("kubeconfig")));
         assert_eq!(report.exit_code(), 0);
 
-        assert!(read::<RawAgentConfig>(&mut report, &folder.join("server.yaml"), "AgentConfig").is_none());
+        assert!(
+            read::<RawAgentConfig>(&mut report, &folder.join("server.yaml"), "AgentConfig", None).is_none()
+        );
         assert!(report.lines().iter().any(|line| line.contains("is of kind ServerConfig")));
     }
 }

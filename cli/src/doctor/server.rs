@@ -37,10 +37,10 @@ const READYZ_MAX: Duration = Duration::from_secs(5);
 const READYZ_BYTES_MAX: u64 = 16 * 1024;
 
 pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut Report) {
-    let Some((config, base)) = configuration::read::<RawServerConfig>(report, &args.config, "ServerConfig")
-    else {
-        return;
-    };
+    let id = args.server_id.as_deref();
+    let read = configuration::read::<RawServerConfig>(report, &args.config, "ServerConfig", id);
+    let Some((mut config, base)) = read else { return };
+    config.server_id = id.map(str::to_owned).or(config.server_id);
     let agent_roots = files(&config, base, report);
     if let Some(raw) = &config.enrollment {
         enrollment_signer::check(&config, raw, base, agent_roots, report);

@@ -67,10 +67,12 @@ fn the_peer_certificate_of_this_server_is_in_the_secret_once_it_is_issued() {
     workdir.succeeds("ca issue peer --dir pki --id west");
 
     let server = secret();
-    assert!(names(&server).ends_with(&["peer.crt", "peer.key", "peer-ca.crt"]), "{server}");
-    for (name, file) in
-        [("peer.crt", "west-peer.crt"), ("peer.key", "west-peer.key"), ("peer-ca.crt", "peer-ca.crt")]
-    {
+    for (name, file) in [
+        ("peer.crt", "west-peer.crt"),
+        ("peer.key", "west-peer.key"),
+        ("peer-ca.crt", "peer-ca.crt"),
+        ("server-ca.crt", "server-ca.crt"),
+    ] {
         let encoded = BASE64.encode(workdir.text(&format!("pki/{file}")));
         assert!(server.contains(&format!("  {name}: {encoded}\n")), "{name}");
     }
@@ -79,6 +81,31 @@ fn the_peer_certificate_of_this_server_is_in_the_secret_once_it_is_issued() {
         &workdir.fails("ca secrets --dir pki --id west"),
         "issue both again with `tombolo ca issue peer --dir pki --id west --force`",
     );
+}
+
+#[test]
+fn several_servers_have_one_secret_with_their_ids_before_the_names() {
+    let workdir = WorkDir::with_authority();
+    for id in ["west", "east"] {
+        workdir.succeeds(&format!("ca issue server --dir pki --name gateway.example --id {id}"));
+    }
+    workdir.succeeds("ca issue peer --dir pki --id west");
+    assert_says(
+        &workdir.fails("ca secrets --dir pki --id west --id east"),
+        "there is no pki/east-peer.crt; make it with `tombolo ca issue peer --dir pki --id east`",
+    );
+    workdir.succeeds("ca issue peer --dir pki --id east");
+
+    let made = workdir.succeeds("ca secrets --dir pki --id west --id east");
+
+    let (server, _) = made.split_once("---\n").unwrap();
+    for id in ["west", "east"] {
+        for file in ["server.crt", "server.key", "peer.crt", "peer.key"].map(|name| format!("{id}-{name}")) {
+            let encoded = BASE64.encode(workdir.text(&format!("pki/{file}")));
+            assert!(server.contains(&format!("  {file}: {encoded}\n")), "{file}");
+        }
+    }
+    assert!(names(server).ends_with(&["peer-ca.crt", "server-ca.crt"]), "{server}");
 }
 
 #[test]

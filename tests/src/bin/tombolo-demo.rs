@@ -10,6 +10,7 @@ use tests::demo::{DemoOptions, run};
 const EXAMPLES: &str = "\
 Examples:
   make demo
+  make demo SERVERS=3
   make demo DEMO_FLAGS=\"--once --without-namespaces\"
   With the archive of a release, and etcd, kube-apiserver and kubectl of
   setup-envtest:
@@ -44,20 +45,27 @@ struct Flags {
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
 
+    /// Number of tunnel-servers, 1 to 5; several share their records in an etcd of three members, and one of them is killed
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    servers: u8,
+
     /// Set when the demo has started itself again in a user namespace
     #[arg(long, hide = true)]
     in_user_namespace: bool,
 }
 
 fn main() -> ExitCode {
-    let Flags { once, without_namespaces, gateway_port, bin_dir, in_user_namespace } = Flags::parse();
+    let Flags { once, without_namespaces, gateway_port, bin_dir, servers, in_user_namespace } =
+        Flags::parse();
+    // What differs with several servers is not the network.
+    let without_namespaces = without_namespaces || servers > 1;
     let isolation = match (without_namespaces, in_user_namespace) {
-        (true, _) => Isolation::Loopback { reason: "--without-namespaces was given".to_owned() },
+        (true, _) => Isolation::Loopback { reason: "--without-namespaces or --servers was given".to_owned() },
         (false, true) => Isolation::UserNamespace,
         // Comes back only if this process can stay what it is.
         (false, false) => Isolation::find(),
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
-    runtime.block_on(run(&DemoOptions { once, gateway_port, bin_dir }, &isolation))
+    runtime.block_on(run(&DemoOptions { once, gateway_port, servers, bin_dir }, &isolation))
 }

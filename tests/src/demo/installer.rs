@@ -21,8 +21,8 @@ pub(super) const GROUP: &str = "tombolo:admins";
 pub(super) const CALLER: &str = "alice";
 
 // What runs here are the examples themselves, so they work.
-const SERVER_EXAMPLE: &str = include_str!("../../../deploy/examples/server.yaml");
-const POLICY_EXAMPLE: &str = include_str!("../../../deploy/examples/policy.yaml");
+pub(super) const SERVER_EXAMPLE: &str = include_str!("../../../deploy/examples/server.yaml");
+pub(super) const POLICY_EXAMPLE: &str = include_str!("../../../deploy/examples/policy.yaml");
 const AGENT_EXAMPLE: &str = include_str!("../../../deploy/examples/agent.yaml");
 /// The line of the agent's example that the demo replaces: its agents find the files of a pod.
 const AGENT_CREDENTIAL: &str = "kubeconfig: kubeconfig";
@@ -36,8 +36,8 @@ const DRAIN_GRACE_SECONDS: &str = "2";
 /// The programs of this workspace.
 #[derive(Debug)]
 pub(super) struct Programs {
-    server: PathBuf,
-    agent: PathBuf,
+    pub(super) server: PathBuf,
+    pub(super) agent: PathBuf,
     tombolo: PathBuf,
 }
 
@@ -141,6 +141,17 @@ impl Installer<'_> {
         cluster: &EdgeCluster,
         account: &AgentAccount,
     ) -> Result<Process, DemoError> {
+        self.agent_of(&network.cloud.dialed.to_string(), edge, cluster, account).await
+    }
+
+    /// The same with all servers that the agent is told, joined by commas.
+    pub(super) async fn agent_of(
+        &self,
+        servers: &str,
+        edge: &Edge,
+        cluster: &EdgeCluster,
+        account: &AgentAccount,
+    ) -> Result<Process, DemoError> {
         let config = self.folder.join(format!("{}.yaml", edge.name));
         let (directory, address) = (account.directory().path(), cluster.address());
         let (host, port) = (address.ip(), address.port());
@@ -154,7 +165,7 @@ impl Installer<'_> {
                 .say(&format!("that of {} is the same with its own name and credential:", edge.name));
         }
         let agent = daemon(&self.programs.agent, &config, edge.probes)
-            .arguments(["--servers".to_owned(), network.cloud.dialed.to_string()])
+            .arguments(["--servers".to_owned(), servers.to_owned()])
             .in_network_namespace(edge.namespace_path());
         self.progress.command(&format!("{} &", agent.command_line()));
         Ok(Process::start(&agent, &self.folder.join(format!("{}-agent.log", edge.name))).await?)
@@ -186,7 +197,7 @@ fn succeeded(command: &str, output: Output) -> Result<(), DemoError> {
     Err(DemoError::Refused { command: command.to_owned(), stderr })
 }
 
-fn daemon(program: &Path, config: &Path, probes: SocketAddr) -> Invocation {
+pub(super) fn daemon(program: &Path, config: &Path, probes: SocketAddr) -> Invocation {
     Invocation::of(program)
         .arguments(["--config".to_owned(), config.display().to_string()])
         .arguments(["--state-dir".to_owned(), config.with_extension("state").display().to_string()])

@@ -14,6 +14,7 @@ use super::progress::Progress;
 use super::shell_pod::{POD, ShellPod};
 use super::tour::Tour;
 use super::{DemoError, DemoOptions, is_on_path};
+use crate::etcd::EtcdCluster;
 use crate::kube::account::AgentAccount;
 use crate::kube::assets::Assets;
 use crate::kube::kubectl::Kubectl;
@@ -29,29 +30,32 @@ const GRACE_EXCEEDED: i32 = 3;
 /// Everything that was started so far. Fields are dropped in this order, which kills them.
 #[derive(Debug)]
 pub(super) struct DemoSetup {
-    agents: Vec<Daemon>,
-    server: Option<Daemon>,
+    pub(super) agents: Vec<Daemon>,
+    pub(super) servers: Vec<Daemon>,
     offices: Option<Offices>,
     pod: Option<ShellPod>,
-    clusters: Vec<(EdgeCluster, AgentAccount)>,
-    network: Option<DemoNetwork>,
-    scratch: Scratch,
+    pub(super) clusters: Vec<(EdgeCluster, AgentAccount)>,
+    /// The store that several servers share.
+    pub(super) etcd: Option<EtcdCluster>,
+    pub(super) network: Option<DemoNetwork>,
+    pub(super) scratch: Scratch,
 }
 
 #[derive(Debug)]
-struct Daemon {
-    name: String,
-    process: Process,
+pub(super) struct Daemon {
+    pub(super) name: String,
+    pub(super) process: Process,
 }
 
 impl DemoSetup {
     pub(super) fn new(scratch: Scratch) -> Self {
         Self {
             agents: Vec::new(),
-            server: None,
+            servers: Vec::new(),
             offices: None,
             pod: None,
             clusters: Vec::new(),
+            etcd: None,
             network: None,
             scratch,
         }
@@ -66,7 +70,7 @@ impl DemoSetup {
     ) -> Result<(), DemoError> {
         let (programs, assets) = (Programs::find(order.bin_dir.as_deref())?, Assets::find()?);
         let began = Instant::now();
-        let Self { agents, server, offices, pod, clusters, network, scratch } = self;
+        let Self { agents, servers, offices, pod, clusters, network, scratch, .. } = self;
         let network = network.insert(DemoNetwork::prepare(isolation, order.gateway_port).await?);
         let folder = scratch.path();
         let installer = Installer { programs, folder, progress };
@@ -84,7 +88,7 @@ impl DemoSetup {
             "the server has the configuration and the policy of deploy/examples, here without comments:",
         );
         installer.configure_server()?;
-        start_server(server, &installer, network).await?;
+        start_server(servers, &installer, network).await?;
         progress.say("each cluster has an agent, which runs at the site and dials the server:");
         for (edge, (cluster, account)) in network.edges.iter().zip(&*clusters) {
             let process = installer.agent(network, edge, cluster, account).await?;
@@ -102,16 +106,16 @@ impl DemoSetup {
         *pod = Some(ShellPod::start(&network.edges[0], first, folder, progress).await?);
         outage::show(&tour, &network.first_link(&agents[0].process), first).await?;
 
-        let before = process_id(server);
+        let before = process_id(servers);
         denial::show(&tour, &installer).await?;
-        same_server(before, process_id(server), progress)?;
+        same_server(before, process_id(servers), progress)?;
 
         if let Some(prepared) = Offices::prepare(&tour, &installer, network, [first, second]).await? {
             tour.say("virtual IPs are read at the start, so this takes a restart; the agents dial again by themselves:");
-            if let Some(old) = server.take() {
+            if let Some(old) = servers.pop() {
                 ended_well(old.name, old.process.stop(STOP_GRACE).await)?;
             }
-            start_server(server, &installer, network).await?;
+            start_server(servers, &installer, network).await?;
             tour.connected().await?;
             prepared.show(&tour).await?;
             *offices = Some(prepared);
@@ -147,7 +151,7 @@ impl DemoSetup {
 
     /// That every daemon still runs.
     pub(super) fn runs(&mut self) -> Result<(), DemoError> {
-        for daemon in self.server.iter_mut().chain(&mut self.agents) {
+        for daemon in self.servers.iter_mut().chain(&mut self.agents) {
             if let Some(status) = daemon.process.ended() {
                 return Err(DemoError::Ended { name: daemon.name.clone(), status });
             }
@@ -166,7 +170,7 @@ impl DemoSetup {
     /// The ends of the logs: of the daemons that have ended, or of all if none has.
     pub(super) fn tails(&mut self) -> String {
         let mut daemons: Vec<(bool, &mut Daemon)> = self
-            .server
+            .servers
             .iter_mut()
             .chain(&mut self.agents)
             .map(|daemon| (daemon.process.ended().is_some(), daemon))
@@ -184,9 +188,9 @@ impl DemoSetup {
     ///
     /// With `others_watch` a daemon may end with requests that it had to cut off: they are the person's own.
     pub(super) async fn stop(self, progress: &Progress, others_watch: bool) -> Result<(), DemoError> {
-        let Self { agents, server, offices, pod, clusters, network, scratch } = self;
+        let Self { agents, servers, offices, pod, clusters, etcd, network, scratch } = self;
         let mut stopped = Ok(());
-        for Daemon { name, process } in agents.into_iter().chain(server) {
+        for Daemon { name, process } in agents.into_iter().chain(servers) {
             let since = Instant::now();
             let ended = process.stop(STOP_GRACE).await;
             let cut_off =
@@ -204,6 +208,7 @@ impl DemoSetup {
             progress.done(&format!("stopped kube-apiserver and etcd of {name}"), since);
             stopped = stopped.and(ended);
         }
+        drop(etcd);
         drop(network);
         drop(scratch);
         stopped
@@ -211,23 +216,28 @@ impl DemoSetup {
 }
 
 async fn start_server(
-    server: &mut Option<Daemon>,
+    servers: &mut Vec<Daemon>,
     installer: &Installer<'_>,
     network: &DemoNetwork,
 ) -> Result<(), DemoError> {
     let since = Instant::now();
     let process = installer.server(&network.cloud).await?;
-    let server = server.insert(Daemon { name: "tunnel-server".to_owned(), process });
-    probes::ready(&mut server.process, network.probes).await?;
+    servers.push(Daemon { name: "tunnel-server".to_owned(), process });
+    // What is not ready is stopped with all others.
+    if let Some(server) = servers.last_mut() {
+        probes::ready(&mut server.process, network.probes).await?;
+    }
     let (gateway, dialed) = (network.gateway, network.cloud.dialed);
     let text = format!("tunnel-server is ready: callers at https://{gateway}, agents at {dialed}");
     installer.progress.done(&text, since);
     Ok(())
 }
 
-fn process_id(server: &mut Option<Daemon>) -> Option<u32> {
+fn process_id(servers: &mut [Daemon]) -> Option<u32> {
     // An ended process has no ID.
-    server.as_mut().and_then(|server| server.process.ended().map_or_else(|| server.process.id(), |_| None))
+    servers
+        .first_mut()
+        .and_then(|server| server.process.ended().map_or_else(|| server.process.id(), |_| None))
 }
 
 fn same_server(before: Option<u32>, now: Option<u32>, progress: &Progress) -> Result<(), DemoError> {
@@ -239,7 +249,7 @@ fn same_server(before: Option<u32>, now: Option<u32>, progress: &Progress) -> Re
     Err(DemoError::NotShown { claim, found: format!("{before:?} and then {now:?}") })
 }
 
-fn ended_well(name: String, ended: Result<ExitStatus, ProcessError>) -> Result<(), DemoError> {
+pub(super) fn ended_well(name: String, ended: Result<ExitStatus, ProcessError>) -> Result<(), DemoError> {
     let status = ended?;
     if status.success() {
         return Ok(());
@@ -247,7 +257,10 @@ fn ended_well(name: String, ended: Result<ExitStatus, ProcessError>) -> Result<(
     Err(DemoError::Ended { name, status })
 }
 
-async fn start_cluster(edge: &Edge, progress: &Progress) -> Result<(EdgeCluster, AgentAccount), DemoError> {
+pub(super) async fn start_cluster(
+    edge: &Edge,
+    progress: &Progress,
+) -> Result<(EdgeCluster, AgentAccount), DemoError> {
     let since = Instant::now();
     let cluster = EdgeCluster::start_at(edge.options.clone()).await?;
     let account = cluster.create_agent_account().await?;

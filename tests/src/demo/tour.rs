@@ -20,7 +20,7 @@ const CONNECTED_MAX: Duration = Duration::from_secs(30);
 const SEEN_MAX: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The limit for kubectl to end after a signal.
-const STOP_GRACE: Duration = Duration::from_secs(5);
+pub(super) const STOP_GRACE: Duration = Duration::from_secs(5);
 /// The number of metric lines that are shown.
 const METRICS_SHOWN_MAX: usize = 12;
 /// The prefixes of metrics that count what the demo has just done.
@@ -132,7 +132,7 @@ impl Tour<'_> {
         Ok(())
     }
 
-    async fn apply(&self, edge: &str, data: &str) -> Result<(), DemoError> {
+    pub(super) async fn apply(&self, edge: &str, data: &str) -> Result<(), DemoError> {
         let file = self.folder.join(format!("{edge}-site.yaml"));
         let text = format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: site\ndata:\n  name: {edge}\n  {data}\n"

@@ -20,6 +20,13 @@ pub const COMBINATIONS: &[Combination] = &[
     Combination { name: "a server with its least values", chart: SERVER, values: "host: gateway.example\n" },
     Combination { name: "an image by digest", chart: SERVER, values: SERVER_IMAGE },
     Combination { name: "every listener", chart: SERVER, values: LISTENERS },
+    Combination { name: "several servers", chart: SERVER, values: SEVERAL_SERVERS },
+    Combination {
+        name: "the example of several servers",
+        chart: SERVER,
+        values: include_str!("../../../deploy/examples/etcd/values.yaml"),
+    },
+    Combination { name: "several servers without volumes", chart: SERVER, values: SEVERAL_WITHOUT_VOLUMES },
     Combination { name: "UDP apart", chart: SERVER, values: UDP_APART },
     Combination { name: "ports of nodes", chart: SERVER, values: NODE_PORTS },
     Combination { name: "no volume, no enrollment, no extras", chart: SERVER, values: LEAST },
@@ -85,6 +92,42 @@ networkPolicy:
   metricsFrom: [{ namespaceSelector: { matchLabels: { team: watchers } } }]
 extraFiles: [{ secret: egress }, { configMap: more }]
 env: [{ name: TOMBOLO_LOG, value: debug }]
+";
+
+const SEVERAL_SERVERS: &str = "\
+host: gateway.example
+replicas: 3
+config:
+  tunnel: { addresses: ['$(serverId).gateway.example:8443'] }
+  directory:
+    etcd:
+      endpoints: ['https://etcd-0.etcd:2379', 'https://etcd-1.etcd:2379', 'https://etcd-2.etcd:2379']
+      caFile: etcd-ca.crt
+      certificateFile: etcd-client.crt
+      keyFile: etcd-client.key
+extraFiles: [{ secret: tombolo-etcd-client }]
+service:
+  perServer: { enabled: true, annotations: { balancer.example/kind: network } }
+topologySpreadConstraints:
+- maxSkew: 1
+  topologyKey: topology.kubernetes.io/zone
+  whenUnsatisfiable: DoNotSchedule
+  minDomains: 3
+  labelSelector:
+    matchLabels: { app.kubernetes.io/name: tunnel-server }
+    matchExpressions: [{ key: app.kubernetes.io/part-of, operator: In, values: [tombolo] }]
+storage: { storageClassName: fast, size: 4Gi, keep: false, accessModes: [ReadWriteOncePod] }
+";
+
+const SEVERAL_WITHOUT_VOLUMES: &str = "\
+host: gateway.example
+replicas: 2
+config:
+  tls: { certificateFile: own.crt, keyFile: own.key }
+  directory: { etcd: { endpoints: ['https://etcd:2379'], caFile: ca.crt, certificateFile: c.crt, keyFile: c.key } }
+  peering: { listen: '0.0.0.0:9446', address: '$(serverId).example:9446' }
+storage: { enabled: false }
+service: { type: ClusterIP, perServer: { enabled: true } }
 ";
 
 const UDP_APART: &str = "\

@@ -139,7 +139,7 @@ const AGENT: &str = "tombolo-agent";
 
 /// A chart, values, and the words by which the refusal names the place.
 const REFUSED: &[(&str, &str, &str)] = &[
-    (SERVER, "replicas: 2", "'replicas' not allowed"),
+    (SERVER, "replicaCount: 2", "'replicaCount' not allowed"),
     (SERVER, "host: 7", "/host"),
     (SERVER, "host: 'gateway.example:8443'", "/host"),
     (SERVER, "host: 'https://gateway.example'", "/host"),

@@ -124,7 +124,7 @@ async fn each_listener_of_the_configuration_becomes_a_port() {
         ("admin", 9444, "TCP", 9445),
         ("egress-0", 8131, "TCP", 8131),
     ];
-    let pod = &object(&made, "Deployment", "tunnel-server")["spec"]["template"]["spec"];
+    let pod = &object(&made, "StatefulSet", "tunnel-server")["spec"]["template"]["spec"];
     let ports = pod["containers"][0]["ports"].as_array().unwrap();
     let container = expected.map(
         |(name, port, protocol, _)| json!({ "name": name, "containerPort": port, "protocol": protocol }),
@@ -295,6 +295,13 @@ async fn values_that_cannot_work_are_refused_with_what_to_do() {
             "tombolo-server",
             "host: g\nconfig: { tunnel: { listen: '0.0.0.0:9443' } }\nservice: { ports: { gateway: 443, tunnel: 443 } }".to_owned(),
             "gateway and tunnel-tcp would both have the Service's TCP port 443",
+        ),
+        ("tombolo-server", "host: g\nreplicas: 3".to_owned(), "so set config.directory.etcd too"),
+        (
+            "tombolo-server",
+            "host: g\nstorage: { existingClaim: c }\nconfig: { directory: { etcd: { endpoints: ['https://e:2379'] } } }"
+                .to_owned(),
+            "storage.existingClaim is of one server",
         ),
         ("tombolo-agent", String::new(), "config.cluster is empty: set it to the name of this cluster"),
         ("tombolo-agent", "config: { cluster: edge-a }".to_owned(), "config.servers is empty: set it to"),

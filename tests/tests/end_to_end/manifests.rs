@@ -27,6 +27,21 @@ async fn the_example_manifests_are_valid_and_run_as_restricted_pods() {
         let enforced = cluster.admin().stdout(&["get", "namespace", namespace, "-o", enforced]).await;
         assert_eq!(enforced, "restricted");
     }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples/etcd/etcd.yaml");
+    apply_from(&cluster, "--filename", file.to_str().unwrap()).await;
+    let words = ["get", "statefulset/tombolo-etcd", "--namespace", "tombolo-system", "-o", "json"];
+    let etcd: Value = serde_json::from_str(&cluster.admin().stdout(&words).await).unwrap();
+    let spec = &etcd["spec"]["template"]["spec"];
+    assert_eq!(create(&cluster, "tombolo-system", spec).await, Ok(()));
+    // The release that the tests run knows every flag.
+    let help = std::process::Command::new(Assets::find().unwrap().etcd).arg("--help").output().unwrap();
+    let help = format!("{}{}", String::from_utf8_lossy(&help.stdout), String::from_utf8_lossy(&help.stderr));
+    let arguments = spec["containers"][0]["args"].as_array().unwrap();
+    assert!(arguments.len() > 10);
+    for argument in arguments {
+        let flag = argument.as_str().unwrap().split('=').next().unwrap();
+        assert!(help.contains(&format!("{flag} ")), "{flag}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,10 +129,14 @@ fn deployment(manifests: &str) -> &str {
 /// As a person does, but that a field that Kubernetes does not know is an error.
 async fn apply(cluster: &EdgeCluster, example: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples").join(example);
-    let folder = folder.to_str().unwrap();
-    let output = cluster.admin().run(&["apply", "--validate=strict", "--kustomize", folder]).await.unwrap();
+    apply_from(cluster, "--kustomize", folder.to_str().unwrap()).await;
+}
+
+/// The same for any file or kustomization, by kubectl's flag for it.
+async fn apply_from(cluster: &EdgeCluster, flag: &str, path: &str) {
+    let output = cluster.admin().run(&["apply", "--validate=strict", flag, path]).await.unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && message.is_empty(), "{example}: {message}");
+    assert!(output.status.success() && message.is_empty(), "{path}: {message}");
 }
 
 /// Creates a pod with this specification and deletes it again. The error is the API server's.

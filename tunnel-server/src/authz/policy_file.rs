@@ -98,6 +98,7 @@ fn read(path: &Path) -> Result<String, PolicyFileError> {
         LoadError::Missing(path) => PolicyFileError::Missing(path),
         error @ (LoadError::Unreadable { .. }
         | LoadError::TooLarge(_)
+        | LoadError::NoServerId { .. }
         | LoadError::MissingHead { .. }
         | LoadError::WrongHead { .. }
         | LoadError::Invalid { .. }) => PolicyFileError::Load(error),

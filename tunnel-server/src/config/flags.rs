@@ -16,7 +16,7 @@ pub struct Flags {
     #[command(flatten)]
     pub shared: SharedFlags,
 
-    /// This server's name among its like, a DNS label [default: the one in its certificate]
+    /// This server's name among its like, a DNS label, in place of serverId and of each $(serverId) in the file [default: the one in its certificate]
     #[arg(long, value_name = "NAME")]
     pub server_id: Option<String>,
 

@@ -3,6 +3,14 @@ app.kubernetes.io/name: tunnel-server
 app.kubernetes.io/part-of: tombolo
 {{- end }}
 
+{{- /* Not empty if servers share their records in etcd, so that there can be several. */ -}}
+{{- define "tombolo-server.isOneOfSeveral" -}}
+{{- if dig "directory" "etcd" "" .Values.config }}true
+{{- else if ne (int .Values.replicas) 1 }}
+{{- fail "replicas is not 1: several servers share their records in etcd, so set config.directory.etcd too" }}
+{{- end -}}
+{{- end }}
+
 {{- define "tombolo-server.image" -}}
 {{- with .Values.image -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
@@ -28,7 +36,7 @@ app.kubernetes.io/part-of: tombolo
 {{- if ne (include "tombolo-server.port" $gateway) (include "tombolo-server.port" $tunnel) }}
 - { name: tunnel-tcp, listener: tunnel, port: {{ include "tombolo-server.port" $tunnel }}, protocol: TCP }
 {{- end }}
-{{- if $config.peering }}
+{{- if or $config.peering (include "tombolo-server.isOneOfSeveral" .) }}
 {{- $peering := dig "peering" "listen" "0.0.0.0:8446" $config }}
 {{- if not (include "tombolo-server.isLoopback" $peering) }}
 - { name: peering, listener: peering, port: {{ include "tombolo-server.port" $peering }}, protocol: UDP }
@@ -86,6 +94,15 @@ kind: ServerConfig
 {{- if and .Values.host (not $config.tunnel.addresses) }}
 {{- $_ := set $config.tunnel "addresses" (list (include "tombolo-server.tunnelAddress" .)) }}
 {{- end }}
+{{- if include "tombolo-server.isOneOfSeveral" . }}
+{{- if eq (dig "tls" "certificateFile" "" $config) "server.crt" }}
+{{- $_ := set $config "tls" (dict "certificateFile" "$(serverId)-server.crt" "keyFile" "$(serverId)-server.key") }}
+{{- end }}
+{{- $port := include "tombolo-server.port" (dig "peering" "listen" "0.0.0.0:8446" $config) }}
+{{- $address := printf "$(serverId).tunnel-server-peers.%s.svc:%s" .Release.Namespace $port }}
+{{- $peering := dict "address" $address "certificateFile" "$(serverId)-peer.crt" "keyFile" "$(serverId)-peer.key" "peerCAFile" "peer-ca.crt" "serverCAFile" "server-ca.crt" }}
+{{- $_ := set $config "peering" (merge ($config.peering | default dict) $peering) }}
+{{- end }}
 {{- $_ := set $config "policy" (merge (dict "file" "policy.yaml") ($config.policy | default dict)) }}
 {{ toYaml $config }}
 {{- end }}
@@ -101,7 +118,7 @@ projected:
   - configMap:
       name: {{ .Values.existingPolicyConfigMap | default "tunnel-server-policy" }}
   # server.crt, server.key, caller-ca.crt, agent-ca.crt, agent-intermediate.sealed and trust.bundle; `tombolo ca secrets` writes them.
-  # If the server has peers: peer.crt, peer.key and peer-ca.crt.
+  # For several servers: ID-server.crt, ID-server.key, ID-peer.crt and ID-peer.key of each, peer-ca.crt and server-ca.crt.
   - secret:
       name: {{ .Values.secrets.server }}
 {{- if .Values.config.enrollment }}

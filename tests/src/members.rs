@@ -25,8 +25,14 @@ pub async fn join_first_through(rig: &mut Rig, etcd: &EtcdCluster, ports: (Socke
 
 /// Starts a further server of this ID, which is a member, too.
 pub async fn join(rig: &Rig, etcd: &EtcdCluster, id: &str) -> Peer {
+    join_over(rig, etcd, id, "quic").await
+}
+
+/// The same for a server that dials the others by this carrier.
+pub async fn join_over(rig: &Rig, etcd: &EtcdCluster, id: &str, carrier: &str) -> Peer {
     let address = free_port();
     let section = section(rig, etcd, id, (address, address)).await;
+    let section = section.replace("peering: {", &format!("peering: {{ carrier: {carrier},"));
     let certificate = format!("certificateFile: pki/{id}-server.crt, keyFile: pki/{id}-server.key");
     rig.peer(id, &format!("tls: {{ {certificate} }}\n{section}")).await
 }

@@ -54,7 +54,7 @@ pub use limits::{
 pub use oidc::{ISSUERS_MAX, OidcConfig};
 pub use parking::{PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking};
 pub use passthrough::PassthroughConfig;
-pub use peering::PeeringConfig;
+pub use peering::{PeerCarrier, PeeringConfig};
 pub use pem::{CertifiedPair, PairFiles};
 pub use proxy::ProxyConfig;
 pub use roots::{ClientRole, ClientRoots, RootsFile, TrustedRoots};

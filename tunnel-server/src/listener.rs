@@ -38,7 +38,7 @@ pub struct Listener {
 pub struct ListenerTls {
     /// The configuration for callers. Each handshake uses its current value.
     pub callers: Option<watch::Receiver<Arc<ServerConfig>>>,
-    /// The configuration for agents whose network blocks UDP.
+    /// The configuration for agents whose network blocks UDP; at the port for other servers, the one for these.
     pub agents: Option<Arc<ServerConfig>>,
     /// Verifies certificates after the handshake, which accepts every one; see [`tls::for_enrollment`]. A
     /// certificate that it refuses counts as none.
@@ -67,7 +67,7 @@ pub enum AgreedProtocol {
     Http1,
     /// HTTP/2 in the connection to the caller.
     Http2,
-    /// The tunnel protocol from an agent.
+    /// The tunnel protocol from an agent, or from another server.
     Tunnel,
 }
 

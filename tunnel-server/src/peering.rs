@@ -17,6 +17,8 @@ use tokio::sync::watch;
 use transport::tls::SharedCertificate;
 use transport::{Endpoint, EndpointKeys, Spawn};
 
+use crate::config::PeerCarrier;
+use crate::listener::Listener;
 use crate::registry::Registry;
 use dialer::{PeerDialer, PeerDialerParts};
 use listener::PeerListener;
@@ -28,6 +30,7 @@ pub use dialer::PEERS_MAX;
 /// The sessions with the other servers, which have not begun yet.
 pub struct Peering {
     listener: PeerListener,
+    tcp: Listener,
     dialer: PeerDialer,
     teller: Teller,
 }
@@ -44,45 +47,44 @@ pub struct OwnPeer {
     pub server_roots: watch::Receiver<Arc<Vec<CertificateDer<'static>>>>,
     /// The keys of its sockets.
     pub keys: EndpointKeys,
+    /// The carrier by which it dials.
+    pub carrier: PeerCarrier,
 }
 
 impl Peering {
-    /// Prepares the sessions. `endpoint` accepts those of the other servers.
+    /// Prepares the sessions. `endpoint` and `tcp` accept those of the other servers.
     #[must_use]
     pub fn new(
-        endpoint: Endpoint,
+        (endpoint, tcp): (Endpoint, Listener),
         own: OwnPeer,
         registry: Registry,
         log: Log,
         spawn: Arc<dyn Spawn>,
     ) -> Self {
-        let OwnPeer { info, trust_domain, certificate, server_roots, keys } = own;
+        let OwnPeer { info, trust_domain, certificate, server_roots, keys, carrier } = own;
         let directory = registry.directory().clone();
         let teller = Teller::new(registry.clone());
-        let listener = PeerListener::new(
-            endpoint,
-            info.clone(),
-            trust_domain.clone(),
-            directory.clone(),
-            registry.clone(),
-        );
+        let accepting = (endpoint, Arc::clone(&spawn));
+        let listener = PeerListener::new(accepting, info.clone(), trust_domain.clone(), registry.clone());
         let parts = PeerDialerParts {
             own: info,
             trust_domain,
             certificate,
             server_roots,
             keys,
+            carrier,
             directory,
             relays: Relays::new(registry, log),
             teller: teller.clone(),
             spawn,
         };
-        Self { listener, dialer: PeerDialer::new(parts), teller }
+        Self { listener, tcp, dialer: PeerDialer::new(parts), teller }
     }
 
     /// Begins the sessions, within `scope`.
     pub fn run(self, scope: &Scope) {
-        let Self { listener, dialer, teller } = self;
+        let Self { listener, tcp, dialer, teller } = self;
+        scope.spawn_background(listener.clone().run_tcp(tcp, scope.clone()));
         scope.spawn_background(listener.run(scope.clone()));
         scope.spawn_background(dialer.run(scope.clone()));
         scope.spawn_background(teller.clone().run());

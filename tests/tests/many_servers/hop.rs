@@ -2,8 +2,9 @@
 
 use tests::etcd::EtcdCluster;
 use tests::fake_api::{Answer, Behaviour, FakeApi};
-use tests::members::{join, join_first};
-use tests::rig::{Agent, ApiServer, GROUP, Peer, Rig, ask};
+use tests::faulty_relay::TcpRelay;
+use tests::members::{join, join_first, join_first_through, join_over};
+use tests::rig::{Agent, ApiServer, GROUP, Peer, Rig, ask, free_port};
 
 use crate::{PATH, SERVED, SOCKET, until};
 
@@ -28,6 +29,28 @@ async fn every_server_serves_a_cluster_whose_agent_is_at_another_one() {
     let files = std::fs::read_dir(folder).expect("a folder").flatten();
     let log: String = files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect();
     assert!(log.contains("\"username\":\"peer:first\"") && log.contains("\"verb\":\"relay\""), "{log}");
+}
+
+/// The address of the first server passes TCP alone.
+#[tokio::test]
+async fn servers_reach_each_other_by_http2_where_udp_does_not_pass() {
+    let (etcd, api) = (EtcdCluster::start().await, FakeApi::start().await.expect("a fake starts"));
+    let mut rig = Rig::start().await;
+    let listen = free_port();
+    let relay = TcpRelay::start(listen).await.expect("a relay");
+    join_first_through(&mut rig, &etcd, (listen, relay.address())).await;
+    let other = join_over(&rig, &etcd, "other", "http2").await;
+    let servers = format!("servers: [\"{}\"]\n", other.gateway);
+    let _agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), &servers).await;
+    let gateway = rig.gateway();
+
+    until("it is reached", async || rig.ask_at(gateway, PATH).await.status == SERVED).await;
+
+    let large = "x".repeat(3 * 1024 * 1024);
+    let answer = Answer { status: 200, headers: Vec::new(), body: large.clone().into() };
+    api.otherwise(Behaviour::Answer(answer));
+    let answer = rig.ask_at(gateway, "/clusters/edge-a/large").await;
+    assert_eq!((answer.status, answer.body.matches('x').count()), (200, large.len()));
 }
 
 #[tokio::test]

@@ -12,9 +12,14 @@ use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber, Spawn};
 use super::certificates;
 use super::trusted_roots::RootsFollower;
 use crate::config::PeeringConfig;
+use crate::listener::{Listener, ListenerLimits, ListenerTls};
 use crate::metrics::ReloadedFile;
-use crate::peering::{OwnPeer, Peering};
+use crate::peering::{OwnPeer, PEERS_MAX, Peering};
 use crate::registry::Registry;
+
+/// The limits of the TCP port for other servers, each of which has a session or two.
+const LIMITS: ListenerLimits =
+    ListenerLimits { connections_max: 4 * PEERS_MAX, handshakes_max: PEERS_MAX, ..ListenerLimits::DEFAULT };
 
 /// This process, as other servers see it.
 pub(super) struct OwnProcess<'a> {
@@ -42,7 +47,7 @@ impl<'a> OwnProcess<'a> {
 /// # Errors
 /// [`Failure`] if the port or a file cannot be used.
 pub(super) fn bind(
-    PeeringConfig { listen, address: _, certificate, roots, server_roots }: PeeringConfig,
+    PeeringConfig { listen, address: _, carrier, certificate, roots, server_roots }: PeeringConfig,
     own: OwnProcess<'_>,
     (follower, scope): (&RootsFollower, &Scope),
     (registry, log): (Registry, Log),
@@ -50,6 +55,7 @@ pub(super) fn bind(
 ) -> Result<Peering, Failure> {
     let OwnProcess { host, trust_domain, certificate: shown, keys, number } = own;
     let material = ServerMaterial { certificate: shown, client_roots: follower.peers(&roots)? };
+    let tls = transport::tls::peer_tcp_server_config(material.clone()).map_err(Failure::misconfigured)?;
     let endpoint = Endpoint::serve_peers(listen, material, keys, number, Arc::clone(&spawn));
     let endpoint = endpoint.map_err(|error| match error {
         EndpointError::Bind { address, source } => {
@@ -57,6 +63,9 @@ pub(super) fn bind(
         }
         error @ EndpointError::Tls(_) => Failure::misconfigured(error),
     })?;
+    let tls = ListenerTls { agents: Some(tls), ..ListenerTls::default() };
+    let address = endpoint.address().map_err(Failure::could_not_go_on)?;
+    let tcp = Listener::bind("peering.listen", address, tls, LIMITS)?;
     let info = PeerInfo {
         server_id: host.server_id.clone(),
         boot: host.boot,
@@ -69,6 +78,7 @@ pub(super) fn bind(
         certificate: certificates::follow(ReloadedFile::PeerCertificate, "peer", certificate, scope)?,
         server_roots: follower.dialed_servers(&server_roots),
         keys: keys.clone(),
+        carrier,
     };
-    Ok(Peering::new(endpoint, own, registry, log, spawn))
+    Ok(Peering::new((endpoint, tcp), own, registry, log, spawn))
 }

@@ -23,8 +23,10 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIF
 /// The listener for the other servers of an installation, and the identity with which this server dials theirs.
 #[derive(Debug)]
 pub struct PeeringConfig {
-    /// The UDP address to bind, for QUIC.
+    /// The address to bind: UDP for QUIC, and TCP for HTTP/2.
     pub listen: SocketAddr,
+    /// The carrier by which this server dials the others.
+    pub carrier: PeerCarrier,
     /// The address at which other servers dial this one: `HOST:PORT`.
     pub address: String,
     /// The certificate of the role peer that this server shows when it dials another server. It names this server's ID.
@@ -35,16 +37,29 @@ pub struct PeeringConfig {
     pub server_roots: TrustedRoots,
 }
 
+/// The carrier of the sessions that this server dials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PeerCarrier {
+    /// QUIC over UDP: each relayed stream is lost and resent by itself.
+    #[default]
+    Quic,
+    /// HTTP/2 over TLS over TCP, for networks between servers that block UDP.
+    Http2,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawPeering {
-    /// Address and UDP port for other servers (QUIC).
+    /// Address and port for other servers: UDP for QUIC, and TCP for HTTP/2.
     #[cfg_attr(test, schemars(extend("default" = LISTEN_DEFAULT.to_string())))]
     listen: Option<String>,
     /// `HOST:PORT` at which the other servers dial this one.
     #[cfg_attr(test, schemars(required))]
     address: Option<String>,
+    /// The carrier by which this server dials the others. It accepts both.
+    #[cfg_attr(test, schemars(extend("default" = "quic"), extend("enum" = ["quic", "http2", null])))]
+    carrier: Option<String>,
     /// PEM file with the certificate that this server shows when it dials another server (`tombolo ca issue peer`).
     #[cfg_attr(test, schemars(required))]
     certificate_file: Option<PathBuf>,
@@ -69,10 +84,9 @@ pub(super) fn peering(
     trust_domain: &str,
     directory: &Path,
 ) -> Result<Option<PeeringConfig>, KeyError> {
-    let Some(RawPeering { listen, address, certificate_file, key_file, peer_ca_file, server_ca_file }) = raw
-    else {
-        return Ok(None);
-    };
+    let Some(raw) = raw else { return Ok(None) };
+    let RawPeering { listen, address, carrier, certificate_file, key_file, peer_ca_file, server_ca_file } =
+        raw;
     if !has_etcd {
         let allowed = "directory.etcd too, because servers find each other in etcd, or no peering";
         return Err(KeyError::new(SECTION, "a section without directory.etcd", allowed));
@@ -91,11 +105,21 @@ pub(super) fn peering(
     let server_ca_file = file(SERVER_CA, server_ca_file, directory)?;
     Ok(Some(PeeringConfig {
         listen,
+        carrier: self::carrier(carrier)?,
         address,
         certificate,
         roots: roots::roots(CA, &peer_ca_file)?,
         server_roots: roots::roots(SERVER_CA, &server_ca_file)?,
     }))
+}
+
+fn carrier(raw: Option<String>) -> Result<PeerCarrier, KeyError> {
+    match raw.as_deref() {
+        None => Ok(PeerCarrier::default()),
+        Some("quic") => Ok(PeerCarrier::Quic),
+        Some("http2") => Ok(PeerCarrier::Http2),
+        Some(other) => Err(KeyError::new("peering.carrier", other, "quic or http2")),
+    }
 }
 
 /// Checks that the certificate is of the role peer and names this server.

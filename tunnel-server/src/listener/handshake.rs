@@ -63,10 +63,11 @@ pub(super) async fn accept(
         let (role, config) = config(listener, &hello.client_hello())?;
         Ok((role, hello.into_stream(config).await.map_err(HandshakeError::Tls)?))
     };
+    let tunnel = tunnel_protocol(listener);
     let (role, stream) =
         timeout(deadline, agreed).await.map_err(|_| HandshakeError::Deadline(deadline))??;
     let (_, connection) = stream.get_ref();
-    let protocol = role.protocol_for(connection.alpn_protocol())?;
+    let protocol = role.protocol_for(connection.alpn_protocol(), tunnel)?;
     let peer_certificates = connection
         .peer_certificates()
         .map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect::<Vec<_>>())
@@ -79,9 +80,15 @@ pub(super) async fn accept(
 impl PeerRole {
     /// The protocol of a connection in this role. The role's own configuration offers nothing else, so this
     /// check matters only if the two configurations were confused.
-    fn protocol_for(self, agreed: Option<&[u8]>) -> Result<AgreedProtocol, HandshakeError> {
+    ///
+    /// `tunnel` is the name of the tunnel's protocol at this listener.
+    fn protocol_for(
+        self,
+        agreed: Option<&[u8]>,
+        tunnel: Option<&[u8]>,
+    ) -> Result<AgreedProtocol, HandshakeError> {
         match (self, agreed) {
-            (Self::Agents, Some(transport::tls::ALPN)) => Ok(AgreedProtocol::Tunnel),
+            (Self::Agents, Some(_)) if agreed == tunnel => Ok(AgreedProtocol::Tunnel),
             (Self::Callers, Some(ALPN_H2)) => Ok(AgreedProtocol::Http2),
             // A client without ALPN speaks HTTP/1.1.
             (Self::Callers, Some(ALPN_HTTP1) | None) => Ok(AgreedProtocol::Http1),
@@ -96,7 +103,7 @@ fn config(
     hello: &ClientHello<'_>,
 ) -> Result<(PeerRole, Arc<ServerConfig>), HandshakeError> {
     let offered: Vec<&[u8]> = hello.alpn().map(Iterator::collect).unwrap_or_default();
-    let offers_tunnel = offered.contains(&transport::tls::ALPN);
+    let offers_tunnel = tunnel_protocol(tls).is_some_and(|tunnel| offered.contains(&tunnel));
     if offers_tunnel && offered.len() > 1 {
         return Err(HandshakeError::MixedAlpn);
     }
@@ -107,6 +114,11 @@ fn config(
         (Some(agents), None) => Ok((PeerRole::Agents, Arc::clone(agents))),
         (None, None) => Err(HandshakeError::NoListener),
     }
+}
+
+/// The name of the tunnel's protocol at this listener: that of agents, or of other servers.
+fn tunnel_protocol(tls: &ListenerTls) -> Option<&[u8]> {
+    tls.agents.as_ref().and_then(|tunnel| tunnel.alpn_protocols.first()).map(Vec::as_slice)
 }
 
 /// Registers the socket with the runtime of the calling task, because another runtime has accepted it.
@@ -130,11 +142,12 @@ mod tests {
             (PeerRole::Callers, tunnel, None),
             (PeerRole::Callers, Some(b"other".as_slice()), None),
             (PeerRole::Agents, tunnel, Some(AgreedProtocol::Tunnel)),
+            (PeerRole::Agents, Some(transport::tls::PEER_ALPN), None),
             (PeerRole::Agents, Some(ALPN_H2), None),
             (PeerRole::Agents, Some(ALPN_HTTP1), None),
             (PeerRole::Agents, None, None),
         ] {
-            assert_eq!(role.protocol_for(agreed).ok(), protocol, "{role:?}: {agreed:?}");
+            assert_eq!(role.protocol_for(agreed, tunnel).ok(), protocol, "{role:?}: {agreed:?}");
         }
     }
 }

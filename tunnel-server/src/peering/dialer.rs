@@ -13,10 +13,13 @@ use tokio::sync::watch;
 use tokio::time::{interval, sleep, timeout};
 use tracing::{info, warn};
 use transport::tls::{ExpectedPeer, SharedCertificate, TlsError};
-use transport::{DialError, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, PeerOpening, Spawn};
+use transport::{
+    DialError, DialPath, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, PeerOpening, Spawn, dial_tcp,
+};
 
 use super::relay::Relays;
 use super::telling::Teller;
+use crate::config::PeerCarrier;
 use crate::directory::Directory;
 
 /// The time between two looks at the list of servers.
@@ -26,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Longest QUIC handshake with another server.
+/// Longest handshake with another server.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// Longest wait for the addresses of a name.
@@ -46,6 +49,7 @@ pub(super) struct PeerDialerParts {
     pub(super) certificate: Arc<SharedCertificate>,
     pub(super) server_roots: watch::Receiver<Arc<Vec<CertificateDer<'static>>>>,
     pub(super) keys: EndpointKeys,
+    pub(super) carrier: PeerCarrier,
     pub(super) directory: Directory,
     pub(super) relays: Relays,
     pub(super) teller: Teller,
@@ -135,7 +139,8 @@ impl PeerDialer {
     }
 
     async fn dial(&self, id: &str, address: &str) -> Result<Dialed<proto::peering::PeerGreeting>, NotDialed> {
-        let PeerDialerParts { own, trust_domain, certificate, server_roots, keys, spawn, .. } = &self.0.parts;
+        let PeerDialerParts { own, trust_domain, certificate, server_roots, keys, carrier, spawn, .. } =
+            &self.0.parts;
         let peer = ExpectedPeer { trust_domain: trust_domain.clone(), server_id: id.to_owned() };
         let roots = server_roots.borrow().to_vec();
         let tls = DialTls::for_peer(Arc::clone(certificate), roots, peer)?;
@@ -149,8 +154,17 @@ impl PeerDialer {
         let name = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let name = name.trim_start_matches('[').trim_end_matches(']');
         for address in resolved {
-            let endpoint = Endpoint::dialing(address, keys, Arc::clone(spawn))?;
-            match endpoint.dial(address, name, &tls, opening.clone(), HANDSHAKE_MAX).await {
+            let dialed = match carrier {
+                PeerCarrier::Quic => {
+                    let endpoint = Endpoint::dialing(address, keys, Arc::clone(spawn))?;
+                    endpoint.dial(address, name, &tls, opening.clone(), HANDSHAKE_MAX).await
+                }
+                PeerCarrier::Http2 => {
+                    let path = DialPath::Direct(address);
+                    dial_tcp(&path, name, &tls, opening.clone(), HANDSHAKE_MAX, &**spawn).await
+                }
+            };
+            match dialed {
                 Ok(dialed) => return Ok(dialed),
                 Err(error) => failure = error.into(),
             }

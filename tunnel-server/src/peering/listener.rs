@@ -1,5 +1,6 @@
 //! Accepts the sessions that other servers dial, and takes their word about their tunnels.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use daemon::{Home, Scope, error_chain};
@@ -9,9 +10,10 @@ use proto::wire::refused::Reason;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::coop;
 use tracing::{debug, info, warn};
-use transport::{AcceptedConnection, Driver, Endpoint, GreetError, Incoming, Tunnel, TunnelEvent};
+use transport::{AcceptedConnection, Driver, Endpoint, GreetError, Spawn, Tunnel, TunnelEvent};
 
 use crate::directory::Directory;
+use crate::listener::{self, Listener};
 use crate::registry::{PeerSession, Registry};
 
 /// Handshakes of other servers in progress. Anybody can begin one.
@@ -23,6 +25,7 @@ pub(super) struct PeerListener(Arc<SharedListener>);
 
 struct SharedListener {
     endpoint: Endpoint,
+    spawn: Arc<dyn Spawn>,
     own: PeerInfo,
     trust_domain: String,
     directory: Directory,
@@ -31,15 +34,16 @@ struct SharedListener {
 }
 
 impl PeerListener {
+    /// `endpoint` accepts connections over QUIC, and `spawn` drives those over TCP.
     pub(super) fn new(
-        endpoint: Endpoint,
+        (endpoint, spawn): (Endpoint, Arc<dyn Spawn>),
         own: PeerInfo,
         trust_domain: String,
-        directory: Directory,
         registry: Registry,
     ) -> Self {
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-        Self(Arc::new(SharedListener { endpoint, own, trust_domain, directory, registry, handshakes }))
+        let directory = registry.directory().clone();
+        Self(Arc::new(SharedListener { endpoint, spawn, own, trust_domain, directory, registry, handshakes }))
     }
 
     /// Accepts other servers as long as it is polled. Their sessions are assigned to the homes in turn.
@@ -52,7 +56,12 @@ impl PeerListener {
             } else if let Ok(slot) = slot {
                 let home = next_home();
                 let listener = self.clone();
-                scope.spawn_background_on(home, async move { listener.serve(incoming, home, slot).await });
+                let from = incoming.address();
+                let shaken = incoming.handshake();
+                scope.spawn_background_on(
+                    home,
+                    async move { listener.serve(shaken, from, (home, slot)).await },
+                );
             } else {
                 incoming.refuse();
             }
@@ -60,9 +69,34 @@ impl PeerListener {
         }
     }
 
-    async fn serve(&self, incoming: Incoming, home: Home, slot: OwnedSemaphorePermit) {
-        let from = incoming.address();
-        let greeted = async { self.greet(incoming.handshake().await?).await };
+    /// Accepts other servers over TCP until `scope` drains. Sessions last until the scope ends.
+    pub(super) async fn run_tcp(self, tcp: Listener, scope: Scope) {
+        let within = scope.clone();
+        let accepted = move |connection: listener::AcceptedConnection| {
+            let (listener, scope) = (self.clone(), within.clone());
+            async move {
+                let listener::AcceptedConnection { stream, peer, home, permit, .. } = connection;
+                let Ok(slot) = Arc::clone(&listener.0.handshakes).try_acquire_owned() else { return };
+                scope.spawn_background_on(home, async move {
+                    let (silence, spawn) = (listener.0.endpoint.silence_max(), Arc::clone(&listener.0.spawn));
+                    let shaken = AcceptedConnection::from_tls_stream(stream, peer, silence, &*spawn);
+                    listener.serve(shaken, peer, (home, slot)).await;
+                    // The connection counts until it ends.
+                    drop(permit);
+                });
+            }
+        };
+        tcp.run(scope, accepted).await;
+    }
+
+    /// Serves another server from `shaken`, its handshake, to the end of its session.
+    async fn serve(
+        &self,
+        shaken: impl Future<Output = Result<AcceptedConnection, GreetError>>,
+        from: SocketAddr,
+        (home, slot): (Home, OwnedSemaphorePermit),
+    ) {
+        let greeted = async { self.greet(shaken.await?).await };
         let (tunnel, driver, greeting) = match greeted.await {
             Ok(greeted) => greeted,
             Err(GreetError::Refused(why)) => return warn!(%from, why, "another server was refused"),

@@ -18,10 +18,12 @@ fn the_peering_section_has_a_listener_an_address_and_a_certificate() {
     let peering = with(PEERING).peering.unwrap();
 
     assert_eq!(peering.listen.to_string(), "0.0.0.0:8446");
-    assert_eq!(peering.address, "gw-7.example:8446");
+    assert_eq!((peering.address.as_str(), peering.carrier), ("gw-7.example:8446", PeerCarrier::Quic));
     assert_eq!((peering.certificate.chain.len(), peering.roots.certificates.len()), (1, 1));
     let other = with(&PEERING.replace("{ address", "{ listen: '[::1]:7', address")).peering.unwrap();
     assert_eq!(other.listen.to_string(), "[::1]:7");
+    let by_tcp = with(&PEERING.replace("{ address", "{ carrier: http2, address")).peering.unwrap();
+    assert_eq!(by_tcp.carrier, PeerCarrier::Http2);
     assert!(with("").peering.is_none(), "off unless it is asked for");
 }
 
@@ -31,6 +33,7 @@ fn an_error_in_the_peering_section_names_key_and_what_is_allowed() {
     for (from, to, key, allowed) in [
         (ETCD, "", "peering", "directory.etcd too"),
         ("{ address", "{ listen: localhost, address", "peering.listen", "an IP address and a port"),
+        ("{ address", "{ carrier: tcp, address", "peering.carrier", "quic or http2"),
         ("address: 'gw-7.example:8446', ", "", "peering.address", "HOST:PORT"),
         ("gw-7.example:8446", "gw-7.example", "peering.address", "HOST:PORT"),
         ("gw-7.example:8446", "gw-7.example:0", "peering.address", "HOST:PORT"),

@@ -66,6 +66,17 @@ fn get_compares_callers_and_half_load_with_direct_access() {
 }
 
 #[test]
+fn a_hop_between_servers_is_compared_with_none() {
+    // A debug run proves nothing about times, so a bound may be missed.
+    let (report, _) = loadtest("hop --rounds 1 --seconds 0.2 --mib 2");
+    for (load, count) in [("small", 2), ("bulk", 4), ("open", 2)] {
+        let rows = rows(&report, load);
+        assert_eq!(rows.len(), count, "{load}");
+        each_has_figures(&rows, 1, &["local", "hop"]);
+    }
+}
+
+#[test]
 fn bulk_goes_down_and_up_over_one_and_several_streams_by_either_http() {
     for http in ["1", "2"] {
         let report = passing(&format!("bulk --rounds 1 --mib 2 --streams 1,3 --http {http}"));

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::report::Output;
 use crate::{
-    all, bulk, fairness, get, hop, idle, keystrokes, layout, leak, link, outage, restart, slow_readers,
-    target, watches,
+    all, bulk, fairness, get, hop, idle, keystrokes, layout, leak, link, outage, restart, servers,
+    slow_readers, target, watches,
 };
 
 const EXAMPLES: &str = "\
@@ -76,6 +76,9 @@ pub enum Scenario {
     Fairness(fairness::FairnessFlags),
     /// Keep many idle tunnels open: memory and CPU of the server for each
     Idle(idle::IdleFlags),
+    /// Keep many idle agents, each with tunnels to two of several servers: memory and CPU of each server, and
+    /// changes in etcd
+    Servers(servers::ServersFlags),
     /// Cancel requests at random moments and lose tunnels, many times, and report what is leaked
     Leak(leak::LeakFlags),
     /// Compare runtime layouts of both daemons on the shortest path: gateway, tunnel, and an API server that

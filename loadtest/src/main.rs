@@ -42,6 +42,7 @@ mod rig;
 mod rounds;
 mod route;
 mod scrape;
+mod servers;
 mod slow_readers;
 mod spread;
 mod svg;
@@ -91,6 +92,7 @@ async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dy
         Scenario::SlowReaders(flags) => vec![slow_readers::run(flags, seed).await?],
         Scenario::Fairness(flags) => vec![fairness::run(flags, seed).await?],
         Scenario::Hop(flags) => vec![hop::run(flags, seed).await?],
+        Scenario::Servers(flags) => vec![servers::run(flags, seed).await?],
         Scenario::Idle(flags) => vec![idle::run(flags, seed).await?],
         Scenario::Leak(flags) => vec![leak::run(flags, seed).await?],
         Scenario::Layout(flags) => vec![layout::run(flags, seed).await?],

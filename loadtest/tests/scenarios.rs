@@ -146,6 +146,13 @@ fn idle_tunnels_are_all_counted_by_the_server() {
 }
 
 #[test]
+fn each_of_several_servers_counts_its_tunnels_and_etcd_rests() {
+    let report = passing("servers --servers 3 --agents 6 --batch 4 --seconds 2");
+    let results = &report["results"];
+    assert_eq!((&results["revisions"], results["resident"].as_array().map(Vec::len)), (&0.into(), Some(3)));
+}
+
+#[test]
 fn layouts_are_compared_with_direct_access() {
     let report =
         passing("layout --rounds 1 --seconds 0.1 --callers 2 --layouts shared:1,perCore:1 --bulk-mib 1");

@@ -166,6 +166,20 @@ impl EtcdCluster {
         }
     }
 
+    /// The process IDs of the members that run.
+    pub fn process_ids(&self) -> Vec<u32> {
+        self.members.iter().flatten().filter_map(Process::id).collect()
+    }
+
+    /// The number of changes so far.
+    ///
+    /// # Panics
+    /// If etcd does not answer.
+    pub async fn revision(&self) -> i64 {
+        let client = self.client(&Scope::here());
+        client.list(&KeyRange::key("nothing"), None).await.expect("etcd answers").revision.0
+    }
+
     /// The endpoints of all members.
     ///
     /// # Panics

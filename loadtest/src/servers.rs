@@ -1,0 +1,254 @@
+//! `loadtest servers`: what idle agents with tunnels to several servers cost each server, and etcd.
+
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ::tests::etcd::EtcdCluster;
+use ::tests::members::{join, join_first};
+use ::tests::rig::{Peer, Rig};
+use clap::Args;
+use serde::Serialize;
+use tokio::time::sleep;
+
+use crate::agents::{Agent, AgentError, OpenTunnel, issue};
+use crate::process::{cpu_time, settled_bytes};
+use crate::progress::Progress;
+use crate::report::{Heading, Report};
+use crate::rounds::seconds;
+use crate::scrape::Gauges;
+use crate::table::{Table, megabytes};
+
+/// Most memory of a server for each idle tunnel that it has, in KiB.
+const TUNNEL_KIB_MAX: f64 = 60.0;
+/// Most memory of a server for each tunnel that another server has, in bytes.
+const TOLD_BYTES_MAX: f64 = 400.0;
+/// Most CPU time of all servers and of etcd at rest, in cores.
+const IDLE_CORES_MAX: f64 = 0.5;
+/// Fewest agents for which the bounds of memory are checked. With fewer, the memory that the process needs once distorts the quotients.
+const BOUND_FROM: u32 = 500;
+/// Longest wait until every server's gauge has the right number of tunnels.
+const COUNTED_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The flags of `loadtest servers`.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServersFlags {
+    /// Servers that share their records in an etcd of three members
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=20))]
+    pub servers: u32,
+
+    /// Agents, each with a certificate and a tunnel to two of the servers
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub agents: u32,
+
+    /// Agents that dial at once
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub batch: u32,
+
+    /// Time in which CPU time and the revision of etcd are measured while all tunnels are idle
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    pub seconds: f64,
+}
+
+/// The figures of the report.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ServersResults {
+    servers: u32,
+    agents: u32,
+    connect_seconds: f64,
+    /// The first server's growth for each tunnel that it has.
+    kib_per_tunnel: f64,
+    /// The largest growth of another server for each of these tunnels.
+    bytes_per_told_tunnel: f64,
+    /// Resident bytes of each server with all tunnels.
+    resident: Vec<u64>,
+    /// CPU time of all servers at rest, in cores.
+    servers_cores: f64,
+    /// CPU time of all members of etcd at rest, in cores.
+    etcd_cores: f64,
+    /// Changes in etcd at rest.
+    revisions: i64,
+}
+
+/// The servers and their etcd.
+struct Installation {
+    rig: Rig,
+    peers: Vec<Peer>,
+    etcd: EtcdCluster,
+}
+
+/// Runs the scenario, and reports its figures.
+///
+/// # Errors
+/// Every error that prevents a report.
+pub async fn run(flags: &ServersFlags, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let heading = Heading::new("servers", seed, flags)?;
+    let progress = Progress::new();
+    let installation = Installation::start(flags.servers).await;
+    progress.show(&format!("issuing {} certificates", flags.agents));
+    let mut agents = issue(&installation.rig, "idle", flags.agents, seed).await?;
+    let mut results =
+        ServersResults { servers: flags.servers, agents: flags.agents, ..ServersResults::default() };
+
+    // Each agent's first tunnel is to the first server, so that its growth is all of own tunnels, and that of others all of told ones.
+    let before = installation.settled().await?;
+    let began = Instant::now();
+    let batch = flags.batch as usize;
+    let mut open = connect(&mut agents, batch, |_| installation.addresses()[0], &progress).await?;
+    let mut expected = vec![0; flags.servers as usize];
+    expected[0] = agents.len();
+    installation.counted(&expected).await?;
+    results.connect_seconds = began.elapsed().as_secs_f64();
+    progress.show("waiting until the memory of all servers rests");
+    let told = installation.settled().await?;
+    let growth = |server: usize| told[server].saturating_sub(before[server]) as f64 / f64::from(flags.agents);
+    results.kib_per_tunnel = growth(0) / 1024.0;
+    results.bytes_per_told_tunnel = (1..told.len()).map(growth).fold(0.0, f64::max);
+
+    let others = installation.addresses().len() - 1;
+    let began = Instant::now();
+    let second = |number: usize| installation.addresses()[1 + number % others];
+    open.extend(connect(&mut agents, batch, second, &progress).await?);
+    (0..agents.len()).for_each(|number| expected[1 + number % others] += 1);
+    installation.counted(&expected).await?;
+    results.connect_seconds += began.elapsed().as_secs_f64();
+    results.resident = installation.settled().await?;
+
+    progress.show(&format!("{} tunnels at rest for {} s", open.len(), flags.seconds));
+    installation.rest(Duration::from_secs_f64(flags.seconds), &mut results).await?;
+    installation.counted(&expected).await?;
+    futures::future::join_all(open.into_iter().map(OpenTunnel::leave)).await;
+    Ok(results.report(heading)?)
+}
+
+/// Lets agents dial, a batch at a time. `server` is the address for the agent of a number.
+async fn connect(
+    agents: &mut [Agent],
+    batch: usize,
+    server: impl Fn(usize) -> SocketAddr,
+    progress: &Progress,
+) -> Result<Vec<OpenTunnel>, AgentError> {
+    let (mut open, all) = (Vec::new(), agents.len());
+    for agents in agents.chunks_mut(batch) {
+        progress.show(&format!("{} of {all} tunnels", open.len()));
+        let first = open.len();
+        let dials =
+            agents.iter_mut().enumerate().map(|(number, agent)| agent.connect(server(first + number)));
+        open.extend(futures::future::try_join_all(dials).await?);
+    }
+    Ok(open)
+}
+
+impl Installation {
+    async fn start(servers: u32) -> Self {
+        let etcd = EtcdCluster::start().await;
+        let mut rig = Rig::start_logging("info", "").await;
+        join_first(&mut rig, &etcd).await;
+        let mut peers = Vec::new();
+        for number in 1..servers {
+            peers.push(join(&rig, &etcd, &format!("server-{number}")).await);
+        }
+        Self { rig, peers, etcd }
+    }
+
+    /// The address of each server for agents.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        std::iter::once(self.rig.gateway()).chain(self.peers.iter().map(|peer| peer.gateway)).collect()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let of_peer = |peer: &Peer| peer.process.as_ref().and_then(|process| process.id()).expect("it runs");
+        std::iter::once(self.rig.server_id()).chain(self.peers.iter().map(of_peer)).collect()
+    }
+
+    async fn settled(&self) -> io::Result<Vec<u64>> {
+        let mut all = Vec::new();
+        for process in self.processes() {
+            all.push(settled_bytes(process).await?);
+        }
+        Ok(all)
+    }
+
+    /// Waits until each server has this many tunnels.
+    async fn counted(&self, expected: &[usize]) -> io::Result<()> {
+        let probes = std::iter::once(self.rig.probes()).chain(self.peers.iter().map(|peer| peer.probes));
+        for (probes, expected) in probes.zip(expected) {
+            let deadline = Instant::now() + COUNTED_MAX;
+            loop {
+                let found =
+                    Gauges::parse(&self.rig.metrics(probes).await).sum("tombolo_server_agents_connected");
+                if found == *expected as f64 {
+                    break;
+                }
+                if Instant::now() >= deadline {
+                    let said = format!("a server counts {found} tunnels and not {expected}");
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, said));
+                }
+                sleep(LOOK_EVERY).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures what servers and etcd do while nothing happens.
+    async fn rest(&self, time: Duration, results: &mut ServersResults) -> Result<(), Box<dyn Error>> {
+        let (servers, members) = (self.processes(), self.etcd.process_ids());
+        let used = |processes: &[u32]| processes.iter().map(|id| cpu_time(*id)).sum::<io::Result<Duration>>();
+        let before = (used(&servers)?, used(&members)?, self.etcd.revision().await);
+        let began = Instant::now();
+        sleep(time).await;
+        let cores =
+            |used: Duration, before: Duration| (used - before).as_secs_f64() / began.elapsed().as_secs_f64();
+        results.servers_cores = cores(used(&servers)?, before.0);
+        results.etcd_cores = cores(used(&members)?, before.1);
+        results.revisions = self.etcd.revision().await - before.2;
+        Ok(())
+    }
+}
+
+impl ServersResults {
+    fn report(&self, heading: Heading) -> io::Result<Report> {
+        let mut table = Table::new(&["", ""]);
+        let largest = self.resident.iter().max().copied().unwrap_or_default();
+        for (name, value) in [
+            ("connecting all tunnels, s", format!("{:.1}", self.connect_seconds)),
+            ("KiB of a server per own tunnel", format!("{:.1}", self.kib_per_tunnel)),
+            ("bytes of a server per tunnel of another", format!("{:.0}", self.bytes_per_told_tunnel)),
+            ("largest server with all tunnels, MB", megabytes(largest)),
+            ("all servers at rest, cores", format!("{:.3}", self.servers_cores)),
+            ("all members of etcd at rest, cores", format!("{:.3}", self.etcd_cores)),
+            ("changes in etcd at rest", self.revisions.to_string()),
+        ] {
+            table.row(vec![name.to_owned(), value]);
+        }
+        let title = format!("{} servers, {} agents with two tunnels each", self.servers, self.agents);
+        Ok(Report::new(heading, self)?.table(title, table).missed(self.missed()))
+    }
+
+    /// The bounds that do not hold, as sentences.
+    fn missed(&self) -> Vec<String> {
+        let is_many = self.agents >= BOUND_FROM;
+        let cores = self.servers_cores + self.etcd_cores;
+        [
+            (is_many && self.kib_per_tunnel > TUNNEL_KIB_MAX).then(|| {
+                format!("an own tunnel costs {:.1} KiB, more than {TUNNEL_KIB_MAX}", self.kib_per_tunnel)
+            }),
+            (is_many && self.bytes_per_told_tunnel > TOLD_BYTES_MAX).then(|| {
+                let found = self.bytes_per_told_tunnel;
+                format!("a tunnel of another server costs {found:.0} bytes, more than {TOLD_BYTES_MAX}")
+            }),
+            (cores > IDLE_CORES_MAX).then(|| {
+                format!("servers and etcd use {cores:.2} cores at rest, more than {IDLE_CORES_MAX}")
+            }),
+            (self.revisions != 0)
+                .then(|| format!("etcd has {} changes at rest, and none was wanted", self.revisions)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}

@@ -15,7 +15,7 @@ use crate::caller::SOON;
 use crate::dial::{config, dial};
 use crate::kube::assets::Assets;
 use crate::pki::{Authority, Issued};
-use crate::process::{Invocation, Process};
+use crate::process::{Invocation, Process, ProcessError};
 use crate::rig::free_port;
 use crate::scratch::Scratch;
 
@@ -37,6 +37,8 @@ pub struct EtcdCluster {
     members: Vec<Option<Process>>,
     /// The word from which members derive the ID of their cluster.
     token: &'static str,
+    /// Whether members write changes through to the disk, which most tests need not wait for.
+    syncs: bool,
 }
 
 impl EtcdCluster {
@@ -48,6 +50,33 @@ impl EtcdCluster {
         let mut cluster = Self::prepare();
         cluster.start_members().await;
         cluster
+    }
+
+    /// The same with members that write each change through to the disk, so that its slowness counts.
+    ///
+    /// # Panics
+    /// If etcd does not start.
+    pub async fn start_syncing() -> Self {
+        let mut cluster = Self { syncs: true, ..Self::prepare() };
+        cluster.start_members().await;
+        cluster
+    }
+
+    /// Lets each sync to the disk of each member take this much longer, as long as the returned processes run. strace does it, which
+    /// delays the end of the system calls.
+    ///
+    /// # Errors
+    /// strace cannot be started.
+    pub async fn slow_disks(&self, longer: Duration) -> Result<Vec<Process>, ProcessError> {
+        let mut slow = Vec::new();
+        for (number, id) in self.process_ids().into_iter().enumerate() {
+            let delay = format!("--inject=fdatasync,fsync:delay_exit={}", longer.as_micros());
+            let strace = Invocation::of("strace")
+                .arguments(["-f", "--output=/dev/null", "--trace=fdatasync,fsync"])
+                .arguments([delay, format!("--attach={id}")]);
+            slow.push(Process::start(&strace, &self.home.path().join(format!("strace-{number}.log"))).await?);
+        }
+        Ok(slow)
     }
 
     /// The same without starting a member.
@@ -73,7 +102,7 @@ impl EtcdCluster {
         let addresses = (0..MEMBERS).map(|_| (free_port(), free_port())).collect();
         let assets = Assets::find().expect("etcd is built");
         let members = (0..MEMBERS).map(|_| None).collect();
-        Self { home, assets, authority, identity, addresses, members, token: "first" }
+        Self { home, assets, authority, identity, addresses, members, token: "first", syncs: false }
     }
 
     /// Starts the members that do not run, and waits until they answer.
@@ -152,7 +181,7 @@ impl EtcdCluster {
             format!("--client-cert-file={}", file("client.crt").display()),
             format!("--client-key-file={}", file("client.key").display()),
             "--client-cert-auth".to_owned(),
-            "--unsafe-no-fsync".to_owned(),
+            format!("--unsafe-no-fsync={}", !self.syncs),
         ];
         let invocation = Invocation::of(&self.assets.etcd).arguments(flags);
         let started = Process::start(&invocation, &file(&format!("member-{member}.log"))).await;

@@ -1,8 +1,9 @@
 //! Faults between servers, and between a server and etcd.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use daemon::Scope;
 use rustix::process::Signal;
@@ -10,8 +11,9 @@ use tests::etcd::{EtcdCluster, MEMBERS};
 use tests::evil_quic::relay::Relay;
 use tests::fake_api::FakeApi;
 use tests::faulty_relay::TcpRelay;
-use tests::members::{join, join_first_through};
+use tests::members::{join, join_first, join_first_through};
 use tests::rig::{ApiServer, Rig, free_port};
+use tests::skip::skip;
 use tokio::time::sleep;
 use tunnel_server::directory::{
     Agent, BearerToken, ClusterSpecUpdate, Directory, IssuedChain, TokenRefused, UnixSeconds,
@@ -19,7 +21,10 @@ use tunnel_server::directory::{
 
 use crate::directory::{PREFIX, STALE_LIMIT, TTL, agent, cluster};
 use crate::hop::HopTrial;
-use crate::{PATH, SERVED, until};
+use crate::{PATH, SERVED, SOCKET, until};
+
+/// Each sync to a disk of etcd takes this much longer.
+const SYNC_DELAY: Duration = Duration::from_millis(200);
 
 /// Tokens that are used while answers are lost.
 const TOKENS: usize = 15;
@@ -51,6 +56,33 @@ async fn a_frozen_server_is_replaced_and_serves_again_when_it_goes_on() {
         async || matches!(rig.try_ask_at(other, PATH).await, Ok(reply) if reply.status == SERVED),
     )
     .await;
+}
+
+/// A change of etcd waits for the disks of two members, and nothing else does.
+#[tokio::test]
+async fn slow_disks_of_etcd_delay_changes_and_no_request() {
+    if Command::new("strace").arg("--version").output().is_err() {
+        return skip("slow_disks_of_etcd_delay_changes_and_no_request", "strace is not installed");
+    }
+    let (etcd, api) = (EtcdCluster::start_syncing().await, FakeApi::start().await.expect("a fake starts"));
+    let mut rig = Rig::start().await;
+    join_first(&mut rig, &etcd).await;
+    let _other = join(&rig, &etcd, "other").await;
+    let _agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), "").await;
+    rig.connected("edge-a").await;
+    let _slow = etcd.slow_disks(SYNC_DELAY).await.expect("strace runs");
+    until("its disks are slow", async || {
+        let began = Instant::now();
+        etcd.put("/elsewhere", b"value").await;
+        began.elapsed() >= SYNC_DELAY
+    })
+    .await;
+
+    for number in 0..5 {
+        let name = format!("new-{number}");
+        rig.tombolo(&[["cluster", "create", &name].as_slice(), &SOCKET].concat()).await;
+        assert_eq!(rig.ask_at(rig.gateway(), PATH).await.status, SERVED);
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Leases, with which keys are removed when their holder is silent.
 
+use std::fmt;
 use std::time::Duration;
 
 use tonic::{Code, Status};
@@ -65,6 +66,13 @@ impl Client {
             }
         });
         revoked.await
+    }
+}
+
+impl fmt::Display for Lease {
+    /// Writes the ID as `etcdctl lease list` does.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
     }
 }
 

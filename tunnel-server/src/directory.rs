@@ -10,10 +10,13 @@ mod cluster_spec;
 mod clusters;
 mod departed_servers;
 mod dial_tokens;
+mod elections;
 mod expired;
 mod freshness;
 mod in_force;
+mod leader;
 mod networks;
+mod ranges;
 mod records;
 mod revocations;
 mod servers;
@@ -33,7 +36,7 @@ use proto::ClusterId;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-pub use addresses::{ADDRESSES_KEPT_MAX, AddressError, AddressRange, AssignedAddress};
+pub use addresses::{ADDRESSES_KEPT_MAX, AddressError, AssignedAddress};
 pub use agents::{
     AGENTS_PER_CLUSTER_MAX, AgentEntry, GRACE_MAX, RenewError, RenewalClaim, RenewalOutcome, RenewalRefused,
 };
@@ -46,16 +49,20 @@ pub use dial_tokens::{
     DIAL_TOKEN_CLUSTERS_MAX, DIAL_TOKENS_MAX, DIAL_TTL_MAX, DialBearer, DialScope, DialTokenEntry,
     DialTokenError, DialTokenRefused,
 };
+pub use elections::Election;
 pub use freshness::{BEHIND_AFTER, ENDED_AFTER_STALE, Freshness};
 pub use in_force::{CONFIRMED_WITHIN, Change, ServerConfirmation};
 pub use networks::{NETWORK_CLUSTERS_MAX, NetworkName, NotANetworkName};
+pub use ranges::{AddressRange, RangeError, ServerRange, ServerRanges};
 pub use records::{
     Agent, Attestation, CallerRevocation, Callers, Cluster, DialToken, IssuedChain, Previous,
     RegisteredServer, Revocation, Revoked, Token, TokenUse, Tombstone, UnixSeconds, Workload,
 };
 pub use revocations::{AgentCredential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use servers::{SERVER_NUMBERS_MAX, ServerNumberError};
-pub use store::{REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegistration, StoreError};
+pub use store::{
+    LEASE_MARGIN, REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegistration, StoreError,
+};
 pub use tokens::{TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenGrant, TokenRefused};
 pub use tombstones::ClusterError;
 

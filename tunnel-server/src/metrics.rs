@@ -2,6 +2,7 @@
 
 mod agent_versions;
 mod clusters;
+mod elections;
 mod reloads;
 mod vip_services;
 
@@ -18,6 +19,7 @@ use transport::{GreetError, Tunnel, TunnelEnded};
 
 pub use agent_versions::AgentVersions;
 pub use clusters::{AWAY_REPORTED_MAX, ClusterConnectivity, ClusterGauges};
+pub use elections::{ElectionName, leads};
 pub use reloads::{ReloadStatus, ReloadedFile};
 pub use vip_services::{published, publishing_failed};
 
@@ -237,6 +239,7 @@ pub fn describe() {
         "1 if the policy in force is the content of its file, 0 if the last change was not taken."
     );
     vip_services::describe();
+    elections::describe();
     VALIDITY.describe();
 }
 

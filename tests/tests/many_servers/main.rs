@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 mod directory;
+mod elections;
 mod faults;
 mod freshness;
 mod hop;

@@ -80,7 +80,7 @@ async fn a_second_server_on_the_same_state_directory_does_not_start() {
     assert!(error.contains("is in use by another process"), "{error}");
 }
 
-fn entry(epoch: &str, keys_mark: &str) -> RegisteredServer {
+pub(crate) fn entry(epoch: &str, keys_mark: &str) -> RegisteredServer {
     RegisteredServer {
         level: 1,
         epoch: epoch.to_owned(),

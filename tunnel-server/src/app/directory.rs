@@ -8,7 +8,7 @@ use tokio::time::{interval, sleep};
 use tracing::{info, warn};
 
 use super::certificates;
-use super::expired_tokens;
+use super::janitor;
 use super::trusted_roots::RootsFollower;
 use crate::config::{EtcdConfig, EtcdTls};
 use crate::directory::{Directory, Freshness, StoreError};
@@ -23,12 +23,16 @@ const OPEN_AGAIN: Duration = Duration::from_secs(1);
 /// The time between two looks at the age of memory.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Opens the directory, from which expired tokens are removed within `scope`. A server that shares it waits until etcd answers.
+/// The election of the server that removes expired records.
+const JANITOR: &str = "janitor";
+
+/// Opens the directory of the server `server_id`, from which expired records are removed within `scope`. A server that shares it
+/// waits until etcd answers.
 ///
 /// # Errors
 /// [`Failure`] if it cannot be opened, or the drain began meanwhile.
 pub(super) async fn open(
-    etcd: Option<EtcdConfig>,
+    (server_id, etcd): (&str, Option<EtcdConfig>),
     state: &StateDir,
     roots: &RootsFollower,
     readiness: &Readiness,
@@ -42,7 +46,8 @@ pub(super) async fn open(
             shared
         }
     };
-    scope.spawn_background(expired_tokens::remove(directory.clone()));
+    let election = directory.election(JANITOR, server_id);
+    scope.spawn_background(janitor::run(directory.clone(), election, scope.clone()));
     Ok(directory)
 }
 

@@ -42,7 +42,9 @@ impl Foundation {
         let address = probes.address();
         probes.run(scope);
         let roots = RootsFollower::new(std::mem::take(&mut config.client_roots), scope);
-        let directory = directory::open(config.etcd.take(), &state, &roots, &readiness, scope).await?;
+        let shared = config.etcd.take();
+        let directory =
+            directory::open((&config.server_id, shared), &state, &roots, &readiness, scope).await?;
         let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
         Ok(Self { readiness, starting, keys, log, probes: address, roots, directory, registry })
     }

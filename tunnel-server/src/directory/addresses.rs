@@ -9,20 +9,12 @@ use policy::Network;
 use proto::ClusterId;
 
 use super::Directory;
+use super::ranges::{self, AddressRange};
 use super::records::{AddressRecord, Cluster, UnixSeconds};
 use super::store::{RECORDS_AT_ONCE, RecordStore, StoreError, StoreTable};
 
 /// Most addresses that are kept, including those that clusters had from other ranges.
 pub const ADDRESSES_KEPT_MAX: usize = 20_000;
-
-/// A network that gives clusters addresses.
-#[derive(Debug, Clone)]
-pub struct AddressRange {
-    /// The network of the range.
-    pub network: Network,
-    /// The clusters that get an address. No cluster is in two ranges, and no two ranges overlap.
-    pub clusters: BTreeSet<ClusterId>,
-}
 
 /// The address that a cluster has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,19 +180,22 @@ fn plan(
     Ok(assigned)
 }
 
-/// The cluster of each kept address. Addresses of unknown clusters are freed.
+/// The cluster of each kept address. Addresses of unknown clusters are freed, unless they are of another server's range: it may
+/// list the cluster.
 fn kept(
     store: &RecordStore,
     ranges: &[AddressRange],
     now: UnixSeconds,
 ) -> Result<BTreeMap<IpAddr, ClusterId>, StoreError> {
     let listed: BTreeSet<&ClusterId> = ranges.iter().flat_map(|range| &range.clusters).collect();
+    let others = ranges::of_others(store, ranges)?;
     let (mut kept, mut to_free) = (BTreeMap::new(), Vec::new());
     for (key, AddressRecord { cluster, .. }) in store.list::<AddressRecord>("")? {
         let (Ok(address), Ok(cluster)) = (key.parse::<IpAddr>(), cluster.parse::<ClusterId>()) else {
             return Err(store.damaged_at(StoreTable::Addresses, &key, "no address of a cluster"));
         };
-        if listed.contains(&cluster) || is_named(store.get::<Cluster>(cluster.as_str())?, now) {
+        let is_others = others.iter().any(|network| network.has(address));
+        if is_others || listed.contains(&cluster) || is_named(store.get::<Cluster>(cluster.as_str())?, now) {
             kept.insert(address, cluster);
         } else {
             to_free.push((key, cluster));

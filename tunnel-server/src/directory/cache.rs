@@ -11,6 +11,7 @@ use proto::ClusterId;
 use super::ClusterEntry;
 use super::callers::RevokedCallers;
 use super::departed_servers::DepartedServers;
+use super::leader::Leader;
 use super::networks::NetworkIndex;
 use super::records::{
     Callers, Cluster, DialToken, NumberOwner, RegisteredServer, Revocation, Revoked, Seen, UnixSeconds,
@@ -32,6 +33,8 @@ pub(super) struct DirectoryCache {
     pub(super) departed: DepartedServers,
     /// The servers' numbers in connection IDs, with the ID of each one's owner.
     pub(super) numbers: BTreeMap<u16, String>,
+    /// The leader of each election among the servers.
+    pub(super) leaders: BTreeMap<String, Leader>,
     /// The addresses of ranges that this process has assigned.
     pub(super) given: BTreeMap<ClusterId, IpAddr>,
 }
@@ -81,7 +84,11 @@ impl DirectoryCache {
             }
             // These are read from the store when they are needed.
             (
-                StoreTable::Tokens | StoreTable::Agents | StoreTable::Attestations | StoreTable::Addresses,
+                StoreTable::Tokens
+                | StoreTable::Agents
+                | StoreTable::Attestations
+                | StoreTable::Addresses
+                | StoreTable::Ranges,
                 _,
             ) => {}
             (StoreTable::DialTokens, Some(bytes)) => {
@@ -91,15 +98,8 @@ impl DirectoryCache {
             (StoreTable::DialTokens, None) => {
                 self.dial_tokens.remove(key);
             }
-            (StoreTable::Servers, Some(bytes)) => {
-                self.departed.remove(key);
-                self.servers.insert(key.clone(), Arc::new(parse::<RegisteredServer>(key, bytes)?));
-            }
-            (StoreTable::Servers, None) => {
-                if let Some(server) = self.servers.remove(key) {
-                    self.departed.insert(key.clone(), server, SystemTime::now());
-                }
-            }
+            (StoreTable::Servers, record) => self.apply_server(key, record.as_deref())?,
+            (StoreTable::Leaders, record) => self.apply_leader(key, record.as_deref())?,
             (StoreTable::Numbers, record) => {
                 let number = key.parse::<u16>().map_err(|error| damaged(&error))?;
                 match record {
@@ -116,6 +116,31 @@ impl DirectoryCache {
                 };
             }
         }
+        Ok(())
+    }
+
+    /// Applies the entry of a server that runs, or its removal.
+    fn apply_server(&mut self, key: &str, record: Option<&[u8]>) -> Result<(), RecordDamage> {
+        match record {
+            Some(bytes) => {
+                self.departed.remove(key);
+                self.servers.insert(key.to_owned(), Arc::new(parse::<RegisteredServer>(key, bytes)?));
+            }
+            None => {
+                if let Some(server) = self.servers.remove(key) {
+                    self.departed.insert(key.to_owned(), server, SystemTime::now());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the record of an election's leader, or its removal.
+    fn apply_leader(&mut self, key: &str, record: Option<&[u8]>) -> Result<(), RecordDamage> {
+        match record {
+            Some(bytes) => self.leaders.insert(key.to_owned(), parse(key, bytes)?),
+            None => self.leaders.remove(key),
+        };
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The servers that share a directory: those that run, and their numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Directory;
@@ -35,6 +35,21 @@ impl Directory {
     #[must_use]
     pub fn has_another_server(&self, own_id: &str) -> bool {
         self.cache().servers.iter().any(|(id, server)| id != own_id && !server.draining)
+    }
+
+    /// The IDs of the servers that run, as etcd has them now; none if the directory is not shared.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn registered_servers(&self) -> Result<BTreeSet<String>, StoreError> {
+        let entries = self.with_store(|store| store.list::<RegisteredServer>("")).await?;
+        Ok(entries.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// Returns true if a server of this ID has ever run with these records. Always false if the directory is not shared.
+    #[must_use]
+    pub fn has_ever_run(&self, server_id: &str) -> bool {
+        self.cache().numbers.values().any(|owner| owner == server_id)
     }
 
     /// The entry of this server among the others, which is not registered yet; `None` if the directory is not shared.

@@ -26,14 +26,15 @@ use shared::{Registrar, SharedEngine};
 use unknown_fields::UnknownFields;
 
 pub(super) use engine::Follower;
-pub use shared::{REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegistration};
+pub(super) use shared::SharedElection;
+pub use shared::{LEASE_MARGIN, REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegistration};
 pub(super) use transaction::Transaction;
 
 /// The version of the records' form. A server refuses a newer one than its own.
 const SCHEMA: u64 = 1;
 
-/// Largest record, in bytes: a cluster with all labels and addresses that it can have.
-const RECORD_BYTES_MAX: usize = 64 * 1024;
+/// Largest record, in bytes: the ranges of a server with all clusters that they can have.
+const RECORD_BYTES_MAX: usize = 128 * 1024;
 
 /// Most records that one transaction changes where there may be many, because an engine may bound what it compares and
 /// writes: etcd takes 128 of each.
@@ -101,6 +102,10 @@ store_tables! {
     Servers = "servers", affects_authorization: false, is_followed: true;
     /// The servers' numbers in connection IDs; only of servers that share their records.
     Numbers = "numbers", affects_authorization: false, is_followed: true;
+    /// The leader of each election among the servers; only of servers that share their records.
+    Leaders = "leaders", affects_authorization: false, is_followed: true;
+    /// The ranges of addresses of each server; only of servers that share their records.
+    Ranges = "ranges", affects_authorization: false, is_followed: false;
 }
 
 /// A record of a table, serialized as JSON.
@@ -244,6 +249,11 @@ impl RecordStore {
     /// The entry of a server that is not registered yet; `None` if nobody shares the store.
     pub(super) fn registration<S: ServerEntry>(&self, id: &str, server: S) -> Option<ServerRegistration<S>> {
         self.registrar.as_ref().map(|registrar| registrar.server(id, server))
+    }
+
+    /// The part of the server `id` in an election; `None` if nobody shares the store.
+    pub(super) fn election(&self, name: &str, id: &str) -> Option<SharedElection> {
+        self.registrar.as_ref().map(|registrar| registrar.election(name, id))
     }
 
     /// Gives `follower` all records as if each had just been written, and then each change in order.

@@ -17,6 +17,7 @@ mod dialing;
 mod enrolling;
 mod networking;
 mod revoking;
+mod sweeping;
 
 #[tokio::test]
 async fn a_cluster_that_was_seen_is_known_after_a_restart() {

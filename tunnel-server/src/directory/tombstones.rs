@@ -48,10 +48,9 @@ pub enum ClusterError {
         "cluster {0} is not deleted, so there is nothing to undelete; `tombolo cluster list {0}` shows it"
     )]
     NotDeleted(ClusterId),
-    /// No cluster of this name was ever deleted.
+    /// No cluster of this name was ever deleted, or its name has been free for a day.
     #[error(
-        "there is nothing to undelete: no cluster {0} was deleted at this server. Check the name, or make it: tombolo cluster \
-         create {0}"
+        "there is nothing to undelete: no deleted cluster {0} is known. Check the name, or make it: tombolo cluster create {0}"
     )]
     NeverDeleted(ClusterId),
     /// The reservation of the deleted cluster's name has ended.

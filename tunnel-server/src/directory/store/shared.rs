@@ -1,7 +1,9 @@
 //! The engine of many servers: etcd, where each server follows the changes of all. No other file uses etcd's client.
 
+mod election;
 mod followed;
 mod following;
+mod own_lease;
 mod registration;
 
 use std::collections::BTreeSet;
@@ -21,8 +23,10 @@ use crate::directory::freshness::{Freshness, MemoryAge};
 use followed::Followed;
 use following::Following;
 
+pub(in crate::directory) use election::SharedElection;
+pub use own_lease::{LEASE_MARGIN, REGISTRATION_TTL};
 pub(super) use registration::Registrar;
-pub use registration::{REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegistration};
+pub use registration::{RegistrationOutcome, ServerEntry, ServerRegistration};
 
 /// Longest wait until this server has seen its own change. etcd tells of a change within some milliseconds.
 const APPLIED_MAX: Duration = Duration::from_secs(5);

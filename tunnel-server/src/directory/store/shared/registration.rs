@@ -1,16 +1,17 @@
 //! The entry of this server among those that run, which etcd removes if the server falls silent.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
 
 use etcd::{Client, CommitError, Compare, Entry, KeyRange, Lease, Outcome, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
+use super::election::SharedElection;
+use super::own_lease::{OwnLease, OwnLeaseState, REGISTRATION_TTL};
 use super::path;
 use crate::directory::store::{StoreError, StoreTable};
-
-/// The entry is removed when its server was silent for this long.
-pub const REGISTRATION_TTL: Duration = Duration::from_secs(10);
 
 /// The description of a server in its entry.
 pub trait ServerEntry: Serialize + DeserializeOwned {
@@ -21,11 +22,13 @@ pub trait ServerEntry: Serialize + DeserializeOwned {
     fn set_draining(&mut self);
 }
 
-/// Makes the entries of servers.
+/// Makes the entries of servers, and what is bound to their leases.
 #[derive(Debug)]
 pub(in crate::directory::store) struct Registrar {
     client: Client,
     prefix: String,
+    /// The lease of this server's entry.
+    own: OwnLeaseState,
 }
 
 /// The entry of this server, which it keeps alive.
@@ -35,6 +38,7 @@ pub struct ServerRegistration<S> {
     key: Vec<u8>,
     server: S,
     lease: Option<Lease>,
+    own: OwnLeaseState,
 }
 
 /// The result of a registration.
@@ -48,7 +52,13 @@ pub enum RegistrationOutcome<S> {
 
 impl Registrar {
     pub(in crate::directory::store) fn new(client: Client, prefix: &str) -> Self {
-        Self { client, prefix: prefix.to_owned() }
+        Self { client, prefix: prefix.to_owned(), own: Arc::new(watch::Sender::new(None)) }
+    }
+
+    /// The part of the server of this ID in an election, where it is no candidate yet.
+    pub(in crate::directory::store) fn election(&self, name: &str, id: &str) -> SharedElection {
+        let key = path(&self.prefix, StoreTable::Leaders, name).into_bytes();
+        SharedElection::new(self.client.clone(), key, id.to_owned(), Arc::clone(&self.own))
     }
 
     /// The entry of the server of this ID, which is not registered yet.
@@ -58,7 +68,8 @@ impl Registrar {
         server: S,
     ) -> ServerRegistration<S> {
         let key = path(&self.prefix, StoreTable::Servers, id).into_bytes();
-        ServerRegistration { client: self.client.clone(), key, server, lease: None }
+        let own = Arc::clone(&self.own);
+        ServerRegistration { client: self.client.clone(), key, server, lease: None, own }
     }
 }
 
@@ -69,16 +80,22 @@ impl<S: ServerEntry> ServerRegistration<S> {
     /// # Errors
     /// [`StoreError`]. Try again.
     pub async fn keep(&mut self) -> Result<RegistrationOutcome<S>, StoreError> {
+        // The lease lasts from some moment after this one.
+        let began = Instant::now();
         if let Some(lease) = self.lease {
             match self.client.keep_alive(lease).await.map_err(StoreError::Etcd)? {
-                Ok(()) => return Ok(RegistrationOutcome::Registered),
-                Err(etcd::LeaseEnded) => self.lease = None,
+                Ok(()) => {
+                    self.own.send_replace(Some(OwnLease::kept(lease, began)));
+                    return Ok(RegistrationOutcome::Registered);
+                }
+                Err(etcd::LeaseEnded) => self.forget_lease(),
             }
         }
         let lease = self.client.grant(REGISTRATION_TTL).await.map_err(StoreError::Etcd)?;
         let outcome = self.put(lease).await?;
         if matches!(outcome, RegistrationOutcome::Registered) {
             self.lease = Some(lease);
+            self.own.send_replace(Some(OwnLease::kept(lease, began)));
         }
         Ok(outcome)
     }
@@ -99,10 +116,17 @@ impl<S: ServerEntry> ServerRegistration<S> {
     /// # Errors
     /// [`StoreError`]. Then etcd removes it by itself, after [`REGISTRATION_TTL`].
     pub async fn end(&mut self) -> Result<(), StoreError> {
-        match self.lease.take() {
+        let lease = self.lease;
+        self.forget_lease();
+        match lease {
             Some(lease) => self.client.revoke(lease).await.map_err(StoreError::Etcd),
             None => Ok(()),
         }
+    }
+
+    fn forget_lease(&mut self) {
+        self.lease = None;
+        self.own.send_replace(None);
     }
 
     /// Writes the entry with this lease, if nobody else has it.

@@ -1,6 +1,7 @@
 //! An etcd cluster of three members with TLS in both directions, whose members can be killed and started again.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::time::timeout;
 use crate::caller::SOON;
 use crate::dial::{config, dial};
 use crate::kube::assets::Assets;
+use crate::network::NetworkNamespace;
 use crate::pki::{Authority, Issued};
 use crate::process::{Invocation, Process, ProcessError};
 use crate::rig::free_port;
@@ -35,6 +37,8 @@ pub struct EtcdCluster {
     /// The addresses of each member: for clients, and for the other members.
     addresses: Vec<(SocketAddr, SocketAddr)>,
     members: Vec<Option<Process>>,
+    /// The network namespace of the members; `None` for that of this process.
+    network_namespace: Option<PathBuf>,
     /// The word from which members derive the ID of their cluster.
     token: &'static str,
     /// Whether members write changes through to the disk, which most tests need not wait for.
@@ -58,6 +62,17 @@ impl EtcdCluster {
     /// If etcd does not start.
     pub async fn start_syncing() -> Self {
         let mut cluster = Self { syncs: true, ..Self::prepare() };
+        cluster.start_members().await;
+        cluster
+    }
+
+    /// The same in a network namespace. The caller must be inside of it, as a trial of a lab is.
+    ///
+    /// # Panics
+    /// If etcd does not start.
+    pub async fn start_in(namespace: &NetworkNamespace) -> Self {
+        let mut cluster = Self::prepare();
+        cluster.network_namespace = Some(namespace.path().to_owned());
         cluster.start_members().await;
         cluster
     }
@@ -102,7 +117,17 @@ impl EtcdCluster {
         let addresses = (0..MEMBERS).map(|_| (free_port(), free_port())).collect();
         let assets = Assets::find().expect("etcd is built");
         let members = (0..MEMBERS).map(|_| None).collect();
-        Self { home, assets, authority, identity, addresses, members, token: "first", syncs: false }
+        Self {
+            home,
+            assets,
+            authority,
+            identity,
+            addresses,
+            members,
+            network_namespace: None,
+            token: "first",
+            syncs: false,
+        }
     }
 
     /// Starts the members that do not run, and waits until they answer.
@@ -183,7 +208,9 @@ impl EtcdCluster {
             "--client-cert-auth".to_owned(),
             format!("--unsafe-no-fsync={}", !self.syncs),
         ];
-        let invocation = Invocation::of(&self.assets.etcd).arguments(flags);
+        let invocation = Invocation::of(&self.assets.etcd)
+            .in_network_namespace(self.network_namespace.clone())
+            .arguments(flags);
         let started = Process::start(&invocation, &file(&format!("member-{member}.log"))).await;
         self.members[member] = Some(started.expect("etcd starts"));
     }

@@ -30,11 +30,29 @@ pub async fn join(rig: &Rig, etcd: &EtcdCluster, id: &str) -> Peer {
 
 /// The same for a server that dials the others by this carrier.
 pub async fn join_over(rig: &Rig, etcd: &EtcdCluster, id: &str, carrier: &str) -> Peer {
+    let mut peer = prepare_over(rig, etcd, id, (carrier, "")).await;
+    peer.start(rig).await;
+    peer
+}
+
+/// The same for a server whose configuration ends with `more`.
+pub async fn join_with(rig: &Rig, etcd: &EtcdCluster, id: &str, more: &str) -> Peer {
+    let mut peer = prepare(rig, etcd, id, more).await;
+    peer.start(rig).await;
+    peer
+}
+
+/// The same without starting it. Its configuration is `ID.yaml`.
+pub async fn prepare(rig: &Rig, etcd: &EtcdCluster, id: &str, more: &str) -> Peer {
+    prepare_over(rig, etcd, id, ("quic", more)).await
+}
+
+async fn prepare_over(rig: &Rig, etcd: &EtcdCluster, id: &str, (carrier, more): (&str, &str)) -> Peer {
     let address = free_port();
     let section = section(rig, etcd, id, (address, address)).await;
     let section = section.replace("peering: {", &format!("peering: {{ carrier: {carrier},"));
     let certificate = format!("certificateFile: pki/{id}-server.crt, keyFile: pki/{id}-server.key");
-    rig.peer(id, &format!("tls: {{ {certificate} }}\n{section}")).await
+    rig.prepared_peer(free_port(), id, &format!("tls: {{ {certificate} }}\n{section}{more}"))
 }
 
 /// The configuration by which a server shares records and tunnels. Its certificates are made.

@@ -150,6 +150,7 @@ impl BoundServer {
         let addresses = &config.tunnel.addresses;
         let membership =
             membership::join(config.peering, addresses, own, within, shared, Arc::clone(&spawn)).await?;
+        entry_points.claim_ranges(registry.directory(), &server_id).await?;
         let host = (host, trust_bundle);
         let totals = config.limits.listeners;
         let (own_endpoint, clusters, link_metrics) = (endpoint.clone(), registry.clone(), links.clone());

@@ -30,14 +30,19 @@ impl Rig {
 
     /// The same at an address of the test's.
     pub async fn peer_at(&self, gateway: SocketAddr, id: &str, more: &str) -> Peer {
+        let mut peer = self.prepared_peer(gateway, id, more);
+        peer.start(self).await;
+        peer
+    }
+
+    /// The same without starting it. Its configuration is `ID.yaml`.
+    pub fn prepared_peer(&self, gateway: SocketAddr, id: &str, more: &str) -> Peer {
         let probes = free_port();
         let own_id = if more.contains("serverId:") { String::new() } else { format!("serverId: {id}\n") };
         let admin = if more.contains("admin:") { "" } else { "admin: { enabled: false }\n" };
         let text = self.server_yaml(id, gateway, probes, &format!("{more}\n{admin}{own_id}"));
         let config = self.write(&format!("{id}.yaml"), &text);
-        let mut peer = Peer { process: None, gateway, probes, id: id.to_owned(), config };
-        peer.start(self).await;
-        peer
+        Peer { process: None, gateway, probes, id: id.to_owned(), config }
     }
 
     /// One GET over a connection of its own, as the holder of [`TOKEN`], at the gateway of a peer.

@@ -6,6 +6,7 @@ mod host_cluster;
 mod host_cluster_faults;
 mod limits;
 mod published;
+mod several_servers;
 mod targets;
 
 use std::fs;

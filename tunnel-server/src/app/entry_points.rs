@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use audit::Log;
+use aws_lc_rs::digest;
 use daemon::{Failure, Scope};
 use tracing::info;
 use transport::tls::SharedCertificate;
 
 use super::trusted_roots::RootsFollower;
 use super::{authentication, egress};
-use crate::config::{Config, VipPublish};
-use crate::directory::Directory;
+use crate::config::{Config, HostCluster, VipConfig, VipEntryPoint, VipPublish};
+use crate::directory::{Directory, RangeError, ServerRange, ServerRanges, hexadecimal};
 use crate::gateway::{self, Gateway};
 use crate::limits::LimitUsage;
 use crate::metrics::ReloadedFile;
@@ -26,6 +27,8 @@ pub(super) struct EntryPoints {
     passthrough: Option<PassthroughListener>,
     /// The virtual addresses of clusters, if they are configured.
     vip: Option<VipListener>,
+    /// The ranges of the virtual addresses.
+    ranges: ServerRanges,
 }
 
 impl EntryPoints {
@@ -45,16 +48,29 @@ impl EntryPoints {
             egress.push(egress::BoundEgress::bind(listener, certificate, roots, scope).await?);
         }
         let passthrough = config.passthrough.take().map(PassthroughListener::bind).transpose()?;
+        let ranges = config.vip.as_ref().map(ranges).unwrap_or_default();
         let vip = match config.vip.take() {
             Some(mut vip) => {
                 let publish = vip.publish.take();
-                let published =
-                    publish.map(|publish| host_namespace(publish, roots, &config.server_id)).transpose()?;
+                let owner = (&*config.server_id, &*config.trust_domain);
+                let published = publish.map(|publish| host_namespace(publish, roots, owner)).transpose()?;
                 Some(VipListener::bind(vip, directory, published).await?)
             }
             None => None,
         };
-        Ok(Self { egress, passthrough, vip })
+        Ok(Self { egress, passthrough, vip, ranges })
+    }
+
+    /// Records the ranges of this server, which is registered already.
+    ///
+    /// # Errors
+    /// [`Failure`] with [`RangeError`]: another server has some of the addresses.
+    pub(super) async fn claim_ranges(&self, directory: &Directory, server_id: &str) -> Result<(), Failure> {
+        match directory.claim_ranges(server_id, self.ranges.clone()).await {
+            Ok(()) => Ok(()),
+            Err(error @ RangeError::Overlap(_)) => Err(Failure::misconfigured(error)),
+            Err(RangeError::Store(error)) => Err(error.into()),
+        }
     }
 
     /// Reports the use of the entry points' limits, also while they run. Of several entry points of one kind
@@ -92,8 +108,33 @@ impl EntryPoints {
 fn host_namespace(
     VipPublish { host, namespace }: VipPublish,
     roots: &RootsFollower,
-    server: &str,
+    (server, trust_domain): (&str, &str),
 ) -> Result<HostNamespace, Failure> {
     let api = authentication::host_api(&host, ReloadedFile::PublishCa, roots)?;
-    Ok(HostNamespace { api, name: namespace, server: server.to_owned() })
+    let mark = mark(&host, &namespace);
+    let (server, trust_domain) = (server.to_owned(), trust_domain.to_owned());
+    Ok(HostNamespace { api, name: namespace, server, trust_domain, mark })
+}
+
+/// The ranges of the configuration, as other servers see them.
+fn ranges(vip: &VipConfig) -> ServerRanges {
+    let range = |(index, entry_point): (usize, &VipEntryPoint)| {
+        let range = entry_point.range.as_ref()?;
+        Some(ServerRange {
+            key: format!("vip.entryPoints[{index}].range.network"),
+            network: range.network.to_string(),
+            port: range.port,
+            clusters: range.clusters.keys().map(ToString::to_string).collect(),
+        })
+    };
+    ServerRanges {
+        ranges: vip.entry_points.iter().enumerate().filter_map(range).collect(),
+        published_at: vip.publish.as_ref().map(|publish| mark(&publish.host, &publish.namespace)),
+    }
+}
+
+/// The mark of a namespace of a host cluster: a digest of the names by which the servers know both.
+fn mark(host: &HostCluster, namespace: &str) -> String {
+    let names = format!("{} {namespace}", host.server);
+    hexadecimal(&digest::digest(&digest::SHA256, names.as_bytes()).as_ref()[..8])
 }

@@ -1,27 +1,38 @@
-//! Publishes assigned addresses in a host cluster: each cluster is a Service there as long as the server
-//! knows it.
+//! Publishes assigned addresses in a host cluster: each cluster is a Service there as long as a server knows it.
 //!
-//! Foreign objects are never touched. An object is made only if its name is free. It is changed or removed
-//! only if it is the very object that was seen with our labels. Our objects stay when the server ends, so
-//! that a restart makes no gap.
+//! Foreign objects are never touched. Our objects stay when a server ends that has no others beside it, so that a restart
+//! makes no gap. Of several servers each keeps EndpointSlices with its own addresses, and the elected one keeps the Services
+//! and removes the slices of servers that run no more.
 
+mod host;
+mod kind;
 mod objects;
+mod owner;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::{Scope, error_chain};
-use http::{Method, StatusCode};
-use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use futures::FutureExt as _;
+use policy::Network;
+use proto::ClusterId;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::assigned::ClusterAddress;
-use crate::directory::Directory;
-use crate::identity::{ANSWER_BYTES_MAX, HostApi, HostApiError, JSON};
-use crate::metrics;
-use objects::{FIELD_MANAGER, ObjectKind, ObjectRef, SyncAction, is_ours, matches_wanted, plan, selector};
+use crate::directory::{Directory, Election, ServerRanges};
+use crate::identity::HostApi;
+use crate::metrics::{self, ElectionName};
+use host::{ActionResult, HostObjects, PublishError, WriteRight};
+use kind::ObjectKind;
+use objects::{SyncAction, plan};
+use owner::{Owner, server_of};
+
+pub use host::LIST_BYTES_MAX;
 
 /// The interval between two synchronizations without a change.
 pub const SYNC_INTERVAL: Duration = Duration::from_secs(60);
@@ -30,11 +41,11 @@ pub const SYNC_INTERVAL: Duration = Duration::from_secs(60);
 /// pause doubles each time, up to [`SYNC_INTERVAL`].
 pub const SYNC_GAP: Duration = Duration::from_secs(1);
 
-/// Largest list of objects, in bytes. It has room for more than a thousand.
-pub const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The time until another server has surely recorded its ranges after its registration, or made the Services of a new range.
+const OTHERS_TAKE: Duration = Duration::from_secs(5);
 
-/// Longest reason of the API server that is logged, in characters.
-const REASON_CHARS_MAX: usize = 300;
+/// The time between two looks at the election, and at the servers that run.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A namespace of a host cluster, and the server that publishes there.
 pub struct HostNamespace {
@@ -44,11 +55,17 @@ pub struct HostNamespace {
     pub name: String,
     /// The name of this server, which labels its objects.
     pub server: String,
+    /// The trust domain, which labels the objects of servers that share their records.
+    pub trust_domain: String,
+    /// The mark of the host cluster and the namespace. Servers with the same one elect a leader.
+    pub mark: String,
 }
 
 /// Keeps a Service for each assigned address.
 pub(super) struct Publisher {
-    at: HostNamespace,
+    host: HostObjects,
+    mark: String,
+    election: Election,
     assigned: Vec<ClusterAddress>,
     directory: Directory,
     /// Foreign objects that have one of our names, as they were last seen.
@@ -66,90 +83,279 @@ struct SyncResult {
     lacking: Option<PublishError>,
 }
 
-/// The result of one action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ActionResult {
-    /// The object is as it should be.
-    Done,
-    /// A foreign object has that name.
-    Foreign,
-    /// The object needs another synchronization.
-    Unsettled,
+/// The state that a synchronization depends on, beside the directory's records. When it differs, the next one begins.
+#[derive(Debug, PartialEq, Eq)]
+struct Situation {
+    is_registered: bool,
+    /// The servers that run, if this one leads.
+    running: Option<BTreeSet<String>>,
 }
 
-/// The reason why not every object is as it should be.
-#[derive(Debug, thiserror::Error)]
-enum PublishError {
-    #[error("the host cluster's API server cannot be asked")]
-    HostApiError(#[from] HostApiError),
-    #[error("{0} was changed by another client meanwhile, or must be recreated")]
-    Unsettled(String),
-    #[error("the host cluster's API server refuses to {action} {what}: {status}, {reason}")]
-    Refused { action: &'static str, what: String, status: StatusCode, reason: String },
+/// The Services, as far as slices depend on them.
+#[derive(Debug, Default)]
+struct SyncedServices {
+    /// The names of Services that are not as they should be.
+    lacking: BTreeSet<String>,
+    /// Services that nobody needs any more. Their slices go first.
+    unwanted: Vec<SyncAction>,
 }
 
 impl Publisher {
     pub(super) fn new(at: HostNamespace, assigned: Vec<ClusterAddress>, directory: Directory) -> Self {
-        Self { at, assigned, directory, foreign: BTreeSet::new(), is_failing: false }
+        let HostNamespace { api, name: namespace, server, trust_domain, mark } = at;
+        let election = directory.election(&format!("publisher/{mark}"), &server);
+        let owner = Owner::new(server, directory.is_shared().then_some(&*trust_domain));
+        let host = HostObjects { api, namespace, owner, directory: directory.clone() };
+        Self { host, mark, election, assigned, directory, foreign: BTreeSet::new(), is_failing: false }
     }
 
-    /// Keeps the objects in step until the drain.
+    /// Keeps the objects in step until the drain, or until this server leaves others behind.
     pub(super) async fn run(mut self, scope: Scope) {
-        let mut changes = self.directory.changes();
-        let mut pause = SYNC_GAP;
-        let keep = async {
-            loop {
-                changes.mark_unchanged();
-                let result = self.sync().await;
-                if self.report(result) {
-                    pause = SYNC_GAP;
-                    sleep(SYNC_GAP).await;
-                    // Both a timeout and a change lead to the next synchronization.
-                    let _ = timeout(SYNC_INTERVAL - SYNC_GAP, changes.changed()).await;
-                } else {
-                    sleep(pause).await;
-                    pause = (pause * 2).min(SYNC_INTERVAL);
-                }
-            }
-        };
+        let end =
+            if self.host.owner.is_shared() { scope.stopping().boxed() } else { scope.draining().boxed() };
         // Both arms are cancel-safe: the next process completes an interrupted synchronization.
         tokio::select! {
-            () = scope.draining() => {}
-            () = keep => {}
+            () = end => {}
+            () = self.keep() => {}
         }
+        self.leave().await;
+    }
+
+    async fn keep(&mut self) {
+        let mut changes = self.directory.changes();
+        let (mut pause, mut interval) = (SYNC_GAP, SYNC_INTERVAL);
+        self.campaign().await;
+        loop {
+            changes.mark_unchanged();
+            let seen = self.situation();
+            let result = self.sync().await;
+            let waits_for_leader =
+                matches!(&result, Ok(SyncResult { lacking: Some(PublishError::NotMadeYet(_)), .. }));
+            let is_other = if self.report(result) {
+                pause = SYNC_GAP;
+                sleep(SYNC_GAP).await;
+                self.wait(interval - SYNC_GAP, &seen, Some(&mut changes)).await
+            } else {
+                let most = if waits_for_leader { OTHERS_TAKE } else { SYNC_INTERVAL };
+                let waited = self.wait(pause.min(most), &seen, None).await;
+                pause = (pause * 2).min(SYNC_INTERVAL);
+                waited
+            };
+            interval = if is_other { OTHERS_TAKE } else { SYNC_INTERVAL };
+        }
+    }
+
+    /// Waits for this time at most, until the situation is another one or the directory has changed. Returns whether it is.
+    async fn wait(
+        &mut self,
+        most: Duration,
+        seen: &Situation,
+        mut changes: Option<&mut watch::Receiver<()>>,
+    ) -> bool {
+        let until = Instant::now() + most;
+        while Instant::now() < until {
+            let look = LOOK_EVERY.min(until - Instant::now());
+            match &mut changes {
+                Some(changes) => {
+                    if timeout(look, changes.changed()).await.is_ok() {
+                        return false;
+                    }
+                }
+                None => sleep(look).await,
+            }
+            self.campaign().await;
+            if self.situation() != *seen {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn campaign(&mut self) {
+        // An error is the same as another leader: the next look is soon.
+        let leads = self.election.campaign().await.unwrap_or(false);
+        metrics::leads(ElectionName::Publisher, leads);
+    }
+
+    fn leads(&self) -> bool {
+        self.election.leads_until().is_some()
+    }
+
+    fn situation(&self) -> Situation {
+        let running = self.leads().then(|| self.directory.servers().into_keys().collect());
+        Situation { is_registered: self.election.registered_until().is_some(), running }
+    }
+
+    /// Lets another server lead, and removes this server's slices, if another one is there for the callers.
+    async fn leave(&mut self) {
+        if !self.host.owner.is_shared() {
+            return;
+        }
+        if let Err(error) = self.election.resign().await {
+            warn!(error = %error_chain(&error), "another server keeps the Services of clusters some seconds later");
+        }
+        metrics::leads(ElectionName::Publisher, false);
+        if !self.directory.has_another_server(self.host.owner.server()) {
+            return;
+        }
+        if let Err(error) = self.remove_own_slices().await {
+            warn!(error = %error_chain(&error), "this server's addresses could not be removed from the host cluster");
+        }
+    }
+
+    async fn remove_own_slices(&self) -> Result<(), PublishError> {
+        let mut result = SyncResult::default();
+        let slices = self.own_slices().await?;
+        let right = WriteRight::Registered(&self.election);
+        self.apply_all(ObjectKind::Slice, plan(&slices, &BTreeMap::new()), right, &mut result).await?;
+        result.lacking.map_or(Ok(()), Err)
     }
 
     /// Brings the objects in step with the directory, as far as possible.
     async fn sync(&self) -> Result<SyncResult, PublishError> {
+        if self.election.registered_until().is_none() {
+            return Err(PublishError::LeaseOver);
+        }
         let mut result = SyncResult::default();
-        let (services, slices) = (self.list(ObjectKind::Service).await?, self.list(ObjectKind::Slice).await?);
-        let wanted = self.wanted(ObjectKind::Service);
-        let (unwanted, actions): (Vec<_>, Vec<_>) =
-            plan(&services, &wanted).into_iter().partition(|action| matches!(action, SyncAction::Remove(_)));
-        let lacking = self.apply_all(ObjectKind::Service, actions, &mut result).await?;
-        let mut wanted = self.wanted(ObjectKind::Slice);
+        let services =
+            self.host.list(ObjectKind::Service, &self.host.owner.selector(ObjectKind::Service)).await?;
+        let slices = self.own_slices().await?;
+        let leads = self.leads();
+        let SyncedServices { lacking, unwanted } = if leads {
+            self.sync_services(&services, &mut result).await?
+        } else {
+            self.await_services(&services, &mut result).await?
+        };
+        let mut wanted = self.assigned(ObjectKind::Slice);
         // A slice of ours beside a foreign Service would redirect that Service's clients here.
-        wanted.retain(|name, _| !result.foreign.contains(&(ObjectKind::Service, name.clone())));
+        wanted.retain(|cluster, _| !result.foreign.contains(&(ObjectKind::Service, cluster.clone())));
+        let (clusters, wanted): (Vec<String>, BTreeMap<String, Value>) = wanted
+            .into_iter()
+            .map(|(cluster, slice)| (cluster.clone(), (self.host.owner.slice_name(&cluster), slice)))
+            .unzip();
+        let lacking: BTreeSet<String> =
+            lacking.iter().map(|cluster| self.host.owner.slice_name(cluster)).collect();
         let actions = plan(&slices, &wanted).into_iter().filter(|action| {
             // While a Service is not in step, its existing slice stays.
             !lacking.contains(action.name()) || matches!(action, SyncAction::Remove(_))
         });
-        let mut lacking_too = self.apply_all(ObjectKind::Slice, actions.collect(), &mut result).await?;
+        let right = WriteRight::Registered(&self.election);
+        let mut lacking_too =
+            self.apply_all(ObjectKind::Slice, actions.collect(), right, &mut result).await?;
         lacking_too.extend(lacking);
-        result.published = wanted.keys().filter(|name| !lacking_too.contains(*name)).count();
-        self.apply_all(ObjectKind::Service, unwanted, &mut result).await?;
+        let is_published = |cluster: &&String| !lacking_too.contains(&self.host.owner.slice_name(cluster));
+        result.published = clusters.iter().filter(is_published).count();
+        if leads {
+            self.remove_slices_of_gone_servers(&mut result).await?;
+            let right = WriteRight::Leader(&self.election);
+            self.apply_all(ObjectKind::Service, unwanted, right, &mut result).await?;
+        }
         Ok(result)
     }
 
-    /// The objects that should exist, by name.
-    fn wanted(&self, kind: ObjectKind) -> BTreeMap<String, Value> {
-        let is_known = |assigned: &&ClusterAddress| {
-            self.directory.record(&assigned.cluster).is_some_and(|record| record.tombstone.is_none())
+    async fn own_slices(&self) -> Result<Vec<Value>, PublishError> {
+        let selector = self.host.owner.selector(ObjectKind::Slice);
+        let mut slices = self.host.list(ObjectKind::Slice, &selector).await?;
+        // A fake or an old API server may ignore a part of the selector.
+        slices.retain(|slice| server_of(slice).is_none_or(|server| server == self.host.owner.server()));
+        Ok(slices)
+    }
+
+    /// Makes and changes Services, as the leader.
+    async fn sync_services(
+        &self,
+        services: &[Value],
+        result: &mut SyncResult,
+    ) -> Result<SyncedServices, PublishError> {
+        let wanted = if self.host.owner.is_shared() {
+            self.services(&self.directory.server_ranges().await?)
+        } else {
+            self.assigned(ObjectKind::Service)
         };
+        let (unwanted, actions): (Vec<_>, Vec<_>) =
+            plan(services, &wanted).into_iter().partition(|action| matches!(action, SyncAction::Remove(_)));
+        let right = WriteRight::Leader(&self.election);
+        let lacking = self.apply_all(ObjectKind::Service, actions, right, result).await?;
+        Ok(SyncedServices { lacking, unwanted })
+    }
+
+    /// Looks which Services the leader has made already.
+    async fn await_services(
+        &self,
+        services: &[Value],
+        result: &mut SyncResult,
+    ) -> Result<SyncedServices, PublishError> {
+        let made: BTreeSet<&str> =
+            services.iter().filter_map(|service| service["metadata"]["name"].as_str()).collect();
+        let mut synced = SyncedServices::default();
+        for cluster in self.assigned(ObjectKind::Service).into_keys() {
+            if made.contains(&*cluster) {
+                continue;
+            }
+            // If one is not made yet, the others are not either. A foreign one is no reason to wait.
+            let is_ours = match result.lacking {
+                Some(_) => None,
+                None => self.host.has(ObjectKind::Service, &cluster).await?,
+            };
+            match is_ours {
+                Some(true) => continue,
+                Some(false) => {
+                    result.foreign.insert((ObjectKind::Service, cluster.clone()));
+                }
+                None => {
+                    result.lacking.get_or_insert_with(|| PublishError::NotMadeYet(cluster.clone()));
+                }
+            }
+            synced.lacking.insert(cluster);
+        }
+        Ok(synced)
+    }
+
+    /// Removes the slices of servers that run no more, as the leader.
+    async fn remove_slices_of_gone_servers(&self, result: &mut SyncResult) -> Result<(), PublishError> {
+        if !self.host.owner.is_shared() {
+            return Ok(());
+        }
+        let known: BTreeSet<String> = self.directory.servers().into_keys().collect();
+        let slices = self.host.list(ObjectKind::Slice, &Owner::selector_of_gone(&known)).await?;
+        if slices.is_empty() {
+            return Ok(());
+        }
+        // A server registers before it makes a slice. So one whose slice was listed, and that runs, is here.
+        let running = self.directory.registered_servers().await?;
+        let is_gone = |slice: &Value| server_of(slice).is_some_and(|server| !running.contains(server));
+        let gone: Vec<Value> = slices.into_iter().filter(is_gone).collect();
+        let right = WriteRight::Leader(&self.election);
+        self.apply_all(ObjectKind::Slice, plan(&gone, &BTreeMap::new()), right, result).await?;
+        Ok(())
+    }
+
+    /// The objects for this server's addresses, by cluster.
+    fn assigned(&self, kind: ObjectKind) -> BTreeMap<String, Value> {
+        let is_known = |assigned: &&ClusterAddress| is_known(&self.directory, &assigned.cluster);
         let object = |ClusterAddress { cluster, address, .. }: &ClusterAddress| {
-            (cluster.to_string(), kind.object(&self.at.server, cluster.as_str(), *address))
+            (cluster.to_string(), kind.object(&self.host.owner, cluster.as_str(), *address))
         };
         self.assigned.iter().filter(is_known).map(object).collect()
+    }
+
+    /// The Services of all servers that publish here, by cluster. If servers differ in port or family, the first one counts.
+    fn services(&self, servers: &BTreeMap<String, ServerRanges>) -> BTreeMap<String, Value> {
+        let here = servers.values().filter(|server| server.published_at.as_ref() == Some(&self.mark));
+        let mut wanted = BTreeMap::new();
+        for range in here.flat_map(|server| &server.ranges) {
+            let Ok(network) = range.network.parse::<Network>() else { continue };
+            let example = SocketAddr::new(network.address(), range.port);
+            for cluster in &range.clusters {
+                let is_known =
+                    cluster.parse().is_ok_and(|cluster: ClusterId| is_known(&self.directory, &cluster));
+                if is_known && !wanted.contains_key(cluster) {
+                    let service = ObjectKind::Service.object(&self.host.owner, cluster, example);
+                    wanted.insert(cluster.clone(), service);
+                }
+            }
+        }
+        wanted
     }
 
     /// Performs all actions, even if some fail. Returns the names of objects that are not as they should be.
@@ -157,12 +363,13 @@ impl Publisher {
         &self,
         kind: ObjectKind,
         actions: Vec<SyncAction>,
+        right: WriteRight<'_>,
         result: &mut SyncResult,
     ) -> Result<BTreeSet<String>, PublishError> {
         let mut lacking = BTreeSet::new();
         for action in actions {
             let name = action.name().to_owned();
-            match self.apply(kind, action).await {
+            match self.host.apply(kind, action, right).await {
                 Ok(ActionResult::Done) => continue,
                 Ok(ActionResult::Unsettled) => {
                     let what = format!("{} {name}", kind.as_str());
@@ -171,113 +378,19 @@ impl Publisher {
                 Ok(ActionResult::Foreign) => {
                     result.foreign.insert((kind, name.clone()));
                 }
-                Err(away @ PublishError::HostApiError(_)) => return Err(away),
                 Err(lacking @ (PublishError::Refused { .. } | PublishError::Unsettled(_))) => {
                     result.lacking.get_or_insert(lacking);
                 }
+                Err(
+                    away @ (PublishError::HostApiError(_)
+                    | PublishError::NotMadeYet(_)
+                    | PublishError::LeaseOver
+                    | PublishError::Store(_)),
+                ) => return Err(away),
             }
             lacking.insert(name);
         }
         Ok(lacking)
-    }
-
-    async fn apply(&self, kind: ObjectKind, action: SyncAction) -> Result<ActionResult, PublishError> {
-        let (word, name, all) = (kind.as_str(), action.name().to_owned(), kind.path(&self.at.name));
-        let one = format!("{all}/{name}");
-        match action {
-            SyncAction::Create(object) => {
-                let path = format!("{all}?fieldManager={FIELD_MANAGER}");
-                let (status, answer) = self.send(Method::POST, &path, JSON, &object).await?;
-                match status {
-                    // A create succeeds only if the name is free.
-                    StatusCode::CONFLICT => return Ok(ActionResult::Foreign),
-                    status if status.is_success() => {}
-                    status => return Err(refused("create", kind, &name, status, &answer)),
-                }
-                info!(kind = word, name, namespace = self.at.name, "made in the host cluster");
-            }
-            SyncAction::Apply(object) => {
-                let path = format!("{one}?fieldManager={FIELD_MANAGER}&force=true");
-                let (status, answer) = self.send(Method::PATCH, &path, APPLY, &object).await?;
-                match status {
-                    // The UID shows that another object has that name now.
-                    StatusCode::CONFLICT => return Ok(ActionResult::Unsettled),
-                    StatusCode::UNPROCESSABLE_ENTITY => return self.recreate(kind, &name, &object).await,
-                    status if !status.is_success() => {
-                        return Err(refused("change", kind, &name, status, &answer));
-                    }
-                    _ if !matches_wanted(&answer, &object) => {
-                        return self.recreate(kind, &name, &object).await;
-                    }
-                    _ => info!(kind = word, name, namespace = self.at.name, "changed in the host cluster"),
-                }
-            }
-            SyncAction::Remove(marks) => return self.remove(kind, &marks).await,
-        }
-        Ok(ActionResult::Done)
-    }
-
-    /// Removes an object that cannot be changed as needed, such as a slice of the other address family. The
-    /// next synchronization makes it anew.
-    async fn recreate(
-        &self,
-        kind: ObjectKind,
-        name: &str,
-        object: &Value,
-    ) -> Result<ActionResult, PublishError> {
-        let path = format!("{}/{name}", kind.path(&self.at.name));
-        let (_, found) = self.at.api.exchange(Method::GET, &path, None, ANSWER_BYTES_MAX).await?;
-        match ObjectRef::from_object(&found) {
-            Some(marks) if object["metadata"]["uid"] == marks.uid && is_ours(&found, &self.at.server) => {
-                self.remove(kind, &marks).await?;
-            }
-            Some(_) | None => {}
-        }
-        Ok(ActionResult::Unsettled)
-    }
-
-    async fn remove(&self, kind: ObjectKind, marks: &ObjectRef) -> Result<ActionResult, PublishError> {
-        let ObjectRef { name, uid, resource_version } = marks;
-        let path = format!("{}/{name}", kind.path(&self.at.name));
-        let options = json!({
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": { "uid": uid, "resourceVersion": resource_version },
-        });
-        let (status, answer) = self.send(Method::DELETE, &path, JSON, &options).await?;
-        match status {
-            StatusCode::NOT_FOUND => {}
-            // The object was changed meanwhile, and may be foreign now.
-            StatusCode::CONFLICT => return Ok(ActionResult::Unsettled),
-            status if !status.is_success() => return Err(refused("remove", kind, name, status, &answer)),
-            _ => info!(kind = kind.as_str(), name, namespace = self.at.name, "removed from the host cluster"),
-        }
-        Ok(ActionResult::Done)
-    }
-
-    /// Lists the objects with our labels.
-    async fn list(&self, kind: ObjectKind) -> Result<Vec<Value>, PublishError> {
-        let path = format!("{}{}", kind.path(&self.at.name), selector(&self.at.server));
-        let (status, mut answer) = self.at.api.exchange(Method::GET, &path, None, LIST_BYTES_MAX).await?;
-        if !status.is_success() {
-            return Err(refused("list", kind, "*", status, &answer));
-        }
-        match answer["items"].take() {
-            Value::Array(items) => Ok(items),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-                Err(HostApiError::Shape.into())
-            }
-        }
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        form: &'static str,
-        object: &Value,
-    ) -> Result<(StatusCode, Value), HostApiError> {
-        self.at.api.exchange(method, path, Some((form, object)), ANSWER_BYTES_MAX).await
     }
 
     /// Logs each problem once, updates metrics, and returns whether everything is in step.
@@ -291,7 +404,7 @@ impl Publisher {
             warn!(
                 kind = kind.as_str(),
                 name,
-                namespace = self.at.name,
+                namespace = self.host.namespace,
                 "the host cluster has an object of this name that is not this server's, and it is left alone: the cluster is no \
                  Service there until it is gone"
             );
@@ -316,45 +429,7 @@ impl Publisher {
     }
 }
 
-impl SyncAction {
-    fn name(&self) -> &str {
-        match self {
-            Self::Create(object) | Self::Apply(object) => {
-                object["metadata"]["name"].as_str().unwrap_or_default()
-            }
-            Self::Remove(marks) => &marks.name,
-        }
-    }
-}
-
-/// The content type of a server-side apply. JSON is valid YAML.
-const APPLY: &str = "application/apply-patch+yaml";
-
-fn refused(
-    action: &'static str,
-    kind: ObjectKind,
-    name: &str,
-    status: StatusCode,
-    answer: &Value,
-) -> PublishError {
-    let reason = answer["message"].as_str().unwrap_or("without a reason");
-    let reason = reason.chars().take(REASON_CHARS_MAX).collect();
-    PublishError::Refused { action, what: format!("{} {name}", kind.as_str()), status, reason }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_logged_reason_is_shortened_to_its_limit() {
-        for (chars, logged) in
-            [(REASON_CHARS_MAX, REASON_CHARS_MAX), (REASON_CHARS_MAX + 1, REASON_CHARS_MAX)]
-        {
-            let answer = json!({ "message": "ö".repeat(chars) });
-            let message = refused("list", ObjectKind::Slice, "*", StatusCode::FORBIDDEN, &answer).to_string();
-            assert_eq!(message.matches('ö').count(), logged, "{message}");
-            assert!(message.contains("list EndpointSlice *: 403 Forbidden"), "{message}");
-        }
-    }
+/// Returns true if a cluster exists.
+fn is_known(directory: &Directory, cluster: &ClusterId) -> bool {
+    directory.record(cluster).is_some_and(|record| record.tombstone.is_none())
 }

@@ -2,7 +2,7 @@
 //! Services, and a Service of somebody else.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tests::caller::SOON;
@@ -53,14 +53,37 @@ impl Host {
 
     /// The server's configuration: `clusters` get addresses, and become Services here.
     pub(super) fn vip(&self, clusters: &[&str]) -> String {
+        self.vip_at("tombolo0", "100.100.0.0/24", &self.token_file, clusters)
+    }
+
+    /// The same with another interface, another range, and the token of another account.
+    pub(super) fn vip_at(
+        &self,
+        interface: &str,
+        range: &str,
+        token_file: &Path,
+        clusters: &[&str],
+    ) -> String {
         format!(
-            "vip:\n  entryPoints:\n  - name: pods\n    sources: [10.8.1.0/24]\n    range: {{ network: 100.100.0.0/24, clusters: [{}] }}\n  \
-             publish: {{ server: \"{}\", caFile: {:?}, tokenFile: {:?} }}\n",
+            "vip:\n  interface: {interface}\n  entryPoints:\n  - name: pods\n    sources: [10.8.1.0/24]\n    \
+             range: {{ network: {range}, clusters: [{}] }}\n  publish: {{ server: \"{}\", caFile: {:?}, tokenFile: {token_file:?} }}\n",
             clusters.join(", "),
             self.cluster.url(),
             self.cluster.ca_path(),
-            self.token_file
         )
+    }
+
+    /// One more account with the rights of a server. Returns the file of its token.
+    pub(super) async fn account(&self, lab: &Lab, name: &str) -> PathBuf {
+        let admin = self.admin();
+        admin.stdout(&["create", "serviceaccount", name, "-n", "tombolo-system"]).await;
+        let subject = format!("--serviceaccount=tombolo-system:{name}");
+        let role = "--role=tunnel-server-services";
+        admin.stdout(&["create", "rolebinding", name, "-n", NAMESPACE, role, &subject]).await;
+        let token = admin.stdout(&["create", "token", name, "-n", "tombolo-system"]).await;
+        let file = lab.path().join(format!("{name}.token"));
+        fs::write(&file, token).unwrap();
+        file
     }
 
     fn admin(&self) -> Kubectl {
@@ -78,23 +101,28 @@ impl Host {
 
     /// Waits until the namespace has Services and slices of ours of these names, beside Services of `others`.
     pub(super) async fn has(&self, ours: &[&str], others: &[&str]) {
+        self.has_slices(&[ours, others].concat(), ours).await;
+    }
+
+    /// Waits until the namespace has these Services, and these slices.
+    pub(super) async fn has_slices(&self, services: &[&str], slices: &[&str]) {
         let names = |list: &Value| -> Vec<String> {
             let items = list["items"].as_array().unwrap().iter();
             items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
         };
-        let mut services: Vec<&str> = [ours, others].concat();
+        let mut services = services.to_vec();
         services.sort_unstable();
         let mut found = (Vec::new(), Vec::new());
         let came = timeout(SOON, async {
             loop {
                 found = (names(&self.get(&["services"]).await), names(&self.get(&["endpointslices"]).await));
-                if found.0 == services && found.1 == ours {
+                if found.0 == services && found.1 == slices {
                     return;
                 }
                 sleep(LOOK_EVERY).await;
             }
         });
-        assert!(came.await.is_ok(), "{services:?} {ours:?} {found:?}");
+        assert!(came.await.is_ok(), "{services:?} {slices:?} {found:?}");
     }
 
     /// A Service and its slice are as Kubernetes wants them, and the server's.

@@ -6,26 +6,16 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-/// The field manager, and the value of the label that marks our objects.
-pub(super) const FIELD_MANAGER: &str = "tombolo";
+use super::kind::ObjectKind;
+use super::owner::Owner;
 
 /// The manager of an EndpointSlice, as a label. Kubernetes' own controllers leave such slices alone.
 /// <https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#management>
 const SLICES_MANAGED_BY: &str = "tombolo.dev";
 
-/// The label that names the server of an object.
-const SERVER: &str = "tombolo.dev/server";
-
 /// The name and number of a Service's port. A kubeconfig uses `https://NAME.NAMESPACE.svc`.
 const PORT_NAME: &str = "https";
 const PORT: u16 = 443;
-
-/// The kind of an object in the host cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ObjectKind {
-    Service,
-    Slice,
-}
 
 /// An action that brings one object in step.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,30 +37,14 @@ pub(super) struct ObjectRef {
 }
 
 impl ObjectKind {
-    /// The Kubernetes kind, for the log.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Service => "Service",
-            Self::Slice => "EndpointSlice",
-        }
-    }
-
-    /// The API path of all objects of this kind in a namespace.
-    pub(super) fn path(self, namespace: &str) -> String {
-        match self {
-            Self::Service => format!("/api/v1/namespaces/{namespace}/services"),
-            Self::Slice => format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"),
-        }
-    }
-
-    /// The object of the cluster `name` with this address, as the server `server` makes it.
-    pub(super) fn object(self, server: &str, name: &str, address: SocketAddr) -> Value {
+    /// The object of a cluster with this address, as `owner` makes it. Of the Service, the address gives family and port.
+    pub(super) fn object(self, owner: &Owner, cluster: &str, address: SocketAddr) -> Value {
         let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
         match self {
             Self::Service => json!({
                 "apiVersion": "v1",
                 "kind": "Service",
-                "metadata": { "name": name, "labels": labels(server) },
+                "metadata": { "name": cluster, "labels": owner.labels(self) },
                 "spec": {
                     "type": "ClusterIP",
                     "ipFamilies": [family],
@@ -79,18 +53,30 @@ impl ObjectKind {
                 },
             }),
             Self::Slice => {
-                let mut labels = labels(server);
-                labels["kubernetes.io/service-name"] = name.into();
+                let mut labels = owner.labels(self);
+                labels["kubernetes.io/service-name"] = cluster.into();
                 labels["endpointslice.kubernetes.io/managed-by"] = SLICES_MANAGED_BY.into();
                 json!({
                     "apiVersion": "discovery.k8s.io/v1",
                     "kind": "EndpointSlice",
-                    "metadata": { "name": name, "labels": labels },
+                    "metadata": { "name": owner.slice_name(cluster), "labels": labels },
                     "addressType": family,
                     "endpoints": [{ "addresses": [address.ip().to_string()], "conditions": { "ready": true } }],
                     "ports": [{ "name": PORT_NAME, "port": address.port(), "protocol": "TCP" }],
                 })
             }
+        }
+    }
+}
+
+impl SyncAction {
+    /// The name of the object.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Create(object) | Self::Apply(object) => {
+                object["metadata"]["name"].as_str().unwrap_or_default()
+            }
+            Self::Remove(marks) => &marks.name,
         }
     }
 }
@@ -101,20 +87,6 @@ impl ObjectRef {
         let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
         Some(Self { name: text("name")?, uid: text("uid")?, resource_version: text("resourceVersion")? })
     }
-}
-
-fn labels(server: &str) -> Value {
-    json!({ "app.kubernetes.io/managed-by": FIELD_MANAGER, SERVER: server })
-}
-
-/// The label selector of the objects of `server`, as the query of a list.
-pub(super) fn selector(server: &str) -> String {
-    format!("?labelSelector=app.kubernetes.io%2Fmanaged-by%3D{FIELD_MANAGER},tombolo.dev%2Fserver%3D{server}")
-}
-
-/// Returns true if the labels say that `server` has made the object and nobody has taken it over.
-pub(super) fn is_ours(found: &Value, server: &str) -> bool {
-    covers(&found["metadata"]["labels"], &labels(server))
 }
 
 /// The actions that turn the objects `found`, all ours, into those `wanted` by name.
@@ -162,9 +134,13 @@ fn covers(found: &Value, wanted: &Value) -> bool {
 mod tests {
     use super::*;
 
+    fn owner() -> Owner {
+        Owner::new("gateway".to_owned(), None)
+    }
+
     /// The object as an API server returns it, with fields of its own.
     fn kept(kind: ObjectKind, name: &str, address: &str) -> Value {
-        let mut object = kind.object("gateway", name, address.parse().unwrap());
+        let mut object = kind.object(&owner(), name, address.parse().unwrap());
         object["metadata"]["uid"] = format!("uid-{name}").into();
         object["metadata"]["resourceVersion"] = "7".into();
         object["metadata"]["labels"]["more"] = "theirs".into();
@@ -177,7 +153,7 @@ mod tests {
     fn wanted(kind: ObjectKind, all: &[(&str, &str)]) -> BTreeMap<String, Value> {
         all.iter()
             .map(|(name, address)| {
-                ((*name).to_owned(), kind.object("gateway", name, address.parse().unwrap()))
+                ((*name).to_owned(), kind.object(&owner(), name, address.parse().unwrap()))
             })
             .collect()
     }
@@ -211,7 +187,7 @@ mod tests {
 
     #[test]
     fn an_object_that_leads_elsewhere_does_not_match() {
-        let wanted = |kind: ObjectKind| kind.object("gateway", "a", "10.0.0.1:443".parse().unwrap());
+        let wanted = |kind: ObjectKind| kind.object(&owner(), "a", "10.0.0.1:443".parse().unwrap());
         for (kind, path, value) in [
             (ObjectKind::Service, "/metadata/labels/tombolo.dev~1server", json!("other")),
             (ObjectKind::Service, "/spec/selector", json!({ "app": "theirs" })),
@@ -233,22 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_ours_by_both_labels() {
-        let found = kept(ObjectKind::Service, "a", "10.0.0.1:443");
-        assert!(is_ours(&found, "gateway") && !is_ours(&found, "other"));
-        for label in ["app.kubernetes.io/managed-by", "tombolo.dev/server"] {
-            let mut taken_over = found.clone();
-            taken_over["metadata"]["labels"].as_object_mut().unwrap().remove(label);
-            assert!(!is_ours(&taken_over, "gateway"), "{label}");
-        }
-        assert!(!is_ours(&Value::Null, "gateway"));
-    }
-
-    #[test]
     fn an_ipv6_address_makes_an_ipv6_service_and_slice() {
         let address = "[fd00::1]:443".parse().unwrap();
-        let service = ObjectKind::Service.object("gateway", "a", address);
-        let slice = ObjectKind::Slice.object("gateway", "a", address);
+        let service = ObjectKind::Service.object(&owner(), "a", address);
+        let slice = ObjectKind::Slice.object(&owner(), "a", address);
         assert_eq!(service["spec"]["ipFamilies"], json!(["IPv6"]));
         assert_eq!(
             (&slice["addressType"], &slice["endpoints"][0]["addresses"]),

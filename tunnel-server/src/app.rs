@@ -174,7 +174,7 @@ impl BoundServer {
             socks,
             membership,
         };
-        scrape::register(&metrics, &bound, totals, links);
+        scrape::register(&metrics, &bound, limits, links);
         scrape::register_admin(&metrics, admin.remote.as_ref().map(Remote::counts));
         scrape::register_listeners(&metrics, bound.listener_counters());
         if admin.socket.is_some() || admin.remote.is_some() {

@@ -49,7 +49,7 @@ pub use gateway::{GatewayConfig, SESSION_AGE_SECONDS_MAX};
 pub use host_cluster::HostCluster;
 pub use limits::{
     AgentLimits, CallerLimits, ClusterLimits, GatewayLimits, LIMIT_MAX, LimitsConfig, ListenerTotals,
-    QUEUE_SECONDS_MAX, SourceLimitsConfig,
+    QUEUE_SECONDS_MAX, SERVER_TUNNELS_MAX, ServerLimits, SourceLimitsConfig,
 };
 pub use oidc::{ISSUERS_MAX, OidcConfig};
 pub use parking::{PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking};

@@ -27,6 +27,7 @@ mod tombstones;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -74,8 +75,8 @@ use in_force::{Confirmations, changed_at};
 use records::Seen;
 use store::{Follower, RECORDS_AT_ONCE, RecordChange, RecordDamage, RecordStore, Transaction};
 
-/// Most clusters that are remembered, including deleted ones whose names are still reserved.
-pub const CLUSTERS_MAX: usize = 10_000;
+/// Most clusters that are remembered where nothing is configured, including deleted ones whose names are still reserved.
+const CLUSTERS_MAX_DEFAULT: usize = 10_000;
 
 /// The directory. Clones share one state. Functions that are not async do not block, except
 /// [`Directory::open`] and [`Directory::copy`]. A change is on disk when its function returns.
@@ -90,6 +91,8 @@ struct SharedDirectory {
     age: Option<Arc<MemoryAge>>,
     /// The revisions that other servers have told.
     confirmations: Confirmations,
+    /// Most clusters that are remembered, including deleted ones whose names are still reserved.
+    clusters_max: AtomicUsize,
 }
 
 /// The cache and its receivers, as of the last change of the store.
@@ -116,7 +119,7 @@ pub enum SeenOutcome {
     First,
     /// A cluster that is already known.
     Again,
-    /// A cluster that cannot be remembered, because [`CLUSTERS_MAX`] are known.
+    /// A cluster that cannot be remembered, because as many are known as may be.
     Full,
 }
 
@@ -175,8 +178,20 @@ impl Directory {
     fn of(store: RecordStore, age: Option<Arc<MemoryAge>>) -> Result<Self, StoreError> {
         let memory = Arc::new(DirectoryMemory { cache: Mutex::default(), changes: watch::Sender::new(()) });
         store.follow(Arc::<DirectoryMemory>::clone(&memory))?;
-        let confirmations = Confirmations::default();
-        Ok(Self(Arc::new(SharedDirectory { store, memory, age, confirmations })))
+        let (confirmations, clusters_max) =
+            (Confirmations::default(), AtomicUsize::new(CLUSTERS_MAX_DEFAULT));
+        Ok(Self(Arc::new(SharedDirectory { store, memory, age, confirmations, clusters_max })))
+    }
+
+    /// Remembers at most `max` clusters from now on. More that are known already stay.
+    pub fn set_clusters_max(&self, max: usize) {
+        self.0.clusters_max.store(max, Ordering::Relaxed);
+    }
+
+    /// Most clusters that are remembered, including deleted ones whose names are still reserved.
+    #[must_use]
+    pub fn clusters_max(&self) -> usize {
+        self.0.clusters_max.load(Ordering::Relaxed)
     }
 
     /// Returns true if the records are in etcd, where other servers change them, too.
@@ -234,7 +249,7 @@ impl Directory {
     /// the clock was set back. Whether the cluster is admitted is checked by [`Directory::admits`].
     pub fn mark_seen(&self, cluster: &ClusterId, at: SystemTime) -> SeenOutcome {
         let mut cache = self.cache();
-        if !cache.clusters.contains_key(cluster) && cache.clusters.len() >= CLUSTERS_MAX {
+        if !cache.clusters.contains_key(cluster) && cache.clusters.len() >= self.clusters_max() {
             return SeenOutcome::Full;
         }
         let member = cache

@@ -1,10 +1,11 @@
-//! LimitsConfig the exchanges of each caller and each cluster, at whatever listener a caller arrives, and queues
+//! Limits the exchanges of each caller and each cluster, at whatever listener a caller arrives, and queues
 //! requests fairly.
 //!
 //! A request that exceeds a limit is refused before a byte of it is sent. The limits of a caller and of a
 //! cluster count what is running. Requests of one cluster share its seats fairly among callers. A
 //! long-running request needs a seat only until its response has started.
 
+mod exceeded;
 mod ledger;
 
 use std::collections::HashMap;
@@ -22,13 +23,7 @@ use crate::identity::{Caller, Method};
 use crate::metrics;
 use ledger::Ledger;
 
-/// Requests that the gateway serves at once, each to the last byte of its response. Further callers are asked
-/// to try again.
-pub const EXCHANGES_MAX: usize = 10_000;
-
-/// Exchanges of any kind that one caller may have at once, over all its connections and clusters. It is a
-/// quarter of all, so that no fewer than four callers can fill the gateway.
-pub const EXCHANGES_PER_CALLER_MAX: usize = EXCHANGES_MAX / 4;
+pub use exceeded::LimitExceeded;
 
 /// Most requests in one of a cluster's fair queues. It is half of all that wait in the default configuration.
 const QUEUED_PER_QUEUE_MAX: usize = 50;
@@ -82,91 +77,6 @@ pub(crate) enum ExchangeKind {
     Upgrade,
     /// A connection from an entry point that has a limit on connections of its own.
     EntryPoint,
-}
-
-/// The limit that keeps an exchange from beginning. Not one byte of it has reached a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum LimitExceeded {
-    /// Failed logins from one source address.
-    #[error(
-        "more than {0} logins have failed from your address within a minute, so that only client certificates and tokens that \
-         were good before are looked at: try again in a minute"
-    )]
-    SourceFailures(u32),
-    /// All exchanges of one caller.
-    #[error(
-        "you have {0} requests running here, which is the most for one caller: end some, or try again in a second"
-    )]
-    CallerExchanges(usize),
-    /// Requests of one caller that end by themselves.
-    #[error(
-        "you have {0} requests under way here, which is the most for one caller: ask fewer at once, or try again in a second"
-    )]
-    CallerRequests(usize),
-    /// The request rate of one caller.
-    #[error("you ask more than {0} times a second, which is the most for one caller: try again in a second")]
-    CallerRate(u32),
-    /// Long-running requests of one caller to one cluster.
-    #[error(
-        "you have {0} watches and logs of this cluster open, which is the most for one caller: end some, or ask the operator \
-         of this server for more"
-    )]
-    CallerWatches(usize),
-    /// Upgraded connections of one caller.
-    #[error(
-        "you have {0} shells and forwarded ports open here, which is the most for one caller: end some, or ask the operator of \
-         this server for more"
-    )]
-    CallerUpgrades(usize),
-    /// Connections of one caller with a certificate to the gateway.
-    #[error(
-        "you have {0} connections to this server, which is the most for one caller: close some, or ask the operator of this \
-         server for more (limits.caller.connections)"
-    )]
-    CallerConnections(usize),
-    /// Long-running requests of all callers to one cluster.
-    #[error("this cluster has {0} watches and logs open, which is the most: try again in a second")]
-    ClusterWatches(usize),
-    /// Connections of one egress entry point.
-    #[error(
-        "this entry point has {0} connections, which is the most: the operator can raise `connections` of its \
-         entry under egress"
-    )]
-    EgressConnections(usize),
-    /// Connections of the TLS passthrough.
-    #[error(
-        "TLS passthrough has {0} connections, which is the most: `connections` under passthrough can raise it"
-    )]
-    PassthroughConnections(usize),
-    /// Connections of the TLS passthrough from one source.
-    #[error(
-        "its source has {0} connections, which is the most: `connectionsPerSource` under passthrough can raise it"
-    )]
-    PassthroughSource(usize),
-    /// Connections of one entry point under `vip`.
-    #[error(
-        "this entry point has {0} connections, which is the most: `connections` of its entry under vip can raise it"
-    )]
-    VipConnections(usize),
-    /// Connections of one entry point under `vip` from one source.
-    #[error(
-        "its source has {0} connections, which is the most: `connectionsPerSource` of its entry under vip can raise it"
-    )]
-    VipSource(usize),
-    /// Upgraded connections of all callers to one cluster.
-    #[error("this cluster has {0} shells and forwarded ports open, which is the most: try again in a second")]
-    ClusterUpgrades(usize),
-    /// Positions in a cluster's queue of waiting requests.
-    #[error(
-        "this cluster is busy, and too many requests wait for it, yours among them: try again in a second"
-    )]
-    ClusterQueue,
-    /// Seats of a cluster, that is, requests that it serves at once.
-    #[error(
-        "this cluster serves {0} requests at once, at most two thirds of them of one caller, and no seat became free for you in time: \
-         try again in a second"
-    )]
-    ClusterRequests(usize),
 }
 
 /// The current use of one limit.
@@ -242,12 +152,12 @@ impl Limiter {
 
     /// The current use of each limit.
     pub(crate) fn usage(&self) -> Vec<LimitUsage> {
-        let LimitsConfig { caller, cluster, .. } = self.0.limits;
+        let LimitsConfig { caller, cluster, server, .. } = self.0.limits;
         let most = self.lock().most();
         let connections = self.connections().values().copied().max().unwrap_or_default();
         let used = |limit: LimitExceeded, max, most| LimitUsage { limit: limit.as_str(), max, most };
         vec![
-            used(LimitExceeded::CallerExchanges(0), EXCHANGES_PER_CALLER_MAX, most.caller_exchanges),
+            used(LimitExceeded::CallerExchanges(0), server.requests_per_caller(), most.caller_exchanges),
             used(LimitExceeded::CallerRequests(0), caller.requests, most.caller_requests),
             used(LimitExceeded::CallerWatches(0), caller.watches_per_cluster, most.caller_watches),
             used(LimitExceeded::CallerUpgrades(0), caller.upgrades, most.caller_upgrades),
@@ -326,52 +236,6 @@ impl ExchangeKind {
             (None, false) => Self::Request,
         }
     }
-}
-
-/// Defines each limit's name in metrics and its cause in refusals in one table, which also yields the list of
-/// names.
-macro_rules! limit_facts {
-    ($($limit:pat => $name:literal, $cause:literal;)+) => {
-        impl LimitExceeded {
-            /// The names of all limits, as values of the label `limit`.
-            pub const NAMES: &'static [&'static str] = &[$($name),+];
-
-            /// The name of the limit in metrics.
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $($limit => $name,)+
-                }
-            }
-
-            /// The cause of the refusal, for programs.
-            #[must_use]
-            pub fn cause(self) -> &'static str {
-                match self {
-                    $($limit => $cause,)+
-                }
-            }
-        }
-    };
-}
-
-limit_facts! {
-    Self::SourceFailures(_) => "source_failures", "TooManyFailedLogins";
-    Self::CallerExchanges(_) => "caller_exchanges", "CallerBusy";
-    Self::CallerRequests(_) => "caller_requests", "CallerBusy";
-    Self::CallerRate(_) => "caller_rate", "CallerTooFast";
-    Self::CallerWatches(_) => "caller_watches", "CallerBusy";
-    Self::CallerUpgrades(_) => "caller_upgrades", "CallerBusy";
-    Self::CallerConnections(_) => "caller_connections", "CallerBusy";
-    Self::EgressConnections(_) => "egress_connections", "CallerBusy";
-    Self::PassthroughConnections(_) => "passthrough_connections", "CallerBusy";
-    Self::PassthroughSource(_) => "passthrough_source", "CallerBusy";
-    Self::VipConnections(_) => "vip_connections", "CallerBusy";
-    Self::VipSource(_) => "vip_source", "CallerBusy";
-    Self::ClusterWatches(_) => "cluster_watches", "ClusterFull";
-    Self::ClusterUpgrades(_) => "cluster_upgrades", "ClusterFull";
-    Self::ClusterQueue => "cluster_queue", "ClusterFull";
-    Self::ClusterRequests(_) => "cluster_requests", "ClusterFull";
 }
 
 /// Creates the seats of one cluster, as configured.

@@ -58,9 +58,6 @@ pub use route::{RouteError, STABLE_AFTER};
 pub use wait_queue::{WaitOutcomes, WaitQueue};
 pub use way::Route;
 
-/// Most tunnels of all clusters together.
-pub const TUNNELS_MAX: usize = 20_000;
-
 /// The tunnels of all clusters. Clones share one registry.
 #[derive(Clone)]
 pub struct Registry(Arc<SharedRegistry>);
@@ -71,6 +68,8 @@ struct SharedRegistry {
     at_peers: TunnelsAtPeers,
     directory: Directory,
     copied_key: CopiedKey,
+    /// Most tunnels of all clusters together.
+    tunnels_max: usize,
     next_ticket: AtomicU64,
     tunnel_count: AtomicU64,
     changes: watch::Sender<()>,
@@ -177,15 +176,16 @@ pub struct Registration {
 }
 
 impl Registry {
-    /// Creates a registry that stores the clusters it has seen in `directory`. If two processes use one
-    /// certificate, `copied_key` decides which of them stays.
+    /// Creates a registry of at most `tunnels_max` tunnels, which stores the clusters it has seen in `directory`. If two
+    /// processes use one certificate, `copied_key` decides which of them stays.
     #[must_use]
-    pub fn new(directory: Directory, copied_key: CopiedKey) -> Self {
+    pub fn new(directory: Directory, copied_key: CopiedKey, tunnels_max: usize) -> Self {
         Self(Arc::new(SharedRegistry {
             by_cluster: DashMap::new(),
             at_peers: TunnelsAtPeers::default(),
             directory,
             copied_key,
+            tunnels_max,
             next_ticket: AtomicU64::new(0),
             tunnel_count: AtomicU64::new(0),
             changes: watch::Sender::new(()),
@@ -208,8 +208,8 @@ impl Registry {
     ) -> Result<(), RegisterError> {
         self.check_freshness(agent.cluster())?;
         self.0.directory.admits(agent, credential)?;
-        if self.0.tunnel_count.load(Ordering::Relaxed) >= TUNNELS_MAX as u64 {
-            return Err(LimitReached::ServerTunnels.into());
+        if self.0.tunnel_count.load(Ordering::Relaxed) >= self.tunnels_max() as u64 {
+            return Err(LimitReached::ServerTunnels(self.tunnels_max()).into());
         }
         if let Some(tunnels) = self.0.by_cluster.get(agent.cluster()) {
             tunnels.room_for(agent, boot)?;
@@ -232,7 +232,7 @@ impl Registry {
         let counted = self.0.tunnel_count.fetch_add(1, Ordering::Relaxed);
         // From here on dropping the guard decrements the count.
         let cluster = greeting.agent.cluster().clone();
-        let alive_max = usize::try_from(counted).unwrap_or(usize::MAX).saturating_add(1).min(TUNNELS_MAX);
+        let alive_max = usize::try_from(counted).unwrap_or(usize::MAX).saturating_add(1).min(self.tunnels_max());
         let (sequence, inquiry) =
             (greeting.sequence, self.0.inquiries.of_process(&greeting.agent, greeting.boot, alive_max));
         let mut registration = Registration {
@@ -245,8 +245,8 @@ impl Registry {
             inquiry: Arc::clone(&inquiry),
             is_first: false,
         };
-        if counted >= TUNNELS_MAX as u64 {
-            return Err(LimitReached::ServerTunnels.into());
+        if counted >= self.tunnels_max() as u64 {
+            return Err(LimitReached::ServerTunnels(self.tunnels_max()).into());
         }
         let now = SystemTime::now();
         let (advertised, live) = (Arc::clone(&registration.advertised), Arc::clone(&registration.live));

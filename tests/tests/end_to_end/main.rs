@@ -71,6 +71,7 @@ mod rogue_server;
 mod roles;
 mod rotation;
 mod sandbox;
+mod server_limits;
 mod servers;
 mod services;
 mod shutdown;

@@ -238,7 +238,7 @@ pub(super) fn cluster_status(error: ClusterError) -> Status {
         ClusterError::Reserved { .. } | ClusterError::NotDeleted(_) | ClusterError::TooLate { .. } => {
             Status::failed_precondition(message)
         }
-        ClusterError::Full | ClusterError::NetworkFull(_) => Status::resource_exhausted(message),
+        ClusterError::Full(_) | ClusterError::NetworkFull(_) => Status::resource_exhausted(message),
         ClusterError::Store(error) => store_status(&error),
     }
 }

@@ -29,10 +29,10 @@ use super::audit_log::RequestDetail;
 use super::backup::{self, BACKUPS_MAX, BackupChunks};
 use super::watch::{ClusterWatch, Events};
 use super::{convert, requests, revocable};
-use crate::directory::{CLUSTERS_MAX, ClusterError, DialTokenEntry, Directory, NAME_RESERVED};
+use crate::directory::{ClusterError, DialTokenEntry, Directory, NAME_RESERVED};
 use crate::listener::tls::CertificateWithRoots;
 use crate::registry::{
-    AGENTS_PER_CLUSTER_MAX, Registry, SURGE_AGENTS_MAX, TUNNELS_MAX, TUNNELS_PER_AGENT_MAX,
+    AGENTS_PER_CLUSTER_MAX, Registry, SURGE_AGENTS_MAX, TUNNELS_PER_AGENT_MAX,
     TUNNELS_PER_CLUSTER_MAX,
 };
 
@@ -137,8 +137,8 @@ impl admin_server::Admin for AdminService {
             }),
             counts: Some(self.counts()),
             limits: Some(Limits {
-                clusters: count(CLUSTERS_MAX),
-                tunnels: count(TUNNELS_MAX),
+                clusters: count(self.directory.clusters_max()),
+                tunnels: count(self.registry.tunnels_max()),
                 tunnels_per_cluster: count(TUNNELS_PER_CLUSTER_MAX),
                 streams_per_tunnel: transport::STREAMS_MAX,
                 watches: count(WATCHES_MAX),

@@ -82,7 +82,7 @@ fn failure(limit: LimitReached) -> HandshakeFailure {
     match limit {
         LimitReached::ClusterAgents | LimitReached::LeavingAgents => HandshakeFailure::Full,
         LimitReached::AgentTunnels | LimitReached::ClusterTunnels => HandshakeFailure::TooManyTunnels,
-        LimitReached::ServerTunnels => HandshakeFailure::ServerFull,
+        LimitReached::ServerTunnels(_) => HandshakeFailure::ServerFull,
     }
 }
 

@@ -45,7 +45,9 @@ impl Foundation {
         let shared = config.etcd.take();
         let directory =
             directory::open((&config.server_id, shared), &state, &roots, &readiness, scope).await?;
-        let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
+        let most = config.limits.server;
+        directory.set_clusters_max(most.clusters);
+        let registry = Registry::new(directory.clone(), config.tunnel.copied_key, most.tunnels);
         Ok(Self { readiness, starting, keys, log, probes: address, roots, directory, registry })
     }
 }

@@ -11,19 +11,22 @@ use daemon::metrics::links::Links;
 use transport::{Buffers, Carrier};
 
 use super::BoundServer;
-use crate::config::ListenerTotals;
-use crate::directory;
-use crate::limits::{EXCHANGES_MAX, LimitUsage};
+use crate::config::{LimitsConfig, ListenerTotals};
+use crate::limits::LimitUsage;
 use crate::listener::{CounterValues, Counters, Listener};
 use crate::metrics::{AgentVersions, ClusterConnectivity, ClusterGauges};
-use crate::registry::{ClusterStatus, Registry, TUNNELS_MAX, WaitQueue};
+use crate::registry::{ClusterStatus, Registry, WaitQueue};
 
 /// Registers the readings of all scrapes but those of the admin API.
-pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: ListenerTotals, links: Links) {
+pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: LimitsConfig, links: Links) {
     metrics.on_scrape(move |lines| links.write(lines, Instant::now()));
     let (registry, gauges) = (bound.registry.clone(), ClusterGauges::default());
     let versions = AgentVersions::default();
-    metrics.on_scrape(move |lines| write_clusters(lines, &registry, &gauges, &versions));
+    metrics.on_scrape(move |lines| {
+        write_clusters(lines, &registry, &gauges, &versions);
+        let help = "The limit on requests that are served at once.";
+        lines.gauge("tombolo_server_requests_max", help).sample(&[], limits.server.requests);
+    });
     let counters: Vec<_> = [Some(&bound.listener), bound.agents.as_ref()]
         .into_iter()
         .flatten()
@@ -33,7 +36,7 @@ pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: ListenerT
     metrics.on_scrape(move |lines| {
         let values =
             counters.iter().map(|counters| counters.values()).reduce(CounterValues::sum).unwrap_or_default();
-        write_listeners(lines, &values, agent_listener.handshakes(), limits);
+        write_listeners(lines, &values, agent_listener.handshakes(), limits.listeners);
     });
     let queue = bound.gateway.places();
     metrics.on_scrape(move |lines| write_parking(lines, &queue));
@@ -114,16 +117,14 @@ fn write_clusters(
     }
     lines
         .gauge("tombolo_server_tunnels_max", "The limit on tunnels of all clusters.")
-        .sample(&[], TUNNELS_MAX);
+        .sample(&[], registry.tunnels_max());
     let help = "Clusters that this server knows, created or seen.";
     lines.gauge("tombolo_server_clusters", help).sample(&[], listed.len());
     let help = "The limit on known clusters.";
-    lines.gauge("tombolo_server_clusters_max", help).sample(&[], directory::CLUSTERS_MAX);
+    lines.gauge("tombolo_server_clusters_max", help).sample(&[], registry.directory().clusters_max());
     let help = "Time since which changes by other servers may be unknown here.";
     let age = registry.directory().age().as_secs_f64();
     lines.gauge("tombolo_server_directory_age_seconds", help).sample(&[], age);
-    let help = "The limit on requests that are served at once.";
-    lines.gauge("tombolo_server_requests_max", help).sample(&[], EXCHANGES_MAX);
 }
 
 fn connectivity(listed: &ClusterStatus) -> ClusterConnectivity {

@@ -1,6 +1,7 @@
 //! The section `limits`: how much one source, one caller and one cluster can use at once, and how much all together.
 
 mod listeners;
+mod server;
 
 use std::time::Duration;
 
@@ -12,8 +13,10 @@ use super::value::REQUESTS_PER_SECOND_MAX;
 
 pub use listeners::{AgentLimits, GatewayLimits, ListenerTotals};
 use listeners::{RawAgentLimits, RawGatewayLimits};
+use server::RawServerLimits;
+pub use server::{SERVER_TUNNELS_MAX, ServerLimits};
 
-/// The largest limit that can be configured: the number of exchanges that are served at once.
+/// The largest limit of one source, caller or cluster that can be configured.
 pub const LIMIT_MAX: usize = 10_000;
 
 /// The longest configurable wait for a seat at a cluster, in seconds: people give up before that.
@@ -30,6 +33,8 @@ pub struct LimitsConfig {
     pub cluster: ClusterLimits,
     /// Of all clients together, at the listeners.
     pub listeners: ListenerTotals,
+    /// Of this server, for everything together.
+    pub server: ServerLimits,
 }
 
 /// The limits of one source at a listener. Connections with a client certificate do not count.
@@ -87,6 +92,8 @@ pub(super) struct RawLimits {
     gateway: Option<RawGatewayLimits>,
     /// Handshakes of all agents together.
     agents: Option<RawAgentLimits>,
+    /// Everything together at one server. Higher limits need more memory.
+    server: Option<RawServerLimits>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -170,13 +177,14 @@ impl Default for ClusterLimits {
 }
 
 pub(super) fn limits(raw: RawLimits) -> Result<LimitsConfig, KeyError> {
-    let RawLimits { source, caller, cluster, gateway, agents } = raw;
+    let RawLimits { source, caller, cluster, gateway, agents, server } = raw;
     let listeners = listeners::listeners(gateway.unwrap_or_default(), agents.unwrap_or_default())?;
     Ok(LimitsConfig {
         listeners,
         source: self::source(source.unwrap_or_default())?,
         caller: self::caller(caller.unwrap_or_default(), listeners.gateway)?,
         cluster: self::cluster(cluster.unwrap_or_default())?,
+        server: server::server(server.unwrap_or_default())?,
     })
 }
 

@@ -56,6 +56,7 @@ limits:
   agents: { handshakes: 27, unprovedHandshakes: 26, unprovedPerSecondOfNetwork: 28, unprovedPerSecond: 29 }
   caller: { requests: 11, requestsPerSecond: 12, burst: 13, watchesPerCluster: 14, upgrades: 15, connections: 30 }
   cluster: { requests: 16, watches: 17, upgrades: 18, queue: 19, queueSeconds: 20 }
+  server: { requests: 31, clusters: 32, tunnels: 33 }
 audit: { directory: log, maxFileBytes: 1048576, filesKept: 3, sync: always }
 admin:
   socket: run/admin.sock
@@ -128,6 +129,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     );
     let ClusterLimits { requests, watches, upgrades, queue, queue_wait } = config.limits.cluster;
     assert_eq!((requests, watches, upgrades, queue, queue_wait.as_secs()), (16, 17, 18, 19, 20));
+    assert_eq!(config.limits.server, ServerLimits { requests: 31, clusters: 32, tunnels: 33 });
     let rate = |per_second| Rate { per_second, burst: 2 * per_second };
     let ListenerTotals { gateway, agents } = config.limits.listeners;
     assert_eq!((gateway.connections, gateway.handshakes), (24, 25));

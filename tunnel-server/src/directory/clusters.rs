@@ -7,7 +7,7 @@ use proto::ClusterId;
 use super::cluster_spec::{self, ClusterSpecError};
 use super::records::{Agent, Attestation, Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
 use super::tombstones::{ClusterError, NAMES_REFUSED, existing_cluster};
-use super::{CLUSTERS_MAX, Directory, agents};
+use super::{Directory, agents};
 
 /// Default time for which a deleted cluster's name is reserved. It is as long as the longest certificate of
 /// its agents can still be in use.
@@ -40,7 +40,8 @@ impl Directory {
         if NAMES_REFUSED.contains(&cluster.as_str()) {
             return Err(ClusterError::Refused(cluster));
         }
-        let is_full = self.cache().clusters.len() >= CLUSTERS_MAX;
+        let most = self.clusters_max();
+        let is_full = self.cache().clusters.len() >= most;
         let this = self.clone();
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
@@ -50,7 +51,7 @@ impl Directory {
                     let days = (reserved_until.0 - now.0).div_ceil(24 * 60 * 60);
                     return Err(ClusterError::Reserved { cluster: cluster.clone(), days });
                 }
-                None if is_full => return Err(ClusterError::Full),
+                None if is_full => return Err(ClusterError::Full(most)),
                 Some(Some(_)) | None => {}
             }
             let mut record = Cluster::new(now);

@@ -54,14 +54,15 @@ fn an_earlier_time_changes_nothing_unless_the_clock_was_set_back() {
 async fn no_more_than_the_limit_is_remembered() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
-    for n in 0..CLUSTERS_MAX {
+    directory.set_clusters_max(20);
+    for n in 0..20 {
         assert_eq!(directory.mark_seen(&id(&format!("{n:0>63}")), at(u64::MAX >> 10)), SeenOutcome::First);
     }
 
     assert_eq!(directory.mark_seen(&id("one-more"), at(0)), SeenOutcome::Full);
     assert!(!directory.was_seen(&id("one-more")));
     let made = directory.create_cluster(id("one-more"), ClusterSpecUpdate::default(), at(0)).await;
-    assert!(matches!(made, Err(ClusterError::Full)), "{made:?}");
+    assert!(matches!(made, Err(ClusterError::Full(20))), "{made:?}");
     directory.save().await.unwrap();
     drop(directory);
     assert!(open(&state).unwrap().was_seen(&id(&format!("{:0>63}", 0))));

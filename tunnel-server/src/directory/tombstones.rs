@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use proto::ClusterId;
 
-use super::CLUSTERS_MAX;
 use super::cluster_spec::ClusterSpecError;
 use super::networks::NETWORK_CLUSTERS_MAX;
 use super::records::Cluster;
@@ -65,8 +64,8 @@ pub enum ClusterError {
         days: u64,
     },
     /// The limit of clusters is reached.
-    #[error("{max} clusters are known, which is the most; delete one", max = CLUSTERS_MAX)]
-    Full,
+    #[error("{0} clusters are known, which is the most; delete one, or raise `limits.server.clusters`")]
+    Full(usize),
     /// The limit of clusters in one network is reached.
     #[error(
         "{max} clusters are in the network {0:?}, which is the most; use another, or take some out of it",

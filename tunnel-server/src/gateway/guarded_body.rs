@@ -21,7 +21,7 @@ pub(super) struct GuardedBody<B, T> {
 /// The body of a caller's request as the stack passes it on.
 pub(super) type CallerBody = GuardedBody<CompleteBody, RequestSlot>;
 
-/// One of [`EXCHANGES_MAX`](crate::limits::EXCHANGES_MAX) slots. Clones are the same slot, which is free
+/// One of the `limits.server.requests` slots. Clones are the same slot, which is free
 /// again when all of them are dropped.
 #[derive(Clone)]
 pub(super) struct RequestSlot {

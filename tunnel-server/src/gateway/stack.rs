@@ -100,7 +100,7 @@ fn mark_running<Out: 'static>(
     })
 }
 
-/// Gives a request one of [`EXCHANGES_MAX`](crate::limits::EXCHANGES_MAX) slots, which both bodies carry, or
+/// Gives a request one of the `limits.server.requests` slots, which both bodies carry, or
 /// refuses it. Counts it either way.
 fn limit_in_flight<B: Send + 'static, Out: From<AnswerBody> + 'static>(
     slots: Arc<Semaphore>,

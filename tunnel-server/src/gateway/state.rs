@@ -22,7 +22,7 @@ use crate::exchanges::slow_readers::SlowReaders;
 use crate::exchanges::{self, ExchangeTable, TerminationReason};
 use crate::identity::Authenticator;
 use crate::impersonation::ImpersonationRules;
-use crate::limits::{EXCHANGES_MAX, LimitExceeded, LimitUsage, Limiter};
+use crate::limits::{LimitExceeded, LimitUsage, Limiter};
 use crate::metrics;
 use crate::registry::{self, Registry};
 
@@ -72,7 +72,7 @@ pub(super) struct GatewayShared {
     pub(super) forwarding: ForwardContext,
     pub(super) parking: Parking,
     pub(super) exchanges: ExchangeTable,
-    /// One permit for each of [`EXCHANGES_MAX`] requests.
+    /// One permit for each of the requests that are served at once.
     pub(super) slots: Arc<Semaphore>,
     pub(super) request_metrics: RequestMetrics,
     pub(super) limiter: Limiter,
@@ -140,7 +140,7 @@ impl Gateway {
             },
             parking,
             exchanges,
-            slots: Arc::new(Semaphore::new(EXCHANGES_MAX)),
+            slots: Arc::new(Semaphore::new(limits.server.requests)),
             request_metrics: metrics::requests(),
             limiter,
             login_throttle: LoginThrottle::new(limits.source.failed_logins),

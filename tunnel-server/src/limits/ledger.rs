@@ -7,7 +7,7 @@ use std::time::Instant;
 use daemon::{Rate, Seats, TokenBucket};
 use proto::ClusterId;
 
-use super::{CallerKey, EXCHANGES_PER_CALLER_MAX, ExchangeKind, LimitExceeded, seats};
+use super::{CallerKey, ExchangeKind, LimitExceeded, seats};
 use crate::config::{LIMIT_MAX, LimitsConfig};
 
 /// Callers whose request rate is remembered. Beyond this number callers without running exchanges are
@@ -151,8 +151,9 @@ impl CallerUsage {
         kind: ExchangeKind,
         limits: &LimitsConfig,
     ) -> Result<(), LimitExceeded> {
+        let most = limits.server.requests_per_caller();
+        within(self.exchanges, most, LimitExceeded::CallerExchanges)?;
         let limits = &limits.caller;
-        within(self.exchanges, EXCHANGES_PER_CALLER_MAX, LimitExceeded::CallerExchanges)?;
         match kind {
             ExchangeKind::Request => within(self.requests, limits.requests, LimitExceeded::CallerRequests),
             ExchangeKind::Upgrade => within(self.upgrades, limits.upgrades, LimitExceeded::CallerUpgrades),

@@ -11,7 +11,7 @@ use proptest::sample::Index;
 
 use super::*;
 use crate::config::{
-    AgentLimits, CallerLimits, ClusterLimits, GatewayLimits, ListenerTotals, SourceLimitsConfig,
+    AgentLimits, CallerLimits, ClusterLimits, GatewayLimits, ListenerTotals, ServerLimits, SourceLimitsConfig,
 };
 
 /// Small limits, each with a value of its own.
@@ -31,6 +31,7 @@ const LIMITS: LimitsConfig = LimitsConfig {
         queue: 2,
         queue_wait: Duration::from_secs(1),
     },
+    server: ServerLimits { requests: 400, clusters: 1, tunnels: 1 },
     listeners: ListenerTotals {
         gateway: GatewayLimits { connections: 1, handshakes: 1 },
         agents: AgentLimits {
@@ -43,11 +44,15 @@ const LIMITS: LimitsConfig = LimitsConfig {
 };
 
 const ROOMY: LimitsConfig = LimitsConfig {
+    server: LIMITS.server,
     listeners: LIMITS.listeners,
     source: LIMITS.source,
     caller: CallerLimits { requests: 10_000, watches_per_cluster: 10_000, upgrades: 10_000, ..LIMITS.caller },
     cluster: ClusterLimits { requests: 10_000, watches: 10_000, upgrades: 10_000, ..LIMITS.cluster },
 };
+
+/// A quarter of all.
+const OF_ONE_CALLER_MAX: usize = 100;
 
 #[test]
 fn the_limit_on_a_callers_exchanges_does_not_affect_others() {
@@ -55,12 +60,12 @@ fn the_limit_on_a_callers_exchanges_does_not_affect_others() {
     let (ann, ben) = (Caller::for_test("ann", &[]), Caller::for_test("ben", &["x"]));
     let take = |caller: &Caller| limiter.admit(caller, &edge, ExchangeKind::Request);
 
-    let mut of_ann: Vec<LimitGuard> = (0..EXCHANGES_PER_CALLER_MAX).filter_map(|_| take(&ann).ok()).collect();
+    let mut of_ann: Vec<LimitGuard> = (0..OF_ONE_CALLER_MAX).filter_map(|_| take(&ann).ok()).collect();
 
-    assert_eq!(of_ann.len(), EXCHANGES_PER_CALLER_MAX);
+    assert_eq!(of_ann.len(), OF_ONE_CALLER_MAX);
     assert_eq!(
         take(&ann).err(),
-        Some(LimitExceeded::CallerExchanges(EXCHANGES_PER_CALLER_MAX)),
+        Some(LimitExceeded::CallerExchanges(OF_ONE_CALLER_MAX)),
         "one beyond"
     );
     assert!(take(&ann).is_err(), "and it is not counted");

@@ -7,6 +7,12 @@ use super::{RegisterError, RegisteredTunnel, Registry};
 use crate::directory::Freshness;
 
 impl Registry {
+    /// Most tunnels of all clusters together, as configured.
+    #[must_use]
+    pub fn tunnels_max(&self) -> usize {
+        self.0.tunnels_max
+    }
+
     /// Refuses tunnels that memory is too old for: of every cluster, or of those that it has never met.
     pub(super) fn check_freshness(&self, cluster: &ClusterId) -> Result<(), RegisterError> {
         let directory = &self.0.directory;

@@ -8,7 +8,7 @@ use proto::ClusterId;
 use proto::greeting::Advertised;
 
 use super::{RegisteredTunnel, Registry};
-use crate::directory::{CLUSTERS_MAX, Directory};
+use crate::directory::Directory;
 
 /// The endpoints that were advertised last, by cluster, for clusters that are away.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl LastAdvertised {
         if endpoints.is_empty() {
             return;
         }
-        if self.0.len() >= CLUSTERS_MAX {
+        if self.0.len() >= directory.clusters_max() {
             self.0.retain(|cluster, _| directory.was_seen(cluster));
         }
         self.0.insert(cluster.clone(), endpoints);

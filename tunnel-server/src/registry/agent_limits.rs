@@ -77,10 +77,10 @@ pub enum LimitReached {
     ClusterTunnels,
     /// The server has as many tunnels as it may.
     #[error(
-        "the server is full: it has {max} tunnels, which is the most; connect some clusters to another server",
-        max = super::TUNNELS_MAX
+        "the server is full: it has {0} tunnels, which is the most; connect some clusters to another server, or raise \
+         `limits.server.tunnels` there"
     )]
-    ServerTunnels,
+    ServerTunnels(usize),
 }
 
 /// One tunnel of a cluster, as far as these limits need it.

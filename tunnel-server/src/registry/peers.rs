@@ -16,7 +16,8 @@ use transport::{OpenError, Tunnel, TunnelStream};
 
 use super::live_since::LiveSince;
 use super::tunnels::TunnelEntry;
-use super::{RegisteredTunnel, Registry, TUNNELS_MAX};
+use super::{RegisteredTunnel, Registry};
+use crate::config::SERVER_TUNNELS_MAX;
 
 /// Longest wait for the other server's answer to a stream: it opens a stream itself, in as long a time.
 const REPLY_MAX: Duration = Duration::from_secs(6);
@@ -62,7 +63,7 @@ pub struct PeerRegistration {
 
 /// The other server has told of more tunnels than a server can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the server tells of more than {TUNNELS_MAX} tunnels")]
+#[error("the server tells of more than {SERVER_TUNNELS_MAX} tunnels")]
 pub struct TooManyTunnels;
 
 impl PeerSession {
@@ -271,7 +272,7 @@ impl PeerRegistration {
             return Ok(());
         }
         self.remove(told.number);
-        if self.tunnels.len() >= TUNNELS_MAX {
+        if self.tunnels.len() >= SERVER_TUNNELS_MAX {
             return Err(TooManyTunnels);
         }
         let (number, since) = (told.number, told.is_live.then(Instant::now));

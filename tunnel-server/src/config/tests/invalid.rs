@@ -108,6 +108,12 @@ fn an_error_in_the_limits_names_key_and_value() {
         ("upgrades: 18", "upgrades: 0", "limits.cluster.upgrades", "0"),
         ("queue: 19", "queue: 10001", "limits.cluster.queue", "10001"),
         ("queueSeconds: 20", "queueSeconds: 61", "limits.cluster.queueSeconds", "61"),
+        ("requests: 31", "requests: 3", "limits.server.requests", "3"),
+        ("requests: 31", "requests: 200001", "limits.server.requests", "200001"),
+        ("clusters: 32", "clusters: 0", "limits.server.clusters", "0"),
+        ("clusters: 32", "clusters: 200001", "limits.server.clusters", "200001"),
+        ("tunnels: 33", "tunnels: 0", "limits.server.tunnels", "0"),
+        ("tunnels: 33", "tunnels: 50001", "limits.server.tunnels", "50001"),
     ] {
         assert!(EVERY_KEY.contains(from), "{from}");
         let error = key_error(&files, &EVERY_KEY.replace(from, to));

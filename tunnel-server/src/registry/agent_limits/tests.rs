@@ -292,7 +292,7 @@ fn every_limit_says_what_to_do_in_one_line() {
         LimitReached::LeavingAgents,
         LimitReached::AgentTunnels,
         LimitReached::ClusterTunnels,
-        LimitReached::ServerTunnels,
+        LimitReached::ServerTunnels(1),
     ];
     for limit in limits {
         let message = limit.to_string();

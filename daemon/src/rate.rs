@@ -25,7 +25,9 @@ impl Rate {
         self.interval() * self.burst.max(1)
     }
 
-    fn interval(self) -> Duration {
+    /// The time after which a taken token is back.
+    #[must_use]
+    pub fn interval(self) -> Duration {
         Duration::from_secs(1) / self.per_second.max(1)
     }
 }
@@ -39,8 +41,14 @@ impl TokenBucket {
 
     /// Takes a token; `false` if none is left.
     pub fn take(&mut self, rate: Rate, now: Instant) -> bool {
-        let full_at = self.full_at.max(now) + rate.interval();
-        let is_left = full_at <= now + rate.refill_time();
+        self.take_for(rate.interval(), rate, now)
+    }
+
+    /// Takes a token that is back after `interval`, where that of `rate` is shorter. So only a part of the rate and of the
+    /// burst is left. A full bucket gives one in any case.
+    pub fn take_for(&mut self, interval: Duration, rate: Rate, now: Instant) -> bool {
+        let full_at = self.full_at.max(now) + interval;
+        let is_left = self.is_full(now) || full_at <= now + rate.refill_time();
         if is_left {
             self.full_at = full_at;
         }
@@ -57,6 +65,26 @@ impl TokenBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_rate_has_the_same_part_of_the_burst() {
+        let (rate, now) = (Rate { per_second: 10, burst: 20 }, Instant::now());
+        let (mut bucket, interval) = (TokenBucket::full(now), Duration::from_millis(400));
+        let mut take = |now| (0..100).filter(|_| bucket.take_for(interval, rate, now)).count();
+
+        assert_eq!(take(now), 5, "a quarter of the burst");
+        assert_eq!(take(now + Duration::from_secs(2)), 5, "a quarter of the rate");
+    }
+
+    #[test]
+    fn a_full_bucket_gives_one_token_though_its_part_is_smaller() {
+        let (rate, now) = (Rate { per_second: 1, burst: 1 }, Instant::now());
+        let (mut bucket, interval) = (TokenBucket::full(now), Duration::from_secs(3));
+
+        assert!(bucket.take_for(interval, rate, now));
+        assert!(!bucket.take_for(interval, rate, now + Duration::from_millis(2_999)));
+        assert!(bucket.take_for(interval, rate, now + Duration::from_secs(3)));
+    }
 
     #[test]
     fn a_burst_is_admitted_at_once_and_then_the_rate() {

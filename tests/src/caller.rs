@@ -1,6 +1,7 @@
 //! Callers of the gateway that speak byte by byte or stream by stream, and disconnect in any way.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -242,6 +243,12 @@ impl Http2Caller {
         Self::dial_name(rig, GATEWAY, None).await.with_token()
     }
 
+    /// Connects to the gateway of another server as the holder of [`TOKEN`].
+    pub async fn dial_at(rig: &Rig, gateway: SocketAddr) -> Self {
+        let stream = dial_name(gateway, GATEWAY, &rig.server_ca(), &["h2"], None).await;
+        Self::over(stream, DEFAULT_WINDOW_BYTES, DEFAULT_WINDOW_BYTES).await.with_token()
+    }
+
     /// Connects to the gateway under a name of its own, and sends no token by itself.
     pub async fn dial_name(rig: &Rig, name: &str, identity: Option<&Issued>) -> Self {
         Self::dial_windows(rig, name, identity, DEFAULT_WINDOW_BYTES, DEFAULT_WINDOW_BYTES).await
@@ -256,6 +263,14 @@ impl Http2Caller {
         connection_bytes: u32,
     ) -> Self {
         let stream = dial_name(rig.gateway(), name, &rig.server_ca(), &["h2"], identity).await;
+        Self::over(stream, stream_bytes, connection_bytes).await
+    }
+
+    async fn over(
+        stream: io::Result<TlsStream<TcpStream>>,
+        stream_bytes: u32,
+        connection_bytes: u32,
+    ) -> Self {
         let stream = stream.expect("the gateway shakes hands");
         let socket = stream.get_ref().0.as_fd().try_clone_to_owned().expect("a second descriptor");
         let mut builder = h2::client::Builder::new();

@@ -146,7 +146,8 @@ impl BoundServer {
         let links = metrics::links();
         let host = own_identity::host(server_id.clone(), &keys)?;
         let own = peering::OwnProcess::new(&host, &domain, peers_see, (&keys, number));
-        let (within, shared) = ((&roots, &readiness, scope), (registry.clone(), log.clone()));
+        let (within, shared) =
+            ((&roots, &readiness, scope), (registry.clone(), gateway.limiter(), log.clone()));
         let addresses = &config.tunnel.addresses;
         let membership =
             membership::join(config.peering, addresses, own, within, shared, Arc::clone(&spawn)).await?;

@@ -5,8 +5,11 @@
 //! cluster count what is running. Requests of one cluster share its seats fairly among callers. A
 //! long-running request needs a seat only until its response has started.
 
+mod digest;
+mod elsewhere;
 mod exceeded;
 mod ledger;
+mod peers;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,22 +24,26 @@ use proto::upgrade_protocol::UpgradeProtocol;
 use crate::config::LimitsConfig;
 use crate::identity::{Caller, Method};
 use crate::metrics;
+use elsewhere::UsageElsewhere;
 use ledger::Ledger;
 
 pub use exceeded::LimitExceeded;
+pub use peers::PeerUsage;
 
 /// Most requests in one of a cluster's fair queues. It is half of all that wait in the default configuration.
 const QUEUED_PER_QUEUE_MAX: usize = 50;
 
 /// The limiter of all callers and clusters. Clones share one ledger.
 #[derive(Clone)]
-pub(crate) struct Limiter(Arc<SharedLimiter>);
+pub struct Limiter(Arc<SharedLimiter>);
 
 struct SharedLimiter {
     limits: LimitsConfig,
     ledger: Mutex<Ledger>,
     /// The gateway's connections of each caller. No entry is zero, so there are never more callers than connections.
     connections: Mutex<HashMap<CallerKey, usize>>,
+    /// The use at the other servers, as these tell of it.
+    elsewhere: Mutex<UsageElsewhere>,
 }
 
 /// Guard of one connection of a caller, which counts until it is dropped.
@@ -94,7 +101,12 @@ impl Limiter {
     /// Creates a limiter with these limits, which apply to each caller and each cluster.
     pub(crate) fn new(limits: LimitsConfig) -> Self {
         metrics::describe_limits(LimitExceeded::NAMES);
-        Self(Arc::new(SharedLimiter { limits, ledger: Mutex::default(), connections: Mutex::default() }))
+        Self(Arc::new(SharedLimiter {
+            limits,
+            ledger: Mutex::default(),
+            connections: Mutex::default(),
+            elsewhere: Mutex::default(),
+        }))
     }
 
     /// Counts one more request of `caller` against its rate.
@@ -102,8 +114,13 @@ impl Limiter {
     /// # Errors
     /// [`LimitExceeded::CallerRate`] if the caller sends requests too fast.
     pub(crate) fn check_rate(&self, caller: &Caller) -> Result<(), LimitExceeded> {
-        let rate = self.0.limits.caller.rate;
-        let may = self.lock().check_rate(&key(caller), rate, Instant::now());
+        self.check_rate_at(caller, Instant::now())
+    }
+
+    fn check_rate_at(&self, caller: &Caller, now: Instant) -> Result<(), LimitExceeded> {
+        let (key, rate) = (key(caller), self.0.limits.caller.rate);
+        let interval = self.token_interval(&key, now);
+        let may = self.lock().check_rate(&key, rate, interval, now);
         if may { Ok(()) } else { Err(count_exceeded(LimitExceeded::CallerRate(rate.per_second))) }
     }
 
@@ -117,8 +134,19 @@ impl Limiter {
         cluster: &ClusterId,
         kind: ExchangeKind,
     ) -> Result<LimitGuard, LimitExceeded> {
+        self.admit_at(caller, cluster, kind, Instant::now())
+    }
+
+    fn admit_at(
+        &self,
+        caller: &Caller,
+        cluster: &ClusterId,
+        kind: ExchangeKind,
+        now: Instant,
+    ) -> Result<LimitGuard, LimitExceeded> {
         let key = key(caller);
-        let entered = self.lock().enter(&key, cluster, kind, &self.0.limits, Instant::now());
+        let room = self.room(&key, cluster, kind, now);
+        let entered = self.lock().enter(&key, cluster, kind, &self.0.limits, room, now);
         entered.map_err(count_exceeded)?;
         let entry = LedgerEntry { limiter: self.clone(), key, cluster: cluster.clone(), kind };
         Ok(LimitGuard { seat: None, entry })
@@ -130,9 +158,10 @@ impl Limiter {
     /// [`LimitExceeded::CallerConnections`] if the caller has as many as it may have.
     pub(crate) fn enter_connection(&self, caller: &Caller) -> Result<ConnectionGuard, LimitExceeded> {
         let (key, max) = (key(caller), self.0.limits.caller.connections);
+        let room = self.connections_room(&key, Instant::now());
         let mut connections = self.connections();
         let open = connections.get(&key).copied().unwrap_or_default();
-        if open >= max {
+        if open >= room {
             return Err(count_exceeded(LimitExceeded::CallerConnections(max)));
         }
         connections.insert(key.clone(), open + 1);

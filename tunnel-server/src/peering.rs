@@ -6,6 +6,7 @@ mod listener;
 mod relay;
 mod splice;
 mod telling;
+mod usage;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use transport::tls::SharedCertificate;
 use transport::{Endpoint, EndpointKeys, Spawn};
 
 use crate::config::PeerCarrier;
+use crate::limits::Limiter;
 use crate::listener::Listener;
 use crate::registry::Registry;
 use dialer::{PeerDialer, PeerDialerParts};
@@ -33,6 +35,7 @@ pub struct Peering {
     tcp: Listener,
     dialer: PeerDialer,
     teller: Teller,
+    limiter: Limiter,
 }
 
 /// This server, as the other ones know it.
@@ -52,12 +55,14 @@ pub struct OwnPeer {
 }
 
 impl Peering {
-    /// Prepares the sessions. `endpoint` and `tcp` accept those of the other servers.
+    /// Prepares the sessions. `endpoint` and `tcp` accept those of the other servers. `limiter` counts callers, who have their
+    /// limits over all servers.
     #[must_use]
     pub fn new(
         (endpoint, tcp): (Endpoint, Listener),
         own: OwnPeer,
         registry: Registry,
+        limiter: Limiter,
         log: Log,
         spawn: Arc<dyn Spawn>,
     ) -> Self {
@@ -65,7 +70,8 @@ impl Peering {
         let directory = registry.directory().clone();
         let teller = Teller::new(registry.clone());
         let accepting = (endpoint, Arc::clone(&spawn));
-        let listener = PeerListener::new(accepting, info.clone(), trust_domain.clone(), registry.clone());
+        let domain = trust_domain.clone();
+        let listener = PeerListener::new(accepting, info.clone(), domain, registry.clone(), limiter.clone());
         let parts = PeerDialerParts {
             own: info,
             trust_domain,
@@ -78,17 +84,18 @@ impl Peering {
             teller: teller.clone(),
             spawn,
         };
-        Self { listener, tcp, dialer: PeerDialer::new(parts), teller }
+        Self { listener, tcp, dialer: PeerDialer::new(parts), teller, limiter }
     }
 
     /// Begins the sessions, within `scope`.
     pub fn run(self, scope: &Scope) {
-        let Self { listener, tcp, dialer, teller } = self;
+        let Self { listener, tcp, dialer, teller, limiter } = self;
         scope.spawn_background(listener.clone().run_tcp(tcp, scope.clone()));
         scope.spawn_background(listener.run(scope.clone()));
         scope.spawn_background(dialer.run(scope.clone()));
         scope.spawn_background(teller.clone().run());
         scope.spawn_background(teller.clone().run_applied());
+        scope.spawn_background(usage::tell(teller.clone(), limiter));
         let within = scope.clone();
         scope.spawn_background(async move {
             within.stopping().await;

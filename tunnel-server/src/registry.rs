@@ -232,7 +232,8 @@ impl Registry {
         let counted = self.0.tunnel_count.fetch_add(1, Ordering::Relaxed);
         // From here on dropping the guard decrements the count.
         let cluster = greeting.agent.cluster().clone();
-        let alive_max = usize::try_from(counted).unwrap_or(usize::MAX).saturating_add(1).min(self.tunnels_max());
+        let alive_max =
+            usize::try_from(counted).unwrap_or(usize::MAX).saturating_add(1).min(self.tunnels_max());
         let (sequence, inquiry) =
             (greeting.sequence, self.0.inquiries.of_process(&greeting.agent, greeting.boot, alive_max));
         let mut registration = Registration {

@@ -1,5 +1,7 @@
 //! The messages of a session between servers, checked against their limits.
 
+use std::fmt;
+
 use super::tunnels::PoolDelta;
 use super::{PeerMessageError, USAGE_CALLERS_MAX};
 use crate::wire::caller_usage::Kind;
@@ -26,8 +28,9 @@ pub enum PeerMessage {
     Usage(Vec<CallerShare>),
 }
 
-/// A digest of a caller's name, and of the cluster where a limit is for one. Servers compute it alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// A digest of a caller's name, and of the cluster where a limit is for one. Servers compute it alike. Its `Debug` form does
+/// not show it, because a reader who guesses names can check them by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallerDigest(pub [u8; 16]);
 
 /// One caller's use of one limit at one server.
@@ -46,7 +49,7 @@ pub struct CallerShare {
 pub enum UsageKind {
     /// Requests that run, long-running ones excluded.
     Requests,
-    /// Requests of any kind in the last second.
+    /// Requests of any kind in the last second, refused ones included.
     Rate,
     /// Long-running requests to one cluster.
     Watches,
@@ -54,6 +57,14 @@ pub enum UsageKind {
     Upgrades,
     /// Connections to the gateway by the caller's certificates.
     Connections,
+    /// [`Requests`](Self::Requests), and those that were refused in the last second because too many ran.
+    RequestsWanted,
+}
+
+impl fmt::Debug for CallerDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallerDigest(..)")
+    }
 }
 
 impl PeerMessage {
@@ -102,6 +113,7 @@ impl From<UsageKind> for Kind {
             UsageKind::Watches => Self::Watches,
             UsageKind::Upgrades => Self::Upgrades,
             UsageKind::Connections => Self::Connections,
+            UsageKind::RequestsWanted => Self::RequestsWanted,
         }
     }
 }
@@ -120,6 +132,7 @@ fn shares(callers: &[CallerUsage]) -> Result<Vec<CallerShare>, PeerMessageError>
             Kind::Watches => UsageKind::Watches,
             Kind::Upgrades => UsageKind::Upgrades,
             Kind::Connections => UsageKind::Connections,
+            Kind::RequestsWanted => UsageKind::RequestsWanted,
             Kind::Unspecified => continue,
         };
         shares.push(CallerShare { caller: CallerDigest(digest), kind, held: usage.held });

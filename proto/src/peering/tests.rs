@@ -73,6 +73,7 @@ fn every_message_between_servers_arrives_as_it_was_sent() {
         UsageKind::Watches,
         UsageKind::Upgrades,
         UsageKind::Connections,
+        UsageKind::RequestsWanted,
     ];
     for message in [
         PeerMessage::Tunnels(PoolDelta::split(true, 3, vec![tunnel(1), tunnel(2)], vec![9]).remove(0)),

@@ -3,7 +3,7 @@
 use tests::etcd::EtcdCluster;
 use tests::fake_api::{Answer, Behaviour, FakeApi};
 use tests::faulty_relay::TcpRelay;
-use tests::members::{join, join_first, join_first_through, join_over};
+use tests::members::{join_first, join_first_through, join_over, join_with};
 use tests::rig::{Agent, ApiServer, GROUP, Peer, Rig, ask, free_port};
 
 use crate::{PATH, SERVED, SOCKET, until};
@@ -108,10 +108,15 @@ pub(crate) struct HopTrial {
 
 impl HopTrial {
     pub(crate) async fn start() -> Self {
+        Self::start_with("").await
+    }
+
+    /// The same with further keys in the configuration of both servers.
+    pub(crate) async fn start_with(more: &str) -> Self {
         let (etcd, api) = (EtcdCluster::start().await, FakeApi::start().await.expect("a fake starts"));
-        let mut rig = Rig::start().await;
+        let mut rig = Rig::start_with(more).await;
         join_first(&mut rig, &etcd).await;
-        let other = join(&rig, &etcd, "other").await;
+        let other = join_with(&rig, &etcd, "other", more).await;
         let servers = format!("servers: [\"{}\"]\n", other.gateway);
         let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), &servers).await;
         let trial = Self { rig, other, api, etcd, _agent: agent };
@@ -128,6 +133,11 @@ impl HopTrial {
 
     /// One more server beside the two.
     pub(crate) async fn peer(&self, id: &str) -> Peer {
-        join(&self.rig, &self.etcd, id).await
+        self.peer_with(id, "").await
+    }
+
+    /// The same with further keys in its configuration.
+    pub(crate) async fn peer_with(&self, id: &str, more: &str) -> Peer {
+        join_with(&self.rig, &self.etcd, id, more).await
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+mod caller_limits;
 mod dials;
 mod directory;
 mod elections;

@@ -32,8 +32,7 @@ use super::{convert, requests, revocable};
 use crate::directory::{ClusterError, DialTokenEntry, Directory, NAME_RESERVED};
 use crate::listener::tls::CertificateWithRoots;
 use crate::registry::{
-    AGENTS_PER_CLUSTER_MAX, Registry, SURGE_AGENTS_MAX, TUNNELS_PER_AGENT_MAX,
-    TUNNELS_PER_CLUSTER_MAX,
+    AGENTS_PER_CLUSTER_MAX, Registry, SURGE_AGENTS_MAX, TUNNELS_PER_AGENT_MAX, TUNNELS_PER_CLUSTER_MAX,
 };
 
 const SOFTWARE: &str = concat!("tunnel-server/", env!("CARGO_PKG_VERSION"));

@@ -15,6 +15,7 @@ use super::registration;
 use super::trusted_roots::RootsFollower;
 use crate::config::PeeringConfig;
 use crate::directory::{Directory, RegisteredServer, ServerRegistration};
+use crate::limits::Limiter;
 use crate::peering::Peering;
 use crate::registry::Registry;
 
@@ -38,13 +39,13 @@ pub(super) async fn join(
     addresses: &[String],
     own: OwnProcess<'_>,
     (roots, readiness, scope): (&RootsFollower, &Readiness, &Scope),
-    (registry, log): (Registry, Log),
+    (registry, limiter, log): (Registry, Limiter, Log),
     spawn: Arc<dyn Spawn>,
 ) -> Result<Membership, Failure> {
     let address = peering.as_ref().map(|peering| peering.address.clone());
     let entry = own_identity::registered(own.host, addresses, address);
     let id = own.host.server_id.clone();
-    let bind = |peering| peering::bind(peering, own, (roots, scope), (registry.clone(), log), spawn);
+    let bind = |peering| peering::bind(peering, own, (roots, scope), (registry.clone(), limiter, log), spawn);
     let peering = peering.map(bind).transpose()?;
     let registration = match registry.directory().registration(&id, entry) {
         None => None,

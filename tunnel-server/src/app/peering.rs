@@ -12,6 +12,7 @@ use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber, Spawn};
 use super::certificates;
 use super::trusted_roots::RootsFollower;
 use crate::config::PeeringConfig;
+use crate::limits::Limiter;
 use crate::listener::{Listener, ListenerLimits, ListenerTls};
 use crate::metrics::ReloadedFile;
 use crate::peering::{OwnPeer, PEERS_MAX, Peering};
@@ -50,7 +51,7 @@ pub(super) fn bind(
     PeeringConfig { listen, address: _, carrier, certificate, roots, server_roots }: PeeringConfig,
     own: OwnProcess<'_>,
     (follower, scope): (&RootsFollower, &Scope),
-    (registry, log): (Registry, Log),
+    (registry, limiter, log): (Registry, Limiter, Log),
     spawn: Arc<dyn Spawn>,
 ) -> Result<Peering, Failure> {
     let OwnProcess { host, trust_domain, certificate: shown, keys, number } = own;
@@ -80,5 +81,5 @@ pub(super) fn bind(
         keys: keys.clone(),
         carrier,
     };
-    Ok(Peering::new((endpoint, tcp), own, registry, log, spawn))
+    Ok(Peering::new((endpoint, tcp), own, registry, limiter, log, spawn))
 }

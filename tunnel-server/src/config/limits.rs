@@ -27,7 +27,7 @@ pub const QUEUE_SECONDS_MAX: u64 = 60;
 pub struct LimitsConfig {
     /// Of one address, or one /64, for clients that are not authenticated yet.
     pub source: SourceLimitsConfig,
-    /// Of one caller, over all its connections.
+    /// Of one caller, over all its connections, and over all servers that tell each other of their callers.
     pub caller: CallerLimits,
     /// Of all callers at one cluster.
     pub cluster: ClusterLimits,
@@ -84,7 +84,7 @@ pub struct ClusterLimits {
 pub(super) struct RawLimits {
     /// One address, or one IPv6 /64, before its callers are authenticated. Clients with a certificate do not count.
     source: Option<RawSourceLimits>,
-    /// One caller, over all its connections.
+    /// One caller, over all its connections, and over all servers that share their records.
     caller: Option<RawCallerLimits>,
     /// All callers together at one cluster.
     cluster: Option<RawClusterLimits>,

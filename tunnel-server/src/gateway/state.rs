@@ -156,6 +156,12 @@ impl Gateway {
         self.0.dials.clone()
     }
 
+    /// The limits of callers and clusters.
+    #[must_use]
+    pub fn limiter(&self) -> Limiter {
+        self.0.limiter.clone()
+    }
+
     /// The queue in which requests wait for disconnected clusters.
     #[must_use]
     pub fn places(&self) -> registry::WaitQueue {

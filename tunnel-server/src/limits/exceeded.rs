@@ -16,28 +16,28 @@ pub enum LimitExceeded {
     CallerExchanges(usize),
     /// Requests of one caller that end by themselves.
     #[error(
-        "you have {0} requests under way here, which is the most for one caller: ask fewer at once, or try again in a second"
+        "one caller may have {0} requests under way, over all servers: ask fewer at once, or try again in a second"
     )]
     CallerRequests(usize),
     /// The request rate of one caller.
-    #[error("you ask more than {0} times a second, which is the most for one caller: try again in a second")]
+    #[error("one caller may ask {0} times a second, over all servers: try again in a second")]
     CallerRate(u32),
     /// Long-running requests of one caller to one cluster.
     #[error(
-        "you have {0} watches and logs of this cluster open, which is the most for one caller: end some, or ask the operator \
-         of this server for more"
+        "one caller may have {0} watches and logs of a cluster open, over all servers: end some, or ask the operator of this \
+         server for more"
     )]
     CallerWatches(usize),
     /// Upgraded connections of one caller.
     #[error(
-        "you have {0} shells and forwarded ports open here, which is the most for one caller: end some, or ask the operator of \
-         this server for more"
+        "one caller may have {0} shells and forwarded ports open, over all servers: end some, or ask the operator of this \
+         server for more"
     )]
     CallerUpgrades(usize),
     /// Connections of one caller with a certificate to the gateway.
     #[error(
-        "you have {0} connections to this server, which is the most for one caller: close some, or ask the operator of this \
-         server for more (limits.caller.connections)"
+        "one caller may have {0} connections, over all servers: close some, or ask the operator of this server for more \
+         (limits.caller.connections)"
     )]
     CallerConnections(usize),
     /// Long-running requests of all callers to one cluster.

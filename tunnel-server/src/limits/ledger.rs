@@ -2,13 +2,14 @@
 //! requests, are forgotten.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use daemon::{Rate, Seats, TokenBucket};
 use proto::ClusterId;
+use proto::peering::UsageKind;
 
 use super::{CallerKey, ExchangeKind, LimitExceeded, seats};
-use crate::config::{LIMIT_MAX, LimitsConfig};
+use crate::config::{CallerLimits, LIMIT_MAX, LimitsConfig};
 
 /// Callers whose request rate is remembered. Beyond this number callers without running exchanges are
 /// forgotten, and may send requests as if they had sent none.
@@ -23,6 +24,8 @@ pub(super) struct Ledger {
     clusters: HashMap<ClusterId, ClusterUsage>,
     /// The number of callers at which the next sweep takes place: twice the number after the last one.
     sweep_at: usize,
+    /// The last time at which the large shares were taken.
+    taken_at: Option<Instant>,
 }
 
 struct CallerUsage {
@@ -32,6 +35,21 @@ struct CallerUsage {
     upgrades: usize,
     /// The number of watches by cluster. An entry is never zero.
     watches: HashMap<ClusterId, usize>,
+    /// The requests since the large shares were taken, admitted or not.
+    asked: usize,
+    /// The short ones among them that were refused because too many ran.
+    refused: usize,
+}
+
+/// One caller's use of one limit, if it is much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LargeShare {
+    pub(super) key: CallerKey,
+    /// The cluster, if the limit is for one.
+    pub(super) cluster: Option<ClusterId>,
+    pub(super) kind: UsageKind,
+    pub(super) held: usize,
+    pub(super) max: usize,
 }
 
 struct ClusterUsage {
@@ -55,21 +73,35 @@ pub(super) struct PeakUsage {
 }
 
 impl Ledger {
-    /// Counts one more request of `key`. Returns whether its rate allows that.
-    pub(super) fn check_rate(&mut self, key: &CallerKey, rate: Rate, now: Instant) -> bool {
-        self.caller(key, now).bucket.take(rate, now)
+    /// Counts one more request of `key`. Returns whether its rate allows that, of which a token is back after `interval`.
+    pub(super) fn check_rate(
+        &mut self,
+        key: &CallerKey,
+        rate: Rate,
+        interval: Duration,
+        now: Instant,
+    ) -> bool {
+        let caller = self.caller(key, now);
+        caller.asked += 1;
+        caller.bucket.take_for(interval, rate, now)
     }
 
-    /// Counts one more exchange, unless the caller or the cluster has reached a limit.
+    /// Counts one more exchange, unless the caller has as many of its kind as there is `room`, or another limit of the caller or
+    /// the cluster is reached.
     pub(super) fn enter(
         &mut self,
         key: &CallerKey,
         cluster: &ClusterId,
         kind: ExchangeKind,
         limits: &LimitsConfig,
+        room: usize,
         now: Instant,
     ) -> Result<(), LimitExceeded> {
-        self.caller(key, now).may_begin(cluster, kind, limits)?;
+        let caller = self.caller(key, now);
+        if let Err(limit) = caller.may_begin(cluster, kind, limits, room) {
+            caller.refused += usize::from(matches!(limit, LimitExceeded::CallerRequests(_)));
+            return Err(limit);
+        }
         let of_cluster =
             self.clusters.entry(cluster.clone()).or_insert_with(|| ClusterUsage::new(seats(limits)));
         let may_begin = of_cluster.may_begin(kind, limits);
@@ -93,6 +125,41 @@ impl Ledger {
                 self.clusters.remove(cluster);
             }
         }
+    }
+
+    /// The shares of callers beyond one of `parts` equal parts of a limit. Requests are counted anew from now on.
+    pub(super) fn take_large(
+        &mut self,
+        limits: &CallerLimits,
+        parts: usize,
+        now: Instant,
+    ) -> Vec<LargeShare> {
+        let second = Duration::from_secs(1).as_millis();
+        let elapsed = self.taken_at.map_or(second, |at| now.saturating_duration_since(at).as_millis().max(1));
+        let per_second =
+            |count: usize| usize::try_from(count as u128 * second / elapsed).unwrap_or(usize::MAX);
+        self.taken_at = Some(now);
+        let mut large = Vec::new();
+        for (key, caller) in &mut self.callers {
+            let rate = limits.rate.per_second as usize;
+            let mut tell = |cluster: Option<&ClusterId>, kind, held: usize, max: usize| {
+                // A refused request is told in any case: others have to make room for it.
+                if held.saturating_mul(parts) > max || (kind == UsageKind::RequestsWanted && held > 0) {
+                    let (key, cluster) = (key.clone(), cluster.cloned());
+                    large.push(LargeShare { key, cluster, kind, held, max });
+                }
+            };
+            tell(None, UsageKind::Requests, caller.requests, limits.requests);
+            let wanted = if caller.refused > 0 { caller.requests + caller.refused } else { 0 };
+            tell(None, UsageKind::RequestsWanted, wanted, limits.requests);
+            tell(None, UsageKind::Rate, per_second(caller.asked), rate);
+            tell(None, UsageKind::Upgrades, caller.upgrades, limits.upgrades);
+            for (cluster, watches) in &caller.watches {
+                tell(Some(cluster), UsageKind::Watches, *watches, limits.watches_per_cluster);
+            }
+            (caller.asked, caller.refused) = (0, 0);
+        }
+        large
     }
 
     /// The seats of a cluster. `None` if no exchange with it is running.
@@ -142,7 +209,8 @@ impl Ledger {
 impl CallerUsage {
     fn new(now: Instant) -> Self {
         let bucket = TokenBucket::full(now);
-        Self { bucket, exchanges: 0, requests: 0, upgrades: 0, watches: HashMap::new() }
+        let watches = HashMap::new();
+        Self { bucket, exchanges: 0, requests: 0, upgrades: 0, watches, asked: 0, refused: 0 }
     }
 
     fn may_begin(
@@ -150,20 +218,22 @@ impl CallerUsage {
         cluster: &ClusterId,
         kind: ExchangeKind,
         limits: &LimitsConfig,
+        room: usize,
     ) -> Result<(), LimitExceeded> {
         let most = limits.server.requests_per_caller();
         within(self.exchanges, most, LimitExceeded::CallerExchanges)?;
         let limits = &limits.caller;
-        match kind {
-            ExchangeKind::Request => within(self.requests, limits.requests, LimitExceeded::CallerRequests),
-            ExchangeKind::Upgrade => within(self.upgrades, limits.upgrades, LimitExceeded::CallerUpgrades),
+        let (count, limit) = match kind {
+            ExchangeKind::Request => (self.requests, LimitExceeded::CallerRequests(limits.requests)),
+            ExchangeKind::Upgrade => (self.upgrades, LimitExceeded::CallerUpgrades(limits.upgrades)),
             // The entry point has limited them already.
-            ExchangeKind::EntryPoint => Ok(()),
+            ExchangeKind::EntryPoint => return Ok(()),
             ExchangeKind::Watch => {
                 let watches = self.watches.get(cluster).copied().unwrap_or_default();
-                within(watches, limits.watches_per_cluster, LimitExceeded::CallerWatches)
+                (watches, LimitExceeded::CallerWatches(limits.watches_per_cluster))
             }
-        }
+        };
+        if count < room { Ok(()) } else { Err(limit) }
     }
 
     fn add(&mut self, cluster: &ClusterId, kind: ExchangeKind) {

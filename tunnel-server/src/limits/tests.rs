@@ -63,11 +63,7 @@ fn the_limit_on_a_callers_exchanges_does_not_affect_others() {
     let mut of_ann: Vec<LimitGuard> = (0..OF_ONE_CALLER_MAX).filter_map(|_| take(&ann).ok()).collect();
 
     assert_eq!(of_ann.len(), OF_ONE_CALLER_MAX);
-    assert_eq!(
-        take(&ann).err(),
-        Some(LimitExceeded::CallerExchanges(OF_ONE_CALLER_MAX)),
-        "one beyond"
-    );
+    assert_eq!(take(&ann).err(), Some(LimitExceeded::CallerExchanges(OF_ONE_CALLER_MAX)), "one beyond");
     assert!(take(&ann).is_err(), "and it is not counted");
     assert!(take(&ben).is_ok());
     assert!(
@@ -182,8 +178,9 @@ fn the_rate_of_one_caller_does_not_slow_others() {
 
     let (rate, began) = (LIMITS.caller.rate, Instant::now());
     let mut ledger = Ledger::default();
-    let asked =
-        |ledger: &mut Ledger, who, now| (0..100).filter(|_| ledger.check_rate(&key(who), rate, now)).count();
+    let asked = |ledger: &mut Ledger, who, now| {
+        (0..100).filter(|_| ledger.check_rate(&key(who), rate, rate.interval(), now)).count()
+    };
     assert_eq!((asked(&mut ledger, &ann, began), asked(&mut ledger, &ben, began)), (20, 20));
     assert_eq!(asked(&mut ledger, &ann, began + Duration::from_secs(1)), 10);
     // The limiter applies the same rate.
@@ -196,16 +193,19 @@ fn only_idle_callers_are_forgotten() {
     let (mut ledger, edge, rate) = (Ledger::default(), cluster("edge"), Rate { per_second: 1, burst: 1 });
     let now = Instant::now();
     let named = |n: usize| (Method::StaticToken, format!("u{n}"), None);
-    ledger.enter(&named(0), &edge, ExchangeKind::Watch, &ROOMY, now).unwrap();
+    ledger.enter(&named(0), &edge, ExchangeKind::Watch, &ROOMY, usize::MAX, now).unwrap();
     for n in 0..ledger::CALLERS_MAX + 10 {
-        assert!(ledger.check_rate(&named(n), rate, now));
+        assert!(ledger.check_rate(&named(n), rate, rate.interval(), now));
         assert!(ledger.len().0 <= ledger::CALLERS_MAX);
     }
     assert!(ledger.len().0 < ledger::CALLERS_MAX, "they were too many");
-    assert!(!ledger.check_rate(&named(0), rate, now), "who has something running is not forgotten");
+    assert!(
+        !ledger.check_rate(&named(0), rate, rate.interval(), now),
+        "who has something running is not forgotten"
+    );
 
     for n in 0..ledger::CALLERS_MAX {
-        let _ = ledger.check_rate(&named(n), rate, now + Duration::from_secs(10 + n as u64));
+        let _ = ledger.check_rate(&named(n), rate, rate.interval(), now + Duration::from_secs(10 + n as u64));
     }
     assert!(ledger.len().0 < 3_000, "{:?}", ledger.len());
     ledger.leave(&named(0), &edge, ExchangeKind::Watch);

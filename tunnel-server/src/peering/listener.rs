@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use daemon::{Home, Scope, error_chain};
 use proto::CloseCode;
@@ -13,6 +14,7 @@ use tracing::{debug, info, warn};
 use transport::{AcceptedConnection, Driver, Endpoint, GreetError, Spawn, Tunnel, TunnelEvent};
 
 use crate::directory::Directory;
+use crate::limits::Limiter;
 use crate::listener::{self, Listener};
 use crate::registry::{PeerSession, Registry};
 
@@ -30,6 +32,7 @@ struct SharedListener {
     trust_domain: String,
     directory: Directory,
     registry: Registry,
+    limiter: Limiter,
     handshakes: Arc<Semaphore>,
 }
 
@@ -40,10 +43,20 @@ impl PeerListener {
         own: PeerInfo,
         trust_domain: String,
         registry: Registry,
+        limiter: Limiter,
     ) -> Self {
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
         let directory = registry.directory().clone();
-        Self(Arc::new(SharedListener { endpoint, spawn, own, trust_domain, directory, registry, handshakes }))
+        Self(Arc::new(SharedListener {
+            endpoint,
+            spawn,
+            own,
+            trust_domain,
+            directory,
+            registry,
+            limiter,
+            handshakes,
+        }))
     }
 
     /// Accepts other servers as long as it is polled. Their sessions are assigned to the homes in turn.
@@ -109,6 +122,7 @@ impl PeerListener {
         info!(peer = id, %from, software = greeting.peer.software, "another server has opened a session");
         let session = PeerSession::new(id.clone(), tunnel.clone(), home);
         let mut told = self.0.registry.peer_joined(session);
+        let usage = self.0.limiter.peer_joined(id.clone());
         let ended = driver.run(|event| match event {
             TunnelEvent::Peer(PeerMessage::Tunnels(delta)) => {
                 if let Err(error) = told.apply(delta) {
@@ -121,7 +135,8 @@ impl PeerListener {
             TunnelEvent::Peer(PeerMessage::Applied { revision }) => {
                 self.0.directory.confirmed(&id, &epoch, revision);
             }
-            TunnelEvent::Peer(PeerMessage::Clock { .. } | PeerMessage::Usage(_))
+            TunnelEvent::Peer(PeerMessage::Usage(shares)) => usage.hear(shares, Instant::now()),
+            TunnelEvent::Peer(PeerMessage::Clock { .. })
             // The other server is no agent.
             | TunnelEvent::PeerDrains
             | TunnelEvent::Endpoints(_)

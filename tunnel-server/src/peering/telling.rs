@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use proto::peering::{PeerMessage, PoolDelta, RemoteTunnel};
+use proto::peering::{CallerShare, PeerMessage, PoolDelta, RemoteTunnel};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use transport::Tunnel;
 
@@ -92,6 +92,19 @@ impl Teller {
             self.told().tell_applied(revision);
             // Revisions of this time are told together.
             sleep(TOLD_EVERY).await;
+        }
+    }
+
+    /// The number of sessions with other servers.
+    pub(super) fn sessions(&self) -> usize {
+        self.told().sessions.len()
+    }
+
+    /// Tells all sessions of the callers who use much of a limit here.
+    pub(super) fn tell_usage(&self, shares: &[CallerShare]) {
+        for session in self.told().sessions.values() {
+            // As with tunnels: a session that does not take it ends.
+            let _ = session.tell_peer(PeerMessage::Usage(shares.to_vec()));
         }
     }
 

@@ -73,34 +73,49 @@ impl Client {
     /// # Errors
     /// [`Error`].
     pub async fn list(&self, range: &KeyRange, at: Option<Revision>) -> Result<Listing, Error> {
-        let mut request = RangeRequest {
+        let (mut all, mut rest) = self.list_page(range, at).await?;
+        while let Some(next) = rest {
+            let page;
+            (page, rest) = self.list_page(&next, Some(all.revision)).await?;
+            all.entries.extend(page.entries);
+        }
+        Ok(all)
+    }
+
+    /// Reads the first [`PAGE_KEYS`] entries of a range, of now or at an earlier revision. Returns the range of the entries
+    /// that follow, too, if there are any: to be read at the revision of this page.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn list_page(
+        &self,
+        range: &KeyRange,
+        at: Option<Revision>,
+    ) -> Result<(Listing, Option<KeyRange>), Error> {
+        let request = RangeRequest {
             key: range.key.clone(),
             range_end: range.end.clone(),
             limit: PAGE_KEYS,
             revision: at.map_or(0, |at| at.0),
             count_only: false,
         };
-        let mut all: Option<Listing> = None;
-        loop {
-            let RangeResponse { header, kvs, more, .. } = self.page(&request).await?;
-            let header = header.ok_or(Error::Nonsense("it has no header"))?;
-            let listing = all.get_or_insert_with(|| Listing {
-                revision: at.unwrap_or(Revision(header.revision)),
-                cluster_id: header.cluster_id,
-                entries: Vec::new(),
-            });
-            let last = kvs.last().map(|last| last.key.clone());
-            listing.entries.extend(kvs.into_iter().map(Entry::from));
-            match (more, last) {
-                (true, Some(mut next)) => {
-                    next.push(0);
-                    (request.key, request.revision) = (next, listing.revision.0);
-                }
-                (true, None) => return Err(Error::Nonsense("a page has no keys, and more are to come")),
-                (false, _) => break,
+        let RangeResponse { header, kvs, more, .. } = self.page(&request).await?;
+        let header = header.ok_or(Error::Nonsense("it has no header"))?;
+        let rest = match (more, kvs.last()) {
+            (true, Some(last)) => {
+                let mut key = last.key.clone();
+                key.push(0);
+                Some(KeyRange { key, end: range.end.clone() })
             }
-        }
-        all.ok_or(Error::Nonsense("it has no page"))
+            (true, None) => return Err(Error::Nonsense("a page has no keys, and more are to come")),
+            (false, _) => None,
+        };
+        let listing = Listing {
+            revision: at.unwrap_or(Revision(header.revision)),
+            cluster_id: header.cluster_id,
+            entries: kvs.into_iter().map(Entry::from).collect(),
+        };
+        Ok((listing, rest))
     }
 
     /// Counts the keys of a range.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::edges::{Graph, Metadata, check, check_banned};
 use super::lines;
 
-const OURS: [&str; 16] = [
+const OURS: [&str; 17] = [
     "sys",
     "proto",
     "policy",
@@ -14,6 +14,7 @@ const OURS: [&str; 16] = [
     "daemon",
     "audit",
     "etcd",
+    "records",
     "tunnel-server",
     "tunnel-agent",
     "cli",
